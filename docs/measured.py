@@ -225,9 +225,9 @@ def limit() -> str | None:
     lines = [["network", "really computed, billion edges/s", "billion loads/s of its machine's nearest cache"]]
     lines[0] += ["copies, GB/s", "of its limit", "what bounds it"]
     rows = values_of_limits(collect([Part(list(ours.values()))]))["rows"]
-    for row in sorted(rows, key=lambda row: row["number"]):
+    for row in sorted(rows, key=lambda row: row["run"].number):
         problem = row["run"].record.problem
-        rates = [row["computed_rate"] / 1e9, row["loaded_edges"] / 1e9, row["copies"] / 1e9, row["share"] * 100]
+        rates = [row["run"].computed_rate / 1e9, row["loaded_edges"] / 1e9, row["copies"] / 1e9, row["share"] * 100]
         lines.append(
             [
                 _name((problem.neurons, problem.layers)),
@@ -280,7 +280,7 @@ def plans() -> str | None:
         for one in (record for record in runs_of if record.ranks > 1):
             base = next(record for record in runs_of if record.ranks == 1)
             (checked,) = calibration.check([base, one])
-            errors[group["reductions"], one.ranks].append(100 * checked.error)
+            errors[group["first"].reductions, one.ranks].append(100 * checked.error)
     lines = [["reductions", "ranks", "runs", "predicted relative to measured, median", "from", "to"]]
     for (reductions, count), each in errors.items():
         spread = [f"{one:+.0f} %" for one in (statistics.median(each), min(each), max(each))]
@@ -358,8 +358,9 @@ def ranks() -> str | None:
     lines = [["network", "reductions", *(f"{ranks} {partition or ''}".strip() for ranks, partition in ways)]]
     for group in found["groups"]:
         spent = {(row["ranks"], row["partition"]): seconds(row["seconds"]) for row in group["rows"]}
-        size = group["neurons"], group["layers"]
-        lines.append([_name(size), group["reductions"], *(spent.get(way, "") for way in ways)])
+        first = group["first"]
+        size = first.problem.neurons, first.problem.layers
+        lines.append([_name(size), first.reductions, *(spent.get(way, "") for way in ways)])
     records = [run.record for group in found["groups"] for run in group["runs"]]
     return table(lines, f"Inference by number of ranks, of one thread each, and partition. {source(records)}.")
 

@@ -176,7 +176,7 @@ def test_each_machine_has_roofs_of_its_own():
         "A CPU, 8 cores, x86_64_v3, 2 ranks of 2 threads",
         "A GPU (A CPU, 2 cores), sm_90",
     ]  # fmt: skip
-    assert [[row["case"] for row in panel["rows"]] for panel in panels] == [["one"], ["two"], ["ranks"], ["gpu"]]
+    assert [[row["run"].case for row in panel["rows"]] for panel in panels] == [["one"], ["two"], ["ranks"], ["gpu"]]
     assert panels[2]["roofs"]["loaded_edges"] == (5e11, 5e11)
     on_device = figures(records)["roofline-4"].svg
     for text in ("loads from shared memory: 250 · 10⁹ edges/s", "the GPU's memory: 100 · 10⁹ bytes/s"):

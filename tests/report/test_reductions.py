@@ -310,7 +310,7 @@ def test_depths_of_one_width_share_a_panel():
     records = [run(), deep]
     records[1]["problem"]["network_identity"] = "c" * 64
     assert len(section(records)["networks"]) == 2
-    assert [one["layers"] for one in section(records)["curves"]] == [120]  # the other tells no rows
+    assert [one["problem"].layers for one in section(records)["curves"]] == [120]  # the other tells no rows
     assert {row["network and inputs"] for row in drawn(records)["reductions-rows"]} == {
         "1,024 neurons × 120 layers, official, 60,000 inputs"
     }

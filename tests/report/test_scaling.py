@@ -11,7 +11,7 @@ from test_report import BASELINES, HOSTILE, collected, made_record, made_verdict
 from spdnn.common.validation import converted
 from spdnn.records.published import read_baselines
 from spdnn.records.run_record import OneRank, imbalance
-from spdnn.report.common import words
+from spdnn.report.common import predictions, words
 from spdnn.report.peers.values import values as peers
 from spdnn.report.scaling import figures as scaling_figures
 from spdnn.report.scaling import values as scaling
@@ -114,7 +114,7 @@ def section(page):
     return page.text.split("Runs on several ranks, compared")[1].split("Medians, in seconds; only inference")[0]
 
 
-def group(records, kind=scaling.STRONG):
+def group(records, kind=predictions.STRONG):
     return next(one for one in scaling.values(collected(records))["groups"] if one["kind"] == kind)
 
 
@@ -162,7 +162,7 @@ def test_strong_scaling_has_one_base():
 
 
 def test_weak_scaling_compares_rates():
-    found = group(weak(1, 2, 4), scaling.WEAK)
+    found = group(weak(1, 2, 4), predictions.WEAK)
     assert found["inputs_per_rank"] == 6000
     assert [row["speedup"] for row in found["rows"]] == pytest.approx([1, 2 * 1.125 / 1.25, 4 * 1.125 / 1.5])
     assert [row["efficiency"] for row in found["rows"]] == pytest.approx([1, 0.9, 0.75])
@@ -317,23 +317,24 @@ def test_a_failed_verdict_takes_a_run_out_of_the_section():
 def test_predictions_stand_apart_from_what_was_measured():
     rows = scaling.values(collected(strong()))["predicted"]
     again = [row for row in rows if row["measured"] is not None]
-    assert [(row["ranks"], row["measured"]) for row in again] == [
+    assert [(row["predicted"].ranks, row["measured"]) for row in again] == [
         (2, 0.415),
         (2, 0.5),
         (4, 0.275),
         (8, (0.3 + 0.35) / 2),
     ]
     beyond = [row for row in rows if row["measured"] is None]
-    assert [row["ranks"] for row in beyond] == [16 << place for place in range(len(beyond))]
-    assert beyond[0]["nodes"] == 4  # of 8 cores, with two threads a rank
-    assert all(one["seconds"] > 1.05 * other["seconds"] for one, other in itertools.pairwise(beyond))
+    assert [row["predicted"].ranks for row in beyond] == [16 << place for place in range(len(beyond))]
+    assert beyond[0]["predicted"].nodes == 4  # of 8 cores, with two threads a rank
+    seconds = [row["predicted"].seconds for row in beyond]
+    assert all(one > 1.05 * other for one, other in itertools.pairwise(seconds))
     shown_page = shown(strong(), published=True)
     before, predicted = section(shown_page).split("Predicted", 1)
     assert "Published scaling" in before
     assert "those of a cost model, not of runs" in predicted
-    assert {row["seconds"] for row in rows} | {row["efficiency"] for row in rows} <= set(shown_page.values)
+    assert {row["predicted"].seconds for row in rows} | {row["efficiency"] for row in rows} <= set(shown_page.values)
     drawn = shown_page.source[: shown_page.source.index('id="predicted"')]
-    assert not [row for row in rows if f'value="{row["seconds"]}"' in drawn]
+    assert not [row for row in rows if f'value="{row["predicted"].seconds}"' in drawn]
 
 
 def test_nothing_is_predicted_without_a_base():

@@ -4,7 +4,7 @@ import re
 import statistics
 
 import pytest
-from test_report import HOSTILE, collected, data, drawn, made_record, shown, solved, typed
+from test_report import HOSTILE, collected, data, drawn, made_record, shown, solved
 from test_scaling import on
 from test_schedules import scheduled
 
@@ -35,6 +35,10 @@ def on_gpu(kernel=0.25, copied=0.5, case="gpu", notes=None, **changes):
         "notes": {"spans": {LAST: kernel, WITH_COPIES: kernel + copied}, **(notes or {})},
     }
     return record
+
+
+def parts(record):
+    return times.parts(collected([record]).runs[0])
 
 
 def by_ticks(entries, ticks, devices=1):
@@ -82,7 +86,7 @@ OVERLAP = [
 )
 def test_a_timeline_is_told_apart_by_device(entries, ticks, devices):
     record, expected = timed(entries, ticks, devices), by_ticks(entries, ticks, devices)
-    found = times.parts(typed(record))
+    found = parts(record)
     assert {name: getattr(found, name) for name in expected} == expected
     assert found.whole == ticks * TICK * devices == sum(expected.values()) - expected["hidden"]
     values = set(shown([record]).values)
@@ -96,20 +100,20 @@ def test_ranks_are_told_apart_by_their_clocks():
     whole, wait, copies = (
         sum(sum(rank[f"{name}_seconds"]) for rank in ranks) for name in ("inference", "waiting", "communication")
     )
-    found = times.parts(typed(record))
+    found = parts(record)
     assert (found.whole, found.wait, found.copy, found.kernel) == (whole, wait, copies, whole - wait - copies)
     assert (found.unassigned, found.hidden) == (0, None)
     page = shown([record])
     assert {whole, wait / whole, copies / whole, (whole - wait - copies) / whole} <= set(page.values)
     assert "Clocks of the ranks, 3 repeats" in page.text
     record["span"] = STREAMED  # a rank that reads weights does not tell when
-    found = times.parts(typed(record))
+    found = parts(record)
     assert (found.kernel, found.unassigned, found.copy) == (None, whole - wait - copies, copies)
 
 
 def test_a_gpu_tells_its_own_seconds_of_the_last_repeat():
     page = shown([on_gpu()])
-    found = times.parts(typed(on_gpu()))
+    found = parts(on_gpu())
     assert (found.whole, found.kernel, found.unassigned) == (0.375, 0.25, 0.125)
     assert (found.copy, found.wait, found.hidden) == (None, None, None)
     assert {0.25 / 0.375, 0.125 / 0.375, 0.375, 0.5} <= set(page.values)  # 0.5: the copies while it was read
@@ -139,7 +143,7 @@ def test_a_gpu_tells_its_own_seconds_of_the_last_repeat():
     ],
 )
 def test_what_a_record_does_not_tell_is_not_guessed(record):
-    assert times.parts(typed(record)) is None
+    assert parts(record) is None
     page = shown([record])
     assert "Parts of inference from" not in page.text
     assert 'id="times-inference"' not in page.source
@@ -149,11 +153,11 @@ def test_what_a_record_does_not_tell_is_not_guessed(record):
 def test_copies_inside_captured_graphs_are_not_told_apart():
     entries = [(0, "compute", 0, 10), (0, "compute", 12, 20)]
     captured = timed(entries, 21, span=STREAMED, captured=True)
-    found = times.parts(typed(captured))
+    found = parts(captured)
     assert (found.kernel, found.unassigned, found.wait, found.hidden) == (None, 19 * TICK, 2 * TICK, None)
     stay = timed(entries, 21, captured=True)  # so nothing is copied
-    assert times.parts(typed(stay)).kernel == 18 * TICK
-    assert times.parts(typed(timed(entries, 21, span=STREAMED, captured=False))).kernel == 18 * TICK
+    assert parts(stay).kernel == 18 * TICK
+    assert parts(timed(entries, 21, span=STREAMED, captured=False)).kernel == 18 * TICK
 
 
 def test_a_timeline_of_joined_tasks_says_at_most():

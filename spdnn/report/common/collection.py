@@ -15,7 +15,8 @@ from spdnn.records.operation_record import OperationRecord
 from spdnn.records.published import Baseline
 from spdnn.records.published_operations import OperationBaseline
 from spdnn.records.run_record import RunRecord, Verdict
-from spdnn.report.common import words
+from spdnn.report.common import predictions, words
+from spdnn.report.common.predictions import Group
 from spdnn.report.common.run_rows import Run, grouped, name_runs
 
 Entry = TypeVar("Entry")
@@ -83,6 +84,16 @@ class Collection:
     def own(self) -> list[Run]:
         """The runs that are of no comparison with other libraries."""
         return [run for run in self.runs if not run.record.comparison]
+
+    @cached_property
+    def schedules(self) -> list[Group]:
+        """Runs of the task graph that differ in their schedule, and what the simulator predicts for them."""
+        return predictions.schedules(self.own)
+
+    @cached_property
+    def scaling(self) -> list[Group]:
+        """Runs that differ in their ranks, and what the cost model predicts for them and for more ranks."""
+        return predictions.scaling(self.own)
 
 
 def once(function: Callable[[Collection], Entry]) -> Callable[[Collection], Entry]:

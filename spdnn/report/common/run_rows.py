@@ -14,7 +14,9 @@ from spdnn.records.notes import Notes
 from spdnn.records.run_record import EdgesPerSecond, Problem, RunRecord, TimeToSolution, busy_part
 from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import words
-from spdnn.taskgraph.calibration import decomposition_of
+from spdnn.taskgraph.calibration import decomposition_of, timeline_of
+from spdnn.taskgraph.decomposition import Decomposition
+from spdnn.taskgraph.timeline import Span
 
 Entry, Key = TypeVar("Entry"), TypeVar("Key", bound=Hashable)
 NotesType = TypeVar("NotesType", bound=Notes)
@@ -62,63 +64,61 @@ class Run:
 
     @cached_property
     def official_size(self) -> tuple[int, int] | None:
-        return official_size(self.problem)
-
-    @property
-    def neurons(self) -> int:
-        return self.problem.neurons
-
-    @property
-    def layers(self) -> int:
-        return self.problem.layers
-
-    @property
-    def input_count(self) -> int:
-        return self.problem.input_count
+        """(neurons, layers) when the network is one of the twelve, whatever its inputs."""
+        problem = self.problem
+        size = problem.neurons, problem.layers
+        official = challenge.Problem(*size)
+        if official not in challenge.PROBLEMS or problem.edges != official.edges:
+            return None
+        return size if problem.official or by_formula(problem) else None
 
     @property
     def inputs(self) -> str:
-        return words.inputs(self.problem)
+        """The inputs in a few words, saying when they are not the challenge's 60,000."""
+        count, source = self.problem.input_count, self.problem.inputs.get("source")
+        if self.problem.official:
+            return f"official{'' if self.comparable else ', other count'}, {count:,}"
+        return f"{words.printable(source, 40) if isinstance(source, str) else 'own'}, {count:,}"
 
     @property
     def comparable(self) -> bool:
-        return words.comparable(self.problem)
-
-    @property
-    def on_gpu(self) -> bool:
-        return bool(self.record.environment.gpu)
+        """Whether network, inputs and their number are the challenge's."""
+        return bool(self.problem.official) and self.problem.input_count == challenge.INPUTS
 
     @property
     def hardware(self) -> str:
         return words.device(self.record.environment)
 
     @property
-    def threads(self) -> int:
-        return self.record.threads
-
-    @property
-    def ranks(self) -> int:
-        return self.record.ranks
-
-    @property
     def partition(self) -> str | None:
-        return self.record.distribution.partition if self.ranks > 1 else None
+        return self.record.distribution.partition if self.record.ranks > 1 else None
 
     @property
     def threads_text(self) -> str:
         """Threads, ranks and partition."""
-        text = words.plural(self.threads, "thread")
-        return text if self.ranks == 1 else f"{self.ranks} ranks ({self.partition}) of {text}"
+        text = words.plural(self.record.threads, "thread")
+        return text if self.record.ranks == 1 else f"{self.record.ranks} ranks ({self.partition}) of {text}"
 
     @cached_property
+    def decomposition(self) -> Decomposition | None:
+        """Of a run of the task graph; None of any other."""
+        return decomposition_of(self.record)
+
+    @cached_property
+    def timeline(self) -> list[Span] | None:
+        """What tasks of the task graph did when; None where the record has no sound timeline."""
+        return timeline_of(self.record)
+
+    @property
     def cut(self) -> str:
         """The schedule of a run of the task graph and its devices; empty for any other."""
-        made = decomposition_of(self.record)
+        made = self.decomposition
         return f"{made.schedule}, {words.plural(made.devices, 'device')}" if made else ""
 
     @property
     def reductions(self) -> str:
-        return words.reductions(self.record.reductions.requested)
+        names = self.record.reductions.requested
+        return ", ".join(one.label for one in REDUCTIONS.values() if one.name in names) or "none"
 
     @property
     def reductions_in_short(self) -> str:
@@ -145,12 +145,9 @@ class Run:
         return words.printable(self.record.configuration or command, 40)
 
     @property
-    def span(self) -> str:
-        return self.record.span
-
-    @property
     def includes(self) -> str:
-        return words.includes(self.record)
+        """What the inference seconds include, in a few words."""
+        return self.record.span if self.record.ranks == 1 else f"{self.record.span}; {words.IN_SHORT}"
 
     @property
     def rate(self) -> EdgesPerSecond:
@@ -177,7 +174,7 @@ class Run:
 
     @property
     def inputs_per_second(self) -> float:
-        return self.input_count / self.inference_seconds
+        return self.problem.input_count / self.inference_seconds
 
     @property
     def solution(self) -> TimeToSolution | None:
@@ -267,15 +264,6 @@ def _settings(run: Run) -> dict[str, str]:
     }
 
 
-def official_size(problem: Problem) -> tuple[int, int] | None:
-    """(neurons, layers) when the network is one of the twelve, whatever its inputs."""
-    size = problem.neurons, problem.layers
-    official = challenge.Problem(*size)
-    if official not in challenge.PROBLEMS or problem.edges != official.edges:
-        return None
-    return size if problem.official or by_formula(problem) else None
-
-
 def by_formula(problem: Problem) -> bool:
     """Whether the network is what `spdnn challenge` makes for its width."""
     if problem.neurons not in challenge.WIDTHS:
@@ -298,10 +286,3 @@ def latest(runs: Iterable[Run], key: Callable[[Run], Key]) -> list[Run]:
     """The latest run of each key, in the order of the keys."""
     newest = {key(run): run for run in sorted(runs, key=lambda run: run.age)}
     return [newest[one] for one in sorted(newest)]
-
-
-def heading(runs: Sequence[Run], shown: Sequence[Run]) -> dict:
-    """What stands above the rows `shown` of a group of runs that share all this; left_out: runs that are not shown."""
-    names = ("neurons", "layers", "inputs", "engine", "reductions", "threads")
-    common = {name: getattr(shown[0], name) for name in names}
-    return common | {"cores": shown[0].record.environment.cores, "left_out": len(runs) - len(shown)}

@@ -3,6 +3,7 @@
 Data flows one way, and each step has one owner::
 
     records, verdicts, published tables --rendering--> Collection   the contents of the page; nothing is worded yet
+    Collection --predictions--> Groups, in the Collection too       runs that are compared, and what models predict
     Collection --Section.values--> values                           values.py: what is shown, read from records
     values --Section.figures--> Figures, saved as Drawings          figures.py: plots, titles and captions
     values, drawings --Section.template--> HTML                     template.html.j2: the text below the heading

@@ -5,10 +5,9 @@ import math
 import unicodedata
 from collections.abc import Sequence
 
-from spdnn.problem import challenge
 from spdnn.records import limits
 from spdnn.records.published import SPANS
-from spdnn.records.run_record import Environment, Problem, RunRecord, Verdict
+from spdnn.records.run_record import Environment, Problem, Verdict
 from spdnn.reductions.registry import REDUCTIONS
 
 MOST_ACCENTS = 2
@@ -28,6 +27,7 @@ SOURCES = {
     "random": "uniform random numbers",
 }
 MOST_LISTED = 12  # texts that a sentence lists
+LANES = {"compute": "computes", "copy-weights": "copies weights", "move": "rows arrive"}  # of a device's timeline
 BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 DEFINITIONS = (
@@ -181,9 +181,9 @@ def listed(texts: Sequence[str], most: int = MOST_LISTED, between: str = ", ") -
     return between.join(texts[:most]) + (f"{between}and {more:,} more" if more > 0 else "")
 
 
-def network(neurons: int, layers: int) -> str:
-    """Neurons and layers of a network."""
-    return f"{neurons:,} neurons × {plural(layers, 'layer')}"
+def network(problem: Problem) -> str:
+    """Neurons and layers."""
+    return f"{problem.neurons:,} neurons × {plural(problem.layers, 'layer')}"
 
 
 def device(environment: Environment) -> str:
@@ -214,11 +214,6 @@ def _unpiled(text: str) -> str:
     return "".join(kept)
 
 
-def reductions(names: list[str]) -> str:
-    """The reductions that were on, in words."""
-    return ", ".join(one.label for one in REDUCTIONS.values() if one.name in names) or "none"
-
-
 def definitions(names: set[str], limited: bool, several: bool, devices: bool = False) -> list[tuple[str, str]]:
     """Terms and their meanings; of the reductions, only dead inputs and those in `names`; limits and ranks if asked.
 
@@ -234,11 +229,6 @@ def definitions(names: set[str], limited: bool, several: bool, devices: bool = F
 def binds(limit: limits.Limit, machine: limits.Machine) -> str:
     """Which ceiling of that machine binds."""
     return (DEVICE_BINDS if machine.on_device else BINDS)[limit.binds]
-
-
-def includes(record: RunRecord) -> str:
-    """What the inference seconds of a record include, in a few words."""
-    return record.span if record.ranks == 1 else f"{record.span}; {IN_SHORT}"
 
 
 def truth(verdict: Verdict) -> str:
@@ -264,18 +254,3 @@ def _value(value: object) -> str:
     if isinstance(value, str):
         return value
     return f"{value:g}" if isinstance(value, float) else json.dumps(value)
-
-
-def inputs(problem: Problem) -> str:
-    """The inputs in a few words, saying when they are not the challenge's 60,000."""
-    count = problem.input_count
-    if problem.official:
-        part = "official" if count == challenge.INPUTS else "official, other count"
-        return f"{part}, {count:,}"
-    source = problem.inputs.get("source")
-    return f"{printable(source, 40) if isinstance(source, str) else 'own'}, {count:,}"
-
-
-def comparable(problem: Problem) -> bool:
-    """Whether network, inputs and their number are the challenge's."""
-    return bool(problem.official) and problem.input_count == challenge.INPUTS

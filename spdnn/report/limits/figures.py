@@ -44,7 +44,7 @@ def roofline(panel: dict) -> Figure:
     axes.set_ylim(*_up(rows, roofs))
     _roofs(axes, roofs, low, high, bool(past_end))
     for row in rows:
-        _run(axes, row, row["intensity"] or past_end[row["number"]], palette[COLOURS[row["ceiling"]]])
+        _run(axes, row, row["intensity"] or past_end[row["run"].number], palette[COLOURS[row["ceiling"]]])
     _labels(axes, rows[:MOST_DRAWN], past_end)
     _axes(axes, low, high)
     plotting.despine(plot)
@@ -81,13 +81,13 @@ def distances(rows: Sequence[dict]) -> Figure:
         for index, row in enumerate(shown):
             share = 100 * row["share"]
             axes.broken_barh([(0, share)], (index - 0.31, 0.62), facecolors=palette[COLOURS[row["ceiling"]]],
-                             gid=f"{RECORD}{row['number']}")  # fmt: skip
+                             gid=f"{RECORD}{row['run'].number}")  # fmt: skip
             plotting.write_after(axes, f"{significant(share, 3)} %", share, index, size=9)
         if longest > LIMIT_IN_VIEW:
             axes.axvline(100, color=INK, linestyle=":", linewidth=1.2)
         axes.set_xlim(0, max(110.0, 1.18 * longest) if longest > LIMIT_IN_VIEW else 1.25 * longest or 1.0)
         axes.set_xlabel("% of the machine's limit that was reached", loc="left")
-        plotting.name_rows(plot, axes, [plotting.folded(row["short"], 30) for row in shown], fontsize=9)
+        plotting.name_rows(plot, axes, [plotting.folded(row["run"].short, 30) for row in shown], fontsize=9)
         _ceilings(plot, shown, palette)
         return plot
 
@@ -99,7 +99,7 @@ def distances(rows: Sequence[dict]) -> Figure:
         + (f" The first {len(shown)} of {len(rows):,} cases; the table has all." if more else ""),
         plot(),
         ("case", "share of the limit, %", "ceiling that binds"),
-        [(row["case"], 100 * row["share"], row["binds"]) for row in shown],
+        [(row["run"].case, 100 * row["share"], row["binds"]) for row in shown],
         _tips(shown),
         plot(True),
     )
@@ -110,14 +110,14 @@ def _across(rows: Sequence[dict], roofs: dict) -> tuple[float, float, dict[int, 
     moved = [row["intensity"] for row in rows if row["intensity"]]
     ridge = roofs["loaded_edges"][1] / roofs["copies"][1]
     low, high = min([ridge, *moved]) / ROOM, max([ridge, *moved]) * ROOM
-    others = [row["number"] for row in rows if not row["intensity"]]
+    others = [row["run"].number for row in rows if not row["intensity"]]
     wide = math.log(high / low) * STRIP
     return low, high, {number: high * math.exp(wide * (i + 1) / len(others)) for i, number in enumerate(others)}
 
 
 def _up(rows: Sequence[dict], roofs: dict) -> tuple[float, float]:
     """The ends of the vertical axis, 10^9 edges a second."""
-    rates = [row["computed_rate"] for row in rows] + [row["own_rate"] for row in rows]
+    rates = [row["run"].computed_rate for row in rows] + [row["own_rate"] for row in rows]
     return min(rates) / 2e9, 2 * max(*rates, roofs["loaded_edges"][1]) / 1e9
 
 
@@ -145,26 +145,26 @@ def _roofs(axes, roofs: dict, low: float, high: float, beyond: bool) -> None:
 
 def _run(axes, row: dict, x: float, colour: str) -> None:
     """A run, and a thin line to its own limit."""
-    moved, rate, own = bool(row["intensity"]), row["computed_rate"] / 1e9, row["own_rate"] / 1e9
+    moved, rate, own = bool(row["intensity"]), row["run"].computed_rate / 1e9, row["own_rate"] / 1e9
     axes.plot([x, x], [rate, own], color=colour, linestyle=":", linewidth=0.9, zorder=2)
     axes.plot([x], [own], linestyle="", marker="_", markersize=7, color=colour, zorder=3)
     mark = {"marker": "o", "s": 34, "edgecolors": INK} if moved else {"marker": "_", "s": 130}
     axes.scatter([x], [rate], color=colour, linewidths=0.6 if moved else 2.4, zorder=4,
-                 gid=f"{RECORD}{row['number']}", **mark)  # fmt: skip
+                 gid=f"{RECORD}{row['run'].number}", **mark)  # fmt: skip
 
 
 def _labels(axes, rows: Sequence[dict], past_end: dict[int, float]) -> None:
     """The cases in a column on the right, as high as their marks where there is room, each tied to its mark."""
     bottom, top = axes.get_ylim()
-    texts = [plotting.folded(row["short"], 26) for row in rows]
-    heights = [math.log(row["computed_rate"] / 1e9 / bottom) / math.log(top / bottom) for row in rows]
+    texts = [plotting.folded(row["run"].short, 26) for row in rows]
+    heights = [math.log(row["run"].computed_rate / 1e9 / bottom) / math.log(top / bottom) for row in rows]
     height_of_line = 1.25 * LABEL / (72 * HEIGHT * 0.86)
     order = sorted(range(len(rows)), key=lambda i: (heights[i], i))
     for i, height in zip(order, _spread([heights[i] for i in order], [height_of_line * (1.2 + texts[i].count("\n"))
                                                                       for i in order]), strict=True):  # fmt: skip
-        row = rows[i]
+        row, run = rows[i], rows[i]["run"]
         axes.annotate(
-            texts[i], (row["intensity"] or past_end[row["number"]], row["computed_rate"] / 1e9), xytext=(1.03, height),
+            texts[i], (row["intensity"] or past_end[run.number], run.computed_rate / 1e9), xytext=(1.03, height),
             textcoords="axes fraction", fontsize=LABEL, color=INK, va="center", annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": NO_COLOUR, "linewidth": 0.5, "relpos": (0, 0.5), "shrinkB": 3},
         )  # fmt: skip
@@ -224,13 +224,14 @@ def _ceilings(plot, rows: Sequence[dict], palette, mark: str = "s", where: str =
 
 def _cells(row: dict) -> tuple:
     roofs = (row[name] / 1e9 for name in ("loaded_edges", "second_edges", "copies"))
-    rates = row["computed_rate"] / 1e9, row["own_rate"] / 1e9
-    return row["case"], row["intensity"], *rates, 100 * row["share"], row["binds"], *roofs
+    rates = row["run"].computed_rate / 1e9, row["own_rate"] / 1e9
+    return row["run"].case, row["intensity"], *rates, 100 * row["share"], row["binds"], *roofs
 
 
 def _tips(rows: Sequence[dict]) -> dict[str, str]:
     return {
-        f"{RECORD}{row['number']}": f"{row['case']}: {significant(row['computed_rate'] / 1e9)} · 10⁹ edges/s, "
+        f"{RECORD}{run.number}": f"{run.case}: {significant(run.computed_rate / 1e9)} · 10⁹ edges/s, "
         f"{significant(100 * row['share'], 3)} % of its limit ({row['binds']})"
         for row in rows
+        for run in [row["run"]]
     }

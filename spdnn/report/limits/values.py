@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from spdnn.records import limits
 from spdnn.records.fields import or_none
+from spdnn.records.notes import TaskgraphNotes
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.run_rows import Run, grouped
-from spdnn.taskgraph.calibration import notes_of
 
 
 @once
@@ -24,7 +24,7 @@ def values(collection: Collection) -> dict | None:
         processors, several: whether any run is of a GPU, of a processor, of several ranks.
     """
     runs = collection.runs
-    rows = sorted(filter(None, map(_row, runs)), key=lambda row: (-row["share"], row["number"]))
+    rows = sorted(filter(None, map(_row, runs)), key=lambda row: (-row["share"], row["run"].number))
     if not rows:
         return None
     return {
@@ -48,14 +48,10 @@ def _row(run: Run) -> dict | None:
     machine, ranks, result = record.machine, record.ranks, record.result
     edges, moved, loaded = result.edges_computed, or_none(result.bytes_moved), or_none(result.bytes_loaded)
     return {
-        "case": run.case,
         "run": run,
-        "short": run.short,
-        "number": run.number,
         "ranks": ranks,
         "device": machine.on_device,
         "machine": _machine(run, machine),
-        "computed_rate": run.computed_rate,
         "loaded_edges": machine.load_bytes_per_second * ranks / limits.EDGE_BYTES,
         "second_edges": machine.l2_load_bytes_per_second * ranks / limits.EDGE_BYTES,
         "copies": machine.copy_bytes_per_second * ranks,
@@ -67,7 +63,6 @@ def _row(run: Run) -> dict | None:
         "ceiling": least.binds,
         "binds": words.binds(least, machine),
         "share": least.seconds / run.inference_seconds,
-        "inference": run.inference_seconds,
     }
 
 
@@ -75,7 +70,7 @@ def _machine(run: Run, machine: limits.Machine) -> str:
     """What was measured, in words: runs that share it have one set of roofs."""
     record = run.record
     if machine.on_device:
-        each = notes_of(record).devices or 1
+        each = run.notes(TaskgraphNotes).devices or 1
         used = words.plural(each, "GPU") if each > 1 else ""
     else:
         used = words.plural(record.threads, "thread")
@@ -88,7 +83,7 @@ def _machine(run: Run, machine: limits.Machine) -> str:
 def _panels(rows: Sequence[dict]) -> list[dict]:
     """A machine's rows, nearest to their limit first, and the lowest and the highest of each roof over them."""
     panels = []
-    drawable = [row for row in rows if row["computed_rate"] and row["own_rate"]]
+    drawable = [row for row in rows if row["run"].computed_rate and row["own_rate"]]
     machines = grouped(drawable, lambda row: (row["device"], row["ranks"], row["machine"]))
     for device, ranks, name in sorted(machines):
         members = machines[device, ranks, name]

@@ -16,7 +16,7 @@ OURS = "cpu"  # the engine of a comparison that the others are set against
 
 def values(collection: Collection) -> dict | None:
     """What the section prints: {label, ours, rows} of each comparison; None without one."""
-    compared = [run for run in collection.runs if run.record.comparison and run.ranks == 1]
+    compared = [run for run in collection.runs if run.record.comparison and run.record.ranks == 1]
     groups = grouped(compared, lambda run: (run.record.comparison, *run.problem_key))
     comparisons = [one for members in groups.values() if (one := _comparison(members))]
     return {"comparisons": comparisons} if comparisons else None
@@ -30,7 +30,7 @@ def _comparison(members: Sequence[Run]) -> dict | None:
         return None
     rows = [_row(run, ours) for run in members if run.repeats == ours.repeats]
     rows.sort(key=lambda row: row["ratio"].median)
-    label = f"{ours.neurons:,} × {ours.layers:,}, {ours.inputs} inputs"
+    label = f"{ours.problem.neurons:,} × {ours.problem.layers:,}, {ours.inputs} inputs"
     return {"label": label, "ours": ours, "rows": rows}
 
 

@@ -99,7 +99,7 @@ def _power(number: float, _index: int) -> str:
 
 
 def _label(one: dict) -> str:
-    size = f"{one['neurons']:,} × {one['layers']:,}"
+    size = f"{one['problem'].neurons:,} × {one['problem'].layers:,}"
     return size if one["comparable"] else f"{size}, {plotting.folded(one['inputs'], 20)}"
 
 

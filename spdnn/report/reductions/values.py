@@ -19,12 +19,12 @@ COUNTED, COMPUTED = "counted", "computed"
 
 def values(collection: Collection) -> dict | None:
     """What the section prints; None without a run that had reductions on."""
-    whole = [run for run in collection.own if not run.span.startswith("one layer")]
+    whole = [run for run in collection.own if not run.record.span.startswith("one layer")]
     if not any(run.reduced for run in whole):
         return None
     whole.sort(key=lambda run: (not facts.is_radixnet(run.problem), not run.comparable))
     groups = grouped(whole, lambda run: run.problem_key).values()
-    single = [run for run in whole if run.ranks == 1]
+    single = [run for run in whole if run.record.ranks == 1]
     networks = [_network(members) for members in groups if any(run.reduced for run in members)]
     times = [rows for group in grouped(single, _setting).values() if (rows := _times(group))]
     example = min((one for one in networks if one["radixnet"]), key=_incomplete, default=None)
@@ -45,12 +45,13 @@ def prefixes() -> list[frozenset[str]]:
 
 def _setting(run: Run) -> tuple:
     """All but the reductions: what a ratio of times may not come from."""
-    return *run.problem_key, run.engine, run.cut, run.threads, run.span, words.machine(run.record.environment)
+    record = run.record
+    return *run.problem_key, run.engine, run.cut, record.threads, record.span, words.machine(record.environment)
 
 
 def _incomplete(one: dict) -> tuple:
     """A sorting key under which the best example comes first: official inputs, all steps, both curves."""
-    return not one["comparable"], not one["whole"], one["rows"] is None or not one["searched"], one["neurons"]
+    return not one["comparable"], not one["whole"], one["rows"] is None or not one["searched"], one["problem"].neurons
 
 
 def _network(runs: Sequence[Run]) -> dict:
@@ -65,12 +66,10 @@ def _network(runs: Sequence[Run]) -> dict:
     return {
         "runs": runs,
         "radixnet": facts.is_radixnet(problem),
-        "neurons": problem.neurons,
-        "layers": problem.layers,
+        "problem": problem,
         "inputs": runs[0].inputs,
         "comparable": runs[0].comparable,
         "text": runs[0].network_text,
-        "count": problem.input_count,
         "edges": nominal,
         "steps": steps,
         "whole": all(step["how"] == COUNTED for step in steps),
@@ -120,7 +119,7 @@ def _merged_run(runs: Sequence[Run]) -> Run | None:
 def _dead_run(runs: Sequence[Run]) -> Run | None:
     """The latest run that let dead inputs leave, of one rank where there is one."""
     dead = [run for run in runs if facts.alive(run.record)]
-    return max(dead, key=lambda run: (run.ranks == 1, *run.age), default=None)
+    return max(dead, key=lambda run: (run.record.ranks == 1, *run.age), default=None)
 
 
 def _counted(source: list[int] | None, rows_of: Run | None, merged_of: Run | None, dead_of: Run | None) -> dict:
@@ -189,11 +188,11 @@ def _command(run: Run, reductions: str) -> dict:
 def _curves(networks: Sequence[dict]) -> list[dict]:
     """Of each width and its inputs, the network whose run searched for identical inputs, the deepest of several."""
     deepest: dict[tuple, dict] = {}
-    for one in sorted(networks, key=lambda one: (one["searched"], one["rows"] is not None, one["layers"])):
-        problem = one["runs"][0].problem
+    for one in sorted(networks, key=lambda one: (one["searched"], one["rows"] is not None, one["problem"].layers)):
+        problem = one["problem"]
         other = None if one["radixnet"] else problem.network_identity
         if one["alive"]:
-            deepest[problem.neurons, problem.inputs_sha256, one["count"], other] = one
+            deepest[problem.neurons, problem.inputs_sha256, problem.input_count, other] = one
     return [one for one in networks if any(one is kept for kept in deepest.values())]
 
 
@@ -218,4 +217,4 @@ def _time(run: Run, before: Run | None) -> dict:
 
 def titled(one: dict) -> str:
     """A network and its inputs in a few words."""
-    return f"{words.network(one['neurons'], one['layers'])}, {one['inputs']} inputs"
+    return f"{words.network(one['problem'])}, {one['inputs']} inputs"

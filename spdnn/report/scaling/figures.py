@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from spdnn.report.common import words
 from spdnn.report.common.drawing import MOST_DRAWN, Figure
 from spdnn.report.common.plotting import INK, canvas, colours, despine, line, logarithmic, patch, plain
-from spdnn.report.scaling.values import OTHER, WEAK
+from spdnn.report.common.predictions import OTHER, WEAK
 
 MARKS = {"static": "o", "cyclic": "s", "rebalanced": "^"}
 BASE_MARK = "D"
@@ -33,7 +33,7 @@ def scaling(group: dict) -> Figure:
 
     The row of one rank, if any, begins the curve of every partition.
     """
-    rows = group["rows"]
+    rows, first = group["rows"], group["first"]
     palette = dict(zip(MARKS, (colours()[k] for k in (0, 3, 2)), strict=True))
     plot, panels = canvas(6.4, 3, 2)
     time, speedup, efficiency, imbalance, shares, legend = panels.flat
@@ -54,18 +54,18 @@ def scaling(group: dict) -> Figure:
     _axes(rows, time, speedup, efficiency, imbalance, shares)
     despine(plot)
     _legend(legend, rows, used, palette)
-    kind, network = group["kind"].capitalize(), words.network(group["neurons"], group["layers"])
+    kind = group["kind"].capitalize()
     weak = (
         " With even work for each input the seconds would stay as they are; how many inputs die depends on the inputs."
     )
     return Figure(
         group["id"],
-        f"{kind} scaling, {network}: time, speed-up, efficiency, imbalance by ranks",
+        f"{kind} scaling, {words.network(first.problem)}: time, speed-up, efficiency, imbalance by ranks",
         f"{kind} scaling over ranks. Speed-up is on a logarithmic scale, and so are seconds that differ by a "
         "factor of four; vertical lines are the medians' intervals; dotted: each rank gaining as much as the "
         f"first. Colour and mark: the partition.{weak if group['kind'] == WEAK else ''} Engine "
-        f"{group['engine']}, {words.plural(group['threads'], 'thread')} for each rank, reductions: "
-        f"{group['reductions']}.",
+        f"{first.engine}, {words.plural(first.record.threads, 'thread')} for each rank, reductions: "
+        f"{first.reductions}.",
         plot,
         COLUMNS,
         map(_row, rows),

@@ -4,20 +4,19 @@ Strong scaling: the same inputs on more ranks. Weak scaling: inputs that grow wi
 the challenge's rates, so it means the same in both, and efficiency is speed-up / ranks.
 """
 
-import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 from spdnn.common.validation import builtins
 from spdnn.records.fields import or_none
 from spdnn.records.published import Baseline
 from spdnn.records.run_record import PER_REPEAT, Distribution, RankImbalance
-from spdnn.report.common import run_rows, words
+from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
+from spdnn.report.common.predictions import Group, Predicted
 from spdnn.report.common.run_rows import Run
-from spdnn.report.scaling import predictions
 
-STRONG, WEAK, OTHER = "strong", "weak", "other"
 LEAST_DEVICES = 4  # numbers of devices that make a published scaling curve
 IMBALANCES = RankImbalance.__struct_fields__
 MOST_RANKS, MOST_EXCHANGES = 64, 20  # that one run's details list
@@ -25,73 +24,52 @@ MOST_RANKS, MOST_EXCHANGES = 64, 20  # that one run's details list
 
 def values(collection: Collection) -> dict | None:
     """What the section prints; None without a run of several ranks."""
-    runs = collection.own
-    several = [run for run in runs if run.ranks > 1]
-    if not several:
+    groups, counts = collection.scaling, Counter()
+    if not groups:
         return None
-    weak = _groups(WEAK, runs, _weak_key)
-    strong = _groups(STRONG, runs, _strong_key)
-    grouped = {id(run) for group in (*strong, *weak) for run in group["runs"]}
-    alone = [run for run in several if id(run) not in grouped]
-    other = [_group(OTHER, members, 0) for members in run_rows.grouped(alone, _strong_key).values()]
     return {
-        "groups": [*strong, *weak, *other],
+        "groups": [_group(group, counts) for group in groups],
         "published": published(collection.baselines),
-        "predicted": predictions.rows([*strong, *weak]),
+        "predicted": [_predicted(group.base, one) for group in groups for one in group.predicted],
     }
 
 
-def _strong_key(run: Run) -> tuple:
-    problem = run.problem
-    return *_setting(run), problem.inputs_sha256, problem.input_count
-
-
-def _weak_key(run: Run) -> tuple | None:
-    """Inputs of one origin, as many for each rank; None where they cannot be divided evenly."""
-    problem, ranks = run.problem, run.ranks
-    origin = {key: value for key, value in problem.inputs.items() if key not in ("count", "sha256")}
-    if problem.input_count % ranks:
-        return None
-    return *_setting(run), json.dumps(origin, sort_keys=True), problem.input_count // ranks
-
-
-def _setting(run: Run) -> tuple:
-    """All but inputs and ranks: a speed-up must not come from these."""
-    record = run.record
-    problem = record.problem
-    names = tuple(sorted(record.reductions.requested))
-    network = problem.network_identity, problem.layers
-    return *network, record.engine.name, names, record.threads, record.span, words.machine(record.environment)
-
-
-def _groups(kind: str, runs: Sequence[Run], key: Callable[[dict], tuple | None]) -> list[dict]:
-    """The groups that compare at least two numbers of ranks."""
-    members = [group for group in run_rows.grouped(runs, key).values() if len({run.ranks for run in group}) > 1]
-    return [_group(kind, group, number) for number, group in enumerate(members, 1)]
-
-
-def _group(kind: str, runs: Sequence[Run], number: int) -> dict:
+def _group(group: Group, counts: Counter) -> dict:
     """One table and, unless its kind is OTHER, one figure; of several runs of one setting the latest is shown."""
-    shown = run_rows.latest(runs, lambda run: (run.ranks, run.partition or ""))
-    base = next((run for run in shown if run.ranks == 1), None)
-    return run_rows.heading(runs, shown) | {
-        "id": f"scaling-{kind}-{number}",
-        "kind": kind,
-        "runs": runs,
-        "base": base,
-        "inputs_per_rank": shown[0].input_count // shown[0].ranks,
-        "rows": [_row(run, base) for run in shown],
+    counts[group.kind] += 1
+    first = group.shown[0]
+    return {
+        "id": f"scaling-{group.kind}-{counts[group.kind]}",
+        "kind": group.kind,
+        "first": first,
+        "runs": group.runs,
+        "left_out": len(group.runs) - len(group.shown),
+        "base": group.base,
+        "inputs_per_rank": first.problem.input_count // first.record.ranks,
+        "rows": [_row(run, group.base) for run in group.shown],
+    }
+
+
+def _predicted(base: Run, one: Predicted) -> dict:
+    """A row of the table of predictions; `measured` is None where nobody made such a run."""
+    count = (one.run or base).problem.input_count
+    size = f"{words.network(base.problem)}, {count:,} inputs"
+    grown = count / base.problem.input_count
+    return {
+        "setting": f"{size}, {base.engine}, {words.plural(base.record.threads, 'thread')}, {base.reductions}",
+        "predicted": one,
+        "efficiency": grown * base.inference_seconds / one.seconds / one.ranks,
+        "measured": one.run and one.run.inference_seconds,
     }
 
 
 def _row(run: Run, base: Run | None) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
-    record, seconds, ranks = run.record, run.inference_seconds, run.ranks
+    record, seconds, ranks = run.record, run.inference_seconds, run.record.ranks
     ranked, (low, high) = or_none(record.distribution), run.ends
     speedup = None
     if base is not None:
-        grown = record.problem.input_count / base.record.problem.input_count
-        speedup = grown * base.inference_seconds / seconds
+        speedup = run.problem.input_count / base.problem.input_count * base.inference_seconds / seconds
     return {
         "run": run,
         "ranks": ranks,

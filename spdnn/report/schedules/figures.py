@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from spdnn.report.common import words
 from spdnn.report.common.drawing import Figure
 from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, line, patch
-from spdnn.taskgraph.settings import SCHEDULES
 
 Entry = Sequence  # device, lane, kind, batch or None, first layer, last layer (exclusive), begin, end
-# Indices into seaborn's "colorblind".
+# Indices into seaborn's "colorblind", of tasks and of schedules.
 COLOURS = {"layer": 0, "copy-weights": 1, "move": 2, "compact": 4, "park": 5, "join": 3, "collect": 8}
+SCHEDULES = {"resident": 0, "stream": 1, "graph": 2, "pipeline": 3}
 WORDS = {
     "layer": "layers (batches light and dark alternately)",
     "copy-weights": "copies of weights",
@@ -22,13 +22,12 @@ WORDS = {
 NARROW = 1 / 1500  # of the whole time: shorter bars and gaps cannot be seen, and are drawn with their neighbours
 COLUMNS = ("schedule", "device", "lane", "kind", "batch", "first layer", "last layer", "begin", "end")
 MOST_CUT = 3  # groups with figures
-LANES = ("compute", "copy-weights", "move")
 
 
 def figures(values: dict) -> Iterator[Figure]:
     """Of each of the first groups: timelines measured and predicted, and seconds over memory."""
     for group in values["groups"][:MOST_CUT]:
-        size = words.network(group["neurons"], group["layers"])
+        size = words.network(group["first"].problem)
         if panels := [(row["label"], row["timeline"]) for row in group["measured"]]:
             cases = words.listed([row["run"].case for row in group["measured"]], between="; ")
             yield gantt(
@@ -77,7 +76,7 @@ def gantt(panels: Sequence[tuple[str, Sequence[Entry]]], name: str, title: str, 
 
 def _rows(timeline: Sequence[Entry]) -> list[tuple[int, str]]:
     """(device, lane) of what has a bar."""
-    order = {lane: index for index, lane in enumerate(LANES)}
+    order = {lane: index for index, lane in enumerate(words.LANES)}
     lanes = {(entry[0], entry[1]) for entry in timeline if entry[7] > entry[6]}
     return sorted(lanes, key=lambda row: (row[0], order.get(row[1], len(order)), row[1]))
 
@@ -96,7 +95,7 @@ def _panel(axes, label: str, timeline: Sequence[Entry], rows: list[tuple[int, st
 
 
 def _lane(device: int, lane: str, rows: Sequence[tuple[int, str]]) -> str:
-    text = {"compute": "computes", "copy-weights": "copies weights", "move": "rows arrive"}.get(lane, lane)
+    text = words.LANES.get(lane, lane)
     return f"device {device} {text}" if len({device for device, _ in rows}) > 1 else text
 
 
@@ -128,7 +127,7 @@ def memory(rows: Sequence[dict], group: str, size: str) -> Figure:
         size: of its network, in words.
     """
     plot, axes = canvas(3.6)
-    palette = dict(zip(SCHEDULES, colours(), strict=False))
+    palette = {name: colours()[hue] for name, hue in SCHEDULES.items()}
     counts = sorted({row["devices"] for row in rows})
     marks = dict(zip(counts, "osD^v<>PX*" * len(counts), strict=False))
     for row in rows:

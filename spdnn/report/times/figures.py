@@ -241,7 +241,7 @@ def ladder(one: dict) -> Figure:
     axes.set_xlabel("inference seconds")
     plotting.name_rows(plot, axes, [plotting.folded(rung.label, 56) for rung in rungs], fontsize=8)
     first = one["runs"][0]
-    size = words.network(first.neurons, first.layers)
+    size = words.network(first.problem)
     time = f"Time: {one['span']}" if one["span"] else "Each setting names what its time includes"
     return Figure(
         one["id"],

@@ -36,11 +36,11 @@ def curves(runs: Sequence[Run], most: int) -> list[Curve]:
     Of more than `most`, one of each width comes before the second of any, and official inputs before others.
     """
     groups: dict[tuple, list[Curve]] = {}
-    for run in sorted(runs, key=lambda run: -run.layers):
+    for run in sorted(runs, key=lambda run: -run.problem.layers):
         counts = tuple(run.record.result.survivors)
-        drawn = groups.setdefault((run.neurons, run.inputs, run.comparable), [])
+        drawn = groups.setdefault((run.problem.neurons, run.inputs, run.comparable), [])
         if not any(curve.survivors[: len(counts)] == counts for curve in drawn):
-            label = f"{run.neurons:,} neurons × {run.layers:,} layers, {run.inputs} inputs"
+            label = f"{run.problem.neurons:,} neurons × {run.problem.layers:,} layers, {run.inputs} inputs"
             drawn.append(Curve(label, counts))
     keyed = [(key, curve) for key in sorted(groups) for curve in groups[key]]
     shown = fair(keyed, most, lambda one: one[0][0], lambda one: (one[0][2], len(one[1].survivors)))
@@ -59,7 +59,7 @@ def ladders(runs: Sequence[Run]) -> list[dict]:
 
     def same(run: Run) -> tuple | None:
         where = words.machine(run.record.environment)
-        return (*run.problem_key, run.span.startswith("one layer"), where) if run.ranks == 1 else None
+        return (*run.problem_key, run.record.span.startswith("one layer"), where) if run.record.ranks == 1 else None
 
     shown = []
     for group in grouped(runs, same).values():
@@ -67,11 +67,11 @@ def ladders(runs: Sequence[Run]) -> list[dict]:
         labels = [", ".join(filter(None, _setting(run))) for run in members]
         if len(set(labels)) < LEAST_RUNGS:
             continue
-        spans = {run.span for run in members}
+        spans = {run.record.span for run in members}
         several = len({run.threads_text for run in members}) > 1
         rungs = []
         for label, run in zip(labels, members, strict=True):
-            name = f"{label}: {run.span}" if len(spans) > 1 else label
+            name = f"{label}: {run.record.span}" if len(spans) > 1 else label
             name = f"{name}, {run.threads_text}" if several else name
             rungs.append(Rung(name, run.inference_seconds, *run.ends))
         shown.append(
@@ -88,7 +88,7 @@ def ladders(runs: Sequence[Run]) -> list[dict]:
 
 def _latest(runs: Sequence[Run]) -> list[Run]:
     """The latest run of each setting, the slowest first; not more than MOST_RUNGS."""
-    members = latest(runs, lambda run: (*_setting(run), run.threads_text, run.span))
+    members = latest(runs, lambda run: (*_setting(run), run.threads_text, run.record.span))
     slowest = sorted(members, key=lambda run: (-run.inference_seconds, run.number))
     last, most = len(slowest) - 1, MOST_RUNGS - 1
     return slowest if last <= most else [slowest[index * last // most] for index in range(MOST_RUNGS)]

@@ -8,17 +8,14 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from spdnn.records.notes import CudaNotes
+from spdnn.records.notes import CudaNotes, TaskgraphNotes
 from spdnn.records.published import read_preparations
-from spdnn.records.run_record import CLOCK, PER_REPEAT, TOLERANCE, RunRecord
+from spdnn.records.run_record import CLOCK, PER_REPEAT, TOLERANCE
 from spdnn.report.common.collection import Collection, fair
 from spdnn.report.common.drawing import MOST_DRAWN
 from spdnn.report.common.run_rows import Run
-from spdnn.report.common.words import STREAMED, plural
+from spdnn.report.common.words import LANES, STREAMED, plural
 from spdnn.report.times.ladders import curves, ladders
-from spdnn.taskgraph.calibration import decomposition_of, notes_of, timeline_of
-from spdnn.taskgraph.graph import COMPUTE, LANES
-from spdnn.taskgraph.timeline import Span
 
 RANKS, TIMELINE, EVENTS, JOINED = "Clocks of the ranks", "Timeline", "Events of the GPU", "Kernel at most"
 MEANINGS = {
@@ -32,6 +29,7 @@ MEANINGS = {
     JOINED: "The record's timeline has fewer entries than there were tasks: neighbours are one entry, so gaps between "
     "them count as busy.",
 }
+COMPUTE = "compute"  # the lane of a device that computes; the others copy
 WITH_COPIES = "with host-to-device copies"  # of a GPU engine's spans: copies made while opening included
 
 
@@ -66,23 +64,22 @@ def values(collection: Collection) -> dict | None:
     Returns:
         rows: {run, parts, uploaded} of each run: parts None where its record has none, uploaded the seconds of read
         that copied to a GPU; split: the rows with parts; streamed: whether others streamed weights; meanings: of the
-        sources of the parts; curves: of the survivors; ladders; on_gpu: whether any run used a GPU;
+        sources of the parts; curves: of the survivors; ladders;
         preparations: what published systems do before inference, where one of the twelve networks was run.
     """
     runs, own = collection.runs, collection.own
     if not runs:
         return None
     alone = sorted(runs, key=lambda run: bool(run.record.comparison))  # runs of a comparison with peers come last
-    rows = [{"run": run, "parts": parts(run.record), "uploaded": _uploaded(run.record)} for run in alone]
+    rows = [{"run": run, "parts": parts(run), "uploaded": _uploaded(run)} for run in alone]
     split = [row for row in rows if row["parts"]]
     return {
         "rows": rows,
         "split": split,
-        "streamed": any(row["run"].span == STREAMED for row in rows if not row["parts"]),
+        "streamed": any(row["run"].record.span == STREAMED for row in rows if not row["parts"]),
         "meanings": [(term, meaning) for term, meaning in MEANINGS.items() if any(_is_by(term, row) for row in split)],
         "curves": curves(own, MOST_DRAWN),
         "ladders": ladders(own)[:MOST_DRAWN],
-        "on_gpu": any(run.on_gpu for run in runs),
         "preparations": read_preparations() if any(run.official_size for run in runs) else [],
         "inference_share": _inference_share(runs),
     }
@@ -98,7 +95,7 @@ def fastest(rows: Sequence[dict], most: int) -> list[dict]:
     """Those of the rows that a figure has room for: of each network the fastest before the second of any."""
 
     def network(row: dict) -> tuple:
-        return row["run"].neurons, row["run"].layers, bool(row["run"].record.comparison)
+        return row["run"].problem.neurons, row["run"].problem.layers, bool(row["run"].record.comparison)
 
     return fair(rows, most, network, lambda row: row["run"].rate.median)
 
@@ -108,32 +105,33 @@ def _is_by(term: str, row: dict) -> bool:
     return bool(row["parts"].joined) if term == JOINED else row["parts"].source.startswith(term)
 
 
-def parts(record: RunRecord) -> Parts | None:
-    """The parts of a record's inference seconds; None where it has none."""
+def parts(run: Run) -> Parts | None:
+    """The parts of a run's inference seconds; None where its record has none."""
+    record = run.record
     if record.ranks > 1:
-        return _of_ranks(record)
+        return _of_ranks(run)
     if record.comparison:
         return None  # engines timed in turn: their notes are of a run before that
     if "schedule" in record.engine.noted:
-        return _of_timeline(record)
-    return _of_events(record)
+        return _of_timeline(run)
+    return _of_events(run)
 
 
-def _of_ranks(record: RunRecord) -> Parts:
+def _of_ranks(run: Run) -> Parts:
     """Sums over all ranks and repeats. When a rank neither waits nor sends, it computes, or reads weights."""
-    ranks, repeats = record.distribution.per_rank, len(record.seconds)
+    ranks, repeats = run.record.distribution.per_rank, run.repeats
     whole, waiting, sending = (sum(sum(getattr(rank, name)) for rank in ranks) for name in PER_REPEAT)
     rest, source = _positive(whole - waiting - sending), f"{RANKS}, {plural(repeats, 'repeat')}"
-    computed, unassigned = (None, rest) if record.span == STREAMED else (rest, 0.0)
+    computed, unassigned = (None, rest) if run.record.span == STREAMED else (rest, 0.0)
     return Parts(whole, sending, computed, waiting, unassigned, None, None, source) if whole else None
 
 
-def _of_timeline(record: RunRecord) -> Parts | None:
+def _of_timeline(run: Run) -> Parts | None:
     """By device, from the lanes of the last repeat. Copies that overlap computing are hidden, and take no time of their
     own. Where a captured graph copies weights too, it is one entry of the timeline, and unassigned.
     """
-    notes, last = notes_of(record), record.seconds[-1]
-    spans, made = timeline_of(record), decomposition_of(record)
+    notes, last = run.notes(TaskgraphNotes), run.record.seconds[-1]
+    spans, made = run.timeline, run.decomposition
     if spans is None or made is None:
         return None
     if not all(0 <= one.device < made.devices and one.lane in LANES for one in spans):
@@ -149,7 +147,7 @@ def _of_timeline(record: RunRecord) -> Parts | None:
         busy += _covered(lanes)
     copy, wait, after = busy - computing, end * made.devices - busy, whole - end * made.devices
     seconds = {"copy": copy, "kernel": computing, "wait": wait, "unassigned": after, "hidden": copying - copy}
-    if notes.captured and record.span == STREAMED:
+    if notes.captured and run.record.span == STREAMED:
         seconds |= {"kernel": None, "unassigned": after + computing, "hidden": None}
     tasks = notes.timeline_tasks or 0
     joined = (tasks, len(spans)) if tasks > len(spans) else None
@@ -162,7 +160,7 @@ def _positive(seconds: float | None) -> float | None:
     return None if seconds is None else max(0.0, seconds)
 
 
-def _covered(spans: Iterable[Span]) -> float:
+def _covered(spans: Iterable) -> float:
     """Seconds that at least one of the spans covers."""
     total, until = 0.0, 0.0
     for one in sorted(spans, key=lambda one: one.begin):
@@ -171,25 +169,24 @@ def _covered(spans: Iterable[Span]) -> float:
     return total
 
 
-def _of_events(record: RunRecord) -> Parts | None:
+def _of_events(run: Run) -> Parts | None:
     """A GPU's own seconds in the last repeat, from its first launch to its last; the rest is the host's."""
-    last, kernel = record.seconds[-1], _spans(record).get(record.span)
+    last, kernel = run.record.seconds[-1], _spans(run).get(run.record.span)
     if kernel is None or not last or kernel > last * (1 + TOLERANCE) + CLOCK:
         return None
     unassigned = _positive(last - kernel)
     return Parts(max(last, kernel), None, kernel, None, unassigned, None, None, f"{EVENTS}, last repeat")
 
 
-def _uploaded(record: RunRecord) -> float | None:
+def _uploaded(run: Run) -> float | None:
     """Seconds of read in which inputs and weights went to a GPU."""
-    spans, whole = _spans(record), sum(record.samples.read_seconds)
-    if record.ranks > 1 or not {WITH_COPIES, record.span} <= set(spans):
+    spans, whole = _spans(run), sum(run.record.samples.read_seconds)
+    if run.record.ranks > 1 or not {WITH_COPIES, run.record.span} <= set(spans):
         return None
-    copied = spans[WITH_COPIES] - spans[record.span]
+    copied = spans[WITH_COPIES] - spans[run.record.span]
     return copied if 0 <= copied <= whole else None
 
 
-def _spans(record: RunRecord) -> dict[str, float]:
+def _spans(run: Run) -> dict[str, float]:
     """The spans in the notes of an engine that has a GPU."""
-    notes = record.engine.notes
-    return notes.spans or {} if isinstance(notes, CudaNotes) else {}
+    return run.notes(CudaNotes).spans or {}
