@@ -353,11 +353,11 @@ def ranks() -> str | None:
     found = values_of_ranks(kept("ranks"))
     if not found:
         return None
-    ways = list(dict.fromkeys((row["ranks"], row["partition"]) for group in found["groups"] for row in group["rows"]))
+    ways = list(dict.fromkeys((row["workers"], row["partition"]) for group in found["groups"] for row in group["rows"]))
     ways.sort(key=lambda way: (way[0], ("static", "cyclic", "rebalanced").index(way[1] or "static")))
     lines = [["network", "reductions", *(f"{ranks} {partition or ''}".strip() for ranks, partition in ways)]]
     for group in found["groups"]:
-        spent = {(row["ranks"], row["partition"]): seconds(row["seconds"]) for row in group["rows"]}
+        spent = {(row["workers"], row["partition"]): seconds(row["seconds"]) for row in group["rows"]}
         first = group["first"]
         size = first.problem.neurons, first.problem.layers
         lines.append([_name(size), first.reductions, *(spent.get(way, "") for way in ways)])

@@ -40,7 +40,7 @@ SECTIONS = [
     Section("reductions", "What the reductions leave out", reductions, reductions_figures),
     Section(
         "scaling", "Scaling", scaling, scaling_figures,
-        absent="Scaling over several ranks is not shown, for none of these runs had more than one. "
+        absent="Scaling is not shown, for nothing was run on several numbers of threads, ranks or GPUs. "
         "<code>snakemake --configfile config/strong.yaml</code> (the same inputs on more ranks) and "
         "<code>snakemake --configfile config/weak.yaml</code> (inputs that grow with the ranks) run them.",
     ),

@@ -7,6 +7,7 @@ import statistics
 
 import pytest
 from test_report import BASELINES, HOSTILE, collected, made_record, made_verdict, measured, shown
+from test_schedules import scheduled
 
 from spdnn.common.validation import converted
 from spdnn.records.published import read_baselines
@@ -109,9 +110,14 @@ def weak(*ranks):
     return found
 
 
+def on_threads(*counts, **problem):
+    """Runs on so many threads of one rank: a second over their number, and a quarter of one."""
+    return [{**on(1, (1 / count + 0.25,), case=f"case.t{count}", **problem), "threads": count} for count in counts]
+
+
 def section(page):
     """The text of the section on scaling."""
-    return page.text.split("Runs on several ranks, compared")[1].split("Medians, in seconds; only inference")[0]
+    return page.text.split("Runs on several ")[1].split("Medians, in seconds; only inference")[0]
 
 
 def group(records, kind=predictions.STRONG):
@@ -152,7 +158,7 @@ def test_numbers_are_the_records():
 
 def test_strong_scaling_has_one_base():
     rows = group(strong())["rows"]
-    assert [(row["ranks"], row["partition"]) for row in rows] == [
+    assert [(row["workers"], row["partition"]) for row in rows] == [
         (1, None), (2, "rebalanced"), (2, "static"), (4, "rebalanced"), (8, "rebalanced"),
     ]  # fmt: skip
     assert [round(row["speedup"], 9) for row in rows] == [1.0, round(0.8 / 0.415, 9), 1.6, round(0.8 / 0.275, 9),
@@ -163,7 +169,7 @@ def test_strong_scaling_has_one_base():
 
 def test_weak_scaling_compares_rates():
     found = group(weak(1, 2, 4), predictions.WEAK)
-    assert found["inputs_per_rank"] == 6000
+    assert found["inputs_each"] == 6000
     assert [row["speedup"] for row in found["rows"]] == pytest.approx([1, 2 * 1.125 / 1.25, 4 * 1.125 / 1.5])
     assert [row["efficiency"] for row in found["rows"]] == pytest.approx([1, 0.9, 0.75])
     page = shown(weak(1, 2, 4))
@@ -188,9 +194,76 @@ def test_a_base_has_the_same_settings(key, value):
     base, two, four = on(1, (0.8,), official=False), on(2, (0.5,), official=False), on(4, (0.3,), official=False)
     base = changed(base, key, value)
     found = group([base, two, four])
-    assert [row["ranks"] for row in found["rows"]] == [2, 4]
+    assert [row["workers"] for row in found["rows"]] == [2, 4]
     assert [row["speedup"] for row in found["rows"]] == [None, None]
     assert "There is no run of one rank with these settings" in section(shown([base, two, four]))
+
+
+def test_threads_are_compared_as_ranks_are():
+    """One problem on 1 and 2 threads, and on 1 and 2 ranks of one thread."""
+    two = {**on(2, (0.75,), case="case.r2"), "threads": 1}
+    records = [*on_threads(1, 2), two]
+    over_ranks, over_threads = scaling.values(collected(records))["groups"]
+    assert [(row["run"].case, row["workers"]) for row in over_ranks["rows"]] == [("case.t1", 1), ("case.r2", 2)]
+    assert [(row["run"].case, row["workers"]) for row in over_threads["rows"]] == [("case.t1", 1), ("case.t2", 2)]
+    assert [row["speedup"] for row in over_threads["rows"]] == [1, 1.25 / 0.75]
+    assert over_threads["rows"][1]["efficiency"] == 1.25 / 0.75 / 2
+    page = shown(records, figures=True)
+    text = section(page)
+    assert text.startswith("ranks or threads, compared with the same settings on one")
+    assert "60,000 inputs on any number of threads; engine cpu, one rank, reductions" in text
+    figure = page.source[page.source.index("time, speed-up, efficiency by threads") :]
+    figure = figure[: figure.index("</svg>")]
+    for drawn in ("one thread, the base", "ideal", "efficiency, %", "threads"):
+        assert f">{drawn}<" in figure
+    assert "% of inference: waiting" not in figure
+    assert "Speed-up, efficiency" in shown(on_threads(1, 2)).text
+
+
+def test_threads_are_predicted_up_to_the_cores():
+    rows = scaling.values(collected(on_threads(1, 2, cores=8)))["predicted"]
+    assert [(row["workers"], row["measured"]) for row in rows] == [
+        ("2 threads", 0.75), ("4 threads", None), ("8 threads", None),
+    ]  # fmt: skip
+    assert [row["predicted"].seconds for row in rows] == pytest.approx([1.25 / 2, 1.25 / 4, 1.25 / 8])
+    page = shown(on_threads(1, 2, cores=8))
+    assert {0.75, *(row["predicted"].seconds for row in rows)} <= set(page.values)
+    assert "what it expects from the run of one thread. No figure" in section(page)
+
+
+def on_gpus(record, engine="cuda"):
+    """The record as if GPUs had made it."""
+    record["environment"]["gpu"] = "A GPU"
+    record["engine"]["name"] = engine
+    return record
+
+
+def test_ranks_with_a_gpu_each_scale_strongly_and_weakly():
+    """Made for this test: 1 to 16 ranks, four on a node, each with a GPU."""
+    records = [on(count, (0.8 / count + 0.1,), hosts=max(1, count // 4)) for count in (1, 2, 4, 8, 16)]
+    records += weak(1, 2, 4)
+    values = scaling.values(collected([on_gpus(record) for record in records]))
+    assert [(one["kind"], one["over"], len(one["rows"])) for one in values["groups"]] == [
+        ("strong", "ranks", 5), ("weak", "ranks", 3),
+    ]  # fmt: skip
+    assert [row["speedup"] for row in values["groups"][0]["rows"]] == pytest.approx(
+        [0.9 / (0.8 / count + 0.1) for count in (1, 2, 4, 8, 16)]
+    )
+    told = [row["measured"] for row in values["predicted"] if row["measured"]]
+    assert told == pytest.approx([*(0.8 / count + 0.1 for count in (2, 4, 8, 16)), 0.125, 0.15])
+    assert [row["predicted"].workers for row in values["predicted"]][:5] == [2, 4, 8, 16, 32]
+
+
+def test_several_gpus_of_one_rank_are_compared_and_predicted_by_the_simulator():
+    runs = [scheduled("resident", count, (0.6 / count + 0.1,), f"gpus-{count}") for count in (1, 2, 4)]
+    values = scaling.values(collected([on_gpus(record, "taskgraph-cuda") for record in runs]))
+    (group,) = values["groups"]
+    assert (group["kind"], group["over"]) == ("strong", "GPUs")
+    assert [row["workers"] for row in group["rows"]] == [1, 2, 4]
+    assert [(row["workers"], row["measured"]) for row in values["predicted"]] == [
+        ("2 GPUs", pytest.approx(0.4)), ("4 GPUs", pytest.approx(0.25)),
+    ]  # fmt: skip
+    assert values["predicted"][0]["predicted"].seconds < 0.7
 
 
 def test_one_run_of_several_ranks_is_listed_without_a_figure():
@@ -227,7 +300,7 @@ def test_more_threads_than_cores_are_told(cores, hosts, marked):
 
 def test_the_shade_begins_between_what_fits_and_what_does_not():
     def rows(*over):
-        return [{"ranks": 2**place, "oversubscribed": told} for place, told in enumerate(over)]
+        return [{"workers": 2**place, "oversubscribed": told} for place, told in enumerate(over)]
 
     assert scaling_figures.shaded_from(rows(False, False, True, True)) == pytest.approx(8**0.5)
     assert scaling_figures.shaded_from(rows(True, True)) == 0.0
@@ -317,17 +390,18 @@ def test_a_failed_verdict_takes_a_run_out_of_the_section():
 def test_predictions_stand_apart_from_what_was_measured():
     rows = scaling.values(collected(strong()))["predicted"]
     again = [row for row in rows if row["measured"] is not None]
-    assert [(row["predicted"].ranks, row["measured"]) for row in again] == [
+    assert [(row["predicted"].workers, row["measured"]) for row in again] == [
         (2, 0.415),
         (2, 0.5),
         (4, 0.275),
         (8, (0.3 + 0.35) / 2),
     ]
     beyond = [row for row in rows if row["measured"] is None]
-    assert [row["predicted"].ranks for row in beyond] == [16 << place for place in range(len(beyond))]
+    assert [row["predicted"].workers for row in beyond] == [16 << place for place in range(len(beyond))]
     assert beyond[0]["predicted"].nodes == 4  # of 8 cores, with two threads a rank
-    seconds = [row["predicted"].seconds for row in beyond]
-    assert all(one > 1.05 * other for one, other in itertools.pairwise(seconds))
+    assert all(
+        one["predicted"].seconds > 1.05 * other["predicted"].seconds for one, other in itertools.pairwise(beyond)
+    )
     shown_page = shown(strong(), published=True)
     before, predicted = section(shown_page).split("Predicted", 1)
     assert "Published scaling" in before

@@ -92,8 +92,8 @@ class Collection:
 
     @cached_property
     def scaling(self) -> list[Group]:
-        """Runs that differ in their ranks, and what the cost model predicts for them and for more ranks."""
-        return predictions.scaling(self.own)
+        """Runs that differ in their ranks, threads or GPUs, and what models predict for them and for more."""
+        return predictions.scaling(self.own, self.schedules)
 
 
 def once(function: Callable[[Collection], Entry]) -> Callable[[Collection], Entry]:

@@ -1,4 +1,4 @@
-"""Runs that are compared over schedules or ranks, and what models predict for them, before any section sees them.
+"""Runs that are compared over schedules or workers, and what models predict for them, before any section sees them.
 
 Each model is calibrated by one of the runs. Its predictions are values of their own, never among the measured ones.
 """
@@ -6,8 +6,9 @@ Each model is calibrated by one of the runs. Its predictions are values of their
 import contextlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from spdnn.common.errors import InputError
 from spdnn.costmodel.calibration import check, from_record, known_shares
@@ -21,10 +22,11 @@ from spdnn.taskgraph.settings import RESIDENT, SCHEDULES
 from spdnn.taskgraph.simulation import simulate
 from spdnn.taskgraph.timeline import Span
 
-STRONG, WEAK, OTHER = "strong", "weak", "other"  # the same inputs on more ranks, inputs that grow with them, neither
+RANKS, THREADS, GPUS = "ranks", "threads", "GPUs"  # workers
+STRONG, WEAK, OTHER = "strong", "weak", "other"  # the same inputs on more workers, inputs that grow with them, neither
 MOST_TASKS = 50_000  # of a decomposition that is simulated, batches x stages, and slots: some seconds
-MOST_FURTHER = 8  # numbers of ranks that were not run, in one group
-HELPS = 1.05  # twice as many ranks that gain less than this factor hardly help
+MOST_FURTHER = 8  # numbers of workers that were not run, in one group
+HELPS = 1.05  # twice as many workers that gain less than this factor hardly help
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,14 @@ class Predicted:
     Attributes:
         run: the run that was made so; None: there is none.
         seconds: of inference; bound: what takes most of them.
-        ranks, nodes, partition: where it runs.
+        workers, nodes, partition: where it runs.
         timeline: of its tasks, where they were simulated.
     """
 
     run: Run | None
     seconds: float
     bound: str
-    ranks: int = 1
+    workers: int
     nodes: int = 1
     partition: str | None = None
     timeline: Sequence[Span] = field(default=(), repr=False)
@@ -49,17 +51,18 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their schedule alone, or in their ranks (under weak scaling, with their inputs).
+    """Runs that differ in their schedule alone, or in their workers (under weak scaling, with their inputs).
 
     Attributes:
-        kind: STRONG, WEAK or OTHER; of schedules, empty.
+        kind: STRONG, WEAK or OTHER; over: RANKS, THREADS or GPUS; of schedules, both are empty.
         runs: all of them.
         shown: of each setting the latest, in the order of the settings.
         base: the run that the others are compared with and predicted from; None: it was not made.
-        predicted: of the runs shown, and of more ranks; empty where the model cannot be calibrated.
+        predicted: of the runs shown, and of more workers; empty where the model cannot be calibrated.
     """
 
     kind: str
+    over: str
     runs: Sequence[Run]
     shown: Sequence[Run]
     base: Run | None
@@ -74,7 +77,7 @@ def schedules(runs: Sequence[Run]) -> list[Group]:
         shown = latest(members, _schedule)
         base = next((run for run in shown if _schedule(run)[:4] == (SCHEDULES.index(RESIDENT), 1, 1, 1)), None)
         predicted = [one for run in shown if base and (one := _simulated(base, run))]
-        groups.append(Group("", members, shown, base, predicted))
+        groups.append(Group("", "", members, shown, base, predicted))
     return groups
 
 
@@ -101,74 +104,104 @@ def _simulated(base: Run, run: Run) -> Predicted | None:
     with contextlib.suppress(InputError):
         costs, cores = costs_of(base.record, made.devices)
         found = simulate(made, costs, cores)
-        return Predicted(run, found.seconds, found.bound, timeline=found.timeline)
+        return Predicted(run, found.seconds, found.bound, made.devices, timeline=found.timeline)
 
 
-def scaling(runs: Sequence[Run]) -> list[Group]:
-    """Strong and weak scaling over ranks, then the other runs of several ranks: none without such a run."""
-    groups = [*_scaling(STRONG, runs, _strong), *_scaling(WEAK, runs, _weak)]
+def scaling(runs: Sequence[Run], cut: Sequence[Group]) -> list[Group]:
+    """Strong and weak scaling over workers, then the other runs of several ranks.
+
+    Args:
+        cut: the groups of `schedules`, whose predictions hold for several GPUs.
+    """
+    simulated = {one.run: one for group in cut for one in group.predicted}
+    groups = [
+        _scaled(kind, over, members, simulated)
+        for over in (RANKS, THREADS, GPUS)
+        for kind in (STRONG, WEAK)
+        for members in grouped(runs, partial(_setting, kind=kind, over=over)).values()
+        if len({workers(run, over) for run in members}) > 1
+    ]
     compared = {run for group in groups for run in group.runs}
     alone = [run for run in runs if run.record.ranks > 1 and run not in compared]
-    return groups + [_scaled(OTHER, members) for members in grouped(alone, _strong).values()]
+    others = grouped(alone, partial(_setting, kind=STRONG, over=RANKS)).values()
+    return groups + [_scaled(OTHER, RANKS, members, simulated) for members in others]
 
 
-def _scaling(kind: str, runs: Sequence[Run], key: Callable[[Run], tuple | None]) -> list[Group]:
-    """The groups that compare at least two numbers of ranks."""
-    groups = grouped(runs, key).values()
-    return [_scaled(kind, members) for members in groups if len({run.record.ranks for run in members}) > 1]
-
-
-def _setting(run: Run) -> tuple:
-    """All but inputs and ranks: a speed-up must not come from these."""
-    record, problem = run.record, run.problem
-    names = tuple(sorted(record.reductions.requested))
-    network = problem.network_identity, problem.layers
-    return *network, record.engine.name, names, record.threads, record.span, words.machine(record.environment)
-
-
-def _strong(run: Run) -> tuple:
-    return *_setting(run), run.problem.inputs_sha256, run.problem.input_count
-
-
-def _weak(run: Run) -> tuple | None:
-    """Inputs of one origin, as many for each rank; None where they cannot be divided evenly."""
-    origin = {key: value for key, value in run.problem.inputs.items() if key not in ("count", "sha256")}
-    if run.problem.input_count % run.record.ranks:
+def workers(run: Run, over: str) -> int | None:
+    """How many ranks, threads or GPUs a run had; of several ranks, only ranks are compared, and of a GPU no threads."""
+    record = run.record
+    if over == RANKS:
+        return record.ranks
+    if record.ranks > 1 or bool(record.environment.gpu) != (over == GPUS):
         return None
-    return *_setting(run), json.dumps(origin, sort_keys=True), run.problem.input_count // run.record.ranks
+    return record.threads if over == THREADS else run.notes(TaskgraphNotes).devices or 1
 
 
-def _scaled(kind: str, runs: Sequence[Run]) -> Group:
-    shown = latest(runs, lambda run: (run.record.ranks, run.partition or ""))
-    base, predicted = next((run for run in shown if run.record.ranks == 1), None), []
+def _setting(run: Run, kind: str, over: str) -> tuple | None:
+    """The same for runs whose speed-up comes from their workers alone; None where there is nothing to compare.
+
+    Under weak scaling, inputs are of one origin, as many for each worker.
+    """
+    record, problem, count = run.record, run.problem, workers(run, over)
+    if count is None or (kind == WEAK and problem.input_count % count):
+        return None
+    notes, names = run.notes(TaskgraphNotes), tuple(sorted(record.reductions.requested))
+    network = problem.network_identity, problem.layers
+    each = [number for name, number in ((THREADS, record.threads), (GPUS, notes.devices)) if name != over]
+    origin = {key: value for key, value in problem.inputs.items() if key not in ("count", "sha256")}
+    weak = json.dumps(origin, sort_keys=True), problem.input_count // count
+    inputs = weak if kind == WEAK else (problem.inputs_sha256, problem.input_count)
+    machine = words.machine(record.environment)
+    return *network, record.engine.name, names, *each, notes.schedule, record.span, machine, *inputs
+
+
+def _scaled(kind: str, over: str, runs: Sequence[Run], simulated: Mapping[Run, Predicted]) -> Group:
+    shown = latest(runs, lambda run: (workers(run, over), run.partition or ""))
+    base, predicted = shown[0] if workers(shown[0], over) == 1 else None, []
     if base:
-        several = [run for run in shown if run.record.ranks > 1]
         with contextlib.suppress(InputError):  # notes that the model cannot read calibrate nothing
-            predicted = [_again(base, run) for run in several]
-            predicted += _further(base, several) if kind == STRONG else ()
-    return Group(kind, runs, shown, base, predicted)
+            if over == GPUS:
+                predicted = [simulated[run] for run in shown[1:] if run in simulated and kind == STRONG]
+            else:
+                predicted = [_again(base, run, over) for run in shown[1:]]
+                predicted += _further(base, shown[1:], over) if kind == STRONG else ()
+    return Group(kind, over, runs, shown, base, predicted)
 
 
-def _again(base: Run, run: Run) -> Predicted:
-    """A run of several ranks, as the model predicts it from the base: it shows how far off the model is."""
-    (checked,) = check([base.record, run.record])
-    found = checked.predicted
-    return Predicted(run, found.seconds, found.bound, run.record.ranks, run.record.distribution.nodes, found.partition)
-
-
-def _further(base: Run, several: Sequence[Run]) -> Iterator[Predicted]:
-    """Twice the most ranks that were run, and so on, on full nodes, until twice as many hardly help."""
-    most = max(several, key=lambda run: (run.record.ranks, -run.inference_seconds))
-    messages, partition = most.record.distribution.messages, most.partition
+def _again(base: Run, run: Run, over: str) -> Predicted:
+    """A run, as the model predicts it from the base: it shows how far off the model is."""
+    if over == RANKS:
+        (checked,) = check([base.record, run.record])
+        found, nodes = checked.predicted, run.record.distribution.nodes
+        return Predicted(run, found.seconds, found.bound, found.ranks, nodes, found.partition)
     device, work = from_record(base.record)
-    cores, threads = base.record.environment.cores, base.record.threads
-    costs, before = MessageCosts(messages.latency_seconds, messages.bytes_per_second), math.inf
+    found = predict(work.of(run.problem.input_count), device, threads=run.record.threads)
+    return Predicted(run, found.seconds, found.bound, run.record.threads)
+
+
+def _further(base: Run, several: Sequence[Run], over: str) -> Iterator[Predicted]:
+    """Twice the most workers that were run, and so on, until twice as many hardly help; threads up to the cores."""
+    most = max(several, key=lambda run: (workers(run, over), -run.inference_seconds))
+    limit = base.record.environment.cores if over == THREADS else base.problem.input_count
+    before = math.inf
     for step in range(1, MOST_FURTHER + 1):
-        ranks = most.record.ranks << step
-        per_node = min(ranks, max(1, cores // threads))
-        shares = known_shares(base.record, work, ranks, partition, per_node)
-        found = predict(work, device, costs, ranks, partition, per_node=per_node, threads=threads, shares=shares)
-        if ranks > work.inputs or found.seconds * HELPS > before:
+        one = _expected(base, most, workers(most, over) << step, over)
+        if one.workers > limit or one.seconds * HELPS > before:
             return
-        yield Predicted(None, found.seconds, found.bound, ranks, -(-ranks // per_node), partition)
-        before = found.seconds
+        yield one
+        before = one.seconds
+
+
+def _expected(base: Run, most: Run, count: int, over: str) -> Predicted:
+    """So many threads; or so many ranks on full nodes, with the partition and the messages of the run of most."""
+    record, threads = base.record, base.record.threads
+    device, work = from_record(record)
+    if over == THREADS:
+        found = predict(work, device, threads=count)
+        return Predicted(None, found.seconds, found.bound, count)
+    measured, partition = most.record.distribution.messages, most.partition
+    messages = MessageCosts(measured.latency_seconds, measured.bytes_per_second)
+    per_node = min(count, max(1, record.environment.cores // threads))
+    shares = known_shares(record, work, count, partition, per_node)
+    found = predict(work, device, messages, count, partition, per_node=per_node, threads=threads, shares=shares)
+    return Predicted(None, found.seconds, found.bound, count, -(-count // per_node), partition)

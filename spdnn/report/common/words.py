@@ -124,10 +124,12 @@ SEVERAL_DEFINITIONS = (
         "Parts of each rank's inference seconds: waiting for other ranks; sending and receiving; and the rest.",
     ),
     ("Imbalance", "The maximum over the mean of the ranks. 1 is even; with 2, half of the ranks' time is lost."),
+)
+SCALING_DEFINITIONS = (
     (
         "Speed-up, efficiency",
-        "Speed-up is the rate of R ranks ÷ the rate of one rank with the same settings; efficiency is speed-up ÷ R. "
-        "Under strong scaling the inputs stay the same; under weak scaling they grow with the ranks.",
+        "Speed-up is the rate of R ranks (or threads, or GPUs) ÷ the rate of one with the same settings; efficiency is "
+        "speed-up ÷ R. Under strong scaling the inputs stay the same; under weak scaling they grow with the ranks.",
     ),
 )
 BINDS = {limits.LOADS: "loads from the nearest cache", limits.MEMORY: "memory"}
@@ -214,13 +216,17 @@ def _unpiled(text: str) -> str:
     return "".join(kept)
 
 
-def definitions(names: set[str], limited: bool, several: bool, devices: bool = False) -> list[tuple[str, str]]:
-    """Terms and their meanings; of the reductions, only dead inputs and those in `names`; limits and ranks if asked.
+def definitions(
+    names: set[str], limited: bool, several: bool, scaled: bool, devices: bool = False
+) -> list[tuple[str, str]]:
+    """Terms and their meanings; of the reductions, only dead inputs and those in `names`.
 
     Args:
+        limited, several, scaled: with the terms of limits, of several ranks, of scaling.
         devices: some of the limits are of a GPU.
     """
-    terms = DEFINITIONS + (SEVERAL_DEFINITIONS if several else ()) + (LIMIT_DEFINITIONS if limited else ())
+    asked = ((several, SEVERAL_DEFINITIONS), (scaled, SCALING_DEFINITIONS), (limited, LIMIT_DEFINITIONS))
+    terms = [*DEFINITIONS, *(term for wanted, terms in asked if wanted for term in terms)]
     meanings = " ".join(one.meaning for one in REDUCTIONS.values() if one.name == "dead" or one.name in names)
     filled = {"reductions": meanings, **{name: text if devices else "" for name, text in GPU.items()}}
     return [(term, meaning.format(**filled)) for term, meaning in terms]

@@ -35,6 +35,7 @@ def _definitions(collection: Collection) -> list[tuple[str, str]]:
         {name for record in collection.records for name in record.reductions.requested},
         limited=limits is not None,
         several=any(record.ranks > 1 for record in collection.records),
+        scaled=bool(collection.scaling),
         devices=bool(limits and limits["devices"]),
     )
 

@@ -1,4 +1,4 @@
-"""The figures on scaling: our runs over ranks, and published systems over devices, never in one figure."""
+"""The figures on scaling: our runs over workers, and published systems over devices, never in one figure."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,22 +6,20 @@ from collections.abc import Iterator, Sequence
 from spdnn.report.common import words
 from spdnn.report.common.drawing import MOST_DRAWN, Figure
 from spdnn.report.common.plotting import INK, canvas, colours, despine, line, logarithmic, patch, plain
-from spdnn.report.common.predictions import OTHER, WEAK
+from spdnn.report.common.predictions import OTHER, RANKS, WEAK
 
-MARKS = {"static": "o", "cyclic": "s", "rebalanced": "^"}
+MARKS = {"static": "o", "cyclic": "s", "rebalanced": "^", None: "o"}  # None: not of ranks
 BASE_MARK = "D"
 WIDE = 4  # seconds that differ by this factor are on a logarithmic scale
 FEW = 100  # rates that differ by less have ticks between the powers of ten
 SHADE = "#e9ebee"
-COLUMNS = (
-    "case", "ranks", "partition", "inference seconds", "low", "high", "speed-up", "efficiency", "imbalance of edges",
-    "imbalance from the first exchange on", "waiting", "communication", "oversubscribed",
-)  # fmt: skip
+COLUMNS = ("partition", "inference seconds", "low", "high", "speed-up", "efficiency", "oversubscribed")
+OF_RANKS = ("imbalance of edges", "imbalance from the first exchange on", "waiting", "communication")
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)))
 
 
 def figures(values: dict) -> Iterator[Figure]:
-    """One figure for each of the first groups that compare ranks, and one for each published system."""
+    """One figure for each of the first groups that compare workers, and one for each published system."""
     for group in values["groups"][:MOST_DRAWN]:
         if group["kind"] != OTHER:
             yield scaling(group)
@@ -29,56 +27,57 @@ def figures(values: dict) -> Iterator[Figure]:
 
 
 def scaling(group: dict) -> Figure:
-    """Time, speed-up, efficiency, imbalance, waiting and communication over ranks; colour and mark are the partition.
+    """Time, speed-up and efficiency over workers; of ranks imbalance, waiting and communication too.
 
-    The row of one rank, if any, begins the curve of every partition.
+    Colour and mark are the partition. The row of one worker, if any, begins the curve of every partition.
     """
-    rows, first = group["rows"], group["first"]
-    palette = dict(zip(MARKS, (colours()[k] for k in (0, 3, 2)), strict=True))
-    plot, panels = canvas(6.4, 3, 2)
-    time, speedup, efficiency, imbalance, shares, legend = panels.flat
-    used = [name for name in MARKS if any(row["partition"] == name for row in rows)]
+    rows, first, over = group["rows"], group["first"], group["over"]
+    ranked = over == RANKS
+    palette = dict(zip(MARKS, (colours()[k] for k in (0, 3, 2, 0)), strict=True))
+    plot, panels = canvas(6.4, 3, 2) if ranked else canvas(4.3, 2, 2)
+    time, speedup, efficiency, *others, legend = panels.flat
+    used = [name for name in MARKS if any(row["partition"] == name and row["workers"] > 1 for row in rows)]
     for name in used:
         curve = [row for row in rows if row["partition"] in (None, name)]
         mark = {"color": palette[name], "marker": MARKS[name]}
         for row in curve:
-            time.plot([row["ranks"]] * 2, [row["low"], row["high"]], color=INK, linewidth=1.2)
+            time.plot([row["workers"]] * 2, [row["low"], row["high"]], color=INK, linewidth=1.2)
         _curve(time, curve, lambda row: row["seconds"], mark)
         _curve(speedup, curve, lambda row: row["speedup"], mark)
         _curve(efficiency, curve, lambda row: _percent(row["efficiency"]), mark)
-        _curve(imbalance, curve, lambda row: row["imbalance"]["edges"], mark)
-        _curve(imbalance, curve, lambda row: row["imbalance"]["edges_from_exchange"], mark, dashed=True)
-        _curve(shares, curve, lambda row: _percent(row["waiting"]), mark)
-        _curve(shares, curve, lambda row: _percent(row["communication"]), mark, dashed=True)
+        if ranked:
+            imbalance, shares = others
+            _curve(imbalance, curve, lambda row: row["imbalance"]["edges"], mark)
+            _curve(imbalance, curve, lambda row: row["imbalance"]["edges_from_exchange"], mark, dashed=True)
+            _curve(shares, curve, lambda row: _percent(row["waiting"]), mark)
+            _curve(shares, curve, lambda row: _percent(row["communication"]), mark, dashed=True)
     _ideal(rows, speedup, efficiency)
-    _axes(rows, time, speedup, efficiency, imbalance, shares)
+    _axes(rows, over, time, speedup, efficiency, *others)
     despine(plot)
-    _legend(legend, rows, used, palette)
+    _legend(legend, rows, used, palette, over)
     kind = group["kind"].capitalize()
     weak = (
         " With even work for each input the seconds would stay as they are; how many inputs die depends on the inputs."
     )
+    each = f"{words.plural(first.record.threads, 'thread')} for each rank" if ranked else "one rank"
     return Figure(
         group["id"],
-        f"{kind} scaling, {words.network(first.problem)}: time, speed-up, efficiency, imbalance by ranks",
-        f"{kind} scaling over ranks. Speed-up is on a logarithmic scale, and so are seconds that differ by a "
-        "factor of four; vertical lines are the medians' intervals; dotted: each rank gaining as much as the "
-        f"first. Colour and mark: the partition.{weak if group['kind'] == WEAK else ''} Engine "
-        f"{first.engine}, {words.plural(first.record.threads, 'thread')} for each rank, reductions: "
-        f"{first.reductions}.",
+        f"{kind} scaling, {words.network(first.problem)}: time, speed-up, efficiency{', imbalance' * ranked} by {over}",
+        f"{kind} scaling over {over}. Speed-up is on a logarithmic scale, and so are seconds that differ by a "
+        f"factor of four; vertical lines are the medians' intervals; dotted: each {over[:-1]} gaining as much as the "
+        f"first.{' Colour and mark: the partition.' * ranked}{weak if group['kind'] == WEAK else ''} Engine "
+        f"{first.engine}, {each}, reductions: {first.reductions}.",
         plot,
-        COLUMNS,
-        map(_row, rows),
+        ("case", over, *COLUMNS, *(OF_RANKS if ranked else ())),
+        [_row(row, ranked) for row in rows],
     )
 
 
-def _row(row: dict) -> tuple:
-    imbalance = row["imbalance"]
-    return (
-        row["run"].case, row["ranks"], row["partition"], row["seconds"], row["low"], row["high"], row["speedup"],
-        row["efficiency"], imbalance["edges"], imbalance["edges_from_exchange"], row["waiting"], row["communication"],
-        row["oversubscribed"],
-    )  # fmt: skip
+def _row(row: dict, ranked: bool) -> tuple:
+    keys, imbalance = ("workers", "partition", "seconds", "low", "high", "speedup", "efficiency"), row["imbalance"]
+    of_ranks = imbalance["edges"], imbalance["edges_from_exchange"], row["waiting"], row["communication"]
+    common = row["run"].case, *(row[key] for key in keys), row["oversubscribed"]
+    return (*common, *of_ranks) if ranked else common
 
 
 def published(system: dict) -> Figure:
@@ -133,36 +132,36 @@ def _percent(share: float | None) -> float | None:
 
 
 def _curve(axes, rows: Sequence[dict], value, mark: dict, dashed: bool = False) -> None:
-    """One partition's figures over ranks; one rank has its own mark, and oversubscribed runs are hollow."""
+    """One partition's figures over workers; one has its own mark, and oversubscribed runs are hollow."""
     points = [(row, number) for row in rows if (number := value(row)) is not None]
     if not points:
         return
-    ranks = [row["ranks"] for row, _ in points]
+    counts = [row["workers"] for row, _ in points]
     numbers, line_style = [number for _, number in points], "--" if dashed else "-"
-    axes.plot(ranks, numbers, color=mark["color"], linestyle=line_style, linewidth=1.4, zorder=2)
+    axes.plot(counts, numbers, color=mark["color"], linestyle=line_style, linewidth=1.4, zorder=2)
     for row, number in points:
-        one = row["ranks"] == 1
+        one = row["workers"] == 1
         edge = INK if one else mark["color"]
         axes.plot(
-            [row["ranks"]], [number], linestyle="", marker=BASE_MARK if one else mark["marker"], markersize=6,
+            [row["workers"]], [number], linestyle="", marker=BASE_MARK if one else mark["marker"], markersize=6,
             markeredgecolor=edge, markerfacecolor="white" if row["oversubscribed"] else edge, zorder=3,
         )  # fmt: skip
 
 
 def _ideal(rows: Sequence[dict], speedup, efficiency) -> None:
-    """The ideal of more ranks, where there is a run on one rank to compare with."""
+    """The ideal of more workers, where there is a run on one to compare with."""
     if any(row["speedup"] is not None for row in rows):
-        most = max(row["ranks"] for row in rows)
+        most = max(row["workers"] for row in rows)
         speedup.plot([1, most], [1, most], color=INK, linestyle=":", linewidth=1.2, zorder=1)
         efficiency.plot([1, most], [100, 100], color=INK, linestyle=":", linewidth=1.2, zorder=1)
 
 
-def _axes(rows: Sequence[dict], time, speedup, efficiency, imbalance, shares) -> None:
-    numbers = sorted({row["ranks"] for row in rows})
+def _axes(rows: Sequence[dict], over: str, time, speedup, efficiency, *others) -> None:
+    numbers = sorted({row["workers"] for row in rows})
     start = shaded_from(rows)
     labels = ("inference seconds", "speed-up", "efficiency, %", "imbalance of edges,\nmaximum / mean", "% of inference")
-    for axes, label in zip((time, speedup, efficiency, imbalance, shares), labels, strict=True):
-        _over(axes, numbers, "ranks")
+    for axes, label in zip((time, speedup, efficiency, *others), labels, strict=False):
+        _over(axes, numbers, over)
         axes.set_ylabel(label)
         if start is not None and axes.has_data():
             axes.axvspan(max(start, axes.get_xlim()[0]), axes.get_xlim()[1], color=SHADE, zorder=0)
@@ -173,9 +172,10 @@ def _axes(rows: Sequence[dict], time, speedup, efficiency, imbalance, shares) ->
         if wide:
             axes.set_yscale("log", base=2)
             axes.yaxis.set_major_formatter(plain)
-    for axes in (efficiency, shares):
+    for axes in (efficiency, *others[1:]):
         axes.set_ylim(0, max(10.0, 1.05 * axes.get_ylim()[1]))
-    imbalance.set_ylim(0.95, max(1.5, imbalance.get_ylim()[1]))
+    for imbalance in others[:1]:
+        imbalance.set_ylim(0.95, max(1.5, imbalance.get_ylim()[1]))
 
 
 def _over(axes, numbers: Sequence[int], label: str) -> None:
@@ -188,27 +188,29 @@ def _over(axes, numbers: Sequence[int], label: str) -> None:
 
 
 def shaded_from(rows: Sequence[dict]) -> float | None:
-    """Where, between two numbers of ranks, the oversubscribed runs begin; None unless all from there on are."""
-    over = {row["ranks"] for row in rows if row["oversubscribed"]}
-    fits = [row["ranks"] for row in rows if not row["oversubscribed"]]
-    first = min((ranks for ranks in over if ranks > max(fits, default=0)), default=None)
+    """Where, between two numbers of workers, the oversubscribed runs begin; None unless all from there on are."""
+    over = {row["workers"] for row in rows if row["oversubscribed"]}
+    fits = [row["workers"] for row in rows if not row["oversubscribed"]]
+    first = min((count for count in over if count > max(fits, default=0)), default=None)
     if first is None:
         return None
     return math.sqrt(first * max(fits)) if fits else 0.0
 
 
-def _legend(axes, rows: Sequence[dict], used: Sequence[str], palette: dict[str, str]) -> None:
+def _legend(axes, rows: Sequence[dict], used: Sequence, palette: dict, over: str) -> None:
     """The meaning of marks, lines and shade, instead of a last panel."""
     axes.set_axis_off()
-    handles = [line(name, color=palette[name], marker=MARKS[name]) for name in used]
-    if any(row["ranks"] == 1 for row in rows):
-        handles.append(line("one rank, the base", color=INK, linestyle="", marker=BASE_MARK))
+    handles = [line(name, color=palette[name], marker=MARKS[name]) for name in used if name]
+    if any(row["workers"] == 1 for row in rows):
+        handles.append(line(f"one {over[:-1]}, the base", color=INK, linestyle="", marker=BASE_MARK))
         handles.append(line("ideal", color=INK, linestyle=":"))
     grey = "#7b8794"
     if any(row["imbalance"]["edges_from_exchange"] is not None for row in rows):
         handles.append(line("imbalance: from the first exchange on", color=grey, linestyle="--"))
-    handles.append(line("% of inference: waiting", color=grey))
-    handles.append(line("% of inference: communication", color=grey, linestyle="--"))
+    if over == RANKS:
+        handles.append(line("% of inference: waiting", color=grey))
+        handles.append(line("% of inference: communication", color=grey, linestyle="--"))
     if any(row["oversubscribed"] for row in rows):
         handles.append(patch("more threads than cores (hollow marks)", color=SHADE))
-    axes.legend(handles=handles, loc="center left", frameon=False, fontsize=9, alignment="left", title="partition")
+    title = "partition" if over == RANKS else None
+    axes.legend(handles=handles, loc="center left", frameon=False, fontsize=9, alignment="left", title=title)

@@ -1,7 +1,7 @@
-"""The section on scaling: runs of several ranks, compared with one rank.
+"""The section on scaling: runs of several ranks, threads or GPUs, compared with one.
 
-Strong scaling: the same inputs on more ranks. Weak scaling: inputs that grow with the ranks. Speed-up is the ratio of
-the challenge's rates, so it means the same in both, and efficiency is speed-up / ranks.
+Strong scaling: the same inputs on more workers. Weak scaling: inputs that grow with them. Speed-up is the ratio of the
+challenge's rates, so it means the same in both, and efficiency is speed-up / workers.
 """
 
 import statistics
@@ -14,7 +14,7 @@ from spdnn.records.published import Baseline
 from spdnn.records.run_record import PER_REPEAT, Distribution, RankImbalance
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.predictions import Group, Predicted
+from spdnn.report.common.predictions import THREADS, Group, Predicted, workers
 from spdnn.report.common.run_rows import Run
 
 LEAST_DEVICES = 4  # numbers of devices that make a published scaling curve
@@ -23,14 +23,15 @@ MOST_RANKS, MOST_EXCHANGES = 64, 20  # that one run's details list
 
 
 def values(collection: Collection) -> dict | None:
-    """What the section prints; None without a run of several ranks."""
+    """What the section prints; None without a run of several ranks, and where no other workers are compared."""
     groups, counts = collection.scaling, Counter()
     if not groups:
         return None
     return {
         "groups": [_group(group, counts) for group in groups],
+        "over": list(dict.fromkeys(group.over for group in groups)),
         "published": published(collection.baselines),
-        "predicted": [_predicted(group.base, one) for group in groups for one in group.predicted],
+        "predicted": [_predicted(group, one) for group in groups for one in group.predicted],
     }
 
 
@@ -41,45 +42,47 @@ def _group(group: Group, counts: Counter) -> dict:
     return {
         "id": f"scaling-{group.kind}-{counts[group.kind]}",
         "kind": group.kind,
+        "over": group.over,
         "first": first,
         "runs": group.runs,
         "left_out": len(group.runs) - len(group.shown),
         "base": group.base,
-        "inputs_per_rank": first.problem.input_count // first.record.ranks,
-        "rows": [_row(run, group.base) for run in group.shown],
+        "inputs_each": first.problem.input_count // workers(first, group.over),
+        "rows": [_row(run, group) for run in group.shown],
     }
 
 
-def _predicted(base: Run, one: Predicted) -> dict:
+def _predicted(group: Group, one: Predicted) -> dict:
     """A row of the table of predictions; `measured` is None where nobody made such a run."""
-    count = (one.run or base).problem.input_count
-    size = f"{words.network(base.problem)}, {count:,} inputs"
-    grown = count / base.problem.input_count
+    base, count = group.base, (one.run or group.base).problem.input_count
+    threads = None if group.over == THREADS else words.plural(base.record.threads, "thread")
+    setting = words.network(base.problem), f"{count:,} inputs", base.engine, threads, base.reductions
     return {
-        "setting": f"{size}, {base.engine}, {words.plural(base.record.threads, 'thread')}, {base.reductions}",
+        "setting": ", ".join(filter(None, setting)),
         "predicted": one,
-        "efficiency": grown * base.inference_seconds / one.seconds / one.ranks,
+        "workers": words.plural(one.workers, group.over[:-1]),
+        "efficiency": count / base.problem.input_count * base.inference_seconds / one.seconds / one.workers,
         "measured": one.run and one.run.inference_seconds,
     }
 
 
-def _row(run: Run, base: Run | None) -> dict:
+def _row(run: Run, group: Group) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
-    record, seconds, ranks = run.record, run.inference_seconds, run.record.ranks
+    record, base, seconds, count = run.record, group.base, run.inference_seconds, workers(run, group.over)
     ranked, (low, high) = or_none(record.distribution), run.ends
     speedup = None
     if base is not None:
         speedup = run.problem.input_count / base.problem.input_count * base.inference_seconds / seconds
     return {
         "run": run,
-        "ranks": ranks,
+        "workers": count,
         "partition": run.partition,
         "nodes": ranked.nodes if ranked else 1,
         "seconds": seconds,
         "low": low,
         "high": high,
         "speedup": speedup,
-        "efficiency": None if speedup is None else speedup / ranks,
+        "efficiency": None if speedup is None else speedup / count,
         "imbalance": {name: ranked and getattr(ranked.imbalance, name) for name in IMBALANCES},
         "waiting": _share(ranked, "waiting_seconds"),
         "communication": _share(ranked, "communication_seconds"),
