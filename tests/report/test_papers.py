@@ -66,5 +66,6 @@ def test_records_as_a_frame(results):
     assert frame.loc["busy", "inference_seconds"] == 0.3
     assert frame.loc["quiet", "peak_memory_bytes"] == 3 << 30
     assert frame["other_work_share"].isna().tolist().count(True) == 1
+    assert {"edges_per_second", "edges_per_second_low", "edges_per_second_high", "repeats"} <= set(frame.columns)
     with pytest.raises(InputError, match="no record there"):
         spdnn.load_records("nowhere")
