@@ -30,7 +30,8 @@ from spdnn.measure.record import Measurement, record_of
 from spdnn.pipeline.load import named_inputs
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
-from spdnn.records.run_record import RunRecord, Verdict
+from spdnn.records.run_record import RunRecord
+from spdnn.records.verdict import Verdict
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph.calibration import costs_of
@@ -122,13 +123,13 @@ def run(one: Setting, prepared: Prepared, inputs: Inputs, runner, patient: bool 
     if one.best == len(one.seconds) - 1:
         spent = measure.samples([0.0], [0.0], [seconds])
         one.fastest = measure.measured(
-            runner.name, prepared, inputs, one.options, session, result, spent, [result.digest]
+            runner.name, prepared, inputs, one.options, session.findings, session.span, result, spent
         )
     return result
 
 
-def verified(one: Setting, prepared: Prepared, inputs: Inputs, runner) -> tuple[Verdict, dict]:
-    """(verdict, summary) of a first run, which is not timed.
+def verified(one: Setting, prepared: Prepared, inputs: Inputs, runner) -> Verdict:
+    """The verdict on a first run, which is not timed.
 
     Raises:
         SystemExit: the output is wrong.
@@ -139,7 +140,7 @@ def verified(one: Setting, prepared: Prepared, inputs: Inputs, runner) -> tuple[
     verdict = judge(prepared.source, inputs, result)
     if not verdict.passed:
         sys.exit(f"{one.schedule} on {one.devices}: {'; '.join(verdict.reasons)}")
-    return verdict, measure.summary(result)
+    return verdict
 
 
 def compared(found: list[Setting], record: RunRecord) -> list[dict]:
@@ -203,7 +204,7 @@ def main() -> None:
             )
         base = found[0].fastest
         base = Measurement.of(base | {"machine": measure.ceilings(runner, found[0].options)})
-        record = record_of("schedules", base, judged[0][1], judged[0][0], "benchmarks/schedules.py")
+        record = record_of("schedules", base, judged[0], "benchmarks/schedules.py")
         told[name] = compared(found, record)
         printed(told[name], name, record)
     if chosen.json:

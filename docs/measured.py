@@ -27,7 +27,6 @@ from pathlib import Path
 from spdnn.cli import main
 from spdnn.common.files import write_text
 from spdnn.common.statistics import ratio_of_medians, ratios
-from spdnn.common.validation import builtins
 from spdnn.costmodel import calibration
 from spdnn.engines.registry import usable_cores
 from spdnn.problem import challenge
@@ -199,7 +198,7 @@ def solution() -> str | None:
     lines = []
     for size, one in sorted(ours.items()):
         spent = one.time_to_solution
-        parts = builtins(spent.parts)
+        parts = spent.parts
         lines.append([_name(size), *map(seconds, (spent.seconds, *parts.values()))])
         lines[-1].append(f"{one.problem.work / spent.seconds / 1e12:.2g}")
     head = ["network", "to solution", *(names.get(name, name) for name in parts), "TeraEdges/s by it"]

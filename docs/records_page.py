@@ -16,7 +16,8 @@ from spdnn.records.columns import note_types, value_types
 from spdnn.records.fields import descriptions
 from spdnn.records.notes import NOTES, Notes
 from spdnn.records.operation_record import OperationRecord
-from spdnn.records.run_record import RunRecord, Verdict
+from spdnn.records.run_record import RunRecord
+from spdnn.records.verdict import Verdict
 
 KINDS = {"run": RunRecord, "operation": OperationRecord, "verdict": Verdict}
 HEAD = """\

@@ -117,7 +117,7 @@ def test_inference_depends_on_no_class_of_a_run_record():
         "spdnn.records", "spdnn.records.fields", "spdnn.records.limits",
     }  # fmt: skip
     assert "spdnn.records.run_record" in provenance.reached("spdnn.measure.record")
-    assert "spdnn.records.run_record" in provenance.reached("spdnn.measure.judging")
+    assert "spdnn.records.verdict" in provenance.reached("spdnn.measure.judging")
 
 
 def test_code_digest_sees_kernels_and_templates(tmp_path, monkeypatch):

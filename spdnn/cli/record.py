@@ -41,14 +41,13 @@ def add(group) -> None:
 
 
 def _check(chosen) -> int:
-    from spdnn.records import ledger
     from spdnn.records.files import read_all
     from spdnn.report.common.words import printable
     from spdnn.verify import evidence
 
     if not chosen.rerun and (named := [name for name in ("network", "inputs", "mnist") if getattr(chosen, name)]):
         raise InputError(f"--{named[0]} is for --rerun alone: without it nothing is run")
-    origins, failed, count = ledger.origins(), 0, 0
+    failed, count = 0, 0
     for path in (path for name in chosen.records for path in record_files(name).records):
         try:
             runs, operations = read_all([path])
@@ -61,8 +60,7 @@ def _check(chosen) -> int:
         for record in runs:
             try:
                 evidence.check(record, f"{path}: {record.case}")
-                origin = origins.get(record.seal or "", ledger.GIVEN)
-                print(f"{printable(record.case)}: {origin}; fields and claims hold")
+                print(f"{printable(record.case)}: fields and claims hold")
                 for phrase in evidence.missing(record):
                     print(f"  lacks    {phrase}")
                 failed += _rerun(chosen, record) if chosen.rerun else 0
@@ -84,7 +82,6 @@ def _rerun(chosen, record) -> bool:
     """Repeat a record's run, and print what came out; whether it contradicts the record."""
     from spdnn.formats.readers import open_inputs, open_network
     from spdnn.pipeline.rerun import rerun
-    from spdnn.records import ledger
 
     network = open_network(chosen.network, **reading(chosen)) if chosen.network else None
     inputs = open_inputs(chosen.inputs, record.problem.neurons) if chosen.inputs else None
@@ -92,6 +89,4 @@ def _rerun(chosen, record) -> bool:
     for word, sentences in zip(("same", "open", "WRONG"), outcome, strict=True):
         for sentence in sentences:
             print(f"  {word:<8} {sentence}")
-    if not outcome.wrong and record.seal:
-        ledger.note(record, "repeated")
     return bool(outcome.wrong)

@@ -10,7 +10,6 @@ from spdnn.common.errors import InputError
 from spdnn.common.files import together
 from spdnn.distributed.local import staged
 from spdnn.distributed.world import launched, world
-from spdnn.measure import run as measure
 from spdnn.pipeline.cache import Cache
 from spdnn.pipeline.run import Sources, judge, recorded, run
 from spdnn.problem.request import GENERATED, RunRequest
@@ -177,7 +176,7 @@ def _finish(args, done, verdict, measurement) -> int:
     if verdict is not None and verdict.passed and args.record:
         from spdnn.records.files import write_record
 
-        write_record(args.record, recorded(request, measurement, measure.summary(result), verdict))
+        write_record(args.record, recorded(request, measurement, verdict))
     summary.show(request, measurement, result, verdict)
     return 0 if verdict is None or verdict.passed else _failed(f"verdict fail: {'; '.join(verdict.reasons)}")
 

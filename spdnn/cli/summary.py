@@ -12,8 +12,9 @@ from spdnn.measure.record import Measurement
 from spdnn.problem import challenge
 from spdnn.problem.request import RunRequest
 from spdnn.problem.result import Result
-from spdnn.records.run_record import Verdict, busy_part
+from spdnn.records.run_record import busy_part
 from spdnn.records.time_to_solution import text
+from spdnn.records.verdict import Verdict
 
 ROWS_BYTES = 1 << 24  # of last rows that are written at a time
 
@@ -39,7 +40,7 @@ def show(request: RunRequest, measurement: Measurement, result: Result, verdict:
         tried = f", in the quietest of {1 + len(measurement.passed_over)} attempts" if measurement.passed_over else ""
         print(f"machine     BUSY: {others}{tried}; times may be longer than on a quiet one (--repeat-if-busy)")
     print(f"solution    {text(measurement.time_to_solution)}")
-    seconds, runs = float(np.median(measurement.samples.inference_seconds)), len(measurement.digests)
+    seconds, runs = float(np.median(measurement.samples.inference_seconds)), len(measurement.samples.inference_seconds)
     rate = challenge.edges_per_second(result.inputs, measurement.problem.edges, seconds)
     print(
         f"inference   {seconds:.4f} s, {f'median of {runs}' if runs > 1 else 'one run'} ({measurement.span}; "
@@ -68,7 +69,7 @@ def write_outputs(args, measurement: Measurement, result: Result) -> None:
     if args.result:
         measure.write_result(args.result, result)
     if args.samples:
-        measure.write_samples(args.samples, measurement, result)
+        measure.write_samples(args.samples, measurement)
     if not args.values:
         return
     with replacing(args.values) as temporary, open(temporary, "wb") as stream:

@@ -163,9 +163,7 @@ class Ranks:
         everyone = world.comm.gather((rank, reduced, self.shared))
         if world.rank:
             return None, None
-        measurement = self._measurement(
-            prepared, inputs, options, result, digests[:repeats], everyone, ceilings, messages
-        )
+        measurement = self._measurement(prepared, inputs, options, result, everyone, ceilings, messages)
         measurement |= measure.chosen(np.max(seconds, axis=0).tolist(), loads)[1]
         total = opened + measurement["samples"]["inference_seconds"][0]
         return measurement | {"aside_seconds": time.perf_counter() - begun - total}, result
@@ -239,7 +237,6 @@ class Ranks:
             from_exchange = int(log.edges_from_exchange or 0)
         return {
             "host": self.world.node,
-            "local_rank": self.world.local_rank,
             "inputs": int(numbers.size),
             "inference_seconds": timer.inference,
             "waiting_seconds": timer.waiting,
@@ -253,7 +250,7 @@ class Ranks:
             "proportional_memory_bytes": timer.proportional,
         }
 
-    def _measurement(self, prepared, inputs, options, result, digests, everyone, ceilings, messages) -> dict:
+    def _measurement(self, prepared, inputs, options, result, everyone, ceilings, messages) -> dict:
         """All ranks' figures together, on rank 0."""
         ranks = [row for row, _, _ in everyone]
         findings, spans = zip(*(reduced for _, reduced, _ in everyone if reduced), strict=True)
@@ -274,14 +271,13 @@ class Ranks:
             np.max([row["inference_seconds"] for row in ranks], axis=0).tolist(),
         )
         span, name = STREAMED if streamed else spans[0], self.engine.name
-        return measure.measured(name, prepared, inputs, options, together, span, result, samples, digests) | {
+        return measure.measured(name, prepared, inputs, options, together, span, result, samples) | {
             "memory_limit_bytes": self.memory,
             "peak_memory_bytes": max(own + windows[node] for node, own in nodes.items()),
             "machine": ceilings,
             "ranks": self.world.size,
             "distribution": {
                 "partition": self.partition,
-                "nodes": len(nodes),
                 "weights": "streamed by each rank" if streamed else self.weights,
                 "shared_bytes": max(windows.values()),
                 "messages": messages,

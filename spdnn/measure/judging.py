@@ -13,7 +13,7 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.request import ORACLE_EDGES
 from spdnn.problem.result import Result
-from spdnn.records.run_record import Judged, Verdict
+from spdnn.records.verdict import Judged, Verdict
 from spdnn.verify import verdict as verify
 
 
@@ -43,7 +43,7 @@ def judge(
 
 def judged(network: Network, inputs: Inputs, result: Result, digest: str | None = None) -> Judged:
     """What a verdict on the result is on; `digest`: of the output, where it is not the result's."""
-    run = network.identity(), network.depth, network.edges, inputs.sha256, inputs.count
+    run = network.identity(), network.depth, network.edges, inputs.sha256
     return Judged(*run, digest or result.digest, result.sha256)
 
 

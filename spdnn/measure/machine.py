@@ -57,9 +57,7 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
     for name, one in (("load_bytes_per_second", near), ("l2_load_bytes_per_second", second)):
         samples[name] = _cpu.load_samples(level, buffer(1, _loaded_bytes(one, threads) // 4, 1), threads, quarter)
     samples["fma_per_second"] = _cpu.multiply_add_samples(level, threads, quarter)
-    best = {name: max(rates) for name, rates in samples.items()}
-    spent = time.perf_counter() - began
-    return Machine(**best, threads=threads, instruction_set=level, seconds=spent, samples=RateSamples(**samples))
+    return Machine(threads, level, time.perf_counter() - began, RateSamples(**samples))
 
 
 def _loaded_bytes(cache: Cache, threads: int) -> int:

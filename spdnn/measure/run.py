@@ -95,7 +95,7 @@ def measure(
     kept, passed_over = chosen(seconds, loads)
     spent = samples([read_seconds + opened], [prepare_seconds], kept)
     reduced = session.findings, session.span
-    measurement = measured(engine.name, prepared, inputs, options, *reduced, result, spent, digests[:repeats])
+    measurement = measured(engine.name, prepared, inputs, options, *reduced, result, spent)
     session = None  # its buffers and weights, so that there is memory to measure
     measurement["machine"] = ceilings(engine, options)
     measurement |= passed_over if again else {"load": watch.load()}  # a watch that is as long as can be for nothing
@@ -130,21 +130,24 @@ def measured(
     span: str,
     result: Result,
     samples: dict,
-    digests: list[str],
 ) -> dict:
-    """What runs of engine `name` measured, with findings and span of their session, samples and digests."""
+    """What runs of engine `name` measured, with findings and span of their session, on one rank until more is known."""
     return {
         "problem": {**problem(prepared.source, inputs), "prepared": prepared.digest},
         "engine": {"name": name, "notes": result.notes},
         "reductions": {"requested": list(prepared.reductions), "found": {**prepared.findings, **findings}},
         "threads": options.threads,
+        "ranks": 1,
         "memory_limit_bytes": options.memory,
-        "samples": samples,
         "span": span,
-        "digests": digests,
-        "result_sha256": result.sha256,
+        "samples": samples,
+        "result": summary(result),
         "peak_memory_bytes": peak_memory(),
         "machine": None,
+        "distribution": None,
+        "load": None,
+        "passed_over": [],
+        "time_to_solution": None,
         "environment": provenance.environment("", result.notes.get("device")),
     }
 
@@ -257,7 +260,7 @@ def drawn(network: Network, inputs: Inputs, seed: int = 0) -> bool | np.ndarray:
 
 
 def summary(result: Result) -> dict:
-    """The `result` part of a record, less the digests of the repeats."""
+    """The `result` part of a record."""
     return {
         "categories": int(result.categories.size),
         "categories_sha256": challenge.categories_sha256(result.categories),
@@ -265,6 +268,8 @@ def summary(result: Result) -> dict:
         "edges_computed": int(result.edges_computed),
         "bytes_moved": None if result.bytes_moved is None else int(result.bytes_moved),
         "bytes_loaded": None if result.bytes_loaded is None else int(result.bytes_loaded),
+        "digest": result.digest,
+        "sha256": result.sha256,
     }
 
 
@@ -273,9 +278,9 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def write_samples(path: str | Path, measurement: Any, result: Result) -> None:
-    """Write a measurement, plain or typed, and the summary of its result as JSON."""
-    write_text(path, json.dumps(builtins({"measurement": measurement, "result": summary(result)}), indent=1) + "\n")
+def write_samples(path: str | Path, measurement: Any) -> None:
+    """Write a measurement, plain or typed, as JSON."""
+    write_text(path, json.dumps(builtins(measurement), indent=1) + "\n")
 
 
 NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved", "bytes_loaded"}  # of a result; bytes may be missing

@@ -26,7 +26,6 @@ from spdnn.records.operation_record import (
     Memory,
     OperationRecord,
     OperationSamples,
-    OperationsPerSecond,
     OperationWork,
     Verification,
 )  # fmt: skip
@@ -150,7 +149,7 @@ def _batch(
             refused[name] = door.brief(error)
             continue
         turns[name] = turn
-        verified[name] = Verification("float64", out.size, out.size, None, RULE, worst, True, digest(out))
+        verified[name] = Verification(out.size, out.size, None, RULE, worst, digest(out))
     end = time.perf_counter() + comparison.seconds
     samples, digests, load = alternated(
         {name: (turn, functools.partial(_digest, programs[name])) for name, turn in turns.items()},
@@ -169,9 +168,7 @@ def _batch(
             refused[name] = str(error)
             continue
         seconds = [one / calls for one in samples[name]]
-        records.append(
-            _record(shared, case, batch, calls, programs[name], spent[name], seconds, digests[name], verified[name])
-        )
+        records.append(_record(shared, case, batch, calls, programs[name], spent[name], seconds, verified[name]))
     return records, refused
 
 
@@ -208,7 +205,6 @@ def _about(case: Case, batch: int) -> dict:
         "batch_columns": batch,
         "batch": 1,
         "nonzeros": edges,
-        "sparsity": 1 - edges / entries,
         "lengths": "of the network",
         "phase": "inference",
         "repeats": 1,
@@ -228,7 +224,6 @@ def _record(
     program: Program,
     prepared: float,
     seconds: list[float],
-    digests: list[str],
     verdict: Verification,
 ) -> OperationRecord:
     edges, entries = shared["problem"].nonzeros, shared["problem"].columns
@@ -240,10 +235,8 @@ def _record(
         program=RecordProgram(program.name, program.kind, program.version, program.threads_used, notes),
         samples=OperationSamples([prepared], seconds),
         work=OperationWork(2 * batch * edges, done),
-        operations_per_second=OperationsPerSecond.of(2 * batch * edges, seconds),
         memory=Memory(program.matrix_bytes, 4 * batch * (case.network.inputs + case.network.outputs), None),
         verification=verdict,
-        digests=digests,
         imbalance=None,
     )
 

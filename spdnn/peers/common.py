@@ -18,9 +18,9 @@ from spdnn.measure import run as measure
 from spdnn.measure.load import Watch
 from spdnn.measure.record import Measurement, record_of
 from spdnn.problem.request import RunRequest
-from spdnn.problem.result import Result
 from spdnn.records.files import write_record
-from spdnn.records.run_record import RunRecord, Verdict
+from spdnn.records.run_record import RunRecord
+from spdnn.records.verdict import Verdict
 
 OURS = "cpu"
 # Seconds of a check, and at most; processor time over them that is none. Of threads on other cores the system knows the
@@ -149,14 +149,12 @@ def check_same(name: str, digests: Sequence[str], verified: str) -> None:
 def judged_record(
     case: str,
     measurement: Measurement,
-    result: Result,
     verdict: Verdict,
     comparison: Comparison,
     request: RunRequest | None = None,
 ) -> RunRecord:
     """The record of a case of the comparison; SpdnnError when its verdict is fail."""
-    summary = measure.summary(result)
-    return record_of(case, measurement, summary, verdict, comparison.command, comparison.identity, request)
+    return record_of(case, measurement, verdict, comparison.command, comparison.identity, request)
 
 
 class Row(NamedTuple):

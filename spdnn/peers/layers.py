@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from spdnn.common import provenance
 from spdnn.engines.base import Options
 from spdnn.engines.libraries.library import Library
 from spdnn.engines.libraries.session import bound
@@ -22,8 +23,12 @@ from spdnn.peers.common import OURS, Comparison, alternated, check_same, judged_
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, MemoryNetwork, Network
 from spdnn.problem.result import Result, RowStatistics
-from spdnn.records.run_record import Engine as EngineNotes
-from spdnn.records.run_record import Load, Problem, Reductions, RunRecord, RunSamples
+from spdnn.records.environment import Environment, Load
+from spdnn.records.result import Engine as EngineNotes
+from spdnn.records.result import Problem, Reductions
+from spdnn.records.result import Result as RecordResult
+from spdnn.records.run_record import RunRecord
+from spdnn.records.samples import RunSamples
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 
@@ -149,21 +154,25 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
     for name, program in programs.items():
         check_same(name, digests[name], outputs[name])
         measurement = Measurement(
-            problem=Problem(**measure.problem(network, inputs)),
+            problem=Problem(**measure.problem(network, inputs), prepared=None),
             engine=EngineNotes(name, program.notes),
             reductions=Reductions([], {}),
             threads=threads,
+            ranks=1,
             memory_limit_bytes=None,
-            samples=RunSamples([0.0], [spent[name]], samples[name]),  # all made by formula, once, so nothing is read
             span=ONE_LAYER,
-            digests=digests[name],
-            result_sha256=results[name].sha256,
+            samples=RunSamples([0.0], [spent[name]], samples[name]),  # all made by formula, once, so nothing is read
+            result=RecordResult(**measure.summary(results[name]) | {"digest": outputs[name]}),
             peak_memory_bytes=peak,
             machine=ceilings if name == OURS else None,
+            distribution=None,
             load=Load(**load),
+            passed_over=[],
+            time_to_solution=None,
+            environment=Environment(**provenance.environment("")),
         )
         case = f"peers-layer-{network.width}.random-{inputs.count}.{name}.t{threads}"
-        records.append(judged_record(case, measurement, results[name], verdicts[name], comparison))
+        records.append(judged_record(case, measurement, verdicts[name], comparison))
     return records
 
 

@@ -20,7 +20,6 @@ from spdnn.records.operation_record import (
     Memory,
     OperationRecord,
     OperationSamples,
-    OperationsPerSecond,
     OperationWork,
     Program,
     Verification,
@@ -96,12 +95,8 @@ def compare_model(name: str, comparison: Comparison) -> list[OperationRecord]:
                 program=Program(one, kind, version, threads, notes),
                 samples=OperationSamples([0.0], samples[one]),
                 work=OperationWork(useful, done),
-                operations_per_second=OperationsPerSecond.of(useful, samples[one]),
                 memory=ready.memory(one),
-                verification=Verification(
-                    "the other arithmetic", entries, entries, None, rule, worst, True, verified[one]
-                ),
-                digests=digests[one],
+                verification=Verification(entries, entries, None, rule, worst, verified[one]),
                 imbalance=None,
             )
         )
@@ -169,7 +164,6 @@ def _about(network: str, layer: str, sizes: tuple[int, ...], nonzeros: int, text
         "batch_columns": width,
         "batch": batch,
         "nonzeros": nonzeros,
-        "sparsity": 1 - nonzeros / (rows * columns),
         "lengths": "of the model",
         "phase": "inference",
         "repeats": 1,

@@ -64,14 +64,14 @@ def compare_networks(
         spent = measure.samples([loaded.read_seconds], [loaded.prepare_seconds], samples[key])
         run = measure.measured(
             requests[key].engine, loaded.prepared, inputs, options, session.findings, session.span, results[key],
-            spent, digests[key],
+            spent,
         )  # fmt: skip
         measured[key] = Measurement.of(run | {"load": load})
     # The machine last: its arrays would count as memory of the runs.
     ceilings = {key: measure.ceilings(engine(requests[key].engine), options) for key in ready}
     records = [
         judged_record(
-            f"peers-{requests[key].name}", replace(measurement, machine=ceilings[key]), results[key], verdicts[key],
+            f"peers-{requests[key].name}", replace(measurement, machine=ceilings[key]), verdicts[key],
             comparison, requests[key],
         )
         for key, measurement in measured.items()

@@ -50,7 +50,7 @@ class Truth:
             )
         checked = actual.size if out.size else 0
         seed = SEED if self.sampled else None
-        return Verification("float64", int(out.size), int(checked), seed, self.rule, float(worst), True, digest(out))
+        return Verification(int(out.size), int(checked), seed, self.rule, float(worst), digest(out))
 
     @property
     def rule(self) -> str:

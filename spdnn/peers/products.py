@@ -29,23 +29,20 @@ from spdnn.peers.common import Comparison, alternated, check_same, usable
 from spdnn.peers.product_base import DENSE, OURS, Product, Program
 from spdnn.peers.product_checks import Truth, digest
 from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder
+from spdnn.records.environment import Environment, Load
 from spdnn.records.limits import Machine
 from spdnn.records.operation_record import (
     SCHEMA,
-    SPANS,
     VERSION,
-    Device,
     Memory,
     OperationProblem,
     OperationRecord,
     OperationSamples,
-    OperationsPerSecond,
     OperationWork,
     ThreadImbalance,
     Verification,
 )  # fmt: skip
 from spdnn.records.operation_record import Program as RecordProgram
-from spdnn.records.run_record import Environment, Load
 
 OPERATIONS = tuple(PROGRAMS)
 LEAST_ROUNDS, MOST_ROUNDS, EACH = 3, 100, 5  # rounds of a problem, and samples of a program in each
@@ -153,7 +150,7 @@ def one_product(product: Product, about: dict, comparison: Comparison, ceilings:
             check_same(name, digests[name], verdicts[name].digest)
         shared = shared_parts(product.operation, about, comparison, ceilings.now(), load)
         return [
-            _record(shared, product, one, [spent[name]], samples[name], digests[name], verdicts[name], imbalances[name])
+            _record(shared, product, one, [spent[name]], samples[name], verdicts[name], imbalances[name])
             for name, one in programs.items()
         ]
 
@@ -170,7 +167,6 @@ def described(problem: Problem, topology: Topology, origin: str, set_name: str |
         "batch_columns": problem.batch_columns,
         "batch": 1,
         "nonzeros": topology.nnz,
-        "sparsity": topology.sparsity,
         "lengths": shape.lengths if origin == "generated" else "as stored",
         "phase": problem.phase,
         "repeats": shape.repeats,
@@ -188,7 +184,6 @@ def _record(
     program: Program,
     prepared: list[float],
     seconds: list[float],
-    digests: list[str],
     verdict: Verification,
     imbalances: list[float],
 ) -> OperationRecord:
@@ -197,25 +192,22 @@ def _record(
     name = f"{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
     imbalance = None
     if imbalances:
-        order, busy = not isinstance(program, OursInOrder), float(np.median(imbalances))
-        imbalance = ThreadImbalance(order, busy, imbalances, program.nonzero_imbalance())
+        swizzle = not isinstance(program, OursInOrder)
+        imbalance = ThreadImbalance(swizzle, imbalances, program.nonzero_imbalance())
     return OperationRecord(
         **shared,
         case=f"{product.operation}.{name}.s{100 * problem.sparsity:.4g}.{program.name}.t{product.threads}",
         program=RecordProgram(program.name, program.kind, program.version, program.threads_used, program.notes),
         samples=OperationSamples(prepared, seconds),
         work=OperationWork(useful, done),
-        operations_per_second=OperationsPerSecond.of(useful, seconds),
         memory=Memory(program.matrix_bytes, product.operand_bytes, None),
         verification=verdict,
-        digests=digests,
         imbalance=imbalance,
     )
 
 
 def shared_parts(operation: str, about: dict, comparison: Comparison, ceilings: Machine | None, load: dict) -> dict:
     """The fields that the records of all programs on one problem have in common; `about` is `problem` of each."""
-    environment = Environment(**provenance.environment(comparison.command))
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -224,12 +216,9 @@ def shared_parts(operation: str, about: dict, comparison: Comparison, ceilings: 
         "operation": operation,
         "problem": OperationProblem(**about),
         "threads": comparison.threads,
-        "device": Device("cpu", environment.cpu),
-        "span": SPANS[operation],
-        "caches": "warm",
         "machine": ceilings,
         "load": Load(**load),
-        "environment": environment,
+        "environment": Environment(**provenance.environment(comparison.command)),
     }
 
 

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from spdnn.common.errors import InputError
 from spdnn.common.resources import usable_cores
 from spdnn.common.validation import END, UNREADABLE, shortened
-from spdnn.measure import run as measure
 from spdnn.measure.record import Measurement
 from spdnn.pipeline.run import Sources, run, verdict_on
 from spdnn.problem import challenge
@@ -99,7 +98,7 @@ def rerun(
     done = run(request, Sources(network, inputs), keep=None if by_file else False)
     measurement, result = done.measurement, done.result
     outcome = Outcome([], [], [])
-    _compare_outputs(record, measurement, measure.summary(result), outcome)
+    _compare_outputs(record, measurement, outcome)
     _compare_times(record, measurement, outcome)
     if by_file:
         outcome.open.append("the file that it was compared with is not repeated")
@@ -183,19 +182,19 @@ def _request(record: RunRecord) -> RunRequest:
     )
 
 
-def _compare_outputs(record: RunRecord, again: Measurement, summary: dict, outcome: Outcome) -> None:
-    mine = record.result
+def _compare_outputs(record: RunRecord, again: Measurement, outcome: Outcome) -> None:
+    mine, its = record.result, again.result
     for name in ("categories", "categories_sha256", "survivors"):
-        same = getattr(mine, name) == summary[name]
+        same = getattr(mine, name) == getattr(its, name)
         (outcome.same if same else outcome.wrong).append(f"{name.replace('_', ' ')} {'the same' if same else 'differ'}")
-    if again.digests[0] == mine.digests[0]:
+    if its.digest == mine.digest:
         outcome.same.append("digest of the output the same, to the bit")
     elif why := _other_bits(record, again):
         outcome.open.append(f"digest of the output differs, as it may: {why}")
     else:
         outcome.wrong.append("digest of the output differs, with the same code on the same kind of machine")
-    work = summary["edges_computed"] / max(1, mine.edges_computed)
-    told = f"{mine.edges_computed:,} edges computed, and {summary['edges_computed']:,} here"
+    work = its.edges_computed / max(1, mine.edges_computed)
+    told = f"{mine.edges_computed:,} edges computed, and {its.edges_computed:,} here"
     (outcome.same if 1 / WORK <= work <= WORK else outcome.wrong).append(told)
 
 

@@ -30,8 +30,9 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.request import RunRequest
 from spdnn.problem.result import Result
-from spdnn.records.run_record import RunRecord, Verdict
+from spdnn.records.run_record import RunRecord
 from spdnn.records.time_to_solution import COMMAND, solution
+from spdnn.records.verdict import Verdict
 from spdnn.reductions.registry import parse_reductions
 
 Check = Callable[[Network, Inputs], None]
@@ -239,14 +240,12 @@ def verdict_on(request: RunRequest, network: Network, inputs: Inputs, result: Re
 def recorded(
     request: RunRequest,
     measurement: Measurement,
-    summary: dict,
     verdict: Verdict,
     configuration: str | None = None,
 ) -> RunRecord:
     """The record of a run that passed.
 
     Args:
-        summary: of its result (measure.summary).
         configuration: names of the workflow's configuration files; None: the run was not the workflow's.
 
     Raises:
@@ -254,7 +253,7 @@ def recorded(
     """
     command = shlex.join(request.command())
     asked = RunRequest.of(request.values)  # a file leaves out what is at its default
-    return record_of(request.name, measurement, summary, verdict, command, request=asked, configuration=configuration)
+    return record_of(request.name, measurement, verdict, command, request=asked, configuration=configuration)
 
 
 def _kept(request: RunRequest, loaded: Loaded, keep: bool | None) -> bool | np.ndarray:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from spdnn.common.errors import SpdnnError
 from spdnn.engines.registry import engine
 from spdnn.formats.inputs import read_inputs
 from spdnn.formats.readers import open_network
@@ -62,13 +61,10 @@ def benchmark(
     Raises:
         SpdnnError: the verdict did not pass.
     """
-    measurement, summary = read_samples(samples)
+    measurement = read_samples(samples)
     seconds = {name: stage_seconds(path) for name, path in stages.items()}
     running, first = seconds.pop("infer") - measurement.aside_seconds, measurement.samples.inference_seconds[0]
     # What a run takes besides its first inference is its start, and opening the stores.
     parts = {"verification": seconds.pop("verify"), "inference": first, "startup": max(0.0, running - first), **seconds}
     measurement = replace(measurement, time_to_solution=solution(WORKFLOW, sum(parts.values()), **parts))
-    judged = read_verdict(verdict)
-    if not judged.judged:
-        raise SpdnnError(f"{verdict}: it does not tell what it judged; remove it, and it is made anew")
-    write_record(output, run.recorded(request, measurement, summary, judged, configuration))
+    write_record(output, run.recorded(request, measurement, read_verdict(verdict), configuration))

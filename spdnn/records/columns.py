@@ -1,17 +1,25 @@
-"""The columns of the table of records (CSV), from the fields that are marked with `column`."""
+"""The columns of the table of records (CSV): fields that are marked with `column`, and what follows from fields."""
 
 from collections.abc import Iterator
 
 import msgspec.inspect
 
 from spdnn.records.notes import NOTES, Notes
-from spdnn.records.run_record import Engine
+from spdnn.records.result import Engine
+from spdnn.records.run_record import RunRecord
+
+DERIVED = {  # columns of run records that are properties, and their paths
+    "time_to_solution_seconds": ("time_to_solution", "seconds"),
+    "edges_per_second": ("edges_per_second", "median"),
+    "edges_per_second_low": ("edges_per_second", "low"),
+    "edges_per_second_high": ("edges_per_second", "high"),
+}
 
 
 def columns(kind: type, path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
     """(name, path of the value) of each column that a record of the class has in the table, in the order of the class.
 
-    Those are the fields marked with `column`, of the record and of the notes of every engine.
+    Those are the fields marked with `column`, of the record and of the notes of every engine, and DERIVED.
     """
     for field in msgspec.inspect.type_info(kind).fields:
         marked, types = value_types(field.type)
@@ -20,6 +28,8 @@ def columns(kind: type, path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple
         for one in types:
             if isinstance(one, msgspec.inspect.StructType):
                 yield from columns(one.cls, (*path, field.name))
+    if kind is RunRecord:
+        yield from DERIVED.items()
     if kind is Engine:
         yield from dict.fromkeys(pair for one in note_types() for pair in columns(one, (*path, "notes")))
 

@@ -15,9 +15,10 @@ import numpy as np
 
 from spdnn.common.statistics import Interval, ratio_of_medians
 from spdnn.common.validation import builtins
+from spdnn.records.environment import Environment
 from spdnn.records.keys import Key, Value, key_of, shown
 from spdnn.records.operation_record import OperationRecord
-from spdnn.records.run_record import Environment, RunRecord, busy_part
+from spdnn.records.run_record import RunRecord, busy_part
 
 SIGNIFICANCE = 0.05  # of the rank test
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference beyond noise"

@@ -2,13 +2,11 @@
 
 import re
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
 from spdnn.common.validation import END, LARGEST
-
-__all__ = ["UNSET", "UnsetType"]
 
 Claim = tuple[bool, str]  # (whether it holds, what is wrong if it does not)
 
@@ -22,7 +20,6 @@ Amount = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 Work = Annotated[float, Meta(ge=0, le=1e30)]
 Rate = Annotated[float, Meta(gt=0, le=1e30)]
 Rates = Annotated[list[Rate], Meta(min_length=1)]
-Imbalance = Annotated[float, Meta(ge=0, le=float(LARGEST))]
 Digest = Annotated[str, Meta(pattern=f"^(?!0{{64}})[0-9a-f]{{64}}${END}")]  # one of zeros is of nothing
 Identity = Annotated[str, Meta(pattern=f"^[0-9a-f]{{16}}${END}")]
 Time = Annotated[str, Meta(pattern=f"^[0-9]{{4}}-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9]Z${END}")]
@@ -51,11 +48,6 @@ def descriptions(kind: type) -> dict[str, str]:
         for names, description in re.findall(r"^ {8}([\w, ]+): (.+(?:\n {12,}.+)*)", text, re.MULTILINE):
             descriptions |= dict.fromkeys(names.split(", "), re.sub(r"\s+", " ", description))
     return descriptions
-
-
-def or_none(value: Any) -> Any:
-    """The value of a field that a file may lack; None where it does."""
-    return None if value is UNSET else value
 
 
 def check_unique(name: str, entries: list) -> None:

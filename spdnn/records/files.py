@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from spdnn.common import door
@@ -18,10 +17,11 @@ from spdnn.common.files import write_text
 from spdnn.common.validation import UNREADABLE, builtins, check_numbers, encoded, parsed_encoded, shortened
 from spdnn.records import operation_record
 from spdnn.records.operation_record import OperationRecord
-from spdnn.records.run_record import RunRecord, Verdict
+from spdnn.records.run_record import RunRecord
+from spdnn.records.verdict import Verdict
 
-SEAL = b',"seal":"'  # before the digest, the last field of a record
-SEALED = len(SEAL) + 64 + len(b'"}')
+UNSEALED = b"null}"  # the end of a record without a seal, its last field
+SEALED = len(b'""}') + 64
 Checked = TypeVar("Checked", RunRecord, OperationRecord, Verdict)
 
 
@@ -75,14 +75,13 @@ def write_operations(path: str | Path, records: Sequence[OperationRecord | dict]
 
 def sealed(record: RunRecord, where: str) -> RunRecord:
     """The record as it is read from a file, with the digest of all that it says; InputError when it is not sound."""
-    plain = checked(RunRecord, replace(record, seal=UNSET), where)[0]
+    plain = checked(RunRecord, replace(record, seal=None), where)[0]
     return replace(plain, seal=_seal(encoded(plain)))
 
 
 def _seal(text: bytes) -> str:
     """The seal that a record of this encoding should have, whether it has one or not."""
-    at = text.rfind(SEAL) if len(text) > SEALED and text[-SEALED:].startswith(SEAL) else len(text) - 1
-    return hashlib.sha256(text[:at]).hexdigest()
+    return hashlib.sha256(text if text.endswith(UNSEALED) else text[:-SEALED] + UNSEALED).hexdigest()
 
 
 def checked(kind: type[Checked], content: Checked | dict, where: str, indent: int | None = None) -> tuple[Checked, str]:

@@ -43,12 +43,11 @@ def _operation_key(record: OperationRecord) -> dict:
         "kind": OPERATIONS,
         "operation": record.operation,
         **{name.replace("_", " "): getattr(problem, name) for name in named},
-        "sparsity": round(problem.sparsity, 6),
+        "nonzeros": problem.nonzeros,
         "positions": problem.topology_sha256,
         "program": record.program.name,
         "threads": record.threads,
         "device": record.device.kind,
-        "caches": record.caches,
     }
 
 

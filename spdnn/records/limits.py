@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from spdnn.common.errors import InputError
-from spdnn.records.fields import Claim, Label, Positive, Rate, Rates, Record, Seconds
+from spdnn.records.fields import Claim, Label, Positive, Rates, Record, Seconds
 
 # A run may be this many times faster than its limit before its record is refused: loads, which no run gets around, are
 # measured in each thread's own processor time just after it, so that other processes do not lower them (measured: by
@@ -27,7 +27,14 @@ ARCHITECTURE = "sm_"  # what the instruction set of a GPU begins with
 
 
 class RateSamples(Record):
-    """The rate in every window; the best of them is the machine's figure."""
+    """The rate in every window; the best of them is the machine's figure.
+
+    Attributes:
+        copy_bytes_per_second: bytes read + bytes written, from memory to memory.
+        load_bytes_per_second: bytes loaded from the nearest cache and added up, all threads together.
+        l2_load_bytes_per_second: the same from the second-level cache.
+        fma_per_second: float32 multiply-adds in registers, all threads together.
+    """
 
     copy_bytes_per_second: Rates
     load_bytes_per_second: Rates
@@ -36,28 +43,40 @@ class RateSamples(Record):
 
 
 class Machine(Record):
-    """What a machine does at best on that many threads, in one process; each rate is the best of its samples.
+    """What a machine does at best on that many threads, in one process.
 
     A GPU is a machine too, as a whole: its memory is its own, and its nearest cache shared memory.
 
     Attributes:
-        copy_bytes_per_second: bytes read + bytes written, from memory to memory.
-        load_bytes_per_second: bytes loaded from the nearest cache and added up, all threads together.
-        l2_load_bytes_per_second: the same from the second-level cache.
-        fma_per_second: float32 multiply-adds in registers, all threads together.
         threads: of the host, that worked at once; the run had as many.
         instruction_set: level of the kernels that was measured; a GPU's architecture (sm_90).
         seconds: that measuring took; part of no other time.
     """
 
-    copy_bytes_per_second: Rate
-    load_bytes_per_second: Rate
-    l2_load_bytes_per_second: Rate
-    fma_per_second: Rate
     threads: Positive
     instruction_set: Label
     seconds: Seconds
     samples: RateSamples
+
+    @property
+    def copy_bytes_per_second(self) -> float:
+        """The best sample; so are the three below."""
+        return max(self.samples.copy_bytes_per_second)
+
+    @property
+    def load_bytes_per_second(self) -> float:
+        """From the nearest cache."""
+        return max(self.samples.load_bytes_per_second)
+
+    @property
+    def l2_load_bytes_per_second(self) -> float:
+        """From the second-level cache."""
+        return max(self.samples.l2_load_bytes_per_second)
+
+    @property
+    def fma_per_second(self) -> float:
+        """Multiply-adds."""
+        return max(self.samples.fma_per_second)
 
     @property
     def on_device(self) -> bool:
@@ -66,9 +85,6 @@ class Machine(Record):
 
     def claims(self, threads: int, who: str) -> Iterator[Claim]:
         """The claims that it makes, with a run or program (`who`) on so many threads."""
-        for name in self.samples.__struct_fields__:
-            best, stored = max(getattr(self.samples, name)), getattr(self, name)
-            yield best == stored, f"machine.{name}: {stored:g}, but the best sample is {best:g}"
         yield self.threads == threads, f"machine.threads: {self.threads}, but the {who} had {threads}"
 
 

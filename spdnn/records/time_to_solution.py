@@ -15,7 +15,7 @@ from spdnn.common import door
 from spdnn.common.errors import InputError
 
 if TYPE_CHECKING:  # the command starts without the library of records
-    from spdnn.records.run_record import TimeToSolution
+    from spdnn.records.samples import TimeToSolution
 
 PARTS = ("startup", "inputs", "network", "prepare", "inference", "verification", "other")
 COMMAND, WORKFLOW = "command", "workflow"
@@ -36,16 +36,16 @@ def solution(of: str, seconds: float, cached: Sequence[str] = (), **parts: float
         seconds: the whole; what `parts` leave of it is `other`.
         cached: the parts that came from a cache, which makes this no time of a first run.
     """
-    from spdnn.records.run_record import Parts, TimeToSolution
+    from spdnn.records.samples import TimeToSolution
 
     other = max(0.0, seconds - sum(parts.values()))
     every = {name: float(parts.get(name, 0.0)) for name in PARTS} | {"other": other}
-    return TimeToSolution(of, sum(every.values()), Parts(**every), list(cached))
+    return TimeToSolution(of, list(cached), **every)
 
 
 def text(time: "TimeToSolution") -> str:
     """One line for a terminal."""
-    parts = ", ".join(f"{name} {getattr(time.parts, name):.2f}" for name in PARTS if getattr(time.parts, name) >= 0.005)
+    parts = ", ".join(f"{name} {spent:.2f}" for name, spent in time.parts.items() if spent >= 0.005)
     cached = f"; from the cache: {', '.join(time.cached)}" if time.cached else ""
     return f"{time.seconds:.2f} s from the start to a verified result ({parts}{cached})"
 

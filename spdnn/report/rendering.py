@@ -10,7 +10,6 @@ from pathlib import Path
 
 from spdnn.common.errors import InputError
 from spdnn.common.files import check_outputs, check_target, replacing, together, write_text
-from spdnn.records import ledger
 from spdnn.records.files import read_all, read_verdict
 from spdnn.records.published import read_baselines
 from spdnn.records.published_operations import read_operation_baselines
@@ -34,7 +33,7 @@ def render(
     any_code: bool = False,
     others: Mapping[str, Folder] | None = None,
 ) -> int:
-    """Write the page to `output`: the same bytes for the same records of the same origins; the number of records.
+    """Write the page to `output`: the same bytes for the same records; the number of records.
 
     Args:
         folders: of one machine or several; their records are merged. A failed verdict is shown as a failure, and takes
@@ -77,7 +76,7 @@ def contents(folders: Sequence[Folder], baselines_path: Path | None = None, any_
         parts.append(Part(records, verdicts, folder.expected))
         operations += others
     published = read_operation_baselines() if operations else ()
-    return collect(parts, read_baselines(baselines_path), operations, published, ledger.origins(), any_code)
+    return collect(parts, read_baselines(baselines_path), operations, published, any_code)
 
 
 def plot(kind: str, folders: Sequence[Folder], output: Path, width: float, style: str) -> None:

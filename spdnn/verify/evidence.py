@@ -43,13 +43,9 @@ def missing(record: RunRecord) -> Iterator[str]:
     verdict, values = record.verdict, record.verdict.values
     if not record.seal:
         yield "no seal: an edit would not be seen"
-    if not verdict.judged:
-        yield "the verdict does not tell what it judged"
     if verdict.truth.kind == "file":
         yield "categories were compared with a file alone, and no values"
     elif verdict.truth.kind == "oracle" and values.checked and not values.every:
         yield "no last row was compared value by value"
     if not record.machine:
         yield "the machine was not measured, so only what no machine can do limits its times"
-    if not record.environment.code:
-        yield "no digest of the code"

@@ -23,8 +23,8 @@ from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
-from spdnn.records.run_record import VERDICT, Difference, Values, Verdict
-from spdnn.records.run_record import Truth as Against
+from spdnn.records.verdict import SCHEMA, VERSION, Difference, Values, Verdict
+from spdnn.records.verdict import Truth as Against
 from spdnn.verify import oracle as reference
 from spdnn.verify.draw import draw
 from spdnn.verify.oracle import Tolerances
@@ -190,8 +190,8 @@ def verdict(truth: Truth, categories: int, missing, unexpected, borderline, valu
         )
     checked = truth.inputs if truth.rows is None else int(truth.rows.size)
     return Verdict(
-        schema=VERDICT,
-        version=1,
+        schema=SCHEMA,
+        version=VERSION,
         passed=not reasons,
         truth=Against(truth.kind, truth.source, truth.inputs, checked, truth.seed),
         categories=int(categories),
@@ -201,6 +201,7 @@ def verdict(truth: Truth, categories: int, missing, unexpected, borderline, valu
         borderline=_listed(borderline),
         values=values,
         reasons=reasons,
+        judged=None,
     )
 
 
@@ -227,7 +228,7 @@ def _near(number: int, result: Result, unit: float, tolerances: Tolerances) -> b
 
 
 def _unchecked(why: str) -> Values:
-    return Values(f"values not checked: {why}", 0, 0, [], None)
+    return Values(f"values not checked: {why}", 0, 0, 0, [], None)
 
 
 def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
@@ -289,4 +290,4 @@ def _value_by_value(result: Result, off: Tolerances) -> tuple[np.ndarray, np.nda
 
 def _checked(rule: str, numbers: np.ndarray, wrong: np.ndarray, error: np.ndarray) -> Values:
     first, largest = [int(n) for n in numbers[wrong][:FIRST]], float(error.max()) if error.size else None
-    return Values(rule, int(numbers.size), int(np.count_nonzero(wrong)), first, largest)
+    return Values(rule, int(numbers.size), 0, int(np.count_nonzero(wrong)), first, largest)

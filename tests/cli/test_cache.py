@@ -36,7 +36,7 @@ def test_the_second_run_makes_nothing_and_gives_the_same(run):
     first, second = run(), run()
     assert first["time_to_solution"]["cached"] == []
     assert second["time_to_solution"]["cached"] == ["inputs", "prepare"]
-    assert second["result"]["digests"] == first["result"]["digests"]
+    assert second["result"]["digest"] == first["result"]["digest"]
     prepared = [one["problem"].pop("prepared") for one in (first, second)]
     assert prepared[0] is None
     assert len(prepared[1]) == 64

@@ -7,8 +7,7 @@ import pytest
 from spdnn.cli import main
 from spdnn.common.validation import builtins, converted
 from spdnn.pipeline import rerun as repeat
-from spdnn.records import ledger
-from spdnn.records.files import read_record, sealed
+from spdnn.records.files import sealed
 from spdnn.records.run_record import RunRecord
 
 
@@ -32,9 +31,7 @@ def check(tmp_path, record, *options):
 def faster(record, times):
     """The record with all that is measured that many times as fast, in agreement with itself."""
     record["samples"]["inference_seconds"] = [one / times for one in record["samples"]["inference_seconds"]]
-    for name in ("median", "low", "high"):
-        record["edges_per_second"][name] *= times
-    del record["time_to_solution"]
+    record["time_to_solution"] = None
 
 
 def without_machine(record):
@@ -50,7 +47,7 @@ def zero_digests(record):
 def by_file(record):
     record["verdict"]["truth"] |= {"kind": "file", "source": "file truth.txt"}
     record["verdict"]["values"] |= {"checked": 0, "largest_error": None, "rule": "values not checked"}
-    record["verdict"]["values"].pop("every")
+    record["verdict"]["values"]["every"] = 0
 
 
 EDITS = {
@@ -76,14 +73,13 @@ def test_records_edited_by_hand_are_refused(text, tmp_path, capsys, edit):
 def test_without_their_seal_they_are_refused_or_lack_evidence(text, tmp_path, capsys, edit):
     record = json.loads(text)
     EDITS[edit](record)
-    del record["seal"]
+    record["seal"] = None
     status = check(tmp_path, record)
     told = capsys.readouterr()
     if edit in ("machine", "work", "digests"):
         assert status == 1
         assert told.err.count("\n") == 1
     elif not status:  # 50 times as fast may still be less than the machine's limit
-        assert "as given" in told.out
         assert "lacks    no seal" in told.out
         assert (edit == "truth") == ("compared with a file alone, and no values" in told.out)
 
@@ -92,19 +88,17 @@ def forged(text, edit):
     """The edited record with a seal of its own, as whoever has this code can make it."""
     record = json.loads(text)
     edit(record)
-    del record["seal"]
+    record["seal"] = None
     return json.dumps(builtins(sealed(converted(RunRecord, record, "r"), "r")))
 
 
 def test_a_rerun_finds_what_a_seal_cannot(text, tmp_path, capsys):
     def other_output(record):
         for part in (record["result"], record["verdict"]["judged"]):
-            part["digests" if "digests" in part else "digest"] = ["ab" * 32] * 2 if "digests" in part else "ab" * 32
+            part["digest"] = "ab" * 32
 
     assert check(tmp_path, text, "--rerun") == 0
-    assert "as given" in capsys.readouterr().out
-    assert check(tmp_path, text) == 0
-    assert "repeated here" in capsys.readouterr().out
+    assert "digest of the output the same, to the bit" in capsys.readouterr().out
     record = forged(text, other_output)
     assert check(tmp_path, record) == 0
     assert check(tmp_path, record, "--rerun") == 1
@@ -145,16 +139,6 @@ def test_nothing_that_a_record_names_is_opened_or_run(text, tmp_path, capsys):
         assert "--network" in capsys.readouterr().err
     assert main(["record", "check", str(tmp_path / "run.json"), "--inputs", "x.npz"]) == 1
     assert "--inputs is for --rerun alone" in capsys.readouterr().err
-
-
-def test_the_ledger_is_a_list_of_this_users_own(text, tmp_path):
-    record = read_record(_written(tmp_path, text))
-    assert ledger.origins() == {}
-    ledger.note(record, "made")
-    assert ledger.origins() == {record.seal: ledger.MADE}
-    ledger.note(record, "repeated")
-    ledger.note(record, "made")
-    assert ledger.origins() == {record.seal: ledger.REPEATED}
 
 
 def _written(tmp_path, text):

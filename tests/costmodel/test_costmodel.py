@@ -45,7 +45,7 @@ def record(layers=8, inputs=4000, seconds=0.5, log=True, **changes):
     made["engine"]["notes"] = {"tile": 64} | ({"pass_log": passes} if log else {})
     made["samples"] = {f"{name}_seconds": [seconds] for name in ("read", "prepare", "inference")}
     made["result"] |= {"survivors": survivors, "edges_computed": computed, "categories": survivors[-1]}
-    made["verdict"] = made_verdict(inputs, survivors[-1], kind="oracle")
+    made["verdict"] = made_verdict(inputs, survivors[-1], True, "oracle", made["problem"])
     return made | {"machine": None} | changes
 
 
@@ -214,7 +214,7 @@ def distributed(ranks, seconds, **changes):
            (("inference", seconds), ("waiting", 0.1 * seconds), ("communication", 0.1 * seconds))},
     }  # fmt: skip
     made["distribution"] = DISTRIBUTED["distribution"] | {
-        "partition": "static", "nodes": 1, "messages": {"latency_seconds": 2e-6, "bytes_per_second": 1e10},
+        "partition": "static", "messages": {"latency_seconds": 2e-6, "bytes_per_second": 1e10},
         "exchanges": [], "rows_merged_across_ranks": 0, "per_rank": [entry] * ranks, **changes,
     }  # fmt: skip
     return made | {"ranks": ranks, "case": f"r{ranks}", "samples": made["samples"] | {"inference_seconds": [seconds]}}

@@ -64,6 +64,5 @@ def test_command_record_and_page(on_shim, tmp_path, capsys):
     assert notes["spans"]["with host-to-device copies"] > notes["spans"]["layer loop, resident"] > 0
     assert found["span"] == "layer loop, resident"
     assert found["machine"]["instruction_set"] == "sm_90"
-    assert len(set(found["result"]["digests"])) == 1
     assert main(["report", str(tmp_path), "-o", str(page)]) == 0
     assert "cuda" in page.read_text()

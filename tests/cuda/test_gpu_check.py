@@ -309,7 +309,7 @@ def test_after_a_fault_that_stays_nothing_runs_and_all_is_listed(gpu, on_shim, m
 
 @pytest.fixture
 def machine():
-    return Machine(1e12, 1e13, 5e12, 1e13, 1, "sm_90", 1.0, RateSamples([1e12], [1e13], [5e12], [1e13]))
+    return Machine(1, "sm_90", 1.0, RateSamples([1e12], [1e13], [5e12], [1e13]))
 
 
 def test_the_benchmark_verifies_times_and_compares_kernels(gpu, vendor, tmp_path, capsys):

@@ -421,8 +421,8 @@ def test_the_engine_takes_devices_from_the_first_it_was_given(on_shim):
 
 
 def test_several_devices_do_as_much_more_at_best(monkeypatch):
-    one = Machine(1.0, 2.0, 3.0, 4.0, 1, "sm_90", 0.5, RateSamples([1.0], [2.0], [3.0], [4.0, 3.5]))
+    one = Machine(1, "sm_90", 0.5, RateSamples([1.0], [2.0], [3.0], [4.0, 3.5]))
     monkeypatch.setattr(CudaEngine, "ceilings", lambda self, options, seconds: one)
     assert ENGINE.ceilings(Options(), 1.0) == one
     three = ENGINE.ceilings(Options(settings=Settings(devices=3)), 1.0)
-    assert three == Machine(3.0, 6.0, 9.0, 12.0, 1, "sm_90", 0.5, RateSamples([3.0], [6.0], [9.0], [12.0, 10.5]))
+    assert three == Machine(1, "sm_90", 0.5, RateSamples([3.0], [6.0], [9.0], [12.0, 10.5]))

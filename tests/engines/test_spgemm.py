@@ -96,7 +96,7 @@ def test_a_record_takes_its_numbers():
     prepared = runner.prepare(network, ("dead", "inputs"))
     measured, result = measure.measure(runner, prepared, inputs, Options(2), 2, 0.0, 0.0)
     verdict = judge(network, inputs, result)
-    record = record_of("case", Measurement.of(measured), measure.summary(result), verdict, "spdnn")
+    record = record_of("case", Measurement.of(measured), verdict, "spdnn")
     checked(RunRecord, record, "record")
     assert record.reductions.requested == ["dead", "inputs"]
     assert record.reductions.found["inputs"]["rows_merged"] > 0

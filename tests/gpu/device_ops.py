@@ -28,12 +28,12 @@ from spdnn.kernels.cuda import ceilings
 from spdnn.kernels.cuda.device import Device
 from spdnn.ops import oracle, problems
 from spdnn.ops.cuda import CudaBackend
-from spdnn.peers.common import new_identity
+from spdnn.peers.common import check_same, new_identity
 from spdnn.peers.product_base import DENSE, OURS, SPARSE, Product
 from spdnn.peers.product_checks import Truth, digest
 from spdnn.peers.products import described
 from spdnn.records.limits import Machine
-from spdnn.records.operation_record import SPANS, OperationRecord, OperationsPerSecond
+from spdnn.records.operation_record import VERSION, OperationProblem, OperationRecord
 
 SPARSITIES = {"spmm": (90, 80), "sddmm": (90,)}  # percent, of the problems of set a
 QUICK_LAYERS = ("encoder_0_attention_q", "group3_2")
@@ -133,11 +133,11 @@ def measure(device: Device, product: Product, about: dict, machine: Machine, ide
             continue
         rows.append({"program": one, "launch": launch, "prepared": prepared, "verdict": verdict})
     for row in rows:
-        row["seconds"], row["digests"] = [], []
+        row["seconds"] = []
     for _ in range(SAMPLES):
         for row in rows:
             row["seconds"].append(device.seconds_ahead(row["launch"], lead))
-            row["digests"].append(digest(row["program"].read(row["program"].out)))
+            check_same(row["program"].name, [digest(row["program"].read(row["program"].out))], row["verdict"].digest)
     for row in rows:
         row["record"] = record(product, about, row, device, machine, identity) if row["program"].exact else None
     return rows
@@ -152,8 +152,8 @@ def record(
     name = f"{about['set']}.{about['network']}.{about['layer']}.n{about['batch_columns']}"
     content = {
         "schema": "spdnn-operation",
-        "version": 1,
-        "case": f"{product.operation}.{name}.s{100 * about['sparsity']:.4g}.{one.name}.cuda",
+        "version": VERSION,
+        "case": f"{product.operation}.{name}.s{100 * OperationProblem(**about).sparsity:.4g}.{one.name}.cuda",
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "comparison": identity,
         "operation": product.operation,
@@ -163,21 +163,17 @@ def record(
             "notes": {"software": device.properties.software, **one.notes},
         },
         "threads": 1,
-        "device": {"kind": "cuda", "name": device.properties.name},
-        "span": SPANS[product.operation],
-        "caches": "warm",
         "samples": {"prepare_seconds": [row["prepared"]], "seconds": row["seconds"]},
         "work": {
             "useful_operations": useful,
             "multiply_adds": product.dense_multiply_adds if one.kind == DENSE else product.multiply_adds,
         },
-        "operations_per_second": OperationsPerSecond.of(useful, row["seconds"]),
         "memory": {
             "matrix_bytes": one.matrix_bytes, "operand_bytes": product.operand_bytes, "attention_bytes": None,
         },
         "verification": row["verdict"],
-        "digests": row["digests"],
         "imbalance": None,
+        "load": None,
         "machine": machine,
         "environment": provenance.environment("make gpu-check", device.properties.name),
     }  # fmt: skip

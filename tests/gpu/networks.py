@@ -145,7 +145,7 @@ class Networks:
             repeats=repeats,
             settings=asked_settings(case.engine, values),
         )
-        record = recorded(request, measurement, measure.summary(result), verdict)
+        record = recorded(request, measurement, verdict)
         self.store(record)
         return row(case, record)
 

@@ -91,15 +91,15 @@ def test_statistics_of_another_run_make_no_record(random_network):
     options = Options(1, values=measure.drawn(network, inputs))
     measured, result = measure.measure(runner, runner.prepare(network, ()), inputs, options, 1, 0.1, 0.2)
     measurement = Measurement.of(measured)
-    summary, verdict = measure.summary(result), judge(network, inputs, result)
+    verdict = judge(network, inputs, result)
     assert verdict.values.every == result.alive.size > 0
-    assert record_of("case", measurement, summary, verdict, "").seal
+    assert record_of("case", measurement, verdict, "").seal
     for part in ("row_sum", "row_max", "values"):
         other = with_parts(result, **{part: getattr(result, part) * np.float32(1 + 1e-7)})
         assert other.digest == result.digest
         of_other = replace(verdict, judged=judged(network, inputs, other))
         told = "verdict.judged: result_sha256 of another run"
-        refuses(told, record_of, "case", measurement, summary, of_other, "")
+        refuses(told, record_of, "case", measurement, of_other, "")
 
 
 def test_a_stored_result_is_whole(random_network, tmp_path):

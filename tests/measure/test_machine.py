@@ -141,7 +141,7 @@ def test_machines_that_tell_little_are_measured_too(monkeypatch, known):
     assert machine.measure(1, 0.01).l2_load_bytes_per_second > 0
 
 
-MACHINE = limits.Machine(1e10, 8e11, 4e11, 1e11, 2, "x86_64", 0.1, limits.RateSamples([1e10], [8e11], [4e11], [1e11]))
+MACHINE = limits.Machine(2, "x86_64", 0.1, limits.RateSamples([1e10], [8e11], [4e11], [1e11]))
 
 
 @pytest.mark.parametrize(
@@ -177,10 +177,9 @@ def test_a_measurement_holds_its_machine(tmp_path):
     assert measurement.machine.threads == 2
     assert measurement.machine.instruction_set == result.notes["instruction_set"]
     assert measurement.peak_memory_bytes > 0
-    measure.write_samples(tmp_path / "samples.json", measurement, result)
-    read, summary = read_samples(tmp_path / "samples.json")
-    assert read == measurement
-    assert summary["bytes_moved"] == result.bytes_moved
+    measure.write_samples(tmp_path / "samples.json", measurement)
+    assert read_samples(tmp_path / "samples.json") == measurement
+    assert measurement.result.bytes_moved == result.bytes_moved
 
 
 def test_no_machine_where_it_is_not_the_limit_or_memory_is_small(monkeypatch):

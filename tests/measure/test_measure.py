@@ -25,11 +25,11 @@ def test_a_record_tells_the_machine_that_ran_and_not_the_one_that_joined(random_
     network, runner = random_network([6, 5, 4]), engine("cpu")
     inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
     measurement, result = measure.measure(runner, runner.prepare(network, ()), inputs, Options(1), 2, 0.1, 0.2)
-    measure.write_samples(tmp_path / "samples.json", measurement, result)
+    measure.write_samples(tmp_path / "samples.json", measurement)
     here = provenance.environment("")
     monkeypatch.setattr(provenance, "environment", lambda *told: {**here, "cpu": "another"})
-    read, summary = read_samples(tmp_path / "samples.json")
-    record = record_of("case", read, summary, judge(network, inputs, result), "again")
+    read = read_samples(tmp_path / "samples.json")
+    record = record_of("case", read, judge(network, inputs, result), "again")
     checked(RunRecord, record, "record")
     assert builtins(record.environment) == {**here, "command": "again"}
 
@@ -43,14 +43,14 @@ def test_a_verdict_on_another_run_makes_no_record(random_network):
         for i, given in enumerate(inputs):
             prepared = runner.prepare(network, ())
             measurement, result = measure.measure(runner, prepared, given, Options(1), 1, 0.1, 0.2)
-            runs[n, i] = Measurement.of(measurement), measure.summary(result), judge(network, given, result)
-    for one, (measurement, summary, _) in runs.items():
-        for other, (*_, verdict) in runs.items():
+            runs[n, i] = Measurement.of(measurement), judge(network, given, result)
+    for one, (measurement, _) in runs.items():
+        for other, (_, verdict) in runs.items():
             if one == other:
-                checked(RunRecord, record_of("case", measurement, summary, verdict, ""), "r")
+                checked(RunRecord, record_of("case", measurement, verdict, ""), "r")
             else:
                 with pytest.raises(InputError, match=r"verdict\.judged: [a-z0-9_, ]+ of another run than this one"):
-                    record_of("case", measurement, summary, verdict, "")
+                    record_of("case", measurement, verdict, "")
     record = record_of("case", *runs[0, 0], "")
     record = replace(record, problem=replace(record.problem, edges=4 * record.problem.edges))
     with pytest.raises(InputError, match=r"verdict\.judged: edges of another run"):
@@ -98,10 +98,10 @@ def test_a_result_whose_parts_do_not_belong_together_is_refused(name, value, say
 
 
 @pytest.mark.parametrize("change", [{"more": 1}, {"categories": -1}, {"survivors": "9"}, {"categories_sha256": "x"}])
-def test_samples_with_another_summary_are_refused(change, result, tmp_path):
+def test_samples_with_another_result_are_refused(change, result, tmp_path):
     path = tmp_path / "s.json"
-    measure.write_samples(path, *result)
+    measure.write_samples(path, result[0])
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "result": {**content["result"], **change}}))
-    with pytest.raises(InputError, match=rf"s\.json: result: .*{next(iter(change))}"):
+    with pytest.raises(InputError, match=rf"s\.json: result\.?.*{next(iter(change))}"):
         read_samples(path)

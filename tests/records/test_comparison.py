@@ -230,14 +230,12 @@ OPERATION_OTHER = {
     "operation": "sddmm",
     "problem__rows": 7,
     "problem__batch_columns": 7,
-    "problem__sparsity": 0.8,
+    "problem__nonzeros": 7,
     "problem__topology_sha256": "f" * 64,
     "problem__dtype": "float16",
     "problem__layer": "another",
     "program__name": "mkl",
     "threads": 4,
-    "device__kind": "cuda",
-    "caches": "cold",
 }
 
 
@@ -274,7 +272,7 @@ def test_the_order_of_reductions_does_not_count():
 
 def test_what_may_differ_of_operations():
     mine = made_operation(seconds=TIGHT)
-    other = spoiled(made_operation(seconds=scaled(TIGHT, 2)), program__version="ours 9", device__name="B")
+    other = spoiled(made_operation(seconds=scaled(TIGHT, 2)), program__version="ours 9", environment__cpu="B")
     (pair,) = compare([mine], [other]).pairs
     assert pair.verdict == SLOWER
     assert pair.ratio.median == pytest.approx(0.5)

@@ -45,7 +45,7 @@ def test_a_reduction_of_your_own_is_run_recorded_and_shown(zeros, pruned, tmp_pa
     prepared = runner.prepare(pruned, ("zeros",))
     measured, result = measure.measure(runner, prepared, inputs, Options(2), 1, 0.0, 0.0)
     verdict = judge(pruned, inputs, result)
-    record = record_of("toy", Measurement.of(measured), measure.summary(result), verdict, "spdnn")
+    record = record_of("toy", Measurement.of(measured), verdict, "spdnn")
     write_record(tmp_path / "toy.json", record)
     assert read_record(tmp_path / "toy.json").reductions.found["zeros"] == {"edges_left_out": (pruned.edges + 1) // 2}
     assert main(["report", str(tmp_path / "toy.json"), "-o", str(tmp_path / "page.html")]) == 0

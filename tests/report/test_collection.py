@@ -5,7 +5,7 @@ import itertools
 import pytest
 from test_report import made_record, made_verdict, rendered, stored, stored_verdict, typed
 
-from spdnn.records.run_record import Verdict
+from spdnn.records.verdict import Verdict
 from spdnn.report.common.collection import Part, collect, distinct, fair
 from spdnn.report.rendering import Folder
 
@@ -26,8 +26,8 @@ def test_a_failure_on_one_machine_leaves_the_case_of_another_alone(tmp_path):
     there["environment"] = {**there["environment"], "cpu": "Another CPU"}
     page = rendered(tmp_path / "report.html", folders(tmp_path, ([here], ["same"], ()), ([there], [], ())))
     assert "2 cases run, and 1 failed verification: same." in page.text
-    assert here["edges_per_second"]["median"] not in page.values
-    assert there["edges_per_second"]["median"] in page.values
+    assert typed(here).edges_per_second.median not in page.values
+    assert typed(there).edges_per_second.median in page.values
     assert "1 machine: Another CPU, 2 cores." in page.text
 
 

@@ -46,9 +46,14 @@ def table(drawing):
     return {row["case"]: row for row in data(drawing)}
 
 
+def best(record):
+    """The machine's best samples."""
+    return {name: max(rates) for name, rates in record["machine"]["samples"].items()}
+
+
 def by_hand(record):
     """(rate, intensity or None, seconds of the limit, ceiling): by the roofline model, from the record's JSON."""
-    machine, result, ranks = record["machine"], record["result"], record["ranks"]
+    machine, result, ranks = best(record), record["result"], record["ranks"]
     edges, moved = result["edges_computed"], result.get("bytes_moved")
     loaded = 4 * edges if result.get("bytes_loaded") is None else result["bytes_loaded"]
     if ranks > 1:
@@ -80,7 +85,7 @@ def test_numbers_are_what_the_records_come_to():
         rate, intensity, seconds, ceiling = by_hand(record)
         took, machine, ranks = (
             statistics.median(record["samples"]["inference_seconds"]),
-            record["machine"],
+            best(record),
             record["ranks"],
         )
         roofs = [
@@ -132,7 +137,7 @@ def test_marks_and_roofs_are_where_they_belong():
         assert at[case][1] == pytest.approx(y, abs=0.01)
         if intensity:
             assert at[case][0] == pytest.approx(x, abs=0.01)
-    highest = {name: max(record["machine"][f"{name}_per_second"] for record in records)
+    highest = {name: max(best(record)[f"{name}_per_second"] for record in records)
                for name in ("load_bytes", "l2_load_bytes", "copy_bytes")}  # fmt: skip
     for name, rate in (("loaded_edges", highest["load_bytes"] / 4), ("second_edges", highest["l2_load_bytes"] / 4)):
         (begin, left), (end, right) = line(drawing, name)

@@ -4,7 +4,7 @@ import csv
 import re
 
 import pytest
-from test_report import BASELINES, collected, drawn, made_record, shown, stored
+from test_report import BASELINES, collected, drawn, made_record, shown, stored, typed
 
 from spdnn.records.published import DEVICES, read_baselines
 from spdnn.report.common import words
@@ -39,9 +39,9 @@ def test_runs_with_and_without_reductions_have_columns_of_their_own():
     slow = made_record("slow", (1.0,), reductions=())
     fast, faster = made_record("fast", (0.2,)), made_record("faster", (0.1,), reductions=("dead", "inputs"))
     found = row(page(slow, fast, faster))
-    assert found["like"].rate.median == fast["edges_per_second"]["median"]
-    assert found["plain"].rate.median == slow["edges_per_second"]["median"]
-    assert found["reduced"].rate.median == faster["edges_per_second"]["median"]
+    assert found["like"].rate.median == typed(fast).edges_per_second.median
+    assert found["plain"].rate.median == typed(slow).edges_per_second.median
+    assert found["reduced"].rate.median == typed(faster).edges_per_second.median
     assert "dead inputs, identical inputs" in found["reduced"].setting
     assert "no reductions" in found["plain"].setting
 
@@ -101,7 +101,7 @@ def test_ratios_are_of_rates(table):
     record = made_record()
     found = row(page(record))
     published = {group: found["best"][group].edges_per_second for group in ("one", "any")}  # a lossy rate has no ratio
-    rate = record["edges_per_second"]["median"]
+    rate = typed(record).edges_per_second.median
     assert found["times"] == {("like", group): rate / theirs for group, theirs in published.items()}
     unfair = made_record("all", reductions=("dead", "inputs")), made_record("x", official=False, source="digits")
     assert not any(row(page(one))["times"] for one in unfair)
@@ -174,7 +174,7 @@ def test_records_of_other_code_are_marked_and_not_mixed(tmp_path):
 
 
 def made_rate(record):
-    return record["edges_per_second"]["median"]
+    return typed(record).edges_per_second.median
 
 
 def test_short_names_tell_what_differs():

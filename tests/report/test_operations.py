@@ -171,7 +171,7 @@ def test_hostile_texts_are_only_text():
             "version": HOSTILE,
             "notes": {"threads_set": HOSTILE, "setting": HOSTILE, "layout": HOSTILE},
         }
-        record["device"]["name"] = HOSTILE
+        record["environment"]["cpu"] = HOSTILE
         record["problem"]["lengths"] = "<b>"
         record["environment"]["command"] = HOSTILE * 20
         record["environment"]["commit"] = HOSTILE
@@ -182,8 +182,8 @@ def test_hostile_texts_are_only_text():
 
 @pytest.mark.parametrize(
     ("path", "value"),
-    [("verification.passed", False), ("operations_per_second.median", 1e18), ("problem.network", "<script>"),
-     ("digests", ["f" * 64] * 3), ("machine.fma_per_second", 1e3)],
+    [("verification.worst", 2.0), ("samples.seconds", [1e-9] * 3), ("problem.network", "<script>"),
+     ("work.useful_operations", 7), ("machine.threads", 3)],
 )  # fmt: skip
 def test_a_record_that_claims_too_much_makes_no_page(tmp_path, path, value):
     record = changed(made_operation(), path, value)

@@ -118,7 +118,7 @@ def test_filtering_changes_the_rows_and_the_best(visit):
     best = max(r.edges_per_second for r in known if (r.neurons, r.layers) == (1024, 120) and not r.lossy)
     line = page.locator('#twelve tr[data-network="1024-120"]')
     assert float(line.locator('[data-group="one"] data').first.get_attribute("value")) == best
-    ours = FEW[0]["edges_per_second"]["median"]
+    ours = typed(FEW[0]).edges_per_second.median
     ratio = line.locator('[data-ratio="plain-one"] data')
     assert float(ratio.get_attribute("value")) == pytest.approx(ours / best)
     assert ratio.inner_text() == words.significant(ours / best, 3)
@@ -174,7 +174,7 @@ def test_units_change_numbers_and_their_names_and_back(visit):
     page = visit.page
     cell = page.locator(f"#ours tr[data-record='{number_of(FEW[1])}'] td.number")
     before = [cell.nth(0).inner_text(), cell.nth(1).inner_text()]
-    rate = FEW[1]["edges_per_second"]["median"]
+    rate = typed(FEW[1]).edges_per_second.median
     page.select_option("#units [name=rate]", "1e9")
     page.select_option("#units [name=seconds]", "1e-3")
     assert cell.nth(0).inner_text().startswith(words.significant(rate / 1e9))

@@ -16,16 +16,17 @@ from spdnn.common.errors import InputError
 from spdnn.common.validation import LARGEST, check_numbers, converted, schema
 from spdnn.records.files import checked, read_all
 from spdnn.records.operation_record import OperationRecord
-from spdnn.records.run_record import RunRecord, Verdict
+from spdnn.records.run_record import RunRecord
+from spdnn.records.verdict import Verdict
 
 ROUNDS = 30
 SHORT = 20_000  # characters of a record that is spoiled again and again
 RUNS = [one for one in map(many.run, range(200)) if len(json.dumps(one)) < SHORT]
 CONTENTS = {
-    "timed": ("record.json", next(one for one in RUNS if "machine" in one and one["problem"]["official"])),
-    "compared": ("record.json", next(one for one in RUNS if "comparison" in one)),
+    "timed": ("record.json", next(one for one in RUNS if one["machine"] and one["problem"]["official"])),
+    "compared": ("record.json", next(one for one in RUNS if one["comparison"])),
     "ranks": ("record.json", next(one for one in RUNS if one["ranks"] > 1)),
-    "exchanged": ("record.json", next(one for one in RUNS if one.get("distribution", {}).get("exchanges"))),
+    "exchanged": ("record.json", next(one for one in RUNS if one["ranks"] > 1 and one["distribution"]["exchanges"])),
     "task graph": ("record.json", many.run(16)),
     "hostile": ("record.json", next(many.run(number) for number in range(19, 400, 20))),
     "operation": ("operation.json", many.operation(0)),
@@ -113,6 +114,8 @@ def test_what_another_library_refuses_is_refused_and_nothing_else(kind):
         wrong = any(map(unsound, numbers(found)))
         errors = [] if wrong else list(independent.iter_errors(found))
         told = sentence(converted, KINDS[name], found)
+        if not errors and told and told.startswith("r.json: request."):
+            continue  # rules of a request that no schema says
         assert (told is None) == (not wrong and not errors), (done, told)
         if told is not None:
             refused += 1

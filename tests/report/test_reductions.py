@@ -69,7 +69,7 @@ def plain(name="plain", neurons=1024, reduced=True, looks=2, **changed):
     record["problem"]["network"] = {"source": "unstructured", "neurons": neurons, "layers": 24, "seed": 0}
     record["problem"]["network_identity"] = "b" * 64
     record["problem"]["edges"] = edges = 24 * 30_000 + 276
-    record["edges_per_second"] = rates(6000 * edges, record["samples"]["inference_seconds"])
+    record["verdict"]["judged"] |= {"network_identity": "b" * 64, "edges": edges}
     layers = [30_000 + layer for layer in range(24)]
     record["engine"]["notes"] |= {"layer_rows": [6000] * 24, "layer_edges": layers}
     record["reductions"]["found"] = {
@@ -82,11 +82,6 @@ def plain(name="plain", neurons=1024, reduced=True, looks=2, **changed):
     record["verdict"]["values"]["checked"] = 6000
     checked(RunRecord, record, "made")
     return record
-
-
-def rates(work, samples):
-    median, low, high, resamples = interval(samples)
-    return {"median": work / median, "low": work / high, "high": work / low, "confidence": 0.95, "resamples": resamples}
 
 
 def section(records):
@@ -241,9 +236,9 @@ def test_seconds_with_more_and_more_reductions():
     assert {medians[0] / medians[1], medians[2] / medians[3], computed[0] / computed[1]} <= set(page.values)
     rate = INPUTS * records[0]["problem"]["edges"] / 1e12
     for row, record in zip(group["rows"], records, strict=True):
-        ends = record["edges_per_second"]
-        assert row["low"] == pytest.approx(rate / ends["high"] * 1e12)
-        assert row["high"] == pytest.approx(rate / ends["low"] * 1e12)
+        ends = typed(record).edges_per_second
+        assert row["low"] == pytest.approx(rate / ends.high * 1e12)
+        assert row["high"] == pytest.approx(rate / ends.low * 1e12)
     told = text(page)
     assert "1.500 to 2.500" in told
 
@@ -339,7 +334,7 @@ def test_every_number_of_the_section_is_a_records():
     known = {*left, *computed, *seconds, nominal / left[3], nominal / computed[3]}
     known |= {a / b for numbers in (left, computed, seconds) for a, b in itertools.pairwise(numbers)}
     known |= {nominal / one for one in seconds} | {a / b for a, b in zip(computed, seconds, strict=True)}
-    known |= {record["edges_per_second"]["median"] for record in records}
+    known |= {typed(record).edges_per_second.median for record in records}
     intervals = [interval(record["samples"]["inference_seconds"]) for record in records]
     ends = {end for one in intervals for end in (one.low, one.high)}
     survivors, rows = records[3]["result"]["survivors"], kept()

@@ -20,12 +20,12 @@ import pytest
 
 from spdnn.cli import main
 from spdnn.common.errors import InputError
-from spdnn.common.statistics import interval
 from spdnn.common.validation import builtins
 from spdnn.problem import challenge
 from spdnn.records.published import SPANS, read_baselines
-from spdnn.records.run_record import RunRecord, Verdict
+from spdnn.records.run_record import RunRecord
 from spdnn.records.time_to_solution import solution
+from spdnn.records.verdict import Verdict
 from spdnn.report import page as pages
 from spdnn.report import rendering as report
 from spdnn.report.cases.values import headline
@@ -42,10 +42,14 @@ SHA = "0123456789abcdef" * 4
 HOSTILE = """<script>alert("x")</script><img src='http://evil.example/x.png'>&amp; $\\frac{"""
 
 
-def made_verdict(inputs=60_000, categories=1812, passed=True, kind="official"):
+JUDGED = ("network_identity", "layers", "edges", "inputs_sha256")
+
+
+def made_verdict(inputs=60_000, categories=1812, passed=True, kind="official", problem=None):
+    judged = {name: problem[name] for name in JUDGED} | {"digest": SHA, "result_sha256": SHA} if problem else None
     return {
         "schema": "spdnn-verdict",
-        "version": 1,
+        "version": 2,
         "passed": passed,
         "truth": {"kind": kind, "source": f"{kind} truth", "inputs": inputs, "checked": inputs, "seed": None},
         "categories": categories,
@@ -56,11 +60,13 @@ def made_verdict(inputs=60_000, categories=1812, passed=True, kind="official"):
         "values": {
             "rule": "every value is 32",
             "checked": categories,
+            "every": 0,
             "failures": 0,
             "first": [],
             "largest_error": 0.0,
         },
         "reasons": [] if passed else ["7 categories of the truth are missing, the first is 3"],
+        "judged": judged,
     }
 
 
@@ -83,6 +89,7 @@ def made_problem(neurons=1024, layers=120, official=True, inputs=60_000, source=
         "inputs": {"source": source, "count": inputs},
         "inputs_sha256": challenge.INPUT_SHA256[neurons] if official else SHA,
         "input_count": inputs,
+        "prepared": None,
     }
 
 
@@ -90,12 +97,10 @@ def made_record(case="1024-120.mnist.cpu.all.t2", seconds=(0.11, 0.1, 0.12), red
     problem = made_problem(**problem)
     count, layers = problem["input_count"], problem["layers"]
     survivors = [max(1812, int(count * 0.7**layer)) if count > 1812 else count // 2 for layer in range(1, layers + 1)]
-    median, low, high, resamples = interval(seconds)
-    rate = [challenge.edges_per_second(count, problem["edges"], value) for value in (median, high, low)]
     categories = survivors[-1]
     return {
         "schema": "spdnn-record",
-        "version": 1,
+        "version": 2,
         "case": case,
         "created": "2025-01-02T03:04:05Z",
         "request": {"network": "net.safetensors", "layers": layers, "inputs": "inputs.safetensors"},
@@ -115,18 +120,26 @@ def made_record(case="1024-120.mnist.cpu.all.t2", seconds=(0.11, 0.1, 0.12), red
         "result": {
             "categories": categories,
             "categories_sha256": challenge.TRUTH_SHA256[problem["neurons"]] if problem["official"] else SHA,
-            "digests": [SHA] * len(seconds),
             "survivors": survivors,
             "edges_computed": problem["edges"] * count // (10 if reductions else 1),
-        },
-        "edges_per_second": {
-            "median": rate[0], "low": rate[1], "high": rate[2], "confidence": 0.95, "resamples": resamples,
+            "bytes_moved": None,
+            "bytes_loaded": None,
+            "digest": SHA,
+            "sha256": SHA,
         },
         "peak_memory_bytes": 3 << 30,
-        "verdict": made_verdict(count, categories, kind="official" if problem["official"] else "oracle"),
+        "machine": None,
+        "distribution": None,
+        "load": None,
+        "passed_over": [],
+        "time_to_solution": None,
+        "comparison": None,
+        "seal": None,
+        "verdict": made_verdict(count, categories, True, "official" if problem["official"] else "oracle", problem),
         "environment": {
             "cpu": "A CPU", "cores": 2, "memory_bytes": 8 << 30, "gpu": None, "system": "Linux x86_64",
-            "python": "3.12.1", "versions": {"numpy": "2.1.0"}, "commit": "abcdef123456", "command": "spdnn run",
+            "python": "3.12.1", "versions": {"numpy": "2.1.0"}, "commit": "abcdef123456", "code": SHA,
+            "compiler": None, "lock": SHA, "command": "spdnn run",
         },
     }  # fmt: skip
 
@@ -149,12 +162,21 @@ def measured(record, **machine):
     rates = {name: machine.pop(name, rate) for name, rate in RATES.items()}
     samples = {name: [rate] for name, rate in rates.items()}
     machine = {"threads": record["threads"], "instruction_set": "x86_64_v3", "seconds": 0.15, **machine}
-    return {**record, "machine": {**rates, **machine, "samples": samples}}
+    return {**record, "machine": {**machine, "samples": samples}}
+
+
+def agreed(record):
+    """The record, whose verdict is on its problem."""
+    record["verdict"]["judged"] |= {name: record["problem"][name] for name in JUDGED}
+    return record
 
 
 def stored(folder, *records):
+    """The files of these records; the verdict of a run is on its problem."""
     paths = []
     for number, record in enumerate(records):
+        if record["schema"] == "spdnn-record" and record["verdict"]["judged"]:
+            agreed(record)
         paths.append(folder / f"{number}.json")
         paths[-1].write_text(json.dumps(record), encoding="utf-8")
     return paths
@@ -269,11 +291,11 @@ def many():
 def test_numbers_are_the_records():
     record = made_record()
     page = shown([record], figures=True)
-    rate = record["edges_per_second"]
-    for number in (rate["median"], rate["low"], rate["high"], 0.11, 0.5, 0.0625):
+    rate = typed(record).edges_per_second
+    for number in (rate.median, rate.low, rate.high, 0.11, 0.5, 0.0625):
         assert number in page.values
     assert record["result"]["edges_computed"] / 0.11 in page.values
-    assert f"{rate['median'] / 1e12:.3f}" in page.text
+    assert f"{rate.median / 1e12:.3f}" in page.text
     assert "cpu, 2 threads" in page.text
     assert page.text.count("1 case run, and it passed verification.") == 1
     assert "10.0 %" in page.text
@@ -409,7 +431,7 @@ def test_a_verdict_beside_a_record(case, passed, told):
     record = made_record("mine")
     page = shown([record], [(case, made_verdict(passed=passed))])
     assert [sentence for sentence in told if sentence not in page.text] == []
-    assert (record["edges_per_second"]["median"] in page.values) == passed
+    assert (typed(record).edges_per_second.median in page.values) == passed
 
 
 SAMPLE = {"kind": "oracle", "source": "float64 oracle", "seed": 0}

@@ -11,7 +11,7 @@ from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result, projection_weights
 from spdnn.records.files import checked
-from spdnn.records.run_record import Difference, Verdict
+from spdnn.records.verdict import Difference, Verdict
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 from spdnn.verify.oracle import Tolerances

@@ -204,7 +204,7 @@ class Workflow:
     def outcome(self) -> dict:
         """What every run must agree on: categories and digests of cases, networks and inputs, and names of files."""
         records = [read_record(path) for path in sorted((self.results / "records").iterdir())]
-        found = {record.case: (record.result.categories_sha256, record.result.digests[0]) for record in records}
+        found = {record.case: (record.result.categories_sha256, record.result.digest) for record in records}
         for path in sorted((self.results / "networks").iterdir()):
             found[path.name] = open_network(path).sha256()
         for path in sorted((self.results / "inputs").iterdir()):

@@ -619,7 +619,7 @@ def test_where_reductions_find_nothing_they_change_nothing(copied):
     records = [records_of(folder)[name] for name in names]  # all, none
     assert {record["verdict"]["truth"]["seed"] for record in records} == {7}
     assert [record["reductions"]["requested"] for record in records] == [["dead", "inputs", "neurons"], []]
-    assert records[0]["result"]["digests"] == records[1]["result"]["digests"]
+    assert records[0]["result"]["digest"] == records[1]["result"]["digest"]
     found = records[0]["reductions"]["found"]
     assert found["neurons"]["neurons_left"] == found["neurons"]["neurons"]
     assert found["inputs"]["rows_merged"] == 0

@@ -39,8 +39,7 @@ class TaskgraphCudaEngine(CudaEngine):
         """Of as many devices as were requested, all taken to be like the first."""
         one, count = super().ceilings(options, seconds), options.settings.devices if options.settings else 1
         samples = {name: [count * rate for rate in rates] for name, rates in asdict(one.samples).items()}
-        rates = {name: count * getattr(one, name) for name in samples}
-        return replace(one, **rates, samples=RateSamples(**samples))
+        return replace(one, samples=RateSamples(**samples))
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         from spdnn.engines.taskgraph.cuda.session import CudaGraphSession

@@ -68,9 +68,8 @@ def measure(device: Device, threads: int = 1, seconds: float = 0.2) -> Machine:
         except MemoryTooSmall as error:
             raise Unavailable(f"too little memory to measure the device: {error}") from error
         samples[name] = _windows(device, bind, work, seconds / 4)
-    best = {name: max(rates) for name, rates in samples.items()}
     spent, level = time.perf_counter() - began, f"sm_{device.properties.capability}"
-    return Machine(**best, threads=threads, instruction_set=level, seconds=spent, samples=RateSamples(**samples))
+    return Machine(threads, level, spent, RateSamples(**samples))
 
 
 def _windows(device: Device, bind: Bind, work: int, seconds: float) -> list[float]:

@@ -5,8 +5,7 @@ Every case has a row, whether it passed, failed or was only verified.
 
 from collections.abc import Sequence
 
-from spdnn.records.ledger import GIVEN
-from spdnn.records.run_record import Verdict
+from spdnn.records.verdict import Verdict
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
 from spdnn.verify import evidence
@@ -66,8 +65,7 @@ def _cases(collection: Collection) -> list[dict]:
     judged = collection.judged
     rows = [_case(case, verdict, None) for case, verdict in judged if not verdict.passed]
     for number, record in enumerate(collection.records):
-        origin = {"origin": collection.origins.get(record.seal or "", GIVEN), "lacks": list(evidence.missing(record))}
-        rows.append(_case(record.case, record.verdict, number) | origin)
+        rows.append(_case(record.case, record.verdict, number) | {"lacks": list(evidence.missing(record))})
     return rows + [_case(case, verdict, None) for case, verdict in judged if verdict.passed]
 
 
@@ -77,8 +75,7 @@ def _case(case: str, verdict: Verdict, number: int | None) -> dict:
         "passed": verdict.passed,
         "number": number,
         "verdict": verdict,
-        "origin": None,
-        "lacks": [],
+        "lacks": None,
     }
 
 

@@ -14,7 +14,8 @@ from spdnn.common.validation import builtins
 from spdnn.records.operation_record import OperationRecord
 from spdnn.records.published import Baseline
 from spdnn.records.published_operations import OperationBaseline
-from spdnn.records.run_record import RunRecord, Verdict
+from spdnn.records.run_record import RunRecord
+from spdnn.records.verdict import Verdict
 from spdnn.report.common import predictions, words
 from spdnn.report.common.predictions import Group
 from spdnn.report.common.run_rows import Run, grouped, name_runs
@@ -48,7 +49,6 @@ class Collection:
         operations: operation records, each once, in an order of their contents.
         baselines: the published results.
         operation_baselines: the published figures of operations.
-        origins: by seal, of run records that were made or repeated here (records/ledger.py).
         other_code: run records that are not shown with the others, for newer ones of their machine are of other code.
         others: records of other runs, by the name of their group; nothing else here has them.
     """
@@ -60,7 +60,6 @@ class Collection:
     operations: Sequence[OperationRecord]
     baselines: Sequence[Baseline]
     operation_baselines: Sequence[OperationBaseline]
-    origins: Mapping[str, str] = field(default_factory=dict)
     other_code: Sequence[RunRecord] = ()
     others: "Mapping[str, Collection]" = field(default_factory=dict)
 
@@ -114,7 +113,6 @@ def collect(
     baselines: Sequence[Baseline] = (),
     operations: Iterable[OperationRecord] = (),
     operation_baselines: Sequence[OperationBaseline] = (),
-    origins: Mapping[str, str] | None = None,
     any_code: bool = False,
 ) -> Collection:
     """The parts as one, with checked operation records and the published tables; the same for any order of them.
@@ -148,7 +146,6 @@ def collect(
         distinct(operations),
         baselines,
         operation_baselines,
-        origins or {},
         [run for run, shown in zip(runs, mixed, strict=True) if not shown],
     )
 

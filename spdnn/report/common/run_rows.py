@@ -8,10 +8,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from spdnn.common.validation import builtins
 from spdnn.problem import challenge
 from spdnn.records.notes import Notes
-from spdnn.records.run_record import EdgesPerSecond, Problem, RunRecord, TimeToSolution, busy_part
+from spdnn.records.result import Problem
+from spdnn.records.run_record import RunRecord, busy_part
+from spdnn.records.samples import TimeToSolution, WorkPerSecond
 from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import words
 from spdnn.taskgraph.calibration import decomposition_of, timeline_of
@@ -150,7 +151,7 @@ class Run:
         return self.record.span if self.record.ranks == 1 else f"{self.record.span}; {words.IN_SHORT}"
 
     @property
-    def rate(self) -> EdgesPerSecond:
+    def rate(self) -> WorkPerSecond:
         return self.record.edges_per_second
 
     @cached_property
@@ -185,7 +186,7 @@ class Run:
     @property
     def solution_parts(self) -> dict[str, float]:
         """The seconds of each part of the time to solution, by its name."""
-        return builtins(self.solution.parts)
+        return self.solution.parts
 
     @property
     def repeats(self) -> int:

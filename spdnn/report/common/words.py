@@ -6,8 +6,10 @@ import unicodedata
 from collections.abc import Sequence
 
 from spdnn.records import limits
+from spdnn.records.environment import Environment
 from spdnn.records.published import SPANS
-from spdnn.records.run_record import Environment, Problem, Verdict
+from spdnn.records.result import Problem
+from spdnn.records.verdict import Verdict
 from spdnn.reductions.registry import REDUCTIONS
 
 MOST_ACCENTS = 2
@@ -66,7 +68,7 @@ DEFINITIONS = (
     (
         "Busy machine",
         "Other processes, or a limit of the control group, had more than 10 % of the cores while the clock ran: the "
-        "times may be longer than on a quiet machine. Records of before do not say.",
+        "times may be longer than on a quiet machine.",
     ),
     (
         "Other code",
@@ -74,8 +76,7 @@ DEFINITIONS = (
     ),
     (
         "Record",
-        "Made here, by this user's commands; repeated here, by spdnn record check --rerun; or as given: its digests "
-        "and claims hold, and nothing more is known of it.",
+        "Whole: its seal, digests and claims hold; or what it lacks. spdnn record check --rerun repeats its run.",
     ),
     (
         "Borderline",

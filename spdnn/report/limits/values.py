@@ -7,7 +7,6 @@ Source: the roofline model (Williams et al., CACM 52(4), 2009), with edges in pl
 from collections.abc import Sequence
 
 from spdnn.records import limits
-from spdnn.records.fields import or_none
 from spdnn.records.notes import TaskgraphNotes
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
@@ -46,7 +45,7 @@ def _row(run: Run) -> dict | None:
     if least is None:
         return None
     machine, ranks, result = record.machine, record.ranks, record.result
-    edges, moved, loaded = result.edges_computed, or_none(result.bytes_moved), or_none(result.bytes_loaded)
+    edges, moved, loaded = result.edges_computed, result.bytes_moved, result.bytes_loaded
     return {
         "run": run,
         "ranks": ranks,

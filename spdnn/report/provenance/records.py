@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from spdnn.common.validation import builtins
 from spdnn.records.columns import columns
-from spdnn.records.fields import or_none
 from spdnn.records.operation_record import OperationRecord
 from spdnn.records.run_record import RunRecord
 from spdnn.report.common import words
@@ -42,7 +41,7 @@ def _values(fields: dict[str, tuple[str, ...]], record: RunRecord | OperationRec
         value = record
         for part in path:
             value = getattr(value, part, None)
-        values[name] = or_none(value)
+        values[name] = value
     return values
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from spdnn.problem import challenge
-from spdnn.records.run_record import Problem, RunRecord
+from spdnn.records.result import Problem
+from spdnn.records.run_record import RunRecord
 
 
 class LayerCounts(NamedTuple):

@@ -9,16 +9,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from spdnn.common.validation import builtins
-from spdnn.records.fields import or_none
+from spdnn.records.distribution import PER_REPEAT, Distribution, Imbalance
 from spdnn.records.published import Baseline
-from spdnn.records.run_record import PER_REPEAT, Distribution, RankImbalance
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.predictions import THREADS, Group, Predicted, workers
 from spdnn.report.common.run_rows import Run
 
 LEAST_DEVICES = 4  # numbers of devices that make a published scaling curve
-IMBALANCES = RankImbalance.__struct_fields__
+IMBALANCES = Imbalance._fields
 MOST_RANKS, MOST_EXCHANGES = 64, 20  # that one run's details list
 
 
@@ -69,7 +68,7 @@ def _predicted(group: Group, one: Predicted) -> dict:
 def _row(run: Run, group: Group) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
     record, base, seconds, count = run.record, group.base, run.inference_seconds, workers(run, group.over)
-    ranked, (low, high) = or_none(record.distribution), run.ends
+    ranked, (low, high) = record.distribution, run.ends
     speedup = None
     if base is not None:
         speedup = run.problem.input_count / base.problem.input_count * base.inference_seconds / seconds

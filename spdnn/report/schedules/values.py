@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from spdnn.records.notes import TaskgraphNotes
 from spdnn.records.published import Baseline
-from spdnn.records.run_record import Problem
+from spdnn.records.result import Problem
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.predictions import Group, Predicted

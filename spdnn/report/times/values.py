@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from spdnn.records.distribution import PER_REPEAT
 from spdnn.records.notes import CudaNotes, TaskgraphNotes
 from spdnn.records.published import read_preparations
-from spdnn.records.run_record import CLOCK, PER_REPEAT, TOLERANCE
+from spdnn.records.samples import CLOCK, TOLERANCE
 from spdnn.report.common.collection import Collection, fair
 from spdnn.report.common.drawing import MOST_DRAWN
 from spdnn.report.common.run_rows import Run
@@ -87,7 +88,7 @@ def values(collection: Collection) -> dict | None:
 
 def _inference_share(runs: Sequence[Run]) -> tuple[float, float] | None:
     """The least and the most part that inference has of a time to solution; None where no record has one."""
-    parts = [run.solution.parts.inference / run.solution.seconds for run in runs if run.solution]
+    parts = [run.solution.inference / run.solution.seconds for run in runs if run.solution]
     return (min(parts), max(parts)) if parts else None
 
 
