@@ -1,9 +1,8 @@
-"""How runs of the workflow end, and how the next one takes up what a killed one left, without a flag.
+"""How runs of the workflow end, and how the next one goes on after one that was killed, without a flag.
 
-Every Snakemake that reads the workflow enters itself in `.snakemake/spdnn`, a file of its own with one line
-(processes.Process), and takes that away when it ends. Where no entry is of a process that may live, nobody holds the
-locks that are there. An entry of another machine, or from before a restart, may be of one that lives: it is named, and
-the locks stay.
+A run holds a lock on `results/.lock`, and the text of this file names its process until it ends. The system releases
+the lock however a process ends: a lock that is free and has a text is of a run that was killed on the machine that the
+text names. Then Snakemake is asked to remove the locks of its own.
 """
 
 import atexit
@@ -13,21 +12,23 @@ import json
 import os
 import shutil
 import signal
+import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from base64 import urlsafe_b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TextIO
 
 from spdnn.common import endings
-from spdnn.common.errors import Unavailable
+from spdnn.common.errors import SpdnnError, Unavailable
 from spdnn.common.files import write_text
-from spdnn.common.processes import Process, parsed, process
+from spdnn.common.processes import process
 
-SNAKEMAKE = Path(".snakemake")
-TOLD = 5  # names of files that a sentence has
+LOCK, EXCLUSIVE = ".lock", fcntl.LOCK_EX | fcntl.LOCK_NB
+RUNS = "runs the workflow in this folder; wait for it, or stop it"
 PAUSE = 0.2  # seconds between two looks at what jobs are left
 
 
@@ -74,25 +75,67 @@ def _end_jobs(number: int) -> None:
         time.sleep(PAUSE)
 
 
-def enter(results: Path) -> None:
-    """Enter this process as one that runs the workflow in the current folder, and take up what killed ones left there.
+def unlock_after_kill(results: Path) -> None:
+    """Remove Snakemake's locks where the last run in the current folder was killed; say on standard error what is so.
 
-    What it does and finds is told on standard error, a sentence each.
+    The lock is only tried, and whatever it is, this process goes on: it may be a dry run, or run nothing.
 
     Args:
-        results: the folder of outputs; temporary files in it are removed. Downloads are none: they are continued.
+        results: the folder of outputs, which has the lock.
     """
-    folder = SNAKEMAKE / "spdnn"
+    with contextlib.suppress(OSError), open(results / LOCK, "r+", errors="replace") as stream:  # else no run
+        if not os.fstat(stream.fileno()).st_size:
+            return
+        try:
+            fcntl.flock(stream, EXCLUSIVE)
+        except BlockingIOError:
+            if (holder := stream.read()) != _this_process():
+                print(f"spdnn: {holder} {RUNS}", file=sys.stderr)
+            return
+        last = stream.read()  # empty: it has just ended
+        if last.endswith(f" on {socket.gethostname()}"):
+            _write(stream, _this_process())
+            command = [sys.executable, "-m", "snakemake", "--unlock", "--snakefile", os.devnull]
+            command += ["--profile", "none", "--workflow-profile", "none"]  # locks are of the folder: no rule is read
+            failed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode
+            _write(stream, "")
+            outcome = "could not be removed" if failed else "are removed"
+            print(f"spdnn: {last} was killed while it ran the workflow here; its locks {outcome}", file=sys.stderr)
+        elif last:
+            advice = "once it is gone, `snakemake --unlock` removes its locks"
+            print(f"spdnn: {last} began to run the workflow here and did not end; {advice}", file=sys.stderr)
+
+
+def lock(results: Path) -> None:
+    """Lock the folder of outputs until this process ends, and remove the temporary files that killed runs left there.
+
+    Downloads are not temporary files: they are continued.
+
+    Raises:
+        Unavailable: another process holds the lock.
+        SpdnnError: the lock cannot be written.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
-            own = folder / f"{process().host}-{os.getpid()}"
-            others = {path: _entered(path) for path in sorted(folder.iterdir()) if path not in (own, folder / "lock")}
-            own.write_text(f"{process()}\n", "utf-8")
-            atexit.register(_leave, own, os.getpid())
-            _take_up(others, results)
-    except OSError as error:  # Snakemake cannot write there either, and says so where it has to
-        print(f"spdnn: warning: {folder}: {error.strerror or error}", file=sys.stderr)
+        results.mkdir(parents=True, exist_ok=True)
+        (results / LOCK).touch()
+        stream = open(results / LOCK, "r+", errors="replace")  # noqa: SIM115, open until this process ends
+        try:
+            fcntl.flock(stream, EXCLUSIVE)
+        except BlockingIOError:
+            if (holder := stream.read()) != _this_process():  # else a program runs the workflow again
+                raise Unavailable(f"{holder or 'another process'} {RUNS}") from None
+            return
+        except OSError:  # a file system without locks: those of Snakemake remain
+            pass
+        last = stream.read()
+        _write(stream, _this_process())
+    except OSError as error:
+        raise SpdnnError(f"{results / LOCK}: {error.strerror or error}") from error
+    os.register_at_fork(after_in_child=stream.close)  # a child that outlives this process must not hold the lock
+    atexit.register(_clear, stream)
+    with contextlib.suppress(OSError):  # a job of the killed run that goes on removes its own
+        for path in list(results.rglob(".*.part")) if not last else ():  # else a run on another machine may write them
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def configuration_file(config: Mapping, write: bool, keep: bool) -> str:
@@ -106,7 +149,7 @@ def configuration_file(config: Mapping, write: bool, keep: bool) -> str:
     Raises:
         SpdnnError: it cannot be written.
     """
-    text, path = json.dumps(config, indent=1, sort_keys=True) + "\n", SNAKEMAKE / "spdnn-configuration.json"
+    text, path = json.dumps(config, indent=1, sort_keys=True) + "\n", Path(".snakemake/spdnn-configuration.json")
     if not write or (path.is_file() and path.read_text("utf-8") == text):
         return str(path)
     if keep:
@@ -125,63 +168,17 @@ def check_executor(name: str) -> None:
         )
 
 
-def _take_up(others: dict[Path, Process | None], results: Path) -> None:
-    gone = [path for path, entry in others.items() if entry is None or entry.gone]
-    locks = sorted((SNAKEMAKE / "locks").glob("*.lock"))
-    living = [(path, entry) for path, entry in others.items() if path not in gone]
-    if locks and living:
-        path, entry = living[0]
-        where = f"process {entry.number} on {entry.host}"
-        if entry.here:
-            sentence = f"{where} runs the workflow in this folder; wait for it, or stop it"
-        else:
-            sentence = f"{where} entered itself as running the workflow in this folder; if it is gone, remove {path}"
-        print(f"spdnn: {sentence}", file=sys.stderr)
-    if living:
-        return
-    unfinished = _unfinished()
-    parts = list(results.rglob(".*.part"))
-    for path in parts:
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-    for path in (*(locks if gone else []), *gone):
-        path.unlink(missing_ok=True)
-    if parts or (gone and (locks or unfinished)):
-        names = [*unfinished[:TOLD], *(["..."] if len(unfinished) > TOLD else [])]
-        left = [f"outputs to make again: {len(unfinished)} ({', '.join(names)})"] if unfinished else []
-        left += [f"temporary files removed: {len(parts)}"] if parts else []
-        told = "; ".join(left) or "its locks are removed"
-        print(f"spdnn: a run of the workflow was killed here, and this one takes it up: {told}", file=sys.stderr)
+def _this_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def _unfinished() -> list[str]:
-    """Outputs that Snakemake has marks of as not complete, and that are there."""
-    found, marks = [], SNAKEMAKE / "incomplete"
-    for path in marks.rglob("*"):
-        with contextlib.suppress(ValueError):
-            name = "".join(part.removeprefix("@") for part in path.relative_to(marks).parts)
-            name = urlsafe_b64decode(name).decode()
-            if path.is_file() and Path(name).exists():
-                found.append(name)
-    return sorted(found)
+def _write(stream: TextIO, text: str) -> None:
+    stream.seek(0)
+    stream.truncate()
+    stream.write(text)
+    stream.flush()
 
 
-def _entered(path: Path) -> Process | None:
-    """The process of an entry; None: it tells of none, so it was never whole and its process took no lock."""
-    try:
-        return parsed(path.read_text("utf-8", "replace"))
-    except OSError:
-        return None
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """No other process of a machine that shares the locks of this file system is in this block."""
-    with open(folder / "lock", "a") as stream:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
-
-
-def _leave(entry: Path, number: int) -> None:
-    if os.getpid() == number:  # and not a child that inherited this
-        entry.unlink(missing_ok=True)
+def _clear(stream: TextIO) -> None:
+    with contextlib.suppress(OSError, ValueError):  # it is closed in a child
+        _write(stream, "")

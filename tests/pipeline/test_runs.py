@@ -1,102 +1,157 @@
-"""What a killed run of the workflow left, as the next one finds it."""
+"""The lock of runs of the workflow, and what a killed run left, as the next one finds it."""
 
+import errno
+import fcntl
 import os
-import re
+import signal
+import socket
 import subprocess
 import sys
-from base64 import urlsafe_b64encode
 from pathlib import Path
 
 import pytest
-from children import ended, started
+from children import finished, started, until
 
 from spdnn.common import endings
+from spdnn.common.errors import SpdnnError, Unavailable
 from spdnn.common.processes import process
 from spdnn.pipeline import runs
 
-GONE = process()._replace(start=1)
-ENTRIES = Path(".snakemake/spdnn")
+HOST = socket.gethostname()
+RESULTS = Path("results")
+LOCK, PART, DOWNLOAD = RESULTS / ".lock", RESULTS / "networks/.n.01234567.part", RESULTS / "data/.d.01234567.download"
+LOCKED = "from pathlib import Path; from spdnn.pipeline import runs; runs.lock(Path('results')); "
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The current folder, where Snakemake's lock is left, a temporary file and a part of a download."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runs.atexit, "register", lambda *_, **__: None)
+    monkeypatch.setattr(runs.os, "register_at_fork", lambda **_: None)
+    for path in (Path(".snakemake/locks/0.output.lock"), PART, DOWNLOAD):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    return tmp_path
+
+
+def snakemake_locks():
+    return list(Path(".snakemake").glob("locks/*"))
+
+
+def said(capsys):
+    """What a Snakefile that is parsed says, with nothing raised."""
+    runs.unlock_after_kill(RESULTS)
+    return capsys.readouterr().err
 
 
 @pytest.fixture
-def enter(tmp_path, monkeypatch, capsys):
-    """A function: enter a run in a folder where a lock lies, a file that is not done, and entries; what it says."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(runs.atexit, "register", lambda *_: None)
-    for name in ("results/networks", "results/data", ".snakemake/locks", ".snakemake/incomplete", ENTRIES):
-        Path(name).mkdir(parents=True)
-    for name in ("results/networks/.n.01234567.part", "results/data/.d.01234567.download", "results/networks/n"):
-        Path(name).touch()
-    (Path(".snakemake/locks") / "0.output.lock").touch()
-    for name in ("results/networks/n", "results/networks/absent"):
-        (Path(".snakemake/incomplete") / urlsafe_b64encode(name.encode()).decode()).touch()
-
-    def entered(*entries):
-        for number, entry in enumerate(entries):
-            (ENTRIES / f"entry{number}").write_text(f"{entry}\n")
-        runs.enter(Path("results"))
-        return capsys.readouterr().err
-
-    return entered
+def another():
+    """Another run that holds the lock; it is named as this process's parent is."""
+    with open(LOCK, "w") as stream:
+        stream.write(f"process {os.getppid()} on {HOST}")
+        stream.flush()
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield stream
 
 
-def locked():
-    return bool(os.listdir(".snakemake/locks"))
-
-
-def test_what_a_killed_run_left_is_taken_up(enter):
-    assert enter(GONE) == (
-        "spdnn: a run of the workflow was killed here, and this one takes it up: outputs to make again: 1 "
-        "(results/networks/n); temporary files removed: 1\n"
+def test_what_a_killed_run_left_is_removed_and_the_next_one_goes_on(capsys):
+    LOCK.write_text(f"process 7 on {HOST}")
+    assert said(capsys) == (
+        f"spdnn: process 7 on {HOST} was killed while it ran the workflow here; its locks are removed\n"
     )
-    assert not locked()
-    assert os.listdir("results/networks") == ["n"]
-    assert os.listdir("results/data") == [".d.01234567.download"]  # a download goes on where it ended
-    assert not list(ENTRIES.glob("entry*"))
-    assert enter() == ""  # and the second time there is nothing
+    assert not snakemake_locks()
+    assert LOCK.read_text() == ""
+    assert PART.exists()  # a dry run removes no file
+    runs.lock(RESULTS)
+    assert not PART.exists()
+    assert DOWNLOAD.exists()  # it goes on where it ended
+    assert LOCK.read_text() == f"process {os.getpid()} on {HOST}"
 
 
-@pytest.mark.parametrize(
-    ("other", "sentence"),
-    [
-        (process(os.getppid()), f"process {os.getppid()} on {GONE.host} runs the workflow in this folder; wait for it"),
-        (GONE._replace(host="node7"), r"process \d+ on node7 entered .*; if it is gone, remove \S+/entry1"),
-        (GONE._replace(boot="before"), rf"process \d+ on {GONE.host} entered .*; if it is gone, remove "),
-    ],
-)
-def test_the_locks_of_what_may_live_stay(enter, other, sentence):
-    told = enter(GONE, other)
-    assert re.match(rf"spdnn: {sentence}.*\n$", told)
-    assert locked()
-    assert len(os.listdir("results/networks")) == 2
-    (ENTRIES / "entry1").unlink()
-    assert "takes it up" in enter()
-    assert not locked()
+def test_snakemakes_locks_stay_where_it_does_not_remove_them(capsys, monkeypatch):
+    LOCK.write_text(f"process 7 on {HOST}")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert said(capsys).endswith("; its locks could not be removed\n")
+    assert snakemake_locks()
+    assert said(capsys) == ""  # from here on, Snakemake's own sentence says what to do
 
 
-def test_locks_of_nobody_who_entered_stay(enter):
-    assert "temporary files removed: 1\n" in enter()
-    assert locked()
+def test_a_run_that_lives_keeps_its_locks_and_the_next_one_is_refused(capsys, another):
+    sentence = f"process {os.getppid()} on {HOST} runs the workflow in this folder; wait for it, or stop it"
+    assert said(capsys) == f"spdnn: {sentence}\n"
+    with pytest.raises(Unavailable, match=f"^{sentence}$"):
+        runs.lock(RESULTS)
+    another.truncate(0)  # it has not written its name yet, or removed it already
+    with pytest.raises(Unavailable, match="^another process runs the workflow"):
+        runs.lock(RESULTS)
+    assert said(capsys) == ""
+    assert snakemake_locks()
+    assert PART.exists()
 
 
-def test_an_entry_that_was_never_whole_is_of_no_run(enter):
-    assert "takes it up" in enter("")
+def test_of_a_run_on_another_machine_nothing_is_changed(capsys):
+    LOCK.write_text("process 7 on node7")
+    assert said(capsys) == (
+        "spdnn: process 7 on node7 began to run the workflow here and did not end; once it is gone, "
+        "`snakemake --unlock` removes its locks\n"
+    )
+    assert LOCK.read_text() == "process 7 on node7"
+    assert snakemake_locks()
+    runs.lock(RESULTS)  # Snakemake found no locks: they were removed
+    assert PART.exists()
 
 
-def test_a_run_that_ends_takes_its_entry_away(tmp_path):
-    code = "from pathlib import Path; from spdnn.pipeline import runs; runs.enter(Path('results'))"
-    run = [sys.executable, "-c", f"{code}; print(*Path('{ENTRIES}').glob('*-*'))"]
-    with started(run, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as one:
-        status, out, _ = ended(one)
-    assert (status, out) == (0, f"{ENTRIES}/{GONE.host}-{one.pid}\n")
-    assert os.listdir(tmp_path / ENTRIES) == ["lock"]
+def test_locks_that_no_killed_run_left_stay(capsys):
+    assert said(capsys) == ""  # no run was ever here
+    LOCK.touch()
+    assert said(capsys) == ""
+    LOCK.write_bytes(b"\xff")  # damaged: of nobody who is known
+    assert "did not end; once it is gone" in said(capsys)
+    assert snakemake_locks()
 
 
-def test_where_nothing_can_be_written_it_is_told_and_no_more(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path(".snakemake").touch()
-    runs.enter(Path("results"))
-    assert capsys.readouterr().err == "spdnn: warning: .snakemake/spdnn: Not a directory\n"
+def test_a_program_may_run_the_workflow_twice(capsys, monkeypatch):
+    held = []  # until it ends
+    monkeypatch.setattr(runs.atexit, "register", lambda _, stream: held.append(stream))
+    runs.lock(RESULTS)
+    runs.lock(RESULTS)
+    assert said(capsys) == ""
+    assert LOCK.read_text()
+    assert len(held) == 1
+
+
+def test_a_file_system_without_locks(capsys, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    runs.lock(RESULTS)
+    LOCK.write_text(f"process 7 on {HOST}")  # which may live
+    assert said(capsys) == ""
+    assert snakemake_locks()
+
+
+def test_a_lock_that_cannot_be_written_is_a_sentence_and_only_for_who_runs(capsys):
+    LOCK.mkdir()
+    assert said(capsys) == ""
+    with pytest.raises(SpdnnError, match=r"^results/\.lock: Is a directory$"):
+        runs.lock(RESULTS)
+
+
+def test_the_name_is_cleared_when_the_run_ends(folder):
+    read = [sys.executable, "-c", f"{LOCKED} print(open('{LOCK}').read())"]
+    assert finished(read, cwd=folder)[1].startswith("process ")
+    assert LOCK.read_text() == ""
+
+
+def test_a_killed_run_leaves_its_name_and_no_child_holds_its_lock(folder, capsys):
+    code = "import os, time; os.fork() or print('forked', flush=True); time.sleep(600)"
+    with started([sys.executable, "-c", LOCKED + code], cwd=folder, stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout.readline() == "forked\n"
+        os.kill(one.pid, signal.SIGKILL)
+        until(lambda: process(one.pid) is None, "the process ended")
+        assert said(capsys).startswith(f"spdnn: process {one.pid} on {HOST} was killed")
 
 
 def test_jobs_are_told_whom_they_work_for(monkeypatch):
@@ -105,9 +160,7 @@ def test_jobs_are_told_whom_they_work_for(monkeypatch):
     assert (os.environ[endings.STARTER], os.environ["SPDNN_SOURCE"]) == (str(process()), "/checkout")
 
 
-def test_the_file_of_the_configuration_is_written_when_that_changes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path(".snakemake").mkdir()
+def test_the_file_of_the_configuration_is_written_when_that_changes():
     path = Path(runs.configuration_file({"b": 1, "a": [2]}, write=True, keep=False))
     os.utime(path, (5, 5))
     assert runs.configuration_file({"a": [2], "b": 1}, write=True, keep=False) == str(path)

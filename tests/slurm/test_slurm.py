@@ -98,7 +98,7 @@ def test_interrupted_and_started_again(run, smoke):
     (job,) = run.wait_for(lambda: run.running("infer"), "the inference to run")
     assert finished(["scancel", job])[0] == 0
     assert run.end() == 0, run.text
-    assert "was killed here, and this one takes it up" in run.text
+    assert "was killed while it ran the workflow here; its locks are removed" in run.text
     assert "Trying to restart job" in run.text
     assert "rule prepare" not in run.text  # what was whole is kept
     record = record_of(run, 20000)

@@ -361,8 +361,8 @@ def main(arguments: list[str]) -> int:
         begun = time.monotonic()
         try:
             told = attempt()
-            taken_up = re.search("takes it up: (.*)", workflow.whole())
-            print(f"{what}: {told or 'survived'}, {taken_up[1][:80] if taken_up else 'nothing to take up'}, "
+            unlocked = re.search("; (its locks .*)", workflow.whole())
+            print(f"{what}: {told or 'survived'}, {unlocked[1] if unlocked else 'no locks left'}, "
                   f"{time.monotonic() - begun:.0f} s", flush=True)  # fmt: skip
         except Fault as fault:
             failed += 1

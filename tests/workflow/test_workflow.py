@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -464,22 +465,25 @@ def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
         until(lambda: list(tmp_path.glob("results/logs/infer/*.log")), "inference began", process)
         process.send_signal(signal.SIGINT)  # to Snakemake alone, which ends its jobs
         assert ended(process)[0] != 0
+    assert (tmp_path / "results/.lock").read_text() == ""
     assert not list(tmp_path.glob("results/runs/*/samples.json"))
     assert not (tmp_path / "results/report.html").exists()  # who stops a run wants no page of it
     with started(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         (log,) = tmp_path.glob("results/logs/infer/*.log")
         log.unlink()
         until(log.exists, "inference began again", process)
-        status, text = snakemake(tmp_path, *given, "count=1000", "repeats=1")  # a second one in the same folder
-        assert status != 0
-        assert re.search(rf"^spdnn: process {process.pid} on \S+ runs the workflow in this folder", text, re.MULTILINE)
+        for flag in ("--dry-run", "--summary", "--unlock"):  # a second one in the same folder, which runs nothing
+            text = passed(tmp_path, *given, "count=1000", "repeats=1", flag)
+            assert f"spdnn: process {process.pid} on {socket.gethostname()} runs the workflow in this folder" in text
+        text = refused(tmp_path, *given, "count=1000", "repeats=1")  # and one that would, now without Snakemake's locks
+        assert re.search(rf"^process {process.pid} on \S+ runs the workflow in this folder; wait", text, re.MULTILINE)
         (job,) = (one for one in psutil.Process(process.pid).children(recursive=True) if one.cmdline()[1:2] == ["-m"])
         job = processes.process(job.pid)
         process.kill()
         until(lambda: job.gone, "the job ended with Snakemake")
     case = "radixnet-1024-120.mnist-1024-first-1000.cpu.none.t1"
     text = passed(tmp_path, f"results/records/{case}.json", *given, "count=1000", "repeats=1")
-    assert "spdnn: a run of the workflow was killed here, and this one takes it up" in text
+    assert f"spdnn: process {process.pid} on {socket.gethostname()} was killed while it ran the workflow here" in text
     assert set(jobs(text)) - {"total"} == {"infer", "verify", "benchmark"}  # what was whole is kept
     record = records_of(tmp_path)[case]
     assert (record["engine"]["name"], record["threads"]) == ("cpu", 1)

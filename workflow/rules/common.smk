@@ -40,13 +40,13 @@ PEERS = config["peers"] or {}
 OPS = config["ops"] or {}
 DLMC = "results/data/dlmc/dlmc.tar.gz" if OPS.get("dlmc") == "fetch" else OPS.get("dlmc")
 runs.keep_jobs(Path(str(workflow.current_basedir)).parents[1])
+if workflow.is_main_process:  # and not in a job
+    runs.unlock_after_kill(Path("results"))
 # Snakemake 9 puts this path into the shell commands of scripts and of cluster jobs as it is; a blank would end it there.
 if Path(sys.executable).exists():
     sys.executable = shlex.quote(sys.executable)
-if workflow.is_main_process:
-    runs.enter(Path("results"))
-    if not ELSEWHERE and (most := TARGETS.threads(CORES)) > (cores := usable_cores()):
-        print(f"spdnn: warning: config: {most} threads on {cores} cores run slower than {cores}", file=sys.stderr)
+if workflow.is_main_process and not ELSEWHERE and (most := TARGETS.threads(CORES)) > (cores := usable_cores()):
+    print(f"spdnn: warning: config: {most} threads on {cores} cores run slower than {cores}", file=sys.stderr)
 
 
 def engine_code(engine, *modules):

@@ -36,13 +36,15 @@ rule report:
         "../scripts/report.py"
 
 
-# What is to run is written down before anything runs, so that whatever ends it, a page can tell what is missing.
+# No two runs share a folder. What is to run is written down before anything runs, so that whatever ends it, a page can
+# tell what is missing.
 onstart:
     from spdnn.records.cases import write_cases
 
     runs.end_with_jobs()
     try:
         runs.check_executor(workflow.executor_plugin.name)
+        runs.lock(Path("results"))
         command = ["snakemake", *sys.argv[1:]]
         write_cases(
             "results/cases.json", CASES, workflow.overwrite_configfiles, command, peers=bool(PEERS), ops=bool(OPS)
