@@ -154,6 +154,6 @@ def test_a_task_graph_streams_from_the_store_within_the_limit(tmp_path):
         found[name] = (tmp_path / f"{name}.txt").read_text()
     assert found["cpu"] == found["taskgraph"] != ""
     assert int(done.stdout.split()[-1]) < 130e6
-    notes = json.loads((tmp_path / "samples.json").read_text())["measurement"]["engine"]["notes"]
+    notes = json.loads((tmp_path / "samples.json").read_text())["engine"]["notes"]
     assert notes["streamed_from"] == "the network's source"
     assert notes["batches"] > 1

@@ -20,10 +20,10 @@ from spdnn.engines.registry import engine
 from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
 from spdnn.kernels.cuda import cupy_device, settings
 from spdnn.kernels.cuda.device import Device
-from spdnn.measure.record import entered
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
+from spdnn.records.files import sealed
 from spdnn.records.run_record import RunRecord
 from spdnn.reductions.registry import parse_reductions
 from spdnn.taskgraph.settings import SCHEDULES, TaskgraphSettings
@@ -113,7 +113,7 @@ def compare(runs: Networks, problem, reductions: str, store: Callable[[RunRecord
     for record in records:
         if "graph" in found:
             record.engine.noted["times_graph"] = {name: one / found["graph"] for name, one in found.items()}
-        tally_record(runs.tally, record, lambda one: store(entered(one)))
+        tally_record(runs.tally, record, lambda one: store(sealed(one, one.case)))
     return found
 
 
