@@ -71,8 +71,9 @@ def test_a_job_plans_with_the_memory_that_it_was_given(smoke):
         assert 3e8 < limit < 8000e6  # less than a node has
 
 
-def test_interrupted_and_started_again(run, smoke):
-    run = run(source=smoke, but=("runs", "records", "report.html", "figures"))
+@pytest.mark.parametrize("profile", ["slurm", "cluster-generic"])
+def test_interrupted_and_started_again(run, smoke, profile):
+    run = run(profile, source=smoke, but=("runs", "records", "report.html", "figures"))
     run.start("--config", "count=20000", "repeats=400")
     run.wait_for(lambda: run.found("results/logs/infer/*-20000.*.log"), "the inference to begin")
     run.signal(signal.SIGINT)
