@@ -49,7 +49,7 @@ def test_a_field_of_a_request_is_a_key_with_its_description(schema):
 
 
 PRESETS = {
-    "config": 4, "smoke": 1, "challenge": 12, "like-for-like": 12, "peers": 1, "strong": 40, "weak": 14,
+    "config": 4, "run": 7, "smoke": 1, "challenge": 12, "like-for-like": 12, "peers": 1, "strong": 40, "weak": 14,
     "unstructured": 8, "schedules": 16, "ops": 0, "ladder": 7, "ladder-cuda": 9, "gpus": 232,
 }  # fmt: skip
 
@@ -64,6 +64,9 @@ def test_presets_and_how_many_cases_they_have(root, checked):
         if preset in ("challenge", "like-for-like"):
             problems = {(problem.neurons, problem.layers) for problem in challenge.PROBLEMS}
             assert {(case.neurons, case.layers) for case in found} == problems
+        if preset == "run":  # as much work on more threads, and on more ranks
+            shared = [(case.threads, case.ranks) for case in found if case.reductions == "dead"]
+            assert shared == [(1, 1), (2, 1), (1, 2)]
         if preset == "weak":
             assert {(case.ranks, case.count) for case in found} == {(ranks, 7500 * ranks) for ranks in (1, 2, 4, 8)}
 
