@@ -12,6 +12,7 @@ import msgspec.inspect
 
 from spdnn.common import validation
 from spdnn.common.validation import allowed
+from spdnn.problem.request import RunRequest
 from spdnn.records.columns import note_types, value_types
 from spdnn.records.fields import descriptions
 from spdnn.records.notes import NOTES, Notes
@@ -24,10 +25,10 @@ HEAD = """\
 # Records
 
 Made by `python docs/records_page.py > docs/reference/records.md` from the classes, where fields are
-defined: those of a run record and a verdict in `spdnn/records/run_record.py`, of an operation record in
-`spdnn/records/operation_record.py`, of what engines note in `spdnn/records/notes.py`. A file holds an object in
-JSON, or one on each line (.jsonl). Times are in seconds and sizes in bytes; a field that *may be absent* is
-left out where it says nothing. How to add one:
+defined: `spdnn/records/run_record.py` and the modules that it imports, `operation_record.py`, `notes.py`. A file
+holds an object in JSON, or one on each line (.jsonl). Times are in seconds and sizes in bytes. Every field is there;
+null says what its description tells. A record holds facts: rates, intervals, imbalance and sums follow from them, and
+`load_records` and the table (CSV) have them as columns. How to add a field:
 [docs/how-to/add-a-record-field.md](../how-to/add-a-record-field.md).
 """
 
@@ -55,7 +56,7 @@ def page() -> str:
     """The reference page, in Markdown."""
     sections = []
     for title, kinds in (
-        ("Run record", _classes(RunRecord)),
+        ("Run record", [one for one in _classes(RunRecord) if one is not RunRequest]),
         ("What engines note", note_types()),
         ("Operation record", [one for one in _classes(OperationRecord) if one not in _classes(RunRecord)]),
     ):
@@ -104,7 +105,8 @@ def _kind(node: dict) -> str:
     if "anyOf" in node:
         return " or ".join(map(_kind, node["anyOf"]))
     if "$ref" in node:
-        return f"[{(name := node['$ref'].rpartition('/')[2])}](#{name.lower()})"
+        name = node["$ref"].rpartition("/")[2]
+        return f"[{name}]({'configuration.md' if name == RunRequest.__name__ else f'#{name.lower()}'})"
     if node.get("type") == "array" and isinstance(node.get("items"), dict):
         return f"{allowed(node)} of {_kind(node['items'])}"
     return allowed(node).replace("|", "\\|")

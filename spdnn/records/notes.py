@@ -1,4 +1,4 @@
-"""The notes of each engine on a run, as a type of its own.
+"""What the report and the cost model read of the notes of engines on a run, with a type.
 
 Notes are the free part of a record: a file may have others, and any value. Values that are not of the type here are
 ignored. An engine, of this package or not, registers the type of its notes with `notes_of`.
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from spdnn.common.validation import UNREADABLE, builtins
-from spdnn.records.fields import Count, Positive, Rate, Seconds
+from spdnn.records.fields import Count, Positive, Seconds
 
 Type = TypeVar("Type", bound=type)
 
@@ -24,20 +24,20 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
         tile: inputs that are computed together.
         batches: parts of the inputs that were computed one after the other.
         batch_inputs: inputs of a batch.
-        passes: launches or calls that take rows through several layers.
         pass_log: of each pass: first layer from 0, layers, rows, edges of all layers, seconds.
         layer_rows: rows that were computed, by layer.
         layer_edges: edges of the prepared network, by layer.
+        spans: seconds of what an inference can be taken to include, by its name; of a GPU, by its events.
     """
 
     instruction_set: str | None = None
     tile: Positive | None = None
     batches: Count | None = None
     batch_inputs: Count | None = None
-    passes: Count | None = None
     pass_log: list[list[float]] | None = None
     layer_rows: list[Count] | None = None
     layer_edges: list[Count] | None = None
+    spans: dict[str, Seconds] | None = None
 
 
 NOTES: dict[str, type[Notes]] = {}  # by the name of the engine
@@ -67,50 +67,9 @@ def typed(engine: str, notes: dict[str, Any]) -> Notes:
     return kind(**fields)
 
 
-@notes_of("cpu", "tiled", "csr")
-class CpuNotes(Notes, kw_only=True):
-    """Dense features in tiles: what any engine may note."""
-
-
-@notes_of("spgemm")
-class SpgemmNotes(Notes, kw_only=True):
-    """Sparse features.
-
-    Attributes:
-        rows_by_accumulator: rows of features that each kind of accumulator put together.
-    """
-
-    rows_by_accumulator: dict[str, Count] | None = None
-
-
-@notes_of("cuda", "cuda-csr", "cuda-ell", "cuda-staged", "cuda-persistent")
-class CudaNotes(Notes, kw_only=True):
-    """One NVIDIA GPU.
-
-    Attributes:
-        rows_merged: rows that became identical to another.
-        device: its name.
-        capability: of the device, as 9.0.
-        multiprocessors: of the device.
-        software: versions of driver, runtime and CuPy.
-        kernels: which kernel each shape of layer got, and what the others took.
-        padding: share of the places for edges that hold none, 0 to 1.
-        spans: seconds of what an inference can be taken to include, by its name.
-    """
-
-    rows_merged: Count | None = None
-    device: str | None = None
-    capability: float | None = None
-    multiprocessors: Count | None = None
-    software: str | None = None
-    kernels: Any = None
-    padding: float | None = None
-    spans: dict[str, Seconds] | None = None
-
-
 @notes_of("taskgraph", "taskgraph-cuda")
-class TaskgraphNotes(CudaNotes, kw_only=True):
-    """An inference cut into tasks: the decomposition, and what happened when; on GPUs with what CudaNotes has.
+class TaskgraphNotes(Notes, kw_only=True):
+    """An inference cut into tasks: the decomposition, and what happened when.
 
     Attributes:
         schedule: resident, stream, graph or pipeline.
@@ -120,21 +79,14 @@ class TaskgraphNotes(CudaNotes, kw_only=True):
         buffers: of weights on a device; None: all weights stay.
         places: buffer slots for batches on a device.
         drawn: whether devices draw the next batch when they are free.
-        groups: which group of devices computed each batch.
         joined_before_layer: 1-based, where small batches go on as one; None: nowhere.
-        batches_joined: batches that went on in another.
         device_memory_bytes: promised of each device; None: what is free.
         memory_bytes: of each device, by the decomposition.
         why: one sentence on how the decomposition was chosen.
         processor_seconds: of all threads.
-        predicted_seconds: by the cost model, before the run.
-        streamed_from: where weights came from.
         timeline: device, lane, kind, batch, first layer, end of layers, begin seconds, end seconds of each task.
         timeline_tasks: how many tasks the timeline is of.
         captured: whether launches were replayed as captured graphs.
-        moves: how rows go from one device to the next.
-        busy_seconds: of each device, by lane.
-        times_busiest_lane: seconds of the run / those of its busiest lane.
     """
 
     schedule: str | None = None
@@ -145,21 +97,14 @@ class TaskgraphNotes(CudaNotes, kw_only=True):
     buffers: int | None = None
     places: int | None = None
     drawn: bool | None = None
-    groups: list[int] | None = None
     joined_before_layer: int | None = None
-    batches_joined: Count | None = None
     device_memory_bytes: Count | None = None
     memory_bytes: list[Count] | None = None
     why: str | None = None
     processor_seconds: float | None = None
-    predicted_seconds: float | None = None
-    streamed_from: str | None = None
     timeline: list[tuple[int, str, str, int | None, int, int, float, float]] | None = None
     timeline_tasks: Count | None = None
     captured: bool | None = None
-    moves: str | None = None
-    busy_seconds: dict[str, dict[str, Seconds]] | None = None
-    times_busiest_lane: Rate | None = None
 
 
 @notes_of("scipy", "mkl", "graphblas", "jax", "torch", "cusparse")
@@ -168,14 +113,8 @@ class LibraryNotes(Notes, kw_only=True):
 
     Attributes:
         library: its name and version.
-        layout: of features and weights.
-        threads_set: how its threads were set.
         threads_used: where they cannot be set.
-        driver: of the GPU.
     """
 
     library: str | None = None
-    layout: str | None = None
-    threads_set: str | None = None
     threads_used: Positive | None = None
-    driver: str | None = None

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from spdnn.records.distribution import PER_REPEAT
-from spdnn.records.notes import CudaNotes, TaskgraphNotes
+from spdnn.records.notes import Notes, TaskgraphNotes
 from spdnn.records.published import read_preparations
 from spdnn.records.samples import CLOCK, TOLERANCE
 from spdnn.report.common.collection import Collection, fair
@@ -190,4 +190,4 @@ def _uploaded(run: Run) -> float | None:
 
 def _spans(run: Run) -> dict[str, float]:
     """The spans in the notes of an engine that has a GPU."""
-    return run.notes(CudaNotes).spans or {}
+    return run.notes(Notes).spans or {}
