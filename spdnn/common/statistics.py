@@ -41,7 +41,7 @@ def interval(samples_seconds: Sequence[float], confidence: float = CONFIDENCE, s
     Raises:
         InputError: no sample, a sample that is not a positive number, or a confidence out of range.
     """
-    samples = _checked(samples_seconds, confidence)
+    samples = checked(samples_seconds, confidence)
     median = float(np.median(samples))
     if samples.size == 1:
         return Interval(median, median, median, 0)
@@ -78,7 +78,7 @@ def ratio_of_medians(samples_a: Sequence[float], samples_b: Sequence[float]) -> 
     Raises:
         InputError: as of `interval`; or seconds so far apart that their ratio is no float64.
     """
-    a, b = (np.sort(_checked(samples, CONFIDENCE)) for samples in (samples_a, samples_b))
+    a, b = (np.sort(checked(samples)) for samples in (samples_a, samples_b))
     swapped = a.tolist() > b.tolist()
     first, second = (b, a) if swapped else (a, b)
     with np.errstate(over="ignore", under="ignore"):
@@ -92,7 +92,7 @@ def ratio_of_medians(samples_a: Sequence[float], samples_b: Sequence[float]) -> 
     return Interval(1 / over.median, 1 / over.high, 1 / over.low, over.resamples) if swapped else over
 
 
-def _checked(samples_seconds: Sequence[float], confidence: float) -> np.ndarray:
+def checked(samples_seconds: Sequence[float], confidence: float = CONFIDENCE) -> np.ndarray:
     """The samples as float64 (samples,). Raises InputError as of `interval`."""
     samples = np.asarray(samples_seconds, dtype=np.float64)
     if samples.ndim != 1 or not samples.size:

@@ -31,13 +31,9 @@ class Measurement(Measured, kw_only=True):
     aside_seconds: Seconds = 0.0
 
     @classmethod
-    def of(cls, measured: dict, where: str = "measurement") -> Measurement:
-        """What `spdnn.measure.run` measured, which InputError refuses where a record does not allow it.
-
-        Args:
-            where: begins the sentence of an error.
-        """
-        return converted(cls, measured, where)
+    def of(cls, measured: dict) -> Measurement:
+        """What `spdnn.measure.run` measured, which InputError refuses where a record does not allow it."""
+        return converted(cls, measured, "measurement")
 
 
 def read_samples(path: str | Path) -> Measurement:

@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -93,7 +92,7 @@ def unlock_after_kill(results: Path) -> None:
                 print(f"spdnn: {holder} {RUNS}", file=sys.stderr)
             return
         last = stream.read()  # empty: it has just ended
-        if last.endswith(f" on {socket.gethostname()}"):
+        if last.endswith(f" on {process().host}"):
             _write(stream, _this_process())
             command = [sys.executable, "-m", "snakemake", "--unlock", "--snakefile", os.devnull]
             command += ["--profile", "none", "--workflow-profile", "none"]  # locks are of the folder: no rule is read
@@ -169,7 +168,8 @@ def check_executor(name: str) -> None:
 
 
 def _this_process() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()}"
+    own = process()
+    return f"process {own.number} on {own.host}"
 
 
 def _write(stream: TextIO, text: str) -> None:

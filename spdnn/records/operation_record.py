@@ -198,10 +198,8 @@ class Verification(Record):
             "spmm": problem.rows * problem.batch_columns * problem.batch,
             "sddmm": problem.nonzeros * problem.batch,
         }.get(record.operation, entries)
-        yield (
-            self.worst <= 1,
-            f"verification.worst: {self.worst:g} times the tolerance, and a record needs one that passed",
-        )
+        wrong = f"verification.worst: {self.worst:g} times the tolerance, and a record needs an output that passed"
+        yield self.worst <= 1, wrong
         yield checked <= entries, f"verification.checked: {checked} of {entries} entries"
         wrong = f"verification.seed: a sample has one; {checked} of {entries} entries were compared"
         yield (self.seed is None) == (checked == entries), wrong

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from spdnn.common.errors import InputError
-from spdnn.common.statistics import CONFIDENCE, interval
+from spdnn.common.statistics import CONFIDENCE, checked, interval
 from spdnn.records.fields import Claim, Record, Samples, Seconds, Unique, check_unique
 
 TOLERANCE = 1e-6  # relative: between figures that follow from one another
@@ -59,7 +59,7 @@ class TimeToSolution(Record):
     @property
     def parts(self) -> dict[str, float]:
         """Seconds of each part."""
-        return {name: getattr(self, name) for name in self.__struct_fields__[2:]}
+        return {name: getattr(self, name) for name in PARTS}
 
     @property
     def seconds(self) -> float:
@@ -70,6 +70,9 @@ class TimeToSolution(Record):
         """One of the parts is the first repeat."""
         same = math.isclose(self.inference, first, rel_tol=TOLERANCE)
         yield same, f"time_to_solution.inference: {self.inference:g}, but the first repeat took {first:g}"
+
+
+PARTS = TimeToSolution.__struct_fields__[2:]  # all but `of` and `cached`
 
 
 class WorkPerSecond(NamedTuple):
@@ -96,6 +99,6 @@ class WorkPerSecond(NamedTuple):
 def check_samples(name: str, seconds: Sequence[float]) -> Iterator[Claim]:
     """The claim that samples have a median: each is above 0."""
     try:
-        interval(seconds)
+        checked(seconds)
     except InputError as error:
         yield False, f"{name}: {error}"

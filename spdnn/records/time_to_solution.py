@@ -17,7 +17,6 @@ from spdnn.common.errors import InputError
 if TYPE_CHECKING:  # the command starts without the library of records
     from spdnn.records.samples import TimeToSolution
 
-PARTS = ("startup", "inputs", "network", "prepare", "inference", "verification", "other")
 COMMAND, WORKFLOW = "command", "workflow"
 
 
@@ -36,7 +35,7 @@ def solution(of: str, seconds: float, cached: Sequence[str] = (), **parts: float
         seconds: the whole; what `parts` leave of it is `other`.
         cached: the parts that came from a cache, which makes this no time of a first run.
     """
-    from spdnn.records.samples import TimeToSolution
+    from spdnn.records.samples import PARTS, TimeToSolution
 
     other = max(0.0, seconds - sum(parts.values()))
     every = {name: float(parts.get(name, 0.0)) for name in PARTS} | {"other": other}

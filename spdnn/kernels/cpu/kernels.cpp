@@ -71,9 +71,6 @@ inline __attribute__((always_inline)) void stream_row(const V (&row)[kVectors], 
 template <class V, int kVectors>
 struct Epilogue {
     const Layer& layer;
-    const float* const biases = layer.bias;  // copies, which stores cannot change
-    const int64_t bias_stride = layer.bias_stride;
-    const bool streamed = layer.streamed;
     const V low = Unit<V>::broadcast(layer.low), high = Unit<V>::broadcast(layer.high);
     const V value = Unit<V>::broadcast(layer.value);
     typename Unit<V>::Int seen[kVectors] = {};
@@ -82,10 +79,10 @@ struct Epilogue {
     // One output, whose vector 0 is `out`.
     template <bool kValued, bool kMayStream = true>
     inline __attribute__((always_inline)) void store(const V (&even)[kVectors], const V (&odd)[kVectors], int64_t output, V* out) {
-        const V bias = Unit<V>::broadcast(biases[output * bias_stride]);
+        const V bias = Unit<V>::broadcast(layer.bias[output * layer.bias_stride]);
         V row[kVectors];
         for (int v = 0; v < kVectors; ++v) row[v] = activated<kValued>(even[v] + odd[v], bias, value, low, high, poison[v], seen[v]);
-        if (kMayStream && streamed)
+        if (kMayStream && layer.streamed)
             stream_row(row, out);
         else
             for (int v = 0; v < kVectors; ++v) out[v] = row[v];
@@ -101,7 +98,7 @@ struct Epilogue {
         typename Unit<V>::Int any[kChains][kPart] = {};
 #pragma GCC unroll 8
         for (int o = 0; o < kOutputs; ++o) {
-            const V bias = Unit<V>::broadcast(biases[output(o) * bias_stride]);
+            const V bias = Unit<V>::broadcast(layer.bias[output(o) * layer.bias_stride]);
             V* const to = out(o) + start;
             const int c = o % kChains;
 #pragma GCC unroll 4

@@ -82,7 +82,7 @@ def _row(run: Run, group: Group) -> dict:
         "high": high,
         "speedup": speedup,
         "efficiency": None if speedup is None else speedup / count,
-        "imbalance": {name: ranked and getattr(ranked.imbalance, name) for name in IMBALANCES},
+        "imbalance": ranked.imbalance._asdict() if ranked else dict.fromkeys(IMBALANCES),
         "waiting": _share(ranked, "waiting_seconds"),
         "communication": _share(ranked, "communication_seconds"),
         "rows_moved": sum(one.rows for one in ranked.exchanges) if ranked else None,
