@@ -176,7 +176,7 @@ def twelve() -> str | None:
         if one:
             computed = one.result.edges_computed / statistics.median(one.seconds) / 1e9
             cells[1:] = [_median(one), rate(one), f"{computed:.0f}"]
-            spent, prepare = one.time_to_solution, statistics.median(one.samples.prepare_seconds)
+            spent, prepare = one.time_to_solution, statistics.median(one.prepare_seconds)
             last = [
                 seconds(spent.seconds) if spent else "",
                 seconds(prepare),

@@ -36,14 +36,15 @@ def _machine(chosen) -> None:
     from spdnn.common.validation import builtins
     from spdnn.measure.machine import caches, measure
 
-    best = measure(arguments.threads(chosen.threads), chosen.seconds)
+    threads = arguments.threads(chosen.threads)
+    best = measure(threads, chosen.seconds)
     environment = provenance.environment("spdnn machine")
     print(f"processor     {environment['cpu']}, {environment['cores']} usable cores")
     for one in caches():
         kib, shared = one.bytes / 1024, f", shared by {one.shared_by}" if one.shared_by > 1 else ""
         print(f"cache         level {one.level}: {kib:,.0f} KiB{shared}")
-    threads = f"{best.threads} thread{'s' if best.threads > 1 else ''}"
-    print(f"measured      {threads}, {best.instruction_set}, the best of short windows, {best.seconds:.2f} s in all")
+    workers = f"{threads} thread{'s' if threads > 1 else ''}"
+    print(f"measured      {workers}, {best.instruction_set}, the best of short windows")
     for name, (what, unit, includes) in INCLUDES.items():
         print(f"{what:<13} {getattr(best, name) / 1e9:8.1f} {unit:<13} {includes}")
     if chosen.json:

@@ -36,11 +36,11 @@ def show(request: RunRequest, measurement: Measurement, result: Result, verdict:
         )
         print(f"spdnn: warning: {message}: reading files took more than the run", file=sys.stderr)
     if part := busy_part(measurement):
-        others = f"other work took {100 * part:.0f} % of its {measurement.load.cores} cores"
+        others = f"other work took {100 * part:.0f} % of its {measurement.environment.cores} cores"
         tried = f", in the quietest of {1 + len(measurement.passed_over)} attempts" if measurement.passed_over else ""
         print(f"machine     BUSY: {others}{tried}; times may be longer than on a quiet one (--repeat-if-busy)")
     print(f"solution    {text(measurement.time_to_solution)}")
-    seconds, runs = float(np.median(measurement.samples.inference_seconds)), len(measurement.samples.inference_seconds)
+    seconds, runs = float(np.median(measurement.inference_seconds)), len(measurement.inference_seconds)
     rate = challenge.edges_per_second(result.inputs, measurement.problem.edges, seconds)
     print(
         f"inference   {seconds:.4f} s, {f'median of {runs}' if runs > 1 else 'one run'} ({measurement.span}; "

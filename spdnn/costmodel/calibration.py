@@ -36,7 +36,7 @@ def from_record(record: RunRecord, run_seconds: float = 0.0) -> tuple[DeviceCost
         raise InputError(f"{record.case}: {inputs} inputs through {layers} layers tell nothing of a device")
     alive = np.array([inputs, *result.survivors[:-1]], float)
     edges, rows, spent, comparisons = _logged(record, alive)
-    total = max(0.0, statistics.median(record.samples.inference_seconds) - run_seconds)
+    total = max(0.0, statistics.median(record.inference_seconds) - run_seconds)
     if spent is None:
         spent = total * edges * rows / max(1.0, (edges * rows).sum())
     elif spent.sum() > total:
@@ -93,7 +93,7 @@ def run_seconds(record: RunRecord, few: RunRecord) -> float:
     if few.ranks != 1 or few.problem.network_identity != record.problem.network_identity:
         raise InputError(f"{few.case}: the run on few inputs must be of one rank and of the same network")
     rows = predict(work.of(few.problem.input_count), device).seconds
-    return max(0.0, statistics.median(few.samples.inference_seconds) - rows)
+    return max(0.0, statistics.median(few.inference_seconds) - rows)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _checked(record: RunRecord, source: RunRecord, few: RunRecord | None) -> Che
     what = (
         work,
         device,
-        MessageCosts(several.messages.latency_seconds, several.messages.bytes_per_second),
+        MessageCosts(several.message_latency_seconds, several.message_bytes_per_second),
         ranks,
         several.partition,
     )
@@ -175,7 +175,7 @@ def _checked(record: RunRecord, source: RunRecord, few: RunRecord | None) -> Che
         for name in names
     )
     shares = known_shares(record, work, ranks, several.partition, options["per_node"])
-    seconds = statistics.median(record.samples.inference_seconds)
+    seconds = statistics.median(record.inference_seconds)
     computing = inference - waiting - communication
     predicted = predict(*what, **options, shares=shares)
     return Checked(record.case, predicted, informed, seconds, computing, waiting, communication)

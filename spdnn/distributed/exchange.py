@@ -35,8 +35,6 @@ class Exchanged(NamedTuple):
     before_layer: int
     rows: int
     bytes: int
-    gain: float
-    cost: float
 
 
 @dataclass
@@ -177,7 +175,7 @@ class RankExchange(RowExchange):
         total = int(self._gather([sent])[:, 0].sum())
         self.log.sent += int((~kept).sum())
         self.log.received += arrived.sizes.size
-        self.log.exchanges.append(Exchanged(k + 1, int(moving.sum()), total, gain, cost))
+        self.log.exchanges.append(Exchanged(k + 1, int(moving.sum()), total))
         return int(moving.sum())
 
     def _merge(self, held: HeldRows) -> int:

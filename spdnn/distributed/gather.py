@@ -80,4 +80,4 @@ def messages_cost(world: World) -> dict:
             world.comm.Recv(large, source=0)
             world.comm.Send(small[:0], dest=0)
         seconds.append(time.perf_counter() - start)
-    return {"latency_seconds": median(times), "bytes_per_second": LARGE / min(seconds)}
+    return {"message_latency_seconds": median(times), "message_bytes_per_second": LARGE / min(seconds)}

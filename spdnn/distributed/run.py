@@ -153,19 +153,19 @@ class Ranks:
         if options.keep:
             result = with_values(world, result, mine, options.keep)
         rank = self._of_rank(exchange, mine, numbers, timer)
-        rank |= {"read_seconds": loaded.read_seconds + opened, "prepare_seconds": loaded.prepare_seconds}
+        spent = loaded.read_seconds + opened, loaded.prepare_seconds
         reduced = (session.findings, session.span) if session is not None else None
         session = None  # its buffers and weights
         if exchange:
             exchange.comm.Free()
         ceilings = measure.ceilings(self.engine, options, world.local_size)
         messages = messages_cost(world)
-        everyone = world.comm.gather((rank, reduced, self.shared))
+        everyone = world.comm.gather((rank, reduced, self.shared, spent))
         if world.rank:
             return None, None
         measurement = self._measurement(prepared, inputs, options, result, everyone, ceilings, messages)
         measurement |= measure.chosen(np.max(seconds, axis=0).tolist(), loads)[1]
-        total = opened + measurement["samples"]["inference_seconds"][0]
+        total = opened + measurement["inference_seconds"][0]
         return measurement | {"aside_seconds": time.perf_counter() - begun - total}, result
 
     def _open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session | None:
@@ -228,7 +228,7 @@ class Ranks:
         return self.world.comm.bcast(used)
 
     def _of_rank(self, exchange: RankExchange | None, mine: Result | None, numbers: np.ndarray, timer: _Times) -> dict:
-        """This rank's entry in the record, less what came before the repeats."""
+        """This rank's entry in the record."""
         log = exchange.log if exchange else Log()
         self.log = log
         edges = mine.edges_computed if mine else 0
@@ -252,22 +252,21 @@ class Ranks:
 
     def _measurement(self, prepared, inputs, options, result, everyone, ceilings, messages) -> dict:
         """All ranks' figures together, on rank 0."""
-        ranks = [row for row, _, _ in everyone]
-        findings, spans = zip(*(reduced for _, reduced, _ in everyone if reduced), strict=True)
+        ranks = [row for row, *_ in everyone]
+        findings, spans = zip(*(reduced for _, reduced, *_ in everyone if reduced), strict=True)
         for row in ranks:
             row["survivors"] = row["survivors"] or [0] * prepared.source.depth
             if self.log.exchanges:  # a rank without inputs takes part in no exchange
                 row["edges_from_exchange"] = row["edges_from_exchange"] or 0
         streamed = STREAMED in spans
         nodes = {row["host"]: 0 for row in ranks}
-        windows = dict(zip(self.world.nodes, (shared for _, _, shared in everyone), strict=True))
+        windows = dict(zip(self.world.nodes, (shared for *_, shared, _ in everyone), strict=True))
         for row in ranks:
             nodes[row["host"]] += row["peak_memory_bytes"]
         log = self.log
         together = {name: _together(name, findings) for name in findings[0]}
         samples = measure.samples(
-            [max(row["read_seconds"] for row in ranks)],
-            [max(row["prepare_seconds"] for row in ranks)],
+            *([max(seconds)] for seconds in zip(*(spent for *_, spent in everyone), strict=True)),
             np.max([row["inference_seconds"] for row in ranks], axis=0).tolist(),
         )
         span, name = STREAMED if streamed else spans[0], self.engine.name
@@ -280,7 +279,7 @@ class Ranks:
                 "partition": self.partition,
                 "weights": "streamed by each rank" if streamed else self.weights,
                 "shared_bytes": max(windows.values()),
-                "messages": messages,
+                **messages,
                 "meetings": log.comparisons,
                 "exchanges": [one._asdict() for one in log.exchanges],
                 "told": self._sentence(log, prepared),

@@ -185,7 +185,7 @@ def share_prepared(world: World, engine: Engine, prepared: Prepared | None) -> P
         (last,) = windows[-1].arrays
     network = SharedNetwork(description, headers, arrays, own, last, windows)
     source = prepared.source if world.leader else network
-    return Prepared(source, network, reductions, findings, network.layout, prepared.digest if prepared else None)
+    return Prepared(source, network, reductions, findings, network.layout)
 
 
 def _groups(network: Network, engine: Engine) -> Iterator[list[tuple[Header, bool, tuple[np.ndarray, ...]]]]:

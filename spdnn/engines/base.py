@@ -67,7 +67,6 @@ class Prepared:
         reductions: the names that are on.
         findings: of each of them; fit for JSON.
         layout: of each layer, what Engine.layout gave for it, in memory already; None: `open` makes it.
-        digest: of the store that the network was read from; None: it was prepared in this process.
     """
 
     source: Network
@@ -75,7 +74,6 @@ class Prepared:
     reductions: tuple[str, ...] = ()
     findings: dict = field(default_factory=dict)
     layout: Sequence[tuple[np.ndarray, ...]] | None = None
-    digest: str | None = None
 
     @classmethod
     def reduced(cls, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> "Prepared":
@@ -114,7 +112,7 @@ class Prepared:
         source, network, findings = self.source.first(depth), self.network.first(depth), dict(self.findings)
         for name, note in self.findings.items():
             findings[name] = REDUCTIONS[name].first(note, source, network, self.network.depth)
-        return Prepared(source, network, self.reductions, findings, digest=self.digest)
+        return Prepared(source, network, self.reductions, findings)
 
 
 class Session(abc.ABC):

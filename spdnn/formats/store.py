@@ -219,7 +219,7 @@ def read_network(path) -> Network:
 
 @door.releasing()
 def read_prepared(path) -> tuple[Network, dict]:
-    """A prepared network, and what `write_prepared` got with it besides the `digest` of the store.
+    """A prepared network, and what `write_prepared` got with it.
 
     Raises:
         InputError: as read_network; or the network was not prepared.
@@ -411,7 +411,6 @@ def _check_digest(where: str, content: np.ndarray, expected: np.ndarray) -> None
 def _read(path) -> tuple[Network, dict | None]:
     record, tensors = container.read_record(path, FORMAT, DATA)
     kind, info = record.get("kind"), record.get("prepared")
-    info = {**info, "digest": record["digest"]} if isinstance(info, dict) else info
     if kind == "layers" and tensors is not None:
         return StoreNetwork(path, record, tensors), info
     if kind != "radixnet":

@@ -13,7 +13,7 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.request import ORACLE_EDGES
 from spdnn.problem.result import Result
-from spdnn.records.verdict import Judged, Verdict
+from spdnn.records.verdict import Verdict, run_digest
 from spdnn.verify import verdict as verify
 
 
@@ -41,10 +41,10 @@ def judge(
     return replace(verdict, judged=judged(network, inputs, result))
 
 
-def judged(network: Network, inputs: Inputs, result: Result, digest: str | None = None) -> Judged:
-    """What a verdict on the result is on; `digest`: of the output, where it is not the result's."""
+def judged(network: Network, inputs: Inputs, result: Result, digest: str | None = None) -> str:
+    """What ties a verdict on the result to its run; `digest`: of the output, where it is not the result's."""
     run = network.identity(), network.depth, network.edges, inputs.sha256
-    return Judged(*run, digest or result.digest, result.sha256)
+    return run_digest(*run, digest or result.digest, result.sha256)
 
 
 def truth_for(

@@ -66,8 +66,6 @@ def load_of(together: Iterable[Used]) -> dict:
         return min(1.0, max(0.0, amount / (cores * seconds))) if seconds else 0.0
 
     return {
-        "seconds": seconds,
-        "cores": cores,
         "others": part(sum(spent.values()) - ours) if spent else None,
         "throttled": part(max(throttled)) if throttled else None,
     }

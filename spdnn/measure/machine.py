@@ -6,15 +6,13 @@ Source: STREAM's copy (McCalpin 1995); the loads are what a gather of the kernel
 
 from __future__ import annotations
 
-import time
-
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.common.resources import affinity, available_bytes
 from spdnn.engines.base import Options
 from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, Cache, caches
 from spdnn.kernels.layouts.tiles import buffer
-from spdnn.records.limits import Machine, RateSamples
+from spdnn.records.limits import Machine
 
 LONGEST = 60.0  # seconds
 COPY_CACHES = 4  # each array of the copy: that many times the last-level cache
@@ -41,7 +39,7 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
     Options(threads)  # refuses numbers of threads out of range
     if not 0 < seconds <= LONGEST:
         raise InputError(f"{seconds} seconds of measuring: it must be above 0 and at most {LONGEST:g}")
-    began, level, quarter = time.perf_counter(), dispatch.level().name, seconds / 4
+    level, quarter = dispatch.level().name, seconds / 4
     levels = caches() or UNKNOWN
     near, second = levels[0], levels[min(1, len(levels) - 1)]
     free = (available_bytes() or 0) // FREE_SHARE
@@ -52,12 +50,11 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
     from spdnn.kernels import _cpu
 
     source, target = buffer(1, copied // 4, 1), buffer(1, copied // 4, 1)
-    samples = {"copy_bytes_per_second": _cpu.copy_samples(level, source, target, threads, quarter)}
+    rates = {"copy_rates": _cpu.copy_samples(level, source, target, threads, quarter)}
     del source, target
-    for name, one in (("load_bytes_per_second", near), ("l2_load_bytes_per_second", second)):
-        samples[name] = _cpu.load_samples(level, buffer(1, _loaded_bytes(one, threads) // 4, 1), threads, quarter)
-    samples["fma_per_second"] = _cpu.multiply_add_samples(level, threads, quarter)
-    return Machine(threads, level, time.perf_counter() - began, RateSamples(**samples))
+    for name, one in (("load_rates", near), ("l2_load_rates", second)):
+        rates[name] = _cpu.load_samples(level, buffer(1, _loaded_bytes(one, threads) // 4, 1), threads, quarter)
+    return Machine(level, **rates, fma_rates=_cpu.multiply_add_samples(level, threads, quarter))
 
 
 def _loaded_bytes(cache: Cache, threads: int) -> int:

@@ -104,14 +104,10 @@ def measure(
 
 
 def chosen(seconds: list[float], loads: list[dict]) -> tuple[list[float], dict]:
-    """(the repeats of the attempt on the quietest machine, its load and the other attempts as a record has them)."""
+    """(the repeats of the attempt on the quietest machine, its load and those of the others as a record has them)."""
     each, best = len(seconds) // len(loads), quietest(loads)
     parts = [seconds[at : at + each] for at in range(0, len(seconds), each)]
-    others = [
-        {"inference_seconds": part, "load": load}
-        for k, (part, load) in enumerate(zip(parts, loads, strict=True)) if k != best
-    ]  # fmt: skip
-    return parts[best], {"load": loads[best], "passed_over": others}
+    return parts[best], {"load": loads[best], "passed_over": loads[:best] + loads[best + 1 :]}
 
 
 def check_repeats(engine: Engine, digests: list[str]) -> None:
@@ -133,14 +129,14 @@ def measured(
 ) -> dict:
     """What runs of engine `name` measured, with findings and span of their session, on one rank until more is known."""
     return {
-        "problem": {**problem(prepared.source, inputs), "prepared": prepared.digest},
+        "problem": problem(prepared.source, inputs),
         "engine": {"name": name, "notes": result.notes},
         "reductions": {"requested": list(prepared.reductions), "found": {**prepared.findings, **findings}},
         "threads": options.threads,
         "ranks": 1,
         "memory_limit_bytes": options.memory,
         "span": span,
-        "samples": samples,
+        **samples,
         "result": summary(result),
         "peak_memory_bytes": peak_memory(),
         "machine": None,
@@ -173,7 +169,7 @@ def stored(path: str | Path, network: Network, layers: int | None = None) -> tup
     source = network.first(prepared.depth)
     if info.get("source") != source.identity():
         raise InputError(f"{path}: this was prepared of another network than this one; prepare it anew")
-    whole = Prepared(source, prepared, tuple(info["reductions"]), info["found"], digest=info["digest"])
+    whole = Prepared(source, prepared, tuple(info["reductions"]), info["found"])
     return whole.first(layers or prepared.depth), info["prepare_seconds"]
 
 

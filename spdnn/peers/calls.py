@@ -23,10 +23,7 @@ from spdnn.peers.products import Ceilings, blas_threads, shared_parts
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.records.operation_record import (
-    Memory,
     OperationRecord,
-    OperationSamples,
-    OperationWork,
     Verification,
 )  # fmt: skip
 from spdnn.records.operation_record import Program as RecordProgram
@@ -205,13 +202,11 @@ def _about(case: Case, batch: int) -> dict:
         "batch_columns": batch,
         "batch": 1,
         "nonzeros": edges,
-        "lengths": "of the network",
         "phase": "inference",
         "repeats": 1,
         "origin": case.origin,
         "topology_sha256": case.network.sha256(),
         "seed": case.seed,
-        "dtype": "float32",
         "index_bits": 16 if entries <= 1 << 16 else 32,
     }
 
@@ -233,9 +228,13 @@ def _record(
         **shared,
         case=f"network.{case.name}.b{batch}.{program.name}.t{shared['threads']}",
         program=RecordProgram(program.name, program.kind, program.version, program.threads_used, notes),
-        samples=OperationSamples([prepared], seconds),
-        work=OperationWork(2 * batch * edges, done),
-        memory=Memory(program.matrix_bytes, 4 * batch * (case.network.inputs + case.network.outputs), None),
+        prepare_seconds=[prepared],
+        seconds=seconds,
+        useful_operations=2 * batch * edges,
+        multiply_adds=done,
+        matrix_bytes=program.matrix_bytes,
+        operand_bytes=4 * batch * (case.network.inputs + case.network.outputs),
+        attention_bytes=None,
         verification=verdict,
         imbalance=None,
     )

@@ -28,7 +28,6 @@ from spdnn.records.result import Engine as EngineNotes
 from spdnn.records.result import Problem, Reductions
 from spdnn.records.result import Result as RecordResult
 from spdnn.records.run_record import RunRecord
-from spdnn.records.samples import RunSamples
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 
@@ -154,14 +153,16 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
     for name, program in programs.items():
         check_same(name, digests[name], outputs[name])
         measurement = Measurement(
-            problem=Problem(**measure.problem(network, inputs), prepared=None),
+            problem=Problem(**measure.problem(network, inputs)),
             engine=EngineNotes(name, program.notes),
             reductions=Reductions([], {}),
             threads=threads,
             ranks=1,
             memory_limit_bytes=None,
             span=ONE_LAYER,
-            samples=RunSamples([0.0], [spent[name]], samples[name]),  # all made by formula, once, so nothing is read
+            read_seconds=[0.0],  # all made by formula, once
+            prepare_seconds=[spent[name]],
+            inference_seconds=samples[name],
             result=RecordResult(**measure.summary(results[name]) | {"digest": outputs[name]}),
             peak_memory_bytes=peak,
             machine=ceilings if name == OURS else None,

@@ -17,10 +17,7 @@ from spdnn.peers.common import Comparison, alternated, check_same
 from spdnn.peers.product_checks import digest
 from spdnn.peers.products import Ceilings, shared_parts, stay_awake
 from spdnn.records.operation_record import (
-    Memory,
     OperationRecord,
-    OperationSamples,
-    OperationWork,
     Program,
     Verification,
 )  # fmt: skip
@@ -38,13 +35,14 @@ class Ready(NamedTuple):
     Attributes:
         run: an arithmetic's output, float32.
         about: the part `problem` of its records.
-        flops, memory: of an arithmetic.
+        flops: of an arithmetic.
+        memory: of an arithmetic, the bytes that a record has.
     """
 
     run: Callable[[str], np.ndarray]
     about: dict
     flops: Callable[[str], int]
-    memory: Callable[[str], Memory]
+    memory: Callable[[str], dict[str, int | None]]
 
 
 def check(names: Sequence[str]) -> None:
@@ -93,9 +91,11 @@ def compare_model(name: str, comparison: Comparison) -> list[OperationRecord]:
                 **shared,
                 case=f"model.{name}.{one}.t{threads}",
                 program=Program(one, kind, version, threads, notes),
-                samples=OperationSamples([0.0], samples[one]),
-                work=OperationWork(useful, done),
-                memory=ready.memory(one),
+                prepare_seconds=[0.0],
+                seconds=samples[one],
+                useful_operations=useful,
+                multiply_adds=done,
+                **ready.memory(one),
                 verification=Verification(entries, entries, None, rule, worst, verified[one]),
                 imbalance=None,
             )
@@ -126,7 +126,7 @@ def _transformer(preset: str, threads: int) -> Ready:
         lambda one: model.prefill(tokens, one, threads),
         _about("transformer", f"{preset} {config.sequence} tokens", sizes, nonzeros, repr(config)),
         model.flops,
-        lambda one: Memory(int(model.weight_bytes(one)), operands, int(model.attention_bytes(one))),
+        lambda one: _bytes(model.weight_bytes(one), operands, int(model.attention_bytes(one))),
     )
 
 
@@ -145,8 +145,12 @@ def _mobilenet(preset: str, threads: int) -> Ready:
         lambda one: model.images(x, one, threads),
         _about("mobilenet", f"{preset} width {config.width:g}", (1, entries, IMAGES, 1), nonzeros, repr(config)),
         lambda one: IMAGES * model.flops(one),
-        lambda one: Memory(int(model.weight_bytes(one)), operands, None),
+        lambda one: _bytes(model.weight_bytes(one), operands, None),
     )
+
+
+def _bytes(weights: int, operands: int, attention: int | None) -> dict[str, int | None]:
+    return {"matrix_bytes": int(weights), "operand_bytes": operands, "attention_bytes": attention}
 
 
 MODELS = {"transformer": _transformer, "mobilenet": _mobilenet}
@@ -164,12 +168,10 @@ def _about(network: str, layer: str, sizes: tuple[int, ...], nonzeros: int, text
         "batch_columns": width,
         "batch": batch,
         "nonzeros": nonzeros,
-        "lengths": "of the model",
         "phase": "inference",
         "repeats": 1,
         "origin": "generated",
         "topology_sha256": hashlib.sha256(text.encode()).hexdigest(),
         "seed": SEED,
-        "dtype": "float32",
         "index_bits": 16 if columns <= 1 << 16 else 32,
     }

@@ -34,11 +34,8 @@ from spdnn.records.limits import Machine
 from spdnn.records.operation_record import (
     SCHEMA,
     VERSION,
-    Memory,
     OperationProblem,
     OperationRecord,
-    OperationSamples,
-    OperationWork,
     ThreadImbalance,
     Verification,
 )  # fmt: skip
@@ -102,10 +99,10 @@ def compare_products(
         topology = stored.get(dlmc.key(problem))
         origin = "generated" if topology is None else "dlmc"
         topology = problem.topology() if topology is None else topology
-        about = described(problem, topology, origin)
+        about, skewed = described(problem, topology, origin), origin == "dlmc" or problem.shape.lengths != "random"
         for operation in operations:
             product = product_of(operation, problem, topology, comparison.threads)
-            yield one_product(product, about, comparison, ceilings)
+            yield one_product(product, about, comparison, ceilings, skewed)
 
 
 def check_operations(names: Sequence[str]) -> None:
@@ -121,13 +118,20 @@ def stay_awake() -> None:
         os.environ["GOMP_SPINCOUNT"] = SPINS
 
 
-def one_product(product: Product, about: dict, comparison: Comparison, ceilings: Ceilings) -> list[OperationRecord]:
-    """The records of all programs on one product; `about` is the part `problem` of each."""
+def one_product(
+    product: Product, about: dict, comparison: Comparison, ceilings: Ceilings, skewed: bool = True
+) -> list[OperationRecord]:
+    """The records of all programs on one product.
+
+    Args:
+        about: the part `problem` of each.
+        skewed: whether rows may differ much in length.
+    """
     _check_memory(product)
     truth, spent, programs = Truth(product), {}, {}
     with blas_threads(product.threads), contextlib.ExitStack() as opened:
         for name, program in PROGRAMS[product.operation].items():
-            if _runs(name, program, about, comparison.libraries):
+            if _runs(name, program, skewed, comparison.libraries):
                 programs[name], spent[name] = measure.timed(program, product)
                 opened.callback(programs[name].close)
         verdicts = {name: truth.judge(name, one.array(one.run())) for name, one in programs.items()}
@@ -167,13 +171,11 @@ def described(problem: Problem, topology: Topology, origin: str, set_name: str |
         "batch_columns": problem.batch_columns,
         "batch": 1,
         "nonzeros": topology.nnz,
-        "lengths": shape.lengths if origin == "generated" else "as stored",
         "phase": problem.phase,
         "repeats": shape.repeats,
         "origin": origin,
         "topology_sha256": _topology_digest(topology),
         "seed": problem.seed,
-        "dtype": "float32",
         "index_bits": topology.index_bits,
     }
 
@@ -192,15 +194,18 @@ def _record(
     name = f"{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
     imbalance = None
     if imbalances:
-        swizzle = not isinstance(program, OursInOrder)
-        imbalance = ThreadImbalance(swizzle, imbalances, program.nonzero_imbalance())
+        imbalance = ThreadImbalance(imbalances, program.nonzero_imbalance())
     return OperationRecord(
         **shared,
         case=f"{product.operation}.{name}.s{100 * problem.sparsity:.4g}.{program.name}.t{product.threads}",
         program=RecordProgram(program.name, program.kind, program.version, program.threads_used, program.notes),
-        samples=OperationSamples(prepared, seconds),
-        work=OperationWork(useful, done),
-        memory=Memory(program.matrix_bytes, product.operand_bytes, None),
+        prepare_seconds=prepared,
+        seconds=seconds,
+        useful_operations=useful,
+        multiply_adds=done,
+        matrix_bytes=program.matrix_bytes,
+        operand_bytes=product.operand_bytes,
+        attention_bytes=None,
         verification=verdict,
         imbalance=imbalance,
     )
@@ -232,10 +237,10 @@ def product_of(
     return Product(operation, topology, values, problem.dense(rows, "Q"), problem.dense(inner, "K"), threads)
 
 
-def _runs(name: str, program: type[Program], about: dict, libraries: Sequence[str]) -> bool:
-    """Ours always; with rows in their own order where these are skewed, or a user's."""
+def _runs(name: str, program: type[Program], skewed: bool, libraries: Sequence[str]) -> bool:
+    """Ours always; with rows in their own order where their lengths may differ much."""
     if program.kind == OURS:
-        return program is not OursInOrder or about["lengths"] != "random"
+        return program is not OursInOrder or skewed
     return name in libraries
 
 

@@ -209,7 +209,7 @@ def _other_bits(record: RunRecord, again: Measurement) -> str | None:
 
 
 def _compare_times(record: RunRecord, again: Measurement, outcome: Outcome) -> None:
-    theirs, ours = median(record.seconds), min(again.samples.inference_seconds)
+    theirs, ours = median(record.seconds), min(again.inference_seconds)
     times = f"{shortened(f'{theirs:.4g}')} s in the record, {ours:.4g} s here"
     if differences := list(_other_machine(record, again)):
         outcome.open.append(f"times not compared ({', '.join(differences)}): {times}")

@@ -211,16 +211,15 @@ def judge(run: Run, telling: bool = False) -> tuple[Verdict | None, Measurement]
     verdict, spent = measure.timed(verdict_on, request, network, inputs, run.result, telling)
     if run.begun is None:
         return verdict, measurement
-    samples = measurement.samples
     total = solution(
         COMMAND,
         time.perf_counter() - run.begun - measurement.aside_seconds,
         run.cache.taken if run.cache else (),
         startup=run.startup_seconds,
         inputs=run.loaded.inputs_seconds,
-        network=samples.read_seconds[0] - run.loaded.inputs_seconds,
-        prepare=samples.prepare_seconds[0],
-        inference=samples.inference_seconds[0],
+        network=measurement.read_seconds[0] - run.loaded.inputs_seconds,
+        prepare=measurement.prepare_seconds[0],
+        inference=measurement.inference_seconds[0],
         verification=spent,
     )
     return verdict, replace(measurement, time_to_solution=total)

@@ -9,23 +9,11 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from spdnn.records.fields import Claim, Count, Positive, Rate, Record, Samples, Seconds, Work, column
+from spdnn.records.fields import Claim, Count, Positive, Rate, Record, Samples, Seconds, column
 from spdnn.records.result import Problem, Result
 from spdnn.records.samples import CLOCK, TOLERANCE
 
 PER_REPEAT = ("inference_seconds", "waiting_seconds", "communication_seconds")
-
-
-class Messages(Record):
-    """What messages between ranks cost, measured after the repeats, so no part of any other time.
-
-    Attributes:
-        latency_seconds: of a small allgather among all ranks.
-        bytes_per_second: of large messages between two ranks.
-    """
-
-    latency_seconds: Seconds
-    bytes_per_second: Rate
 
 
 class Exchange(Record):
@@ -35,14 +23,11 @@ class Exchange(Record):
         before_layer: 1-based.
         rows: that changed ranks.
         bytes: of these rows, as sent.
-        gain, cost: predicted, in edges that one rank computes.
     """
 
     before_layer: Positive
     rows: Positive
     bytes: Count
-    gain: Work
-    cost: Work
 
 
 class Imbalance(NamedTuple):
@@ -65,7 +50,6 @@ class OneRank(Record):
     Attributes:
         host: name of the node.
         inputs: that it started with.
-        read_seconds, prepare_seconds: as of RunSamples, of this rank.
         inference_seconds: of each repeat, barrier to barrier.
         waiting_seconds: of each repeat's inference seconds: waiting for other ranks.
         communication_seconds: of each repeat's inference seconds: sending and receiving.
@@ -90,8 +74,6 @@ class OneRank(Record):
     rows_received: Count
     peak_memory_bytes: Positive
     proportional_memory_bytes: Count | None
-    read_seconds: Seconds
-    prepare_seconds: Seconds
 
     @property
     def computing_seconds(self) -> float:
@@ -112,6 +94,8 @@ class Distribution(Record):
         partition: which inputs a rank starts with: contiguous, every R-th, or contiguous with rows exchanged while it
             runs.
         shared_bytes: of weights and inputs in shared-memory windows, of the node that has most.
+        message_latency_seconds: of a small allgather among all ranks, measured after the repeats.
+        message_bytes_per_second: of large messages between two ranks, measured after the repeats.
         meetings: times in one repeat that the ranks compared how many rows each still had.
         exchanges: meetings of one repeat at which rows changed ranks, as they came; layers begin anew with each batch.
         told: one sentence: why rows were exchanged, or why not.
@@ -122,7 +106,8 @@ class Distribution(Record):
     partition: Annotated[Literal["static", "cyclic", "rebalanced"], column()]
     weights: Literal["one copy a node", "a copy a rank", "streamed by each rank"]
     shared_bytes: Count
-    messages: Messages
+    message_latency_seconds: Seconds
+    message_bytes_per_second: Rate
     meetings: Count
     exchanges: list[Exchange]
     told: Annotated[str, Meta(min_length=1, max_length=1000)]
@@ -175,7 +160,7 @@ class Distribution(Record):
                 yield waiting + sending <= whole * (1 + TOLERANCE) + CLOCK, what
         for repeat, sample in enumerate(seconds):
             slowest = max(rank.inference_seconds[repeat] for rank in self.per_rank)
-            what = f"samples.inference_seconds[{repeat}]: {sample:g}, but the slowest rank took {slowest:g}"
+            what = f"inference_seconds[{repeat}]: {sample:g}, but the slowest rank took {slowest:g}"
             yield math.isclose(sample, slowest, rel_tol=TOLERANCE), what
 
     def _exchanges(self, layers: int, merging: bool) -> Iterator[Claim]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from spdnn.records.fields import Count, Digest, Part, Positive, Record, Samples, Seconds, column
+from spdnn.records.fields import Count, Digest, Part, Positive, Record, column
 
 
 class Environment(Record):
@@ -39,14 +39,10 @@ class Load(Record):
     """How busy the machine was with other work while the clock ran; of several nodes, the busiest.
 
     Attributes:
-        seconds: that it was watched: the repeats, and a moment around them.
-        cores: that the process may run on; of ranks, all of those of the node.
-        others: processor time of other processes on these cores / (cores x seconds); null where it is unknown.
+        others: processor time of other processes on the cores of the run / (cores x seconds); null where it is unknown.
         throttled: time that a limit of the control group took / (cores x seconds); null where it is unknown.
     """
 
-    seconds: Seconds
-    cores: Positive
     others: Annotated[Part | None, column("other_work_share")]
     throttled: Annotated[Part | None, column("throttled_share")]
 
@@ -54,15 +50,3 @@ class Load(Record):
     def busy(self) -> float:
         """Both parts together; of what is unknown, 0."""
         return (self.others or 0.0) + (self.throttled or 0.0)
-
-
-class Attempt(Record):
-    """The repeats, run on a busy machine, that a quieter attempt replaced.
-
-    Attributes:
-        inference_seconds: of each repeat.
-        load: of the machine meanwhile.
-    """
-
-    inference_seconds: Samples
-    load: Load

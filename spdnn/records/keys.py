@@ -38,7 +38,7 @@ def _run_key(record: RunRecord) -> dict:
 
 def _operation_key(record: OperationRecord) -> dict:
     problem = record.problem
-    named = ("set", "network", "layer", "phase", "rows", "columns", "batch_columns", "batch", "dtype", "index_bits")
+    named = ("set", "network", "layer", "phase", "rows", "columns", "batch_columns", "batch", "index_bits")
     return {
         "kind": OPERATIONS,
         "operation": record.operation,

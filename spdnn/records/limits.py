@@ -5,11 +5,10 @@ one roof, the memory another. `spdnn.measure.machine` measures the processor, `s
 module only computes.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from spdnn.common.errors import InputError
-from spdnn.records.fields import Claim, Label, Positive, Rates, Record, Seconds
+from spdnn.records.fields import Label, Rates, Record
 
 # A run may be this many times faster than its limit before its record is refused: loads, which no run gets around, are
 # measured in each thread's own processor time just after it, so that other processes do not lower them (measured: by
@@ -26,66 +25,52 @@ THREAD_BYTES, DEVICE_BYTES = 1e14, 1e16
 ARCHITECTURE = "sm_"  # what the instruction set of a GPU begins with
 
 
-class RateSamples(Record):
-    """The rate in every window; the best of them is the machine's figure.
-
-    Attributes:
-        copy_bytes_per_second: bytes read + bytes written, from memory to memory.
-        load_bytes_per_second: bytes loaded from the nearest cache and added up, all threads together.
-        l2_load_bytes_per_second: the same from the second-level cache.
-        fma_per_second: float32 multiply-adds in registers, all threads together.
-    """
-
-    copy_bytes_per_second: Rates
-    load_bytes_per_second: Rates
-    l2_load_bytes_per_second: Rates
-    fma_per_second: Rates
-
-
 class Machine(Record):
-    """What a machine does at best on that many threads, in one process.
+    """What a machine does at best on the threads of the run, in one process: the rate in every window of measuring.
 
     A GPU is a machine too, as a whole: its memory is its own, and its nearest cache shared memory.
 
     Attributes:
-        threads: of the host, that worked at once; the run had as many.
         instruction_set: level of the kernels that was measured; a GPU's architecture (sm_90).
-        seconds: that measuring took; part of no other time.
+        copy_rates: bytes read + bytes written a second, from memory to memory.
+        load_rates: bytes a second loaded from the nearest cache and added up, all threads together.
+        l2_load_rates: the same from the second-level cache.
+        fma_rates: float32 multiply-adds a second in registers, all threads together.
     """
 
-    threads: Positive
     instruction_set: Label
-    seconds: Seconds
-    samples: RateSamples
+    copy_rates: Rates
+    load_rates: Rates
+    l2_load_rates: Rates
+    fma_rates: Rates
 
     @property
     def copy_bytes_per_second(self) -> float:
-        """The best sample; so are the three below."""
-        return max(self.samples.copy_bytes_per_second)
+        """The best window; so are the three below."""
+        return max(self.copy_rates)
 
     @property
     def load_bytes_per_second(self) -> float:
         """From the nearest cache."""
-        return max(self.samples.load_bytes_per_second)
+        return max(self.load_rates)
 
     @property
     def l2_load_bytes_per_second(self) -> float:
         """From the second-level cache."""
-        return max(self.samples.l2_load_bytes_per_second)
+        return max(self.l2_load_rates)
 
     @property
     def fma_per_second(self) -> float:
         """Multiply-adds."""
-        return max(self.samples.fma_per_second)
+        return max(self.fma_rates)
 
     @property
     def on_device(self) -> bool:
         """Whether this is a GPU."""
         return self.instruction_set.startswith(ARCHITECTURE)
 
-    def claims(self, threads: int, who: str) -> Iterator[Claim]:
-        """The claims that it makes, with a run or program (`who`) on so many threads."""
-        yield self.threads == threads, f"machine.threads: {self.threads}, but the {who} had {threads}"
+
+RATES = Machine.__struct_fields__[1:]
 
 
 class Limit(NamedTuple):

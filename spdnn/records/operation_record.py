@@ -56,7 +56,6 @@ class OperationProblem(Record):
         batch_columns: columns of the dense matrix; of sddmm and attention, the length of the dot products; of a
             network, the inputs of a call.
         batch: matrices that share the positions.
-        lengths: how nonzeros are spread over rows.
         repeats: how often the shape is in its network.
         origin: where the positions come from.
         topology_sha256: of shape, offsets and columns.
@@ -71,13 +70,11 @@ class OperationProblem(Record):
     batch_columns: Positive
     batch: Positive
     nonzeros: Count
-    lengths: Annotated[str, Meta(min_length=1, max_length=40)]
     phase: Literal["inference", "training"]
     repeats: Positive
     origin: Literal["generated", "dlmc", "file"]
     topology_sha256: Digest
     seed: Count
-    dtype: Literal["float32", "float16"]
     index_bits: Literal[16, 32]
 
     @property
@@ -113,63 +110,6 @@ class Device(NamedTuple):
 
     kind: str
     name: str
-
-
-class OperationSamples(Record):
-    """Seconds of every call.
-
-    Attributes:
-        prepare_seconds: layouts and handles, outside the clock.
-        seconds: of each call; `span` says what they include.
-    """
-
-    prepare_seconds: Samples
-    seconds: Samples
-
-
-class OperationWork(Record):
-    """The operations of one call.
-
-    Attributes:
-        useful_operations: multiplications and additions on nonzeros: 2 nnz N of a product.
-        multiply_adds: that the program computes, of a dense one with zeros too. Of a network edges x inputs: values
-            that are 0, which ours skips in calls with one input, count.
-    """
-
-    useful_operations: Count
-    multiply_adds: Count
-
-    def claims(self, record: "OperationRecord") -> Iterator[Claim]:
-        """Of a product, it follows from the problem."""
-        problem, dense = record.problem, record.program.kind == "dense"
-        useful, done = self.useful_operations, self.multiply_adds
-        each = problem.batch_columns * problem.batch
-        sparse, whole = problem.nonzeros * each, problem.rows * problem.columns * each
-        right, product = whole if dense else sparse, record.operation in PRODUCTS
-        wrong = f"work.useful_operations: {useful}, but the nonzeros take {2 * sparse}"
-        yield not product or useful == 2 * sparse, wrong
-        wrong = f"work.multiply_adds: {done}, but a {'dense' if dense else 'sparse'} program takes {right}"
-        yield not product or done == right, wrong
-        yield 2 * done >= useful, f"work.multiply_adds: {done}, less than {useful} useful operations need"
-
-
-class Memory(Record):
-    """Bytes that the program holds.
-
-    Attributes:
-        matrix_bytes: the matrix (of a model, all weights) as the program holds it.
-        operand_bytes: dense operands and the output.
-        attention_bytes: of a model: masks and scores of its attention; else null.
-    """
-
-    matrix_bytes: Count
-    operand_bytes: Count
-    attention_bytes: Count | None
-
-    @property
-    def held(self) -> int:
-        """All of them."""
-        return self.matrix_bytes + self.operand_bytes + (self.attention_bytes or 0)
 
 
 class Verification(Record):
@@ -210,12 +150,10 @@ class ThreadImbalance(Record):
     """Of ours, maximum over mean of the threads.
 
     Attributes:
-        swizzle: whether rows were assigned by descending length.
         samples: of busy processor seconds.
         nonzeros: of the nonzeros of each thread.
     """
 
-    swizzle: bool
     samples: Annotated[list[AtLeastOne], Meta(min_length=1)]
     nonzeros: AtLeastOne | None
 
@@ -243,6 +181,14 @@ class OperationRecord(Record, kw_only=True, dict=True):
         created: UTC.
         comparison: the same in the records of one run of the benchmark; programs of one problem were timed alternately.
         threads: of every program of the problem.
+        prepare_seconds: layouts and handles, outside the clock.
+        seconds: of each call; `span` says what they include.
+        useful_operations: multiplications and additions on nonzeros in a call: 2 nnz N of a product.
+        multiply_adds: that the program computes in a call, of a dense one with zeros too. Of a network edges x inputs:
+            values that are 0, which ours skips in calls with one input, count.
+        matrix_bytes: the matrix (of a model, all weights) as the program holds it.
+        operand_bytes: dense operands and the output.
+        attention_bytes: of a model: masks and scores of its attention; else null.
         imbalance: null where the program has no such numbers.
         machine: what the machine did at best, at most seconds away from the samples.
         load: other work of the machine while the programs of the problem were timed; null where nobody looked.
@@ -259,17 +205,21 @@ class OperationRecord(Record, kw_only=True, dict=True):
     environment: Environment
     case: Annotated[Case, column()]
     program: Program
-    samples: OperationSamples
-    work: OperationWork
-    memory: Memory
+    prepare_seconds: Samples
+    seconds: Samples
+    useful_operations: Count
+    multiply_adds: Count
+    matrix_bytes: Count
+    operand_bytes: Count
+    attention_bytes: Count | None
     verification: Verification
     imbalance: ThreadImbalance | None
     load: Load | None
 
     @property
-    def seconds(self) -> list[float]:
-        """The samples that records are compared by."""
-        return self.samples.seconds
+    def held_bytes(self) -> int:
+        """The matrix, the operands, and of a model its attention."""
+        return self.matrix_bytes + self.operand_bytes + (self.attention_bytes or 0)
 
     @property
     def device(self) -> Device:
@@ -285,7 +235,7 @@ class OperationRecord(Record, kw_only=True, dict=True):
     @cached_property
     def operations_per_second(self) -> WorkPerSecond:
         """Useful operations / seconds."""
-        return WorkPerSecond.of(self.work.useful_operations, self.seconds)
+        return WorkPerSecond.of(self.useful_operations, self.seconds)
 
     def claims(self) -> Iterator[Claim]:
         """Its output was verified, and its numbers agree; no claim is worked out before those ahead of it hold."""
@@ -294,16 +244,28 @@ class OperationRecord(Record, kw_only=True, dict=True):
         wrong = f"program.threads_used: {used} of {self.threads}"
         yield used <= self.threads or self.device.kind != "cpu", wrong
         yield from self.verification.claims(self)
-        yield from self.work.claims(self)
+        yield from self._work()
         yield from self.imbalance.claims(self.threads) if self.imbalance else ()
-        yield from check_samples("samples.seconds", self.seconds)
+        yield from check_samples("seconds", self.seconds)
         yield from self._machine() if self.machine else ()
 
+    def _work(self) -> Iterator[Claim]:
+        """The operations of a product follow from its problem."""
+        problem, dense = self.problem, self.program.kind == "dense"
+        useful, done = self.useful_operations, self.multiply_adds
+        each = problem.batch_columns * problem.batch
+        sparse, whole = problem.nonzeros * each, problem.rows * problem.columns * each
+        right, product = whole if dense else sparse, self.operation in PRODUCTS
+        wrong = f"useful_operations: {useful}, but the nonzeros take {2 * sparse}"
+        yield not product or useful == 2 * sparse, wrong
+        wrong = f"multiply_adds: {done}, but a {'dense' if dense else 'sparse'} program takes {right}"
+        yield not product or done == right, wrong
+        yield 2 * done >= useful, f"multiply_adds: {done}, less than {useful} useful operations need"
+
     def _machine(self) -> Iterator[Claim]:
-        machine, kind, done, fastest = self.machine, self.device.kind, self.work.multiply_adds, min(self.seconds)
-        yield from machine.claims(self.threads, "program")
+        machine, kind, done, fastest = self.machine, self.device.kind, self.multiply_adds, min(self.seconds)
         wrong = f"machine.instruction_set: {machine.instruction_set} is not of a device of kind {kind}"
         yield machine.on_device == (kind == "cuda"), wrong
         times = (done / fastest if fastest > 0 else math.inf) / machine.fma_per_second
         wrong = f"{done} in {fastest:g} s, {times:.3g} times what the machine can multiply and add"
-        yield times <= limits.TOLERANCE, f"work.multiply_adds: {wrong}; {limits.BEYOND}"
+        yield times <= limits.TOLERANCE, f"multiply_adds: {wrong}; {limits.BEYOND}"

@@ -26,7 +26,6 @@ class Problem(Record):
         neurons: width of the widest layer.
         edges: nonzeros over all layers.
         inputs: where the inputs come from; free.
-        prepared: digest of the store of the prepared network; null where it was prepared in the process that ran.
     """
 
     official: Annotated[str | None, column()]
@@ -38,7 +37,6 @@ class Problem(Record):
     inputs: dict[str, Any]
     inputs_sha256: Annotated[Digest, column()]
     input_count: Annotated[Positive, column()]
-    prepared: Digest | None
 
     @property
     def work(self) -> int:

@@ -16,12 +16,12 @@ from msgspec import Meta
 from spdnn.problem.request import RunRequest
 from spdnn.records import limits
 from spdnn.records.distribution import Distribution
-from spdnn.records.environment import Attempt, Environment, Load
-from spdnn.records.fields import Case, Claim, Digest, Identity, Positive, Record, Time, column
+from spdnn.records.environment import Environment, Load
+from spdnn.records.fields import Case, Claim, Digest, Identity, Positive, Record, Samples, Time, column
 from spdnn.records.limits import Limit, Machine
 from spdnn.records.result import Engine, Problem, Reductions, Result
-from spdnn.records.samples import RunSamples, TimeToSolution, WorkPerSecond, check_samples
-from spdnn.records.verdict import Judged, Verdict
+from spdnn.records.samples import TimeToSolution, WorkPerSecond, check_samples
+from spdnn.records.verdict import Verdict, run_digest
 
 SCHEMA, VERSION = "spdnn-record", 2
 
@@ -33,6 +33,9 @@ class Measured(Record, kw_only=True):
         threads: of each rank.
         ranks: processes that shared the inputs.
         memory_limit_bytes: promised by --memory; null: none.
+        read_seconds: from files or formulas to inputs and weights in memory.
+        prepare_seconds: searching for reductions, and the engine's layout.
+        inference_seconds: of each repeat.
         span: what inference_seconds includes: from inputs and weights in memory (resident), or with the reading of
             weights (streamed), to categories and row sums; or product, bias and activation of one layer alone.
         peak_memory_bytes: peak resident set of the process that ran; of several ranks, of the node that holds most: the
@@ -41,7 +44,7 @@ class Measured(Record, kw_only=True):
             engine's limit, or memory was too small to measure it.
         distribution: null: one rank.
         load: other work of the machine while the clock ran; null where programs took turns that nobody watched.
-        passed_over: attempts on a busier machine than that of the samples (`--repeat-if-busy`).
+        passed_over: other work during attempts that a quieter one replaced (`--repeat-if-busy`).
         time_to_solution: null where no process ran from start to verdict: of other libraries, which took turns.
     """
 
@@ -52,13 +55,15 @@ class Measured(Record, kw_only=True):
     ranks: Annotated[Positive, column()]
     memory_limit_bytes: Positive | None
     span: Literal["layer loop, resident", "layer loop, weights streamed", "one layer, features in the engine's layout"]
-    samples: RunSamples
+    read_seconds: Samples
+    prepare_seconds: Samples
+    inference_seconds: Samples
     result: Result
     peak_memory_bytes: Annotated[Positive, column()]
     machine: Machine | None
     distribution: Distribution | None
     load: Load | None
-    passed_over: list[Attempt]
+    passed_over: list[Load]
     time_to_solution: TimeToSolution | None
     environment: Environment
 
@@ -89,7 +94,7 @@ class RunRecord(Measured, kw_only=True, dict=True):
     @property
     def seconds(self) -> list[float]:
         """The samples that records are compared by."""
-        return self.samples.inference_seconds
+        return self.inference_seconds
 
     @cached_property
     def edges_per_second(self) -> WorkPerSecond:
@@ -132,7 +137,7 @@ class RunRecord(Measured, kw_only=True, dict=True):
         yield from self._allowed()
         yield from self.result.claims(self.problem, self.verdict, self.ranks)
         yield from self.problem.claims(self.result, self.verdict)
-        yield from check_samples("samples.inference_seconds", self.seconds)
+        yield from check_samples("inference_seconds", self.seconds)
         state, ranks = "present" if self.distribution else "absent", self.ranks
         yield bool(self.distribution) == (ranks > 1), f"distribution: {state}, with ranks: {ranks}"
         if self.distribution:
@@ -140,8 +145,8 @@ class RunRecord(Measured, kw_only=True, dict=True):
             yield from self.distribution.claims(ranks, self.seconds, self.problem, self.result, merging)
         yield from self.time_to_solution.claims(self.seconds[0]) if self.time_to_solution else ()
         least = self.load.busy if self.load else 0.0
-        busier = all(one.load.busy >= least for one in self.passed_over)
-        yield busier, "passed_over: an attempt on a quieter machine than that of the samples"
+        busier = all(one.busy >= least for one in self.passed_over)
+        yield busier, "passed_over: an attempt on a quieter machine than that of inference_seconds"
         yield from self._machine() if self.machine else self._any_machine()
 
     def _allowed(self) -> Iterator[Claim]:
@@ -149,12 +154,12 @@ class RunRecord(Measured, kw_only=True, dict=True):
         verdict, result = self.verdict, self.result
         needed = 0 if verdict.truth.kind == "file" else verdict.categories - verdict.borderline.count
         itself = self.engine.name == "reference" and verdict.truth.kind == "oracle"
-        compared, names = verdict.values.checked, Judged.__struct_fields__
-        run = [*(getattr(self.problem, field) for field in names[:-2]), result.digest, result.sha256]
-        other = [name for name, own in zip(names, run, strict=True) if getattr(verdict.judged, name, None) != own]
+        compared, problem = verdict.values.checked, self.problem
+        run = problem.network_identity, problem.layers, problem.edges, problem.inputs_sha256
+        on_this = verdict.judged == run_digest(*run, result.digest, result.sha256)
         inputs, count = verdict.truth.inputs, self.problem.input_count
         yield verdict.passed, "verdict.passed: the verdict is fail, and a record needs one that passed"
-        yield not other, f"verdict.judged: {', '.join(other)} of another run than this one"
+        yield on_this, "verdict.judged: the digest of another network, inputs or output than this run's"
         yield inputs == count, f"verdict.truth.inputs: {inputs}, but the run had {count} inputs"
         oracle = "the reference engine is the oracle itself, so the oracle cannot verify it"
         yield not itself, f"verdict.truth.kind: {oracle}"
@@ -169,7 +174,6 @@ class RunRecord(Measured, kw_only=True, dict=True):
         yield self._loaded_by_one() * self.ranks <= most * fastest, f"result.edges_computed: {told}; {limits.BEYOND}"
 
     def _machine(self) -> Iterator[Claim]:
-        yield from self.machine.claims(self.threads, "run")
         edges, fastest = self.result.edges_computed, min(self.seconds)
         times = limits.limit(self.machine, edges, None, self._loaded_by_one()).seconds / fastest
         wrong = f"{edges} edges in {fastest:g} s, {times:.3g} times what the machine can load"

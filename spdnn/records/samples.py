@@ -6,24 +6,10 @@ from typing import Annotated, Literal, NamedTuple
 
 from spdnn.common.errors import InputError
 from spdnn.common.statistics import CONFIDENCE, checked, interval
-from spdnn.records.fields import Claim, Record, Samples, Seconds, Unique, check_unique
+from spdnn.records.fields import Claim, Record, Seconds, Unique, check_unique
 
 TOLERANCE = 1e-6  # relative: between figures that follow from one another
 CLOCK = 1e-9  # seconds: parts of a time were rounded apart from it
-
-
-class RunSamples(Record):
-    """Seconds of every repeat.
-
-    Attributes:
-        read_seconds: from files or formulas to inputs and weights in memory.
-        prepare_seconds: searching for reductions, and the engine's layout.
-        inference_seconds: of each repeat; `span` says what they include.
-    """
-
-    read_seconds: Samples
-    prepare_seconds: Samples
-    inference_seconds: Samples
 
 
 class TimeToSolution(Record):

@@ -1,9 +1,10 @@
 """The verdict on one output, as a file has it and as it is part of a run record."""
 
+import hashlib
 from collections.abc import Iterator
 from typing import Literal
 
-from spdnn.records.fields import Claim, Count, Digest, First, Positive, Record, Whole
+from spdnn.records.fields import Claim, Count, Digest, First, Record, Whole
 
 SCHEMA, VERSION = "spdnn-verdict", 2
 
@@ -56,20 +57,10 @@ class Values(Record):
     largest_error: float | None
 
 
-class Judged(Record):
-    """What a verdict is on; a record is only made of a measurement of the same.
-
-    Attributes:
-        digest: of the output.
-        result_sha256: of all that the verdict looked at: survivors, statistics, values that were kept.
-    """
-
-    network_identity: Digest
-    layers: Positive
-    edges: Count
-    inputs_sha256: Digest
-    digest: Digest
-    result_sha256: Digest
+def run_digest(network_identity: str, layers: int, edges: int, inputs_sha256: str, digest: str, sha256: str) -> str:
+    """What ties a verdict to a run: one digest of its network, its inputs and its Result's `digest` and `sha256`."""
+    parts = network_identity, layers, edges, inputs_sha256, digest, sha256
+    return hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()
 
 
 class Verdict(Record):
@@ -83,7 +74,8 @@ class Verdict(Record):
         unexpected: categories that the truth lacks.
         borderline: differences that rounding explains.
         reasons: one sentence for each thing that is wrong; empty when it passed.
-        judged: null: a list of categories, of no run that is known.
+        judged: digest of the run that the verdict is on, its network, inputs and output; null: a list of categories, of
+            no run that is known.
     """
 
     schema: Literal["spdnn-verdict"]
@@ -97,7 +89,7 @@ class Verdict(Record):
     borderline: Difference
     values: Values
     reasons: list[str]
-    judged: Judged | None
+    judged: Digest | None
 
     def claims(self) -> Iterator[Claim]:
         """Its counts agree, and it passes exactly when nothing is wrong."""

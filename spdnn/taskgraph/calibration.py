@@ -65,7 +65,7 @@ def _waiting(record: RunRecord) -> float:
     used, threads = notes_of(record).processor_seconds, record.threads
     if used is None or not used > 0 or not 1 < threads <= record.environment.cores:
         return 0.0
-    whole = min(record.samples.inference_seconds) * threads
+    whole = min(record.inference_seconds) * threads
     return max(0.0, whole / used - 1) / (threads - 1)
 
 

@@ -37,9 +37,6 @@ def test_the_second_run_makes_nothing_and_gives_the_same(run):
     assert first["time_to_solution"]["cached"] == []
     assert second["time_to_solution"]["cached"] == ["inputs", "prepare"]
     assert second["result"]["digest"] == first["result"]["digest"]
-    prepared = [one["problem"].pop("prepared") for one in (first, second)]
-    assert prepared[0] is None
-    assert len(prepared[1]) == 64
     assert second["problem"] == first["problem"]
     found = [one["reductions"]["found"]["neurons"] for one in (first, second)]
     assert found[0].items() <= found[1].items()

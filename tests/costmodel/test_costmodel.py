@@ -43,7 +43,7 @@ def record(layers=8, inputs=4000, seconds=0.5, log=True, **changes):
     ]
     computed = sum(one[3] for one in passes) if log else sum(rows) * edges
     made["engine"]["notes"] = {"tile": 64} | ({"pass_log": passes} if log else {})
-    made["samples"] = {f"{name}_seconds": [seconds] for name in ("read", "prepare", "inference")}
+    made |= {f"{name}_seconds": [seconds] for name in ("read", "prepare", "inference")}
     made["result"] |= {"survivors": survivors, "edges_computed": computed, "categories": survivors[-1]}
     made["verdict"] = made_verdict(inputs, survivors[-1], True, "oracle", made["problem"])
     return made | {"machine": None} | changes
@@ -175,7 +175,7 @@ def test_one_rank_reproduces_its_record(log, run_seconds):
     made = record(log=log)
     found, some = calibration.from_record(typed(made), run_seconds)
     again = prediction.predict(some, found, MESSAGES)
-    assert again.seconds == pytest.approx(statistics.median(made["samples"]["inference_seconds"]), rel=1e-12)
+    assert again.seconds == pytest.approx(statistics.median(made["inference_seconds"]), rel=1e-12)
     assert (again.waiting_seconds, again.communication_seconds, again.efficiency) == (0, 0, 1)
     assert float((some.rows * some.edges).sum()) == pytest.approx(made["result"]["edges_computed"])
 
@@ -214,10 +214,10 @@ def distributed(ranks, seconds, **changes):
            (("inference", seconds), ("waiting", 0.1 * seconds), ("communication", 0.1 * seconds))},
     }  # fmt: skip
     made["distribution"] = DISTRIBUTED["distribution"] | {
-        "partition": "static", "messages": {"latency_seconds": 2e-6, "bytes_per_second": 1e10},
+        "partition": "static", "message_latency_seconds": 2e-6, "message_bytes_per_second": 1e10,
         "exchanges": [], "rows_merged_across_ranks": 0, "per_rank": [entry] * ranks, **changes,
     }  # fmt: skip
-    return made | {"ranks": ranks, "case": f"r{ranks}", "samples": made["samples"] | {"inference_seconds": [seconds]}}
+    return made | {"ranks": ranks, "case": f"r{ranks}", "inference_seconds": [seconds]}
 
 
 def test_records_of_several_ranks_are_checked_against_one():

@@ -29,7 +29,7 @@ from spdnn.kernels.cuda import ceilings
 from spdnn.kernels.layouts.sliced import sliced
 from spdnn.problem import challenge
 from spdnn.records.files import read_all
-from spdnn.records.limits import Machine, RateSamples
+from spdnn.records.limits import Machine
 from spdnn.reductions.registry import parse_reductions
 
 OURS = [name for name in ENGINES if name.startswith("cuda")]
@@ -44,9 +44,7 @@ def few_launches(gpu, monkeypatch):
     monkeypatch.setattr(choice, "SAMPLES", 1)
     monkeypatch.setattr(cuda_probe, "COPIED", 1 << 16)
     real = ceilings.measure
-    monkeypatch.setattr(
-        ceilings, "measure", lambda device, threads=1, seconds=1.0: real(device, threads, seconds / 100)
-    )
+    monkeypatch.setattr(ceilings, "measure", lambda device, seconds=1.0: real(device, seconds / 100))
 
 
 @pytest.fixture
@@ -309,7 +307,7 @@ def test_after_a_fault_that_stays_nothing_runs_and_all_is_listed(gpu, on_shim, m
 
 @pytest.fixture
 def machine():
-    return Machine(1, "sm_90", 1.0, RateSamples([1e12], [1e13], [5e12], [1e13]))
+    return Machine("sm_90", [1e12], [1e13], [5e12], [1e13])
 
 
 def test_the_benchmark_verifies_times_and_compares_kernels(gpu, vendor, tmp_path, capsys):
@@ -319,7 +317,7 @@ def test_the_benchmark_verifies_times_and_compares_kernels(gpu, vendor, tmp_path
     content = json.loads(path.read_text())
     assert content["device"]["name"] == "CPU shim"
     assert content["machine"]["instruction_set"] == "sm_90"
-    loads, found = max(content["machine"]["samples"]["load_bytes_per_second"]), content["kernels"]
+    loads, found = max(content["machine"]["load_rates"]), content["kernels"]
     names = ["cusparse", "csr", "ell", "staged", "persistent", "persistent x4"]
     assert [(row["layer"], row["kernel"]) for row in found] == [
         (what, one) for what in ("plain", "merged") for one in names

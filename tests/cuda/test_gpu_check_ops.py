@@ -14,7 +14,7 @@ from spdnn.kernels.cuda import device as device_module
 from spdnn.ops import cuda, problems
 from spdnn.peers.product_base import DENSE, SPARSE
 from spdnn.records.files import read_all
-from spdnn.records.limits import Machine, RateSamples
+from spdnn.records.limits import Machine
 from spdnn.records.operation_record import OperationRecord
 from tests.records.test_run_record import changed
 
@@ -29,8 +29,7 @@ def ops(gpu, monkeypatch):
     """device_ops with libraries that NumPy plays, a device that was measured, and small problems and checks."""
     made, libraries, checks = gpu("device_ops"), gpu("device_libraries"), gpu("operation_checks")
     rate = 1e15  # so that nothing that the shim's clock tells is past it
-    names = ("copy_bytes_per_second", "load_bytes_per_second", "l2_load_bytes_per_second", "fma_per_second")
-    measured = Machine(1, "sm_90", 0.1, RateSamples(**{name: [rate] for name in names}))
+    measured = Machine("sm_90", *[[rate]] * 4)
     monkeypatch.setattr(made.ceilings, "measure", lambda device, seconds: measured)
     monkeypatch.setattr(libraries, "programs", lambda device, product: played(libraries, device, product))
     monkeypatch.setattr(problems, "read_shapes", lambda path=None: SHAPES)

@@ -26,7 +26,7 @@ from spdnn.engines.taskgraph.cuda.run import Going
 from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
-from spdnn.records.limits import Machine, RateSamples
+from spdnn.records.limits import Machine
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.digits import digits_inputs
 from spdnn.sources.radixnet import RadixNet
@@ -421,8 +421,8 @@ def test_the_engine_takes_devices_from_the_first_it_was_given(on_shim):
 
 
 def test_several_devices_do_as_much_more_at_best(monkeypatch):
-    one = Machine(1, "sm_90", 0.5, RateSamples([1.0], [2.0], [3.0], [4.0, 3.5]))
+    one = Machine("sm_90", [1.0], [2.0], [3.0], [4.0, 3.5])
     monkeypatch.setattr(CudaEngine, "ceilings", lambda self, options, seconds: one)
     assert ENGINE.ceilings(Options(), 1.0) == one
     three = ENGINE.ceilings(Options(settings=Settings(devices=3)), 1.0)
-    assert three == Machine(1, "sm_90", 0.5, RateSamples([3.0], [6.0], [9.0], [12.0, 10.5]))
+    assert three == Machine("sm_90", [3.0], [6.0], [9.0], [12.0, 10.5])

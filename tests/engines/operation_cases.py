@@ -1,8 +1,7 @@
 """Operation records that are sound, for tests to show, spoil and compare."""
 
 SHA = "0123456789abcdef" * 4
-MACHINE = {"copy_bytes_per_second": 1e11, "load_bytes_per_second": 1e12, "l2_load_bytes_per_second": 5e11,
-           "fma_per_second": 2e11}  # fmt: skip
+MACHINE = {"copy_rates": 1e11, "load_rates": 1e12, "l2_load_rates": 5e11, "fma_rates": 2e11}
 KINDS = {"ours": "ours", "ours-in-order": "ours", "blas": "dense", "mkl-dense": "dense", "dense": "dense"}
 
 
@@ -36,27 +35,27 @@ def made_operation(
         "problem": {
             "set": set_name, "network": network, "layer": layer, "rows": rows, "columns": columns,
             "batch_columns": width, "batch": 1, "nonzeros": nonzeros,
-            "lengths": "random", "phase": "inference", "repeats": 12, "origin": "generated", "topology_sha256": SHA,
-            "seed": 0, "dtype": "float32", "index_bits": 16,
+            "phase": "inference", "repeats": 12, "origin": "generated", "topology_sha256": SHA,
+            "seed": 0, "index_bits": 16,
         },
         "program": {
             "name": name, "kind": kind, "version": f"{name} 1.2", "threads_used": 1 if name == "scipy" else 2,
             "notes": {"threads_set": "2"},
         },
         "threads": 2,
-        "samples": {"prepare_seconds": [0.01], "seconds": list(seconds)},
-        "work": {"useful_operations": 2 * nonzeros * width, "multiply_adds": done if product else nonzeros * width},
-        "memory": {
-            "matrix_bytes": 4 * rows * columns if kind == "dense" else 6 * nonzeros, "operand_bytes": 1 << 20,
-            "attention_bytes": attention_bytes,
-        },
+        "prepare_seconds": [0.01],
+        "seconds": list(seconds),
+        "useful_operations": 2 * nonzeros * width,
+        "multiply_adds": done if product else nonzeros * width,
+        "matrix_bytes": 4 * rows * columns if kind == "dense" else 6 * nonzeros,
+        "operand_bytes": 1 << 20,
+        "attention_bytes": attention_bytes,
         "verification": {
             "entries": entries, "checked": entries, "seed": None, "rule": "n u sum|a b|", "worst": 0.25, "digest": SHA,
         },
         "imbalance": imbalance,
         "machine": {
-            "threads": 2, "instruction_set": "x86_64_v3", "seconds": 0.15,
-            "samples": {key: [value / 2, value] for key, value in MACHINE.items()},
+            "instruction_set": "x86_64_v3", **{key: [value / 2, value] for key, value in MACHINE.items()},
         } if machine else None,
         "environment": {
             "cpu": "A CPU", "cores": 2, "memory_bytes": 8 << 30, "gpu": None, "system": "Linux x86_64",
@@ -67,5 +66,5 @@ def made_operation(
     }  # fmt: skip
 
 
-def made_imbalance(busy=1.05, swizzle=True, nonzeros=1.0):
-    return {"swizzle": swizzle, "samples": [busy] * 3, "nonzeros": nonzeros}
+def made_imbalance(busy=1.05, nonzeros=1.0):
+    return {"samples": [busy] * 3, "nonzeros": nonzeros}

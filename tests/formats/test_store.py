@@ -98,13 +98,13 @@ def test_prepared(path, net):
     info = {"classes": list(range(30_000)), "merged": True}
     store.write_prepared(path, net, info)
     read, found = store.read_prepared(path)
-    assert found == {**info, "digest": container.read_record(path, store.FORMAT, store.DATA)[0]["digest"]}
+    assert found == info
     assert read.sha256() == net.sha256()
     formula = RadixNet(32, 3, bias=0)
     store.write_prepared(path, formula, {})
     read, found = store.read_prepared(path)
     assert type(read) is RadixNet
-    assert list(found) == ["digest"]
+    assert not found
     store.write_network(path, net)
     refuses(r"net\.safetensors: this network is not a prepared one", store.read_prepared, path)
 

@@ -132,7 +132,7 @@ class Networks:
         measured, result = measure.measure(runner, prepared, inputs, options, repeats, read, spent)
         measurement = Measurement.of(measured)
         if case.reductions != "all" and problem.edges >= TELLING:
-            opened = measurement.samples.read_seconds[0] - read
+            opened = measurement.read_seconds[0] - read
             self.opening = SLOWER * opened / problem.edges
         verdict = judge(prepared.source, inputs, result)
         assert verdict.passed, "; ".join(verdict.reasons)

@@ -80,7 +80,7 @@ def test_a_network_prepared_of_another_is_refused(random_network, tmp_path):
     networks = [random_network([6, 5, 4], seed=seed) for seed in (1, 2)]
     prepared = runner.prepare(networks[0], ())
     write_prepared(tmp_path / "p.safetensors", prepared.network, measure.stored_info(prepared, 0.0))
-    assert measure.stored(tmp_path / "p.safetensors", networks[0])[0].digest
+    assert measure.stored(tmp_path / "p.safetensors", networks[0])[0].source is not networks[1]
     refuses("this was prepared of another network", measure.stored, tmp_path / "p.safetensors", networks[1])
 
 
@@ -98,7 +98,7 @@ def test_statistics_of_another_run_make_no_record(random_network):
         other = with_parts(result, **{part: getattr(result, part) * np.float32(1 + 1e-7)})
         assert other.digest == result.digest
         of_other = replace(verdict, judged=judged(network, inputs, other))
-        told = "verdict.judged: result_sha256 of another run"
+        told = "verdict.judged: the digest of another network"
         refuses(told, record_of, "case", measurement, of_other, "")
 
 

@@ -41,8 +41,8 @@ def test_every_program_has_a_record_of_each_batch(library):
             assert one.load is not None
         assert ours.comparison == other.comparison
         dense = sum(layer.inputs * layer.outputs for layer in CASE.network.layers())
-        assert ours.work.multiply_adds == batch * CASE.network.edges
-        assert other.work.multiply_adds == batch * (CASE.network.edges if library == "scipy" else dense)
+        assert ours.multiply_adds == batch * CASE.network.edges
+        assert other.multiply_adds == batch * (CASE.network.edges if library == "scipy" else dense)
 
 
 @pytest.mark.parametrize("program", [one for one in call_programs.PROGRAMS.values() if not one.missing()])

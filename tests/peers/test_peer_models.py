@@ -19,15 +19,15 @@ def test_both_arithmetics_have_a_record(name):
         checked(OperationRecord, one, "record")
         assert one.operation == "model"
         assert one.problem.network == name.split("-")[0]
-        assert len(one.samples.seconds) == models.LEAST_ROUNDS
+        assert len(one.seconds) == models.LEAST_ROUNDS
     sparse, dense = found
-    assert sparse.work.multiply_adds < dense.work.multiply_adds
-    assert sparse.work.useful_operations == dense.work.useful_operations
+    assert sparse.multiply_adds < dense.multiply_adds
+    assert sparse.useful_operations == dense.useful_operations
     assert 0 < sparse.problem.sparsity < 1
     if name.startswith("transformer"):
-        assert sparse.memory.attention_bytes < dense.memory.attention_bytes
+        assert sparse.attention_bytes < dense.attention_bytes
     else:
-        assert sparse.memory.matrix_bytes < dense.memory.matrix_bytes
+        assert sparse.matrix_bytes < dense.matrix_bytes
     (row,) = operations.values(collect([], operations=found))["machines"][0]["models"]
     assert row["times"] > 0
     assert row["memory"] > 1

@@ -47,7 +47,7 @@ def test_one_layer_in_every_library(count):
         assert record.verdict.truth.checked == count
         assert record.problem.input_count == count
         assert record.problem.edges == 32 * 1024
-        assert len(record.samples.inference_seconds) == LEAST_ROUNDS
+        assert len(record.inference_seconds) == LEAST_ROUNDS
         assert record.result.edges_computed >= count * 32 * 1024
     assert {record.engine.noted.get("threads_used", THREADS) for record in records} == {1, THREADS}
 
@@ -91,7 +91,7 @@ def test_a_network_in_every_library(tmp_path):
     assert [row.name for row in peers.rows(records)] == ["cpu", "cpu, dead", *HERE]
     for record in records:
         assert record.result.categories == records[0].result.categories > 0
-        assert len(record.samples.inference_seconds) == 2
+        assert len(record.inference_seconds) == 2
     peers.write_records(tmp_path / "records", records)
     paths = sorted((tmp_path / "records").iterdir())
     names = ("cpu.all", "cpu.dead", *(f"{name}.all" for name in HERE))

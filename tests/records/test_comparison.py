@@ -232,7 +232,6 @@ OPERATION_OTHER = {
     "problem__batch_columns": 7,
     "problem__nonzeros": 7,
     "problem__topology_sha256": "f" * 64,
-    "problem__dtype": "float16",
     "problem__layer": "another",
     "program__name": "mkl",
     "threads": 4,

@@ -19,7 +19,7 @@ from spdnn.records.files import checked, read_all, read_record, read_verdict, wr
 from spdnn.records.run_record import RunRecord
 from spdnn.records.time_to_solution import stage_seconds
 from spdnn.records.verdict import Verdict
-from tests.report.test_report import SHA, made_record, made_verdict, solved
+from tests.report.test_report import SHA, agreed, made_record, made_verdict, measured, solved
 
 ONE = {"count": 1, "first": [4]}
 SECONDS = [0.4, 0.5, 0.7]
@@ -66,8 +66,8 @@ def test_written_and_read(tmp_path):
 def sized(record, count, edges):
     """The record with that number of inputs and edges."""
     record = changed(record, "problem.edges", edges)
-    record["problem"]["input_count"], record["verdict"]["judged"]["edges"] = count, edges
-    return record
+    record["problem"]["input_count"] = count
+    return agreed(record)
 
 
 def official_record(count):
@@ -76,13 +76,12 @@ def official_record(count):
     record = sized(RECORD, count, 32 * 1024 * 120)
     record["problem"] |= {"official": "1024-120", "neurons": 1024, "layers": 120}
     record["problem"]["inputs_sha256"] = challenge.INPUT_SHA256[1024]
-    record["verdict"]["judged"] |= {"layers": 120, "inputs_sha256": challenge.INPUT_SHA256[1024]}
     record["result"] |= {"survivors": [found] * 120, "categories": found, "edges_computed": 32 * 1024 * 120 * found}
     record["result"]["categories_sha256"] = challenge.TRUTH_SHA256[1024]
     record["verdict"] |= {"categories": found, "expected": found}
     record["verdict"]["truth"] |= {"kind": "official", "inputs": count, "checked": count}
     record["verdict"]["values"]["checked"] = found
-    return record
+    return agreed(record)
 
 
 @pytest.mark.parametrize("count", [10, challenge.INPUTS])
@@ -98,9 +97,7 @@ def test_official_record(count):
 @pytest.mark.parametrize("key", ["problem.inputs_sha256", "result.categories_sha256"])
 def test_digests_of_official_records(key):
     def other(count):
-        record = changed(official_record(count), key, SHA)
-        record["verdict"]["judged"]["inputs_sha256"] = record["problem"]["inputs_sha256"]
-        return record
+        return agreed(changed(official_record(count), key, SHA))
 
     with pytest.raises(InputError, match=re.escape(f"r: {key}: not the digest of the official")):
         checked(RunRecord, other(challenge.INPUTS), "r")
@@ -155,12 +152,12 @@ def test_values_of_borderline_and_listed_categories_need_no_check():
         "environment.memory_bytes",
         "verdict.expected",
         "verdict.truth.checked",
-        "samples.read_seconds",
+        "read_seconds",
     ],
 )
 @pytest.mark.parametrize("value", [10**400, 10**5000, 2**63], ids=["400 digits", "5000 digits", "64 bits"])
 def test_absurd_numbers(tmp_path, key, value):
-    record = changed(RECORD, key, [value] if key == "samples.read_seconds" else value)
+    record = changed(RECORD, key, [value] if key == "read_seconds" else value)
     with pytest.raises(InputError, match=rf"^r: {key}.*: a whole number beyond 2\*\*63 - 1$"):
         checked(RunRecord, record, "r")
     if value < 10**4000:
@@ -173,7 +170,7 @@ def test_absurd_numbers(tmp_path, key, value):
     ("key", "value", "told"),
     [
         ("result.categories", -1, "result.categories: -1 is not a whole number from 0"),
-        ("samples.inference_seconds", [0.1, "x"], 'samples.inference_seconds[1]: "x" is not a number from 0 to 1e+12'),
+        ("inference_seconds", [0.1, "x"], 'inference_seconds[1]: "x" is not a number from 0 to 1e+12'),
         ("verdict.truth.kind", "trust", 'verdict.truth.kind: "trust" is not one of "file", "official" or "oracle"'),
         ("verdict.missing", {}, 'verdict.missing: the field "count" is missing'),
         ("surprise", 1, 'there is no field "surprise"'),
@@ -199,12 +196,12 @@ def test_absurd_numbers(tmp_path, key, value):
         ("result.survivors", [5], "result.survivors: 1 numbers for 2 layers"),
         ("result.survivors", [11, 2], "result.survivors: more than the 10 inputs"),
         ("version", 1, "version: 1 is not 2"),
-        ("result.digest", "cd" * 32, "verdict.judged: digest of another run than this one"),
-        ("result.sha256", "cd" * 32, "verdict.judged: result_sha256 of another run than this one"),
-        ("problem.inputs_sha256", "cd" * 32, "verdict.judged: inputs_sha256 of another run than this one"),
+        ("result.digest", "cd" * 32, "verdict.judged: the digest of another network, inputs or output"),
+        ("result.sha256", "cd" * 32, "verdict.judged: the digest of another network"),
+        ("problem.inputs_sha256", "cd" * 32, "verdict.judged: the digest of another network"),
         ("edges_per_second", {"median": 1e12}, 'there is no field "edges_per_second"'),
-        ("samples.inference_seconds", [0, 1, 1], "samples.inference_seconds: every sample must be a positive number"),
-        ("samples.read_seconds", [1e13], "samples.read_seconds[0]: 10000000000000.0 is not a number from 0 to 1e+12"),
+        ("inference_seconds", [0, 1, 1], "inference_seconds: every sample must be a positive number"),
+        ("read_seconds", [1e13], "read_seconds[0]: 10000000000000.0 is not a number from 0 to 1e+12"),
         ("engine.notes", {"speed": math.nan}, "engine.notes.speed: nan is not a finite number"),
         ("problem.input_count", 1e300, "problem.input_count: 1e+300 is not a whole number from"),
         ("problem.edges", 1e300, "problem.edges: 1e+300 is not a whole number from"),
@@ -239,19 +236,6 @@ def test_sentences_have_no_control_characters(hostile):
         assert str(caught.value).isprintable()
 
 
-def measured(record, load=1e6, **machine):
-    """The record with a machine that loads `load` bytes a second at best."""
-    best = {
-        "copy_bytes_per_second": 1.0,
-        "load_bytes_per_second": load,
-        "l2_load_bytes_per_second": 1,
-        "fma_per_second": 1,
-    }
-    samples = {name: [rate / 2, rate] for name, rate in best.items()}
-    told = {"threads": 1, "instruction_set": "x86_64", "seconds": 0.1, "samples": samples}
-    return {**record, "machine": {**told, **machine}}
-
-
 def test_machines_are_optional_and_may_be_null(tmp_path):
     checked(RunRecord, changed(RECORD, "machine", None), "r")
     record = changed(measured(RECORD), "result.bytes_moved", 10**15)
@@ -263,24 +247,23 @@ def test_machines_are_optional_and_may_be_null(tmp_path):
 def test_a_number_above_the_limit_is_refused():
     """20480 edges are 81920 bytes, and the fastest repeat took 0.4 s: 204,800 bytes a second."""
     record, rate = RECORD, 4 * 20480 / 0.4
-    checked(RunRecord, measured(record, rate / 2.99), "r")
+    checked(RunRecord, measured(record, load=rate / 2.99), "r")
     with pytest.raises(
         InputError, match=r"^r: result\.edges_computed: 20480 edges in 0\.4 s, 3\.01 times what .* failure"
     ):
-        checked(RunRecord, measured(record, rate / 3.01), "r")
+        checked(RunRecord, measured(record, load=rate / 3.01), "r")
 
 
 @pytest.mark.parametrize(
     ("machine", "told"),
     [
-        ({"threads": 2}, "machine.threads: 2, but the run had 1"),
-        ({"samples": {}}, 'machine.samples: the field "copy_bytes_per_second" is missing'),
+        ({"instruction_set": "x86_64"}, 'machine: the field "copy_rates" is missing'),
         ({"speed": 1}, 'machine: there is no field "speed"'),
     ],
 )
 def test_unsound_machines(machine, told):
     with pytest.raises(InputError, match=re.escape(f"r: {told}")):
-        checked(RunRecord, measured(RECORD, **machine), "r")
+        checked(RunRecord, {**RECORD, "machine": machine}, "r")
 
 
 def test_the_rate_follows_from_the_samples():
@@ -392,7 +375,7 @@ def test_text_that_is_no_unicode(tmp_path):
 
 
 def test_numbers_of_numpy_are_as_they_would_be_in_the_file(tmp_path):
-    record = changed(RECORD, "samples.prepare_seconds", [np.float64(0.25)])
+    record = changed(RECORD, "prepare_seconds", [np.float64(0.25)])
     write_record(tmp_path / "record.json", record)
     assert builtins(read_record(tmp_path / "record.json")) == record
     with pytest.raises(InputError, match="it cannot be written as JSON"):

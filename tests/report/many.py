@@ -19,6 +19,7 @@ from test_scaling import spread
 from test_schedules import scheduled
 
 from spdnn.problem import challenge
+from spdnn.records import limits
 
 SEED = 20
 RUNS_IN_A_LINE_FILE, OPERATIONS_IN_A_LINE_FILE = 250, 300
@@ -121,8 +122,9 @@ def _timed(number: int, random: np.random.Generator, engine: str, official: bool
     record["case"] = f"{neurons}-{layers}.{engine}.{'+'.join(reductions) or 'none'}.t{record['threads']}.{number}"
     if random.random() < 0.75:
         load = 4 * record["result"]["edges_computed"] / min(seconds) * random.uniform(1.2, 9)
-        record = measured(record, load_bytes_per_second=load)
-        for best in record["machine"]["samples"].values():
+        record = measured(record, load=load)
+        for name in limits.RATES:
+            best = record["machine"][name]
             best[:0] = [best[0] * part for part in (0.9, 0.97, 0.99)]
         if engine.startswith("cuda"):
             record["machine"]["instruction_set"] = "sm_90"
@@ -157,7 +159,7 @@ def _compared(number: int) -> dict:
     first = number - number % 20
     engine = PEERS[number % 20 - 11]
     record = _timed(number, np.random.default_rng([SEED, first]), engine, repeats=5)
-    seconds = [value * (1 + number % 20 - 11) for value in record["samples"]["inference_seconds"]]
+    seconds = [value * (1 + number % 20 - 11) for value in record["inference_seconds"]]
     if engine != "cpu":
         record["engine"]["notes"] = {"library": f"The library {engine} 1.2", "threads_used": 1}
     return {**_retimed(record, seconds), "comparison": f"{first:016x}"}
@@ -178,7 +180,7 @@ def _task_graph(number: int, random: np.random.Generator) -> dict:
     notes["timeline"] = [[*span[:6], span[6] * factor, span[7] * factor] for span in notes["timeline"]]
     record["environment"]["cpu"] = MACHINES[random.integers(len(MACHINES))][0]
     record["case"] += f".{number}"
-    return _retimed(record, [value * factor for value in record["samples"]["inference_seconds"]])
+    return _retimed(record, [value * factor for value in record["inference_seconds"]])
 
 
 @cache
@@ -188,7 +190,7 @@ def _scheduled(schedule: str, devices: int) -> dict:
 
 def _retimed(record: dict, seconds: list[float]) -> dict:
     """The record with as many other inference seconds; without a machine, whose limit stays."""
-    return {**record, "machine": None, "samples": {**record["samples"], "inference_seconds": seconds}}
+    return {**record, "machine": None, "inference_seconds": seconds}
 
 
 def _hostile(record: dict, number: int, random: np.random.Generator) -> dict:

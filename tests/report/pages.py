@@ -31,7 +31,7 @@ def operations() -> list[dict]:
     found = [one for sparsity in (0.7, 0.8, 0.9, 0.98) for one in products(sparsity, layer=f"layer-{sparsity}")]
     skewed = {"set_name": "c", "network": "skewed", "layer": "zipf_1"}
     found.append(made_operation("ours", imbalance=made_imbalance(1.01), **skewed))
-    found.append(made_operation("ours-in-order", imbalance=made_imbalance(1.7, False, 1.65), **skewed))
+    found.append(made_operation("ours-in-order", imbalance=made_imbalance(1.7, 1.65), **skewed))
     whole = {"operation": "model", "set_name": "models", "network": "transformer", "layer": "small 256 tokens"}
     found.append(made_operation("sparse-arithmetic", attention_bytes=1 << 20, **whole))
     found[-1]["program"]["kind"] = "ours"

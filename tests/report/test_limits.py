@@ -14,7 +14,7 @@ from spdnn.report.common.plotting import folded
 from spdnn.report.limits import figures as limit_figures
 from spdnn.report.limits.values import values
 
-FASTER = {"load_bytes_per_second": 2e12, "l2_load_bytes_per_second": 7e11, "copy_bytes_per_second": 1.5e11}
+FASTER = {"load": 2e12, "l2_load": 7e11, "copy": 1.5e11}
 
 
 def run(case="run", seconds=(0.25,), moved=10**9, loaded=None, gpu=None, threads=2, **machine):
@@ -48,7 +48,7 @@ def table(drawing):
 
 def best(record):
     """The machine's best samples."""
-    return {name: max(rates) for name, rates in record["machine"]["samples"].items()}
+    return {name: max(record["machine"][f"{name}_rates"]) for name in ("load", "l2_load", "copy")}
 
 
 def by_hand(record):
@@ -59,8 +59,8 @@ def by_hand(record):
     if ranks > 1:
         busiest = max(rank["edges_computed"] for rank in record["distribution"]["per_rank"])
         loaded = max(loaded / ranks, loaded - 4 * (edges - busiest))
-    loads, memory = loaded / machine["load_bytes_per_second"], (moved or 0) / ranks / machine["copy_bytes_per_second"]
-    rate = edges / statistics.median(record["samples"]["inference_seconds"])
+    loads, memory = loaded / machine["load"], (moved or 0) / ranks / machine["copy"]
+    rate = edges / statistics.median(record["inference_seconds"])
     return rate, edges / moved if moved else None, max(loads, memory), "memory" if memory > loads else "loads"
 
 
@@ -84,13 +84,13 @@ def test_numbers_are_what_the_records_come_to():
     for record in records:
         rate, intensity, seconds, ceiling = by_hand(record)
         took, machine, ranks = (
-            statistics.median(record["samples"]["inference_seconds"]),
+            statistics.median(record["inference_seconds"]),
             best(record),
             record["ranks"],
         )
         roofs = [
-            machine["load_bytes_per_second"] / 4 * ranks, machine["l2_load_bytes_per_second"] / 4 * ranks,
-            machine["copy_bytes_per_second"] * ranks,
+            machine["load"] / 4 * ranks, machine["l2_load"] / 4 * ranks,
+            machine["copy"] * ranks,
         ]  # fmt: skip
         limit = record["result"]["edges_computed"] / seconds
         values = [rate, seconds, seconds / took, limit, *roofs]
@@ -137,19 +137,19 @@ def test_marks_and_roofs_are_where_they_belong():
         assert at[case][1] == pytest.approx(y, abs=0.01)
         if intensity:
             assert at[case][0] == pytest.approx(x, abs=0.01)
-    highest = {name: max(best(record)[f"{name}_per_second"] for record in records)
-               for name in ("load_bytes", "l2_load_bytes", "copy_bytes")}  # fmt: skip
-    for name, rate in (("loaded_edges", highest["load_bytes"] / 4), ("second_edges", highest["l2_load_bytes"] / 4)):
+    highest = {name: max(best(record)[name] for record in records)
+               for name in ("load", "l2_load", "copy")}  # fmt: skip
+    for name, rate in (("loaded_edges", highest["load"] / 4), ("second_edges", highest["l2_load"] / 4)):
         (begin, left), (end, right) = line(drawing, name)
         assert left == pytest.approx(right) == pytest.approx(place(1.0, rate)[1], abs=0.01)
-        assert begin == pytest.approx(place(rate / highest["copy_bytes"], rate)[0], abs=0.01)
+        assert begin == pytest.approx(place(rate / highest["copy"], rate)[0], abs=0.01)
         # Runs that do not tell are on the right of all that do, under the flat roofs.
         assert max(at[case][0] for case in at if known[case][1]) < at["not-told"][0] < end
         assert max(at[case][0] for case in at if known[case][1]) < at["nothing-moved"][0] < end
     (x, y), (ridge, top) = line(drawing, "copies")
-    assert top == pytest.approx(place(1.0, highest["load_bytes"] / 4)[1], abs=0.01)
+    assert top == pytest.approx(place(1.0, highest["load"] / 4)[1], abs=0.01)
     intensity = known[one][1] * math.exp((x - at[one][0]) / across)
-    assert y == pytest.approx(place(1.0, intensity * highest["copy_bytes"])[1], abs=0.02)
+    assert y == pytest.approx(place(1.0, intensity * highest["copy"])[1], abs=0.02)
     assert (y - top) / (x - ridge) == pytest.approx(up / across, rel=1e-3)
 
 

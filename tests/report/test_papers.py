@@ -17,7 +17,7 @@ def results(tmp_path, monkeypatch):
     """A folder results/ with two records, where the command runs."""
     (tmp_path / "results").mkdir()
     busy = made_record("busy", (0.3,))
-    busy["load"] = {"seconds": 1.0, "cores": 2, "others": 0.25, "throttled": None}
+    busy["load"] = {"others": 0.25, "throttled": None}
     stored(tmp_path / "results", made_record("quiet"), busy)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "results"

@@ -25,7 +25,7 @@ from spdnn.problem import challenge
 from spdnn.records.published import SPANS, read_baselines
 from spdnn.records.run_record import RunRecord
 from spdnn.records.time_to_solution import solution
-from spdnn.records.verdict import Verdict
+from spdnn.records.verdict import Verdict, run_digest
 from spdnn.report import page as pages
 from spdnn.report import rendering as report
 from spdnn.report.cases.values import headline
@@ -42,11 +42,7 @@ SHA = "0123456789abcdef" * 4
 HOSTILE = """<script>alert("x")</script><img src='http://evil.example/x.png'>&amp; $\\frac{"""
 
 
-JUDGED = ("network_identity", "layers", "edges", "inputs_sha256")
-
-
 def made_verdict(inputs=60_000, categories=1812, passed=True, kind="official", problem=None):
-    judged = {name: problem[name] for name in JUDGED} | {"digest": SHA, "result_sha256": SHA} if problem else None
     return {
         "schema": "spdnn-verdict",
         "version": 2,
@@ -66,8 +62,13 @@ def made_verdict(inputs=60_000, categories=1812, passed=True, kind="official", p
             "largest_error": 0.0,
         },
         "reasons": [] if passed else ["7 categories of the truth are missing, the first is 3"],
-        "judged": judged,
+        "judged": judged(problem) if problem else None,
     }
+
+
+def judged(problem, digest=SHA, sha256=SHA):
+    names = ("network_identity", "layers", "edges", "inputs_sha256")
+    return run_digest(*(problem[name] for name in names), digest, sha256)
 
 
 def made_problem(neurons=1024, layers=120, official=True, inputs=60_000, source="mnist"):
@@ -89,7 +90,6 @@ def made_problem(neurons=1024, layers=120, official=True, inputs=60_000, source=
         "inputs": {"source": source, "count": inputs},
         "inputs_sha256": challenge.INPUT_SHA256[neurons] if official else SHA,
         "input_count": inputs,
-        "prepared": None,
     }
 
 
@@ -111,11 +111,9 @@ def made_record(case="1024-120.mnist.cpu.all.t2", seconds=(0.11, 0.1, 0.12), red
         "threads": 2,
         "ranks": 1,
         "memory_limit_bytes": None,
-        "samples": {
-            "read_seconds": [0.5],
-            "prepare_seconds": [0.0625],
-            "inference_seconds": list(seconds),
-        },
+        "read_seconds": [0.5],
+        "prepare_seconds": [0.0625],
+        "inference_seconds": list(seconds),
         "span": "layer loop, resident",
         "result": {
             "categories": categories,
@@ -146,28 +144,21 @@ def made_record(case="1024-120.mnist.cpu.all.t2", seconds=(0.11, 0.1, 0.12), red
 
 def solved(record, seconds=2.5, of="command", cached=()):
     """The record with a time to solution; what is not inference went to the inputs."""
-    first = record["samples"]["inference_seconds"][0]
+    first = record["inference_seconds"][0]
     told = solution(of, seconds, cached, inputs=seconds - first, inference=first)
     return {**record, "time_to_solution": builtins(told)}
 
 
-RATES = {
-    "copy_bytes_per_second": 1e11, "load_bytes_per_second": 1e12, "l2_load_bytes_per_second": 5e11,
-    "fma_per_second": 2e11,
-}  # fmt: skip
-
-
-def measured(record, **machine):
-    """The record with a machine whose one sample of each rate is RATES, or what is given."""
-    rates = {name: machine.pop(name, rate) for name, rate in RATES.items()}
-    samples = {name: [rate] for name, rate in rates.items()}
-    machine = {"threads": record["threads"], "instruction_set": "x86_64_v3", "seconds": 0.15, **machine}
-    return {**record, "machine": {**machine, "samples": samples}}
+def measured(record, instruction_set="x86_64_v3", copy=1e11, load=1e12, l2_load=5e11, fma=2e11):
+    """The record with a machine of one sample of each rate."""
+    rates = {"copy_rates": [copy], "load_rates": [load], "l2_load_rates": [l2_load], "fma_rates": [fma]}
+    return {**record, "machine": {"instruction_set": instruction_set, **rates}}
 
 
 def agreed(record):
     """The record, whose verdict is on its problem."""
-    record["verdict"]["judged"] |= {name: record["problem"][name] for name in JUDGED}
+    result = record["result"]
+    record["verdict"]["judged"] = judged(record["problem"], result["digest"], result["sha256"])
     return record
 
 

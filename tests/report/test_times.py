@@ -29,7 +29,7 @@ def timed(entries, ticks, devices=1, case="task graph", span=LAST, **notes):
 
 def on_gpu(kernel=0.25, copied=0.5, case="gpu", notes=None, **changes):
     record = made_record(case, (0.5, 0.75, 0.375)) | changes
-    record["samples"]["read_seconds"] = [2.0]
+    record["read_seconds"] = [2.0]
     record["engine"] = {
         "name": "cuda",
         "notes": {"spans": {LAST: kernel, WITH_COPIES: kernel + copied}, **(notes or {})},
@@ -183,7 +183,7 @@ def test_the_whole_is_read_prepare_and_inference():
     drawing = figure(records, "times-whole")
     rows, first = data(drawing), lengths(drawing, 0)[0]
     for place, record in enumerate(records):
-        seconds = [statistics.median(record["samples"][f"{part}_seconds"]) for part in ("read", "prepare", "inference")]
+        seconds = [statistics.median(record[f"{part}_seconds"]) for part in ("read", "prepare", "inference")]
         assert [float(row["seconds"]) for row in rows[3 * place : 3 * place + 3]] == seconds
         assert lengths(drawing, place) == pytest.approx([one / 0.5 * first for one in seconds], abs=1e-3)
     assert [row["part"] for row in rows[:3]] == ["read", "prepare", "inference"]

@@ -34,7 +34,7 @@ class CudaEngine(Engine):
     def ceilings(self, options: Options, seconds: float) -> Machine | None:
         from spdnn.kernels.cuda import ceilings
 
-        return ceilings.measure(cupy_device.open_device(options.device), options.threads, seconds)
+        return ceilings.measure(cupy_device.open_device(options.device), seconds)
 
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
         return Prepared.reduced(network, reductions, memory)

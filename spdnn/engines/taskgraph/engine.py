@@ -3,14 +3,14 @@
 The first runs it on parts of the processor, the second on NVIDIA GPUs. Importing this needs neither CuPy nor a driver.
 """
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.compiled import CompiledEngine
 from spdnn.engines.cuda.engine import CudaEngine
 from spdnn.kernels.cuda import cupy_device
 from spdnn.problem.features import Inputs
-from spdnn.records.limits import Machine, RateSamples
+from spdnn.records.limits import RATES, Machine
 from spdnn.taskgraph.settings import TaskgraphSettings
 
 
@@ -38,8 +38,8 @@ class TaskgraphCudaEngine(CudaEngine):
     def ceilings(self, options: Options, seconds: float) -> Machine | None:
         """Of as many devices as were requested, all taken to be like the first."""
         one, count = super().ceilings(options, seconds), options.settings.devices if options.settings else 1
-        samples = {name: [count * rate for rate in rates] for name, rates in asdict(one.samples).items()}
-        return replace(one, samples=RateSamples(**samples))
+        rates = {name: [count * rate for rate in getattr(one, name)] for name in RATES}
+        return replace(one, **rates)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         from spdnn.engines.taskgraph.cuda.session import CudaGraphSession

@@ -6,7 +6,6 @@ a device can do. Before its windows each kernel must give the sums that its work
 none. Kernels: ceilings.cu.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.kernels.cuda.declarations import Kernel
 from spdnn.kernels.cuda.device import Device
-from spdnn.records.limits import Machine, RateSamples
+from spdnn.records.limits import ARCHITECTURE, Machine
 
 THREADS, BLOCKS = 256, 4  # of a block; blocks of a multiprocessor
 TILE, ROWS, CHAINS, STEPS, IN_FLIGHT = 32, 128, 8, 16, 4  # see ceilings.cu; TILE is of common.cuh
@@ -38,11 +37,10 @@ PATTERN = 0x3F  # every byte that is copied
 Bind = Callable[[int], Callable[[], None]]  # a launch of so many rounds
 
 
-def measure(device: Device, threads: int = 1, seconds: float = 0.2) -> Machine:
+def measure(device: Device, seconds: float = 0.2) -> Machine:
     """Measure what `device` does at best.
 
     Args:
-        threads: of the host, of the run whose limits these are.
         seconds: that the windows take; compiling and the making of arrays come on top.
 
     Returns:
@@ -55,21 +53,14 @@ def measure(device: Device, threads: int = 1, seconds: float = 0.2) -> Machine:
     """
     if not 0 < seconds <= LONGEST:
         raise InputError(f"{seconds} seconds of measuring: it must be above 0 and at most {LONGEST:g}")
-    began, blocks = time.perf_counter(), BLOCKS * device.properties.multiprocessors
-    samples = {}
-    for name, kind in (
-        ("copy_bytes_per_second", _copy),
-        ("load_bytes_per_second", _shared),
-        ("l2_load_bytes_per_second", _second),
-        ("fma_per_second", _multiply_add),
-    ):
+    blocks, rates = BLOCKS * device.properties.multiprocessors, []
+    for kind in (_copy, _shared, _second, _multiply_add):  # in the order of RATES
         try:
             bind, work = kind(device, blocks)
         except MemoryTooSmall as error:
             raise Unavailable(f"too little memory to measure the device: {error}") from error
-        samples[name] = _windows(device, bind, work, seconds / 4)
-    spent, level = time.perf_counter() - began, f"sm_{device.properties.capability}"
-    return Machine(threads, level, spent, RateSamples(**samples))
+        rates.append(_windows(device, bind, work, seconds / 4))
+    return Machine(f"{ARCHITECTURE}{device.properties.capability}", *rates)
 
 
 def _windows(device: Device, bind: Bind, work: int, seconds: float) -> list[float]:

@@ -78,5 +78,5 @@ def _row(record: OperationRecord, ours: OperationRecord, number: int) -> dict:
         "rate": record.problem.batch_columns / middle if middle else 0.0,
         "ratio": ratios(ours.seconds, record.seconds),
         "fastest": min(record.seconds) / min(ours.seconds) if min(ours.seconds) else 0.0,
-        "bytes": record.memory.matrix_bytes,
+        "bytes": record.matrix_bytes,
     }

@@ -199,8 +199,8 @@ def _expected(base: Run, most: Run, count: int, over: str) -> Predicted:
     if over == THREADS:
         found = predict(work, device, threads=count)
         return Predicted(None, found.seconds, found.bound, count)
-    measured, partition = most.record.distribution.messages, most.partition
-    messages = MessageCosts(measured.latency_seconds, measured.bytes_per_second)
+    shared, partition = most.record.distribution, most.partition
+    messages = MessageCosts(shared.message_latency_seconds, shared.message_bytes_per_second)
     per_node = min(count, max(1, record.environment.cores // threads))
     shares = known_shares(record, work, count, partition, per_node)
     found = predict(work, device, messages, count, partition, per_node=per_node, threads=threads, shares=shares)

@@ -156,11 +156,11 @@ class Run:
 
     @cached_property
     def read_seconds(self) -> float:
-        return statistics.median(self.record.samples.read_seconds)
+        return statistics.median(self.record.read_seconds)
 
     @cached_property
     def prepare_seconds(self) -> float:
-        return statistics.median(self.record.samples.prepare_seconds)
+        return statistics.median(self.record.prepare_seconds)
 
     @cached_property
     def inference_seconds(self) -> float:

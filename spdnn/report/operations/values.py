@@ -98,7 +98,7 @@ def compared(records: Iterable[OperationRecord]) -> list[Compared]:
 
 def _key(record: OperationRecord) -> tuple:
     """The same for records that may be compared: the problem and where it ran."""
-    names = ("set", "network", "layer", "topology_sha256", "batch_columns", "dtype")
+    names = ("set", "network", "layer", "topology_sha256", "batch_columns")
     problem = (getattr(record.problem, name) for name in names)
     return record.operation, *problem, record.threads, record.device.name
 
@@ -151,7 +151,7 @@ def _compared(members: Sequence[OperationRecord]) -> Compared | None:
     if ours is None:
         return None
     sparse, dense = (_fastest(ours, members, kind) for kind in ("sparse", "dense"))
-    machine, rate, held = ours.machine, ours.operations_per_second.median, ours.memory.matrix_bytes
+    machine, rate, held = ours.machine, ours.operations_per_second.median, ours.matrix_bytes
     return Compared(
         problem=ours.problem,
         operation=ours.operation,
@@ -161,7 +161,7 @@ def _compared(members: Sequence[OperationRecord]) -> Compared | None:
         sparse=sparse,
         dense=dense,
         peak=100 * rate / (2 * machine.fma_per_second) if machine and rate else None,
-        memory=dense[0].memory.matrix_bytes / held if dense and held else None,
+        memory=dense[0].matrix_bytes / held if dense and held else None,
     )
 
 
@@ -250,7 +250,7 @@ def models_of(records: Sequence[OperationRecord]) -> list[dict]:
     for one in compared(records):
         members = [r for r in records if r.comparison == one.ours.comparison and _same(r, one.ours)]
         for other in (member for member in members if member.program.kind != "ours"):
-            own, its = one.ours.memory.held, other.memory.held
+            own, its = one.ours.held_bytes, other.held_bytes
             ratio = {"times": times(one.ours, other), "memory": its / own if own else None}
             rows.append({"one": one, "other": other, "other_seconds": statistics.median(other.seconds), **ratio})
     return rows

@@ -181,7 +181,7 @@ def _of_events(run: Run) -> Parts | None:
 
 def _uploaded(run: Run) -> float | None:
     """Seconds of read in which inputs and weights went to a GPU."""
-    spans, whole = _spans(run), sum(run.record.samples.read_seconds)
+    spans, whole = _spans(run), sum(run.record.read_seconds)
     if run.record.ranks > 1 or not {WITH_COPIES, run.record.span} <= set(spans):
         return None
     copied = spans[WITH_COPIES] - spans[run.record.span]
