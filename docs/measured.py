@@ -177,11 +177,7 @@ def twelve() -> str | None:
             computed = one.result.edges_computed / statistics.median(one.seconds) / 1e9
             cells[1:] = [_median(one), rate(one), f"{computed:.0f}"]
             spent, prepare = one.time_to_solution, statistics.median(one.prepare_seconds)
-            last = [
-                seconds(spent.seconds) if spent else "",
-                seconds(prepare),
-                f"{one.peak_memory_bytes / 2**30:.2g}",
-            ]
+            last = [seconds(spent.seconds) if spent else "", seconds(prepare), f"{one.peak_memory_bytes / 2**30:.2g}"]
         cells += [_median(fair), rate(fair)] if fair else ["", ""]
         lines.append([*cells, *(rate(theirs.get((size, kind))) for kind in names), *last])
     last = ours[max(ours, key=lambda key: (key[1] == "all", key[0]))]

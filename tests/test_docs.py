@@ -1,6 +1,7 @@
 """README, DESIGN and docs: every link, path, command and name in them exists, and the README's Python runs."""
 
 import importlib.util
+import itertools
 import re
 import shlex
 
@@ -78,10 +79,22 @@ def test_every_command_of_the_pages_is_one_that_the_parser_takes():
         for line in re.findall(r"^(?:mpiexec -n \d+ )?spdnn +(.*)", shell, re.MULTILINE):
             words = [word for word in shlex.split(line, comments=True) if word not in (">", "...")]
             parser(words[:1]).parse_args(words)  # else it ends this process, which pytest shows as a failure
-        for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if name.startswith("docs/") else ():
+        blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if name.startswith("docs/") else []
+        for block in [*map(yaml.safe_load, blocks), *map(configured, re.findall(r"^snakemake (.*)", shell, re.M))]:
             default = yaml.safe_load((ROOT / "config/config.yaml").read_text())
-            checked = config.check(default | yaml.safe_load(block), ROOT / "workflow/schemas/config.schema.yaml")
-            assert config.requests(checked), name
+            checked = config.check(default | block, ROOT / "workflow/schemas/config.schema.yaml")
+            assert config.requests(checked) or checked["ops"], name
+
+
+def configured(line: str) -> dict:
+    """The configuration that the words of a snakemake command name, of the files in config/."""
+    words, found = shlex.split(line, comments=True), {}
+    for word, file in itertools.pairwise(words):
+        if word == "--configfile" and (path := ROOT / file.removeprefix("PATH/")).exists():
+            found |= yaml.safe_load(path.read_text())
+    after = words[words.index("--config") + 1 :] if "--config" in words else []
+    given = itertools.takewhile(lambda word: not word.startswith("--"), after)
+    return found | {key: yaml.safe_load(value) for key, value in (word.split("=") for word in given)}
 
 
 def test_the_glossary_has_each_term_once_and_names_of_the_code():

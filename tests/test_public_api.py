@@ -51,10 +51,7 @@ THINGS = {
     "first": (lambda: NETWORK.first(1), "First(300 -> 200, 1 layer, 200 edges)"),
     "inputs": (lambda: INPUTS, "Inputs(3 x 300, dense)"),
     "result": (lambda: spdnn.infer(NETWORK, INPUTS), "Result(3 of 3 inputs survive 2 layers, 10 outputs)"),
-    "model": (
-        lambda: spdnn.compile(NETWORK, threads=1),
-        "Model(300 -> 10, 2 layers, 210 edges, engine cpu, 1 thread)",
-    ),
+    "model": (lambda: spdnn.compile(NETWORK, threads=1), "Model(300 -> 10, 2 layers, 210 edges, engine cpu, 1 thread)"),
     "matrix": (lambda: spdnn.ops.SparseMatrix.from_dense(np.eye(300)), "SparseMatrix(300 x 300, 300 nonzeros"),
 }
 

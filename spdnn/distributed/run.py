@@ -56,14 +56,7 @@ class Ranks:
         Unavailable: the engine needs a device, and this rank has none (devices.device).
     """
 
-    def __init__(
-        self,
-        world: World,
-        engine: Engine,
-        partition: str,
-        memory: int | None,
-        settings: Any = None,
-    ):
+    def __init__(self, world: World, engine: Engine, partition: str, memory: int | None, settings: Any = None):
         self.world, self.engine, self.partition = world, engine, parts.check(partition)
         self.memory, self.shared, self.weights, self.settings = memory, 0, "", settings
         self.device = self._device()

@@ -22,10 +22,7 @@ from spdnn.peers.product_checks import digest
 from spdnn.peers.products import Ceilings, blas_threads, shared_parts
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
-from spdnn.records.operation_record import (
-    OperationRecord,
-    Verification,
-)  # fmt: skip
+from spdnn.records.operation_record import OperationRecord, Verification  # fmt: skip
 from spdnn.records.operation_record import Program as RecordProgram
 from spdnn.verify import oracle
 

@@ -147,11 +147,7 @@ def check_same(name: str, digests: Sequence[str], verified: str) -> None:
 
 
 def judged_record(
-    case: str,
-    measurement: Measurement,
-    verdict: Verdict,
-    comparison: Comparison,
-    request: RunRequest | None = None,
+    case: str, measurement: Measurement, verdict: Verdict, comparison: Comparison, request: RunRequest | None = None
 ) -> RunRecord:
     """The record of a case of the comparison; SpdnnError when its verdict is fail."""
     return record_of(case, measurement, verdict, comparison.command, comparison.identity, request)

@@ -16,11 +16,7 @@ from spdnn.ops.models.arithmetic import TOLERANCE, difference
 from spdnn.peers.common import Comparison, alternated, check_same
 from spdnn.peers.product_checks import digest
 from spdnn.peers.products import Ceilings, shared_parts, stay_awake
-from spdnn.records.operation_record import (
-    OperationRecord,
-    Program,
-    Verification,
-)  # fmt: skip
+from spdnn.records.operation_record import OperationRecord, Program, Verification  # fmt: skip
 
 ARITHMETICS = {"sparse": "ours", "dense": "dense"}  # and the kind of program of each in a record
 PRESETS = ("small", "medium", "paper")

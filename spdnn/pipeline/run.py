@@ -237,10 +237,7 @@ def verdict_on(request: RunRequest, network: Network, inputs: Inputs, result: Re
 
 
 def recorded(
-    request: RunRequest,
-    measurement: Measurement,
-    verdict: Verdict,
-    configuration: str | None = None,
+    request: RunRequest, measurement: Measurement, verdict: Verdict, configuration: str | None = None
 ) -> RunRecord:
     """The record of a run that passed.
 

@@ -132,8 +132,7 @@ def sample(result: Result, edges: list[int], budget: float, seed: int) -> np.nda
     any_size = max(LEAST_SAMPLE, int(result.inputs * budget / 2 / whole))
     alive_size = max(LEAST_SAMPLE, int(budget / 2 / sum(edges)))
     return np.union1d(
-        _any(result, any_size, seed),
-        random.choice(result.alive, min(result.alive.size, alive_size), replace=False),
+        _any(result, any_size, seed), random.choice(result.alive, min(result.alive.size, alive_size), replace=False)
     )
 
 

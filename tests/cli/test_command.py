@@ -276,10 +276,7 @@ ON_GPUS = [name for name in ENGINES if name.startswith("cu")]
 @pytest.mark.parametrize("command", ["challenge", "infer"])
 def test_without_a_gpu_its_engines_end_in_one_sentence(files, without_gpu, capsys, command, name):
     record = files / "run.json"
-    what = {
-        "challenge": ["--neurons", 1024, "--layers", 120, "--inputs", "digits"],
-        "infer": given(files),
-    }
+    what = {"challenge": ["--neurons", 1024, "--layers", 120, "--inputs", "digits"], "infer": given(files)}
     capsys.readouterr()
     assert spdnn(command, *what[command], "--engine", name, "--record", record) == 1
     said = capsys.readouterr().err

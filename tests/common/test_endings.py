@@ -55,8 +55,7 @@ def stuck(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "word"),
-    [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated"), (signal.SIGHUP, "terminated")],
+    ("number", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated"), (signal.SIGHUP, "terminated")]
 )
 def test_a_signal_ends_compiled_code(tmp_path, stuck, number, word):
     with stuck() as process:

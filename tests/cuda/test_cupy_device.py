@@ -295,10 +295,7 @@ def driver(monkeypatch):
         (Driver(init=100), "NVIDIA's driver sees no device here"),
         (Driver(devices=0), "NVIDIA's driver sees no device here"),
         (Driver(init=803), "NVIDIA's driver does not start (cuInit gives error 803)"),
-        (
-            Driver(version=11_080),
-            "NVIDIA's driver is for CUDA 11.8, and the CuPy installed needs one for CUDA 12",
-        ),
+        (Driver(version=11_080), "NVIDIA's driver is for CUDA 11.8, and the CuPy installed needs one for CUDA 12"),
         (Driver(), None),
     ],
 )

@@ -443,8 +443,7 @@ def test_setup_gets_the_cupy_for_driver_and_device(root, tmp_path, asked, driver
 def test_setup_refuses(root, tmp_path, asked, smi, sentence):
     executable(tmp_path / "nvidia-smi", smi)
     status, out, told = finished(
-        ["sh", root / "envs/cuda.sh", tmp_path, asked],
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        ["sh", root / "envs/cuda.sh", tmp_path, asked], env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     )
     assert (status, out) == (1, "")
     assert re.fullmatch(f"spdnn: {re.escape(sentence)}.*\n", told)

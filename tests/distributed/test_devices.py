@@ -29,12 +29,7 @@ def ranks(seen, local_rank=0):
         node="here",
     )
     mine = seen[local_rank]
-    engine = types.SimpleNamespace(
-        name="some",
-        on_device=mine is not None,
-        device_identities=lambda: mine,
-        open=scarce,
-    )
+    engine = types.SimpleNamespace(name="some", on_device=mine is not None, device_identities=lambda: mine, open=scarce)
     return Ranks(world, engine, "static", 1000)
 
 

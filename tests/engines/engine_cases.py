@@ -178,3 +178,16 @@ def assert_keeps_some(some, every):
     assert some.digest == every.digest
     np.testing.assert_array_equal(some.valued, every.alive[mine])
     np.testing.assert_array_equal(some.values, every.values[mine])
+
+
+class Exported:
+    """An array that has DLPack, and nothing else."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from engine_cases import SHAPES, random_network
+from engine_cases import SHAPES, Exported, random_network
 from ladders import each_level
 from refusals import refuses
 
@@ -134,19 +134,6 @@ def test_little_memory_streams():
     with spdnn.compile(network, memory=held + (24 << 20), reductions="none") as model:
         assert model._forward is None
         assert (model(x) == expected).all()
-
-
-class Exported:
-    """An array that has DLPack, and nothing else."""
-
-    def __init__(self, array):
-        self.array = array
-
-    def __dlpack__(self, **options):
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
 
 
 BFLOAT = ml_dtypes.bfloat16

@@ -259,11 +259,7 @@ def test_packed_layer_cut_short(tmp_path):
     folder.mkdir()
     packed = gzip.compress(SQUARE)
     path = folder / "n2-l1.tsv.gz"
-    for content, said in (
-        (packed[:-10], "cut short"),
-        (packed[:-8] + bytes(8), "damaged"),
-        (SQUARE, "not gzip data"),
-    ):
+    for content, said in ((packed[:-10], "cut short"), (packed[:-8] + bytes(8), "damaged"), (SQUARE, "not gzip data")):
         path.write_bytes(content)
         refused(folder, rf"n2-l1\.tsv\.gz: .*{said}")
     path.write_bytes(packed)

@@ -58,12 +58,7 @@ def test_tiles_go_and_come_back(level, tile):
 def test_compacting_to_any_tile(level, tile):
     rows = np.random.default_rng(0).normal(size=(200, 7)).astype(np.float32)
     features, _ = tiled(level, rows, tile)
-    some = (
-        np.array([0, 3, 50, 99, 163]),
-        np.arange(200)[::3],
-        np.flatnonzero(rows[:, 0] > 0),
-        np.empty(0, np.int64),
-    )
+    some = (np.array([0, 3, 50, 99, 163]), np.arange(200)[::3], np.flatnonzero(rows[:, 0] > 0), np.empty(0, np.int64))
     for to, kept in itertools.product(TILES, some):
         compacted = layouts.buffer(200, 7, to)
         compacted.fill(np.nan)

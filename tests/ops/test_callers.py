@@ -34,10 +34,7 @@ def dense(*shape, dtype=np.float32):
             lambda A: ops.depthwise_conv(dense(1, 1, 4, 4), dense(1, 3, 3), layout=np.array(["a", "b"])),
             "be NCHW or NHWC",
         ),
-        (
-            lambda A: ops.spmm(A, jnp.zeros((6, 2), jnp.bfloat16)),
-            "B is of bfloat16; it must be of float32 or float16",
-        ),
+        (lambda A: ops.spmm(A, jnp.zeros((6, 2), jnp.bfloat16)), "B is of bfloat16; it must be of float32 or float16"),
         (lambda A: ops.spmm(A, np.ndarray), "B is a type; it must be an array"),
         (lambda A: ops.spmm(A, np.ma.masked_array(dense(6, 2), True)), "B is a masked array; its filled"),
         (lambda A: ops.SparseMatrix.from_dense(np.ma.masked_array(dense(6, 2), True)), "matrix is a masked array"),

@@ -6,6 +6,7 @@ import types
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from engine_cases import Exported
 from refusals import refuses
 
 from spdnn import ops
@@ -141,22 +142,9 @@ def test_unsound_positions_in_an_smtx_file_are_told_with_its_name(tmp_path):
     refuses(r"a.smtx: row 0 has column 1 after column 2", ops.SparseMatrix.from_smtx, tmp_path / "a.smtx")
 
 
-class Dlpack:
-    """An array of a library that NumPy knows through DLPack alone."""
-
-    def __init__(self, array):
-        self.array = array
-
-    def __dlpack__(self, **options):
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
-
-
 def test_dlpack_is_read_without_a_copy():
     array = np.ones((3, 4), np.float32)
-    assert np.shares_memory(operand(Dlpack(array), "B").array, array)
+    assert np.shares_memory(operand(Exported(array), "B").array, array)
 
 
 @pytest.mark.needs("jax")
@@ -168,7 +156,7 @@ def test_arrays_of_jax_are_taken():
 
 
 def test_other_devices_are_refused():
-    class Elsewhere(Dlpack):
+    class Elsewhere(Exported):
         def __dlpack_device__(self):
             return (10, 0)  # ROCm
 

@@ -101,12 +101,7 @@ def test_what_ops_may_not_be(checked, change, sentence):
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"engine": "cpu\n"},
-        {"reductions": "all\n"},
-        {"ops": OPS | {"models": ["transformer-small\n"]}},
-    ],
+    "change", [{"engine": "cpu\n"}, {"reductions": "all\n"}, {"ops": OPS | {"models": ["transformer-small\n"]}}]
 )
 def test_a_name_that_a_shell_would_split_is_refused(checked, change):
     with pytest.raises(InputError, match=r"^config: [\w.]+: .* is not allowed; [^\n]*$"):
@@ -152,11 +147,7 @@ def test_ranks_run_with_every_partition_and_one_rank_once(checked):
 
 
 def test_items_of_cases_are_changes_of_the_configuration(checked):
-    change = {
-        "neurons": 1024,
-        "layers": [120, 480],
-        "ladder": [{"engine": "csr", "reductions": "none"}],
-    }
+    change = {"neurons": 1024, "layers": [120, 480], "ladder": [{"engine": "csr", "reductions": "none"}]}
     items = [
         {"neurons": 4096, "layers": 120, "inputs_per_rank": 50, "ranks": [1, 2], "source": "unstructured"},
         {"engine": "cpu", "reductions": ["dead", "none"], "layers": 120, "threads": 1},

@@ -24,21 +24,12 @@ from tests.report.test_report import SHA, agreed, made_record, made_verdict, mea
 ONE = {"count": 1, "first": [4]}
 SECONDS = [0.4, 0.5, 0.7]
 PROBLEM = {"official": False, "source": "digits", "neurons": 32, "layers": 2, "inputs": 10}
-RECORD = {
-    **made_record("32-2.digits.cpu.none.t1", SECONDS, (), **PROBLEM),
-    "threads": 1,
-}
+RECORD = {**made_record("32-2.digits.cpu.none.t1", SECONDS, (), **PROBLEM), "threads": 1}
 RECORD["engine"]["notes"] = {}
 RECORD["result"] |= {"survivors": [5, 2], "categories": 2}
 RECORD["verdict"] = made_verdict(10, 2, True, "oracle", RECORD["problem"])
 VERDICT = RECORD["verdict"]
-FAILED = {
-    **VERDICT,
-    "passed": False,
-    "expected": 3,
-    "missing": ONE,
-    "reasons": ["1 category is missing"],
-}
+FAILED = {**VERDICT, "passed": False, "expected": 3, "missing": ONE, "reasons": ["1 category is missing"]}
 
 
 def changed(content, key, value):

@@ -51,11 +51,7 @@ def test_only_peers_make_a_page():
 
 @pytest.mark.parametrize(
     "other",
-    [
-        compared("mkl", (0.3, 0.4), OTHER),
-        compared("mkl", (0.3, 0.4), inputs=50_000),
-        made_record("alone", (0.3, 0.4)),
-    ],
+    [compared("mkl", (0.3, 0.4), OTHER), compared("mkl", (0.3, 0.4), inputs=50_000), made_record("alone", (0.3, 0.4))],
 )
 def test_other_runs_and_other_problems_are_not_compared(other):
     assert "Peers in the same run" not in shown([compared("cpu", (0.1, 0.2)), other]).text

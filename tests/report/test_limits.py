@@ -83,11 +83,7 @@ def test_numbers_are_what_the_records_come_to():
     shares = []
     for record in records:
         rate, intensity, seconds, ceiling = by_hand(record)
-        took, machine, ranks = (
-            statistics.median(record["inference_seconds"]),
-            best(record),
-            record["ranks"],
-        )
+        took, machine, ranks = (statistics.median(record["inference_seconds"]), best(record), record["ranks"])
         roofs = [
             machine["load"] / 4 * ranks, machine["l2_load"] / 4 * ranks,
             machine["copy"] * ranks,

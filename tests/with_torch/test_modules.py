@@ -278,20 +278,11 @@ def test_autocast_computes_in_the_weights_type(layer):
     ("call", "sentence"),
     [
         (lambda s: s(torch.randn(3, 41)), r"the input has shape \(3, 41\); its last size must be 40"),
-        (
-            lambda s: s(torch.randn(3, 40).bfloat16()),
-            "the input is of torch.bfloat16, and the sparse weights",
-        ),
-        (
-            lambda s: s.bfloat16()(torch.randn(3, 40).bfloat16()),
-            "are of torch.bfloat16; they must be float32 or",
-        ),
+        (lambda s: s(torch.randn(3, 40).bfloat16()), "the input is of torch.bfloat16, and the sparse weights"),
+        (lambda s: s.bfloat16()(torch.randn(3, 40).bfloat16()), "are of torch.bfloat16; they must be float32 or"),
         (lambda s: s.double()(torch.randn(3, 40).double()), "are of torch.float64; they must be float32 or"),
         (lambda s: st.SparseLinear.from_dense(nn.ReLU()), "ReLU is no torch.nn.Linear"),
-        (
-            lambda s: st.SparseLinear.from_dense(nn.Linear(3, 4), 1.0),
-            "sparsity 1.0: it must be a number from 0 to",
-        ),
+        (lambda s: st.SparseLinear.from_dense(nn.Linear(3, 4), 1.0), "sparsity 1.0: it must be a number from 0 to"),
         (lambda s: st.SparseLinear(np.ones((3, 4))), "the weight is a ndarray; it must be a SparseMatrix or a torch"),
         (lambda s: st.SparseLinear(torch.ones(3, 4), torch.ones(4)), r"bias has shape \(4,\); it must be \(3,\)"),
         (lambda s: st.SparseConv2d.from_dense(nn.Conv2d(3, 4, 3)), "this convolution has kernels of 3 x 3"),

@@ -143,8 +143,7 @@ def records_of(folder):
 
 
 @pytest.mark.parametrize(
-    "executor",
-    ["", pytest.param("--executor cluster-generic --cluster-generic-submit-cmd sh --jobs 1", marks=full)],
+    "executor", ["", pytest.param("--executor cluster-generic --cluster-generic-submit-cmd sh --jobs 1", marks=full)]
 )
 def test_an_environment_in_a_folder_with_a_blank(executor, tmp_path):
     (folder := tmp_path / "a folder").mkdir()

@@ -44,12 +44,7 @@ class CudaGraphSession(Session):
     """
 
     def __init__(
-        self,
-        devices: Sequence[Device],
-        prepared: Prepared,
-        inputs: Inputs,
-        options: Options,
-        kind: str | None = None,
+        self, devices: Sequence[Device], prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None
     ):
         super().__init__(prepared)
         network = prepared.network
