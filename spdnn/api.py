@@ -144,7 +144,7 @@ def load_records(*paths: str | Path) -> "pandas.DataFrame":
     from spdnn.report.provenance.records import records_table
     from spdnn.report.rendering import contents
 
-    everything = contents([record_files(path) for path in paths or ("results",)], any_code=True)
+    everything = contents([record_files(path) for path in paths or ("results",)])
     return pandas.read_csv(io.StringIO(records_table(everything.runs, everything.operations)))
 
 

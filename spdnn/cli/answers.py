@@ -1,5 +1,6 @@
 """What `spdnn infer` says of the classes: labels that outputs hit, and how near they are to a reference."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ from spdnn.common.files import write_text
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
+from spdnn.records.accuracy import MOST_CLASSES, Accuracy
 from spdnn.verify import classes
 from spdnn.verify.classes import Agreement, Scores
 
@@ -90,10 +92,19 @@ class Answers:
                     f"{chosen.reference}: outputs {reference.shape}; {most} inputs have {(most, network.outputs)}"
                 )
 
+    def accuracy(self, result: Result) -> Accuracy | None:
+        """What a record says of the labels; None where none were given."""
+        if self._labels is None:
+            return None
+        one = self.scores = classes.score(result, self._labels)
+        digest = hashlib.sha256(np.ascontiguousarray(self._labels)).hexdigest()
+        confusion = one.confusion.tolist() if one.classes <= MOST_CLASSES else None
+        return Accuracy(digest, one.hits(1), confusion)
+
     def judge(self, result: Result) -> str | None:
         """Print all that was asked; the sentence of a reference that differs, or None."""
         if self._labels is not None:
-            self.scores = classes.score(result, self._labels)
+            self.scores = self.scores or classes.score(result, self._labels)
             _print_scores(self.scores, self._names)
         if self._reference is not None:
             self.agreement = classes.agreement(result, self._reference, self._tolerance)

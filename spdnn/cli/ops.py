@@ -154,8 +154,7 @@ def _print(group: list) -> None:
         name = one.ours.case.rsplit(".", 2)[0]
         peak = "-" if one.peak is None else f"{one.peak:.1f}"
         sparse, dense = (f"{one[1]:.2f} {one[0].program.name}" if one else "-" for one in (one.sparse, one.dense))
-        imbalance = one.ours.imbalance
-        spread = "-" if imbalance is None else f"{imbalance.busy:.3f}"
+        spread = "-" if one.ours.imbalance is None else f"{one.ours.imbalance:.3f}"
         rate = one.ours.operations_per_second.median / 1e9
         print(
             f"  {name:<58} {1e3 * ours:>9.3f} {rate:>9.2f} {peak:>6} {sparse:>16} {dense:>16} {spread:>9}", flush=True

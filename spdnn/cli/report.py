@@ -21,11 +21,6 @@ def add(page) -> None:
     page.add_argument("-o", "--output", default="report.html", metavar="report.html", help="default: report.html")
     page.add_argument("--csv", type=Path, metavar="all.csv", help="all records as a table too, a line each")
     page.add_argument(
-        "--any-code",
-        action="store_true",
-        help="mix records of all versions of the code (default: of each machine, those of its newest record's)",
-    )
-    page.add_argument(
         "--other-records",
         nargs="+",
         default=[],
@@ -49,7 +44,7 @@ def _report(chosen) -> None:
     named = [path for folder in folders for path in (*folder.records, *folder.verdicts)]
     if not any(path.stat().st_size for path in named) and not any(folder.expected for folder in folders):
         raise InputError(f"{', '.join(chosen.records)}: no record there")
-    options = {"figures": chosen.figures, "table": chosen.csv, "any_code": chosen.any_code}
+    options = {"figures": chosen.figures, "table": chosen.csv}
     options["others"] = {name: record_files(name) for name in chosen.other_records}
     count = render(folders, Path(chosen.output), **options)
     print(f"{chosen.output}: {count} records")

@@ -156,7 +156,7 @@ def _from_files(args, request: RunRequest, sources: Sources, judged: bool) -> in
     with together():
         if verdict is None or verdict.passed:
             summary.write_outputs(args, measurement, done.result)
-        status = _finish(args, done, verdict, measurement)
+        status = _finish(args, done, verdict, measurement, asked)
         wrong = asked.judge(done.result) if asked and not status else None
     return _failed(wrong) if wrong else status
 
@@ -168,7 +168,7 @@ def _check(args, asked, network, inputs) -> None:
         asked.check(network, inputs)
 
 
-def _finish(args, done, verdict, measurement) -> int:
+def _finish(args, done, verdict, measurement, asked=None) -> int:
     """Write the record of a passing run, print a summary; the exit status."""
     request, result = done.request, done.result
     if verdict is None and args.record:
@@ -176,7 +176,8 @@ def _finish(args, done, verdict, measurement) -> int:
     if verdict is not None and verdict.passed and args.record:
         from spdnn.records.files import write_record
 
-        write_record(args.record, recorded(request, measurement, verdict))
+        accuracy = asked.accuracy(result) if asked else None
+        write_record(args.record, recorded(request, measurement, verdict, accuracy=accuracy))
     summary.show(request, measurement, result, verdict)
     return 0 if verdict is None or verdict.passed else _failed(f"verdict fail: {'; '.join(verdict.reasons)}")
 

@@ -117,14 +117,14 @@ def _built() -> tuple[str | None, dict[str, str]]:
 def environment(command: str, gpu: str | None = None) -> dict:
     """The machine and the software, as a record holds them; `command` reproduces the run, which used `gpu` or none."""
     compiler, libraries = _built()
+    found = {name: version for name in VERSIONS if (version := _version(name))}
     return {
         "cpu": cpu_name(),
         "cores": usable_cores(),
         "memory_bytes": memory_bytes(),
         "gpu": gpu,
         "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "versions": {name: version for name in VERSIONS if (version := _version(name))} | libraries,
+        "versions": {"python": platform.python_version()} | found | libraries,
         "commit": _commit(),
         "code": package_digest(),
         "compiler": compiler,

@@ -273,7 +273,6 @@ class Ranks:
                 "weights": "streamed by each rank" if streamed else self.weights,
                 "shared_bytes": max(windows.values()),
                 **messages,
-                "meetings": log.comparisons,
                 "exchanges": [one._asdict() for one in log.exchanges],
                 "told": self._sentence(log, prepared),
                 "rows_merged_across_ranks": log.merged,

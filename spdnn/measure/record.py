@@ -15,6 +15,7 @@ from spdnn.common import door
 from spdnn.common.errors import SpdnnError
 from spdnn.common.validation import converted, parsed
 from spdnn.problem.request import RunRequest
+from spdnn.records.accuracy import Accuracy
 from spdnn.records.fields import Seconds
 from spdnn.records.files import sealed
 from spdnn.records.run_record import SCHEMA, VERSION, Measured, RunRecord
@@ -49,6 +50,7 @@ def record_of(
     comparison: str | None = None,
     request: RunRequest | None = None,
     configuration: str | None = None,
+    accuracy: Accuracy | None = None,
 ) -> RunRecord:
     """The run record of a measured and judged case, sealed.
 
@@ -56,6 +58,7 @@ def record_of(
         comparison: of engines that were timed alternately.
         request: what was asked for; None: single layers beside other libraries.
         configuration: the workflow's configuration files by name; None: the run was not the workflow's.
+        accuracy: of the output; None: no labels were given.
 
     Raises:
         SpdnnError: the verdict did not pass: an unverified run has no number.
@@ -68,7 +71,7 @@ def record_of(
         parts["problem"] = replace(measurement.problem, official=None)
     made = RunRecord(
         schema=SCHEMA, version=VERSION, case=case, created=now(), request=request, configuration=configuration,
-        comparison=comparison, verdict=verdict, seal=None, **parts,
+        comparison=comparison, accuracy=accuracy, verdict=verdict, seal=None, **parts,
     )  # fmt: skip
     return sealed(made, case)
 

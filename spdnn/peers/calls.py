@@ -233,7 +233,8 @@ def _record(
         operand_bytes=4 * batch * (case.network.inputs + case.network.outputs),
         attention_bytes=None,
         verification=verdict,
-        imbalance=None,
+        thread_imbalance=None,
+        nonzero_imbalance=None,
     )
 
 

@@ -31,14 +31,7 @@ from spdnn.peers.product_checks import Truth, digest
 from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder
 from spdnn.records.environment import Environment, Load
 from spdnn.records.limits import Machine
-from spdnn.records.operation_record import (
-    SCHEMA,
-    VERSION,
-    OperationProblem,
-    OperationRecord,
-    ThreadImbalance,
-    Verification,
-)  # fmt: skip
+from spdnn.records.operation_record import SCHEMA, VERSION, OperationProblem, OperationRecord, Verification  # fmt: skip
 from spdnn.records.operation_record import Program as RecordProgram
 
 OPERATIONS = tuple(PROGRAMS)
@@ -192,9 +185,6 @@ def _record(
     useful, problem = 2 * product.multiply_adds, shared["problem"]
     done = product.dense_multiply_adds if program.kind == DENSE else product.multiply_adds
     name = f"{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
-    imbalance = None
-    if imbalances:
-        imbalance = ThreadImbalance(imbalances, program.nonzero_imbalance())
     return OperationRecord(
         **shared,
         case=f"{product.operation}.{name}.s{100 * problem.sparsity:.4g}.{program.name}.t{product.threads}",
@@ -207,7 +197,8 @@ def _record(
         operand_bytes=product.operand_bytes,
         attention_bytes=None,
         verification=verdict,
-        imbalance=imbalance,
+        thread_imbalance=imbalances or None,
+        nonzero_imbalance=program.nonzero_imbalance() if imbalances else None,
     )
 
 

@@ -30,6 +30,7 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.request import RunRequest
 from spdnn.problem.result import Result
+from spdnn.records.accuracy import Accuracy
 from spdnn.records.run_record import RunRecord
 from spdnn.records.time_to_solution import COMMAND, solution
 from spdnn.records.verdict import Verdict
@@ -237,19 +238,24 @@ def verdict_on(request: RunRequest, network: Network, inputs: Inputs, result: Re
 
 
 def recorded(
-    request: RunRequest, measurement: Measurement, verdict: Verdict, configuration: str | None = None
+    request: RunRequest,
+    measurement: Measurement,
+    verdict: Verdict,
+    configuration: str | None = None,
+    accuracy: Accuracy | None = None,
 ) -> RunRecord:
     """The record of a run that passed.
 
     Args:
         configuration: names of the workflow's configuration files; None: the run was not the workflow's.
+        accuracy: of the output; None: no labels were given.
 
     Raises:
         SpdnnError: the verdict did not pass.
     """
     command = shlex.join(request.command())
     asked = RunRequest.of(request.values)  # a file leaves out what is at its default
-    return record_of(request.name, measurement, verdict, command, request=asked, configuration=configuration)
+    return record_of(request.name, measurement, verdict, command, None, asked, configuration, accuracy)
 
 
 def _kept(request: RunRequest, loaded: Loaded, keep: bool | None) -> bool | np.ndarray:

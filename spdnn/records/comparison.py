@@ -155,7 +155,7 @@ def _circumstances(groups: dict[Key, list[Comparable]], keys: Iterable[Key]) -> 
     for record in (record for key in keys for record in groups[key]):
         place = record.environment
         own = {"commit": place.commit, "date": record.created[:10], "machine": _machine(place)}
-        own |= {"python": place.python, **place.versions}
+        own |= place.versions
         if isinstance(record, OperationRecord):
             own[f"program {record.program.name}"] = record.program.version
             own["instruction set"] = record.program.notes.get("instruction_set")

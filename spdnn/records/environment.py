@@ -13,7 +13,7 @@ class Environment(Record):
         memory_bytes: that the process may hold: of the machine, less where a limit is set; null where it is unknown.
         gpu: name of the device that was used; null: none.
         system: operating system and architecture.
-        versions: of the packages that matter.
+        versions: of Python and the packages that matter.
         commit: git commit, with -dirty where its code differs; null outside a checkout.
         code: digest of the package's sources, as installed.
         compiler: that built the kernels, with its flags; null where they were not loaded.
@@ -26,7 +26,6 @@ class Environment(Record):
     memory_bytes: Count | None
     gpu: Annotated[str | None, column()]
     system: str
-    python: str
     versions: dict[str, str]
     commit: Annotated[str | None, column()]
     code: Annotated[Digest, column()]

@@ -80,7 +80,6 @@ class TaskgraphNotes(Notes, kw_only=True):
         places: buffer slots for batches on a device.
         drawn: whether devices draw the next batch when they are free.
         joined_before_layer: 1-based, where small batches go on as one; None: nowhere.
-        device_memory_bytes: promised of each device; None: what is free.
         memory_bytes: of each device, by the decomposition.
         why: one sentence on how the decomposition was chosen.
         processor_seconds: of all threads.
@@ -98,7 +97,6 @@ class TaskgraphNotes(Notes, kw_only=True):
     places: int | None = None
     drawn: bool | None = None
     joined_before_layer: int | None = None
-    device_memory_bytes: Count | None = None
     memory_bytes: list[Count] | None = None
     why: str | None = None
     processor_seconds: float | None = None

@@ -146,29 +146,6 @@ class Verification(Record):
         yield entries == right, f"verification.entries: {entries}, but the output has {right}"
 
 
-class ThreadImbalance(Record):
-    """Of ours, maximum over mean of the threads.
-
-    Attributes:
-        samples: of busy processor seconds.
-        nonzeros: of the nonzeros of each thread.
-    """
-
-    samples: Annotated[list[AtLeastOne], Meta(min_length=1)]
-    nonzeros: AtLeastOne | None
-
-    @property
-    def busy(self) -> float:
-        """The median of the samples."""
-        return statistics.median(self.samples)
-
-    def claims(self, threads: int) -> Iterator[Claim]:
-        """It is possible with so many threads."""
-        most = max(*self.samples, self.nonzeros or 1)
-        wrong = f"imbalance: {most:g}; maximum over mean of {threads} threads is at most {threads}"
-        yield most <= threads * (1 + NEAR), wrong
-
-
 class OperationRecord(Record, kw_only=True, dict=True):
     """One program on one verified problem of the sparse operations.
 
@@ -189,7 +166,8 @@ class OperationRecord(Record, kw_only=True, dict=True):
         matrix_bytes: the matrix (of a model, all weights) as the program holds it.
         operand_bytes: dense operands and the output.
         attention_bytes: of a model: masks and scores of its attention; else null.
-        imbalance: null where the program has no such numbers.
+        thread_imbalance: maximum over mean of the threads' busy processor seconds, of each call; null: not measured.
+        nonzero_imbalance: maximum over mean of the threads' nonzeros; null: not known.
         machine: what the machine did at best, at most seconds away from the samples.
         load: other work of the machine while the programs of the problem were timed; null where nobody looked.
     """
@@ -213,8 +191,14 @@ class OperationRecord(Record, kw_only=True, dict=True):
     operand_bytes: Count
     attention_bytes: Count | None
     verification: Verification
-    imbalance: ThreadImbalance | None
+    thread_imbalance: Annotated[list[AtLeastOne], Meta(min_length=1)] | None
+    nonzero_imbalance: AtLeastOne | None
     load: Load | None
+
+    @property
+    def imbalance(self) -> float | None:
+        """The median of `thread_imbalance`."""
+        return statistics.median(self.thread_imbalance) if self.thread_imbalance else None
 
     @property
     def held_bytes(self) -> int:
@@ -245,7 +229,9 @@ class OperationRecord(Record, kw_only=True, dict=True):
         yield used <= self.threads or self.device.kind != "cpu", wrong
         yield from self.verification.claims(self)
         yield from self._work()
-        yield from self.imbalance.claims(self.threads) if self.imbalance else ()
+        most = max([*(self.thread_imbalance or ()), self.nonzero_imbalance or 1])
+        wrong = f"imbalance: {most:g}; maximum over mean of {self.threads} threads is at most {self.threads}"
+        yield most <= self.threads * (1 + NEAR), wrong
         yield from check_samples("seconds", self.seconds)
         yield from self._machine() if self.machine else ()
 

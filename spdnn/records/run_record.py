@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from spdnn.problem.request import RunRequest
 from spdnn.records import limits
+from spdnn.records.accuracy import Accuracy
 from spdnn.records.distribution import Distribution
 from spdnn.records.environment import Environment, Load
 from spdnn.records.fields import Case, Claim, Digest, Identity, Positive, Record, Samples, Time, column
@@ -77,6 +78,7 @@ class RunRecord(Measured, kw_only=True, dict=True):
         request: what was asked for; null of single layers beside other libraries, which no request describes.
         configuration: names of the workflow's configuration files; null of a run that was not the workflow's.
         comparison: the same in the records of engines that were timed alternately, sample by sample; null of others.
+        accuracy: of the output, where labels were given (`--labels`); null: none were.
         seal: digest of all the rest, of whoever wrote the record last: it finds damage and edits, not a forger; null:
             none was given.
     """
@@ -88,6 +90,7 @@ class RunRecord(Measured, kw_only=True, dict=True):
     request: RunRequest | None
     configuration: Annotated[str, Meta(max_length=200)] | None
     comparison: Identity | None
+    accuracy: Accuracy | None
     verdict: Verdict
     seal: Digest | None
 
@@ -137,6 +140,7 @@ class RunRecord(Measured, kw_only=True, dict=True):
         yield from self._allowed()
         yield from self.result.claims(self.problem, self.verdict, self.ranks)
         yield from self.problem.claims(self.result, self.verdict)
+        yield from self.accuracy.claims(self.problem.input_count) if self.accuracy else ()
         yield from check_samples("inference_seconds", self.seconds)
         state, ranks = "present" if self.distribution else "absent", self.ranks
         yield bool(self.distribution) == (ranks > 1), f"distribution: {state}, with ranks: {ranks}"

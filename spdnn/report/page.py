@@ -21,6 +21,7 @@ from spdnn.report.sections import SECTIONS
 HERE = Path(__file__).resolve().parent
 # Rows of the page's tables at most, so that it stays small enough to send; all records are in its downloads.
 MOST = {"runs": 150, "rows": 100, "details": 60, "groups": 8, "lines": 20}
+RATES = ((1e12, "TeraEdges/s"), (1e9, "GigaEdges/s"), (1e6, "MegaEdges/s"), (1.0, "edges/s"))
 # Every template has these besides the values of its section, the drawn `figures` by name, and the names `shown` of the
 # sections that have something to show.
 HELPERS = {
@@ -39,7 +40,7 @@ def themed(svg: str) -> str:
 
 
 FILTERS = {
-    "themed": themed, "significant": words.significant, "tera": words.tera, "plural": words.plural,
+    "themed": themed, "significant": words.significant, "plural": words.plural,
     "printable": words.printable,
 }  # fmt: skip
 
@@ -76,9 +77,18 @@ def text(contents: Collection, shown: Mapping[str, dict], figures: Mapping[str, 
         figures=figures,
         headline=headline(contents),
         runs=len(contents.runs),
+        rates=_rates(contents),
         script={"text": script, "digest": f"sha256-{digest}"},
         style=(HERE / "style.css").read_text("utf-8"),
     )
+
+
+def _rates(contents: Collection) -> dict:
+    """The unit of rates: the challenge's, or on a page of other networks the largest that their rates reach."""
+    most = max((run.rate.median for run in contents.runs), default=0.0)
+    official = any(run.official_size for run in contents.runs)
+    scale, name = next(one for one in RATES if official or most >= one[0] or one is RATES[-1])
+    return {"scale": scale, "name": name, "all": RATES}
 
 
 def _template():

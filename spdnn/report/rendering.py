@@ -30,7 +30,6 @@ def render(
     *,
     figures: Path | None = None,
     table: Path | None = None,
-    any_code: bool = False,
     others: Mapping[str, Folder] | None = None,
 ) -> int:
     """Write the page to `output`: the same bytes for the same records; the number of records.
@@ -42,7 +41,6 @@ def render(
         baselines_path: the table of published results; by default, the project's.
         figures: a folder for every figure as a file too (`figure_files.write_figures`).
         table: a file for all records as CSV, a line each.
-        any_code: mix records of all digests of code.
         others: records that are shown as a group of their own, by its name, and are in no other number of the page.
 
     Raises:
@@ -52,8 +50,8 @@ def render(
     """
     others = others or {}
     _check_targets([*folders, *others.values()], output, table, figures)
-    everything = contents(folders, baselines_path, any_code)
-    named = {name: contents([folder], baselines_path, any_code=True) for name, folder in others.items()}
+    everything = contents(folders, baselines_path)
+    named = {name: contents([folder], baselines_path) for name, folder in others.items()}
     everything = replace(everything, others=named)
     shown = page.values(everything)
     drawings = page.drawings(shown, png=figures is not None)
@@ -67,7 +65,7 @@ def render(
     return len(everything.records) + len(everything.operations)
 
 
-def contents(folders: Sequence[Folder], baselines_path: Path | None = None, any_code: bool = False) -> Collection:
+def contents(folders: Sequence[Folder], baselines_path: Path | None = None) -> Collection:
     """What a page of these folders has, read and checked; as `render`."""
     parts, operations = [], []
     for folder in folders:
@@ -76,7 +74,7 @@ def contents(folders: Sequence[Folder], baselines_path: Path | None = None, any_
         parts.append(Part(records, verdicts, folder.expected))
         operations += others
     published = read_operation_baselines() if operations else ()
-    return collect(parts, read_baselines(baselines_path), operations, published, any_code)
+    return collect(parts, read_baselines(baselines_path), operations, published)
 
 
 def plot(kind: str, folders: Sequence[Folder], output: Path, width: float, style: str) -> None:
@@ -92,7 +90,7 @@ def plot(kind: str, folders: Sequence[Folder], output: Path, width: float, style
     target = check_target(output)
     if target.suffix not in drawing.FORMATS:
         raise InputError(f"{output}: the name of a figure ends in {', '.join(drawing.FORMATS)}")
-    shown, known = page.values(contents(folders, any_code=True)), []
+    shown, known = page.values(contents(folders)), []
     with drawing.style(style, width):
         for section in SECTIONS:
             for figure in section.figures(shown[section.name]) if section.figures and section.name in shown else ():

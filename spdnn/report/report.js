@@ -13,7 +13,7 @@
 
   // ---- numbers and units ----
 
-  const standard = { rate: 1e12, seconds: 1 };
+  const standard = { rate: Number(document.querySelector("#units [name=rate]")?.value ?? 1e12), seconds: 1 };
   const units = { ...standard };
 
   // As spdnn/report/common/words.py writes them.
@@ -71,6 +71,11 @@
   });
   unfolded();
 
+  // Paper has no folds: what says whether each case passed, and on what machine, is printed open.
+  addEventListener("beforeprint", () => {
+    for (const one of all("section[aria-labelledby=cases] details, #environment details")) one.open = true;
+  });
+
   // ---- sorting ----
 
   function key(row, column) {
@@ -119,6 +124,14 @@
   // ---- filtering the twelve networks ----
 
   const filters = document.getElementById("filters");
+  // What a published row says in its cells; its attributes have the rest.
+  for (const row of all("#published tr[data-network]")) {
+    const [, , hardware, devices, year, , , span] = Array.from(row.cells, (cell) => cell.textContent.trim());
+    const name = row.cells[0].firstChild.textContent.trim();
+    Object.assign(row.dataset, { who: "published", system: name, hardware, year, span });
+    row.dataset.label = `${name}, ${devices} × ${hardware}, ${year}`;
+    for (const one of all("data[data-unit]", row)) row.dataset[one.dataset.unit] = one.value;
+  }
   const rows = all("#ours tr[data-network], #published tr[data-network]");
   const twelve = all("#twelve tr[data-network]");
   const GROUPS = {
@@ -152,6 +165,7 @@
       cell.append(made("br"), soft);
     }
     if (row.dataset.comparable === "0") cell.append(made("br"), made("span", "other inputs", { class: "mark" }));
+    if (row.dataset.older === "1") cell.append(made("br"), made("span", "older code", { class: "mark" }));
     if (row.dataset.busy === "1") cell.append(made("br"), made("span", "busy machine", { class: "mark busy" }));
     if (row.dataset.repeats === "1") cell.append(made("br"), made("span", "one repeat", { class: "mark" }));
   }

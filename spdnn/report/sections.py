@@ -6,6 +6,7 @@ from spdnn.report.cases.values import values as cases
 from spdnn.report.common.section import Section
 from spdnn.report.limits.figures import figures as limits_figures
 from spdnn.report.limits.values import values as limits
+from spdnn.report.networks.figures import figures as networks_figures
 from spdnn.report.networks.values import values as networks
 from spdnn.report.operations.figures import figures as operations_figures
 from spdnn.report.operations.values import values as operations
@@ -28,8 +29,9 @@ from spdnn.report.times.values import values as times
 
 SECTIONS = [
     Section("overview", "Overview", overview, overview_figures),  # the first screen; its heading is the page's first
-    Section("own", "Other networks", own, own_figures),
-    Section("networks", "The twelve networks", networks),
+    Section("own", "Networks of your own", own, own_figures),
+    Section("calls", "Latency", calls, calls_figures, heading="Latency and throughput by batch"),
+    Section("networks", "The twelve networks", networks, networks_figures),
     Section("times", "Where the time goes", times, times_figures),
     Section(
         "limits", "How far from the limit", limits, limits_figures,
@@ -54,7 +56,6 @@ SECTIONS = [
         absent="Peers are not shown, for no other library was timed in these runs. "
         "<code>snakemake --configfile config/peers.yaml</code> and <code>spdnn peers</code> do that.",
     ),
-    Section("calls", "Latency", calls, calls_figures, heading="Latency and throughput by batch"),
     Section(
         "operations", "Sparse operations", operations, operations_figures,
         heading="Sparse operations for deep learning",

@@ -8,6 +8,7 @@ import pytest
 import spdnn
 from spdnn.cli import main
 from spdnn.formats.store import write_network
+from spdnn.records.files import read_record
 from spdnn.verify.oracle import forward
 
 
@@ -134,3 +135,15 @@ def test_mistakes_are_one_sentence(arguments, sentence, infer, files):
     assert err.startswith("spdnn: ")
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_a_record_has_the_accuracy_and_the_page_shows_it(infer, files):
+    assert infer("--labels", "y.npy", "--record", "run.json")[0] == 0
+    found = read_record("run.json").accuracy
+    assert (found.top1, sum(map(sum, found.confusion)), len(found.confusion)) == (30, 40, 6)
+    assert main(["report", "run.json", "-o", "own.html"]) == 0
+    page = (files / "own.html").read_text()
+    assert "top-1, 30 of 40" in page
+    assert "Confusion matrix of " in page
+    assert "The twelve networks" not in page
+    assert ">TeraEdges/s</span>" not in page  # the unit fits 4,800 products

@@ -186,7 +186,7 @@ def test_several_records_of_a_case_are_marked(before, after, capsys):
 
 def test_what_differs_is_told(tmp_path, before, capsys):
     record = made_record("halved", TIGHT)
-    record["environment"] |= {"cpu": "Another CPU", "commit": None, "versions": {"numpy": "2.2.0"}}
+    record["environment"] |= {"cpu": "Another CPU", "commit": None, "versions": {"numpy": "2.2.0", "python": "3.12.1"}}
     text = shown(capsys, before, stored(tmp_path / "there", record))
     told = "Different machines, and the ratios compare these too: A on A CPU, 2 cores; B on Another CPU, 2 cores."
     assert told in text
@@ -260,7 +260,7 @@ def hostile(tmp_path):
     for place, factor in (("a", 1), ("b", 0.5)):
         record, product = made_record(HOSTILE, scaled(TIGHT, factor)), made_operation("ours", scaled(TIGHT, factor))
         for one in (record, product):
-            one["environment"] |= {"cpu": HOSTILE + place, "commit": HOSTILE + place, "python": HOSTILE + place,
+            one["environment"] |= {"cpu": HOSTILE + place, "commit": HOSTILE + place,
                                    "versions": {HOSTILE: HOSTILE + place}}  # fmt: skip
         record["engine"]["notes"]["instruction_set"] = HOSTILE + place
         product["case"], product["program"]["version"] = HOSTILE, (HOSTILE + place)[-200:]

@@ -53,13 +53,14 @@ def made_operation(
         "verification": {
             "entries": entries, "checked": entries, "seed": None, "rule": "n u sum|a b|", "worst": 0.25, "digest": SHA,
         },
-        "imbalance": imbalance,
+        "thread_imbalance": imbalance and imbalance[0],
+        "nonzero_imbalance": imbalance and imbalance[1],
         "machine": {
             "instruction_set": "x86_64_v3", **{key: [value / 2, value] for key, value in MACHINE.items()},
         } if machine else None,
         "environment": {
             "cpu": "A CPU", "cores": 2, "memory_bytes": 8 << 30, "gpu": None, "system": "Linux x86_64",
-            "python": "3.12.1", "versions": {"numpy": "2.1.0"}, "commit": "abcdef123456", "code": SHA,
+            "versions": {"numpy": "2.1.0", "python": "3.12.1"}, "commit": "abcdef123456", "code": SHA,
             "compiler": None, "lock": SHA, "command": "spdnn ops bench",
         },
         "load": None,
@@ -67,4 +68,4 @@ def made_operation(
 
 
 def made_imbalance(busy=1.05, nonzeros=1.0):
-    return {"samples": [busy] * 3, "nonzeros": nonzeros}
+    return [busy] * 3, nonzeros

@@ -364,7 +364,10 @@ def test_the_mean_and_the_counts():
 
 
 def test_differences_are_those_of_the_pairs():
-    mine, other = run(), run(environment__cpu="Another", environment__versions={"scipy": "1"}, memory_limit_bytes=5)
+    mine, other = (
+        run(),
+        run(environment__cpu="Another", environment__versions={"scipy": "1", "python": "3.12.1"}, memory_limit_bytes=5),
+    )
     alone = run(threads=9, environment__cpu="Unpaired")
     differs = compare([mine, alone], [other]).differences
     assert differs == {

@@ -45,7 +45,7 @@ def test_what_follows_from_the_facts():
     assert record.operations_per_second.median == record.useful_operations / 0.2
     assert (record.device, record.span) == (("cpu", "A CPU"), "one product, operands in place")
     assert record.problem.sparsity == 1 - 52429 / (512 * 1024)
-    assert record.imbalance.busy == 1.05
+    assert record.imbalance == 1.05
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_what_follows_from_the_facts():
         ("verification.checked", 512 * 256 + 1, "verification.checked: 131073 of 131072 entries"),
         ("verification.checked", 5, "verification.seed: a sample has one; 5 of 131072"),
         ("verification.entries", 1 << 20, "verification.seed"),
-        ("imbalance.nonzeros", 2.5, "imbalance: 2.5; maximum over mean of 2 threads is at most 2"),
-        ("imbalance.samples", [0.5], "imbalance.samples"),
+        ("nonzero_imbalance", 2.5, "imbalance: 2.5; maximum over mean of 2 threads is at most 2"),
+        ("thread_imbalance", [0.5], "thread_imbalance"),
         ("machine.instruction_set", "sm_90", "machine.instruction_set: sm_90 is not of a device of kind cpu"),
         ("environment.command", ..., "environment"),
     ],

@@ -42,7 +42,6 @@ DISTRIBUTED = {
         "shared_bytes": 1 << 20,
         "message_latency_seconds": 1e-5,
         "message_bytes_per_second": 1e9,
-        "meetings": 2,
         "exchanges": [{"before_layer": 2, "rows": 2, "bytes": 512}],
         "told": "2 rows changed ranks before layer 2.",
         "rows_merged_across_ranks": 0,
@@ -58,7 +57,7 @@ def told(key, value, record=DISTRIBUTED):
 
 def without_exchange(partition="static"):
     record = told("partition", partition)
-    record["distribution"] |= {"exchanges": [], "meetings": 0}
+    record["distribution"] |= {"exchanges": []}
     for one in record["distribution"]["per_rank"]:
         one |= {"edges_from_exchange": None, "rows_sent": 0, "rows_received": 0}
     return record
@@ -99,7 +98,6 @@ def test_rows_are_merged_across_ranks_where_the_reduction_was_on():
         ("partition", "static", "distribution.exchanges: 1 with the partition static"),
         ("partition", "cyclic", "distribution.exchanges: 1 with the partition cyclic"),
         ("partition", "random", 'distribution.partition: "random" is not one of'),
-        ("meetings", 0, "distribution.exchanges: 1 at 0 meetings"),
         ("exchanges.0.before_layer", 3, "distribution.exchanges: before layer 3 of 2"),
         ("exchanges.0.rows", 3, "distribution.exchanges: 3 rows, but the ranks sent 2"),
         ("exchanges.0.rows", 1, "distribution.exchanges: 1 rows, but the ranks sent 2"),

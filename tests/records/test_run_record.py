@@ -29,6 +29,7 @@ RECORD["engine"]["notes"] = {}
 RECORD["result"] |= {"survivors": [5, 2], "categories": 2}
 RECORD["verdict"] = made_verdict(10, 2, True, "oracle", RECORD["problem"])
 VERDICT = RECORD["verdict"]
+ACCURACY = {"labels_sha256": SHA, "top1": 7, "confusion": [[4, 2], [1, 3]]}
 FAILED = {**VERDICT, "passed": False, "expected": 3, "missing": ONE, "reasons": ["1 category is missing"]}
 
 
@@ -190,6 +191,10 @@ def test_absurd_numbers(tmp_path, key, value):
         ("result.digest", "cd" * 32, "verdict.judged: the digest of another network, inputs or output"),
         ("result.sha256", "cd" * 32, "verdict.judged: the digest of another network"),
         ("problem.inputs_sha256", "cd" * 32, "verdict.judged: the digest of another network"),
+        ("accuracy", ACCURACY | {"top1": 11}, "accuracy.top1: 11 of 10 inputs"),
+        ("accuracy", ACCURACY | {"top1": 6}, "accuracy.confusion: 7 right answers, and top-1 is 6"),
+        ("accuracy", ACCURACY | {"confusion": [[7, 2], [0, 0]]}, "accuracy.confusion: 9 inputs of 10"),
+        ("accuracy", ACCURACY | {"confusion": [[7], [3]]}, "accuracy.confusion: 2 rows, and not as many columns"),
         ("edges_per_second", {"median": 1e12}, 'there is no field "edges_per_second"'),
         ("inference_seconds", [0, 1, 1], "inference_seconds: every sample must be a positive number"),
         ("read_seconds", [1e13], "read_seconds[0]: 10000000000000.0 is not a number from 0 to 1e+12"),

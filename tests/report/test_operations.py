@@ -73,7 +73,7 @@ def test_runs_and_operations_share_a_page(tmp_path):
     text = shown([made_record(), *products()]).text
     assert "Published times do not all include" in text
     assert "Our products and those" in text
-    assert "1 case run, and it passed verification." in text
+    assert "1,024 × 120: passed" in text
 
 
 def test_ratios_are_of_pairs_and_the_fastest_counts():

@@ -66,7 +66,6 @@ def spread(record, ranks, partition="static", uneven=1.25, exchanged=True, hosts
         "shared_bytes": 7 << 20,
         "message_latency_seconds": 1.5e-5,
         "message_bytes_per_second": 3e9,
-        "meetings": 4 if exchanged else 0,
         "exchanges": [{"before_layer": 13, "rows": 77, "bytes": 1 << 20}] * exchanged,
         "told": "The gain predicted was more than the cost." if exchanged else "No meeting was needed.",
         "rows_merged_across_ranks": 0,

@@ -32,15 +32,6 @@ def values(collection: Collection) -> dict | None:
         "missing": [words.printable(case) for case in collection.missing],
         "withheld": [words.printable(case) for case in collection.withheld],
         "operations": len(collection.operations),
-        "other_code": [
-            {
-                "case": words.printable(record.case),
-                "created": record.created,
-                "code": (record.environment.code or "unknown")[:12],
-                "rate": record.edges_per_second.median,
-            }
-            for record in collection.other_code
-        ],
         "machines": sorted({words.machine(record.environment) for record in records}),
         "dates": [created[0][:10], created[-1][:10]] if created else [],
         "commits": sorted({words.printable(record.environment.commit or "unknown", 40) for record in records}),
@@ -48,15 +39,24 @@ def values(collection: Collection) -> dict | None:
 
 
 def headline(collection: Collection) -> dict:
-    """The page's line on how it ended: `text`, `state` in a word, numbers of `cases` and of those that `passed`."""
+    """How it ended, in a sentence (`ending`), in `short` and in a word (`state`), and what was `compared`."""
     cases, missing, operations = _cases(collection), collection.missing, len(collection.operations)
     failed = [row["case"] for row in cases if not row["passed"]]
     return {
-        "text": _ending(cases, failed, missing, operations) + _compared([row["verdict"] for row in cases]),
+        "ending": _ending(cases, failed, missing, operations),
+        "compared": _compared([row["verdict"] for row in cases]),
+        "short": _short(len(cases), len(failed), len(missing)),
         "state": "failed" if failed else "missing" if missing else "empty" if collection.empty else "passed",
-        "cases": len(cases),
-        "passed": len(cases) - len(failed),
     }
+
+
+def _short(cases: int, failed: int, missing: int) -> str:
+    """How it ended, in a few words."""
+    if failed:
+        return f"{failed:,} of {words.plural(cases, 'case')} failed"
+    if missing:
+        return f"{words.plural(missing, 'case')} missing"
+    return f"all {cases:,} cases passed" if cases > 1 else "passed"
 
 
 @once
@@ -93,7 +93,7 @@ def _compared(verdicts: Sequence[Verdict]) -> str:
         else:
             count = f"{'' if same else 'at least '}{least.checked:,} of {least.inputs:,} inputs"
         parts.append(f"{count} with {truth} ({words.plural(len(several), 'case')})")
-    return f" Compared: {'; '.join(parts)}." if parts else ""
+    return f"Compared: {'; '.join(parts)}." if parts else ""
 
 
 def _ending(cases: Sequence[dict], failed: Sequence[str], missing: Sequence[str], operations: int) -> str:

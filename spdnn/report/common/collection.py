@@ -49,7 +49,6 @@ class Collection:
         operations: operation records, each once, in an order of their contents.
         baselines: the published results.
         operation_baselines: the published figures of operations.
-        other_code: run records that are not shown with the others, for newer ones of their machine are of other code.
         others: records of other runs, by the name of their group; nothing else here has them.
     """
 
@@ -60,7 +59,6 @@ class Collection:
     operations: Sequence[OperationRecord]
     baselines: Sequence[Baseline]
     operation_baselines: Sequence[OperationBaseline]
-    other_code: Sequence[RunRecord] = ()
     others: "Mapping[str, Collection]" = field(default_factory=dict)
 
     @property
@@ -71,11 +69,17 @@ class Collection:
     @cached_property
     def runs(self) -> list[Run]:
         """The run records as the page prints them; placed where there are several machines or a GPU."""
-        several = len({words.machine(record.environment) for record in self.records}) > 1
+        newest = {
+            words.machine(one.environment): one.environment.code
+            for one in sorted(self.records, key=lambda record: record.created)
+        }
         runs = [
-            Run(record, number, placed=several or bool(record.environment.gpu))
+            Run(
+                record, number, placed=len(newest) > 1 or bool(record.environment.gpu),
+                older=record.environment.code != newest[words.machine(record.environment)],
+            )
             for number, record in enumerate(self.records)
-        ]
+        ]  # fmt: skip
         name_runs(runs)
         return runs
 
@@ -113,13 +117,8 @@ def collect(
     baselines: Sequence[Baseline] = (),
     operations: Iterable[OperationRecord] = (),
     operation_baselines: Sequence[OperationBaseline] = (),
-    any_code: bool = False,
 ) -> Collection:
-    """The parts as one, with checked operation records and the published tables; the same for any order of them.
-
-    Args:
-        any_code: mix run records of all digests of code; else of each machine those of its newest record's.
-    """
+    """The parts as one, with checked operation records and the published tables; the same for any order of them."""
     records: dict[str, RunRecord] = {}
     judged: dict[str, tuple[str, Verdict]] = {}
     withheld: dict[str, RunRecord] = {}
@@ -135,18 +134,14 @@ def collect(
         missing |= set(part.expected) - timed - {case for case, _ in part.verdicts}
     # A record that one part withholds is shown by no other.
     shown = sorted((_order(record), text) for text, record in records.items() if text not in withheld)
-    runs = [records[text] for _, text in shown]
-    newest = {words.machine(run.environment): run.environment.code for run in sorted(runs, key=lambda run: run.created)}
-    mixed = [any_code or run.environment.code == newest[words.machine(run.environment)] for run in runs]
     return Collection(
-        [run for run, shown in zip(runs, mixed, strict=True) if shown],
+        [records[text] for _, text in shown],
         sorted(judged.values(), key=lambda one: (one[1].passed, one[0], _text(one[1]))),
         sorted({record.case for record in withheld.values()}),
         sorted(missing),
         distinct(operations),
         baselines,
         operation_baselines,
-        [run for run, shown in zip(runs, mixed, strict=True) if not shown],
     )
 
 

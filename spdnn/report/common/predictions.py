@@ -91,8 +91,8 @@ def _place(run: Run) -> tuple:
 
 def _schedule(run: Run) -> tuple:
     """A sorting key: schedules in their order, then devices and the other settings."""
-    made, promise = run.decomposition, run.notes(TaskgraphNotes).device_memory_bytes
-    numbers = made.devices, len(made.ranges), made.batches, made.buffers or 0, promise or 0
+    made = run.decomposition
+    numbers = made.devices, len(made.ranges), made.batches, made.buffers or 0, run.device_memory or 0
     return SCHEDULES.index(made.schedule), *numbers, run.record.threads
 
 

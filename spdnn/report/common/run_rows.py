@@ -32,12 +32,14 @@ class Run:
     Attributes:
         number: of the record on the page; None: the page does not have the record.
         placed: whether the setting names machine and day.
+        older: whether it ran on older code than the newest record of its machine.
         name, chips: a short name, and what else tells the run from the others of the page (`name_runs`).
     """
 
     record: RunRecord
     number: int | None
     placed: bool
+    older: bool = False
     name: str = ""
     chips: list[str] = field(default_factory=list)
 
@@ -115,6 +117,11 @@ class Run:
         """The schedule of a run of the task graph and its devices; empty for any other."""
         made = self.decomposition
         return f"{made.schedule}, {words.plural(made.devices, 'device')}" if made else ""
+
+    @property
+    def device_memory(self) -> int | None:
+        """Bytes that a run of the task graph was promised of each device; None: what is free."""
+        return self.record.request.settings.get("device_memory") if self.record.request else None
 
     @property
     def reductions(self) -> str:
@@ -259,7 +266,7 @@ def _settings(run: Run) -> dict[str, str]:
         "inputs": run.inputs,
         "engine": run.engine,
         "cut": run.cut,
-        "reductions": "like for like" if run.like_for_like and run.official_size else run.reductions_in_short,
+        "reductions": "same work" if run.like_for_like and run.official_size else run.reductions_in_short,
         "threads": run.threads_text,
         "machine": words.machine(run.record.environment),
     }

@@ -55,10 +55,14 @@ DEFINITIONS = (
         "The median over the repeats, with a bootstrap interval of that median. One repeat is its own interval.",
     ),
     (
-        "Like for like",
+        "Same work",
         "The challenge's official inputs, and only dead inputs left out, which the fastest exact published systems "
-        "leave out as well; some leave out single zeros too, and lossy ones more. The work is alike, the hardware not. "
-        "Rates with more reductions are of work avoided, and have no ratio to a published rate.",
+        "leave out as well; some leave out single zeros too, and lossy ones more. The work is the same, the hardware "
+        "is not.",
+    ),
+    (
+        "Work avoided, exactly",
+        "Identical inputs and neurons are computed once, too. The challenge's rate counts the edges that were skipped.",
     ),
     (
         "Time to solution",
@@ -70,10 +74,7 @@ DEFINITIONS = (
         "Other processes, or a limit of the control group, had more than 10 % of the cores while the clock ran: the "
         "times may be longer than on a quiet machine.",
     ),
-    (
-        "Other code",
-        "Records of an older digest of the package's sources than the newest of their machine; mixed only if asked.",
-    ),
+    ("Older code", "The package's sources were not those of the newest record of the same machine, by their digest."),
     (
         "Record",
         "Whole: its seal, digests and claims hold; or what it lacks. spdnn record check --rerun repeats its run.",
@@ -154,15 +155,18 @@ def significant(number: float, digits: int = 4) -> str:
     return f"{number:,.{max(0, digits - 1 - magnitude)}f}"
 
 
+def time(seconds: float) -> str:
+    """Seconds in the unit that has one to three digits before the point."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale or unit == "µs":
+            return f"{significant(seconds / scale, 3)} {unit}"
+    raise AssertionError
+
+
 def published(number: float) -> str:
     """`number` with at most four significant digits and no zeros that may not have been printed."""
     text = significant(number)
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
-
-
-def tera(rate: float) -> str:
-    """Edges per second as TeraEdges/s."""
-    return significant(rate / 1e12)
 
 
 def size(count: int | None) -> str:

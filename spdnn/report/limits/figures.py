@@ -25,7 +25,8 @@ COLUMNS = (
 
 def figures(values: dict) -> Iterator[Figure]:
     """A roofline for each of the first machines, and the shares of the runs nearest to their limit."""
-    yield distances(values["rows"])
+    if len(values["rows"]) > 1:  # a bar alone says no more than the sentence
+        yield distances(values["rows"])
     yield from map(roofline, values["panels"][:MOST_DRAWN])
 
 

@@ -80,14 +80,14 @@ def _machine(run: Run, machine: limits.Machine) -> str:
 
 
 def _panels(rows: Sequence[dict]) -> list[dict]:
-    """A machine's rows, nearest to their limit first, and the lowest and the highest of each roof over them."""
+    """Of each machine, that of most runs first: its rows, nearest to their limit first, and the ends of each roof."""
     panels = []
     drawable = [row for row in rows if row["run"].computed_rate and row["own_rate"]]
     machines = grouped(drawable, lambda row: (row["device"], row["ranks"], row["machine"]))
-    for device, ranks, name in sorted(machines):
-        members = machines[device, ranks, name]
-        roofs = {key: [row[key] for row in members] for key in ("loaded_edges", "second_edges", "copies")}
-        ends = {key: (min(rates), max(rates)) for key, rates in roofs.items()}
+    for key in sorted(machines, key=lambda key: (-len(machines[key]), key)):
+        (device, _, name), members = key, machines[key]
+        roofs = {roof: [row[roof] for row in members] for roof in ("loaded_edges", "second_edges", "copies")}
+        ends = {roof: (min(rates), max(rates)) for roof, rates in roofs.items()}
         panels.append({"id": f"roofline-{len(panels) + 1}", "name": name, "device": device, "rows": members,
                        "roofs": ends})  # fmt: skip
     return panels

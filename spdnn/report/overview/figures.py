@@ -11,8 +11,8 @@ from spdnn.report.networks.values import SERIES
 # (name of a series, label, mark, index into "colorblind"); ours are filled, published ones hollow, with their hardware.
 WIDEST_LEGEND = 3  # entries in one line of it
 MARKS = (
-    ("reduced", "ours, with reductions", "*", 0),
-    ("like", "ours, like for like", "D", 1),
+    ("reduced", "ours, work avoided exactly", "*", 0),
+    ("like", "ours, same work", "D", 1),
     ("plain", "ours, no reductions", "P", 4),
     ("one", "best published, exact, {}", "o", 2),
     ("any", "best published, exact, {}", "^", 3),
@@ -30,26 +30,30 @@ def figures(values: dict) -> Iterator[Figure]:
     yield Figure(
         "overview",
         "Every network: TeraEdges/s of ours and of the best published",
-        f"TeraEdges/s, logarithmic; ours on {values['machines']}. Like for like: official inputs, only dead inputs "
-        "left out, as the fastest exact published systems do; lossy ones give approximate values. "
+        f"Ours on {values['machines']}, medians with 95 % intervals. Same work: official inputs, only dead inputs left "
+        "out, as the fastest exact published systems do. Lossy methods give approximate values. "
         "Pale: other inputs than the challenge's. 1×: one repeat.",
         _plot(values, labels, points),
-        ("network", "who", "TeraEdges/s", "label", "comparable"),
-        [(row["key"], label, rate / 1e12, text, same) for row, _, label, rate, text, same, *_ in points],
+        ("network", "who", "TeraEdges/s", "low", "high", "label", "comparable"),
+        [
+            (row["key"], label, rate / 1e12, *(end / 1e12 for end in ends or (rate, rate)), text, same)
+            for row, _, label, rate, text, same, _, ends in points
+        ],
         {f"{RECORD}{number}": text for *_, text, _, number, _ in points if number is not None},
         _plot(values, labels, points, True),
     )
 
 
 def _points(row: dict, labels: Mapping[str, str]) -> Iterator[tuple]:
-    """(row, series, label, rate, text, whether on the challenge's inputs, number of a record, of one repeat)."""
+    """(row, series, label, rate, text, whether on the challenge's inputs, number of a record, interval or None)."""
     for name, label in labels.items():
         if name in SERIES and (run := row[name]):
             rate = run.rate.median
             text = f"{run.case}: {rate / 1e12:.4g} TeraEdges/s"
-            yield row, name, label, rate, text, run.comparable, run.number, run.repeats == 1
+            ends = (run.rate.low, run.rate.high) if run.repeats > 1 else None
+            yield row, name, label, rate, text, run.comparable, run.number, ends
         elif name not in SERIES and (best := row["best"][name]):
-            yield row, name, label, best.edges_per_second, row["label"][name], True, None, False
+            yield row, name, label, best.edges_per_second, row["label"][name], True, None, None
 
 
 def _plot(values: dict, labels: Mapping[str, str], points: Sequence[tuple], narrow: bool = False):
@@ -63,7 +67,7 @@ def _plot(values: dict, labels: Mapping[str, str], points: Sequence[tuple], narr
     for row in rows:
         rates = [rate / 1e12 for one, _, _, rate, *_ in points if one is row]
         axes.plot([min(rates), max(rates)], [keys.index(row["key"])] * 2, color="#9aa1ab", linewidth=1, zorder=1)
-    for row, name, _, rate, _, same, number, once in points:
+    for row, name, _, rate, _, same, number, ends in points:
         mark, colour = marks[name]
         ours = name in SERIES
         axes.scatter(
@@ -72,7 +76,9 @@ def _plot(values: dict, labels: Mapping[str, str], points: Sequence[tuple], narr
             linewidths=0.6 if ours else 1.6, alpha=None if same else 0.45, zorder=3,
             gid=None if number is None else f"{RECORD}{number}",
         )  # fmt: skip
-        if once:
+        if ends:
+            axes.plot([end / 1e12 for end in ends], [keys.index(row["key"])] * 2, color=INK, linewidth=2.2, zorder=2)
+        elif ours:
             at = rate / 1e12, keys.index(row["key"])
             axes.annotate("1×", at, (0, 5), textcoords="offset points", ha="center", fontsize=7, color=INK)
     logarithmic(axes, "x")

@@ -1,16 +1,17 @@
-"""The first screen: one claim that holds, four numbers, and every network in one figure.
+"""The first screen: what ran and how it ended, how fast, against whom, and every network in one figure.
 
-The claim compares with exact published systems only like for like: the official inputs, and no work left out but that
-of dead inputs, which the fastest of these leave out as well. Where no run is that, it says what its rate is of.
+Runs are in two divisions, as in MLPerf's rules. Same work: the official inputs, and only dead inputs left out, which
+the fastest exact published systems leave out as well. Work avoided, exactly: with more reductions.
 """
 
 import statistics
 from collections.abc import Sequence
 
+from spdnn.report.calls.values import values as calls
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.run_rows import Run
-from spdnn.report.networks.values import PUBLISHED, SERIES, hardware, machines, twelve
+from spdnn.report.common.run_rows import Run, grouped
+from spdnn.report.networks.values import NAMES, PUBLISHED, SERIES, hardware, machines, twelve
 
 PRESET = "config/like-for-like.yaml"
 
@@ -19,84 +20,145 @@ def values(collection: Collection) -> dict | None:
     """What the first screen prints; None where no run was timed.
 
     Returns:
-        claim, lead: a sentence and what it is of; numbers: (label, number, unit, what it is of) of up to three; rows:
-        of the twelve networks that were run, as `twelve` has them; machines, hardware: what ours and the best
-        published ran on; busy: how many runs were on a busy machine.
+        what: what ran; speed: sentences, the first is the most important; cards: {of: a network, numbers: (label,
+        number, unit, what it is)} of one network; rows: of the twelve networks that were run, as `twelve` has them;
+        machines, hardware: what ours and the best published ran on; busy, older: how many runs are.
     """
-    if not collection.own:
+    own = collection.own
+    if not own:
         return None
     rows = [row for row in twelve(collection) if any(row[name] for name in SERIES)]
-    claim, lead = _compared(rows) or _fastest(rows) or _own(collection.own)
+    timed = (calls(collection) or {"networks": []})["networks"]
     return {
-        "claim": claim,
-        "lead": lead,
-        "numbers": _numbers(collection.own, rows),
+        "what": _what(own),
+        "speed": (_compared(rows) or _fastest(rows)) if rows else _own(own, timed),
+        "cards": _cards(own, rows, timed),
         "rows": rows,
         "machines": machines(rows),
         "hardware": {name: hardware(rows, name) for name in PUBLISHED},
-        "busy": sum(bool(run.busy) for run in collection.own),
-        "runs": len(collection.own),
+        "busy": sum(bool(run.busy) for run in own),
+        "older": sum(run.older for run in own),
+        "runs": len(own),
     }
 
 
-def _compared(rows: Sequence[dict]) -> tuple[str, str] | None:
-    """Like for like, on the official inputs."""
-    rows = [row for row in rows if ("like", "one") in row["times"]]
-    if not rows:
-        return None
-    times = [row["times"]["like", "one"] for row in rows]
-    figures = statistics.geometric_mean(times), min(times), max(times)
-    mean, low, high = (words.significant(value, 2) for value in figures)
-    claim = f"Like for like, {mean} times the best published exact rate on {hardware(rows, 'one')}"
-    span = (
-        f"geometric mean of {words.plural(len(times), 'network')}, {low} to {high}" if len(times) > 1 else "one network"
+def _what(runs: Sequence[Run]) -> str:
+    """The networks that ran."""
+    names = list(dict.fromkeys(run.name for run in runs))
+    if len(names) <= 2:
+        return " and ".join(names)
+    official = len({run.official_size for run in runs if run.official_size})
+    return "The twelve networks of the challenge" if official == len(names) == 12 else f"{len(names)} networks"
+
+
+def _compared(rows: Sequence[dict]) -> list[str]:
+    """How our rates compare with published ones, by division; empty where no run is on the official inputs."""
+    same = [row["times"]["like", "one"] for row in rows if ("like", "one") in row["times"]]
+    avoided = [row["times"] for row in rows if ("reduced", "one") in row["times"]]
+    ours, theirs, sentences = _cores(rows), hardware(rows, "one"), []
+    if same:
+        mean, spread = statistics.geometric_mean(same), _range([max(time, 1 / time) for time in same])
+        factor, how = words.significant(max(mean, 1 / mean), 2), "slower than" if mean < 1 else "as fast as"
+        several = f" (geometric mean of {len(same)} networks, {spread})" if len(same) > 1 else ""
+        sentences.append(
+            f"Same work: {ours} {'is' if ours.startswith('one ') else 'are'} {factor} times {how} the best published "
+            f"exact result on {theirs}{several}."
+        )
+        if once := sum(row["like"].repeats == 1 for row in rows if ("like", "one") in row["times"]):
+            sentences[-1] += f" {once} of {words.plural(len(same), 'rate')} from one repeat alone."
+    if avoided:
+        text = f"Work avoided, exactly: {_range([one['reduced', 'one'] for one in avoided])} times the rate of that"
+        text = text if same else text.removesuffix("that") + f"the best published exact result on {theirs}"
+        lossy = [one["reduced", "lossy"] for one in avoided if ("reduced", "lossy") in one]
+        sentences.append(text + (f", {_range(lossy)} times that of the best lossy one." if lossy else "."))
+    return sentences
+
+
+def _range(numbers: Sequence[float]) -> str:
+    low, high = (words.significant(number, 2) for number in (min(numbers), max(numbers)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _cores(rows: Sequence[dict]) -> str:
+    """The hardware of our runs in short: "2 CPU cores", or the GPU."""
+    runs = [row[name] for row in rows for name in SERIES if row[name]]
+    gpus = sorted({words.printable(run.record.environment.gpu) for run in runs if run.record.environment.gpu})
+    if gpus:
+        return f"one {words.listed(gpus, 2)}"
+    counts = [min(run.record.threads * run.record.ranks, run.record.environment.cores) for run in runs]
+    low, high = min(counts), max(counts)
+    return "one CPU core" if high == 1 else f"{high if low == high else f'{low} to {high}'} CPU cores"
+
+
+def _fastest(rows: Sequence[dict]) -> list[str]:
+    """The highest rate of one of the twelve, compared with nothing."""
+    run, name = max(
+        ((row[name], name) for row in rows for name in SERIES if row[name]), key=lambda one: one[0].rate.median
     )
-    ours = machines([{**dict.fromkeys(SERIES), "like": row["like"]} for row in rows])
-    lead = f"{span}; official inputs, and only dead inputs left out. Ours: {ours}."
-    if once := sum(row["like"].repeats == 1 for row in rows):
-        lead += f" Of one repeat alone: {once} of {words.plural(len(rows), 'rate')}."
-    return claim, lead[0].upper() + lead[1:]
+    return [
+        f"Fastest: {words.significant(run.rate.median / 1e12, 3)} TeraEdges/s on {run.name} ({NAMES[name]}"
+        f"{_once(run)}). Inputs: {run.inputs}, not the challenge's, so no rate is compared with published ones "
+        f"({PRESET} runs the official inputs)."
+    ]
 
 
-def _fastest(rows: Sequence[dict]) -> tuple[str, str] | None:
-    """The highest rate of one of the twelve, on the official inputs if any was; compared with nothing."""
-    runs = [(row[name], name) for row in rows for name in SERIES if row[name]]
-    if not runs:
-        return None
-    run, name = max(runs, key=lambda one: (one[0].comparable, one[0].rate.median))
-    how = {"reduced": "with exact reductions", "like": "with dead inputs left out", "plain": "without reductions"}[name]
-    claim = f"{words.significant(run.rate.median / 1e12, 3)} TeraEdges/s {how}, on {run.name}"
-    if not run.comparable:
-        told = f"Inputs: {run.inputs}, not the challenge's, so no ratio to published rates is given."
-    else:
-        told = "Official inputs. Exact published systems leave less work out, so no ratio to them is given "
-        told += f"({PRESET} makes runs like for like)."
-    return claim, f"{told} {run.hardware}, {run.threads_text}{_once(run)}."
-
-
-def _own(runs: Sequence[Run]) -> tuple[str, str]:
-    """Networks of one's own: inputs a second of the fastest."""
+def _own(runs: Sequence[Run], timed: Sequence[dict]) -> list[str]:
+    """Networks of one's own: a call beside other libraries, or inputs a second of the fastest run."""
+    if timed:
+        few, many = (timed[0]["batches"][place] for place in (0, -1))
+        return [
+            f"A call with {words.plural(entry['batch'], 'input')} takes {words.time(entry['rows'][0]['seconds'])}: "
+            + ", ".join(f"{_times(row['ratio'].median)} {row['name']}" for row in entry["rows"][1:3])
+            + "."
+            for entry in ([few] if few is many else [few, many])
+        ]
     run = max(runs, key=lambda run: run.inputs_per_second)
     rate = words.significant(run.inputs_per_second, 3)
-    return f"{rate} inputs a second through {run.name}", f"{run.network_text}; {run.reductions} left out."
+    return [f"{rate} inputs a second through {run.name}, {run.problem.input_count:,} in a batch{_once(run)}."]
+
+
+def _times(ratio: float) -> str:
+    number = words.significant(max(ratio, 1 / ratio), 2)
+    return f"{number} times {'as fast as' if ratio >= 1 else 'slower than'}"
 
 
 def _once(run: Run) -> str:
     return ", one repeat" if run.repeats == 1 else ""
 
 
-def _numbers(runs: Sequence[Run], rows: Sequence[dict]) -> list[tuple[str, str, str, str]]:
-    """(label, number, unit, what it is of) of up to three."""
-    numbers = []
-    for name, label in (("reduced", "with reductions"), ("like", "like for like"), ("plain", "no reductions")):
-        if ours := [row[name] for row in rows if row[name]]:
-            best = max(ours, key=lambda run: (run.comparable, run.rate.median))
-            rate = words.significant(best.rate.median / 1e12, 3)
-            numbers.append((label, rate, "TeraEdges/s", best.name + _once(best)))
-    best = min(runs, key=lambda run: run.inference_seconds)
-    numbers.append(("inference", words.significant(best.inference_seconds, 3), "s", best.short + _once(best)))
-    if solved := [run for run in runs if run.solution]:
-        slowest = max(solved, key=lambda run: run.solution.seconds)
-        seconds = words.significant(slowest.solution.seconds, 3)
-        numbers.insert(2, ("to a verified result, at most", seconds, "s", slowest.name))
-    return numbers[:3]
+def _cards(runs: Sequence[Run], rows: Sequence[dict], timed: Sequence[dict]) -> dict:
+    """The numbers of one network: the largest of the twelve, or the one of most edges."""
+    if rows:
+        row = max(rows, key=lambda row: row["edges"])
+        numbers = [
+            (NAMES[name], words.significant(run.rate.median / 1e12, 3), "TeraEdges/s", _seconds(run))
+            for name in SERIES if (run := row[name])
+        ]  # fmt: skip
+        members = [row[name] for name in SERIES if row[name]]
+    else:
+        members = max(grouped(runs, lambda run: run.problem_key).values(), key=lambda some: some[0].problem.edges)
+        best = min(members, key=lambda run: run.inference_seconds)
+        per_input = words.time(best.inference_seconds / best.problem.input_count).split()
+        numbers = [
+            ("throughput", words.significant(best.inputs_per_second, 3), "inputs/s", _seconds(best)),
+            ("time for an input", *per_input, f"in a batch of {best.problem.input_count:,}"),
+        ]
+        if timed:
+            entry = timed[0]["batches"][0]
+            spent = words.time(entry["rows"][0]["seconds"]).split()
+            numbers[1] = ("latency", *spent, f"a call with {words.plural(entry['batch'], 'input')}")
+        labelled = [run.record.accuracy.top1 / run.problem.input_count for run in members if run.record.accuracy]
+        if labelled:
+            share = words.significant(100 * labelled[-1], 3)
+            numbers.insert(0, ("accuracy", share, "%", f"top-1 of {best.problem.input_count:,} inputs"))
+    if rows and (solved := [run for run in members if run.solution]):
+        best = min(solved, key=lambda run: run.solution.seconds)
+        spent = words.time(best.solution.seconds).split()
+        numbers.insert(1, ("time to solution", *spent, "from nothing to a verified result"))
+    peak = min(run.record.peak_memory_bytes for run in members)
+    numbers.append(("peak memory", *words.size(peak).split(), "of the process"))
+    return {"of": members[0].name, "numbers": numbers[:4]}
+
+
+def _seconds(run: Run) -> str:
+    return f"{words.time(run.inference_seconds)} of inference{_once(run)}"

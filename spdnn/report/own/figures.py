@@ -8,7 +8,9 @@ from spdnn.report.common.words import significant
 
 
 def figures(values: dict) -> Iterator[Figure]:
-    """Inputs a second of the fastest runs, on a logarithmic scale where they differ much."""
+    """Inputs a second of the fastest runs; nothing for one run."""
+    if len(values["runs"]) == 1:
+        return  # a figure of one bar says no more than the sentence
     shown = values["runs"][:MOST_BARS]
     rates = [run.inputs_per_second for run in shown]
 

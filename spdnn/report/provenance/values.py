@@ -24,7 +24,7 @@ def values(collection: Collection) -> dict | None:
         "definitions": _definitions(collection),
         "spans": {**SPANS, **words.RECORD_SPANS},
         "environments": _environments(runs),
-        "sources": _sources(collection.baselines) if runs else [],
+        "sources": _sources(collection.baselines) if any(run.official_size for run in runs) else [],
     }
 
 
@@ -52,7 +52,6 @@ def _environments(runs: Sequence[Run]) -> list[dict]:
             "memory": words.size(machine.memory_bytes),
             "gpu": words.printable(machine.gpu or "none"),
             "system": words.printable(machine.system),
-            "python": words.printable(machine.python),
             "versions": words.printable(versions, 400),
         }
         environments.setdefault(str(row), {**row, "cases": []})["cases"].append(run.case)

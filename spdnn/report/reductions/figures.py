@@ -10,6 +10,7 @@ from spdnn.report.common.plotting import INK
 from spdnn.report.reductions.values import titled
 
 LABELLED = 0.055  # of the axis: a bar shorter than that has no room for its number
+LEAST = 1.005  # times fewer edges
 MOST = 12  # times the most edges: room for the product of all factors
 POWERS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 COLUMNS = 2  # of panels
@@ -17,10 +18,11 @@ DASHES = (0, (4, 1.5))  # of the rows computed
 
 
 def figures(values: dict) -> Iterator[Figure]:
-    """Edges that are left, by network; inputs alive and rows computed, by layer."""
-    yield edges(values["networks"][:MOST_BARS])
-    if values["curves"]:
-        yield rows(values["curves"][:MOST_DRAWN])
+    """Edges that are left, by network; inputs alive and rows computed, by layer; of networks that lost any."""
+    if reduced := [one for one in values["networks"] if one["product"] is None or one["product"] >= LEAST]:
+        yield edges(reduced[:MOST_BARS])
+    if curves := [one for one in values["curves"] if one in reduced]:
+        yield rows(curves[:MOST_DRAWN])
 
 
 def edges(networks: Sequence[dict]) -> Figure:

@@ -52,7 +52,7 @@ def _row(run: Run, predicted: Predicted | None) -> dict:
         "pipeline": len(made.ranges),
         "batches": made.batches,
         "buffers": made.buffers,
-        "promise": notes.device_memory_bytes,
+        "promise": run.device_memory,
         "memory": max(notes.memory_bytes or (), default=None),
         "seconds": run.inference_seconds,
         "low": low,

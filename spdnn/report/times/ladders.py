@@ -38,9 +38,11 @@ def curves(runs: Sequence[Run], most: int) -> list[Curve]:
     groups: dict[tuple, list[Curve]] = {}
     for run in sorted(runs, key=lambda run: -run.problem.layers):
         counts = tuple(run.record.result.survivors)
+        if set(counts) == {run.problem.input_count}:
+            continue  # a flat line says nothing
         drawn = groups.setdefault((run.problem.neurons, run.inputs, run.comparable), [])
-        if not any(curve.survivors[: len(counts)] == counts for curve in drawn):
-            label = f"{run.problem.neurons:,} neurons × {run.problem.layers:,} layers, {run.inputs} inputs"
+        label = f"{run.problem.neurons:,} neurons × {run.problem.layers:,} layers, {run.inputs} inputs"
+        if not any(curve.label == label or curve.survivors[: len(counts)] == counts for curve in drawn):
             drawn.append(Curve(label, counts))
     keyed = [(key, curve) for key in sorted(groups) for curve in groups[key]]
     shown = fair(keyed, most, lambda one: one[0][0], lambda one: (one[0][2], len(one[1].survivors)))
