@@ -86,6 +86,7 @@ DEFINITIONS = (
     ("Lossy", "A published method whose values are approximate; none of the runs on this page are."),
 )
 
+OFFICIAL_TERMS = ("Same work", "Work avoided, exactly", "Lossy")  # of pages with one of the challenge's networks
 LIMIT_DEFINITIONS = (
     (
         "Load ceiling",
@@ -222,16 +223,18 @@ def _unpiled(text: str) -> str:
 
 
 def definitions(
-    names: set[str], limited: bool, several: bool, scaled: bool, devices: bool = False
+    names: set[str], limited: bool, several: bool, scaled: bool, devices: bool = False, official: bool = True
 ) -> list[tuple[str, str]]:
     """Terms and their meanings; of the reductions, only dead inputs and those in `names`.
 
     Args:
         limited, several, scaled: with the terms of limits, of several ranks, of scaling.
         devices: some of the limits are of a GPU.
+        official: some of the runs are of the challenge's networks.
     """
     asked = ((several, SEVERAL_DEFINITIONS), (scaled, SCALING_DEFINITIONS), (limited, LIMIT_DEFINITIONS))
-    terms = [*DEFINITIONS, *(term for wanted, terms in asked if wanted for term in terms)]
+    always = [one for one in DEFINITIONS if official or one[0] not in OFFICIAL_TERMS]
+    terms = [*always, *(term for wanted, terms in asked if wanted for term in terms)]
     meanings = " ".join(one.meaning for one in REDUCTIONS.values() if one.name == "dead" or one.name in names)
     filled = {"reductions": meanings, **{name: text if devices else "" for name, text in GPU.items()}}
     return [(term, meaning.format(**filled)) for term, meaning in terms]

@@ -37,6 +37,7 @@ def _definitions(collection: Collection) -> list[tuple[str, str]]:
         several=any(record.ranks > 1 for record in collection.records),
         scaled=bool(collection.scaling),
         devices=bool(limits and limits["devices"]),
+        official=any(run.official_size for run in collection.runs),
     )
 
 
