@@ -53,13 +53,13 @@ SECTIONS = [
     ),
     Section(
         "peers", "Peers", peers, peers_figures, heading="Peers in the same run",
-        absent="Peers are not shown, for no other library was timed in these runs. "
+        absent="Other libraries on the challenge's problems are not shown: none was timed. "
         "<code>snakemake --configfile config/peers.yaml</code> and <code>spdnn peers</code> do that.",
     ),
     Section(
         "operations", "Sparse operations", operations, operations_figures,
         heading="Sparse operations for deep learning",
-        absent="Sparse operations for deep learning are not shown, for there are no records of them. "
+        absent="Sparse products and attention beside other libraries are not shown: there are no records of them. "
         "<code>spdnn ops bench -o FOLDER</code> and <code>snakemake --configfile config/ops.yaml</code> make them.",
     ),
     Section("cases", "Verification", cases),

@@ -62,7 +62,7 @@ def test_figures_are_there():
 def test_without_such_records_one_line_says_how_to_get_them():
     text = shown([made_record()]).text
     assert "Our products and those" not in text
-    assert "Sparse operations for deep learning are not shown" in text
+    assert "Sparse products and attention beside other libraries are not shown" in text
     assert "snakemake --configfile config/ops.yaml" in text
 
 
@@ -73,7 +73,7 @@ def test_runs_and_operations_share_a_page(tmp_path):
     text = shown([made_record(), *products()]).text
     assert "Published times do not all include" in text
     assert "Our products and those" in text
-    assert "1,024 × 120: passed" in text
+    assert "1,024 × 120: passed verification" in text
 
 
 def test_ratios_are_of_pairs_and_the_fastest_counts():

@@ -29,12 +29,12 @@ def test_the_page_of_a_workflow_has_its_cases_and_names_the_others(tmp_path, cap
         return Page((tmp_path / "page.html").read_text("utf-8"))
 
     alone = page()
-    assert "1,024 × 120: passed" in alone.text
+    assert "1,024 × 120: passed verification" in alone.text
     for absent in ("Another CPU", "an-earlier-case", "Other records", "records of sparse operations"):
         assert absent not in alone.text
     named = page("--other-records", str(results / "measured/there"), str(results / "records/an-earlier-case.json"))
     first, group = named.text.split("Named for this page", 1)
-    assert "1,024 × 120: passed" in first
+    assert "1,024 × 120: passed verification" in first
     assert "Another CPU" not in first
     assert "Runs of " + str(results / "measured/there") in group
     assert "1 run and 1 record of sparse operations (not listed); " in group
@@ -48,5 +48,5 @@ def test_the_page_of_a_workflow_has_its_cases_and_names_the_others(tmp_path, cap
 def test_a_failed_verdict_of_the_others_is_named_there_alone(tmp_path):
     other = Folder([], [stored_verdict(tmp_path, "wrong", made_verdict(passed=False))])
     page = rendered(tmp_path / "page.html", [Folder(stored(tmp_path, made_record()))], others={"x": other})
-    assert "1,024 × 120: passed" in page.text
+    assert "1,024 × 120: passed verification" in page.text
     assert "Failed verification: wrong." in page.text

@@ -289,7 +289,7 @@ def test_numbers_are_the_records():
     assert record["result"]["edges_computed"] / 0.11 in page.values
     assert f"{rate.median / 1e12:.3f}" in page.text
     assert "cpu, 2 threads" in page.text
-    assert page.text.count("1,024 × 120: passed") == 1
+    assert page.text.count("1,024 × 120: passed verification") == 1
     assert "10.0 %" in page.text
 
 
@@ -414,8 +414,8 @@ def test_failed_verdict_is_a_failure_and_never_a_number():
 @pytest.mark.parametrize(
     ("case", "passed", "told"),
     [
-        ("mine", True, ["1,024 × 120: passed"]),
-        ("untimed", True, ["all 2 cases passed", "not timed"]),
+        ("mine", True, ["1,024 × 120: passed verification"]),
+        ("untimed", True, ["all 2 cases passed verification", "not timed"]),
         ("mine", False, ["1 case run, and 1 failed verification: mine.", "its numbers are left out"]),
     ],
 )
@@ -482,7 +482,7 @@ def test_runs_of_other_machines_have_their_device_and_date(tmp_path):
     page = Page((tmp_path / "both.html").read_text("utf-8"))
     assert "NVIDIA H<200> (A CPU, 2 cores), 2026-03-04" in page.text
     assert f"A CPU, 2 cores, {here['created'][:10]}" in page.text
-    assert "all 2 cases passed" in page.text
+    assert "all 2 cases passed verification" in page.text
     assert "NVIDIA H<200> (A CPU, 2 cores), 2026-03-04" in shown([there]).text
 
 
@@ -509,7 +509,7 @@ def test_two_runs_of_one_case_are_both_shown():
     first, second = made_record(), made_record()
     second["environment"]["cpu"] = "Another CPU"
     page = shown([first, second])
-    assert "all 2 cases passed" in page.text
+    assert "all 2 cases passed verification" in page.text
     assert "Another CPU" in page.text
     assert shown([second, first]).source == page.source
 
@@ -597,8 +597,8 @@ def test_sizes_and_plurals():
 
 def test_what_is_absent_leaves_one_line_on_how_to_get_it():
     wanted = {
-        "config/strong.yaml": "Scaling", "config/schedules.yaml": "Schedules", "config/peers.yaml": "Peers",
-        "config/ops.yaml": "Sparse operations", "spdnn challenge": "How far these runs are",
+        "config/strong.yaml": "Scaling", "config/schedules.yaml": "Schedules", "config/peers.yaml": "Other libraries",
+        "config/ops.yaml": "Sparse products", "spdnn challenge": "How far these runs are",
     }  # fmt: skip
     page = shown([made_record()])
     folded = page.source.split('<details class="absent">')[1].split("</details>")[0]

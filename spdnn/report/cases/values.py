@@ -56,7 +56,7 @@ def _short(cases: int, failed: int, missing: int) -> str:
         return f"{failed:,} of {words.plural(cases, 'case')} failed"
     if missing:
         return f"{words.plural(missing, 'case')} missing"
-    return f"all {cases:,} cases passed" if cases > 1 else "passed"
+    return f"all {cases:,} cases passed verification" if cases > 1 else "passed verification"
 
 
 @once

@@ -29,7 +29,7 @@ SETTINGS = {
 }
 RECORD = "record-"  # begins the id, inside an SVG, of what shows one record; its number in the page's table follows
 MOST_DRAWN = 5  # figures of one kind on a page, and curves in one; the data of more are in its tables
-MOST_BARS = 16  # cases in one figure
+MOST_BARS = 12  # cases in one figure
 WIDTHS: ContextVar[tuple[float, float]] = ContextVar("WIDTHS", default=(8.4, 4.3))  # inches: of a page, a telephone
 FORMATS = (".pdf", ".svg", ".png")
 STYLES = {  # (seaborn's style, further settings)

@@ -47,7 +47,8 @@ DEFINITIONS = (
     (
         "Edges really computed",
         "Inputs × edges that the run computed after its reductions, ÷ the same seconds. "
-        "The gap to the rate above is work avoided, not speed.",
+        "The gap to the rate above is work avoided, not speed. Inputs are computed in whole tiles, so it may be above "
+        "all edges.",
     ),
     ("Reductions", "{reductions} All are exact: what is left out has no part in any value, up to rounding."),
     (

@@ -27,12 +27,17 @@ def figures(values: dict) -> Iterator[Figure]:
         return
     labels = {name: label.format(values["hardware"].get(name)) for name, label, _, _ in MARKS}
     points = [point for row in rows for point in _points(row, labels)]
+    once = any(point[1] in SERIES and point[7] is None for point in points)
     yield Figure(
         "overview",
         "Every network: TeraEdges/s of ours and of the best published",
-        f"Ours on {values['machines']}, medians with 95 % intervals. Same work: official inputs, only dead inputs left "
-        "out, as the fastest exact published systems do. Lossy methods give approximate values. "
-        "Pale: other inputs than the challenge's. 1×: one repeat.",
+        "Networks by neurons × layers. TeraEdges/s: inputs × nonzeros ÷ inference seconds, skipped work included. "
+        f"Ours on {values['machines']}: medians, 95 % intervals{', 1× where one repeat' if once else ''}. "
+        + (
+            "Pale: other inputs than the challenge's, so no published rates."
+            if not all(point[5] for point in points)
+            else "Same work: only dead inputs left out, as the fastest exact published systems do."
+        ),
         _plot(values, labels, points),
         ("network", "who", "TeraEdges/s", "low", "high", "label", "comparable"),
         [
@@ -52,7 +57,11 @@ def _points(row: dict, labels: Mapping[str, str]) -> Iterator[tuple]:
             text = f"{run.case}: {rate / 1e12:.4g} TeraEdges/s"
             ends = (run.rate.low, run.rate.high) if run.repeats > 1 else None
             yield row, name, label, rate, text, run.comparable, run.number, ends
-        elif name not in SERIES and (best := row["best"][name]):
+        elif (
+            name not in SERIES
+            and (best := row["best"][name])
+            and any(row[own] and row[own].comparable for own in SERIES)
+        ):
             yield row, name, label, best.edges_per_second, row["label"][name], True, None, None
 
 

@@ -11,7 +11,7 @@ from spdnn.report.calls.values import values as calls
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.run_rows import Run, grouped
-from spdnn.report.networks.values import NAMES, PUBLISHED, SERIES, hardware, machines, twelve
+from spdnn.report.networks.values import NAMES, PUBLISHED, SERIES, hardware, machines, series, twelve
 
 PRESET = "config/like-for-like.yaml"
 
@@ -57,26 +57,27 @@ def _compared(rows: Sequence[dict]) -> list[str]:
     avoided = [row["times"] for row in rows if ("reduced", "one") in row["times"]]
     ours, theirs, sentences = _cores(rows), hardware(rows, "one"), []
     if same:
-        mean, spread = statistics.geometric_mean(same), _range([max(time, 1 / time) for time in same])
-        factor, how = words.significant(max(mean, 1 / mean), 2), "slower than" if mean < 1 else "as fast as"
-        several = f" (geometric mean of {len(same)} networks, {spread})" if len(same) > 1 else ""
+        slower = statistics.geometric_mean(same) < 1
+        times = _mean([1 / time if slower else time for time in same])
+        once = sum(row["like"].repeats == 1 for row in rows if ("like", "one") in row["times"])
         sentences.append(
-            f"Same work: {ours} {'is' if ours.startswith('one ') else 'are'} {factor} times {how} the best published "
-            f"exact result on {theirs}{several}."
+            f"Same work: {ours} {'is' if ours.startswith('one ') else 'are'} {times} times "
+            f"{'slower than' if slower else 'as fast as'} the best published exact result on {theirs}"
+            f"{f'; {once} of {len(same)} rates of one repeat' if once else ''}."
         )
-        if once := sum(row["like"].repeats == 1 for row in rows if ("like", "one") in row["times"]):
-            sentences[-1] += f" {once} of {words.plural(len(same), 'rate')} from one repeat alone."
     if avoided:
-        text = f"Work avoided, exactly: {_range([one['reduced', 'one'] for one in avoided])} times the rate of that"
-        text = text if same else text.removesuffix("that") + f"the best published exact result on {theirs}"
-        lossy = [one["reduced", "lossy"] for one in avoided if ("reduced", "lossy") in one]
-        sentences.append(text + (f", {_range(lossy)} times that of the best lossy one." if lossy else "."))
+        exact, lossy = ([one["reduced", key] for one in avoided if ("reduced", key) in one] for key in ("one", "lossy"))
+        best = "it" if same else f"the best published exact result on {theirs}"
+        beside = f", {_mean(lossy)} times as fast as the best lossy result" if lossy else ""
+        sentences.append(f"Work avoided, exactly: {_mean(exact)} times as fast as {best}{beside}.")
     return sentences
 
 
-def _range(numbers: Sequence[float]) -> str:
-    low, high = (words.significant(number, 2) for number in (min(numbers), max(numbers)))
-    return low if low == high else f"{low} to {high}"
+def _mean(numbers: Sequence[float]) -> str:
+    """The geometric mean, and the range of several."""
+    figures = statistics.geometric_mean(numbers), min(numbers), max(numbers)
+    mean, low, high = (words.significant(number, 2) for number in figures)
+    return mean if low == high else f"{mean} (geometric mean, {low} to {high})"
 
 
 def _cores(rows: Sequence[dict]) -> str:
@@ -132,9 +133,9 @@ def _cards(runs: Sequence[Run], rows: Sequence[dict], timed: Sequence[dict]) -> 
         row = max(rows, key=lambda row: row["edges"])
         numbers = [
             (NAMES[name], words.significant(run.rate.median / 1e12, 3), "TeraEdges/s", _seconds(run))
-            for name in SERIES if (run := row[name])
+            for name in ("like", "reduced", "plain") if (run := row[name])
         ]  # fmt: skip
-        members = [row[name] for name in SERIES if row[name]]
+        members = [row[name] for name in SERIES if row[name]][:1]  # of whose run memory and the whole time are
     else:
         members = max(grouped(runs, lambda run: run.problem_key).values(), key=lambda some: some[0].problem.edges)
         best = min(members, key=lambda run: run.inference_seconds)
@@ -144,9 +145,13 @@ def _cards(runs: Sequence[Run], rows: Sequence[dict], timed: Sequence[dict]) -> 
             ("time for an input", *per_input, f"in a batch of {best.problem.input_count:,}"),
         ]
         if timed:
-            entry = timed[0]["batches"][0]
-            spent = words.time(entry["rows"][0]["seconds"]).split()
-            numbers[1] = ("latency", *spent, f"a call with {words.plural(entry['batch'], 'input')}")
+            few, many = (timed[0]["batches"][place] for place in (0, -1))
+            rate, spent = many["rows"][0]["rate"], words.time(few["rows"][0]["seconds"]).split()
+            calls_of = [f"a call with {words.plural(entry['batch'], 'input')}" for entry in (few, many)]
+            numbers = [
+                ("latency", *spent, calls_of[0]),
+                ("throughput", words.significant(rate, 3), "inputs/s", calls_of[1]),
+            ]
         labelled = [run.record.accuracy.top1 / run.problem.input_count for run in members if run.record.accuracy]
         if labelled:
             share = words.significant(100 * labelled[-1], 3)
@@ -154,11 +159,17 @@ def _cards(runs: Sequence[Run], rows: Sequence[dict], timed: Sequence[dict]) -> 
     if rows and (solved := [run for run in members if run.solution]):
         best = min(solved, key=lambda run: run.solution.seconds)
         spent = words.time(best.solution.seconds).split()
-        numbers.insert(1, ("time to solution", *spent, "from nothing to a verified result"))
-    peak = min(run.record.peak_memory_bytes for run in members)
-    numbers.append(("peak memory", *words.size(peak).split(), "of the process"))
+        numbers.append(("time to solution", *spent, f"verified; {_division(best)}"))
+    first = members[0]
+    what = _division(first) if rows else "of the process"
+    numbers.append(("peak memory", *words.size(first.record.peak_memory_bytes).split(), what))
     return {"of": members[0].name, "numbers": numbers[:4]}
 
 
+def _division(run: Run) -> str:
+    return NAMES[series(run)].partition(",")[0]
+
+
 def _seconds(run: Run) -> str:
-    return f"{words.time(run.inference_seconds)} of inference{_once(run)}"
+    computed = f"; computed {words.significant(run.computed_rate / 1e12, 2)}" if series(run) == "reduced" else ""
+    return f"{words.time(run.inference_seconds)}{_once(run)}{computed}"

@@ -140,9 +140,8 @@ def rows(curves: Sequence[dict]) -> Figure:
     return Figure(
         "reductions-rows",
         "Inputs alive and the rows computed for them, by layer",
-        "Inputs alive when a layer begins, and the rows that the engine computes for them, both axes "
-        "logarithmic. Rows are drawn where the run searched for identical ones; there are fewer rows than inputs once "
-        "some are identical. Of networks that begin with the same layers one is drawn.",
+        "Inputs alive when a layer begins, and the rows computed for them: identical rows are computed once. "
+        "Both axes logarithmic; the deepest network of each width.",
         plot,
         ("network and inputs", "layer", "inputs alive", "rows computed"),
         [
