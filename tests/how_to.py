@@ -37,11 +37,13 @@ def script(page: str, activated: bool = False) -> str:
 
 
 def checkout(folder: Path) -> Path:
-    """A folder with all that the root of the checkout holds, but results."""
+    """A folder with all that the root of the checkout holds; of results, those that are committed."""
     folder.mkdir()
     for path in ROOT.iterdir():
         if path.name not in ("results", ".snakemake", ".git", "build"):
             (folder / path.name).symlink_to(path)
+    (folder / "results").mkdir()
+    (folder / "results" / "measured").symlink_to(ROOT / "results" / "measured")
     return folder
 
 

@@ -1,5 +1,5 @@
 
-// What the page does beyond being read: sorts and filters its tables, changes units, shows the record behind a number.
+// What the page does beyond being read: sorts and searches its tables, changes units, shows the record behind a number.
 // It works on what is already in the page and asks for nothing; texts go in as text, never as markup.
 "use strict";
 (() => {
@@ -121,105 +121,22 @@
     });
   }
 
-  // ---- filtering the twelve networks ----
+  // ---- searching: a long table keeps the rows that have every word ----
 
-  const filters = document.getElementById("filters");
-  // What a published row says in its cells; its attributes have the rest.
-  for (const row of all("#published tr[data-network]")) {
-    const [, , hardware, devices, year, , , span] = Array.from(row.cells, (cell) => cell.textContent.trim());
-    const name = row.cells[0].firstChild.textContent.trim();
-    Object.assign(row.dataset, { who: "published", system: name, hardware, year, span });
-    row.dataset.label = `${name}, ${devices} × ${hardware}, ${year}`;
-    for (const one of all("data[data-unit]", row)) row.dataset[one.dataset.unit] = one.value;
-  }
-  const rows = all("#ours tr[data-network], #published tr[data-network]");
-  const twelve = all("#twelve tr[data-network]");
-  const GROUPS = {
-    reduced: (row) => row.dataset.series === "reduced",
-    like: (row) => row.dataset.series === "like",
-    plain: (row) => row.dataset.series === "plain",
-    one: (row) => row.dataset.reductions === "published, exact" && row.dataset.devices === "one device",
-    any: (row) => row.dataset.reductions === "published, exact",
-    lossy: (row) => row.dataset.reductions === "published, lossy",
-  };
-
-  // Of ours, runs on the official inputs come before others; in a table's order, the first of equals stays.
-  function best(candidates) {
-    const rank = (row) => [Number(row.dataset.comparable ?? 1), Number(row.dataset.rate)];
-    const better = (a, b) => a[0] - b[0] || a[1] - b[1];
-    return candidates.reduce((top, row) => (top && better(rank(row), rank(top)) <= 0 ? top : row), null);
-  }
-
-  function fill(cell, row) {
-    cell.replaceChildren();
-    if (!row) {
-      cell.textContent = "–";
-      return;
-    }
-    const named = made("span", "", { title: row.dataset.label });
-    named.append(copied(row, "rate"));
-    cell.append(named);
-    if (row.dataset.seconds) {
-      const soft = made("span", "", { class: "soft" });
-      soft.append(copied(row, "seconds"), " ", made("span", "s", { "data-unit-short": "" }));
-      cell.append(made("br"), soft);
-    }
-    if (row.dataset.comparable === "0") cell.append(made("br"), made("span", "other inputs", { class: "mark" }));
-    if (row.dataset.older === "1") cell.append(made("br"), made("span", "older code", { class: "mark" }));
-    if (row.dataset.busy === "1") cell.append(made("br"), made("span", "busy machine", { class: "mark busy" }));
-    if (row.dataset.repeats === "1") cell.append(made("br"), made("span", "one repeat", { class: "mark" }));
-  }
-
-  function copied(row, unit) {
-    const cell = row.querySelector(`data[data-unit="${unit}"]`);
-    return made("data", cell.dataset.text ?? cell.textContent, { value: cell.value, "data-unit": unit });
-  }
-
-  function summarize(matching) {
-    for (const line of twelve) {
-      const own = matching.filter((row) => row.dataset.network === line.dataset.network);
-      const tops = {};
-      for (const [group, belongs] of Object.entries(GROUPS)) {
-        tops[group] = best(own.filter(belongs));
-        const cell = line.querySelector(`[data-group="${group}"]`);
-        if (cell) fill(cell, tops[group]);
-      }
-      for (const cell of all("[data-ratio]", line)) {
-        const [ours, theirs] = cell.dataset.ratio.split("-").map((group) => tops[group]);
-        const ratio = ours?.dataset.comparable === "1" && theirs ? Number(ours.dataset.rate) / Number(theirs.dataset.rate) : null;
-        cell.replaceChildren(ratio === null ? "–" : made("data", significant(ratio, 3), { value: ratio }));
-      }
-    }
-    inUnits(document.getElementById("twelve"));
-  }
-
-  function filter() {
-    const chosen = Object.fromEntries(all("select", filters).map((select) => [select.name, select.value]));
-    const names = Object.keys(chosen).filter((name) => chosen[name] !== "");
-    const matching = rows.filter((row) => names.every((name) => row.dataset[name] === chosen[name]));
-    const kept = new Set(matching);
-    for (const row of all("#ours tbody tr, #published tbody tr")) row.hidden = names.length > 0 && !kept.has(row);
-    for (const line of twelve) line.hidden = chosen.network !== "" && line.dataset.network !== chosen.network;
-    summarize(matching);
-    for (const one of all("#twelve [data-filtered]")) {
-      one.dataset.text ??= one.textContent;
-      one.textContent = names.length ? one.dataset.filtered : one.dataset.text;
-    }
-    const count = `${matching.length} of ${rows.length} figures`;
-    filters.querySelector("output").textContent = names.length ? count : "";
-  }
-
-  if (filters && twelve.length) {
-    for (const select of all("select", filters)) {
-      const values = new Set(rows.map((row) => row.dataset[select.name]).filter(Boolean));
-      const sorted = Array.from(values).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
-      for (const value of sorted) {
-        select.append(made("option", select.name === "network" ? value.replace("-", " × ") : value, { value }));
-      }
-    }
-    filters.addEventListener("change", filter);
-    filters.addEventListener("reset", () => setTimeout(filter));
-    filters.addEventListener("submit", (event) => event.preventDefault());
+  for (const table of all("table.sortable")) {
+    const rows = all("tbody tr", table);
+    if (rows.length < 20) continue;
+    const texts = rows.map((row) => row.textContent.toLowerCase());
+    const label = made("label", "Rows with ");
+    const input = made("input", "", { type: "search", placeholder: "such as 1,024 × 120 A100" });
+    const count = made("output", "", { "aria-live": "polite" });
+    label.append(input, count);
+    table.closest("details")?.querySelector("summary").after(label);
+    input.addEventListener("input", () => {
+      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+      rows.forEach((row, place) => { row.hidden = !words.every((word) => texts[place].includes(word)); });
+      count.textContent = words.length ? `${rows.filter((row) => !row.hidden).length} of ${rows.length}` : "";
+    });
   }
 
   // ---- what the page carries ----

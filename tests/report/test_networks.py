@@ -107,12 +107,10 @@ def test_ratios_are_of_rates(table):
 def test_every_published_figure_is_there_once(table):
     found = shown([made_record()], published=True)
     source = found.source[found.source.index('id="published"') :].split("</table>")[0]
-    rows = re.findall(r'<tr data-network="([^"]+)".*?<data value="([^"]+)" data-unit="rate"', source, re.DOTALL)
+    rows = re.findall(r'<data value="([^"]+)" data-unit="rate"', source)
     known = [line for line in table if line["neurons"] and line["edges_per_second"]]
-    assert sorted((key, float(rate)) for key, rate in rows) == sorted(
-        (f"{line['neurons']}-{line['layers']}", float(line["edges_per_second"])) for line in known
-    )
-    assert source.count("published, lossy") == sum(line["lossy"] == "yes" for line in known)
+    assert sorted(map(float, rows)) == sorted(float(line["edges_per_second"]) for line in known)
+    assert source.count(">lossy<") == sum(line["lossy"] == "yes" for line in known)
 
 
 def test_who_made_a_system_is_left_out_and_who_ran_it_is_not():
@@ -180,13 +178,10 @@ def test_records_of_older_code_are_marked():
 
 def test_short_names_tell_what_differs():
     records = [made_record("a"), made_record("b", reductions=()), made_record("c", layers=480)]
-    for place, record in enumerate(records):
-        record["configuration"] = f"a{place} + b c"
     runs = collected(records).runs
     assert [run.short for run in runs] == [
         "1,024 × 120, same work",
         "1,024 × 120, no reductions",
         "1,024 × 480, same work",
     ]
-    assert runs[1].configuration == "a1 + b c"
     assert collected([made_record("mine-7.x", official=False, neurons=7)]).runs[0].short == "mine-7"

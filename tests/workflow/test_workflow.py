@@ -254,7 +254,7 @@ def test_snakemakes_own_report_has_every_figure_with_its_category_and_caption(wh
     )
     assert results["results/report.html"]["labels"] == {"page": "verdicts and throughput"}
     figures = {str(path.relative_to(whole)): path for path in whole.glob("results/figures/*/*.svg")}
-    assert {"results/figures/peers/peers.svg", "results/figures/times/survivors.svg"} <= set(figures)
+    assert {"results/figures/peers/peers.svg", "results/figures/times/times-whole.svg"} <= set(figures)
     assert set(results) == {"results/report.html", *figures}
     for name, path in figures.items():
         shown, told = results[name], path.with_suffix(".rst").read_text()
@@ -301,11 +301,11 @@ def test_another_configuration_of_a_deployment_has_a_page_of_its_own(copied, set
     assert case == "unstructured-1024-3.digits-1024-first-100.cpu.dead.t999"
     assert read_cases(folder / "results/cases.json").cases == [case]
     page = (folder / "results/report.html").read_text()
-    assert "1 case run, and it passed verification." in page
+    assert "<h1>unstructured-1024-3: passed verification</h1>" in page
     assert not any(name in page for name in (*CASES, "Peers in the same run", "Other records"))
     passed(folder, *words, "other_records=[results/measured]")
     page = (folder / "results/report.html").read_text()
-    assert "1 case run, and it passed verification." in page
+    assert "<h1>unstructured-1024-3: passed verification</h1>" in page
     assert "Runs of results/measured: 4" in page
     (folder / "results/records/of-before.json").unlink()
 

@@ -146,13 +146,6 @@ class Run:
         return busy_part(self.record)
 
     @property
-    def configuration(self) -> str:
-        """What records are grouped by: the configuration files of the workflow, or the command."""
-        request = self.record.request
-        command = "spdnn peers" if request is None else "spdnn infer" if request.network else "spdnn challenge"
-        return words.printable(self.record.configuration or command, 40)
-
-    @property
     def includes(self) -> str:
         """What the inference seconds include, in a few words."""
         return self.record.span if self.record.ranks == 1 else f"{self.record.span}; {words.IN_SHORT}"

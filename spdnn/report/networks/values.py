@@ -30,7 +30,6 @@ def values(collection: Collection) -> dict | None:
         "series": [name for name in SERIES if any(row[name] for row in rows)],
         "twelve": rows,
         "machines": machines(rows),
-        "devices": PUBLISHED,
         "hardware": {name: hardware(rows, name) for name in PUBLISHED},
         "published": published(collection.baselines),
     }
@@ -111,11 +110,11 @@ def _fastest(rows: Sequence[Baseline], devices: Sequence[str]) -> Baseline | Non
     return min((row for row in rows if row.device_class in devices), key=_order, default=None)
 
 
-def published(baselines: Sequence[Baseline]) -> list[dict]:
+def published(baselines: Sequence[Baseline]) -> list[Baseline]:
     """Every published figure on one of the twelve that has a rate: by network, the fastest first."""
     rows = [row for row in baselines if row.neurons and row.edges_per_second]
     rows.sort(key=lambda row: (row.neurons, row.layers, *_order(row)))
-    return [{"key": key(row.neurons, row.layers), "row": row} for row in rows]
+    return rows
 
 
 def _order(row: Baseline) -> tuple:
