@@ -2,14 +2,16 @@
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import io
 import os
+import re
 import shutil
 import sys
 import time
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from spdnn import __version__
 from spdnn.common import progress_output, resources
@@ -26,25 +28,59 @@ with files of your own:
   spdnn network import weights.npz -o net.safetensors --last none
   spdnn infer --network net.safetensors --inputs x.npz --categories out.txt --record run.json
 
-environment: SPDNN_PROGRESS=off|bar|lines|lines=SECONDS says how long runs show their progress (default: a bar on a
-terminal, elsewhere a line on standard error every 30 s at most)
+environment: SPDNN_PROGRESS=off|bar|lines|lines=SECONDS sets how progress is shown (default: a bar on a terminal,
+elsewhere a line on standard error at most every 30 s)
 
-exit status: 0 done (and passed, where something was verified), 1 an error or a failed verdict (one sentence on
-standard error), 2 wrong arguments, 130 interrupted, 143 terminated
+exit status: 0 done (and passed, where something was verified), 1 an error or a failed verification (one sentence
+on standard error), 2 wrong arguments, 130 interrupted, 143 terminated
 """
 
 
 class _Parser(argparse.ArgumentParser):
-    """A command or subcommand: descriptions keep their lines."""
+    """A command or subcommand: descriptions keep their lines, options are spelled out, a mistake is one sentence."""
 
     def __init__(self, **words):
-        super().__init__(**{"formatter_class": _Formatter} | words)
+        super().__init__(**{"formatter_class": _Formatter, "allow_abbrev": False} | words)
+
+    def parse_known_args(self, args=None, namespace=None):
+        self._words = args or []
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {_corrected(message, self._words, _options(self))} (see `{self.prog} --help`)\n")
 
     def _get_values(self, action, arg_strings):
         # `--inputs=--` names a file: argparse before Python 3.13 takes the value for the end of the options.
         if arg_strings == ["--"] and action.option_strings and action.nargs is None:
             return self._get_value(action, "--")
         return super()._get_values(action, arg_strings)
+
+
+def _corrected(message: str, words: Sequence[str], options: Collection[str]) -> str:
+    """The message of argparse, or where a word is unknown, a sentence with the nearest known word."""
+    names = [word.partition("=")[0] for word in words if word.startswith("--")]
+    unknown = [name for name in names if len(name) > 2 and name not in options]
+    if unknown:  # argparse would first ask for what is missing
+        where, word, known = "option", unknown[0], options
+    elif choice := re.fullmatch(r"argument (.*?): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL):
+        where, word, known = choice[1], choice[2], re.findall(r"[\w.+-]+", choice[3])
+    else:
+        return message
+    nearest = difflib.get_close_matches(word, known, n=1)
+    hint = (
+        f"; did you mean {nearest[0]!r}?" if nearest else "" if unknown else f"; it must be one of {', '.join(known)}"
+    )
+    return f"{where.lower()} {word!r} is not known{hint}"
+
+
+def _options(parser: argparse.ArgumentParser) -> set[str]:
+    """The options of a parser and of the commands below it."""
+    found = set()
+    for action in parser._actions:
+        found.update(action.option_strings)
+        if isinstance(action, argparse._SubParsersAction):
+            found.update(*map(_options, action.choices.values()))
+    return found
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -56,23 +92,23 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 # Subcommands: the function that adds the arguments, and the line of `spdnn --help`.
 COMMANDS = {
-    "challenge": ("run:add_challenge", "regenerate, run and verify a challenge problem"),
+    "challenge": ("run:add_challenge", "regenerate, run and verify a problem of the Graph Challenge"),
     "infer": ("run:add_infer", "run a network on inputs"),
-    "run": ("run:add_run", "run a request: a file as a record holds it"),
-    "verify": ("check:add_verify", "compare categories with a truth"),
-    "engines": ("check:add_engines", "what can run here, and why the others can't"),
-    "network": ("network:add", "make, import, export or show a network"),
-    "inputs": ("inputs:add", "make inputs"),
-    "bench": ("bench:add", "time your own network, and the same in PyTorch, ONNX Runtime and SciPy"),
-    "peers": ("peers:add", "time other libraries and our kernels on the same problems"),
-    "ops": ("ops:add", "time sparse operations for deep learning, ours and those of other libraries"),
-    "record": ("record:add", "check records, and repeat the runs that they tell of"),
-    "report": ("report:add", "render records as one HTML page"),
-    "plot": ("plot:add", "one figure of records for a paper, as PDF or SVG"),
-    "compare": ("compare:add", "set two sets of records side by side"),
-    "plan": ("plan:add", "predict the time on more devices, and how an inference would be cut for them"),
-    "machine": ("machine:add", "measure what this machine does at best"),
-    "completion": ("completion:add", "print what completes this command in a shell"),
+    "run": ("run:add_run", "run a request, as records hold it"),
+    "verify": ("check:add_verify", "compare categories with the ground truth"),
+    "engines": ("check:add_engines", "list the engines that can run here"),
+    "network": ("network:add", "make, import, export or describe a network"),
+    "inputs": ("inputs:add", "make the inputs of the challenge"),
+    "bench": ("bench:add", "compare your network with PyTorch, ONNX Runtime and SciPy"),
+    "peers": ("peers:add", "compare our kernels with other sparse libraries"),
+    "ops": ("ops:add", "compare sparse matrix operations (SpMM, SDDMM) with other libraries"),
+    "record": ("record:add", "check records, or repeat their runs"),
+    "report": ("report:add", "render records as an HTML page"),
+    "plot": ("plot:add", "write one figure for a paper as PDF, SVG or PNG"),
+    "compare": ("compare:add", "compare two sets of records"),
+    "plan": ("plan:add", "predict the time on more devices"),
+    "machine": ("machine:add", "measure the limits of this machine"),
+    "completion": ("completion:add", "print the completion script of a shell"),
 }
 
 
@@ -184,6 +220,8 @@ def _open_streams() -> None:
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     """The arguments; of several ranks that were started together, the first alone prints what is wrong with them."""
     words = sys.argv[1:] if arguments is None else arguments
+    if not words or words[0] == "help":
+        words = [*words[1:2], "--help"]
     command = parser(words[:1])  # options before the subcommand end the program
     if launched_rank() == 0:
         return command.parse_args(words)

@@ -18,38 +18,37 @@ FILE = "calls.jsonl"
 
 def add(command) -> None:
     command.description = (
-        "Time calls of your own network with batches of inputs: a compiled model (spdnn.compile), and the\n"
-        "same network in SciPy (sparse), dense BLAS, PyTorch, torch.compile and ONNX Runtime. Outputs are\n"
-        "compared with float64 first; programs take turns on the same threads. A time is the mean of a\n"
-        "turn of calls, each with other inputs; a ratio is the median over turns, with its 95 % interval,\n"
-        "and then that of the fastest turns."
+        "Time calls of your network on batches of inputs with spdnn.compile, SciPy (sparse), dense BLAS, PyTorch,\n"
+        "torch.compile and ONNX Runtime. Outputs are first compared with a float64 reference. Programs take turns\n"
+        "on the same threads; a turn is several calls, each on other inputs. A time is the mean over a turn. A\n"
+        "ratio is the median over turns with its 95 % interval, followed by the ratio of the fastest turns."
     )
-    command.add_argument("network", metavar="NETWORK", help="a store, or anything `spdnn network import` reads")
+    command.add_argument("network", metavar="NETWORK", help="model file, or anything that `spdnn network import` reads")
     command.add_argument(
         "--against",
         metavar="LIST",
-        help="scipy, blas (NumPy's, dense), torch, torch-compile and onnxruntime, joined by commas (default: all that "
-        "are installed)",
+        help="other libraries: scipy, blas (NumPy's, dense), torch, torch-compile and onnxruntime, joined by commas "
+        "(default: all that are installed)",
     )
     command.add_argument(
         "--batches", type=_batches, default=list(BATCHES), metavar="LIST",
-        help=f"inputs of a call, joined by commas (default: {','.join(map(str, BATCHES))})",
+        help=f"numbers of inputs per call, joined by commas (default: {','.join(map(str, BATCHES))})",
     )  # fmt: skip
     command.add_argument(
         "--inputs",
         metavar="FILE",
-        help="a store, .npz, .npy, .mtx or official text (default: uniform numbers are drawn)",
+        help="file of inputs: .safetensors, .npz, .npy, .mtx or official text (default: uniform random numbers)",
     )
     command.add_argument(
-        "--zeros", type=_part, metavar="P", help="part of the drawn inputs that is 0, 0 to 1 (default: 0)"
+        "--zeros", type=_part, metavar="P", help="fraction of zeros in the random inputs, 0 to 1 (default: 0)"
     )
-    arguments.option(command, "threads", help="of each program (default: all cores)")
+    arguments.option(command, "threads", help="number of threads of each program (default: all cores)")
     command.add_argument(
         "--seconds", type=arguments.above_zero, default=5.0, metavar="S",
-        help="of timing each batch, at least; and 5 turns of each program (default: 5)",
+        help="least seconds to measure each batch size, with at least 5 turns per program (default: 5)",
     )  # fmt: skip
     arguments.add_reading(command)
-    command.add_argument("-o", "--output", metavar="FOLDER", help=f"a folder for the records: {FILE}")
+    command.add_argument("-o", "--output", metavar="FOLDER", help=f"folder for the records, {FILE}")
     command.set_defaults(run=_bench, reads=("network", "inputs"), writes=(f"output/{FILE}",))
 
 
@@ -69,7 +68,7 @@ def _bench(chosen) -> None:
     from spdnn.records.files import write_operations
 
     if chosen.inputs and chosen.zeros is not None:
-        raise InputError("--zeros is of inputs that are drawn; --inputs has its own")
+        raise InputError("--zeros is for random inputs; --inputs has its own zeros")
     target = arguments.file_in(chosen.output, FILE)
     libraries, absent = calls.others_here(chosen.against and chosen.against.split(","))
     network = open_network(chosen.network, **reading(chosen))

@@ -10,14 +10,18 @@ from spdnn.verify import verdict as verify
 
 
 def add_verify(check) -> None:
-    check.description = "Compare a list of categories with the official truth or a file: the whole set, not its size."
-    check.add_argument("--categories", required=True, metavar="out.txt")
-    check.add_argument("--truth", required=True, metavar="official:N|FILE")
+    check.description = (
+        "Compare a list of categories with the official ground truth or with a file. The whole set must be equal."
+    )
+    check.add_argument("--categories", required=True, metavar="out.txt", help="list of categories to check")
+    check.add_argument(
+        "--truth", required=True, metavar="official:N|FILE", help="official list for N neurons, or a file"
+    )
     check.set_defaults(run=_verify)
 
 
 def add_engines(command) -> None:
-    command.description = "List the engines: what can run here, and what is missing for the others."
+    command.description = "List the engines that can run here, and what the others need."
     command.set_defaults(run=_engines)
 
 
@@ -29,7 +33,7 @@ def _verify(args) -> int:
     truth = named_truth(args.truth, challenge.INPUTS if official else None)
     verdict = verify.judge_categories(categories, truth)
     if not verdict.passed:
-        print(f"spdnn: verdict fail: {'; '.join(verdict.reasons)}", file=sys.stderr)
+        print(f"spdnn: verification failed: {'; '.join(verdict.reasons)}", file=sys.stderr)
         return 1
     print(f"pass: {verdict.categories} categories, {truth.source}")
     return 0
@@ -37,10 +41,13 @@ def _verify(args) -> int:
 
 def _engines(args) -> None:
     width = max(map(len, names()))
-    for name in names():
-        one = engine(name, usable=False)
-        reason = one.missing()
-        print(f"{name:<{width}} {'can run' if reason is None else 'cannot run'}   {one.summary}")
-        print(f"{'':<{width}} reductions: {', '.join(one.offers) or 'none'}")
-        if reason:
-            print(f"{'':<{width}} {reason}")
+    engines = [(name, engine(name, usable=False)) for name in names()]
+    missing = {name: one.missing() for name, one in engines}
+    print("These run here, with the reductions that they offer:")
+    for name, one in engines:
+        if missing[name] is None:
+            print(f"  {name:<{width}}  {one.summary} ({', '.join(one.offers) or 'no reductions'})")
+    print("These do not run here:")
+    for name, _ in engines:
+        if missing[name]:
+            print(f"  {name:<{width}}  {missing[name]}")

@@ -6,38 +6,39 @@ import shutil
 import sys
 
 from spdnn.common.errors import InputError, SpdnnError
+from spdnn.common.files import write_text
 from spdnn.records.comparison import Comparable
 from spdnn.records.record_files import record_files
 
 DESCRIPTION = """\
-Compare the records of B with those of A that measured the same: problem, engine and its schedule,
-reductions, threads, ranks, span; of operations, program, problem and threads. Commit, versions,
-machine and date may differ, and are listed.
+Compare each record of B with the record of A that measured the same: the same problem, engine, schedule,
+reductions, threads, ranks and included times; for operations, the same program, problem and threads. Commit,
+versions, machine and date may differ; the differences are listed.
 
 The ratio A/B is A's median seconds over B's: how many times as fast B is. B is called faster or slower
 where a two-sided Mann-Whitney U test gives p < 0.05 and the 95 % bootstrap interval of the ratio
-leaves out 1. Of many pairs without a difference, a few may be called so by chance.
+excludes 1. Among many pairs without a difference, a few may be called so by chance.
 """
 EPILOG = """\
 exit status: 0 compared, 1 nothing to compare (or, with --fail-slower, a pair is slower), 2 an error
 """
-RECORDS = "a record file (.json, or .jsonl: one on each line), a folder of them, or a workflow's results/"
+RECORDS = "record file (.json, or .jsonl with one per line), folder of them, or results/ of a workflow"
 NARROWEST = 40  # columns of a terminal that lines are made for
 
 
 def add(command) -> None:
     command.description, command.epilog = DESCRIPTION, EPILOG
     command.add_argument("a", metavar="A", help=RECORDS)
-    command.add_argument("b", metavar="B", help="the same")
+    command.add_argument("b", metavar="B", help="the records to compare with A")
     command.add_argument(
         "--sort",
         choices=("name", "ratio"),
         default="name",
-        help="by name (default), or ratio: what became slowest first",
+        help="order of the pairs: by name, or by ratio with the slowest first (default: name)",
     )
-    command.add_argument("--json", action="store_true", help="print the same as JSON")
+    command.add_argument("--json", metavar="FILE", help="also write the result as JSON")
     command.add_argument("--fail-slower", action="store_true", help="exit with status 1 if a pair is slower")
-    command.set_defaults(run=_compare)
+    command.set_defaults(run=_compare, reads=("a", "b"), writes=("json",))
 
 
 def _compare(chosen) -> int:
@@ -55,7 +56,9 @@ def _compare(chosen) -> int:
     if chosen.sort == "ratio":
         comparison = comparison._replace(pairs=sorted(comparison.pairs, key=lambda pair: pair.ratio.median))
     sides = (chosen.a, len(a), unrecorded_a), (chosen.b, len(b), unrecorded_b)
-    _print(_json(comparison, sides) if chosen.json else _text(comparison, sides))
+    _print(_text(comparison, sides))
+    if chosen.json:
+        write_text(chosen.json, _json(comparison, sides) + "\n")
     return 1 if chosen.fail_slower and comparison.counts[SLOWER] else 0
 
 
@@ -72,7 +75,7 @@ def _read(name: str) -> tuple[list[Comparable], list[str]]:
     failed = [path.resolve().parent.name for path in files.verdicts if not read_verdict(path).passed]
     for record in runs:
         if record.case in failed:
-            raise InputError(f"{name}: {record.case}: the verdict is fail, so its record has no number")
+            raise InputError(f"{name}: {record.case}: its verification failed, so its record has no number")
     if not runs and not operations:
         raise InputError(f"{name}: no record there")
     return [*runs, *operations], failed
@@ -112,7 +115,7 @@ def _json(comparison, sides) -> str:
         for pair in comparison.pairs
     ]  # fmt: skip
     content = {
-        "ratio": "median seconds of A / of B: how many times as fast B is; the verdict is on B",
+        "ratio": "median seconds of A / of B: how many times as fast B is; the result is for B",
         "confidence": CONFIDENCE,
         "significance": SIGNIFICANCE,
         "a": tables[0],

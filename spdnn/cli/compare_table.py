@@ -167,7 +167,9 @@ def _counts(comparison: Comparison) -> list[str]:
     if comparison.counts[TOO_FEW]:
         (even, _), *others = enough()
         uneven = ", ".join(f"{few} and {many}" for few, many in others)
-        notes.append(f"Too few samples: the test can tell a difference from {even} and {even} samples on ({uneven}).")
+        notes.append(
+            f"Too few samples: the test finds a difference only with {even} and {even} samples or more ({uneven})."
+        )
     if any(side.records > 1 for pair in comparison.pairs for side in (pair.a, pair.b)):
         notes.append(f"{SEVERAL}: samples of several records of the set, taken together.")
     return notes

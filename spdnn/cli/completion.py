@@ -3,11 +3,11 @@
 
 def add(command) -> None:
     command.description = (
-        "Print a script that completes `spdnn` in a shell; load it where the shell starts:\n"
+        "Print a script that completes `spdnn` in a shell. Load it where the shell starts:\n"
         "  bash: spdnn completion bash > ~/.local/share/bash-completion/completions/spdnn\n"
         "  zsh:  spdnn completion zsh > a folder of $fpath, as _spdnn"
     )
-    command.add_argument("shell", choices=["bash", "zsh", "tcsh"])
+    command.add_argument("shell", choices=["bash", "zsh", "tcsh"], help="shell to print it for")
     command.set_defaults(run=_completion)
 
 

@@ -4,20 +4,22 @@ from spdnn.cli import arguments
 
 
 def add(group) -> None:
-    group.description = "Inputs, made by formula."
+    group.description = "Make the inputs of the challenge."
     kinds = group.add_subparsers(metavar="ACTION", required=True)
     make = kinds.add_parser(
         "make",
         help="make inputs from MNIST or from bundled digits",
-        description="Make binary inputs: the official ones from MNIST, exactly, or digits that need no download.",
+        description="Make binary inputs: exactly the official ones from MNIST, or digits, which need no download.",
     )
     make.add_argument("kind", choices=["mnist", "digits"])
-    arguments.option(make, "neurons", required=True, help="1024, 4096, 16384 or 65536")
-    arguments.option(make, "count", help="how many (default: 60000); more than 60000 repeats them, for scaling studies")
+    arguments.option(make, "neurons", required=True, help="neurons per input: 1024, 4096, 16384 or 65536")
     arguments.option(
-        make, "mnist", help="the MNIST training images, idx or idx.gz (default: SPDNN_MIRROR, then downloaded)"
+        make, "count", help="number of inputs; above 60000 they repeat, for scaling studies (default: 60000)"
     )
-    make.add_argument("-o", "--output", required=True, metavar="inputs.safetensors")
+    arguments.option(
+        make, "mnist", help="file of the MNIST training images, idx or idx.gz (default: SPDNN_MIRROR, then downloaded)"
+    )
+    make.add_argument("-o", "--output", required=True, metavar="inputs.safetensors", help="file to write")
     make.set_defaults(run=_make, reads=("mnist",), writes=("output",))
 
 

@@ -15,12 +15,13 @@ INCLUDES = {
 
 def add(command) -> None:
     command.description = (
-        "Measure the machine's limits: memory, caches, arithmetic. Every run measures them too, and its\n"
-        "record holds them."
+        "Measure the limits of this machine: memory, caches, arithmetic. Every run measures them too, for its record."
     )
-    arguments.option(command, "threads", help="default: all usable cores")
-    command.add_argument("--seconds", type=_seconds, default=0.2, metavar="S", help="to spend in all (default: 0.2)")
-    command.add_argument("--json", metavar="FILE", help="write the figures with all their samples")
+    arguments.option(command, "threads", help="number of threads (default: all usable cores)")
+    command.add_argument(
+        "--seconds", type=_seconds, default=0.2, metavar="S", help="seconds to spend in all (default: 0.2)"
+    )
+    command.add_argument("--json", metavar="FILE", help="also write the result, with all samples, as JSON")
     command.set_defaults(run=_machine, reads=(), writes=("json",))
 
 

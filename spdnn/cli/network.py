@@ -12,55 +12,60 @@ BIAS = {"type": float, "metavar": "B"}
 
 
 def add(group) -> None:
-    group.description = "Networks: made by formula, imported, exported, shown."
+    group.description = "Make, import, export or describe a network."
     kinds = group.add_subparsers(metavar="ACTION", required=True)
 
     make = kinds.add_parser(
         "make",
         help="make a network by formula",
-        description="Make a network as a store: a RadiX-Net (the official networks, or any 16 * 2^m neurons), or an\n"
-        "unstructured one (random inputs, 8 to 64 a neuron, normal weights, a bias vector).",
+        description="Write a model file of a RadiX-Net (the official networks, or any 16 * 2^m neurons), or of an\n"
+        "unstructured network (8 to 64 random inputs per neuron, normally distributed weights, a bias vector).",
     )
     make.add_argument("kind", choices=["radixnet", "unstructured"])
-    arguments.option(make, "neurons", required=True, help="such as 1024")
-    arguments.option(make, "layers", required=True, help="how many")
-    make.add_argument("--bias", **BIAS, help="of a RadiX-Net; default: the official one of the width")
-    arguments.option(make, "clip", help="of a RadiX-Net, or none; default: 32")
-    make.add_argument("--seed", type=int, help="default: the official one, or 0 for an unstructured network")
+    arguments.option(make, "neurons", required=True, help="neurons per layer, such as 1024")
+    arguments.option(make, "layers", required=True, help="number of layers")
+    make.add_argument("--bias", **BIAS, help="bias of a RadiX-Net (default: the official one of its width)")
+    arguments.option(make, "clip", help="upper bound of the ReLU of a RadiX-Net, or none (default: 32)")
     make.add_argument(
-        "--formula", action="store_true", help="store a RadiX-Net's formula (net.json) instead of every layer"
+        "--seed",
+        type=int,
+        metavar="N",
+        help="random seed (default: the official one, or 0 for an unstructured network)",
     )
-    make.add_argument("-o", "--output", required=True, metavar="net.safetensors")
+    make.add_argument(
+        "--formula", action="store_true", help="write the formula of a RadiX-Net (net.json) instead of its layers"
+    )
+    make.add_argument("-o", "--output", required=True, metavar="net.safetensors", help="model file to write")
     make.set_defaults(run=_make, reads=(), writes=("output",))
 
     read = kinds.add_parser(
         "import",
-        help="import a network into a store",
-        description="Import a network: an ONNX model; a state dict (.safetensors, .npz, .pt), whose weights are\n"
-        "(outputs, inputs); matrices (inputs, outputs), Matrix Market or .npz, a folder or a .txt list of them;\n"
-        "or official text, a folder or archive (.tsv, .tar.gz).",
+        help="convert a network to a model file",
+        description="Convert a network to a model file. It reads ONNX models; state dicts (.safetensors, .npz, .pt)\n"
+        "with weights (outputs, inputs); matrices (inputs, outputs) as Matrix Market or .npz, in a folder or a\n"
+        ".txt list; and official text, in a folder or archive (.tsv, .tar.gz).",
     )
-    read.add_argument("network", metavar="PATH")
-    read.add_argument("-o", "--output", required=True, metavar="net.safetensors")
+    read.add_argument("network", metavar="PATH", help="file or folder to read")
+    read.add_argument("-o", "--output", required=True, metavar="net.safetensors", help="model file to write")
     arguments.add_reading(read)
-    arguments.option(read, "layers", help="how many layers there must be")
+    arguments.option(read, "layers", help="number of layers that the network must have")
     read.set_defaults(run=_import, reads=("network",), writes=("output",))
 
     write = kinds.add_parser(
         "export",
-        help="write official text files",
-        description="Export to the official text form: n{N}-l{k}.tsv. Layers 1 to 120 of the official 1024 neurons\n"
-        "are the official files byte for byte, by their SHA-256; other official files were not compared.",
+        help="write a network as official text files",
+        description="Write the official text files n{N}-l{k}.tsv. For 1024 neurons, layers 1 to 120 equal the\n"
+        "official files byte for byte (SHA-256); other official files were not compared.",
     )
-    write.add_argument("network", metavar="net.safetensors")
-    write.add_argument("folder", metavar="DIR")
+    write.add_argument("network", metavar="net.safetensors", help="model file, or any format that `import` reads")
+    write.add_argument("folder", metavar="DIR", help="folder to write to")
     arguments.add_reading(write)
     write.set_defaults(run=_export, reads=("network",), writes=("folder/n*-l*.tsv",))
 
     info = kinds.add_parser(
-        "info", help="show what a network is", description="Show a network's size, source, values and bias."
+        "info", help="describe a network", description="Print the size, source, values and bias of a network."
     )
-    info.add_argument("network", metavar="net.safetensors")
+    info.add_argument("network", metavar="net.safetensors", help="model file, or any format that `import` reads")
     arguments.add_reading(info)
     info.set_defaults(run=_info)
 
@@ -133,4 +138,4 @@ def _shared(network) -> str:
     step = -(-network.depth // LOOKED_AT)
     layers = [bind(network.layer(k), share=True) for k in range(0, network.depth, step)]
     edges, gathers = (sum(getattr(layer, name) for layer in layers) for name in ("edges", "gathers"))
-    return f"{edges / max(1, gathers):.3g} (of {len(layers)} layers looked at; 1: no outputs share their inputs)"
+    return f"{edges / max(1, gathers):.3g} (in {len(layers)} sampled layers; 1: no outputs share their inputs)"

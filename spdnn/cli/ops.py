@@ -17,9 +17,9 @@ operations:
   spmm   C (M, N) = A (M, K) sparse, by rows, times B (K, N)
   sddmm  at each nonzero (i, j) of an M x K matrix, Q[i] . K[j] of N columns
 
-What is measured: one call, float32, matrices in the program's own layout and handles made before, operands in the
-caches, all programs on the same threads and timed alternately. Each output is compared with a float64 oracle first, and
-every timed output must be that one to the bit. SciPy has one thread whatever is asked.
+A sample is one float32 call, with matrices in the program's own layout, handles made before, and operands in the
+caches. All programs are timed alternately on the same threads. Each output is first compared with a float64 reference,
+and every timed output must equal that output bit for bit. SciPy always runs one thread.
 """
 FILE = "operations.jsonl"
 MATRIX = """\
@@ -30,42 +30,55 @@ or .npy (dense; its zeros are left out).
 
 def add(group) -> None:
     group.description = (
-        "Time sparse times dense (spmm) and sampled dense products (sddmm) of ours and of MKL, PyTorch,\n"
-        "SciPy and dense BLAS; on problem sets, or on a matrix of your own."
+        "Time sparse-dense (spmm) and sampled dense-dense (sddmm) products with our kernels, MKL, PyTorch, SciPy and\n"
+        "dense BLAS, on problem sets or on your own matrix."
     )
     group.epilog = SETS
     inner = group.add_subparsers(metavar="WHAT", required=True)
     bench = inner.add_parser(
-        "bench", help="problem sets, into records", epilog=SETS,
-        description="Time every program on every problem of some sets; a table on the terminal, records into a folder.",
+        "bench", help="time problem sets", epilog=SETS,
+        description="Time every program on every problem of the sets; print a table and write records.",
     )  # fmt: skip
     bench.add_argument(
-        "--set", action="append", dest="sets", metavar="S", help="a, b or c; again for more (default: a)"
+        "--set",
+        action="append",
+        dest="sets",
+        metavar="S",
+        help="problem set a, b or c; repeat the option for more (default: a)",
     )
-    bench.add_argument("--sparsity", metavar="LIST", help="percents joined by commas (default: those of each set)")
-    bench.add_argument("--network", action="append", metavar="NAME", help="of the set: transformer, resnet-50...")
-    bench.add_argument("--phase", action="append", metavar="P", help="inference or training: as many columns has the "
-                       "dense matrix (default: inference)")  # fmt: skip
-    bench.add_argument("--operations", default="spmm,sddmm", metavar="LIST", help="joined by commas (default: both)")
-    bench.add_argument("--models", action="append", default=[], metavar="NAME", help="a whole model with sparse and "
-                       "dense arithmetic: transformer-P or mobilenet-P, P small, medium or paper")  # fmt: skip
-    bench.add_argument("--dlmc", metavar="PATH", help="the archive dlmc.tar.gz, or its folder: positions of set a from "
-                       "there (default: drawn)")  # fmt: skip
-    bench.add_argument("--seed", type=_seed, default=0, metavar="n", help="of what is drawn (default: 0)")
-    bench.add_argument("-o", "--output", metavar="FOLDER", help="a folder for the records: " + FILE)
+    bench.add_argument(
+        "--sparsity", metavar="LIST", help="sparsities in percent, joined by commas (default: those of each set)"
+    )
+    bench.add_argument(
+        "--network",
+        action="append",
+        metavar="NAME",
+        help="only problems of this network of the set: transformer, resnet-50...",
+    )
+    bench.add_argument("--phase", action="append", metavar="P", help="inference or training; sets the number of "
+                       "columns of the dense matrix (default: inference)")  # fmt: skip
+    bench.add_argument(
+        "--operations", default="spmm,sddmm", metavar="LIST", help="operations, joined by commas (default: both)"
+    )
+    bench.add_argument("--models", action="append", default=[], metavar="NAME", help="whole model, sparse and dense: "
+                       "transformer-P or mobilenet-P, where P is small, medium or paper")  # fmt: skip
+    bench.add_argument("--dlmc", metavar="PATH", help="archive dlmc.tar.gz or its folder, for the nonzero positions "
+                       "of set a (default: random)")  # fmt: skip
+    bench.add_argument("--seed", type=_seed, default=0, metavar="N", help="random seed (default: 0)")
+    bench.add_argument("-o", "--output", metavar="FOLDER", help="folder for the records, " + FILE)
     _shared(bench)
     bench.set_defaults(run=_bench, reads=("dlmc",), writes=(f"output/{FILE}",))
-    for name, columns in (("spmm", "of B"), ("sddmm", "of Q and K: the length of each dot product")):
+    for name, columns in (("spmm", "columns of B"), ("sddmm", "columns of Q and K, the length of each dot product")):
         one = inner.add_parser(
-            name, help=f"one {name} of your own matrix",
-            description=f"Time one {name} of your own matrix with ours, other libraries and the dense product.",
+            name, help=f"time one {name} of your own matrix",
+            description=f"Time one {name} of your own matrix with our kernels, other libraries and the dense product.",
             epilog=MATRIX,
         )  # fmt: skip
-        one.add_argument("matrix", metavar="FILE")
+        one.add_argument("matrix", metavar="FILE", help="sparse matrix, see below")
         one.add_argument(
             "--columns", type=arguments.positive, default=256, metavar="N", help=f"{columns} (default: 256)"
         )
-        one.add_argument("--record", metavar="FILE.jsonl", help="a file to write the records to")
+        one.add_argument("--record", metavar="FILE.jsonl", help="file to write the records to")
         _shared(one)
         one.set_defaults(run=_one, operation=name, reads=("matrix",), writes=("record",))
 
@@ -73,13 +86,13 @@ def add(group) -> None:
 def _shared(command) -> None:
     command.add_argument(
         "--libraries", default="auto", metavar="LIST",
-        help="joined by commas: mkl, torch, scipy, numpy (of sddmm), blas (NumPy's, dense), mkl-dense (default: all "
-        "that are installed)",
+        help="other libraries, joined by commas: mkl, torch, scipy, numpy (sddmm alone), blas (NumPy's, dense), "
+        "mkl-dense (default: all that are installed)",
     )  # fmt: skip
-    arguments.option(command, "threads", help="of each program (default: all cores)")
+    arguments.option(command, "threads", help="number of threads of each program (default: all cores)")
     command.add_argument(
         "--seconds", type=arguments.above_zero, default=1.0, metavar="S",
-        help="of timing each problem, at least; and 3 rounds (default: 1)",
+        help="least seconds to measure each problem, with at least 3 rounds (default: 1)",
     )  # fmt: skip
 
 

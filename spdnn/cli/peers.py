@@ -11,34 +11,39 @@ WIDTHS = (1024, 4096, 16384, 65536)
 
 def add(command) -> None:
     command.description = (
-        "Time SciPy, GraphBLAS, MKL, JAX and PyTorch and our kernels alternately, in one process, each\n"
-        "verified. One layer on dense features at each of --layer-widths; and with --neurons and --layers a\n"
-        f"whole network. {install('peers')} installs the libraries."
+        "Time our kernels and SciPy, GraphBLAS, MKL, JAX and PyTorch alternately in one process, and verify each.\n"
+        "The problems are one layer on dense features for each of --layer-widths and, with --neurons and --layers,\n"
+        f"a whole network. {install('peers')} installs the libraries."
     )
     command.add_argument(
         "--layer-widths",
         type=widths,
         metavar="LIST",
-        help="widths of single layers, joined by commas, or none "
+        help="widths of the single layers, joined by commas, or none "
         f"(default: {','.join(map(str, WIDTHS))}; none with --neurons)",
     )
-    arguments.option(command, "neurons", help="a whole network of that width")
-    arguments.option(command, "layers", help="its depth")
+    arguments.option(command, "neurons", help="neurons per layer of the whole network")
+    arguments.option(command, "layers", help="number of layers of the whole network")
     command.add_argument(
-        "--inputs", default="digits", metavar="mnist|digits|FILE", help="of the whole network (default: digits)"
+        "--inputs", default="digits", metavar="mnist|digits|FILE", help="inputs of the whole network (default: digits)"
     )
     arguments.option(command, "mnist")
-    arguments.option(command, "count", help="inputs (default: 64 MiB of features; all of a network's)")
-    arguments.option(command, "threads", help="of each (default: all cores of this process)")
-    arguments.option(command, "repeats", default=3, help="rounds of a network (default: 3)")
+    arguments.option(
+        command, "count", help="number of inputs (default: 64 MiB of features for a layer; all for a network)"
+    )
+    arguments.option(command, "threads", help="number of threads of each library (default: all cores of this process)")
+    arguments.option(command, "repeats", default=3, help="number of rounds on a network (default: 3)")
     command.add_argument(
         "--seconds", type=arguments.above_zero, default=10.0, metavar="S",
-        help="of rounds at each width (default: 10)",
+        help="seconds to measure each width (default: 10)",
     )  # fmt: skip
     command.add_argument(
-        "--libraries", metavar="LIST", default="all", help="names joined by commas (default: all installed)"
+        "--libraries",
+        metavar="LIST",
+        default="all",
+        help="libraries to compare, joined by commas (default: all installed)",
     )
-    command.add_argument("--records", metavar="DIR", help="a folder to write the records to, one file each")
+    command.add_argument("--records", metavar="DIR", help="folder to write the records to, one file each")
     command.set_defaults(run=_peers, reads=("inputs", "mnist"), writes=("records/*.json",))
 
 
@@ -93,7 +98,7 @@ def _command(chosen, layers: list[int], libraries: list[str], threads: int) -> s
 
 def _print(title: str, records: list[dict], peers) -> None:
     print(f"{title}; {records[0].threads} threads, {len(records[0].seconds)} rounds")
-    print(f"  {'library':<10} {'median s':>10} {'billion edges/s':>16}   {'times as long as ours':<24} verdict")
+    print(f"  {'library':<10} {'median s':>10} {'billion edges/s':>16}   {'times as long as ours':<24} verified")
     for row in peers.rows(records):
         times = f"{row.ratio.median:.2f} ({row.ratio.low:.2f} to {row.ratio.high:.2f})"
         print(f"  {row.name:<10} {row.seconds:>10.4f} {row.rate / 1e9:>16.2f}   {times:<24} {row.verdict}", flush=True)

@@ -20,27 +20,31 @@ RANKS = ("check", "few", "partition", "per_node", "memory")  # options that a cu
 
 def add(plan) -> None:
     plan.description = (
-        "Predict what a run would take, without running it: on more ranks and inputs, from a measured record of\n"
-        "one rank; or with --cut, how the task graph would be cut for some devices, its memory and its time.\n"
-        "--check compares predictions with measured records of several ranks."
+        "Predict the time of a run on more ranks and inputs, from a measured record of one rank. With --cut, show how\n"
+        "the task graph divides an inference among devices, with memory and time. --check compares predictions with\n"
+        "measured records of several ranks."
     )
     what = plan.add_mutually_exclusive_group()
-    what.add_argument("--record", metavar="run.json", help="a run record of one rank: calibrates the prediction")
-    plan.add_argument("--devices", type=_counts(MOST_DEVICES), metavar="LIST", help="default: 1,10,100,1000,10000; "
-                      "with --cut one number, of each rank (default: 1)")  # fmt: skip
-    plan.add_argument("--inputs", "--count", type=_counts(MOST_INPUTS), metavar="LIST", help="such as 60000,1e9; with "
-                      "--cut one number (default: as in the record, or 60000)")  # fmt: skip
-    plan.add_argument("--latency", type=arguments.above_zero, metavar="S", help="of a message (default: 2e-6)")
-    plan.add_argument("--bandwidth", type=arguments.above_zero, metavar="B", help="bytes a second of a message "
-                      "(default: 1e10)")  # fmt: skip
-    plan.add_argument("--json", metavar="FILE", help="write all figures; with --cut, the timeline too")
+    what.add_argument("--record", metavar="run.json", help="run record of one rank, which calibrates the prediction")
+    plan.add_argument("--devices", type=_counts(MOST_DEVICES), metavar="LIST", help="numbers of devices, joined by "
+                      "commas (default: 1,10,100,1000,10000); with --cut one, for each rank (default: 1)")  # fmt: skip
+    plan.add_argument("--inputs", "--count", type=_counts(MOST_INPUTS), metavar="LIST", help="numbers of inputs, "
+                      "joined by commas; with --cut one number (default: as in the record, or 60000)")  # fmt: skip
+    plan.add_argument(
+        "--latency", type=arguments.above_zero, metavar="S", help="seconds that a message takes (default: 2e-6)"
+    )
+    plan.add_argument("--bandwidth", type=arguments.above_zero, metavar="B", help="bytes per second of a "
+                      "message (default: 1e10)")  # fmt: skip
+    plan.add_argument("--json", metavar="FILE", help="also write the result as JSON; with --cut, the timeline too")
     ranks = plan.add_argument_group("ranks")
-    what.add_argument("--check", nargs="+", metavar="run.json", help="records of one rank and of several, measured")
-    ranks.add_argument("--few", metavar="few.json", help="a record of one rank on few inputs: what a run costs "
-                       "whatever it computes")  # fmt: skip
-    ranks.add_argument("--partition", metavar="P", help="static, cyclic or rebalanced (default)")
-    ranks.add_argument("--per-node", type=arguments.positive, metavar="n", help="devices on a node (default: 1)")
-    arguments.option(ranks, "memory", help="of a node (default: as in the record)")
+    what.add_argument("--check", nargs="+", metavar="run.json", help="measured records of one rank and of several")
+    ranks.add_argument("--few", metavar="few.json", help="record of one rank on few inputs, which shows the "
+                       "fixed cost of a run")  # fmt: skip
+    ranks.add_argument("--partition", metavar="P", help="static, cyclic or rebalanced (default: rebalanced)")
+    ranks.add_argument(
+        "--per-node", type=arguments.positive, metavar="N", help="number of devices on a node (default: 1)"
+    )
+    arguments.option(ranks, "memory", help="memory of a node in bytes (default: as in the record)")
     plan_cut.add(plan)
     plan.set_defaults(run=_plan, reads=("record", "check", "few", "network"), writes=("json", "svg"))
 
@@ -146,7 +150,7 @@ def _show_check(chosen) -> dict:
 
     few = read_record(chosen.few) if chosen.few else None
     checked = calibration.check([read_record(path) for path in chosen.check], few)
-    print(" predicted   measured   error informed  case (informed: with each rank's measured survivors)")
+    print(" predicted   measured   error informed  case (informed: with the measured active inputs of each rank)")
     for one in checked:
         informed = "" if one.informed is None else f"{one.informed_error:+.1%}"
         times = f"{one.predicted.seconds:>8.4f} s {one.measured_seconds:>8.4f} s"

@@ -17,18 +17,20 @@ OPTIONS = ("neurons", "layers", "network", *RATES, *SETTINGS, "svg")
 def add(plan) -> None:
     """Add --cut and what it takes besides."""
     group = plan.add_argument_group("a cut", "batches, stages of layers, buffers of weights, devices; with --cut")
-    group.add_argument("--cut", action="store_true", help="how one rank would cut the inference for its devices")
+    group.add_argument("--cut", action="store_true", help="show how one rank divides the inference among its devices")
     what = group.add_mutually_exclusive_group()
-    arguments.option(what, "neurons", help="of an official network, with --layers")
-    what.add_argument("--network", metavar="net.safetensors", help="any network; no row is taken to die in it")
-    arguments.option(group, "layers", help="120, 480 or 1920")
+    arguments.option(what, "neurons", help="neurons per layer of an official network, with --layers")
+    what.add_argument(
+        "--network", metavar="net.safetensors", help="model file of any network; all inputs are assumed to stay active"
+    )
+    arguments.option(group, "layers", help="number of layers: 120, 480 or 1920")
     for name, metavar, help in (
-        ("edges-per-second", "R", "that a device computes"),
-        ("copy-bandwidth", "B", "bytes of weights a second, to a device"),
-        ("launch-seconds", "S", "of each layer, whatever it computes (default: 0)"),
+        ("edges-per-second", "R", "edges per second that a device computes"),
+        ("copy-bandwidth", "B", "bytes of weights per second copied to a device"),
+        ("launch-seconds", "S", "fixed seconds of each layer (default: 0)"),
     ):
         group.add_argument(f"--{name}", type=arguments.above_zero, metavar=metavar, help=help)
-    group.add_argument("--svg", metavar="FILE", help="draw the timeline")
+    group.add_argument("--svg", metavar="FILE", help="also draw the timeline as SVG")
     arguments.add_settings(plan, without=("devices",))
     arguments.add_reading(plan)
 

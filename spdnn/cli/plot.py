@@ -14,13 +14,19 @@ STYLES = ("paper", "page")
 def add(plot) -> None:
     plot.description = (
         "Write one figure of the report as PDF, SVG or PNG, as wide as a column. An unknown KIND lists those that the "
-        "records have: overview, times-whole, limit-shares, reductions-edges, survivors..."
+        "records have: overview, times-whole, limit-shares, reductions-edges, ..."
     )
-    plot.add_argument("kind", metavar="KIND", help="the figure's name, as `spdnn report --figures` names its files")
-    plot.add_argument("records", nargs="+", metavar="RECORDS", help="as `spdnn report` takes them")
-    plot.add_argument("-o", "--output", required=True, metavar="fig.pdf", type=Path, help=".pdf, .svg or .png")
-    plot.add_argument("--width", type=inches, default=3.3, metavar="W", help="such as 3.3in, 84mm (default: 3.3in)")
-    plot.add_argument("--style", choices=STYLES, default="paper", help="paper (default): small letters, no grid; page")
+    plot.add_argument("kind", metavar="KIND", help="name of the figure, as `spdnn report --figures` names its files")
+    plot.add_argument("records", nargs="+", metavar="RECORDS", help="records, as `spdnn report` takes them")
+    plot.add_argument(
+        "-o", "--output", required=True, metavar="fig.pdf", type=Path, help="file to write: .pdf, .svg or .png"
+    )
+    plot.add_argument(
+        "--width", type=inches, default=3.3, metavar="W", help="width of the figure, such as 84mm (default: 3.3in)"
+    )
+    plot.add_argument(
+        "--style", choices=STYLES, default="paper", help="paper (small letters, no grid) or page (default: paper)"
+    )
     plot.set_defaults(run=_plot, reads=("records",), writes=("output",))
 
 

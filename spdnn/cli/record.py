@@ -10,10 +10,11 @@ from spdnn.problem.request import reading
 from spdnn.records.record_files import record_files
 
 DESCRIPTION = """\
-Check run records: fields, claims, seals and digests, and the official truth of official problems, without
-running anything; and say what evidence a record lacks. With --rerun, each run is repeated here, on one rank,
-and categories, digest of the output and, on the same kind of machine, times are compared. No text of a record
-is run, and no file is opened that it names: networks and inputs of your own are named here.
+Check the fields, stated figures, checksums and digests of run records, and compare official problems with the
+official ground truth, without running anything. Report the evidence that a record lacks. With --rerun, repeat
+each run here on one rank and compare the categories, the digest of the output and, on the same kind of machine,
+the times. The command runs no text of a record and opens no file that a record names; name your own network and
+inputs here.
 """
 EPILOG = """\
 exit status: 0 every record holds (and its run gave the same), 1 one does not
@@ -21,20 +22,22 @@ exit status: 0 every record holds (and its run gave the same), 1 one does not
 
 
 def add(group) -> None:
-    group.description = "Records of runs."
+    group.description = "Check records of runs."
     kinds = group.add_subparsers(metavar="ACTION", required=True)
     check = kinds.add_parser(
-        "check", help="check records, and repeat their runs", description=DESCRIPTION, epilog=EPILOG
+        "check", help="check records, or repeat their runs", description=DESCRIPTION, epilog=EPILOG
     )
     check.add_argument(
         "records",
         nargs="+",
         metavar="RECORDS",
-        help="record files (.json, or .jsonl: one on each line), folders of them, or a workflow's results/",
+        help="record files (.json, or .jsonl with one per line), folders of them, or results/ of a workflow",
     )
-    check.add_argument("--rerun", action="store_true", help="run what each record tells of, and compare")
-    check.add_argument("--network", metavar="FILE", help="the network of the records, where no formula makes it")
-    check.add_argument("--inputs", metavar="FILE", help="their inputs, where no formula makes them")
+    check.add_argument("--rerun", action="store_true", help="repeat each run and compare")
+    check.add_argument(
+        "--network", metavar="FILE", help="model file of the records, where no formula makes their network"
+    )
+    check.add_argument("--inputs", metavar="FILE", help="file of their inputs, where no formula makes them")
     arguments.option(check, "mnist")
     arguments.add_reading(check)
     check.set_defaults(run=_check)
@@ -56,11 +59,11 @@ def _check(chosen) -> int:
             continue
         count += len(runs)
         if operations:
-            print(f"{path}: {len(operations)} operation records: fields and claims hold")
+            print(f"{path}: {len(operations)} operation records: consistent")
         for record in runs:
             try:
                 evidence.check(record, f"{path}: {record.case}")
-                print(f"{printable(record.case)}: fields and claims hold")
+                print(f"{printable(record.case)}: consistent")
                 for phrase in evidence.missing(record):
                     print(f"  lacks    {phrase}")
                 failed += _rerun(chosen, record) if chosen.rerun else 0

@@ -7,31 +7,33 @@ from spdnn.records.record_files import record_files
 
 def add(page) -> None:
     page.description = (
-        "Render run records as one self-contained HTML page, with the published baselines. Several "
-        "folders, of several machines, are merged; a failed verdict removes a case of its own folder."
+        "Render run records as one self-contained HTML page next to the published baselines. Folders of several "
+        "machines are merged. A case that failed verification in a folder has no number from that folder."
     )
     page.add_argument(
         "records",
         nargs="*",
         default=["results"],
         metavar="RECORDS",
-        help="record files (.json, or .jsonl: one on each line), folders of them, or a workflow's results/ (default: "
-        "results, of which the cases of its last configuration are shown)",
+        help="record files (.json, or .jsonl with one per line), folders of them, or results/ of a workflow, which "
+        "stands for the cases of its last configuration (default: results)",
     )
-    page.add_argument("-o", "--output", default="report.html", metavar="report.html", help="default: report.html")
-    page.add_argument("--csv", type=Path, metavar="all.csv", help="all records as a table too, a line each")
+    page.add_argument(
+        "-o", "--output", default="report.html", metavar="report.html", help="page to write (default: report.html)"
+    )
+    page.add_argument("--csv", type=Path, metavar="all.csv", help="also write all records as a table, one per line")
     page.add_argument(
         "--other-records",
         nargs="+",
         default=[],
         metavar="RECORDS",
-        help="records of other runs, which the page shows as a group of their own and in no other number",
+        help="records of other runs, shown as a separate group and in no other number of the page",
     )
     page.add_argument(
         "--figures",
         type=Path,
         metavar="FOLDER",
-        help="every figure as SVG, PNG and CSV too, in FOLDER/CATEGORY/; what an earlier page left there is replaced",
+        help="also write every figure as SVG, PNG and CSV to FOLDER/CATEGORY/, in place of those of an earlier page",
     )
     page.set_defaults(run=_report, reads=("records", "other_records"), writes=("output", "csv", "figures/*/*"))
 

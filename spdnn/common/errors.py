@@ -1,5 +1,8 @@
 """The errors of spdnn: each is one clear sentence for a person, and none is ever shown as a traceback."""
 
+import difflib
+from collections.abc import Collection
+
 
 def install(extra: str) -> str:
     """How to install an extra of pyproject.toml, for sentences: no package index has spdnn, so from its sources."""
@@ -12,6 +15,17 @@ class SpdnnError(Exception):
 
 class InputError(SpdnnError, ValueError):
     """A file, argument or configuration that is not what it must be."""
+
+
+def unknown(what: str, name: str, allowed: Collection[str]) -> InputError:
+    """The error of a name that is none of those allowed, with the nearest of them."""
+    return InputError(f"{what} {name!r} is not known{nearest(name, allowed)}: it must be one of {', '.join(allowed)}")
+
+
+def nearest(name: str, allowed: Collection[str]) -> str:
+    """A question after the allowed name that is nearest to a wrong one; empty where none is near."""
+    near = difflib.get_close_matches(name, allowed, n=1) if isinstance(name, str) else []
+    return f" (did you mean {near[0]!r}?)" if near and near[0] != name else ""
 
 
 class MemoryTooSmall(InputError):

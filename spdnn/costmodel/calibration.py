@@ -33,7 +33,7 @@ def from_record(record: RunRecord, run_seconds: float = 0.0) -> tuple[DeviceCost
     problem, result, number = record.problem, record.result, record.reductions.number
     inputs, layers = problem.input_count, problem.layers
     if not inputs or not layers:
-        raise InputError(f"{record.case}: {inputs} inputs through {layers} layers tell nothing of a device")
+        raise InputError(f"{record.case}: {inputs} inputs through {layers} layers say nothing about a device")
     alive = np.array([inputs, *result.survivors[:-1]], float)
     edges, rows, spent, comparisons = _logged(record, alive)
     total = max(0.0, statistics.median(record.inference_seconds) - run_seconds)

@@ -58,7 +58,7 @@ def _copied(where: Path, paths: tuple[str | None, ...]) -> list[str | None]:
     for path in filter(None, files):
         if not path.is_file() or len(list(network_files(path))) > 1:
             raise InputError(
-                f"{path}: a folder, or a file that names others; --stage copies single files, so make a store of it "
+                f"{path}: a folder, or a file that names others; --stage copies single files, so convert it to one "
                 "(spdnn network import)"
             )
     needed, free = sum(path.stat().st_size for path in files if path), shutil.disk_usage(folder).free

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spdnn.common.errors import InputError
+from spdnn.common.errors import unknown
 
 STATIC, CYCLIC, REBALANCED = PARTITIONS = ("static", "cyclic", "rebalanced")
 
@@ -20,7 +20,7 @@ def check(partition: str) -> str:
         InputError: there is none of that name.
     """
     if partition not in PARTITIONS:
-        raise InputError(f"partition {partition!r} is not known: it must be one of {', '.join(PARTITIONS)}")
+        raise unknown("partition", partition, PARTITIONS)
     return partition
 
 

@@ -15,7 +15,7 @@ from spdnn.verify import oracle as reference
 
 class OracleEngine(Engine):
     name = "reference"
-    summary = "the oracle: SciPy, float64, the specification line by line; slow"
+    summary = "the specification line by line in SciPy and float64; slow"
 
     def missing(self) -> str | None:
         return None

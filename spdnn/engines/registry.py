@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.errors import InputError, Unavailable, unknown
 from spdnn.common.validation import converted
 from spdnn.engines.base import Engine
 
@@ -43,7 +43,7 @@ def engine(name: str, usable: bool = True) -> Engine:
         Unavailable: it cannot run here; the sentence says what is missing.
     """
     if name not in ENGINES and name not in installed_engines():
-        raise InputError(f"engine {name!r} is not known: it must be one of {', '.join(names())}")
+        raise unknown("engine", name, names())
     found = _load(ENGINES.get(name) or installed_engines()[name])
     if usable and (reason := found.missing()):
         raise Unavailable(f"engine {name} cannot run here: {reason}")

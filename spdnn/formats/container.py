@@ -245,7 +245,7 @@ def blake3(*arrays: np.ndarray) -> str:
     try:
         from blake3 import blake3 as digest
     except ImportError as error:
-        raise Unavailable("stores need the blake3 package (pip install blake3)") from error
+        raise Unavailable("model files of spdnn need the blake3 package (pip install blake3)") from error
     whole = digest()
     for array in arrays:
         whole.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
@@ -282,12 +282,14 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
         tensors = Tensors(path)
         text = tensors.metadata.get(KEY)
         if text is None:
-            raise InputError(f"{path}: this .safetensors file is no store of spdnn: its metadata has no {KEY!r}")
-    with door.sound(f"{path}: the file is damaged or no store: its record is no JSON"):
+            raise InputError(f"{path}: this .safetensors file was not written by spdnn: its metadata has no {KEY!r}")
+    with door.sound(f"{path}: the file is damaged, or was not written by spdnn: its header is no JSON"):
         record = json.loads(text, object_pairs_hook=_once)
     if not isinstance(record, dict) or record.get("format") != form:
         actual = record.get("format") if isinstance(record, dict) else None
-        raise InputError(f"{path}: its format is {quoted(actual)}, not {form!r}")
+        swapped = {actual, form} == {"spdnn-inputs", "spdnn-network"}
+        hint = "; are --network and --inputs swapped?" if swapped else ""
+        raise InputError(f"{path}: its format is {quoted(actual)}, not {form!r}{hint}")
     if type(version := record.get("version")) is not int or version != VERSION:
         raise InputError(f"{path}: version {shortened(repr(version), 20)} of {form}; version {VERSION} is read here")
     stored = record.pop("digest", None)

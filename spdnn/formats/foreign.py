@@ -12,16 +12,17 @@ FORMATS = (  # what names end with, what such a file is, and what to do
     ((".tflite", ".lite"), "a TFLite model", "python -m tf2onnx.convert --tflite makes an ONNX model of it"),
     (
         (".pkl", ".pickle", ".joblib"),
-        "a pickle, which may run code",
-        "export a scikit-learn model to ONNX by skl2onnx, or give coefs_ and intercepts_ to spdnn.from_matrices",
+        "a pickle",
+        "it may run code. For scikit-learn: spdnn.from_matrices(model.coefs_, bias=model.intercepts_, last='none')",
     ),
     (
         (".pt2", ".ptl", ".ckpt", ".bin"),
-        "a model or checkpoint of PyTorch, by its name",
+        "a model or checkpoint of PyTorch",
         'torch.save(model.state_dict(), "model.pt") writes what is read, and spdnn.compile takes the module itself',
     ),
-    ((".msgpack",), "a checkpoint of Flax, by its name", "safetensors.flax.save_file writes what is read"),
+    ((".msgpack",), "a checkpoint of Flax", "safetensors.flax.save_file writes what is read"),
     ((".mat",), "a MATLAB file", "scipy.io.loadmat reads it, and scipy.sparse.save_npz writes its matrices"),
+    ((".csv",), "CSV", "give its matrices to spdnn.from_matrices: numpy.loadtxt(path, delimiter=',') reads one"),
     ((".gguf",), "a GGUF file", "language models are not run here"),
     (
         (".xml", ".pmml", ".mlmodel", ".mlpackage", ".ort", ".engine", ".plan", ".trt", ".pdmodel", ".caffemodel"),
@@ -35,4 +36,4 @@ def refuse(path: Path, name: str) -> None:
     """Raise InputError, with what to do instead, where `name`, of `path` or of what is in it, is of one of FORMATS."""
     for endings, what, instead in FORMATS:
         if name.lower().endswith(endings):
-            raise InputError(f"{path}: {what}, which is not read; {instead}")
+            raise InputError(f"{path}: {what} is not read; {instead}")

@@ -43,7 +43,7 @@ def read_images(path, neurons: int | None = None, count: int | None = None, bloc
         raise InputError(f"{path}: its name says {name[1]} neurons, not {neurons}")
     if neurons is None:
         if not name:
-            raise InputError(f"{path}: its name does not tell how many neurons an image has; give them (--neurons)")
+            raise InputError(f"{path}: its name does not say how many neurons an image has; give them (--neurons)")
         neurons = int(name[1])
     if neurons < 1 or (count is not None and count < 1):
         raise InputError(f"{path}: {count} images of {neurons} neurons; there must be at least one of each")

@@ -63,7 +63,7 @@ def read_inputs(path) -> Inputs:
             digest.update(block.data)
     if digest.hexdigest() != expected:
         actual = digest.hexdigest()
-        raise InputError(f"{path}: the inputs are damaged: their SHA-256 is {actual}, the store says {expected}")
+        raise InputError(f"{path}: the inputs are damaged: their SHA-256 is {actual}, the header says {expected}")
     inputs = Inputs(data, neurons, count, description)
     inputs.sha256 = expected  # just computed; it need not be again
     return inputs

@@ -66,7 +66,7 @@ def read_inputs(path) -> Inputs:
     """
     matrix = read_matrix(path)
     if matrix.dtype.kind not in "fiub" or matrix.ndim != 2 or 0 in matrix.shape:
-        raise InputError(f"{path}: inputs are a matrix of real numbers, not {matrix.dtype} of shape {matrix.shape}")
+        raise InputError(f"{path}: inputs must be a real matrix (inputs, neurons), not {matrix.dtype} {matrix.shape}")
     with door.refused(path):
         inputs = Inputs.from_array(matrix)
     inputs.description = {"source": "matrix", "path": Path(path).name, "sha256": inputs.sha256}
@@ -93,7 +93,10 @@ def _numpy(path: Path):
     archive = Archive(path)
     if "format" not in archive:
         if len(archive) != 1:
-            raise InputError(f"{path}: {len(archive)} arrays and no sparse matrix; one is allowed")
+            raise InputError(
+                f"{path}: {len(archive)} arrays; name the weights and biases of a network NAME.weight and NAME.bias, "
+                "or save one matrix"
+            )
         with door.refused(path, UNSOUND):
             return _dense(archive.any(*archive))
     with door.refused(path, UNSOUND):

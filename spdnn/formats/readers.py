@@ -48,13 +48,13 @@ def open_network(
 ) -> Network:
     """The network in a file or folder, by its content and name.
 
-    A store and an ONNX model state all that there is to know; for them nothing below but `layers` and `neurons` can be
-    given. Official text has ReLU after its last layer. Other files hold weights alone, and `last` must be given.
+    A model file of spdnn and an ONNX model state everything; for them only `layers` and `neurons` can be given.
+    Official text has ReLU after its last layer. Other files hold weights alone, and `last` must be given.
 
     Args:
-        path: a store (.safetensors; a formula: .json); an ONNX model (.onnx); a state dict (.safetensors, the index of
-            several, .npz, .pt, .pth, .pth.tar); text layers (a folder of n{N}-l{k}.tsv, or a .tar, .tar.gz, .tgz of
-            them); matrices (.mtx, .mtx.gz, .npz, a folder of either, a .txt list).
+        path: a model file of spdnn (.safetensors; a formula: .json); an ONNX model (.onnx); a state dict (.safetensors,
+            the index of several, .npz, .pt, .pth, .pth.tar); text layers (a folder of n{N}-l{k}.tsv, or a .tar,
+            .tar.gz, .tgz of them); matrices (.mtx, .mtx.gz, .npz, a folder of either, a .txt list).
         bias: one number for all layers, or a list of a number or a vector for each, where the format has none; by
             default, official for text and 0 for others.
         clip: YMAX, None for a plain ReLU, or 'usual': 32 for text, none for other formats.
@@ -69,7 +69,7 @@ def open_network(
             weights is not, or something is stated that the file says itself.
         Unavailable: a package that this format needs is missing.
     """
-    path = files.existing(path, "network")
+    path = files.existing(path, "model file or folder")
     check_rows(rows)
     network = _reader(path)(path, Stated(bias, clip, last, rows, layers, neurons))
     if neurons is not None and not isinstance(network, text.TextNetwork) and network.inputs != neurons:
@@ -80,7 +80,7 @@ def open_network(
 @door.releasing()
 def open_model(path: str | PathLike) -> Network | list[Step]:
     """The network in a file that states all of it, or the steps of an ONNX model. Raises as open_network."""
-    read = _reader(path := files.existing(path, "network"))
+    read = _reader(path := files.existing(path, "model file or folder"))
     return onnx_files.read_steps(path) if read is _onnx else read(path, Stated())
 
 
@@ -188,12 +188,14 @@ def _of(path: Path, ending: str, formats: Sequence, said: str) -> Callable:
     for endings, read in formats:
         if ending.endswith(endings):
             return read
-    raise InputError(f"{path}: {said}")
+    other = next(table for table in (NETWORKS, INPUTS) if table is not formats)
+    swapped = any(ending.endswith(endings) for endings, _ in other)
+    raise InputError(f"{path}: {said}{'; are --network and --inputs swapped?' if swapped else ''}")
 
 
 def _store(path: Path, stated: Stated) -> Network:
     if any(one is not None for one in (stated.bias, stated.last, stated.rows)) or stated.clip != USUAL:
-        raise InputError(f"{path}: a store has its own bias, clip and last activation; none can be given")
+        raise InputError(f"{path}: this model file has its own bias, clip and last activation; none can be given")
     network = store.read_network(path)
     with door.refused(path):
         return network if stated.layers is None else network.first(stated.layers)
@@ -238,8 +240,8 @@ NETWORKS = (
     ((*matrices.LAYERS, ".txt", "/"), matrices.read_network),
 )
 NETWORK = (
-    "a network is a store (.safetensors, .json), a model (.onnx), n{N}-l{k}.tsv files (a folder, .tar, .tar.gz), "
-    "matrices (.mtx, .npz, a folder or .txt list) or a state dict (.safetensors, .npz, .pt)"
+    "this is no model file; use .safetensors, .onnx, .pt, matrices (.mtx, .npz, a folder or .txt list) or official "
+    "text (n{N}-l{k}.tsv in a folder, .tar or .tar.gz)"
 )
 # As NETWORKS: (path, neurons, count) -> Inputs.
 INPUTS = (

@@ -139,7 +139,7 @@ def _ordered(path, widths: dict[str, tuple[int, int]]) -> list[str]:
     if len(groups) == 1:
         return groups[0]
     if len(groups) > GROUPS:
-        raise InputError(f"{path}: names of {len(groups)} kinds, whose order nothing tells; number them or export ONNX")
+        raise InputError(f"{path}: names of {len(groups)} kinds, whose order is not known; number them or export ONNX")
     orders = [[prefix for group in order for prefix in group] for order in permutations(groups)]
     chains = [order for order in orders if all(widths[one][1] == widths[two][0] for one, two in pairwise(order))]
     if len(chains) == 1:

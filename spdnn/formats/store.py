@@ -404,7 +404,7 @@ def _check_digest(where: str, content: np.ndarray, expected: np.ndarray) -> None
     actual, stored = container.blake3(content), expected.tobytes().hex()
     if actual != stored:
         raise InputError(
-            f"{where}: its bytes are damaged: their BLAKE3 is {actual[:16]}..., the store says {stored[:16]}..."
+            f"{where}: its bytes are damaged: their BLAKE3 is {actual[:16]}..., the header says {stored[:16]}..."
         )
 
 

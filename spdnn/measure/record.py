@@ -64,7 +64,7 @@ def record_of(
         SpdnnError: the verdict did not pass: an unverified run has no number.
     """
     if not verdict.passed:
-        raise SpdnnError(f"{case}: the verdict is fail ({'; '.join(verdict.reasons)}), so there is no record")
+        raise SpdnnError(f"{case}: verification failed ({'; '.join(verdict.reasons)}), so there is no record")
     parts = {name: getattr(measurement, name) for name in Measured.__struct_fields__}
     parts["environment"] = replace(measurement.environment, command=command)
     if verdict.truth.kind != "official":  # an official result is one that the official truth judged

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.common import tables
-from spdnn.common.errors import InputError
+from spdnn.common.errors import InputError, unknown
 from spdnn.common.files import existing
 from spdnn.ops.topology import Topology
 
@@ -219,4 +219,4 @@ def _percent(sparsity: float) -> float:
 def _check_names(what: str, names: Iterable[str], allowed: Iterable[str]) -> None:
     for name in names:
         if name not in allowed:
-            raise InputError(f"{what} {name!r} is not known: it must be one of {', '.join(allowed)}")
+            raise unknown(what, name, allowed)

@@ -29,7 +29,7 @@ from spdnn.verify import oracle
 INPUTS, CALLS = 64, 4  # of a turn, at least
 LEAST_ROUNDS, MOST_ROUNDS = 5, 200
 SHARE = 0.5  # of the free memory, for the inputs and what the oracle makes of them
-RULE = "every value as near to the float64 oracle's as float32 sums must be"
+RULE = "every value within float32 rounding of a float64 reference"
 
 
 class Case(NamedTuple):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from spdnn.common.endings import check_ended
-from spdnn.common.errors import InputError, SpdnnError, Unavailable
+from spdnn.common.errors import InputError, SpdnnError, Unavailable, unknown
 from spdnn.common.files import together
 from spdnn.common.statistics import Interval, ratios
 from spdnn.engines.registry import PEERS, engine
@@ -91,7 +91,7 @@ def named(names: Sequence[str] | None, offered: Collection[str]) -> list[str]:
     """The names themselves, all that are offered for None; InputError for one that is not, or is there twice."""
     for name in names or ():
         if name not in offered:
-            raise InputError(f"library {name!r} is not known: it must be one of {', '.join(offered)}")
+            raise unknown("library", name, offered)
         if names.count(name) > 1:
             raise InputError(f"library {name!r} is named twice")
     return list(offered if names is None else names)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.common.errors import InputError, SpdnnError
+from spdnn.common.errors import SpdnnError, unknown
 from spdnn.common.resources import available_bytes
 from spdnn.ops.models.arithmetic import TOLERANCE, difference
 from spdnn.peers.common import Comparison, alternated, check_same
@@ -50,8 +50,7 @@ def check(names: Sequence[str]) -> None:
     for name in names:
         model, _, preset = name.partition("-")
         if model not in MODELS or preset not in PRESETS:
-            allowed = ", ".join(f"{model}-{preset}" for model in MODELS for preset in PRESETS)
-            raise InputError(f"model {name!r} is not known: it must be one of {allowed}")
+            raise unknown("model", name, [f"{model}-{preset}" for model in MODELS for preset in PRESETS])
 
 
 def compare_model(name: str, comparison: Comparison) -> list[OperationRecord]:

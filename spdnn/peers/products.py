@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.common import provenance
-from spdnn.common.errors import InputError, Unavailable, install
+from spdnn.common.errors import InputError, Unavailable, install, unknown
 from spdnn.common.resources import available_bytes
 from spdnn.measure import machine
 from spdnn.measure import run as measure
@@ -102,7 +102,7 @@ def check_operations(names: Sequence[str]) -> None:
     """Raise InputError for a name that is no operation, or for none at all."""
     for name in names or [""]:
         if name not in PROGRAMS:
-            raise InputError(f"operation {name!r} is not known: it must be one of {', '.join(PROGRAMS)}")
+            raise unknown("operation", name, PROGRAMS)
 
 
 def stay_awake() -> None:

@@ -38,41 +38,43 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     """A run as it was asked for. A field that is None is left to the run, and the record says what was taken.
 
     Attributes:
-        network: a network file or folder: a store, or anything that `spdnn network import` reads.
-        neurons: the width of a network of the challenge: 1024, 4096, 16384 or 65536.
-        layers: how many of the first layers run; 120, 480 and 1920 are official (default: all of a file).
-        source: the challenge's networks: formula (regenerated, exact), official (downloaded, up to 16 GB each) or
+        network: model file or folder, in any format that `spdnn network import` reads.
+        neurons: neurons per layer of a challenge network: 1024, 4096, 16384 or 65536.
+        layers: number of layers to run, from the first; 120, 480 and 1920 are official (default: all of a file).
+        source: source of a challenge network: formula (regenerated, exact), official (downloaded, up to 16 GB each) or
             unstructured (random weights).
-        last: activation of the last layer, which stores, ONNX models and official text state; the others have ReLU.
-            With none, an ONNX model goes without a softmax at its end.
-        bias: a number, or one for each layer joined by commas (default: the file's own; official text has one by its
-            width; else 0).
-        clip: the upper bound of the ReLU, or none (default: 32 for official text, none otherwise).
-        rows: what the rows of a weight matrix are (default: outputs in a state dict, as torch has them, else inputs;
+        last: activation of the last layer of a file that does not state it; the other layers have ReLU. For an ONNX
+            model, none removes a softmax at the end.
+        bias: one bias for all layers, or one for each layer joined by commas (default: the file's own; by width for
+            official text; otherwise 0).
+        clip: upper bound of the ReLU, or none (default: 32 for official text, otherwise none).
+        rows: meaning of the rows of a weight matrix (default: outputs in a PyTorch state dict, otherwise inputs;
             required where matrices fit both ways).
-        inputs: mnist (the official ones, by formula), digits (bundled with scikit-learn), official (downloaded), or a
-            file: a store, .npz, .npy, .mtx or official text.
-        mnist: the MNIST training images, idx or idx.gz (default: downloaded).
-        count: how many inputs, from the first on; more than there are repeats them (default: all).
-        engine: as `spdnn engines` lists them.
-        settings: those of the engine, by name.
-        reductions: exact reductions: all that the engine offers, none, or names joined by commas.
-        threads: of each rank (default: all cores that the process may use, shared out to the ranks of the node).
-        memory: bytes of peak resident memory of the run (not of the verification) not to be passed, on the command line
-            such as 8GiB; of the ranks of a node together (default: most of what is free).
-        device: which GPU, counted from 0 among those that CUDA_VISIBLE_DEVICES shows; with several devices the first of
-            them (default: 0; several ranks share them out).
-        ranks: MPI ranks; 1 runs without MPI.
-        partition: which rank of `mpiexec -n R spdnn ...` has which inputs: static (contiguous parts), cyclic, or
-            rebalanced (static at first, then rows move to ranks that have fewer, when that pays).
-        repeats: timed repeats.
-        repeat_if_busy: times that all repeats are run again while other work takes over 10 % of the machine.
-        seed: of the inputs that are drawn before the run, to be compared with the reference.
+        inputs: mnist (official, by formula), digits (bundled with scikit-learn), official (downloaded), or a file:
+            .safetensors, .npz, .npy, .mtx or official text.
+        mnist: file of the MNIST training images, idx or idx.gz (default: downloaded).
+        count: number of inputs, from the first; a number above the file's repeats them (default: all).
+        engine: one of the engines that `spdnn engines` lists.
+        settings: settings of the engine, by name.
+        reductions: exact reductions to apply: all that the engine offers, none, or names joined by commas.
+        threads: number of threads on each rank (default: all cores that the process may use, divided among the ranks of
+            the node).
+        memory: limit on the peak resident memory of the run in bytes, such as 8GiB on the command line; it excludes
+            verification and covers all ranks of a node (default: most of the free memory).
+        device: GPU to use, counted from 0 among those that CUDA_VISIBLE_DEVICES shows; with several devices, the first
+            of them (default: 0; the ranks of a node share the GPUs).
+        ranks: number of MPI ranks; 1 runs without MPI.
+        partition: assignment of inputs to the ranks of `mpiexec -n R spdnn ...`: static (contiguous parts), cyclic, or
+            rebalanced (static at first; rows then move to ranks that have fewer, when that pays).
+        repeats: number of timed repeats.
+        repeat_if_busy: number of times to measure again while other work takes over 10 % of the machine.
+        seed: seed that selects, before the run, the inputs whose every value is compared with the reference.
         oracle_edges: edges that the reference may go through, where there is no official ground truth; above it, a
             sample is compared.
-        truth: what to verify against: official:N, oracle, or a file of categories (default: official, else oracle).
-        cache: keep inputs and prepared network in $SPDNN_DATA or ~/.cache/spdnn (10 GB at most), and take them from
-            there; without, both are made anew and not kept.
+        truth: ground truth to verify against: official:N, oracle (the float64 reference), or a file of categories
+            (default: official where it applies, otherwise oracle).
+        cache: keep inputs and prepared network in $SPDNN_DATA or ~/.cache/spdnn (10 GB at most) and reuse them;
+            without, make both anew and keep neither.
 
     Raises:
         InputError: no network, or fields that exclude each other.

@@ -141,7 +141,7 @@ class Distribution(Record):
             count, layers = len(rank.survivors), problem.layers
             yield count == layers, f"distribution.per_rank[{place}].survivors: {count} numbers for {layers} layers"
         totals = list(map(sum, zip(*(rank.survivors for rank in self.per_rank), strict=True)))
-        yield totals == result.survivors, "distribution.per_rank: survivors do not add up to those of the whole run"
+        yield totals == result.survivors, "distribution.per_rank: `survivors` do not add up to those of the whole run"
         yield from self._exchanges(problem.layers, merging)
 
     def _times(self, seconds: Sequence[float]) -> Iterator[Claim]:

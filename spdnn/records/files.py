@@ -116,7 +116,7 @@ def parsed_record(kind: type[Checked], text: str, where: str) -> Checked:
         if not holds:
             raise InputError(f"{where}: {wrong}")
     if kind is RunRecord and value.seal and value.seal != _seal(again):
-        raise InputError(f"{where}: seal: the record was changed after it was sealed; what it says is not what was run")
+        raise InputError(f"{where}: `seal`: the record was changed after it was written, so it is not what was run")
     return value
 
 

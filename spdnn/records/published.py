@@ -177,7 +177,7 @@ def _baseline(cell: dict[str, str], where: str) -> Baseline:
         if cell[name] not in allowed:
             raise InputError(f"{where}: {name} {quoted(cell[name])} must be one of: {'; '.join(allowed)}")
     if not any(words.search(cell["hardware"]) for words in _KIND.values()):
-        raise InputError(f"{where}: hardware {quoted(cell['hardware'])} does not tell a CPU, a GPU or an FPGA")
+        raise InputError(f"{where}: hardware {quoted(cell['hardware'])} names no CPU, GPU or FPGA")
     if cell["devices"] and not re.match(r"[1-9]\d*(?!\d)", cell["devices"]):
         raise InputError(f"{where}: devices {quoted(cell['devices'])} must begin with a number from 1, or be empty")
     finished, rate = not cell["seconds"].startswith(">"), cell["edges_per_second"]

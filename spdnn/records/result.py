@@ -55,11 +55,11 @@ class Problem(Record):
         yield (self.official, width, self.layers, self.edges) in official, f"problem.official: {wrong}"
         part = self.input_count != challenge.INPUTS
         count, same = challenge.TRUTH_COUNT[width], result.categories_sha256 == challenge.TRUTH_SHA256[width]
-        yield kind == "official", f"verdict.truth.kind: {kind}, but an official problem needs the official truth"
+        yield kind == "official", f"verdict.truth.kind: {kind}, but an official problem needs the official ground truth"
         its = self.inputs_sha256 == challenge.INPUT_SHA256[width]
         yield part or its, "problem.inputs_sha256: not the digest of the official inputs"
         yield part or result.categories == count, f"result.categories: {result.categories}, not {count}"
-        yield part or same, "result.categories_sha256: not the digest of the official truth"
+        yield part or same, "result.categories_sha256: not the digest of the official ground truth"
 
 
 class Engine(Record, dict=True, rename={"noted": "notes"}):
@@ -148,7 +148,7 @@ class Result(Record):
         yield computed > 0 or idle, f"result.edges_computed: 0 of the network's {edges} edges"
         yield computed >= least or idle, f"result.edges_computed: {computed}, for {layers} layers of {edges} edges"
         yield computed <= most, f"result.edges_computed: {computed}, more than {count} inputs in whole tiles have"
-        yield agree, f"result.categories: {categories}, but the verdict is on {judged} categories"
+        yield agree, f"result.categories: {categories}, but `verdict` is on {judged} categories"
         loaded = self.bytes_loaded
         wrong = f"{loaded} for {computed} edges, and an edge loads a bit at least"
         yield loaded is None or loaded >= computed // 8, f"result.bytes_loaded: {wrong}"

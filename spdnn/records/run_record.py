@@ -162,10 +162,10 @@ class RunRecord(Measured, kw_only=True, dict=True):
         run = problem.network_identity, problem.layers, problem.edges, problem.inputs_sha256
         on_this = verdict.judged == run_digest(*run, result.digest, result.sha256)
         inputs, count = verdict.truth.inputs, self.problem.input_count
-        yield verdict.passed, "verdict.passed: the verdict is fail, and a record needs one that passed"
+        yield verdict.passed, "verdict.passed: verification failed, and a record needs one that passed"
         yield on_this, "verdict.judged: the digest of another network, inputs or output than this run's"
         yield inputs == count, f"verdict.truth.inputs: {inputs}, but the run had {count} inputs"
-        oracle = "the reference engine is the oracle itself, so the oracle cannot verify it"
+        oracle = "the engine is the float64 reference, which cannot verify itself"
         yield not itself, f"verdict.truth.kind: {oracle}"
         yield compared >= needed, f"verdict.values.checked: {compared}, but {needed} categories have values to compare"
 

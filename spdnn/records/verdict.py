@@ -101,7 +101,7 @@ class Verdict(Record):
         apart = abs(self.expected - (self.categories + missing - unexpected))
         follows = apart <= near and (near - apart) % 2 == 0
         counts, state = f"{missing} missing, {unexpected} unexpected", "passed" if self.passed else "failed"
-        yield self.passed != bool(reasons), f"reasons: a verdict that {state} has {reasons} of them"
+        yield self.passed != bool(reasons), f"reasons: a run that {state} has {reasons} of them"
         yield truth.checked >= 1, "truth.checked: no input was compared"
         yield truth.checked <= truth.inputs, f"truth.checked: {truth.checked} of {truth.inputs} inputs"
         yield values.failures <= values.checked, f"values.failures: {values.failures} of {values.checked}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from spdnn.common.errors import InputError
+from spdnn.common.errors import InputError, nearest
 from spdnn.reductions.base import Reduction
 from spdnn.reductions.dead import DeadInputs
 from spdnn.reductions.inputs import IdenticalInputs
@@ -30,6 +30,7 @@ def parse_reductions(text: str | Iterable[str], offered: Iterable[str] | None = 
         return offered
     for name in names:
         if name not in offered:
-            allowed = ", ".join((*offered, "all", "none"))
-            raise InputError(f"reduction {name!r} is not offered here: use one or more of {allowed}")
+            allowed = (*offered, "all", "none")
+            hint = nearest(name, allowed)
+            raise InputError(f"reduction {name!r} is not offered here{hint}: use one or more of {', '.join(allowed)}")
     return tuple(name for name in REDUCTIONS if name in names)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from spdnn.common.errors import InputError
+from spdnn.common.errors import InputError, unknown
 from spdnn.common.files import check_outputs, check_target, replacing, together, write_text
 from spdnn.records.files import read_all, read_verdict
 from spdnn.records.published import read_baselines
@@ -100,7 +100,7 @@ def plot(kind: str, folders: Sequence[Folder], output: Path, width: float, style
                         drawing.write(chosen, part, target.suffix[1:])
                     return
                 known.append(figure.name)
-    raise InputError(f"{kind!r} is no figure of these records; there are {', '.join(known) or 'none'}")
+    raise unknown("figure", kind, known) if known else InputError("these records have no figures")
 
 
 def _check_targets(folders: Sequence[Folder], output: Path, table: Path | None, figures: Path | None) -> None:

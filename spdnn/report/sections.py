@@ -35,26 +35,25 @@ SECTIONS = [
     Section("times", "Where the time goes", times, times_figures),
     Section(
         "limits", "How far from the limit", limits, limits_figures,
-        absent="How far these runs are from their machines' limits is not shown: the machine was not measured with "
-        "them. Records that <code>spdnn challenge</code>, <code>spdnn infer</code> and the workflow write today have "
-        "it.",
+        absent="The distance to the machine's limits is not shown: the machine was not measured with these "
+        "runs. <code>spdnn challenge</code>, <code>spdnn infer</code> and the workflow measure it.",
     ),
     Section("reductions", "What the reductions leave out", reductions, reductions_figures),
     Section(
         "scaling", "Scaling", scaling, scaling_figures,
-        absent="Scaling is not shown, for nothing was run on several numbers of threads, ranks or GPUs. "
+        absent="Scaling is not shown: nothing was run on several numbers of threads, ranks or GPUs. "
         "<code>snakemake --configfile config/strong.yaml</code> (the same inputs on more ranks) and "
         "<code>snakemake --configfile config/weak.yaml</code> (inputs that grow with the ranks) run them.",
     ),
     Section(
         "schedules", "Schedules", schedules, schedules_figures,
-        absent="Schedules of the task graph are not shown, for none of these runs is of the engine taskgraph. "
+        absent="Schedules of the task graph are not shown: none of these runs used the engine taskgraph. "
         "<code>snakemake --configfile config/schedules.yaml</code> runs them.",
     ),
     Section(
-        "peers", "Peers", peers, peers_figures, heading="Peers in the same run",
+        "peers", "Other libraries", peers, peers_figures, heading="Other libraries in the same run",
         absent="Other libraries on the challenge's problems are not shown: none was timed. "
-        "<code>snakemake --configfile config/peers.yaml</code> and <code>spdnn peers</code> do that.",
+        "<code>snakemake --configfile config/peers.yaml</code> and <code>spdnn peers</code> time them.",
     ),
     Section(
         "operations", "Sparse operations", operations, operations_figures,

@@ -20,14 +20,14 @@ class TaskgraphSettings:
     """How an inference is cut into tasks. What is None, the cost model chooses.
 
     Attributes:
-        schedule: resident (weights stay on each device), stream (they pass through buffers), graph (devices draw
-            batches as they finish), pipeline (each device has a range of the layers), or auto (the fastest predicted).
-        devices: of each rank: parts of its threads, or GPUs.
-        pipeline: devices that each batch passes through (default: all with the schedule pipeline, else 1).
-        batches: of the inputs, at most (default: as few as fit).
-        buffers: of streamed weights on a device, 2 or more (default: 2).
-        device_memory: bytes that a device may take at most (default: all that it has).
-        join: batches with few rows left go on as one; without, each batch goes to its end alone.
+        schedule: resident (weights stay on each device), stream (weights pass through buffers), graph (devices take
+            batches as they finish), pipeline (each device has a range of layers), or auto (the fastest predicted).
+        devices: number of devices on each rank: parts of its threads, or GPUs.
+        pipeline: number of devices that each batch passes through (default: all with the schedule pipeline, else 1).
+        batches: largest number of batches to divide the inputs into (default: as few as fit).
+        buffers: number of buffers for streamed weights on a device, 2 or more (default: 2).
+        device_memory: limit on the memory of a device in bytes (default: all that it has).
+        join: merge batches that have few rows left; without, keep every batch separate to its end.
 
     Raises:
         InputError: an unknown schedule, or a number below 1.

@@ -27,7 +27,7 @@ def check(record: RunRecord, where: str) -> None:
     if (result.categories, result.categories_sha256) != (count, sha256):
         raise InputError(
             f"{where}: result.categories_sha256: {result.categories} categories of {problem.input_count} inputs are "
-            f"not the {count} of the official truth"
+            f"not the {count} of the official ground truth"
         )
 
 
@@ -42,7 +42,7 @@ def missing(record: RunRecord) -> Iterator[str]:
     """What a record lacks that one made by this version has, or could have: a phrase for each."""
     verdict, values = record.verdict, record.verdict.values
     if not record.seal:
-        yield "no seal: an edit would not be seen"
+        yield "no checksum: an edit would not be seen"
     if verdict.truth.kind == "file":
         yield "categories were compared with a file alone, and no values"
     elif verdict.truth.kind == "oracle" and values.checked and not values.every:

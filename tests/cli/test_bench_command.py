@@ -60,9 +60,12 @@ def test_the_same_seed_draws_the_same_inputs(folder, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--against", "scipi"], "library 'scipi' is not known: it must be one of scipy, blas, torch"),
+        (
+            ["--against", "scipi"],
+            "library 'scipi' is not known (did you mean 'scipy'?): it must be one of scipy, blas, torch",
+        ),
         (["--against", "scipy,scipy"], "library 'scipy' is named twice"),
-        (["--inputs", "x.npy", "--zeros", "0.5"], "--zeros is of inputs that are drawn"),
+        (["--inputs", "x.npy", "--zeros", "0.5"], "--zeros is for random inputs"),
         (["--inputs", "nowhere.npy"], "nowhere.npy"),
         (["--inputs", "wide.npy"], "wide.npy: inputs of 21 neurons, not 20"),
         (["-o", "x.npy"], "x.npy: a folder is needed for what is written"),

@@ -240,10 +240,10 @@ MISTAKES = [
     ([*CHALLENGE, "--no-join"], "engine cpu has no setting join; the engines taskgraph and"),
     (
         ["infer", "--network", "nowhere.safetensors", "--inputs", "x.safetensors"],
-        "nowhere.safetensors: there is no such network",
+        "nowhere.safetensors: there is no such model file",
     ),
     (["network", "make", "radixnet", "--neurons", "48", "--layers", "1", "-o", "x.safetensors"], "48 neurons"),
-    (["network", "info", "nowhere.safetensors"], "there is no such network"),
+    (["network", "info", "nowhere.safetensors"], "there is no such model file"),
     (["verify", "--categories", "nowhere.txt", "--truth", "official:1024"], "there is no such list of categories"),
     (["report", "nowhere.json", "-o", "x.html"], "nowhere.json: no record there"),
     (["report", "https://example.org/r.json"], "https://example.org/r.json: this is a URL, and files are named by"),
@@ -288,9 +288,10 @@ def test_without_a_gpu_its_engines_end_in_one_sentence(files, without_gpu, capsy
 def test_engines_are_listed_with_what_is_missing(without_gpu, capsys):
     assert spdnn("engines") == 0
     said = capsys.readouterr().out
+    here, absent = said.split("These do not run here:\n")
+    assert re.search(r"^  cpu +.*\(dead, inputs, neurons\)$", here, re.MULTILINE)
     for name in ON_GPUS:
-        told = said[re.search(rf"^{name} +cannot run", said, re.MULTILINE).start() :].splitlines()
-        assert told[2].strip() == cupy_device.missing()
+        assert re.search(rf"^  {name} +{re.escape(cupy_device.missing())}$", absent, re.MULTILINE)
     assert len(ON_GPUS) == 6
 
 
@@ -298,10 +299,31 @@ def test_engines_are_listed_with_what_is_missing(without_gpu, capsys):
     ["infer"], ["challenge", "--neurons", "0"], ["infer", "--memory", "lots"], ["dance"], ["compare", "one"],
     ["compare", "one", "two", "three"], ["compare", "one", "two", "--sort", "size"],
 ])  # fmt: skip
-def test_wrong_arguments_end_with_2(arguments):
+def test_wrong_arguments_are_one_sentence_and_status_2(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         spdnn(*arguments)
     assert ended.value.code == 2
+    assert re.fullmatch(r"spdnn.*: .* \(see `spdnn.* --help`\)\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(("arguments", "meant"), [
+    (["chalenge"], "challenge"), (["infer", "--lables", "y.npy"], "--labels"), (["network", "mke"], "make"),
+    (["infer", "--network", "a", "--inputs", "b", "--label=y.npy"], "--labels"),
+    (["challenge", "--neurons", "1024", "--layers", "1", "--partition", "statik"], "static"),
+])  # fmt: skip
+def test_a_typing_error_gets_the_nearest_word(arguments, meant, capsys):
+    with pytest.raises(SystemExit) as ended:
+        spdnn(*arguments)
+    assert ended.value.code == 2
+    assert f"; did you mean {meant!r}?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["help"], ["help", "infer"], ["--help"]])
+def test_help_is_shown_in_every_usual_way(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        spdnn(*arguments)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: spdnn {'infer' if 'infer' in arguments else '[-h]'}")
 
 
 def test_more_threads_than_cores_warn(files, capsys):

@@ -81,7 +81,7 @@ def test_without_their_seal_they_are_refused_or_lack_evidence(text, tmp_path, ca
         assert status == 1
         assert told.err.count("\n") == 1
     elif not status:  # 50 times as fast may still be less than the machine's limit
-        assert "lacks    no seal" in told.out
+        assert "lacks    no checksum" in told.out
         assert (edit == "truth") == ("compared with a file alone, and no values" in told.out)
 
 

@@ -14,16 +14,16 @@ HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(100)
 def test_every_format_by_its_name(ending, tmp_path):
     path = tmp_path / (ending if ending[0] != "." else f"M{ending.upper()}")
     path.write_bytes(b"whatever")
-    with pytest.raises(InputError, match=r", which is not read; .*(ONNX|torch|from_matrices|save|language models)"):
+    with pytest.raises(InputError, match=r" is not read; .*(ONNX|torch|from_matrices|save|language models)"):
         spdnn.open_network(path, last="none")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("model", HDF5, r"HDF5, .* export a Keras model to ONNX: model\.export"),
-        ("weights.npz", HDF5, "HDF5, which is not read"),
-        ("model.safetensors", HDF5, "HDF5, which is not read"),
+        ("model", HDF5, r"HDF5 is not read; export a Keras model to ONNX: model\.export"),
+        ("weights.npz", HDF5, "HDF5 is not read"),
+        ("model.safetensors", HDF5, "HDF5 is not read"),
         ("a", b"\x1c\0\0\0TFL3" + bytes(9), "tf2onnx.convert --tflite"),
         ("a", b"GGUF" + bytes(9), "a GGUF file"),
         ("a", b"MATLAB 5.0 MAT-file, Platform: GLNXA64", "scipy.io.loadmat"),
@@ -38,7 +38,7 @@ def test_some_by_their_content_whatever_the_name(name, content, said, tmp_path):
 
 def test_a_folder_of_tensorflow(tmp_path):
     (tmp_path / "saved_model.pb").touch()
-    with pytest.raises(InputError, match="a TensorFlow model, .* tf2onnx.convert --saved-model"):
+    with pytest.raises(InputError, match="a TensorFlow model is not read; .* tf2onnx.convert --saved-model"):
         spdnn.open_network(tmp_path)
 
 

@@ -53,7 +53,7 @@ def test_widths_and_counts(tmp_path):
     assert read_images(official, count=5).count == 5
     images(tmp_path, text + b"60001\t1\t1\n", "sparse-images-1024.tsv.gz")
     assert read_images(official).count == 60_001
-    refuses("does not tell how many neurons", read_images, images(tmp_path, text, "a.tsv"))
+    refuses("does not say how many neurons", read_images, images(tmp_path, text, "a.tsv"))
     refuses("at least one of each", read_images, official, count=0)
     refuses(r"a\.tsv:1: image '2' is not one of 1 to 1$", read_images, tmp_path / "a.tsv", 9, count=1)
     refuses(r"sparse-images-1024\.tsv\.gz: its name says 1024 neurons, not 4096$", read_images, official, 4096)

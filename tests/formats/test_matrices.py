@@ -171,7 +171,7 @@ def csr(data, indices, indptr, shape=(2, 2), form=b"csr"):
         ({"format": b"coo", "shape": (2, 2), "data": [1.0], "row": [2], "col": [0]}, "no sound .npz file"),
         (csr([1.0], [0], [0, 1], shape=(1, 999999999)), "a size of 999999999; at most 134217728 neurons"),
         ({"a": np.ones((0, 999999999))}, "a size of 999999999; at most 134217728 neurons"),
-        ({"a": [1.0], "b": [2.0]}, "2 arrays and no sparse matrix"),
+        ({"a": [1.0], "b": [2.0]}, "2 arrays; name the weights"),
         ({"a": [1.0]}, "a layer is a matrix, not an array of 1 dimensions"),
         ({"a": np.array([[{}]], dtype=object)}, "no sound .npz file"),
     ],
@@ -240,7 +240,7 @@ def test_inputs(tmp_path, pair):
         assert inputs.description == {"source": "matrix", "path": name, "sha256": inputs.sha256}
     for array in (np.ones(3), np.ones((2, 2), complex), np.ones((0, 2)), np.array([["a"]])):
         np.save(tmp_path / "a.npy", array)
-        refused(tmp_path / "a.npy", "inputs are a matrix of real numbers", read=matrices.read_inputs)
+        refused(tmp_path / "a.npy", "inputs must be a real matrix", read=matrices.read_inputs)
     np.save(tmp_path / "a.npy", np.array([[np.inf]]))
     refused(tmp_path / "a.npy", "must be finite", read=matrices.read_inputs)
 

@@ -79,7 +79,7 @@ def test_a_url_is_no_file(tmp_path, monkeypatch):
         for call in (open_network, open_inputs):
             for path in (url, Path(url)):
                 assert refuses("this is a URL", call, path).startswith(url.split("//")[0] + "//")
-    for call, what in ((open_network, "network"), (open_inputs, "file of inputs")):
+    for call, what in ((open_network, "model file or folder"), (open_inputs, "file of inputs")):
         refuses(f"a ndarray is no path of a {what}", call, np.eye(3))
 
 
@@ -149,7 +149,9 @@ def test_options_that_do_not_fit(tmp_path, folder):
     path = tmp_path / "a.safetensors"
     store.write_network(path, FORMULA.first(2))
     for options in ({"bias": 0}, {"clip": None}, {"last": "relu"}, {"rows": "inputs"}):
-        refuses(r"a\.safetensors: a store has its own bias, clip and last activation", open_network, path, **options)
+        refuses(
+            r"a\.safetensors: this model file has its own bias, clip and last activation", open_network, path, **options
+        )
     refuses(r"a\.safetensors: 3 layers asked for; the network has 1 to 2", open_network, path, layers=3)
     refuses(r"a\.safetensors: a network of 32 input neurons, not 64", open_network, path, neurons=64)
     refuses(r"n32-l1\.tsv: a layer of 32 neurons, not of 64", open_network, folder, neurons=64)
@@ -177,9 +179,9 @@ def test_paths_that_cannot_be_looked_at(tmp_path, monkeypatch):
 
 
 def test_unknown_files(tmp_path):
-    (tmp_path / "a.csv").write_text("1,2\n")
-    refuses(r"a\.csv: a network is a store \(\.safetensors, \.json\), a model", open_network, tmp_path / "a.csv")
-    refuses(r"a\.csv: inputs are \.safetensors \(a store\), \.tsv", open_inputs, tmp_path / "a.csv")
+    (tmp_path / "a.rows").write_text("1,2\n")
+    refuses(r"a\.rows: this is no model file; use \.safetensors", open_network, tmp_path / "a.rows")
+    refuses(r"a\.rows: inputs are \.safetensors \(a store\), \.tsv", open_inputs, tmp_path / "a.rows")
     (tmp_path / "empty").mkdir()
     refuses(r"empty: no layers in it; they are \.mtx", open_network, tmp_path / "empty")
     refuses(r"empty: this is a folder; inputs are one file", open_inputs, tmp_path / "empty")

@@ -84,7 +84,7 @@ def test_order(tmp_path, ending, layers, order):
     [
         (made(("first", 4, 4), ("second", 4, 4)), r"order .* is not known .*first\.weight, .*: several orders fit"),
         (made(("a", 4, 5), ("b", 6, 7)), "order .* is not known .*: their widths fit in no order"),
-        (made(*((name, 2, 2) for name in "abcdefg")), "names of 7 kinds, whose order nothing tells"),
+        (made(*((name, 2, 2) for name in "abcdefg")), "names of 7 kinds, whose order is not known"),
         (
             made(("fc", 4, 4)) | {"conv.weight": np.ones((2, 2, 3, 3)), "norm": np.ones(4)},
             r"tensor 'norm' is no weight of a layer, .*; conv\.weight has 4 dimensions",

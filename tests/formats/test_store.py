@@ -232,7 +232,7 @@ def in_layer_2(kind, place, value):
 FAULTS = [
     (
         in_layer_2(np.float32, 64, 0.5),
-        "layer 2: its bytes are damaged: their BLAKE3 is [0-9a-f]{16}..., the store says [0-9a-f]{16}",
+        "layer 2: its bytes are damaged: their BLAKE3 is [0-9a-f]{16}..., the header says [0-9a-f]{16}",
     ),
     (with_digests(in_layer_2(np.int64, 8, 40)), "layer 2: offsets must ascend from 0"),
     (with_digests(in_layer_2(np.float32, 64, np.nan)), "layer 2: a bias is NaN"),

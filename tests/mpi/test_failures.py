@@ -32,7 +32,7 @@ IN_FILE = ["--network", "net.npz", *STATED, "--inputs", "in.npy"]
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--network", "none.safetensors", "--inputs", "in.npy"], r"none\.safetensors: there is no such network"),
+        (["--network", "none.safetensors", "--inputs", "in.npy"], r"none\.safetensors: there is no such model file"),
         ([*IN_FILE, "--engine", "warp"], r"engine 'warp' is not known"),
         ([*IN_FILE, "--memory", "1MB"], "is too small for the 2 ranks"),
         ([*IN_FILE, "--record", "no/run.json"], r"no does not exist"),

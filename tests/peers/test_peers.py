@@ -65,9 +65,9 @@ def test_widths_and_the_default_count(monkeypatch):
 def test_a_wrong_output_has_no_record(monkeypatch):
     step = ScipyEngine.block_step
     monkeypatch.setattr(ScipyEngine, "block_step", lambda self, *given: step(self, *given) * np.float32(1.001))
-    with pytest.raises(SpdnnError, match="peers-layer-1024.random-67.scipy.t2: the verdict is fail"):
+    with pytest.raises(SpdnnError, match="peers-layer-1024.random-67.scipy.t2: verification failed"):
         layers()
-    with pytest.raises(SpdnnError, match=r"peers-net-.*\.scipy\.all\.t2: the verdict is fail"):
+    with pytest.raises(SpdnnError, match=r"peers-net-.*\.scipy\.all\.t2: verification failed"):
         networks(RadixNet(1024, 4), bits(50, 1024), ["scipy"])
 
 

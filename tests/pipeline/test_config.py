@@ -178,7 +178,7 @@ def test_items_of_cases_are_changes_of_the_configuration(checked):
     [
         ({}, r"cases\.0: \{\} is not allowed; a change of this configuration"),
         ({"engines": "cpu"}, r"cases\.0: the key 'engines' is not known; did you mean 'engine'"),
-        ({"neurons": 0}, r"cases\.0\.neurons: 0 is not allowed; the width"),
+        ({"neurons": 0}, r"cases\.0\.neurons: 0 is not allowed; neurons per layer"),
         ({"neurons": 5}, "5 neurons have no official bias"),
         ({"network": "net.safetensors"}, "cases: net.safetensors: a network file needs a file of inputs, not digits"),
         (OWN | {"source": "official"}, "source 'official' does not go with a network file"),
@@ -225,16 +225,13 @@ def test_network_files(checked):
     [
         ({"neuron": 3}, "top level: the key 'neuron' is not known; did you mean 'neurons'?"),
         ({"neurons": [1000]}, "1000 neurons have no official bias"),
-        ({"layers": 0}, "layers: 0 is not allowed; how many of the first layers run"),
-        ({"repeats": "many"}, "repeats: 'many' is not allowed; timed repeats"),
+        ({"layers": 0}, "layers: 0 is not allowed; number of layers to run"),
+        ({"repeats": "many"}, "repeats: 'many' is not allowed; number of timed repeats"),
         ({"oracle_edges": -1}, "oracle_edges: -1 is not allowed; edges that the reference may go through"),
         ({"fetch": {}}, "top level: the key 'fetch' is not known"),
-        ({"ranks": 0}, "ranks: 0 is not allowed; MPI ranks; 1 runs without MPI"),
+        ({"ranks": 0}, "ranks: 0 is not allowed; number of MPI ranks; 1 runs without MPI"),
         ({"rank": 2}, "top level: the key 'rank' is not known; did you mean 'ranks'?"),
-        (
-            {"partition": "blocks"},
-            "partition: 'blocks' is not allowed; which rank of `mpiexec -n R spdnn ...` has which inputs",
-        ),
+        ({"partition": "blocks"}, "partition: 'blocks' is not allowed; assignment of inputs to the ranks"),
         ({"inputs_per_rank": 0}, "inputs_per_rank: 0 is not allowed; weak scaling, inputs for each rank"),
         (
             {"inputs_per_rank": 50, "count": 100},

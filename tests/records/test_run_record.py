@@ -105,7 +105,7 @@ def test_number_of_official_categories():
 
 def test_the_oracle_does_not_verify_itself():
     record = changed(RECORD, "engine.name", "reference")
-    with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: the reference engine is the oracle itself, so"):
+    with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: the engine is the float64 reference"):
         checked(RunRecord, record, "r")
     checked(RunRecord, changed(record, "verdict.truth.kind", "file"), "r")
 
@@ -168,11 +168,11 @@ def test_absurd_numbers(tmp_path, key, value):
         ("surprise", 1, 'there is no field "surprise"'),
         ("span", "a" * 5000, 'span: "aaa'),
         ("threads", True, "threads: true is not a whole number from 1"),
-        ("verdict", FAILED, "verdict.passed: the verdict is fail, and a record needs one that passed"),
-        ("verdict.reasons", ["one"], "verdict.reasons: a verdict that passed has 1 of them"),
+        ("verdict", FAILED, "verdict.passed: verification failed, and a record needs one that passed"),
+        ("verdict.reasons", ["one"], "verdict.reasons: a run that passed has 1 of them"),
         ("verdict.truth.checked", 11, "verdict.truth.checked: 11 of 10 inputs"),
         ("verdict.truth.inputs", 11, "verdict.truth.inputs: 11, but the run had 10 inputs"),
-        ("verdict", {**VERDICT, "categories": 1, "expected": 1}, "result.categories: 2, but the verdict is on 1 "),
+        ("verdict", {**VERDICT, "categories": 1, "expected": 1}, "result.categories: 2, but `verdict` is on 1 "),
         ("verdict.categories", 3, "verdict.expected: 2 does not follow from 3 found, 0 missing, 0 unexpected, 0 bor"),
         ("verdict.missing.count", 1, "verdict.passed: true, with 1 missing, 0 unexpected and 0 wrong values"),
         ("verdict.unexpected.count", 1, "verdict.passed: true, with 0 missing, 1 unexpected and 0 wrong values"),
@@ -272,7 +272,7 @@ def test_sampled_truth_need_not_see_all_categories():
     record = changed(changed(record, "verdict.expected", 1), "verdict.categories", 1)
     checked(RunRecord, record, "r")
     record["verdict"]["truth"]["checked"] = 10
-    with pytest.raises(InputError, match="result.categories: 2, but the verdict is on 1"):
+    with pytest.raises(InputError, match="result.categories: 2, but `verdict` is on 1"):
         checked(RunRecord, record, "r")
 
 
@@ -306,7 +306,7 @@ def test_unreadable_files(tmp_path):
 @pytest.mark.parametrize(
     ("verdict", "told"),
     [
-        ({**VERDICT, "passed": False}, "reasons: a verdict that failed has 0 of them"),
+        ({**VERDICT, "passed": False}, "reasons: a run that failed has 0 of them"),
         (changed(VERDICT, "passed", ...), 'the field "passed" is missing'),
         (changed(VERDICT, "borderline.first", [0]), "borderline.first[0]: 0 is not a whole number from 1"),
         ({**VERDICT, "passed": False, "reasons": ["one"]}, "passed: false, with 0 missing, 0 unexpected and 0 wrong"),

@@ -14,7 +14,7 @@ def compared(engine, seconds, identity=ONE, case=None, **problem):
 
 def section(page):
     """The text of the section on peers."""
-    return page.text.split("Peers in the same run")[1].split("All records")[0]
+    return page.text.split("Other libraries in the same run")[1].split("All records")[0]
 
 
 def test_ratios_of_pairs_are_on_the_page():
@@ -46,7 +46,7 @@ def test_only_peers_make_a_page():
     page = shown([compared("cpu", (0.1, 0.2)), compared("mkl", (0.3, 0.4))])
     assert "The twelve networks" not in page.text
     assert "Survivors" not in page.text
-    assert "Peers in the same run" in page.text
+    assert "Other libraries in the same run" in page.text
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_only_peers_make_a_page():
     [compared("mkl", (0.3, 0.4), OTHER), compared("mkl", (0.3, 0.4), inputs=50_000), made_record("alone", (0.3, 0.4))],
 )
 def test_other_runs_and_other_problems_are_not_compared(other):
-    assert "Peers in the same run" not in shown([compared("cpu", (0.1, 0.2)), other]).text
+    assert "Other libraries in the same run" not in shown([compared("cpu", (0.1, 0.2)), other]).text
 
 
 def test_a_failed_verdict_takes_a_peer_away():

@@ -71,7 +71,7 @@ def test_runs_and_operations_share_a_page(tmp_path):
     (tmp_path / "ops.jsonl").write_text("".join(json.dumps(one) + "\n" for one in products()))
     assert render([Folder([*paths, tmp_path / "ops.jsonl"])], tmp_path / "page.html", BASELINES) == 4
     text = shown([made_record(), *products()]).text
-    assert "Published times do not all include" in text
+    assert "Published times do not all cover" in text
     assert "Our products and those" in text
     assert "1,024 × 120: passed verification" in text
 

@@ -33,7 +33,7 @@ def test_the_page_of_a_workflow_has_its_cases_and_names_the_others(tmp_path, cap
     for absent in ("Another CPU", "an-earlier-case", "Other records", "records of sparse operations"):
         assert absent not in alone.text
     named = page("--other-records", str(results / "measured/there"), str(results / "records/an-earlier-case.json"))
-    first, group = named.text.split("Named for this page", 1)
+    first, group = named.text.split("These records were added to the page", 1)
     assert "1,024 × 120: passed verification" in first
     assert "Another CPU" not in first
     assert "Runs of " + str(results / "measured/there") in group

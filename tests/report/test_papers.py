@@ -39,7 +39,7 @@ def test_a_figure_is_as_wide_as_asked(results, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nothing", "-o", "fig.pdf"], "'nothing' is no figure of these records; there are overview, "),
+        (["nothing", "-o", "fig.pdf"], "figure 'nothing' is not known: it must be one of overview, "),
         (["overview", "-o", "fig.doc"], "fig.doc: the name of a figure ends in .pdf, .svg, .png"),
         (["overview", "-o", "fig.pdf", "--width", "3"], "'3' must be a width from 1in to 40in, with its unit"),
     ],

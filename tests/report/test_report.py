@@ -345,7 +345,7 @@ def test_the_limit_of_a_gpu_is_its_own():
 def test_the_limit_is_left_out_where_no_machine_was_measured():
     page = shown([made_record()])
     assert "How far from the limit" not in page.text
-    assert page.text.count("the machine was not measured with them") == 1
+    assert page.text.count("the machine was not measured with these runs") == 1
     assert "Load ceiling" not in page.text
     both = shown([made_record("without"), measured(made_record("with", (0.3,)))])
     assert "The machine was not measured with 1 run: without." in both.text
@@ -598,7 +598,7 @@ def test_sizes_and_plurals():
 def test_what_is_absent_leaves_one_line_on_how_to_get_it():
     wanted = {
         "config/strong.yaml": "Scaling", "config/schedules.yaml": "Schedules", "config/peers.yaml": "Other libraries",
-        "config/ops.yaml": "Sparse products", "spdnn challenge": "How far these runs are",
+        "config/ops.yaml": "Sparse products", "spdnn challenge": "The distance to the machine",
     }  # fmt: skip
     page = shown([made_record()])
     folded = page.source.split('<details class="absent">')[1].split("</details>")[0]

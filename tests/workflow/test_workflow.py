@@ -197,7 +197,7 @@ def test_other_libraries_and_sparse_operations_are_measured_beside_ours(whole):
     assert [record["program"]["name"] for record in operations] == ["ours", "scipy"] * 4
     assert {record["problem"]["network"] for record in operations} == {"transformer"}
     page = (whole / "results/report.html").read_text()
-    assert "Peers in the same run" in page
+    assert "Other libraries in the same run" in page
     assert "Sparse operations for deep learning" in page
     for record, target in ((records[0], "results/peers"), (operations[0], "results/ops/operations.jsonl")):
         words = shlex.split(record["environment"]["command"])
@@ -302,7 +302,7 @@ def test_another_configuration_of_a_deployment_has_a_page_of_its_own(copied, set
     assert read_cases(folder / "results/cases.json").cases == [case]
     page = (folder / "results/report.html").read_text()
     assert "<h1>unstructured-1024-3: passed verification</h1>" in page
-    assert not any(name in page for name in (*CASES, "Peers in the same run", "Other records"))
+    assert not any(name in page for name in (*CASES, "Other libraries in the same run", "Other records"))
     passed(folder, *words, "other_records=[results/measured]")
     page = (folder / "results/report.html").read_text()
     assert "<h1>unstructured-1024-3: passed verification</h1>" in page
@@ -385,7 +385,7 @@ def test_a_failed_case_has_no_record_and_the_page_has_the_others(failed):
     page = (folder / "results/report.html").read_text()
     for words in (
         "199 categories are not in the truth",
-        "Peers in the same run",
+        "Other libraries in the same run",
         "Sparse operations for deep learning",
     ):
         assert words in page

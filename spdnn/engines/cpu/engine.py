@@ -16,7 +16,7 @@ from spdnn.problem.features import Inputs
 
 class CpuEngine(CompiledEngine):
     name = "cpu"
-    summary = "fused sparse product, bias and clip in C++ on tiled features, all threads"
+    summary = "fused sparse product, bias and ReLU in C++, on all threads"
     edge_seconds = 5e-11
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
@@ -28,7 +28,7 @@ class CpuEngine(CompiledEngine):
 
 class TiledEngine(CompiledEngine):
     name = "tiled"
-    summary = "rung of the ladder: as cpu, but all inputs go through one layer before the next"
+    summary = "ablation of cpu: all inputs finish a layer before the next begins"
     edge_seconds = 1e-10
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
@@ -37,7 +37,7 @@ class TiledEngine(CompiledEngine):
 
 class CsrEngine(CompiledEngine):
     name = "csr"
-    summary = "rung of the ladder: a plain loop over the rows of CSR weights, one input at a time, row-major features"
+    summary = "ablation of tiled: a plain loop over CSR rows, one input at a time"
     offers = ()
     edge_seconds = 3e-10
 

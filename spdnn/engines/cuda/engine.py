@@ -19,7 +19,7 @@ class CudaEngine(Engine):
     """Every layer gets the kernel that is fastest on it, by timing those that suit (Choice)."""
 
     name = "cuda"
-    summary = "fused kernels on one NVIDIA GPU; for each layer the fastest of those below, found by timing them"
+    summary = "fused kernels on one NVIDIA GPU; times those below and takes the fastest for each layer"
     offers = ("dead", "inputs", "neurons")
     on_device = True
     edge_seconds = 3e-12  # not measured here: kernels of others compute 3e11 edges a second on an A100
@@ -53,25 +53,25 @@ class CudaEngine(Engine):
 
 class CudaCsrEngine(CudaEngine):
     name = "cuda-csr"
-    summary = "rung of the ladder: as cuda, but plain CSR weights and features in global memory"
+    summary = "ablation of cuda: CSR weights and features in global memory"
     kind = CSR
     edge_seconds = 1e-11
 
 
 class CudaEllEngine(CudaEngine):
     name = "cuda-ell"
-    summary = "rung of the ladder: as cuda-csr, but weights in coalesced slices (sliced ELL)"
+    summary = "ablation of cuda: weights in coalesced slices (sliced ELL)"
     kind = ELL
     edge_seconds = 1e-11
 
 
 class CudaStagedEngine(CudaEngine):
     name = "cuda-staged"
-    summary = "rung of the ladder: footprints staged through shared memory, 16-bit indices (the at-scale method)"
+    summary = "ablation of cuda: features staged through shared memory (the at-scale method)"
     kind = STAGED
 
 
 class CudaPersistentEngine(CudaEngine):
     name = "cuda-persistent"
-    summary = "rung of the ladder: features stay in shared memory while layers pass, wherever they fit"
+    summary = "ablation of cuda: features stay in shared memory over several layers"
     kind = PERSISTENT

@@ -122,7 +122,7 @@ def bound(layer: Layer, largest: float, k: int, name: str) -> float:
     if product > LARGEST_FLOAT32:
         raise Unsuitable(
             f"engine {name} does not look for values past float32, and layer {k + 1} could give one; "
-            "--engine cpu looks at every value"
+            "--engine cpu checks every value"
         )
     return min(product, layer.activation.high)
 

@@ -23,7 +23,7 @@ from spdnn.problem.network import Layer
 
 class SpgemmEngine(CompiledEngine):
     name = "spgemm"
-    summary = "sparse features times sparse weights (Gustavson) in C++, all threads; equal rows computed once"
+    summary = "sparse features times sparse weights (Gustavson) in C++, on all threads"
 
     def layout(self, layer: Layer) -> tuple[np.ndarray, ...]:
         return by_input(layer)

@@ -18,7 +18,7 @@ class TaskgraphEngine(CompiledEngine):
     """A device is a part of the threads, with feature buffers and buffers of weights of its own."""
 
     name = "taskgraph"
-    summary = "the kernels of cpu as a graph of tasks: batches, streamed weights, pipelines on parts of the processor"
+    summary = "the kernels of cpu as a task graph: batches, streamed weights, pipelines"
     settings = TaskgraphSettings
     edge_seconds = 5e-11
 
@@ -32,7 +32,7 @@ class TaskgraphCudaEngine(CudaEngine):
     """A device is a GPU; the kernels are those of the engine `cuda`."""
 
     name = "taskgraph-cuda"
-    summary = "the kernels of cuda as a graph of tasks: captured graphs, streamed weights, several NVIDIA GPUs"
+    summary = "the kernels of cuda as a task graph: captured graphs, streamed weights, several GPUs"
     settings = TaskgraphSettings
 
     def ceilings(self, options: Options, seconds: float) -> Machine | None:

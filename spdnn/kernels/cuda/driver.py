@@ -55,7 +55,7 @@ def _uuid(driver: Any, number: int) -> str:
     # The second version tells parts of one GPU (MIG) apart, which have one PCI address.
     status = driver.cuDeviceGet(ctypes.byref(device), number) or driver.cuDeviceGetUuid_v2(octets, device)
     if status:
-        raise Unavailable(f"NVIDIA's driver does not tell which device {number} is (error {status})")
+        raise Unavailable(f"NVIDIA's driver does not say which device {number} is (error {status})")
     return str(uuid.UUID(bytes=bytes(octets)))
 
 

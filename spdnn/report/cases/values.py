@@ -102,7 +102,7 @@ def _ending(cases: Sequence[dict], failed: Sequence[str], missing: Sequence[str]
         records = words.plural(operations, "operation record")
         text = f"{records}, and {'it' if operations == 1 else 'all'} passed verification"
     elif not cases:
-        text = "Nothing was run: there are no records and no verdicts"
+        text = "Nothing was run: there are no records and no verification results"
     elif failed:
         text = f"{count} run, and {len(failed):,} failed verification: {words.listed(failed)}"
     else:

@@ -72,13 +72,13 @@ DEFINITIONS = (
     ),
     (
         "Busy machine",
-        "Other processes, or a limit of the control group, had more than 10 % of the cores while the clock ran: the "
+        "Other processes, or a limit of the control group, took more than 10 % of the cores during the measurement: "
         "times may be longer than on a quiet machine.",
     ),
-    ("Older code", "The package's sources were not those of the newest record of the same machine, by their digest."),
+    ("Older code", "The package's sources differ from those of the newest record of the same machine."),
     (
         "Record",
-        "Whole: its seal, digests and claims hold; or what it lacks. spdnn record check --rerun repeats its run.",
+        "Whole: its checksum, digests and figures agree; or what it lacks. spdnn record check --rerun repeats the run.",
     ),
     (
         "Borderline",
@@ -249,7 +249,7 @@ def binds(limit: limits.Limit, machine: limits.Machine) -> str:
 def truth(verdict: Verdict) -> str:
     """The truth that an output was compared with."""
     truth = verdict.truth
-    kind = {"official": "official list", "oracle": "float64 oracle", "file": printable(truth.source)}[truth.kind]
+    kind = {"official": "official list", "oracle": "float64 reference", "file": printable(truth.source)}[truth.kind]
     if truth.checked == truth.inputs:
         return f"{kind}, all {truth.inputs:,} inputs"
     seed = "" if truth.seed is None else f", seed {truth.seed}"

@@ -69,7 +69,7 @@ def _words_of_product(number: int, one: OperationRecord) -> dict:
         "number": number,
         "kind": one.operation,
         "verdict": "pass",
-        "truth": "float64 oracle",
+        "truth": "float64 reference",
         "time_includes": one.span,
         "inference_seconds": statistics.median(one.seconds),
         "fastest_seconds": min(one.seconds),
