@@ -103,7 +103,7 @@ def test_folders_that_are_not_there(tmp_path):
         files.write_text(tmp_path / "a" / "b", "")
     with pytest.raises(InputError, match="is a folder; name a file"):
         files.write_text(tmp_path, "")
-    with pytest.raises(InputError, match="there is no such model file"):
+    with pytest.raises(InputError, match="there is no such network"):
         files.existing(tmp_path / "net.safetensors", "network")
     with pytest.raises(InputError, match="File name too long"):
         files.existing("n" * 300, "network")
