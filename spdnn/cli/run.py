@@ -17,7 +17,7 @@ from spdnn.problem.request import GENERATED, RunRequest
 OUTPUTS = ("categories", "values", "record", "samples", "result")  # options that name files to write
 TASK = ("layers", "inputs", "mnist", "count")
 MACHINE = ("engine", "reductions", "threads", "memory", "device", "partition")
-CLOCK = ("repeats", "repeat_if_busy", "seed", "oracle_edges")
+CLOCK = ("repeats", "repeat_if_busy", "seed")
 RECORD = {"metavar": "run.json", "help": "verify, and write the record; only a passing run has one"}
 
 
@@ -28,6 +28,7 @@ def add_challenge(command) -> None:
     arguments.add_fields(
         command, RunRequest, ("neurons", *TASK, "source", *CLOCK, "cache", *MACHINE), neurons=needed, layers=deep
     )
+    arguments.verify(command)
     command.add_argument("--record", **RECORD)
     arguments.add_settings(command)
     command.set_defaults(run=_challenge, several=True, reads=("inputs", "mnist"), writes=("record",))
@@ -37,13 +38,14 @@ def add_infer(command) -> None:
     command.description = (
         "Run a network on inputs; write the categories, or compare the classes that it finds with labels.\n"
         "A record needs a verdict: the output is compared with the official ground truth where it applies, else\n"
-        "with the float64 reference, or with --truth."
+        "with the float64 reference (--verify), or with --truth."
     )
     needed = {"required": True}
     inputs = {"required": True, "help": "a store, .npz, .npy, .mtx or official text; or mnist, digits, official"}
     arguments.add_fields(
         command, RunRequest, ("network", *TASK, "truth", *CLOCK, *MACHINE), network=needed, inputs=inputs
     )
+    arguments.verify(command)
     arguments.add_reading(command)
     _add_outputs(command)
     command.add_argument(
@@ -106,7 +108,7 @@ def _challenge(args) -> int:
 
 def _infer(args) -> int:
     request = world().together(_asked, args)
-    judged = bool(args.record or request.truth)
+    judged = bool(args.record or request.truth or args.oracle_edges)
     inputs = None if request.inputs in GENERATED else request.inputs
     return _from_files(args, request, Sources(request.network, inputs, args.prepared), judged)
 

@@ -23,10 +23,11 @@ def show(request: RunRequest, measurement: Measurement, result: Result, verdict:
     """Print survivors and verdict, and of a run that passed its times and rates."""
     print(f"survivors   {result.categories.size} of {result.inputs} inputs")
     if verdict is None:
-        print("verdict     none: not verified (--record or --truth verifies)")
+        print("verdict     none: not verified (--record, --truth or --verify verifies)")
         return
     truth = verdict.truth
-    against = f"{truth.source}, {truth.checked} of {truth.inputs} inputs compared; {verdict.values.rule}"
+    source = {"oracle": "a float64 reference", "official": f"the {truth.source}"}.get(truth.kind, truth.source)
+    against = f"{truth.checked:,} of {truth.inputs:,} inputs compared with {source}; {verdict.values.rule}"
     print(f"verdict     {'pass' if verdict.passed else 'FAIL'} ({against})")
     if not verdict.passed:
         return

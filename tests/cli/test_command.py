@@ -59,7 +59,7 @@ def test_own_network_end_to_end(files, capsys):
     record, out, values = files / "run.json", files / "out.txt", files / "values.npy"
     arguments = [*given(files), "--categories", out, "--record", record]
     assert spdnn("infer", *arguments, "--values", values, "--repeats", 3, "--threads", 1) == 0
-    assert "verdict     pass (float64 oracle, 300 of 300 inputs compared" in capsys.readouterr().out
+    assert "verdict     pass (300 of 300 inputs compared with a float64 reference; " in capsys.readouterr().out
     numbers = np.loadtxt(out, dtype=int)
     np.testing.assert_array_equal(np.flatnonzero(np.load(values).sum(axis=1)) + 1, numbers)
     written = builtins(read_record(record))
@@ -71,6 +71,14 @@ def test_own_network_end_to_end(files, capsys):
     assert written["reductions"]["found"]["neurons"]["neurons_left"] == 120
     assert spdnn("verify", "--categories", out, "--truth", out) == 0
     assert spdnn("infer", *given(files), "--truth", out) == 0
+
+
+@pytest.mark.parametrize(("verify", "compared"), [("all", "300 of 300"), ("1e-7", "6[0-4] of 300")])
+def test_how_many_inputs_are_compared(files, capsys, verify, compared):
+    assert spdnn("infer", *given(files), "--verify", verify) == 0
+    assert re.search(
+        rf"verdict     pass \({compared} inputs compared with a float64 reference; ", capsys.readouterr().out
+    )
 
 
 def test_the_largest_per_input(files):
@@ -144,7 +152,7 @@ def test_challenge_with_digits(tmp_path, capsys):
     arguments = ["--neurons", 1024, "--layers", 120, "--inputs", "digits", "--count", 500, "--record", record]
     assert spdnn("challenge", *arguments, "--repeats", 2) == 0
     shown = capsys.readouterr().out
-    assert "verdict     pass (float64 oracle, 500 of 500 inputs compared" in shown
+    assert "verdict     pass (500 of 500 inputs compared with a float64 reference; " in shown
     written = builtins(read_record(record))
     assert written["problem"]["official"] is None
     told, seconds = written["time_to_solution"], written["inference_seconds"]
