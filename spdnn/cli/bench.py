@@ -38,7 +38,7 @@ def add(command) -> None:
     command.add_argument(
         "--inputs",
         metavar="FILE",
-        help="a store, .npz, .npy, .mtx or official text (default: uniform numbers are drawn)",
+        help="a store, .npz, .npy, .mtx, .csv or official text (default: uniform numbers are drawn)",
     )
     command.add_argument(
         "--zeros", type=_part, metavar="P", help="part of the drawn inputs that is 0, 0 to 1 (default: 0)"

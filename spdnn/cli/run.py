@@ -41,7 +41,7 @@ def add_infer(command) -> None:
         "with the float64 reference (--verify), or with --truth."
     )
     needed = {"required": True}
-    inputs = {"required": True, "help": "a store, .npz, .npy, .mtx or official text; or mnist, digits, official"}
+    inputs = {"required": True, "help": "a store, .npz, .npy, .mtx, .csv or official text; or mnist, digits, official"}
     arguments.add_fields(
         command, RunRequest, ("network", *TASK, "truth", *CLOCK, *MACHINE), network=needed, inputs=inputs
     )

@@ -54,7 +54,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         rows: what the rows of a weight matrix are (default: outputs in a state dict, as torch has them, else inputs;
             required where matrices fit both ways).
         inputs: mnist (the official ones, by formula), digits (bundled with scikit-learn), official (downloaded), or a
-            file: a store, .npz, .npy, .mtx or official text.
+            file: a store, .npz, .npy, .mtx, .csv or official text.
         mnist: the MNIST training images, idx or idx.gz (default: downloaded).
         count: how many inputs, from the first on; more than there are repeats them (default: all).
         engine: as `spdnn engines` lists them.

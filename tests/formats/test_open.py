@@ -179,7 +179,8 @@ def test_paths_that_cannot_be_looked_at(tmp_path, monkeypatch):
 def test_unknown_files(tmp_path):
     (tmp_path / "a.csv").write_text("1,2\n")
     refuses(r"a\.csv: a network is a store \(\.safetensors, \.json\), a model", open_network, tmp_path / "a.csv")
-    refuses(r"a\.csv: inputs are \.safetensors \(a store\), \.tsv", open_inputs, tmp_path / "a.csv")
+    (tmp_path / "a.xls").write_text("1,2\n")
+    refuses(r"a\.xls: inputs are \.safetensors \(a store\), \.tsv", open_inputs, tmp_path / "a.xls")
     (tmp_path / "empty").mkdir()
     refuses(r"empty: no layers in it; they are \.mtx", open_network, tmp_path / "empty")
     refuses(r"empty: this is a folder; inputs are one file", open_inputs, tmp_path / "empty")
