@@ -32,8 +32,8 @@ def add(command) -> None:
     group.add_argument(
         "--reference",
         metavar="out.npy",
-        help="outputs of another program (inputs, outputs): .npy, .npz or .mtx; ours must be near them, and of the "
-        "same class but where the reference's two largest are nearer than the tolerance",
+        help="outputs of another program (inputs, outputs): .npy, .npz, .mtx or .csv; ours must be near them, and of "
+        "the same class but where the reference's two largest are nearer than the tolerance",
     )
     group.add_argument(
         "--tolerance",
@@ -113,6 +113,9 @@ class Answers:
             write_text(self._chosen.json, json.dumps(self._content(result), ensure_ascii=False) + "\n")
         if self.agreement is None or self.agreement.passed:
             return None
+        ours, theirs = classes.are_probabilities(result), classes.are_probabilities(self._reference)
+        if ours != theirs:
+            return f"{_different(self.agreement)}; {_softmax('ours are' if ours else 'the reference is', theirs)}"
         below = self._last.low == 0 and (self._reference < 0).any()
         hint = "; the last layer has ReLU here, and the reference has negative outputs (--last none?)" if below else ""
         return _different(self.agreement) + hint
@@ -179,6 +182,15 @@ def _print_agreement(one: Agreement) -> None:
     print(
         f"reference   {'equal' if one.passed else 'DIFFERENT'}: at most {one.worst:.2g} of its largest value off "
         f"({one.tolerance:g} allowed); the same class for {one.same} of {one.inputs} inputs{close}"
+    )
+
+
+def _softmax(probabilities: str, theirs: bool) -> str:
+    """What to do where one side has probabilities, and the other the logits that they are made of."""
+    other = "ours are logits" if theirs else "the reference has logits"
+    return (
+        f"{probabilities} after a softmax (no value is below 0, rows sum to 1), and {other}: export the outputs of the "
+        "layer before the softmax (`--last none` leaves it out of an ONNX model)"
     )
 
 
