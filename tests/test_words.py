@@ -34,7 +34,12 @@ PRIVATE = {
     r"as near (to|as)": "within",
 }
 WORDS = re.compile(rf"(?<![\w./`'{{=<-])(?:{'|'.join(PRIVATE)})(?![\w`'=}}(-]|\.\w|/)", re.IGNORECASE)
-NAMES = re.compile(r"^[ #]*\w+:|^## \w+$|spdnn \w+|\w+\]'|oracle \(the float64 reference\)|`[^`]*`|\]\([^)]*\)|\{[{%].*?[%}]\}|<[^>]*>|^```.*?^```", re.MULTILINE | re.DOTALL)
+# Keys, headings of one word, commands, extras, code, links, templates, tags.
+NAMES = re.compile(
+    r"^[ #]*\w+:|^## \w+$|spdnn \w+|\w+\]'|oracle \(the float64 reference\)|"
+    r"`[^`]*`|\]\([^)]*\)|\{[{%].*?[%}]\}|<[^>]*>|^```.*?^```",
+    re.MULTILINE | re.DOTALL,
+)
 READ = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name not in ("glossary.md", "records.md")),

@@ -21,27 +21,27 @@ MIXED = 10  # of more classes: the pairs that are taken for each other most ofte
 
 def add(command) -> None:
     """--labels, --classes, --reference, --tolerance and --json."""
-    group = command.add_argument_group("classes (an output each; the answer is the largest)")
+    group = command.add_argument_group("classes (one output each; the predicted class has the largest)")
     group.add_argument(
         "--labels",
         metavar="y.npy",
-        help="the class of each input, from 0: .npy, .npz, or .csv and .txt with one a line; prints top-1, top-5 and "
-        "the confusion matrix",
+        help="print top-1, top-5 and the confusion matrix for these labels, counted from 0: .npy, .npz, or .csv and "
+        ".txt with one per line",
     )
-    group.add_argument("--classes", metavar="names.txt", help="the name of each class, one a line")
+    group.add_argument("--classes", metavar="names.txt", help="names of the classes, one per line")
     group.add_argument(
         "--reference",
         metavar="out.npy",
-        help="outputs of another program (inputs, outputs): .npy, .npz or .mtx; ours must be near them, and of the "
-        "same class but where the reference's two largest are nearer than the tolerance",
+        help="compare with the outputs of another program (inputs, outputs): .npy, .npz, .mtx or .csv; classes must "
+        "agree unless the two largest outputs of the reference are closer than the tolerance",
     )
     group.add_argument(
         "--tolerance",
         type=_tolerance,
         metavar="T",
-        help=f"how far an output may be from the reference's, in parts of its largest (default: {classes.TOLERANCE:g})",
+        help=f"largest difference from the reference, relative to its largest output (default: {classes.TOLERANCE:g})",
     )
-    group.add_argument("--json", metavar="answers.json", help="write the same as JSON")
+    group.add_argument("--json", metavar="answers.json", help="also write the result as JSON")
 
 
 class Answers:
@@ -58,7 +58,7 @@ class Answers:
         if chosen.classes and not chosen.labels:
             raise InputError("--classes names the classes of --labels; give --labels y.npy too")
         if chosen.tolerance is not None and not chosen.reference:
-            raise InputError("--tolerance is that of --reference; give --reference out.npy too")
+            raise InputError("--tolerance is for --reference; give --reference out.npy too")
         self._chosen, self._names = chosen, None
         self._tolerance = classes.TOLERANCE if chosen.tolerance is None else chosen.tolerance
         self._labels = read_labels(chosen.labels) if chosen.labels else None
@@ -113,6 +113,9 @@ class Answers:
             write_text(self._chosen.json, json.dumps(self._content(result), ensure_ascii=False) + "\n")
         if self.agreement is None or self.agreement.passed:
             return None
+        ours, theirs = classes.are_probabilities(result), classes.are_probabilities(self._reference)
+        if ours != theirs:
+            return f"{_different(self.agreement)}; {_softmax('ours are' if ours else 'the reference is', theirs)}"
         below = self._last.low == 0 and (self._reference < 0).any()
         hint = "; the last layer has ReLU here, and the reference has negative outputs (--last none?)" if below else ""
         return _different(self.agreement) + hint
@@ -158,7 +161,7 @@ def _print_scores(scores: Scores, names: list[str] | None) -> None:
         return
     first = max(len("label"), *map(len, words))
     widths = [max(len(word), len(str(confusion[:, k].max()))) for k, word in enumerate(words)]
-    print("confusion   inputs by label (row) and answer (column)")
+    print("confusion   inputs by label (row) and predicted class (column)")
     for word, cells in [("label", words), *zip(words, confusion.tolist(), strict=True)]:
         print(f"  {word:<{first}}  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)))
 
@@ -169,7 +172,7 @@ def _print_mixed(confusion: np.ndarray, words: list[str]) -> None:
     np.fill_diagonal(wrong, 0)
     order = np.argsort(-wrong, axis=None, kind="stable")[:MIXED]
     pairs = [(int(wrong.flat[at]), *divmod(int(at), len(words))) for at in order if wrong.flat[at]]
-    print(f"confusion   most often, of {int(wrong.sum())} wrong answers (--json has the whole matrix)")
+    print(f"confusion   most often, of {int(wrong.sum())} wrong predictions (--json has the whole matrix)")
     for times, label, answer in pairs:
         print(f"  {times:>6}  {words[label]} taken for {words[answer]}")
 
@@ -179,6 +182,15 @@ def _print_agreement(one: Agreement) -> None:
     print(
         f"reference   {'equal' if one.passed else 'DIFFERENT'}: at most {one.worst:.2g} of its largest value off "
         f"({one.tolerance:g} allowed); the same class for {one.same} of {one.inputs} inputs{close}"
+    )
+
+
+def _softmax(probabilities: str, theirs: bool) -> str:
+    """What to do where one side has probabilities, and the other the logits that they are made of."""
+    other = "ours are logits" if theirs else "the reference has logits"
+    return (
+        f"{probabilities} after a softmax (no value is below 0, rows sum to 1), and {other}: export the outputs of the "
+        "layer before the softmax (`--last none` leaves it out of an ONNX model)"
     )
 
 

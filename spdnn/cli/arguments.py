@@ -17,7 +17,7 @@ from spdnn.common.errors import InputError
 from spdnn.common.files import check_outputs, check_target
 from spdnn.common.threads import threads as threads
 from spdnn.engines.registry import asked_settings, settings_types
-from spdnn.problem.request import LARGEST, READING, RunRequest, option_words
+from spdnn.problem.request import ALL_EDGES, LARGEST, ORACLE_EDGES, ORACLE_SPEED, READING, RunRequest, option_words
 from spdnn.records.fields import descriptions
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -50,6 +50,24 @@ def size(text: str) -> int:
 def above_zero(text: str, allowed: str = "a positive number") -> float:
     """A positive number; `allowed` is what the error says it must be."""
     return number(text, float, lambda n: 0 < n < math.inf, allowed)
+
+
+def verify(command: argparse.ArgumentParser) -> None:
+    """Add --verify, which sets the edges that the reference may go through."""
+    command.add_argument(
+        "--verify",
+        dest="oracle_edges",
+        type=_edges,
+        metavar="all|SECONDS",
+        help="where there is no official ground truth: compare all inputs with the float64 reference, or a seeded "
+        "sample that takes about this long on one core (at least 32 inputs and 32 active inputs, the same on every "
+        f"machine; default: {ORACLE_EDGES / ORACLE_SPEED:.3g})",
+    )
+
+
+def _edges(text: str) -> float:
+    seconds = ALL_EDGES if text == "all" else above_zero(text, "all, or a positive number of seconds")
+    return min(ALL_EDGES, ORACLE_SPEED * seconds)
 
 
 def add_fields(command: Any, kind: type, names: Iterable[str], **changes: dict) -> None:

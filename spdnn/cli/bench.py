@@ -37,7 +37,7 @@ def add(command) -> None:
     command.add_argument(
         "--inputs",
         metavar="FILE",
-        help="file of inputs: .safetensors, .npz, .npy, .mtx or official text (default: uniform random numbers)",
+        help="file of inputs: .safetensors, .npz, .npy, .mtx, .csv or official text (default: uniform random numbers)",
     )
     command.add_argument(
         "--zeros", type=_part, metavar="P", help="fraction of zeros in the random inputs, 0 to 1 (default: 0)"

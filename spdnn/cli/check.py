@@ -2,6 +2,7 @@
 
 import sys
 
+from spdnn.cli.colours import GREEN, coloured
 from spdnn.common.files import existing
 from spdnn.engines.registry import engine, names
 from spdnn.measure.judging import named_truth
@@ -35,7 +36,7 @@ def _verify(args) -> int:
     if not verdict.passed:
         print(f"spdnn: verification failed: {'; '.join(verdict.reasons)}", file=sys.stderr)
         return 1
-    print(f"pass: {verdict.categories} categories, {truth.source}")
+    print(f"{coloured('pass', GREEN)}: {verdict.categories:,} categories, {truth.source}")
     return 0
 
 

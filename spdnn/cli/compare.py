@@ -1,10 +1,10 @@
 """`spdnn compare`: compare two sets of records, pair by pair."""
 
 import json
-import os
 import shutil
 import sys
 
+from spdnn.cli import colours
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.common.files import write_text
 from spdnn.records.comparison import Comparable
@@ -133,10 +133,8 @@ def _text(comparison, sides) -> str:
     """The table and the sentences on it, as wide as the terminal; not cut where there is no terminal."""
     from spdnn.cli.compare_table import lines
 
-    terminal = sys.stdout.isatty()
-    width = max(NARROWEST, shutil.get_terminal_size().columns) if terminal else None
-    colours = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return "\n".join(lines(comparison, sides, width, colours))
+    width = max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+    return "\n".join(lines(comparison, sides, width, colours.shown()))
 
 
 def _print(text: str) -> None:

@@ -7,6 +7,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+from spdnn.cli.colours import GREEN, PLAIN, RED
 from spdnn.records.comparison import FASTER, SLOWER, TOO_FEW, Alone, Comparison, Pair, enough
 from spdnn.records.limits import BUSY
 from spdnn.report.common.words import plural, printable, significant
@@ -15,8 +16,7 @@ LEAST_NAME = 24  # columns that a name has next to the figures; where it has few
 MOST_LISTED = 10  # records of one set alone
 GAP = "  "
 SEVERAL = "*"  # marks samples of several records
-COLOURS = {FASTER: "\x1b[32m", SLOWER: "\x1b[31m"}
-PLAIN = "\x1b[0m"
+COLOURS = {FASTER: GREEN, SLOWER: RED}
 DIRECTION = "A/B, of median seconds, is how many times as fast B is: above 1, B is faster."
 HEAD = ("case", "A, s", "B, s", "A/B (95 % interval)", "samples", "B is")
 DAYS = "Samples of one run do not show how runs on different days differ: before believing a small ratio, repeat both."

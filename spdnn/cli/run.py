@@ -17,17 +17,20 @@ from spdnn.problem.request import GENERATED, RunRequest
 OUTPUTS = ("categories", "values", "record", "samples", "result")  # options that name files to write
 TASK = ("layers", "inputs", "mnist", "count")
 MACHINE = ("engine", "reductions", "threads", "memory", "device", "partition")
-CLOCK = ("repeats", "repeat_if_busy", "seed", "oracle_edges")
-RECORD = {"metavar": "run.json", "help": "verify, and write the record; only a passing run has one"}
+CLOCK = ("repeats", "repeat_if_busy", "seed")
+RECORD = {"metavar": "run.json", "help": "verify, and write the record if the run passed"}
 
 
 def add_challenge(command) -> None:
-    command.description = "Regenerate a Sparse DNN Graph Challenge problem, run it, verify it, and write the record."
+    command.description = (
+        "Regenerate a problem of the Sparse DNN Graph Challenge, run it, verify it, and write the record."
+    )
     needed = {"required": True}
-    deep = {"required": True, "help": "how many of the layers; 120, 480 and 1920 are official"}
+    deep = {"required": True, "help": "number of layers; 120, 480 and 1920 are official"}
     arguments.add_fields(
         command, RunRequest, ("neurons", *TASK, "source", *CLOCK, "cache", *MACHINE), neurons=needed, layers=deep
     )
+    arguments.verify(command)
     command.add_argument("--record", **RECORD)
     arguments.add_settings(command)
     command.set_defaults(run=_challenge, several=True, reads=("inputs", "mnist"), writes=("record",))
@@ -35,21 +38,25 @@ def add_challenge(command) -> None:
 
 def add_infer(command) -> None:
     command.description = (
-        "Run a network on inputs; write the categories, or compare the classes that it finds with labels.\n"
-        "A record needs a verdict: the output is compared with the official ground truth where it applies, else\n"
-        "with the float64 reference, or with --truth."
+        "Run a network on inputs. Write the outputs, or compare the predicted classes with labels. Before a record is\n"
+        "written, the output is compared with the official ground truth where it applies, otherwise with a float64\n"
+        "reference (--verify) or with --truth."
     )
     needed = {"required": True}
-    inputs = {"required": True, "help": "a store, .npz, .npy, .mtx or official text; or mnist, digits, official"}
+    inputs = {
+        "required": True,
+        "help": "file of inputs: .safetensors, .npz, .npy, .mtx, .csv or official text; or mnist, digits, official",
+    }
     arguments.add_fields(
         command, RunRequest, ("network", *TASK, "truth", *CLOCK, *MACHINE), network=needed, inputs=inputs
     )
+    arguments.verify(command)
     arguments.add_reading(command)
     _add_outputs(command)
     command.add_argument(
         "--prepared",
         metavar="prepared.safetensors",
-        help="the network in its engine's layout, as the workflow prepares it",
+        help="prepared network (in the layout of its engine) from the workflow",
     )
     answers.add(command)
     arguments.add_settings(command)
@@ -59,36 +66,40 @@ def add_infer(command) -> None:
 
 def add_run(command) -> None:
     command.description = (
-        "Run a request: JSON with the fields of a record's `request` (docs/reference/records.md). The files\n"
-        "that the workflow has made of its network and inputs are read in place of those that it names."
+        "Run a request: JSON with the fields of `request` in a record (docs/reference/records.md). The options name\n"
+        "files that the workflow has made of its network and inputs; they replace those that the request names."
     )
-    command.add_argument("request", metavar="REQUEST", help="a file, or the JSON itself")
+    command.add_argument("request", metavar="REQUEST", help="file of the request, or the JSON itself")
     for name, what in (("network", "network"), ("prepared", "prepared network"), ("inputs", "inputs")):
-        command.add_argument(f"--{name}", metavar="FILE", help=f"the {what}, as a stage of the workflow left it")
-    arguments.option(command, "memory", help="bytes at the peak, where the request names none")
+        command.add_argument(f"--{name}", metavar="FILE", help=f"{what} from an earlier stage of the workflow")
+    arguments.option(command, "memory", help="limit on peak memory in bytes, if the request has none")
     _add_outputs(command)
     command.set_defaults(run=_run, several=True, reads=("request", "network", "inputs", "prepared"), writes=OUTPUTS)
 
 
 def _add_outputs(command) -> None:
     command.add_argument(
-        "--categories", metavar="out.txt", help="1-based inputs whose last row has a nonzero sum, one a line"
+        "--categories",
+        metavar="out.txt",
+        help="write the 1-based inputs whose last row has a nonzero sum, one per line",
     )
-    command.add_argument("--values", metavar="out.npy", help="all last rows, float32 (inputs, outputs)")
+    command.add_argument("--values", metavar="out.npy", help="write all outputs, float32 (inputs, outputs)")
     command.add_argument(
         "--top",
         type=arguments.positive,
         metavar="K",
-        help="make --values an .npz of the K largest per input: `neurons` (0-based) and `values`",
+        help="write only the K largest outputs of each input to --values, an .npz of `neurons` (0-based) and `values`",
     )
     command.add_argument("--record", **RECORD)
-    command.add_argument("--samples", metavar="samples.json", help="what was measured, before any verdict")
-    command.add_argument("--result", metavar="result.npz", help="survivors, row sums, extremes and hashes")
+    command.add_argument("--samples", metavar="samples.json", help="write the measurements, before verification")
+    command.add_argument(
+        "--result", metavar="result.npz", help="write counts of active inputs, row sums, extremes and hashes"
+    )
     command.add_argument(
         "--stage",
         metavar="FOLDER",
-        help="copy the files to a folder on a disk of this node first, and remove the copies at the end; $NAME is "
-        "expanded on the node (default: the environment variable SPDNN_STAGE)",
+        help="copy the files to a folder on a local disk first and remove the copies at the end; $NAME is expanded on "
+        "the node (default: the environment variable SPDNN_STAGE)",
     )
 
 
@@ -106,7 +117,7 @@ def _challenge(args) -> int:
 
 def _infer(args) -> int:
     request = world().together(_asked, args)
-    judged = bool(args.record or request.truth)
+    judged = bool(args.record or request.truth or args.oracle_edges)
     inputs = None if request.inputs in GENERATED else request.inputs
     return _from_files(args, request, Sources(request.network, inputs, args.prepared), judged)
 
@@ -128,7 +139,7 @@ def _run(args) -> int:
         return asked
 
     if args.record and (args.network or args.inputs or args.prepared):
-        raise InputError("--record is of the files that the request names, not of others (--network, --inputs)")
+        raise InputError("--record is for the files that the request names, not for others (--network, --inputs)")
     request = world().together(read)
     return _from_files(args, request, Sources(args.network, args.inputs, args.prepared), bool(args.record))
 
@@ -136,7 +147,7 @@ def _run(args) -> int:
 def _from_files(args, request: RunRequest, sources: Sources, judged: bool) -> int:
     """Run a request whose network and inputs are in files; with --stage, copies on a disk of the node."""
     if args.top and not args.values:
-        raise InputError("--top K says what --values holds; give --values out.npz too")
+        raise InputError("--top K selects what --values writes; give --values out.npz too")
     asked = world().together(answers.Answers, args) if hasattr(args, "labels") else None
     keep = True if args.values or (asked and asked.needed) else False if judged or args.result else None
     begun = time.perf_counter()
@@ -172,14 +183,14 @@ def _finish(args, done, verdict, measurement, asked=None) -> int:
     """Write the record of a passing run, print a summary; the exit status."""
     request, result = done.request, done.result
     if verdict is None and args.record:
-        raise InputError("the reference engine is the oracle itself, so its verdict proves nothing; give --truth")
+        raise InputError("the engine `reference` is the float64 reference and cannot verify itself; give --truth")
     if verdict is not None and verdict.passed and args.record:
         from spdnn.records.files import write_record
 
         accuracy = asked.accuracy(result) if asked else None
         write_record(args.record, recorded(request, measurement, verdict, accuracy=accuracy))
     summary.show(request, measurement, result, verdict)
-    return 0 if verdict is None or verdict.passed else _failed(f"verdict fail: {'; '.join(verdict.reasons)}")
+    return 0 if verdict is None or verdict.passed else _failed(f"verification failed: {'; '.join(verdict.reasons)}")
 
 
 def _failed(sentence: str) -> int:

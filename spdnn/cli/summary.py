@@ -5,6 +5,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from spdnn.cli.colours import GREEN, RED, coloured
 from spdnn.common.files import replacing, reserve
 from spdnn.common.shown import counted
 from spdnn.measure import run as measure
@@ -20,14 +21,16 @@ ROWS_BYTES = 1 << 24  # of last rows that are written at a time
 
 
 def show(request: RunRequest, measurement: Measurement, result: Result, verdict: Verdict | None) -> None:
-    """Print survivors and verdict, and of a run that passed its times and rates."""
-    print(f"survivors   {result.categories.size} of {result.inputs} inputs")
+    """Print the active inputs, whether the output passed verification, and then times and rates."""
+    print(f"active      {result.categories.size:,} of {result.inputs:,} inputs after the last layer")
     if verdict is None:
-        print("verdict     none: not verified (--record or --truth verifies)")
+        print("verified    no (--record, --truth or --verify compares the output)")
         return
     truth = verdict.truth
-    against = f"{truth.source}, {truth.checked} of {truth.inputs} inputs compared; {verdict.values.rule}"
-    print(f"verdict     {'pass' if verdict.passed else 'FAIL'} ({against})")
+    source = {"oracle": "a float64 reference", "official": f"the {truth.source}"}.get(truth.kind, truth.source)
+    against = f"{truth.checked:,} of {truth.inputs:,} inputs compared with {source}; {verdict.values.rule}"
+    passed = coloured("pass", GREEN) if verdict.passed else coloured("FAIL", RED)
+    print(f"verified    {passed}: {against}")
     if not verdict.passed:
         return
     if request.memory and measurement.peak_memory_bytes > request.memory:

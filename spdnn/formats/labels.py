@@ -1,6 +1,5 @@
 """Labels of inputs, and names of classes: arrays as NumPy stores them, or text with one a line."""
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -54,18 +53,11 @@ def read_names(path, classes: int) -> list[str]:
     return names
 
 
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
 def _text(path: Path) -> np.ndarray:
     labels = []
     for number, text in door.lines(path):
         if lines.INTEGER.fullmatch(text):
             labels.append(int(text))
-        elif text and not (number == 1 and path.suffix == ".csv" and not _is_number(text)):
+        elif text and not lines.is_heading(path, number, text):
             raise InputError(f"{path}:{number}: {lines.shown(text)} is not a label; one is a whole number")
     return np.array(labels, dtype=np.int64)

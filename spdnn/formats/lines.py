@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -100,6 +101,19 @@ def repeated(keys: np.ndarray) -> int | None:
     ordered = keys[order]
     again = order[1:][ordered[1:] == ordered[:-1]]
     return int(again.min()) if again.size else None
+
+
+def is_heading(path: Path, number: int, text: str) -> bool:
+    """Whether a line is the first of a .csv and holds no number."""
+    return number == 1 and path.suffix == ".csv" and not any(map(_is_number, text.split(",")))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def shown(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Matrices as others write them: Matrix Market (.mtx, .mtx.gz), SciPy sparse (.npz), NumPy (.npy, .npz).
+"""Matrices as others write them: Matrix Market (.mtx, .mtx.gz), SciPy sparse (.npz), NumPy (.npy, .npz), text (.csv).
 
 As layers, a matrix is inputs x outputs, or outputs x inputs where the user says so: one a file, a folder of them in
 natural order, or a .txt list of files. As inputs, it is count x neurons. Nothing is ever unpickled. State dicts, which
@@ -59,7 +59,7 @@ def _read_steps(path: Path, stated: Stated) -> Iterator[Step]:
 
 
 def read_inputs(path) -> Inputs:
-    """Inputs (count x neurons) from .npz (SciPy sparse, or one NumPy array), .npy, .mtx or .mtx.gz.
+    """Inputs (count x neurons) from .npz (SciPy sparse, or one NumPy array), .npy, .mtx, .mtx.gz or .csv.
 
     Raises:
         InputError: as for layers; or an array that is not a matrix of real numbers.
@@ -74,13 +74,13 @@ def read_inputs(path) -> Inputs:
 
 
 def read_matrix(path):
-    """The matrix in a .mtx, .mtx.gz, .npz or .npy file: SciPy sparse, or NumPy where it is stored densely."""
+    """The matrix in a .mtx, .mtx.gz, .npz, .npy or .csv file: SciPy sparse, or NumPy where it is stored densely."""
     path = Path(path)
     if path.name.endswith(MATRIX_MARKET):
         return _matrix_market(door.whole(path), str(path))
-    if path.suffix not in (".npz", ".npy"):
-        raise InputError(f"{path}: a matrix is in a .npz, .npy, .mtx or .mtx.gz file")
-    matrix = _numpy(path)
+    if path.suffix not in (".npz", ".npy", ".csv"):
+        raise InputError(f"{path}: a matrix is in a .npz, .npy, .mtx, .mtx.gz or .csv file")
+    matrix = _text(path) if path.suffix == ".csv" else _numpy(path)
     check_widths(path, *matrix.shape)
     check_widths(path, *matrix.shape, entries=matrix.nnz if sp.issparse(matrix) else matrix.size)
     return matrix
@@ -104,6 +104,35 @@ def _numpy(path: Path):
             archive.shape(name)
     with door.sound(f"{path}: {UNSOUND}"):
         return check_indices(sp.load_npz(path))
+
+
+def _text(path: Path) -> np.ndarray:
+    """float32: a row a line, its numbers separated by commas; the first line may be a heading."""
+    rows: list[np.ndarray] = []
+    for number, text in door.lines(path):
+        if not text or lines.is_heading(path, number, text):
+            continue
+        row = _row(fields := text.split(","))
+        if row is None:
+            wrong = next(field.strip() for field in fields if _row([field]) is None)
+            allowed = "a finite number that float32 can hold; a row has such numbers, separated by commas"
+            raise InputError(f"{path}:{number}: value {lines.shown(wrong)} is not {allowed}")
+        if rows and row.size != rows[0].size:
+            raise InputError(f"{path}:{number}: {row.size} numbers; the rows before have {rows[0].size}, as all must")
+        rows.append(row)
+    if not rows:
+        raise InputError(f"{path}: it holds no row of numbers, separated by commas")
+    return np.stack(rows)
+
+
+def _row(fields: list[str]) -> np.ndarray | None:
+    """The numbers in some fields; None where one is none, or none that float32 can hold."""
+    try:
+        with np.errstate(over="ignore"):
+            row = np.array(list(map(float, fields)), np.float32)
+    except ValueError:
+        return None
+    return row if np.isfinite(row).all() and "_" not in "".join(fields) else None
 
 
 def _dense(array: np.ndarray) -> np.ndarray:

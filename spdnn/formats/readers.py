@@ -143,7 +143,7 @@ def _named(folder: Path, content: bytes) -> Iterator[Path]:
 
 @door.releasing()
 def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | None = None) -> Inputs:
-    """The inputs in a file: a store (.safetensors), text (.tsv, .tsv.gz), .npz, .npy, .mtx or .mtx.gz.
+    """The inputs in a file: a file of spdnn (.safetensors), text (.tsv, .tsv.gz), .npz, .npy, .mtx, .mtx.gz or .csv.
 
     Args:
         neurons: the width; for text, by default the N of its name; elsewhere, what the file must have.
@@ -247,6 +247,6 @@ NETWORK = (
 INPUTS = (
     ((".tsv", ".tsv.gz"), images.read_images),
     ((".json", ".safetensors"), lambda path, _, count: _counted(inputs.read_inputs(path), count)),
-    ((*matrices.LAYERS, ".npy"), lambda path, _, count: _counted(matrices.read_inputs(path), count)),
+    ((*matrices.LAYERS, ".npy", ".csv"), lambda path, _, count: _counted(matrices.read_inputs(path), count)),
 )
-INPUT = "inputs are .safetensors (a store), .tsv, .tsv.gz, .npz, .npy, .mtx or .mtx.gz files"
+INPUT = "inputs are .safetensors, .tsv, .tsv.gz, .npz, .npy, .mtx, .mtx.gz or .csv files"

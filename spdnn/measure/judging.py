@@ -35,8 +35,8 @@ def judge(
     """
     verdict = verify.judge(result, truth_for(network, inputs, result, truth, edges, seed))
     if telling and verdict.expected in (0, verdict.truth.checked):
-        survive = f"{verdict.expected} of {verdict.truth.checked} inputs survive"
-        reason = f"{survive}: a preset whose truth is empty or full tells nothing"
+        left = f"{verdict.expected} of {verdict.truth.checked} inputs stay active"
+        reason = f"{left}: a preset whose ground truth is empty or full shows nothing"
         verdict = replace(verdict, passed=False, reasons=[*verdict.reasons, reason])
     return replace(verdict, judged=judged(network, inputs, result))
 

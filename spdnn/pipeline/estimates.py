@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from spdnn.engines.base import Engine
 from spdnn.engines.registry import engine
 from spdnn.problem import challenge
-from spdnn.problem.request import RunRequest
+from spdnn.problem.request import ORACLE_SPEED, RunRequest
 
 SNAKEMAKE_BYTES = 400e6  # the two Snakemake processes of a job, besides ours
 PROCESS_BYTES = 300e6  # Python, its libraries, the kernels' scratch, what is kept of each of 60,000 inputs
@@ -27,7 +27,6 @@ CHUNK_BYTES = 1e9  # of the oracle: 64 MiB of features a time, several float64 a
 START_SECONDS = 60  # until a job's script begins: two Snakemakes and their imports, from a network file system
 READ_SECONDS = 6e-8  # for each edge: a formula made into layers, or a store read and checked
 PREPARE_SECONDS = 2e-8  # for each edge: 28 s at 65536 x 1920
-ORACLE_SECONDS = 1e-9  # for each edge and input that the oracle computes
 # Engines on devices: weights and features are in the device's memory, and the host lays out a layer at a time.
 DEVICE_BYTES = 2e9  # of this machine's memory, that CUDA, CuPy and the compiler take; not measured here
 LAID_OUT_BYTES = 130  # for each edge of a layer, while it is laid out in stages (121 measured)
@@ -103,7 +102,7 @@ def verify(case: RunRequest, cases: Collection[RunRequest], files: int) -> Need:
     edges = challenge.NONZEROS_PER_NEURON * neurons
     memory = PROCESS_BYTES + CHUNK_BYTES + count * neurons / 8 + LAYER_COPIES * EDGE_BYTES * edges
     oracle = min(case.oracle_edges, edges * case.layers * count)
-    return _need(memory, 2 * READ_SECONDS * edges * case.layers + ORACLE_SECONDS * oracle)
+    return _need(memory, 2 * READ_SECONDS * edges * case.layers + oracle / ORACLE_SPEED)
 
 
 def gpus(case: RunRequest) -> int:

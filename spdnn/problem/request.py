@@ -18,7 +18,10 @@ from spdnn.problem import challenge
 
 LARGEST = 10**9
 MAX_THREADS = 1024
-ORACLE_EDGES = 1e9  # some 3 seconds of the reference on one core
+# Edges that the reference goes through in a second, on one core. A power of two: seconds become the same edges again.
+ORACLE_SPEED = 2.0**29
+ORACLE_EDGES = 1e9  # some 2 seconds
+ALL_EDGES = 1e30  # more than any run has
 GENERATED = ("mnist", "digits", "official")  # inputs that have no file of the user's own
 KINDS = {"formula": "radixnet", "official": "official", "unstructured": "unstructured"}  # as files name networks
 READING = ("last", "bias", "clip", "rows")  # what must be known of a file of weights alone
@@ -51,7 +54,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         rows: meaning of the rows of a weight matrix (default: outputs in a PyTorch state dict, otherwise inputs;
             required where matrices fit both ways).
         inputs: mnist (official, by formula), digits (bundled with scikit-learn), official (downloaded), or a file:
-            .safetensors, .npz, .npy, .mtx or official text.
+            .safetensors, .npz, .npy, .mtx, .csv or official text.
         mnist: file of the MNIST training images, idx or idx.gz (default: downloaded).
         count: number of inputs, from the first; a number above the file's repeats them (default: all).
         engine: one of the engines that `spdnn engines` lists.
@@ -69,10 +72,10 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         repeats: number of timed repeats.
         repeat_if_busy: number of times to measure again while other work takes over 10 % of the machine.
         seed: seed that selects, before the run, the inputs whose every value is compared with the reference.
-        oracle_edges: edges that the reference may go through, where there is no official ground truth; above it, a
-            sample is compared.
+        oracle_edges: largest number of edges that the float64 reference computes, where there is no official ground
+            truth; above it, a sample of the inputs is compared.
         truth: ground truth to verify against: official:N, oracle (the float64 reference), or a file of categories
-            (default: official where it applies, otherwise oracle).
+            (default: official where it applies, otherwise the reference).
         cache: keep inputs and prepared network in $SPDNN_DATA or ~/.cache/spdnn (10 GB at most) and reuse them;
             without, make both anew and keep neither.
 
@@ -198,7 +201,9 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         values = self.values
         values |= values.pop("settings", {})
         for name, value in values.items():
-            if name != "ranks":
+            if name == "oracle_edges":
+                words += ["--verify", "all" if value == ALL_EDGES else str(value / ORACLE_SPEED)]
+            elif name != "ranks":
                 words += option_words(name, value)
         words += ["--record", record]
         return ["mpiexec", "-n", str(self.ranks), *words] if self.ranks > 1 else words

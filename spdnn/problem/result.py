@@ -124,7 +124,7 @@ class Result(Shown):
     def _facts(self) -> dict[str, str]:
         depth = counted(self.survivors.size, "layers")
         return {
-            "survivors": f"{self.alive.size} of {counted(self.inputs, 'inputs')} survive {depth}",
+            "survivors": f"{self.alive.size} of {counted(self.inputs, 'inputs')} active after {depth}",
             "outputs": counted(self.outputs, "outputs"),
         }
 

@@ -16,6 +16,7 @@ from spdnn.common.shown import Shown, counted
 from spdnn.problem.result import Result
 
 TOLERANCE = 1e-5  # of the reference's largest value: float32 sums in another order, and some layers of them
+SUM_APART = 1e-2  # of 1, at most, of probabilities: float16 rounds each
 MOST_CLASSES = 10_000  # of a confusion matrix
 BLOCK_BYTES = 8 << 20  # of float64 rows that are compared at a time
 
@@ -153,6 +154,15 @@ def agreement(outputs: Any, reference: Any, tolerance: float = TOLERANCE) -> Agr
                 first = part.start + int(other[apart.argmax()])
     worst = difference / largest if largest else float(difference and np.inf)
     return Agreement(shape[0], worst, float(tolerance), same, close, first)
+
+
+def are_probabilities(outputs: Any) -> bool:
+    """Whether each row is a softmax's: no value is below 0, and their sum is 1."""
+    shape = _shape(outputs)
+    return all(
+        (rows >= 0).all() and np.allclose(rows.sum(axis=1, dtype=np.float64), 1, atol=SUM_APART)
+        for _, rows in _blocks(outputs, shape)
+    )
 
 
 def checked_labels(labels: Any, inputs: int, classes: int, where: str = "the labels") -> np.ndarray:

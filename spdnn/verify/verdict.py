@@ -69,12 +69,14 @@ def official_categories(neurons: int) -> np.ndarray:
     """
     if neurons not in challenge.WIDTHS:
         raise InputError(
-            f"no official truth for {neurons} neurons; it exists for {', '.join(map(str, challenge.WIDTHS))}"
+            f"no official ground truth for {neurons} neurons; it exists for {', '.join(map(str, challenge.WIDTHS))}"
         )
     path = tables.table(f"truth/{neurons}.tsv")
     categories = read_categories(path)
     if challenge.categories_sha256(categories) != challenge.TRUTH_SHA256[neurons]:
-        raise InputError(f"{path}: the list does not have the SHA-256 of the official truth for {neurons} neurons")
+        raise InputError(
+            f"{path}: the list does not have the SHA-256 of the official ground truth for {neurons} neurons"
+        )
     return categories
 
 
@@ -97,7 +99,7 @@ def from_file(path, count: int | None) -> Truth:
     Raises:
         InputError: see formats.categories.read_categories; or a number above `count`.
     """
-    categories = read_categories(existing(path, "truth file"))
+    categories = read_categories(existing(path, "file of categories"))
     if count is None:
         count = int(categories[-1]) if categories.size else 0
     if categories.size and categories[-1] > count:
@@ -110,7 +112,7 @@ def oracle(network: Network, inputs: Inputs, rows: np.ndarray | None = None, see
     drawn = np.sort(draw(inputs.count, network.outputs, seed))
     result, tolerances = reference.judged(network, inputs, rows, drawn, stage="verify")
     sampled = None if rows is None else seed
-    return Truth("oracle", "float64 oracle", inputs.count, result.categories, rows, sampled, result, tolerances)
+    return Truth("oracle", "float64 reference", inputs.count, result.categories, rows, sampled, result, tolerances)
 
 
 def sample(result: Result, edges: list[int], budget: float, seed: int) -> np.ndarray | None:
@@ -151,7 +153,7 @@ def judge(result: Result, truth: Truth) -> Verdict:
         InputError: the truth is for another number of inputs.
     """
     if result.inputs != truth.inputs:
-        raise InputError(f"a result of {result.inputs} inputs against a truth of {truth.inputs}")
+        raise InputError(f"a result of {result.inputs} inputs and a ground truth of {truth.inputs}")
     kept = np.isin(result.alive, truth.rows) if truth.rows is not None else np.ones(result.alive.size, bool)
     ours = result.alive[kept][result.row_sum[kept] != 0] + 1
     missing, unexpected = differences(ours, truth.categories)
@@ -180,9 +182,9 @@ def verdict(truth: Truth, categories: int, missing, unexpected, borderline, valu
     """Put a verdict together; it passes when nothing is missing, unexpected or of a wrong value."""
     reasons = []
     if missing.size:
-        reasons.append(f"{missing.size} categories of the truth are missing, the first is {missing[0]}")
+        reasons.append(f"{missing.size} categories of the ground truth are missing, the first is {missing[0]}")
     if unexpected.size:
-        reasons.append(f"{unexpected.size} categories are not in the truth, the first is {unexpected[0]}")
+        reasons.append(f"{unexpected.size} categories are not in the ground truth, the first is {unexpected[0]}")
     if values.failures:
         reasons.append(
             f"the values of {values.failures} inputs are wrong, the first is {values.first[0]} ({values.rule})"
@@ -236,9 +238,9 @@ def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
         wrong = (result.row_min != truth.ymax) | (result.row_max != truth.ymax)
         wrong |= result.row_sum != truth.ymax * result.outputs
         error = np.maximum(abs(result.row_min - truth.ymax), abs(result.row_max - truth.ymax))
-        return _checked(f"every value of every survivor is {truth.ymax:g}", result.alive + 1, wrong, error)
+        return _checked(f"every value of every active input is {truth.ymax:g}", result.alive + 1, wrong, error)
     if truth.result is None:
-        return _unchecked("the truth is a list of categories")
+        return _unchecked("the ground truth is a list of categories")
     common = np.intersect1d(result.alive, truth.result.alive)
     a, b = np.searchsorted(result.alive, common), np.searchsorted(truth.result.alive, common)
     expected, off, wrong = truth.result, truth.tolerances, np.zeros(common.size, bool)
@@ -259,8 +261,8 @@ def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
     wrong[mine] |= far
     worst[mine] = np.maximum(worst[mine], errors / np.maximum(size[mine], TINY))
     rule = (
-        f"every value of {compared.size} inputs, and sums, projections, least and largest values of all, as near to "
-        "the oracle's as float32 sums must be"
+        f"within float32 rounding: every value of {compared.size:,} inputs; sums, projections, smallest and largest "
+        "values of all"
     )
     return replace(_checked(rule, common + 1, wrong, worst), every=int(compared.size))
 

@@ -52,7 +52,7 @@ def test_labels_of_every_kind(infer, files, labels):
     (files / "windows.csv").write_text(lines, encoding="utf-16")
     status, out, _ = infer("--labels", labels)
     assert status == 0
-    assert "survivors   40 of 40 inputs\n" in out
+    assert "active      40 of 40 inputs after the last layer\n" in out
     assert "classes     6: top-1 75.00 % (30 of 40), top-5 " in out
     assert "categories" not in out
 
@@ -88,11 +88,33 @@ def test_a_reference_that_differs_is_an_error_that_says_how_far(infer, tmp_path)
     assert infer("--reference", "far.npy", "--tolerance", 1)[0] == 0
 
 
+def test_a_reference_after_a_softmax_is_told_from_logits(infer, files):
+    logits = np.load(files / "out.npy")
+    powers = np.exp(logits)
+    for dtype in (np.float64, np.float16):
+        np.save(files / "softmax.npy", (powers / powers.sum(axis=1, keepdims=True)).astype(dtype))
+        status, _, err = infer("--reference", "softmax.npy")
+        assert status == 1
+        assert "; the reference is after a softmax (no value is below 0, rows sum to 1), and ours are logits: " in err
+        assert (
+            "export the outputs of the layer before the softmax (`--last none` leaves it out of an ONNX model)" in err
+        )
+        assert err.count("\n") == 1
+
+
+def test_our_probabilities_are_told_from_logits(infer, files):
+    write_network(files / "halves.safetensors", spdnn.from_matrices([np.zeros((20, 2))], 0.5, last="none"))
+    np.save(files / "logits.npy", np.ones((40, 2)))
+    status, _, err = infer("--reference", "logits.npy", "--network", "halves.safetensors")
+    assert status == 1
+    assert "; ours are after a softmax (no value is below 0, rows sum to 1), and the reference has logits: " in err
+
+
 def test_many_classes_show_what_is_mixed_up(infer, files, monkeypatch):
     monkeypatch.setattr("spdnn.cli.answers.SHOWN", 5)
     _, out, _ = infer("--labels", "y.npy", "--classes", "names.txt")
     rows = out[out.index("confusion ") :].splitlines()
-    assert rows[0] == "confusion   most often, of 10 wrong answers (--json has the whole matrix)"
+    assert rows[0] == "confusion   most often, of 10 wrong predictions (--json has the whole matrix)"
     assert sum(int(row.split()[0]) for row in rows[1:]) == 10
     assert " taken for " in rows[1]
 
@@ -108,7 +130,7 @@ def test_the_first_inputs_take_the_first_labels(infer):
     ("arguments", "sentence"),
     [
         (["--classes", "names.txt"], "--classes names the classes of --labels; give --labels y.npy too"),
-        (["--tolerance", "1"], "--tolerance is that of --reference"),
+        (["--tolerance", "1"], "--tolerance is for --reference"),
         (["--labels", "nowhere.npy"], "nowhere.npy: there is no such file of labels"),
         (["--labels", "net.safetensors"], "labels are .npy, .npz, .csv or .txt files"),
         (["--labels", "x.npy"], "x.npy: of shape (40, 20); one whole number for each input is needed"),

@@ -59,7 +59,7 @@ def test_own_network_end_to_end(files, capsys):
     record, out, values = files / "run.json", files / "out.txt", files / "values.npy"
     arguments = [*given(files), "--categories", out, "--record", record]
     assert spdnn("infer", *arguments, "--values", values, "--repeats", 3, "--threads", 1) == 0
-    assert "verdict     pass (float64 oracle, 300 of 300 inputs compared" in capsys.readouterr().out
+    assert "verified    pass: 300 of 300 inputs compared with a float64 reference; " in capsys.readouterr().out
     numbers = np.loadtxt(out, dtype=int)
     np.testing.assert_array_equal(np.flatnonzero(np.load(values).sum(axis=1)) + 1, numbers)
     written = builtins(read_record(record))
@@ -71,6 +71,14 @@ def test_own_network_end_to_end(files, capsys):
     assert written["reductions"]["found"]["neurons"]["neurons_left"] == 120
     assert spdnn("verify", "--categories", out, "--truth", out) == 0
     assert spdnn("infer", *given(files), "--truth", out) == 0
+
+
+@pytest.mark.parametrize(("verify", "compared"), [("all", "300 of 300"), ("1e-7", "6[0-4] of 300")])
+def test_how_many_inputs_are_compared(files, capsys, verify, compared):
+    assert spdnn("infer", *given(files), "--verify", verify) == 0
+    assert re.search(
+        rf"verified    pass: {compared} inputs compared with a float64 reference; ", capsys.readouterr().out
+    )
 
 
 def test_the_largest_per_input(files):
@@ -87,9 +95,9 @@ def test_a_wrong_truth_is_a_failure_without_record(files, capsys):
     arguments = [*given(files), "--record", record]
     assert spdnn("infer", *arguments, "--truth", files / "truth.txt") == 1
     captured = capsys.readouterr()
-    assert "verdict     FAIL" in captured.out
+    assert "verified    FAIL" in captured.out
     assert "rate" not in captured.out
-    assert "spdnn: verdict fail: " in captured.err
+    assert "spdnn: verification failed: " in captured.err
     assert not record.exists()
 
 
@@ -144,7 +152,7 @@ def test_challenge_with_digits(tmp_path, capsys):
     arguments = ["--neurons", 1024, "--layers", 120, "--inputs", "digits", "--count", 500, "--record", record]
     assert spdnn("challenge", *arguments, "--repeats", 2) == 0
     shown = capsys.readouterr().out
-    assert "verdict     pass (float64 oracle, 500 of 500 inputs compared" in shown
+    assert "verified    pass: 500 of 500 inputs compared with a float64 reference; " in shown
     written = builtins(read_record(record))
     assert written["problem"]["official"] is None
     told, seconds = written["time_to_solution"], written["inference_seconds"]
@@ -168,7 +176,7 @@ def test_challenge_with_the_official_inputs(tmp_path, mnist_file, neurons, layer
     written = builtins(read_record(record))
     assert written["problem"]["official"] == f"{neurons}-{layers}"
     assert written["verdict"]["truth"]["kind"] == "official"
-    assert written["verdict"]["values"]["rule"] == "every value of every survivor is 32"
+    assert written["verdict"]["values"]["rule"] == "every value of every active input is 32"
     assert written["result"]["categories"] == challenge.TRUTH_COUNT[neurons]
     assert written["result"]["categories_sha256"] == challenge.TRUTH_SHA256[neurons]
 
@@ -216,8 +224,11 @@ def test_what_cannot_be_written_is_refused_before_the_run(files, capsys):
         (["--record", files / "nowhere/run.json"], "does not exist; make that folder"),
         (["--record", files / "out.txt"], "two outputs cannot be one file"),
         (["--values", files / "top.npz", "--top", 41], "the 41 largest asked for (--top); the last layer has 40"),
-        (["--truth", files / "nowhere.txt"], "there is no such truth file"),
-        (["--engine", "reference", "--record", files / "run.json"], "the reference engine is the oracle itself"),
+        (["--truth", files / "nowhere.txt"], "there is no such file of categories"),
+        (
+            ["--engine", "reference", "--record", files / "run.json"],
+            "is the float64 reference and cannot verify itself",
+        ),
     ):
         assert spdnn(*arguments, *more) == 1
         assert sentence in capsys.readouterr().err
@@ -405,7 +416,7 @@ def test_python_m_spdnn_is_quiet_when_piped(tmp_path):
                "--count", "64", "--record", tmp_path / "run.json"]  # fmt: skip
     status, out, told = finished(command)
     assert (status, told) == (0, "")
-    assert "verdict     pass" in out
+    assert "verified    pass" in out
     assert read_record(tmp_path / "run.json").problem.input_count == 64
 
 

@@ -50,7 +50,7 @@ def test_command_record_and_page(on_shim, tmp_path, capsys):
     problem = ["--neurons", "1024", "--layers", "120", "--inputs", "digits", "--count", "500"]
     cuda = ["--engine", "cuda", "--device", "1", "--repeats", "2", "--record", str(record)]
     assert main(["challenge", *problem, *cuda]) == 0
-    assert "verdict     pass" in capsys.readouterr().out
+    assert "verified    pass" in capsys.readouterr().out
     found = json.loads(record.read_text())
     notes = found["engine"]["notes"]
     assert notes["multiprocessors"] == 3

@@ -211,7 +211,7 @@ def test_a_wrong_result_has_no_record(gpu, runs, tmp_path, monkeypatch):
     networks, made = gpu("networks"), runs()
     made.run([networks.Case(challenge.Problem(1024, 3), "cuda-ell", "none")])
     assert made.tally.status == 1
-    assert "categories of the truth are missing" in made.tally.failures[0]
+    assert "categories of the ground truth are missing" in made.tally.failures[0]
     assert not list(tmp_path.iterdir())
 
 

@@ -46,5 +46,5 @@ def test_no_file_of_another_program_is_called_one_of_ours(tmp_path):
     (tmp_path / "x.h5").write_bytes(HDF5)
     with pytest.raises(InputError, match=r"x\.h5: inputs are \.safetensors"):
         spdnn.open_inputs(tmp_path / "x.h5")
-    with pytest.raises(InputError, match=r"x\.h5: a matrix is in a \.npz, \.npy, \.mtx or \.mtx\.gz file"):
+    with pytest.raises(InputError, match=r"x\.h5: a matrix is in a \.npz, \.npy, \.mtx, \.mtx\.gz or \.csv file"):
         read_matrix(tmp_path / "x.h5")

@@ -17,7 +17,7 @@ from scipy.io import mmread, mmwrite
 
 from spdnn.common.errors import InputError
 from spdnn.formats import matrices
-from spdnn.formats.readers import open_network
+from spdnn.formats.readers import open_inputs, open_network
 from spdnn.problem import network
 from spdnn.problem.network import Activation
 
@@ -349,3 +349,34 @@ def test_any_byte_of_an_archive_changed_is_refused_or_read(tmp_path):
                     assert "\n" not in said
                     assert len(said.replace(str(file), "")) < 300
             file.write_bytes(content)
+
+
+@pytest.mark.parametrize("text", ["0.5,-2e3\n\n1, 7\n", "a,b\n0.5,-2e3\n1,7", "\ufeff0.5,-2e3\r\n1,7\r\n"])
+def test_inputs_of_csv(tmp_path, text):
+    (tmp_path / "x.csv").write_bytes(text.encode())
+    found = open_inputs(tmp_path / "x.csv", count=2)
+    np.testing.assert_array_equal(found.dense(np.arange(2)), np.array([[0.5, -2000], [1, 7]], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "a,b\n1,cat\n",
+            r"x\.csv:2: value 'cat' is not a finite number that float32 can hold; a row has such numbers, sep",
+        ),
+        ("1,b\n", r"x\.csv:1: value 'b' is not a finite number"),
+        ("nan,nan\n", r"x\.csv:1: value 'nan' is not a finite number"),
+        ("1\n1e39\n", r"x\.csv:2: value '1e39' is not a finite number"),
+        ("1_0\n", r"x\.csv:1: value '1_0' is not a finite number"),
+        ("1,\n", r"x\.csv:1: value '' is not a finite number"),
+        ("1;2\n3;4\n", r"x\.csv:2: value '3;4' is not a finite number"),
+        ("a,b\nc,d\n", r"x\.csv:2: value 'c' is not a finite number"),
+        ("1,2\n\n1\n", r"x\.csv:3: 1 numbers; the rows before have 2, as all must"),
+        ("a,b\n", r"x\.csv: it holds no row of numbers, separated by commas"),
+        ("1\0", r"x\.csv: this is no text file"),
+    ],
+)
+def test_csv_that_holds_no_inputs(tmp_path, text, said):
+    (tmp_path / "x.csv").write_text(text)
+    refuses(said, open_inputs, tmp_path / "x.csv")

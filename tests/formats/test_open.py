@@ -181,7 +181,7 @@ def test_paths_that_cannot_be_looked_at(tmp_path, monkeypatch):
 def test_unknown_files(tmp_path):
     (tmp_path / "a.rows").write_text("1,2\n")
     refuses(r"a\.rows: this is no model file; use \.safetensors", open_network, tmp_path / "a.rows")
-    refuses(r"a\.rows: inputs are \.safetensors \(a store\), \.tsv", open_inputs, tmp_path / "a.rows")
+    refuses(r"a\.rows: inputs are \.safetensors, \.tsv", open_inputs, tmp_path / "a.rows")
     (tmp_path / "empty").mkdir()
     refuses(r"empty: no layers in it; they are \.mtx", open_network, tmp_path / "empty")
     refuses(r"empty: this is a folder; inputs are one file", open_inputs, tmp_path / "empty")

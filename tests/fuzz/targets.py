@@ -445,6 +445,7 @@ TARGETS = {
     "state dict in pt": Target("a.pt", _state_dict, _torch, _network, _seal_zip, longest=600),
     "ONNX": Target("a.onnx", readers.open_network, _onnx, _network, longest=600),
     "npy": Target("a.npy", readers.open_inputs, _npy, _inputs),
+    "inputs in CSV": Target("a.csv", readers.open_inputs, _texts("a,b\n1,0\n", "0.5,-2e-3\n\n1, 7\n"), _inputs),
     "smtx": Target("a.smtx", SparseMatrix.from_smtx, _texts("2, 3, 2\n0 1 2\n0 2\n", "1, 1, 0\n0 0\n\n")),
     "safetensors": Target("a.safetensors", _state_dict, _tensors, _network, longest=600),
     "network store": Target("a.safetensors", readers.open_network, _stores, _network, _seal_store, longest=600),

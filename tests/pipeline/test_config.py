@@ -227,7 +227,7 @@ def test_network_files(checked):
         ({"neurons": [1000]}, "1000 neurons have no official bias"),
         ({"layers": 0}, "layers: 0 is not allowed; number of layers to run"),
         ({"repeats": "many"}, "repeats: 'many' is not allowed; number of timed repeats"),
-        ({"oracle_edges": -1}, "oracle_edges: -1 is not allowed; edges that the reference may go through"),
+        ({"oracle_edges": -1}, "oracle_edges: -1 is not allowed; largest number of edges"),
         ({"fetch": {}}, "top level: the key 'fetch' is not known"),
         ({"ranks": 0}, "ranks: 0 is not allowed; number of MPI ranks; 1 runs without MPI"),
         ({"rank": 2}, "top level: the key 'rank' is not known; did you mean 'ranks'?"),

@@ -12,7 +12,7 @@ from spdnn.cli import arguments
 from spdnn.common.errors import InputError
 from spdnn.common.validation import builtins, converted, encoded
 from spdnn.pipeline import rerun
-from spdnn.problem.request import RunRequest
+from spdnn.problem.request import ALL_EDGES, ORACLE_SPEED, RunRequest
 from spdnn.records.files import as_text, parsed_record, sealed
 from spdnn.records.run_record import RunRecord
 from tests.report.test_report import made_record
@@ -42,7 +42,7 @@ def requests(draw):
         "repeats": draw(some.integers(1, 1000)),
         "repeat_if_busy": draw(some.integers(0, 100)),
         "seed": draw(some.integers(0, 10**9)),
-        "oracle_edges": draw(some.floats(1, 1e12)),
+        "oracle_edges": draw(some.floats(1, 1e12) | some.just(ALL_EDGES)),
         "engine": draw(some.sampled_from(["cpu", "spgemm", "taskgraph"])),
     }
     if draw(some.booleans()):
@@ -86,6 +86,12 @@ def parsed(words):
 def test_its_command_parsed_is_the_request(request):
     assert parsed(request.command()) == request
     assert parsed(shlex.split(shlex.join(request.command()))) == request
+
+
+@pytest.mark.parametrize(("text", "edges"), [("all", ALL_EDGES), ("1e99", ALL_EDGES), ("2.5", 2.5 * ORACLE_SPEED)])
+def test_seconds_of_the_reference_are_stored_as_edges(text, edges):
+    request = parsed(["spdnn", "infer", "--network", "x", "--inputs", "y", "--verify", text])
+    assert request.oracle_edges == edges
 
 
 @settings(max_examples=100, deadline=None)

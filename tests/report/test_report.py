@@ -61,7 +61,7 @@ def made_verdict(inputs=60_000, categories=1812, passed=True, kind="official", p
             "first": [],
             "largest_error": 0.0,
         },
-        "reasons": [] if passed else ["7 categories of the truth are missing, the first is 3"],
+        "reasons": [] if passed else ["7 categories of the ground truth are missing, the first is 3"],
         "judged": judged(problem) if problem else None,
     }
 
@@ -406,7 +406,7 @@ def test_reductions_are_named_beside_rates():
 def test_failed_verdict_is_a_failure_and_never_a_number():
     page = shown([], [("broken-case", made_verdict(passed=False))], figures=True)
     assert "1 case run, and 1 failed verification: broken-case." in page.text
-    assert "7 categories of the truth are missing" in page.text
+    assert "7 categories of the ground truth are missing" in page.text
     assert page.values == []
     assert "<svg" not in page.source
 

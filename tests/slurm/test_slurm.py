@@ -122,9 +122,9 @@ def test_a_failed_verdict_ends_red_without_record(run, smoke):
     run.start("--rerun-triggers", "mtime", "--retries", "0")
     assert run.end() != 0
     logs = "".join(path.read_text() for path in run.found("results/logs/benchmark/*.log"))
-    assert "the verdict is fail (1 categories of the truth are missing" in logs
+    assert "verification failed (1 categories of the ground truth are missing" in logs
     assert not run.found("results/records/*.json")
-    assert "1 categories of the truth are missing" in (run.folder / "results/report.html").read_text()
+    assert "1 categories of the ground truth are missing" in (run.folder / "results/report.html").read_text()
     assert not run.found("results/figures")
 
 

@@ -66,7 +66,9 @@ def test_official_survivors_are_at_the_clip_everywhere(part):
     wrong = result([3, 7, 50])
     getattr(wrong, part)[1] -= 1e-3
     verdict = judged(wrong, truth([3, 7, 50], ymax=32.0))
-    assert verdict.reasons == ["the values of 1 inputs are wrong, the first is 7 (every value of every survivor is 32)"]
+    assert verdict.reasons == [
+        "the values of 1 inputs are wrong, the first is 7 (every value of every active input is 32)"
+    ]
 
 
 def test_nothing_is_borderline_against_official_truth():
@@ -165,9 +167,9 @@ def test_official_lists(neurons):
 def test_a_damaged_official_list(tmp_path, monkeypatch):
     (tmp_path / "1024.tsv").write_text("1\n2\n")
     monkeypatch.setattr(verify.tables, "table", lambda name: tmp_path / "1024.tsv")
-    with pytest.raises(InputError, match="does not have the SHA-256 of the official truth"):
+    with pytest.raises(InputError, match="does not have the SHA-256 of the official ground truth"):
         verify.official_categories(1024)
-    with pytest.raises(InputError, match="no official truth for 512 neurons"):
+    with pytest.raises(InputError, match="no official ground truth for 512 neurons"):
         verify.official_categories(512)
 
 
@@ -181,7 +183,7 @@ def test_an_engine_that_is_wrong_fails():
 
 
 def test_truths_of_another_size(tmp_path):
-    with pytest.raises(InputError, match="a result of 100 inputs against a truth of 60000"):
+    with pytest.raises(InputError, match="a result of 100 inputs and a ground truth of 60000"):
         verify.judge(result([3]), verify.official(1024))
     (tmp_path / "truth.txt").write_text("3\n101\n")
     with pytest.raises(InputError, match="category 101 is above the number of inputs, 100"):

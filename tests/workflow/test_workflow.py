@@ -384,7 +384,7 @@ def test_a_failed_case_has_no_record_and_the_page_has_the_others(failed):
     assert set(records_of(folder)) == set(CASES) > set(requests) & set(CASES)
     page = (folder / "results/report.html").read_text()
     for words in (
-        "199 categories are not in the truth",
+        "199 categories are not in the ground truth",
         "Other libraries in the same run",
         "Sparse operations for deep learning",
     ):
@@ -394,7 +394,7 @@ def test_a_failed_case_has_no_record_and_the_page_has_the_others(failed):
         assert any(name in row for row in numbers) == (name in requests)
     assert not any(name in row for row in numbers for name in failures)
     assert not (folder / "results/figures").exists()
-    assert "the verdict is fail (199 categories are not in the truth" in log_of(folder, "benchmark", failures[0])
+    assert "verification failed (199 categories are not in the ground truth" in log_of(folder, "benchmark", failures[0])
 
 
 def test_the_page_of_a_failed_run_does_not_pass_for_that_of_another(failed, settings):
