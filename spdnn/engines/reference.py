@@ -3,8 +3,6 @@
 It is for small cases and for comparison; the oracle itself is `spdnn.verify.oracle`.
 """
 
-import numpy as np
-
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
 from spdnn.engines.exchange import RowExchange
 from spdnn.problem.features import Inputs
@@ -24,15 +22,15 @@ class OracleEngine(Engine):
         return Prepared(network, network, reductions)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
-        return _OracleSession(prepared, inputs, options.values)
+        return _OracleSession(prepared, inputs, options)
 
 
 class _OracleSession(Session):
     span = STREAMED
 
-    def __init__(self, prepared: Prepared, inputs: Inputs, values: bool | np.ndarray):
+    def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
         super().__init__(prepared)
-        self.network, self.inputs, self.values = prepared.network, inputs, values
+        self.network, self.inputs, self.options = prepared.network, inputs, options
 
     def run(self, exchange: RowExchange | None = None) -> Result:
-        return reference.infer(self.network, self.inputs, values=self.values)
+        return reference.infer(self.network, self.inputs, values=self.options.values, workers=self.options.threads)

@@ -20,6 +20,8 @@ to Probabilistic Rounding Error Analysis", SISC 41(5), 2019 (sqrt(n) u); Parker,
 second run with drawn rounding errors).
 """
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,11 +29,13 @@ import scipy.sparse as sp
 
 from spdnn.common import progress
 from spdnn.common.errors import past_float32
+from spdnn.common.threads import threads
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, Network
 from spdnn.problem.result import Keep, Result, RowStatistics
 
 CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
+BLOCK = 128  # inputs that a thread takes through a layer; smaller blocks are slower where few inputs are left
 PAST_FLOAT32 = 2.0**128 - 2.0**103  # the least number that float32 rounds to an infinity
 ROUNDING = 2.0**-24  # u of float32
 # A right value is at most so many times as far from the exact one as the copy with drawn errors is (its own distance,
@@ -77,25 +81,45 @@ def forward(network: Network, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def _forward(
-    network: Network, rows: np.ndarray, stage: progress.Inference | None = None, copies: int = 0, seed: int = 0
+    network: Network,
+    rows: np.ndarray,
+    stage: progress.Inference | None = None,
+    copies: int = 0,
+    seed: int = 0,
+    workers: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """As `forward`, and the last rows of so many copies with drawn errors; `stage` counts each layer."""
-    exact = np.ascontiguousarray(rows.T, dtype=np.float64)  # neurons x inputs, as SciPy multiplies fastest
-    drawn, random = [exact] * copies, np.random.default_rng(seed)
-    survivors = np.zeros(network.depth, np.int64)
+    """As `forward`, and the last rows of so many copies with drawn errors; `stage` counts each layer.
+
+    Threads take blocks of inputs through a layer. A sum belongs to one input, and errors are drawn for weights, so the
+    number of workers changes no bit.
+    """
+    starts = range(0, max(1, len(rows)), BLOCK)
+    blocks = [np.ascontiguousarray(rows[start : start + BLOCK].T, dtype=np.float64) for start in starts]
+    of_copies, random = [blocks] * (1 + copies), np.random.default_rng(seed)  # of neurons x inputs; the first is exact
+    survivors, alive = np.zeros(network.depth, np.int64), _alive(blocks)
     if stage:
         stage.begin(len(rows))
-    for k, layer in enumerate(network.layers()):
-        weights = layer.matrix(np.float64).T.tocsr()
-        bias = np.broadcast_to(layer.bias, layer.outputs).astype(np.float64)
-        if stage:
-            stage.computed += np.count_nonzero(exact.any(axis=0)) * layer.edges
-        exact = _next(layer, weights, bias, exact, k)
-        drawn = [_next(layer, *_off(weights, bias, random), one) for one in drawn]
-        survivors[k] = np.count_nonzero(exact.any(axis=0))
-        if stage:
-            stage.at(k + 1, int(survivors[k]))
-    return np.ascontiguousarray(exact.T), survivors, [np.ascontiguousarray(one.T) for one in drawn]
+    with ThreadPoolExecutor(workers or threads(None)) as pool:
+        for k, layer in enumerate(network.layers()):
+            weights = layer.matrix(np.float64).T.tocsr()
+            bias = np.broadcast_to(layer.bias, layer.outputs).astype(np.float64)
+            begun = []
+            for number, blocks in enumerate(of_copies):
+                step = partial(_next, layer, *(_off(weights, bias, random) if number else (weights, bias)))
+                begun.append([pool.submit(step, block, None if number else k) for block in blocks])
+            of_copies = [[one.result() for one in blocks] for blocks in begun]
+            if stage:
+                stage.computed += alive * layer.edges
+            survivors[k] = alive = _alive(of_copies[0])
+            if stage:
+                stage.at(k + 1, alive)
+    exact, *drawn = (np.ascontiguousarray(np.concatenate(blocks, axis=1).T) for blocks in of_copies)
+    return exact, survivors, drawn
+
+
+def _alive(blocks: list[np.ndarray]) -> int:
+    """Inputs that have a nonzero."""
+    return sum(int(np.count_nonzero(block.any(axis=0))) for block in blocks)
 
 
 def _next(
@@ -150,6 +174,7 @@ def infer(
     rows: np.ndarray | None = None,
     values: bool | np.ndarray = False,
     stage: str | None = None,
+    workers: int | None = None,
 ) -> Result:
     """The oracle's result for all inputs, or for the inputs `rows` (0-based, ascending) alone.
 
@@ -158,12 +183,13 @@ def infer(
     Args:
         values: as of Options.
         stage: what progress calls it; None: an inference, as of any engine.
+        workers: threads; None: as many as this process may use cores. Their number changes no bit.
 
     Raises:
         InputError: the inputs' width is not the network's.
         SpdnnError: a sum is past float32.
     """
-    return _gone_through(network, inputs, rows, Keep(values), stage, False)[0]
+    return _gone_through(network, inputs, rows, Keep(values), stage, False, workers)[0]
 
 
 def judged(
@@ -176,7 +202,13 @@ def judged(
 
 
 def _gone_through(
-    network: Network, inputs: Inputs, rows: np.ndarray | None, keep: Keep, stage: str | None, judging: bool
+    network: Network,
+    inputs: Inputs,
+    rows: np.ndarray | None,
+    keep: Keep,
+    stage: str | None,
+    judging: bool,
+    workers: int | None = None,
 ) -> tuple[Result, Tolerances | None]:
     inputs.check_width(network.inputs)
     rows = inputs.numbered(0, inputs.count) if rows is None else np.asarray(rows, dtype=np.int64)
@@ -190,7 +222,8 @@ def _gone_through(
     with progress.Inference(progress.Course.of(edges, edges), rows.size, -(-rows.size // chunk), stage) as steps:
         for start in range(0, rows.size, chunk):
             numbers = rows[start : start + chunk]
-            y, alive_after, drawn = _forward(network, inputs.dense(numbers, np.float64), steps, copies, start)
+            first = inputs.dense(numbers, np.float64)
+            y, alive_after, drawn = _forward(network, first, steps, copies, start, workers)
             survivors += alive_after
             nonzero = np.flatnonzero(y.any(axis=1))
             alive.append(numbers[nonzero])

@@ -137,6 +137,7 @@ def test_the_first_inputs_take_the_first_labels(infer):
         (["--labels", "array.txt"], "array.txt: this is no text file"),
         (["--labels", "short.txt"], "short.txt: 3 labels for 40 inputs"),
         (["--labels", "floats.csv"], "floats.csv:1: '1.0' is not a label; one is a whole number"),
+        (["--labels", "nan.csv"], "nan.csv:1: 'nan' is not a label; one is a whole number"),
         (["--labels", "words.csv"], "words.csv:2: 'cat' is not a label; one is a whole number"),
         (["--labels", "y.npy", "--classes", "short.txt"], "short.txt: 3 names; the network has 6 outputs"),
         (["--labels", "y.npy", "--classes", "twice.txt"], "twice.txt:2: class 'a' is there twice, first in line 1"),
@@ -150,6 +151,7 @@ def test_mistakes_are_one_sentence(arguments, sentence, infer, files):
     (files / "array.txt").write_bytes((files / "y.npy").read_bytes())
     (files / "words.csv").write_text("label\ncat\n")
     (files / "floats.csv").write_text("1.0\n2\n")
+    (files / "nan.csv").write_text("nan\n2\n")
     (files / "twice.txt").write_text("a\na\n")
     (files / "odd.txt").write_text("\x1b[2J\n")
     status, out, err = infer(*arguments)

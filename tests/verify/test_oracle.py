@@ -48,3 +48,28 @@ def test_some_rows_alone(random_network):
 def test_another_width(random_network):
     with pytest.raises(InputError, match="inputs of 3 neurons for a network that takes 7"):
         reference.infer(random_network([7, 2]), Inputs.from_array(np.ones((2, 3))))
+
+
+@pytest.mark.parametrize("count", [1, 70])
+def test_every_number_of_workers_gives_the_same_bits(random_network, monkeypatch, count):
+    network = random_network([30, 400, 300], density=0.3, bias="vector", last="none")
+    values = np.random.default_rng(3).normal(size=(count, 30))
+    values[::3] = 0
+    monkeypatch.setattr(reference, "CHUNK_BYTES", 40 * 8 * 400 * 2)  # of two chunks, the first of two blocks
+    found = []
+    for workers in (1, 2, 5):
+        monkeypatch.setattr(reference, "threads", lambda _, workers=workers: workers)
+        result, off = reference.judged(network, Inputs.from_array(values), None, np.arange(count))
+        found.append([result.digest, result.sha256, result.survivors, *off])
+    for one in found[1:]:
+        for mine, first in zip(one, found[0], strict=True):
+            np.testing.assert_array_equal(mine, first)
+
+
+def test_blocks_change_no_bit(random_network, monkeypatch):
+    network = random_network([30, 40, 20], density=0.3, bias="vector", last="none")
+    values = np.random.default_rng(3).normal(size=(70, 30))
+    y, survivors = reference.forward(network, values)
+    monkeypatch.setattr(reference, "BLOCK", 7)
+    for mine, expected in zip(reference.forward(network, values), (y, survivors), strict=True):
+        np.testing.assert_array_equal(mine, expected)
