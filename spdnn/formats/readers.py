@@ -48,13 +48,13 @@ def open_network(
 ) -> Network:
     """The network in a file or folder, by its content and name.
 
-    A store and an ONNX model state all that there is to know; for them nothing below but `layers` and `neurons` can be
+    A model file of spdnn and an ONNX model state everything; for them nothing below but `layers` and `neurons` can be
     given. Official text has ReLU after its last layer. Other files hold weights alone, and `last` must be given.
 
     Args:
-        path: a store (.safetensors; a formula: .json); an ONNX model (.onnx); a state dict (.safetensors, the index of
-            several, .npz, .pt, .pth, .pth.tar); text layers (a folder of n{N}-l{k}.tsv, or a .tar, .tar.gz, .tgz of
-            them); matrices (.mtx, .mtx.gz, .npz, a folder of either, a .txt list).
+        path: a model file (.safetensors; a formula: .json); an ONNX model (.onnx); a state dict (.safetensors, the
+            index of several, .npz, .pt, .pth, .pth.tar); text layers (a folder of n{N}-l{k}.tsv, or a .tar, .tar.gz,
+            .tgz of them); matrices (.mtx, .mtx.gz, .npz, a folder of either, a .txt list).
         bias: one number for all layers, or a list of a number or a vector for each, where the format has none; by
             default, official for text and 0 for others.
         clip: YMAX, None for a plain ReLU, or 'usual': 32 for text, none for other formats.
@@ -68,6 +68,12 @@ def open_network(
         InputError: one sentence with the file, and the line where there are lines; also where what must be stated of
             weights is not, or something is stated that the file says itself.
         Unavailable: a package that this format needs is missing.
+
+    Example:
+        >>> import numpy as np, spdnn
+        >>> np.savez("weights.npz", **{"fc1.weight": np.eye(3, 4), "fc2.weight": np.ones((2, 3))})
+        >>> spdnn.open_network("weights.npz", last="none")
+        MemoryNetwork(4 -> 2, 2 layers, 9 edges)
     """
     path = files.existing(path, "network")
     check_rows(rows)
@@ -143,7 +149,7 @@ def _named(folder: Path, content: bytes) -> Iterator[Path]:
 
 @door.releasing()
 def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | None = None) -> Inputs:
-    """The inputs in a file: a store (.safetensors), text (.tsv, .tsv.gz), .npz, .npy, .mtx or .mtx.gz.
+    """The inputs in a file: of spdnn (.safetensors), text (.tsv, .tsv.gz), .npz, .npy, .mtx or .mtx.gz.
 
     Args:
         neurons: the width; for text, by default the N of its name; elsewhere, what the file must have.
@@ -152,6 +158,13 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
 
     Raises:
         InputError: one sentence with the file, and the line where there are lines.
+
+    Example:
+        >>> import numpy as np, spdnn
+        >>> np.save("x.npy", np.eye(3))
+        >>> spdnn.open_inputs("x.npy", count=2).dense([0, 1])
+        array([[1., 0., 0.],
+               [0., 1., 0.]], dtype=float32)
     """
     path = files.existing(path, "file of inputs (`spdnn inputs make` makes mnist and digits)")
     if path.is_dir():
