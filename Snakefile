@@ -1,7 +1,12 @@
 # spdnn: sparse deep neural network inference at scale. One stage a file, in the order that data travels (DESIGN.md).
+from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
 min_version("9.0")
+try:
+    import spdnn.pipeline.config
+except ImportError as error:
+    raise WorkflowError(f"spdnn cannot be imported ({error}); run `make setup` and `. .venv/bin/activate`")
 
 
 include: "workflow/rules/common.smk"

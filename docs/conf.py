@@ -1,11 +1,14 @@
 """The documentation site (`make docs`): Sphinx reads these pages as they are, from the root of the checkout.
 
-What hangs together is told by the pages themselves: the site's contents are the links of each index page, in order.
+The site's contents are the links of each index page, in order.
 """
 
 import os
 import re
 from pathlib import Path
+
+from docutils import nodes
+from sphinx.util.nodes import make_refnode
 
 ROOT = Path(__file__).resolve().parents[1]
 BESIDE = ("README.md", "DESIGN.md", "CHANGELOG.md", "CONTRIBUTING.md", "config/README.md", "envs/README.md")
@@ -28,10 +31,14 @@ napoleon_use_ivar = True
 suppress_warnings = ["myst.header", "ref.python"]
 html_theme = "pydata_sphinx_theme"
 html_title = f"spdnn {release}"
-html_theme_options = {"show_prev_next": False, "secondary_sidebar_items": ["page-toc"], "navigation_with_keys": False}
+# The wide tables of the results have the width of the headings' list too.
+html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
+html_theme_options["secondary_sidebar_items"] = {"**": ["page-toc"], "docs/results": []}
+html_sidebars = {"**": ["contents.html"]}
 html_copy_source = html_show_sourcelink = False
 html_show_sphinx = False
-templates_path, html_static_path = [], []
+templates_path, html_static_path, html_css_files = ["site"], ["site/static"], ["site.css"]
+highlight_language = "text"  # of blocks that name none: what a terminal shows
 
 
 def contents(app, page: str, source: list[str]) -> None:
@@ -41,14 +48,25 @@ def contents(app, page: str, source: list[str]) -> None:
     folder = os.path.dirname(page)
     linked = [os.path.normpath(f"{folder}/{link}").removesuffix(".md") for link in LINK.findall(source[0])]
     if page == root_doc:
-        entries = [one for one in linked if one.endswith("/index") or one == "docs/results"]
-        entries += [one.removesuffix(".md") for one in BESIDE if one.count("/") == 0]
+        beside = [one.removesuffix(".md") for one in BESIDE if one.count("/") == 0]
+        own = [one for one in linked if one.endswith("/index") or os.path.dirname(one) == folder]
+        entries = [*beside[:1], *own, *beside[1:]]
     else:
         entries = [one for one in linked if os.path.dirname(one) == folder]
         entries += [one for one in linked if one.endswith("/README")]
-    listed = "\n".join(f"/{one}" for one in dict.fromkeys(entries))
+    listed = "\n".join("Overview </README>" if one == "README" else f"/{one}" for one in dict.fromkeys(entries))
     source[0] += f"\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
+
+
+def links(app, tree: nodes.document, page: str) -> None:
+    """A public name in a sentence or a table leads to its entry on the page of the Python API."""
+    known = app.env.get_domain("py").objects
+    for node in list(tree.findall(nodes.literal)):
+        if (entry := known.get(node.astext())) and not isinstance(node.parent, nodes.reference):
+            link = make_refnode(app.builder, page, entry.docname, entry.node_id, node.deepcopy())
+            node.parent.replace(node, link)
 
 
 def setup(app) -> None:
     app.connect("source-read", contents)
+    app.connect("doctree-resolved", links)

@@ -1,14 +1,12 @@
 """spdnn: sparse deep neural network inference at scale, exact and verified.
 
-    import spdnn
+>>> import numpy as np, spdnn
+>>> network = spdnn.from_matrices([np.eye(3), np.ones((3, 2))], bias=[0, -1])  # each matrix: (inputs, outputs)
+>>> model = spdnn.compile(network)  # made ready once, called often
+>>> model([[1, 0, 2]])
+array([[2., 2.]], dtype=float32)
 
-    network = spdnn.from_matrices([w1, w2], bias=-0.3, clip=32)      # SciPy sparse, (inputs, outputs)
-    model = spdnn.compile(network)                                   # once; all cores, all exact reductions
-    y = model(x)                                                     # often: an array in, an array out
-    result = spdnn.infer(network, x)                                 # one inference, with all that is known of it
-    result.categories                                                # 1-based inputs that survive
-
-Names are loaded when they are first used: importing the package needs nothing but Python.
+Names are loaded when they are first used: importing the package needs only Python.
 """
 
 from __future__ import annotations
@@ -53,4 +51,4 @@ def __getattr__(name: str):
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return list(__all__)

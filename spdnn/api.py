@@ -60,7 +60,7 @@ def compile(
     """A network made ready once, to be called often: `model(x)` gives arrays, `model.infer(inputs)` a Result.
 
     Args:
-        network: a Network; the path of a file that states all of a model: a store, official text, an ONNX model; or a
+        network: a Network; the path of a whole model: a model file of spdnn, official text, an ONNX model; or a
             torch.nn.Module, in inference, copied. A model with convolutions, or with a flattening or a softmax that no
             network has, becomes a Program: `model(x)` alone, on the engine cpu.
         engine: as `spdnn engines` lists them. `cpu` answers few inputs in microseconds; others open a session a call.
@@ -74,6 +74,13 @@ def compile(
     Raises:
         InputError: arguments that do not fit, or a model that holds what cannot be run: all of it is named.
         Unavailable: the engine cannot run here.
+
+    Example:
+        >>> import numpy as np, spdnn
+        >>> network = spdnn.from_matrices([np.eye(3), np.ones((3, 2))], bias=[0, -1], last="none")
+        >>> model = spdnn.compile(network, threads=1)
+        >>> model(np.float32([[1, 0, 2]]))
+        array([[2., 2.]], dtype=float32)
     """
 
     def made(network: Network) -> Model:
@@ -117,11 +124,18 @@ def infer(
         values: keep all last rows (Result.values).
 
     Returns:
-        a Result: categories, survivors per layer, row sums, and the values when asked for.
+        a Result: categories, active inputs after each layer, row sums, and the values when asked for.
 
     Raises:
         InputError: inputs, reductions or memory that do not fit.
         Unavailable: the engine cannot run here.
+
+    Example:
+        >>> import numpy as np, spdnn
+        >>> network = spdnn.from_matrices([np.eye(3)], bias=-1)
+        >>> result = spdnn.infer(network, [[0, 2, 0], [1, 0, 1], [0, 0, 3]], values=True)
+        >>> result.categories  # the second input has no value above zero
+        array([1, 3])
     """
     with _compiled(network, engine, None, threads, reductions, memory, settings, hold=False) as model:
         return model.infer(inputs, values)
@@ -135,6 +149,12 @@ def load_records(*paths: str | Path) -> "pandas.DataFrame":
 
     Raises:
         InputError: nothing is there, or a record that is not sound. Unavailable: pandas is absent.
+
+    Example:
+        >>> import spdnn
+        >>> frame = spdnn.load_records("results/measured/two-cores-zen4/twelve.jsonl")
+        >>> len(frame)
+        12
     """
     try:
         import pandas

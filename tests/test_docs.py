@@ -56,7 +56,7 @@ def test_the_pages_of_the_reference_have_every_key_command_and_name():
     assert all(f"| `{key}` |" in keys for key in ("neurons", "cases", "network.repeats", "mirror"))
     parts = {"spdnn.models": "spdnn.ops.models"}
     names = {parts.get(name, name) for name in (f"spdnn.{name}" for name in spdnn.__all__ if name != "__version__")}
-    assert names == set(re.findall(r"^\.\. auto\w+:: (\S+)", PAGES["docs/reference/python.md"], re.MULTILINE))
+    assert names == set(re.findall(r"^\.\. auto\w+:: (\S+)", PAGES["docs/reference/api.md"], re.MULTILINE))
 
 
 UNTRUE = (  # what pages or messages once said, and nothing shows

@@ -36,6 +36,13 @@ class Model(Shown):
         depth, edges: layers, and nonzeros of all of them.
         engine: its name; reductions: the names of those that are on.
         threads: of a call.
+
+    Example:
+        >>> import numpy as np, spdnn
+        >>> with spdnn.compile(spdnn.from_matrices([np.eye(2)], bias=-1), threads=1) as model:
+        ...     model([[3, 0], [0, 5]])
+        array([[2., 0.],
+               [0., 4.]], dtype=float32)
     """
 
     def __init__(
@@ -98,7 +105,7 @@ class Model(Shown):
             values: keep all last rows (Result.values).
 
         Returns:
-            categories, survivors of each layer, row sums, and the values when asked for.
+            categories, active inputs after each layer, row sums, and the values when asked for.
 
         Raises:
             InputError: inputs or memory that do not fit, or the model is closed.

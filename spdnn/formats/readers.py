@@ -68,6 +68,12 @@ def open_network(
         InputError: one sentence with the file, and the line where there are lines; also where what must be stated of
             weights is not, or something is stated that the file says itself.
         Unavailable: a package that this format needs is missing.
+
+    Example:
+        >>> import numpy as np, spdnn
+        >>> np.savez("weights.npz", **{"fc1.weight": np.eye(3, 4), "fc2.weight": np.ones((2, 3))})
+        >>> spdnn.open_network("weights.npz", last="none")
+        MemoryNetwork(4 -> 2, 2 layers, 9 edges)
     """
     path = files.existing(path, "model file or folder")
     check_rows(rows)
@@ -152,6 +158,13 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
 
     Raises:
         InputError: one sentence with the file, and the line where there are lines.
+
+    Example:
+        >>> import numpy as np, spdnn
+        >>> np.save("x.npy", np.eye(3))
+        >>> spdnn.open_inputs("x.npy", count=2).dense([0, 1])
+        array([[1., 0., 0.],
+               [0., 1., 0.]], dtype=float32)
     """
     path = files.existing(path, "file of inputs (`spdnn inputs make` makes mnist and digits)")
     if path.is_dir():

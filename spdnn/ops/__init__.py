@@ -1,10 +1,11 @@
 """Sparse operations for deep learning, on the processor and on NVIDIA GPUs: pruned weights, sparse attention.
 
-    from spdnn import ops
-
-    A = ops.SparseMatrix.from_dense(weights, sparsity=0.9)     # or from_scipy, from_torch, from_smtx
-    y = ops.spmm(A, x, bias=bias, activation="relu")           # (out, in) x (in, columns); NumPy, CuPy or torch
-    y = ops.linear(x, A, bias=bias)                            # (batch, in) x (in, out), as a network's layer has them
+>>> import numpy as np
+>>> from spdnn import ops
+>>> A = ops.SparseMatrix.from_dense([[1, 0.1], [0.2, 3]], sparsity=0.5)  # the largest half of the entries stays
+>>> ops.spmm(A, np.ones((2, 1), np.float32))
+array([[1.],
+       [3.]], dtype=float32)
 
 Source of the operations: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020 (Sputnik).
 """

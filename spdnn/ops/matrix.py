@@ -21,6 +21,12 @@ class SparseMatrix(Shown):
         values: float32 or float16, (nnz,) or (batch, nnz), NumPy's, or CuPy's on a GPU.
 
     Made by `from_scipy`, `from_dense`, `from_torch`, `from_smtx`, or of arrays of your own.
+
+    Example:
+        >>> from spdnn import ops
+        >>> A = ops.SparseMatrix.from_dense([[1, 0, 2], [0, 3, 0]])
+        >>> A.nnz, A.values
+        (3, array([1., 2., 3.], dtype=float32))
     """
 
     def __init__(self, topology: Topology, values: Any):

@@ -48,6 +48,14 @@ def spmm(
         Unavailable: the kernels or the device are missing.
 
     Source: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section V.
+
+    Example:
+        >>> import numpy as np
+        >>> from spdnn import ops
+        >>> A = ops.SparseMatrix.from_dense([[1, 0, 2], [0, 3, 0]])
+        >>> ops.spmm(A, np.ones((3, 2), np.float32), bias=np.float32([-4, 0]), activation="relu")
+        array([[0., 0.],
+               [3., 3.]], dtype=float32)
     """
     checks.sparse(A, "A")
     b = operand(B, "B", dimensions=(2, 3))
@@ -84,6 +92,13 @@ def linear(
 
     Raises:
         InputError, Unavailable: see spmm.
+
+    Example:
+        >>> import numpy as np
+        >>> from spdnn import ops
+        >>> A = ops.SparseMatrix.from_dense([[1, 0, 2], [0, 3, 0]])
+        >>> ops.linear(np.float32([[1, 1, 1]]), A)
+        array([[3., 3.]], dtype=float32)
     """
     checks.sparse(A, "A")
     x = operand(X, "X", dimensions=(2,))
@@ -122,6 +137,14 @@ def sddmm(
         InputError, Unavailable: see spmm.
 
     Source: the same, section VI.
+
+    Example:
+        >>> import numpy as np
+        >>> from spdnn import ops
+        >>> A = ops.SparseMatrix.from_dense([[1, 0, 2], [0, 3, 0]])
+        >>> ops.sddmm(A, np.float32([[1], [10]]), np.float32([[1], [2], [3]])).to_dense()
+        array([[ 1.,  0.,  3.],
+               [ 0., 20.,  0.]], dtype=float32)
     """
     topology = checks.topology(mask)
     q, k = operand(Q, "Q", dimensions=(2, 3)), operand(K, "K", dimensions=(2, 3))
@@ -147,6 +170,13 @@ def softmax(A: SparseMatrix, scale: float = 1.0, out: Any = None, threads: int |
         InputError: a row whose values are all -inf, or have +inf among them; Unavailable: see spmm.
 
     Source: the same, section VIII-A.
+
+    Example:
+        >>> from spdnn import ops
+        >>> A = ops.SparseMatrix.from_dense([[1, 0, 2], [0, 3, 0]])
+        >>> ops.softmax(A).to_dense().round(2)
+        array([[0.27, 0.  , 0.73],
+               [0.  , 1.  , 0.  ]], dtype=float32)
     """
     checks.sparse(A, "A")
     run, factor, values = backend(A.device, threads), checks.number(scale, "scale"), checks.own(A)
@@ -165,6 +195,14 @@ def transpose(A: SparseMatrix, out: Any = None, threads: int | None = None) -> S
 
     Raises:
         InputError, Unavailable: see spmm.
+
+    Example:
+        >>> from spdnn import ops
+        >>> A = ops.SparseMatrix.from_dense([[1, 0, 2], [0, 3, 0]])
+        >>> ops.transpose(A).to_dense()
+        array([[1., 0.],
+               [0., 3.],
+               [2., 0.]], dtype=float32)
     """
     checks.sparse(A, "A")
     topology, permutation = A.topology.transposed
@@ -205,6 +243,14 @@ def attention(
         InputError, Unavailable: see spmm.
 
     Source: the same, section VIII-A; fused, Dao et al., "FlashAttention", NeurIPS 2022, on a sparse mask.
+
+    Example:
+        >>> import numpy as np
+        >>> from spdnn import ops
+        >>> A = ops.SparseMatrix.from_dense([[1, 0, 2], [0, 3, 0]])
+        >>> ops.attention(A, np.zeros((2, 4), np.float32), np.zeros((3, 4), np.float32), np.eye(3, dtype=np.float32))
+        array([[0.5, 0. , 0.5],
+               [0. , 1. , 0. ]], dtype=float32)
     """
     topology = checks.topology(mask)
     q, k, v = (operand(array, name, dimensions=(2, 3)) for array, name in ((Q, "Q"), (K, "K"), (V, "V")))
@@ -255,6 +301,14 @@ def depthwise_conv(
         InputError, Unavailable: see spmm.
 
     Source: the same, section VIII-B (MobileNet).
+
+    Example:
+        >>> import numpy as np
+        >>> from spdnn import ops
+        >>> ops.depthwise_conv(np.ones((1, 1, 3, 3), np.float32), np.ones((1, 3, 3), np.float32))[0, 0]
+        array([[4., 6., 4.],
+               [6., 9., 6.],
+               [4., 6., 4.]], dtype=float32)
     """
     x, w = operand(X, "X", dimensions=(4,)), operand(weights, "weights", dimensions=(3,))
     nhwc, stride = checks.choice(layout, "layout", LAYOUTS) == "NHWC", int(checks.choice(stride, "stride", STRIDES))
@@ -283,6 +337,14 @@ def spmm_gradients(A: SparseMatrix, B: Any, dC: Any, threads: int | None = None)
 
     Raises:
         InputError, Unavailable: see spmm.
+
+    Example:
+        >>> import numpy as np
+        >>> from spdnn import ops
+        >>> A = ops.SparseMatrix.from_dense([[1, 0, 2], [0, 3, 0]])
+        >>> dA, dB = ops.spmm_gradients(A, np.ones((3, 1), np.float32), np.float32([[1], [10]]))
+        >>> dA.values, dB[:, 0]
+        (array([ 1.,  1., 10.], dtype=float32), array([ 1., 30.,  2.], dtype=float32))
     """
     checks.sparse(A, "A")
     dense, grown = operand(B, "B", dimensions=(2,)), operand(dC, "dC", dimensions=(2,))
@@ -313,6 +375,14 @@ def sddmm_gradients(
 
     Raises:
         InputError, Unavailable: see spmm.
+
+    Example:
+        >>> import numpy as np
+        >>> from spdnn import ops
+        >>> A = ops.SparseMatrix.from_dense([[1, 0, 2], [0, 3, 0]])
+        >>> dQ, dK = ops.sddmm_gradients(A, np.float32([[1], [10]]), np.float32([[1], [2], [3]]))
+        >>> dQ[:, 0], dK[:, 0]
+        (array([7., 6.], dtype=float32), array([ 1., 30.,  2.], dtype=float32))
     """
     checks.sparse(dS, "dS")
     q, k = operand(Q, "Q", dimensions=(2, 3)), operand(K, "K", dimensions=(2, 3))

@@ -22,6 +22,11 @@ class Topology(Shown):
         columns: uint16 or int32 (nnz,), ascending in each row, none twice.
 
     None of the arrays may be changed: what is derived from them is kept.
+
+    Example:
+        >>> from spdnn import ops
+        >>> ops.Topology((2, 3), offsets=[0, 2, 3], columns=[0, 2, 1]).sparsity
+        0.5
     """
 
     def __init__(self, shape: tuple[int, int], offsets: Any, columns: Any, index_bits: int | None = None):

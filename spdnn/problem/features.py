@@ -36,6 +36,11 @@ class Inputs(Shown):
 
     Raises:
         InputError: no rows, a width or dtype that does not fit, NaN or infinite values.
+
+    Example:
+        >>> import spdnn
+        >>> spdnn.Inputs.from_array([[0, 1, 1], [1, 0, 0]]).dense([1])
+        array([[1., 0., 0.]], dtype=float32)
     """
 
     def __init__(

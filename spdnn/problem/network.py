@@ -32,7 +32,13 @@ def index_dtype(width: int) -> np.dtype:
 
 @dataclass(frozen=True)
 class Activation:
-    """`min(max(y, low), high)`: ReLU, ReLU clipped at `ymax`, or none."""
+    """`min(max(y, low), high)`: ReLU, ReLU clipped at `ymax`, or none.
+
+    Example:
+        >>> import spdnn
+        >>> spdnn.Activation("relu", ymax=32).high
+        32.0
+    """
 
     name: str = "relu"
     ymax: float | None = None
@@ -102,6 +108,12 @@ class Layer(Shown):
         values: float32 (edges,), or one float32 for the whole layer.
         bias: float32 (outputs,), or one float32 for the whole layer.
         activation: applied after the bias.
+
+    Example:
+        >>> import spdnn
+        >>> layer = spdnn.Layer.from_matrix([[1, 0], [0, 2], [0, 3]], bias=-1)
+        >>> layer.edges, layer.indices
+        (3, array([0, 1, 2], dtype=uint16))
     """
 
     inputs: int
@@ -420,7 +432,7 @@ class Network(Shown, abc.ABC):
         return digest_of_layers(self.layer_sha256(k) for k in layers)
 
     def identity(self) -> str:
-        """A digest that names the network: cheap where a formula or a checksummed store defines it."""
+        """A digest that names the network: cheap where a formula or a checksummed file defines it."""
         return hashlib.sha256(json.dumps(self.description, sort_keys=True).encode()).hexdigest()
 
 
@@ -522,6 +534,11 @@ def from_matrices(matrices: Sequence, bias: Any = 0.0, clip: float | None = None
 
     Raises:
         InputError: see Layer.from_matrix; no list of matrices, or another number of biases than of layers.
+
+    Example:
+        >>> import numpy as np, spdnn
+        >>> spdnn.from_matrices([np.eye(4, 3), np.ones((3, 2))], bias=[0.5, None], last="none")
+        MemoryNetwork(4 -> 2, 2 layers, 9 edges)
     """
     if isinstance(matrices, (str, PathLike)):
         raise InputError(f"matrices {quoted(matrices)}: they are a list of matrices; spdnn.open_network reads files")

@@ -94,11 +94,11 @@ class Result(Shown):
         inputs, outputs: the number of inputs, and the width of the last layer.
         alive: int64, ascending 0-based inputs whose last row has a nonzero value.
         row_sum, row_projection, row_min, row_max, row_hash: (alive,), of each such last row as RowStatistics has them.
-        survivors: int64 (layers,): inputs with a nonzero row after each layer.
+        `survivors`: int64 (layers,): inputs with a nonzero row after each layer.
         edges_computed: inputs x edges that were really gone through.
         values: float32 (alive, outputs), the last rows, when they were asked for; or of the inputs `valued` alone.
         valued: int64, ascending 0-based inputs whose last rows `values` are; None: all that are alive.
-        notes: what the engine has to tell (batches, layout, instruction set...), fit for JSON.
+        notes: what the engine reports (batches, layout, instruction set...), fit for JSON.
         bytes_loaded: that the edges gathered at least, from whichever cache, a load that serves several edges once;
             None: a float32 for each edge and input.
         bytes_moved: read and written past the caches by design: inputs, weights, features between passes; None where
@@ -152,7 +152,7 @@ class Result(Shown):
 
     @property
     def sha256(self) -> str:
-        """SHA-256 over all that a verdict looks at: sizes, survivors, statistics, and the values that are kept."""
+        """SHA-256 over all that verification reads: sizes, active inputs, statistics, and the values that are kept."""
         digest = hashlib.sha256(f"{self.inputs} {self.outputs} {self.edges_computed}".encode())
         for name, array in self.arrays().items():
             digest.update(f" {name} {array.dtype.str} {array.shape} ".encode())
@@ -160,7 +160,7 @@ class Result(Shown):
         return digest.hexdigest()
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """By name, survivors, statistics, and the values of the inputs that were drawn for the verdict."""
+        """By name, active inputs, statistics, and the values of the inputs that were drawn for verification."""
         drawn = () if self.valued is None else ("values", "valued")
         return {name: getattr(self, name) for name in ("alive", *RowStatistics._fields, "survivors", *drawn)}
 

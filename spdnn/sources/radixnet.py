@@ -45,6 +45,11 @@ class RadixNet(Network):
 
     Raises:
         InputError: a size that the formula does not define, or a width without an official bias, and no bias.
+
+    Example:
+        >>> import spdnn
+        >>> spdnn.RadixNet(1024, 120)
+        RadixNet(1024 -> 1024, 120 layers, 3,932,160 edges)
     """
 
     def __init__(

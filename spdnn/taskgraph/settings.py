@@ -31,6 +31,13 @@ class TaskgraphSettings:
 
     Raises:
         InputError: an unknown schedule, or a number below 1.
+
+    Example:
+        >>> import numpy as np, spdnn
+        >>> settings = spdnn.TaskgraphSettings(schedule="stream", buffers=3)
+        >>> network = spdnn.from_matrices([np.eye(3)] * 2)
+        >>> spdnn.infer(network, np.eye(3), engine="taskgraph", settings=settings).categories
+        array([1, 2, 3])
     """
 
     schedule: Literal[Schedule, "auto"] = AUTO

@@ -111,6 +111,12 @@ def score(outputs: Any, labels: Any) -> Scores:
 
     Raises:
         InputError: shapes that do not go together, a label out of range or no whole number, values that are not finite.
+
+    Example:
+        >>> import spdnn
+        >>> scores = spdnn.score([[0.1, 0.9], [0.8, 0.2], [0.7, 0.3]], labels=[1, 0, 1])
+        >>> scores.hits(1), scores.inputs
+        (2, 3)
     """
     shape = _shape(outputs)
     labels = checked_labels(labels, *shape)
@@ -134,6 +140,11 @@ def agreement(outputs: Any, reference: Any, tolerance: float = TOLERANCE) -> Agr
 
     Raises:
         InputError: another shape, values that are not finite, or a tolerance that is no number from 0.
+
+    Example:
+        >>> import spdnn
+        >>> spdnn.agreement([[1.0, 2.0]], [[1.0, 2.001]], tolerance=0.01).passed
+        True
     """
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < np.inf:
         raise InputError(f"tolerance {tolerance!r}: a number from 0")

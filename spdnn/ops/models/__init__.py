@@ -1,8 +1,6 @@
 """Models with sparse arithmetic, and the same models with dense: a Transformer decoder, MobileNetV1.
 
-    from spdnn.ops.models import Transformer, TransformerConfig
-
-    logits = Transformer(TransformerConfig()).prefill(tokens, "sparse")  # the paper's sizes, random weights
+`Transformer(TransformerConfig()).prefill(tokens, "sparse")` gives logits, with the paper's sizes and random weights.
 
 A model is made once, of a configuration and its weights; each call names the arithmetic. What the two have in common is
 the same code, so that a comparison of them is one of the sparse operations alone.
