@@ -56,8 +56,8 @@ def test_a_table_and_a_picture_of_records(measured, root, tmp_path, monkeypatch)
     assert "| 65536 x 1920 | all three | 250 ms †, inference | 966 | 56 | 351 |" in readme  # one sample
     assert "2 cores of an A CPU, 2025-01-02, commit abcdef123456. †: one sample." in readme
     assert "| TeraEdges/s, 2 CPU cores | best published, one GPU, exact | best published, one GPU, lossy |" in readme
-    assert "Ours on 2 CPU cores; the best published exact results on one GPU and on up to 768 GPUs." in readme
-    assert "docs/networks.svg" in readme
+    assert "Ours on 2 CPU cores; the best published exact results on one GPU and on up to 768 GPUs." in results
+    assert "](networks.svg)" in results
     assert results.count("\n| 1024 x 120 | 20 ms † | 12 |") == 1
     best, names = measured.published()
     lossy = [f"{best[(neurons, 1920), 'lossy'].edges_per_second / 1e12:.0f}" for neurons in (1024, 4096, 16384, 65536)]
