@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import difflib
 import importlib
 import io
 import os
@@ -16,7 +15,7 @@ from collections.abc import Collection, Sequence
 from spdnn import __version__
 from spdnn.common import progress_output, resources
 from spdnn.common.endings import check_ended, clean_on_terminate, farewell
-from spdnn.common.errors import SpdnnError
+from spdnn.common.errors import SpdnnError, nearest
 from spdnn.distributed.world import connected, launched, launched_rank, tell_and_end
 from spdnn.records.time_to_solution import process_seconds
 
@@ -60,16 +59,13 @@ def _corrected(message: str, words: Sequence[str], options: Collection[str]) -> 
     """The message of argparse, or where a word is unknown, a sentence with the nearest known word."""
     names = [word.partition("=")[0] for word in words if word.startswith("--")]
     unknown = [name for name in names if len(name) > 2 and name not in options]
-    if unknown:  # argparse would first ask for what is missing
-        where, word, known = "option", unknown[0], options
-    elif choice := re.fullmatch(r"argument (.*?): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL):
+    if choice := re.fullmatch(r"argument (.*?): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL):
         where, word, known = choice[1], choice[2], re.findall(r"[\w.+-]+", choice[3])
+    elif unknown:  # argparse would first ask for what is missing
+        where, word, known = "option", unknown[0], options
     else:
         return message
-    nearest = difflib.get_close_matches(word, known, n=1)
-    hint = (
-        f"; did you mean {nearest[0]!r}?" if nearest else "" if unknown else f"; it must be one of {', '.join(known)}"
-    )
+    hint = nearest(word, known) or ("" if known is options else f"; it must be one of {', '.join(known)}")
     return f"{where.lower()} {word!r} is not known{hint}"
 
 

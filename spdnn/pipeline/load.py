@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from spdnn.common.errors import InputError, SpdnnError
+from spdnn.common.errors import InputError, SpdnnError, nearest
 from spdnn.common.files import cache_folder, existing
 from spdnn.pipeline.cache import Cache
 from spdnn.problem.features import Inputs
@@ -74,6 +74,8 @@ def named_inputs(
     else:
         from spdnn.formats.readers import open_inputs
 
+        if not Path(name).exists() and (hint := nearest(str(name), GENERATED)):
+            raise InputError(f"{name}: there is no such file of inputs{hint}")
         inputs = open_inputs(name, neurons)
     return inputs if count is None else inputs.counted(count)
 

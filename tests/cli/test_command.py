@@ -318,7 +318,8 @@ def test_wrong_arguments_are_one_sentence_and_status_2(arguments, capsys):
 
 
 @pytest.mark.parametrize(("arguments", "meant"), [
-    (["chalenge"], "challenge"), (["infer", "--lables", "y.npy"], "--labels"), (["network", "mke"], "make"),
+    (["chalenge", "--neurons", "1024"], "challenge"), (["infer", "--lables", "y.npy"], "--labels"),
+    (["network", "mke"], "make"),
     (["infer", "--network", "a", "--inputs", "b", "--label=y.npy"], "--labels"),
     (["challenge", "--neurons", "1024", "--layers", "1", "--partition", "statik"], "static"),
 ])  # fmt: skip
@@ -326,7 +327,7 @@ def test_a_typing_error_gets_the_nearest_word(arguments, meant, capsys):
     with pytest.raises(SystemExit) as ended:
         spdnn(*arguments)
     assert ended.value.code == 2
-    assert f"; did you mean {meant!r}?" in capsys.readouterr().err
+    assert f" (did you mean {meant!r}?)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["help"], ["help", "infer"], ["--help"]])
