@@ -38,6 +38,7 @@ html_sidebars = {"**": ["contents.html"]}
 html_copy_source = html_show_sourcelink = False
 html_show_sphinx = False
 templates_path, html_static_path, html_css_files = ["site"], ["site/static"], ["site.css"]
+default_role = "code"  # of `names` in docstrings
 highlight_language = "text"  # of blocks that name none: what a terminal shows
 
 

@@ -23,11 +23,13 @@ def code_blocks(page: str, language: str = "python") -> list[str]:
 def script(page: str, activated: bool = False) -> str:
     """The blocks of docs/`page`.md as a script for bash; where activated, without the line that sets PATH.
 
+    The folder is a clone already: lines that make one, or go into it, are left out.
     Blocks of Python with none of shell between them are one session.
     """
     blocks = re.findall(r"^```(sh|python)\n(.*?)^```", (ROOT / f"docs/{page}.md").read_text(), re.MULTILINE | re.DOTALL)
     if page.startswith("how-to"):
         blocks = [(kind, text) for kind, text in blocks if kind == "sh"]
+    blocks = [(kind, re.sub(r"^(git clone URL spdnn|cd spdnn)\n", "", text, flags=re.M)) for kind, text in blocks]
     if activated:
         blocks = [(kind, text.replace(". .venv/bin/activate\n", "")) for kind, text in blocks]
     joined = ((kind, "".join(text for _, text in group)) for kind, group in groupby(blocks, lambda block: block[0]))

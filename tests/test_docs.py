@@ -104,6 +104,14 @@ def test_the_glossary_has_each_term_once_and_names_of_the_code():
     assert names <= set(re.findall(r"^(?:class )?([A-Z]\w+)", CODE, re.MULTILINE))
 
 
+def test_every_file_of_records_has_a_row_that_says_how_to_measure_it():
+    import measured
+
+    rows = set(re.findall(r"^\|.*\| `([\w-]+)\.jsonl` \|", PAGES["docs/artifact.md"], re.MULTILINE))
+    assert rows == set(measured.RUNS)
+    assert rows == {path.stem for path in ROOT.glob("results/measured/two-cores-zen4/*.jsonl")}
+
+
 def test_the_python_of_the_readme_runs():
     exec(re.search(r"```python\n(.*?)```", PAGES["README.md"], re.DOTALL)[1], {})
 

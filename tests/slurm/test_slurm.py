@@ -165,3 +165,4 @@ def test_the_tutorial_of_a_cluster(slurm, tmp_path):
     printed = follow(asked + script("tutorials/cluster", activated=True), folder, SECONDS)
     assert "has been submitted with SLURM jobid" in printed
     assert len(list(folder.glob("results/records/*.json"))) == 3  # two of one rank, with two threads and with one
+    assert "all 2 cases passed verification" in (folder / "results/report.html").read_text()
