@@ -114,7 +114,7 @@ def test_a_page_does_what_it_says(page, tmp_path, mnist_file, monkeypatch):
     assert text.strip()
     printed = follow(before + text, folder)
     if page.startswith("tutorials"):
-        assert "verdict     pass" in printed
+        assert "verified    pass" in printed
         (report,) = [*folder.glob("*.html"), *folder.glob("mine/results/report.html")]
         (said,) = re.findall("It begins with: (.*)\\.", (ROOT / f"docs/{page}.md").read_text())
         assert said in report.read_text()
@@ -129,7 +129,7 @@ def test_digits_are_pruned_and_served_from_onnx_without_torch(tmp_path):
     served = same(printed, "served", "pruned")
     assert served > 0.85
     assert "first=None" in printed
-    assert "verdict     pass" in printed
+    assert "verified    pass" in printed
     assert f"top-1 {100 * served:.2f} %" in printed
     assert all(f" {name} " in printed for name in ("ours", "scipy", "onnxruntime"))
 
