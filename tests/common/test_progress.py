@@ -479,7 +479,7 @@ def test_a_terminal_gets_a_bar_with_the_survivors(files, tmp_path):
     command = [sys.executable, "-m", "spdnn", *arguments(files, tmp_path, "run")]
     status, out, sent = on_terminal(command, 80, SPDNN_PROGRESS="bar=0", COLUMNS="")
     assert status == 0
-    assert out.startswith("survivors ")
+    assert out.startswith("active ")
     drawn = [line for line in re.split(r"[\r\n]+", sent) if line.strip()]
     bars = [line for line in drawn if line.startswith("inference 2 of 2: ")]
     assert all(len(line) < 80 for line in drawn)

@@ -313,7 +313,7 @@ def test_devices_are_known_by_their_uuids(driver):
     driver(Driver(devices=2, uuids=[bytes(range(16)), b"\xff" * 16]))
     assert nvidia.identities() == ("00010203-0405-0607-0809-0a0b0c0d0e0f", "ffffffff-ffff-ffff-ffff-ffffffffffff")
     driver(Driver())
-    with pytest.raises(Unavailable, match=r"^NVIDIA's driver does not tell which device 0 is \(error 101\)$"):
+    with pytest.raises(Unavailable, match=r"^NVIDIA's driver does not say which device 0 is \(error 101\)$"):
         nvidia.identities()
     driver(None)
     assert nvidia.identities() == ()

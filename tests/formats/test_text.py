@@ -151,7 +151,7 @@ def test_faults_of_the_numbers(tmp_path):
     both = written(tmp_path / "e", {1: SQUARE})
     (both / "n2-l1.tsv.gz").write_bytes(gzip.compress(SQUARE))
     refused(both, r"layer 1 is there twice; the other is .*n2-l1\.tsv")
-    refused(tmp_path / "nowhere", "nowhere: there is no such model file")
+    refused(tmp_path / "nowhere", "nowhere: there is no such network")
 
 
 def test_options(tmp_path):

@@ -103,7 +103,7 @@ def test_without_room_for_windows_ranks_have_copies(folder):
 def test_wrong_arguments_are_told_once():
     status, _, told = mpiexec(2, *SPDNN, "infer", "--partition", "odd")
     assert status == 2
-    assert told.count("error:") == 1
+    assert told.count("spdnn infer: ") == 1
 
 
 def test_a_launcher_of_another_mpi_is_one_sentence():

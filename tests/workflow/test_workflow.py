@@ -160,7 +160,7 @@ def test_from_nothing_to_the_report(whole):
     for name, record in records.items():
         assert record["verdict"]["passed"]
         count = record["problem"]["input_count"]
-        truth = {"kind": "oracle", "source": "float64 oracle", "inputs": count, "checked": count, "seed": None}
+        truth = {"kind": "oracle", "source": "float64 reference", "inputs": count, "checked": count, "seed": None}
         assert record["verdict"]["truth"] == truth
         assert record["problem"]["official"] is None
         assert len(record["inference_seconds"]) == 3
