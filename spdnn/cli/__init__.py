@@ -46,6 +46,9 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message):
+        actions = next((one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction)), {})
+        if actions and "are required" in message:
+            message = f"{message}, one of {', '.join(actions)}"
         self.exit(2, f"{self.prog}: {_corrected(message, self._words, _options(self))} (see `{self.prog} --help`)\n")
 
     def _get_values(self, action, arg_strings):
@@ -90,10 +93,10 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 COMMANDS = {
     "challenge": ("run:add_challenge", "regenerate, run and verify a problem of the Graph Challenge"),
     "infer": ("run:add_infer", "run a network on inputs"),
-    "run": ("run:add_run", "run a request, as records hold it"),
-    "verify": ("check:add_verify", "compare categories with the ground truth"),
+    "run": ("run:add_run", "repeat a run from the request of a record"),
+    "verify": ("check:add_verify", "check a file of categories (challenge and infer verify by themselves)"),
     "engines": ("check:add_engines", "list the engines that can run here"),
-    "network": ("network:add", "make, import, export or describe a network"),
+    "network": ("network:add", "make, import, export or show a network"),
     "inputs": ("inputs:add", "make the inputs of the challenge"),
     "bench": ("bench:add", "compare your network with PyTorch, ONNX Runtime and SciPy"),
     "peers": ("peers:add", "compare our kernels with other sparse libraries"),

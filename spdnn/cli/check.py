@@ -47,7 +47,9 @@ def _engines(args) -> None:
     print("These run here, with the reductions that they offer:")
     for name, one in engines:
         if missing[name] is None:
-            print(f"  {name:<{width}}  {one.summary} ({', '.join(one.offers) or 'no reductions'})")
+            print(
+                f"  {name:<{width}}  {'default: ' if name == 'cpu' else ''}{one.summary} ({', '.join(one.offers) or 'no reductions'})"
+            )
     print("These do not run here:")
     for name, _ in engines:
         if missing[name]:

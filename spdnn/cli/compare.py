@@ -77,7 +77,7 @@ def _read(name: str) -> tuple[list[Comparable], list[str]]:
         if record.case in failed:
             raise InputError(f"{name}: {record.case}: its verification failed, so its record has no number")
     if not runs and not operations:
-        raise InputError(f"{name}: no record there")
+        raise InputError(f"{name}: no records there")
     return [*runs, *operations], failed
 
 

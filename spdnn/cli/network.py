@@ -12,7 +12,7 @@ BIAS = {"type": float, "metavar": "B"}
 
 
 def add(group) -> None:
-    group.description = "Make, import, export or describe a network."
+    group.description = "Make, import, export or show a network."
     kinds = group.add_subparsers(metavar="ACTION", required=True)
 
     make = kinds.add_parser(
@@ -63,7 +63,7 @@ def add(group) -> None:
     write.set_defaults(run=_export, reads=("network",), writes=("folder/n*-l*.tsv",))
 
     info = kinds.add_parser(
-        "info", help="describe a network", description="Print the size, source, values and bias of a network."
+        "info", help="show a network", description="Print the size, source, values and bias of a network."
     )
     info.add_argument("network", metavar="net.safetensors", help="model file, or any format that `import` reads")
     arguments.add_reading(info)

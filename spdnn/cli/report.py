@@ -40,13 +40,14 @@ def add(page) -> None:
 
 def _report(chosen) -> None:
     from spdnn.common.errors import InputError
+    from spdnn.common.shown import counted
     from spdnn.report.rendering import render
 
     folders = [record_files(name) for name in chosen.records]
     named = [path for folder in folders for path in (*folder.records, *folder.verdicts)]
     if not any(path.stat().st_size for path in named) and not any(folder.expected for folder in folders):
-        raise InputError(f"{', '.join(chosen.records)}: no record there")
+        raise InputError(f"{', '.join(chosen.records)}: no records there")
     options = {"figures": chosen.figures, "table": chosen.csv}
     options["others"] = {name: record_files(name) for name in chosen.other_records}
     count = render(folders, Path(chosen.output), **options)
-    print(f"{chosen.output}: {count} records")
+    print(f"{chosen.output}: {counted(count, 'records')}")

@@ -51,6 +51,7 @@ def add_infer(command) -> None:
         command, RunRequest, ("network", *TASK, "truth", *CLOCK, *MACHINE), network=needed, inputs=inputs
     )
     arguments.verify(command)
+    answers.add(command)
     arguments.add_reading(command)
     _add_outputs(command)
     command.add_argument(
@@ -58,7 +59,6 @@ def add_infer(command) -> None:
         metavar="prepared.safetensors",
         help="prepared network (in the layout of its engine) from the workflow",
     )
-    answers.add(command)
     arguments.add_settings(command)
     reads = ("network", "inputs", "mnist", "prepared", "truth", "labels", "classes", "reference")
     command.set_defaults(run=_infer, several=True, reads=reads, writes=(*OUTPUTS, "json"))

@@ -7,7 +7,7 @@ import numpy as np
 
 from spdnn.cli.colours import GREEN, RED, coloured
 from spdnn.common.files import replacing, reserve
-from spdnn.common.shown import counted
+from spdnn.common.shown import counted, unit_of_rate
 from spdnn.measure import run as measure
 from spdnn.measure.record import Measurement
 from spdnn.problem import challenge
@@ -24,7 +24,7 @@ def show(request: RunRequest, measurement: Measurement, result: Result, verdict:
     """Print the active inputs, whether the output passed verification, and then times and rates."""
     print(f"active      {result.categories.size:,} of {result.inputs:,} inputs after the last layer")
     if verdict is None:
-        print("verified    no (--record, --truth or --verify compares the output)")
+        print("verified    no (--record run.json verifies and writes a record; --verify all verifies alone)")
         return
     truth = verdict.truth
     source = {"oracle": "a float64 reference", "official": f"the {truth.source}"}.get(truth.kind, truth.source)
@@ -41,18 +41,17 @@ def show(request: RunRequest, measurement: Measurement, result: Result, verdict:
     if part := busy_part(measurement):
         others = f"other work took {100 * part:.0f} % of its {measurement.environment.cores} cores"
         tried = f", in the quietest of {1 + len(measurement.passed_over)} attempts" if measurement.passed_over else ""
-        print(f"machine     BUSY: {others}{tried}; times may be longer than on a quiet one (--repeat-if-busy)")
+        print(f"machine     BUSY: {others}{tried}; times may be too long (--repeat-if-busy 3 measures again)")
     print(f"solution    {text(measurement.time_to_solution)}")
     seconds, runs = float(np.median(measurement.inference_seconds)), len(measurement.inference_seconds)
     rate = challenge.edges_per_second(result.inputs, measurement.problem.edges, seconds)
     print(
         f"inference   {seconds:.4f} s, {f'median of {runs}' if runs > 1 else 'one run'} ({measurement.span}; "
-        f"reductions: {'+'.join(measurement.reductions.requested) or 'none'}; {_workers(measurement)})"
+        f"reductions: {', '.join(measurement.reductions.requested) or 'none'}; {_workers(measurement)})"
     )
-    print(
-        f"rate        {rate / 1e12:.4f} TeraEdges/s by the challenge's formula; "
-        f"{result.edges_computed / seconds / 1e9:.2f} billion edges/s really computed"
-    )
+    scale, unit = unit_of_rate(rate)
+    computed = result.edges_computed / seconds / scale
+    print(f"rate        {rate / scale:.4g} {unit}, skipped work included; {computed:.3g} {unit} really computed")
 
 
 def _workers(measurement: Measurement) -> str:

@@ -24,7 +24,7 @@ def unknown(what: str, name: str, allowed: Collection[str]) -> InputError:
 
 def nearest(name: str, allowed: Collection[str]) -> str:
     """A question after the allowed name that is nearest to a wrong one; empty where none is near."""
-    near = difflib.get_close_matches(name, allowed, n=1) if isinstance(name, str) else []
+    near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.7) if isinstance(name, str) else []
     return f" (did you mean {near[0]!r}?)" if near and near[0] != name else ""
 
 

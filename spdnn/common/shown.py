@@ -2,6 +2,8 @@
 
 import html
 
+RATES = ((1e12, "TeraEdges/s"), (1e9, "GigaEdges/s"), (1e6, "MegaEdges/s"), (1.0, "edges/s"))
+
 
 class Shown:
     """An object with a few facts that tell what it is; subclasses have them in `_facts`."""
@@ -25,3 +27,8 @@ class Shown:
 def counted(number: int, what: str) -> str:
     """`number` with its unit, which `what` names in the plural."""
     return f"{number:,} {what.removesuffix('s') if number == 1 else what}"
+
+
+def unit_of_rate(rate: float) -> tuple[float, str]:
+    """(edges per second of a unit, its name): the largest unit of RATES that a rate reaches."""
+    return next((one for one in RATES if rate >= one[0]), RATES[-1])

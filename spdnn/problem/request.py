@@ -91,7 +91,9 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     bias: float | Annotated[list[float], Meta(min_length=1)] | None = None
     clip: Annotated[float, Meta(gt=0, extra={"metavar": "Y|none"})] | Literal["none"] | None = None
     rows: Literal["inputs", "outputs"] | None = None
-    inputs: Annotated[str, Meta(min_length=1, max_length=4096, extra={"metavar": "mnist|digits|FILE"})] = "mnist"
+    inputs: Annotated[str, Meta(min_length=1, max_length=4096, extra={"metavar": "mnist|digits|official|FILE"})] = (
+        "mnist"
+    )
     mnist: Path | None = None
     count: Count | None = None
     engine: Word = "cpu"

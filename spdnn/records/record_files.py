@@ -48,5 +48,5 @@ def record_files(name: str | Path) -> Folder:
         records = [path for path in records if not path.name.startswith(".")]  # a Mac's ._ files, among others
     if not (records or verdicts) or not all(path.is_file() for path in records):
         check_no_url(named)
-        raise InputError(f"{name}: no record there")
+        raise InputError(f"{name}: {'no records there' if name.exists() else 'there is no such file or folder'}")
     return Folder(records, verdicts, expected)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from spdnn.common.errors import Unavailable, install
+from spdnn.common.shown import RATES, unit_of_rate
 from spdnn.report.cases.values import headline
 from spdnn.report.common import collection, embedded, words
 from spdnn.report.common.collection import Collection
@@ -21,7 +22,6 @@ from spdnn.report.sections import SECTIONS
 HERE = Path(__file__).resolve().parent
 # Rows of the page's tables at most, so that it stays small enough to send; all records are in its downloads.
 MOST = {"runs": 150, "rows": 100, "details": 60, "groups": 8, "lines": 20}
-RATES = ((1e12, "TeraEdges/s"), (1e9, "GigaEdges/s"), (1e6, "MegaEdges/s"), (1.0, "edges/s"))
 # Every template has these besides the values of its section, the drawn `figures` by name, and the names `shown` of the
 # sections that have something to show.
 HELPERS = {
@@ -87,7 +87,7 @@ def _rates(contents: Collection) -> dict:
     """The unit of rates: the challenge's, or on a page of other networks the largest that their rates reach."""
     most = max((run.rate.median for run in contents.runs), default=0.0)
     official = any(run.official_size for run in contents.runs)
-    scale, name = next(one for one in RATES if official or most >= one[0] or one is RATES[-1])
+    scale, name = RATES[0] if official else unit_of_rate(most)
     return {"scale": scale, "name": name, "all": RATES}
 
 

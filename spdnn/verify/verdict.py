@@ -261,8 +261,8 @@ def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
     wrong[mine] |= far
     worst[mine] = np.maximum(worst[mine], errors / np.maximum(size[mine], TINY))
     rule = (
-        f"within float32 rounding: every value of {compared.size:,} inputs; sums, projections, smallest and largest "
-        "values of all"
+        f"within float32 rounding: every value of {compared.size:,} of them, and the sum, a random projection, the "
+        "smallest and the largest value of each active one"
     )
     return replace(_checked(rule, common + 1, wrong, worst), every=int(compared.size))
 

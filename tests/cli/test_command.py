@@ -256,7 +256,7 @@ MISTAKES = [
     (["network", "make", "radixnet", "--neurons", "48", "--layers", "1", "-o", "x.safetensors"], "48 neurons"),
     (["network", "info", "nowhere.safetensors"], "there is no such model file"),
     (["verify", "--categories", "nowhere.txt", "--truth", "official:1024"], "there is no such list of categories"),
-    (["report", "nowhere.json", "-o", "x.html"], "nowhere.json: no record there"),
+    (["report", "nowhere.json", "-o", "x.html"], "nowhere.json: there is no such file or folder"),
     (["report", "https://example.org/r.json"], "https://example.org/r.json: this is a URL, and files are named by"),
     (["network", "info", "https://example.org/a.onnx"], "https://example.org/a.onnx: this is a URL"),
     ([*CHALLENGE, "--record", "https://example.org/r.json"], "https://example.org/r.json: this is a URL"),
@@ -300,7 +300,7 @@ def test_engines_are_listed_with_what_is_missing(without_gpu, capsys):
     assert spdnn("engines") == 0
     said = capsys.readouterr().out
     here, absent = said.split("These do not run here:\n")
-    assert re.search(r"^  cpu +.*\(dead, inputs, neurons\)$", here, re.MULTILINE)
+    assert re.search(r"^  cpu +default: .*\(dead, inputs, neurons\)$", here, re.MULTILINE)
     for name in ON_GPUS:
         assert re.search(rf"^  {name} +{re.escape(cupy_device.missing())}$", absent, re.MULTILINE)
     assert len(ON_GPUS) == 6
@@ -458,7 +458,7 @@ def test_a_signal_that_a_library_makes_an_error_of_ends_the_command_all_the_same
 def test_an_empty_file_of_records_makes_no_page(tmp_path, capsys):
     (tmp_path / "empty.jsonl").touch()
     assert spdnn("report", str(tmp_path / "empty.jsonl"), "-o", str(tmp_path / "page.html")) == 1
-    assert "empty.jsonl: no record there" in capsys.readouterr().err
+    assert "empty.jsonl: no records there" in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()
 
 

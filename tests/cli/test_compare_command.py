@@ -248,7 +248,7 @@ def test_nothing_that_matches_is_one_sentence_on_the_nearest(tmp_path, before, c
 
 
 def test_errors_are_one_sentence_and_status_2(tmp_path, before, capsys):
-    assert refused(capsys, tmp_path / "nowhere", before).endswith("nowhere: no record there")
+    assert refused(capsys, tmp_path / "nowhere", before).endswith("nowhere: there is no such file or folder")
     broken = tmp_path / "broken.json"
     broken.write_text("{")
     assert "broken.json: it is not a run record in JSON" in refused(capsys, before, broken)
@@ -256,7 +256,7 @@ def test_errors_are_one_sentence_and_status_2(tmp_path, before, capsys):
     broken.write_text(json.dumps({**record, "verdict": made_verdict(categories=1812, passed=False)}))
     assert "broken.json: verdict.passed: verification failed" in refused(capsys, before, broken)
     (tmp_path / "empty.jsonl").write_text("")
-    assert refused(capsys, before, tmp_path / "empty.jsonl").endswith("empty.jsonl: no record there")
+    assert refused(capsys, before, tmp_path / "empty.jsonl").endswith("empty.jsonl: no records there")
     record["environment"]["versions"] = {"\x1b[31mnumpy": 1}
     broken.write_text(json.dumps(record))
     assert refused(capsys, before, broken).isprintable()

@@ -103,7 +103,7 @@ def test_small_memory_and_other_engines_are_one_sentence():
     network = RadixNet(1024, 2)
     with pytest.raises(InputError, match="memory of 1,000 bytes is too small for one tile of 16 inputs.*at least"):
         infer(network, rows(3, 1024), memory=1000)
-    with pytest.raises(InputError, match=r"engine 'gpu' is not known.*did you mean 'cpu'.*: it must be one of cpu"):
+    with pytest.raises(InputError, match=r"engine 'gpu' is not known: it must be one of cpu"):
         infer(network, rows(3, 1024), "gpu")
 
 

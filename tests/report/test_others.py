@@ -42,7 +42,7 @@ def test_the_page_of_a_workflow_has_its_cases_and_names_the_others(tmp_path, cap
     assert f"spdnn report {results / 'measured/there'}" in group
     assert "an-earlier-case.json" in group
     assert main(["report", str(results), "--other-records", str(tmp_path / "nowhere")]) == 1
-    assert "nowhere: no record there" in capsys.readouterr().err
+    assert "nowhere: there is no such file or folder" in capsys.readouterr().err
 
 
 def test_a_failed_verdict_of_the_others_is_named_there_alone(tmp_path):
