@@ -405,7 +405,8 @@ def lead() -> str | None:
         "researchers who measure sparse kernels. On two CPU cores, a 95 % pruned 784-2048-2048-10 MLP answers one\n"
         f"input in {1e6 * ours['seconds']:.0f} µs, {times:.1f} times as fast as dense ONNX Runtime. The largest\n"
         "network of the [IEEE HPEC Sparse DNN Challenge](https://graphchallenge.mit.edu/), 65,536 neurons x\n"
-        f"1,920 layers, takes {seconds(largest.time_to_solution.seconds)} from the start of the command to 60,000 verified results.\n"
+        f"1,920 layers, takes {seconds(largest.time_to_solution.seconds)} from the start of the command to 60,000\n"
+        "verified results.\n"
     )
 
 

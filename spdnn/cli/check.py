@@ -47,9 +47,8 @@ def _engines(args) -> None:
     print("These run here, with the reductions that they offer:")
     for name, one in engines:
         if missing[name] is None:
-            print(
-                f"  {name:<{width}}  {'default: ' if name == 'cpu' else ''}{one.summary} ({', '.join(one.offers) or 'no reductions'})"
-            )
+            default, offers = "default: " if name == "cpu" else "", ", ".join(one.offers) or "no reductions"
+            print(f"  {name:<{width}}  {default}{one.summary} ({offers})")
     print("These do not run here:")
     for name, _ in engines:
         if missing[name]:
