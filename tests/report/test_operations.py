@@ -39,7 +39,7 @@ def part(page):
 
 def test_the_section_from_operations_alone():
     page = shown(products())
-    assert "3 operation records, and all passed verification." in page.text
+    assert "All 3 timed programs passed verification." in page.text
     assert "Cases and their verdicts" not in page.text
     text = part(page)
     assert {2.0, 4.0} <= set(page.values)

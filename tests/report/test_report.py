@@ -450,8 +450,27 @@ OFFICIAL = {"kind": "official", "source": "official list", "inputs": 60_000, "ch
 def test_the_page_says_first_how_many_inputs_were_compared(truths, told):
     given = [one if one is OFFICIAL else SAMPLE | dict(zip(("checked", "inputs"), one, strict=True)) for one in truths]
     verdicts = [typed(made_verdict() | {"truth": truth}, Verdict) for truth in given]
-    text = headline(collect([Part(verdicts=[(f"case-{k}", one) for k, one in enumerate(verdicts)])]))["compared"]
-    assert text == told
+    found = headline(collect([Part(verdicts=[(f"case-{k}", one) for k, one in enumerate(verdicts)])]))
+    assert found["compared"] == told
+    parts = [one.truth.checked < one.truth.inputs for one in verdicts]
+    whole, some = ("passed verification", "passed on a sample") if len(parts) == 1 else (
+        "all 2 cases passed verification", f"all 2 cases passed, {'each' if all(parts) else '1'} on a sample"
+    )  # fmt: skip
+    assert found["short"] == (some if any(parts) else whole)
+
+
+def test_the_three_groups_of_a_sample_are_named_and_counted():
+    record = made_record(official=False)
+    assert "Not compared: inputs outside the sample" not in shown([record]).text
+    record["verdict"]["truth"] |= {"checked": 1_900, "seed": 0}
+    record["verdict"]["values"]["every"] = 40
+    page = shown([record])
+    assert "Not compared: inputs outside the sample." in page.text
+    assert '<td class="number">40; 1,860; 58,100</td>' in page.source
+
+
+def test_the_page_says_what_the_output_digest_covers():
+    assert "The output digest covers the active inputs and the bits of their last rows" in shown([made_record()]).text
 
 
 def test_no_records():

@@ -5,6 +5,7 @@ Every case has a row, whether it passed, failed or was only verified.
 
 from collections.abc import Sequence
 
+from spdnn.records.operation_record import OperationRecord
 from spdnn.records.verdict import Verdict
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
@@ -31,7 +32,8 @@ def values(collection: Collection) -> dict | None:
         "failed": failed,
         "missing": [words.printable(case) for case in collection.missing],
         "withheld": [words.printable(case) for case in collection.withheld],
-        "operations": len(collection.operations),
+        "sampled": sum(row["verdict"].truth.checked < row["verdict"].truth.inputs for row in cases),
+        "operations": _operations(len(collection.operations)),
         "machines": sorted({words.machine(record.environment) for record in records}),
         "dates": [created[0][:10], created[-1][:10]] if created else [],
         "commits": sorted({words.printable(record.environment.commit or "unknown", 40) for record in records}),
@@ -40,23 +42,41 @@ def values(collection: Collection) -> dict | None:
 
 def headline(collection: Collection) -> dict:
     """How it ended, in a sentence (`ending`), in `short` and in a word (`state`), and what was `compared`."""
-    cases, missing, operations = _cases(collection), collection.missing, len(collection.operations)
+    cases, missing, operations = _cases(collection), collection.missing, collection.operations
     failed = [row["case"] for row in cases if not row["passed"]]
+    sample = _sample([row["verdict"] for row in cases])
     return {
-        "ending": _ending(cases, failed, missing, operations),
-        "compared": _compared([row["verdict"] for row in cases]),
-        "short": _short(len(cases), len(failed), len(missing)),
+        "ending": _ending(cases, failed, missing, len(operations), sample),
+        "compared": _compared([row["verdict"] for row in cases]) if cases else _entries(operations),
+        "short": _short(len(cases), len(failed), len(missing), len(operations), sample),
         "state": "failed" if failed else "missing" if missing else "empty" if collection.empty else "passed",
     }
 
 
-def _short(cases: int, failed: int, missing: int) -> str:
+def _short(cases: int, failed: int, missing: int, operations: int, sample: str) -> str:
     """How it ended, in a few words."""
     if failed:
         return f"{failed:,} of {words.plural(cases, 'case')} failed"
     if missing:
         return f"{words.plural(missing, 'case')} missing"
-    return f"all {cases:,} cases passed verification" if cases > 1 else "passed verification"
+    if operations and not cases:
+        return f"{_operations(operations)} passed verification"
+    return f"{f'all {cases:,} cases ' if cases > 1 else ''}passed{sample or ' verification'}"
+
+
+def _operations(count: int) -> str:
+    """Operation records in words, each of a program; empty for none."""
+    return f"all {count:,} timed programs" if count > 1 else "the one timed program" if count else ""
+
+
+def _sample(verdicts: Sequence[Verdict]) -> str:
+    """How many cases were compared on a sample alone, to follow "passed"; empty where none was."""
+    count = sum(one.truth.checked < one.truth.inputs for one in verdicts)
+    if not count:
+        return ""
+    if count == len(verdicts):
+        return " on a sample" if count == 1 else ", each on a sample"
+    return f", {count:,} on a sample"
 
 
 @once
@@ -96,15 +116,22 @@ def _compared(verdicts: Sequence[Verdict]) -> str:
     return f"Compared: {'; '.join(parts)}." if parts else ""
 
 
-def _ending(cases: Sequence[dict], failed: Sequence[str], missing: Sequence[str], operations: int) -> str:
+def _entries(operations: Sequence[OperationRecord]) -> str:
+    """How many outputs of operations were compared."""
+    checked, entries = (sum(getattr(one.verification, name) for one in operations) for name in ("checked", "entries"))
+    count = "all" if checked == entries else f"{checked:,} of {entries:,}"
+    return f"Compared: {count} output values with a float64 reference." if operations else ""
+
+
+def _ending(cases: Sequence[dict], failed: Sequence[str], missing: Sequence[str], operations: int, sample: str) -> str:
+    """How it ended, in a sentence."""
     count = words.plural(len(cases), "case")
     if not cases and operations:
-        records = words.plural(operations, "operation record")
-        text = f"{records}, and {'it' if operations == 1 else 'all'} passed verification"
+        text = f"{_operations(operations).capitalize()} passed verification"
     elif not cases:
         text = "Nothing was run: there are no records and no verification results"
     elif failed:
         text = f"{count} run, and {len(failed):,} failed verification: {words.listed(failed)}"
     else:
-        text = f"{count} run, and {'it' if len(cases) == 1 else 'all'} passed verification"
+        text = f"{count} run, and {'it' if len(cases) == 1 else 'all'} passed{sample or ' verification'}"
     return f"{text}; {words.plural(len(missing), 'case')} missing that should have run." if missing else f"{text}."

@@ -47,13 +47,13 @@ DEFINITIONS = (
     (
         "Edges really computed",
         "Inputs × edges that the run computed after its reductions, ÷ the same seconds. "
-        "The gap to the rate above is work avoided, not speed. Inputs are computed in whole tiles, so it may be above "
+        "The gap to the rate above is work avoided, not speed. Inputs are padded to whole tiles, so it may exceed "
         "all edges.",
     ),
     ("Reductions", "{reductions} All are exact: what is left out has no part in any value, up to rounding."),
     (
         "Median and interval",
-        "The median over the repeats, with a bootstrap interval of that median. One repeat is its own interval.",
+        "The median over the repeats, with a bootstrap interval of that median. A run measured once has no interval.",
     ),
     (
         "Same work",

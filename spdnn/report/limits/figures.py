@@ -55,8 +55,8 @@ def roofline(panel: dict) -> Figure:
         f"The highest that was measured with any of {len(rows)} runs, shaded down to the lowest."
         if len(rows) > 1
         else "",
-        "A flat roof is a quarter of the bytes loaded a second: an edge gathers 4 bytes. Dotted lines lead to the "
-        "own limit of a run.",
+        "A flat roof is a quarter of the bytes loaded a second: an edge gathers 4 bytes. A dotted line leads "
+        "from a run to its limit.",
         "Short lines on the right: runs that moved no bytes past the caches, or did not record it." if past_end else "",
         f"The {MOST_DRAWN} nearest to their limit have their names." if len(rows) > MOST_DRAWN else "",
     ]

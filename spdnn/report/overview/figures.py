@@ -32,7 +32,7 @@ def figures(values: dict) -> Iterator[Figure]:
         "overview",
         "Every network: TeraEdges/s of ours and of the best published",
         "Networks by neurons × layers. TeraEdges/s: inputs × nonzeros ÷ inference seconds, skipped work included. "
-        f"Ours on {values['machines']}: medians, 95 % intervals{', 1× where one repeat' if once else ''}. "
+        f"Ours on {values['machines']}: medians, 95 % intervals{'; 1×: measured once' if once else ''}. "
         + (
             "Pale: other inputs than the challenge's, so no published rates."
             if not all(point[5] for point in points)

@@ -57,20 +57,25 @@ def _compared(rows: Sequence[dict]) -> list[str]:
     avoided = [row["times"] for row in rows if ("reduced", "one") in row["times"]]
     ours, theirs, sentences = _cores(rows), hardware(rows, "one"), []
     if same:
-        slower = statistics.geometric_mean(same) < 1
-        times = _mean([1 / time if slower else time for time in same])
         once = sum(row["like"].repeats == 1 for row in rows if ("like", "one") in row["times"])
+        counted = "" if len(same) == 1 else "each " if once == len(same) else f"{once} of {len(same)} "
         sentences.append(
-            f"Same work: {ours} {'is' if ours.startswith('one ') else 'are'} {times} times "
-            f"{'slower than' if slower else 'as fast as'} the best published exact result on {theirs}"
-            f"{f'; {once} of {len(same)} rates of one repeat' if once else ''}."
+            f"Same work: {ours} {'is' if ours.startswith('one ') else 'are'} {_against(same)} the best published exact "
+            f"result on {theirs}{f'; {counted}measured once' if once else ''}."
         )
     if avoided:
         exact, lossy = ([one["reduced", key] for one in avoided if ("reduced", key) in one] for key in ("one", "lossy"))
-        best = "it" if same else f"the best published exact result on {theirs}"
-        beside = f", {_mean(lossy)} times as fast as the best lossy result" if lossy else ""
-        sentences.append(f"Work avoided, exactly: {_mean(exact)} times as fast as {best}{beside}.")
+        best = f"the best published exact result{'' if same else f' on {theirs}'}"
+        beside = f", {_against(lossy)} the best lossy result" if lossy else ""
+        sentences.append(f"Work avoided, exactly: {_against(exact)} {best}{beside}.")
     return sentences
+
+
+def _against(ratios: Sequence[float]) -> str:
+    """How many times as fast, or slower, in the geometric mean."""
+    slower = statistics.geometric_mean(ratios) < 1
+    mean = _mean([1 / ratio for ratio in ratios] if slower else ratios)
+    return f"{mean} times {'slower than' if slower else 'as fast as'}"
 
 
 def _mean(numbers: Sequence[float]) -> str:
@@ -124,7 +129,7 @@ def _times(ratio: float) -> str:
 
 
 def _once(run: Run) -> str:
-    return ", one repeat" if run.repeats == 1 else ""
+    return ", measured once" if run.repeats == 1 else ""
 
 
 def _cards(runs: Sequence[Run], rows: Sequence[dict], timed: Sequence[dict]) -> dict:
@@ -171,5 +176,7 @@ def _division(run: Run) -> str:
 
 
 def _seconds(run: Run) -> str:
-    computed = f"; computed {words.significant(run.computed_rate / 1e12, 2)}" if series(run) == "reduced" else ""
+    computed = ""
+    if series(run) == "reduced":
+        computed = f"; really computed: {words.significant(run.computed_rate / 1e12, 2)} TeraEdges/s"
     return f"{words.time(run.inference_seconds)}{_once(run)}{computed}"
