@@ -39,7 +39,7 @@ class Model(Shown):
 
     Example:
         >>> import numpy as np, spdnn
-        >>> with spdnn.compile(spdnn.from_matrices([np.eye(2)], bias=-1), threads=1) as model:
+        >>> with spdnn.compile(spdnn.from_matrices([np.eye(2)], bias=-1, last="relu")) as model:
         ...     model([[3, 0], [0, 5]])
         array([[2., 0.],
                [0., 4.]], dtype=float32)

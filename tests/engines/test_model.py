@@ -168,10 +168,10 @@ def test_arrays_of_any_library(kind, digits):
 
 def test_a_network_of_any_library():
     matrix = np.round(images(3, 4) * 4)
-    expected = spdnn.from_matrices([matrix]).sha256()
-    network = spdnn.from_matrices([jnp.asarray(matrix, jnp.bfloat16)], [jnp.zeros(4)])
+    expected = spdnn.from_matrices([matrix], last="relu").sha256()
+    network = spdnn.from_matrices([jnp.asarray(matrix, jnp.bfloat16)], [jnp.zeros(4)], last="relu")
     assert (network.layer(0).matrix().toarray() == matrix).all()
-    assert spdnn.from_matrices([Exported(matrix)]).sha256() == expected
+    assert spdnn.from_matrices([Exported(matrix)], last="relu").sha256() == expected
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_tensor_that_asks_for_a_gradient_is_refused(digits, monkeypatch):
 
 @pytest.mark.parametrize("count", [1, 40])
 def test_a_sum_past_float32_is_an_error(count):
-    network = spdnn.from_matrices([[[1e30]], [[1e30]]])
+    network = spdnn.from_matrices([[[1e30]], [[1e30]]], last="relu")
     with spdnn.compile(network) as model:
         x = np.ones((count, 1), np.float32)
         x[-1] = 0

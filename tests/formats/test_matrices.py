@@ -116,7 +116,7 @@ def test_folder_in_natural_order(tmp_path, pair):
         sp.save_npz(tmp_path / f"{name}.npz", matrix.tocsr())
         (tmp_path / "notes.md").write_text("not a layer")
     read = read_network(tmp_path, bias=-0.5, clip=4, last="none")
-    wanted = network.from_matrices(pair, -0.5, 4, "none")
+    wanted = network.from_matrices(pair, -0.5, 4, last="none")
     assert read.sha256() == wanted.sha256()
     assert read.description == {"source": "matrices", "path": tmp_path.name, "sha256": wanted.sha256()}
     assert read_network(tmp_path, layers=1).layer(0).activation == Activation("relu")
@@ -132,7 +132,7 @@ def test_list_of_files(tmp_path, pair):
     sp.save_npz(tmp_path / "a.npz", pair[1])
     path = tmp_path / "net.txt"
     path.write_text("sub/z.mtx\n\na.npz\n")
-    assert read_network(path).sha256() == network.from_matrices(pair).sha256()
+    assert read_network(path).sha256() == network.from_matrices(pair, last="relu").sha256()
     for text, said in (
         ("a.npz\n\nnone.mtx\n", r"net\.txt:3: there is no file .*none\.mtx"),
         ("a.py\n", r"net\.txt:1: 'a\.py' is not a \.mtx, \.mtx\.gz or \.npz file"),
@@ -148,7 +148,7 @@ def test_list_of_files(tmp_path, pair):
 def test_scipy_formats(tmp_path, pair, form):
     path = tmp_path / "a.npz"
     sp.save_npz(path, pair[0].asformat(form))
-    assert read_network(path).sha256() == network.from_matrices(pair[:1]).sha256()
+    assert read_network(path).sha256() == network.from_matrices(pair[:1], last="relu").sha256()
 
 
 def csr(data, indices, indptr, shape=(2, 2), form=b"csr"):
@@ -255,7 +255,7 @@ def test_safetensors(tmp_path, pair):
     made = tensors(pair)
     save_file(made, path)
     read = read_network(path, clip=2, last="none")
-    wanted = network.from_matrices(pair, [made["fc2.bias"], 0.0], 2, "none")
+    wanted = network.from_matrices(pair, [made["fc2.bias"], 0.0], 2, last="none")
     assert read.sha256() == wanted.sha256()
     assert read.description["source"] == "safetensors"
     assert read_network(path, layers=1).layer(0).activation == Activation("relu")

@@ -35,7 +35,7 @@ def test_the_counts_are_those_of_scikit_learn(block, monkeypatch):
 
 def test_a_result_is_scored_as_its_values_are_dead_inputs_too():
     rng = np.random.default_rng(1)
-    network = spdnn.from_matrices([rng.normal(size=(30, 8))], -2.0)
+    network = spdnn.from_matrices([rng.normal(size=(30, 8))], -2.0, last="relu")
     x, labels = rng.random((90, 30)), rng.integers(0, 8, 90)
     result = spdnn.infer(network, x)
     with pytest.raises(InputError, match="the values were not kept"):
