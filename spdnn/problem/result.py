@@ -201,7 +201,9 @@ class Result(Shown):
 
     def _kept(self) -> np.ndarray:
         if self.values is None or self.valued is not None:
-            raise InputError("the values were not kept: run model.infer(x, values=True), or spdnn.infer(network, x, values=True)")
+            raise InputError(
+                "the values were not kept: run model.infer(x, values=True), or spdnn.infer(network, x, values=True)"
+            )
         return self.values
 
 

@@ -93,7 +93,7 @@ def test_threads_batches_and_streaming_change_nothing(name, reductions):
 
 
 def test_wrong_width_is_one_sentence(name):
-    refuses("inputs of 64 neurons for a network that takes 1024", infer, RadixNet(1024, 2), rows(3, 64), name)
+    refuses(r"is \(3, 64\); the network takes \(inputs, 1024\)", infer, RadixNet(1024, 2), rows(3, 64), name)
     refuses("reduction 'dad' is not offered", infer, RadixNet(1024, 2), rows(3, 1024), name, reductions="dad")
 
 

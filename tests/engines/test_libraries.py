@@ -215,7 +215,7 @@ def test_values_past_float32_are_refused_before_they_appear():
 def test_what_does_not_fit_is_one_sentence():
     with pytest.raises(InputError, match="engine scipy holds all weights and features, about .* 1,000 are allowed"):
         infer(RadixNet(1024, 2), rows(3, 1024), "scipy", memory=1000)
-    with pytest.raises(InputError, match="inputs of 64 neurons for a network that takes 1024"):
+    with pytest.raises(InputError, match=r"is \(\d+, 64\); the network takes \(inputs, 1024\)"):
         infer(RadixNet(1024, 2), rows(3, 64), "scipy")
 
 
