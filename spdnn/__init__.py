@@ -1,7 +1,8 @@
 """spdnn: sparse deep neural network inference at scale, exact and verified.
 
 >>> import numpy as np, spdnn
->>> network = spdnn.from_matrices([np.eye(3), np.ones((3, 2))], bias=[0, -1])  # each matrix: (inputs, outputs)
+>>> matrices = [np.eye(3), np.ones((3, 2))]  # each (inputs, outputs)
+>>> network = spdnn.from_matrices(matrices, bias=[0, -1], last="relu")  # last="none" for logits
 >>> model = spdnn.compile(network)  # made ready once, called often
 >>> model([[1, 0, 2]])
 array([[2., 2.]], dtype=float32)

@@ -132,7 +132,7 @@ def infer(
 
     Example:
         >>> import numpy as np, spdnn
-        >>> network = spdnn.from_matrices([np.eye(3)], bias=-1)
+        >>> network = spdnn.from_matrices([np.eye(3)], bias=-1, last="relu")
         >>> result = spdnn.infer(network, [[0, 2, 0], [1, 0, 1], [0, 0, 3]], values=True)
         >>> result.categories  # the second input has no value above zero
         array([1, 3])

@@ -85,6 +85,10 @@ class Answers:
                 self._names = read_names(chosen.classes, network.outputs)
         self._last = network.header(network.depth - 1).activation
         if self._reference is not None:
+            if self._reference.ndim != 2:
+                wanted, shape = (most, network.outputs), self._reference.shape
+                hint = "; class labels go to --labels" if self._reference.dtype.kind in "iu" else ""
+                raise InputError(f"{chosen.reference}: it must be outputs {wanted}, not {shape}{hint}")
             reference = classes.checked_reference(self._reference, chosen.reference)
             self._reference = reference[:most] if chosen.count else reference
             if self._reference.shape != (most, network.outputs):
@@ -132,7 +136,7 @@ class Answers:
                 "top5_hits": one.hits(5),
                 "confusion": one.confusion.tolist() if one.classes <= classes.MOST_CLASSES else None,
             }
-        if two := self.agreement:
+        if (two := self.agreement) is not None:
             content["reference"] = {
                 "passed": two.passed,
                 "worst": two.worst if np.isfinite(two.worst) else None,
@@ -180,8 +184,8 @@ def _print_mixed(confusion: np.ndarray, words: list[str]) -> None:
 def _print_agreement(one: Agreement) -> None:
     close = f", {one.close} close" if one.close else ""
     print(
-        f"reference   {'equal' if one.passed else 'DIFFERENT'}: at most {one.worst:.2g} of its largest value off "
-        f"({one.tolerance:g} allowed); the same class for {one.same} of {one.inputs} inputs{close}"
+        f"reference   {'equal' if one.passed else 'DIFFERENT'}: {one.said}; "
+        f"the same class for {one.same} of {one.inputs} inputs{close}"
     )
 
 
@@ -196,6 +200,5 @@ def _softmax(probabilities: str, theirs: bool) -> str:
 
 def _different(one: Agreement) -> str:
     if one.worst > one.tolerance:
-        far = f"by {one.worst:.3g} of its largest value; {one.tolerance:g} is allowed"
-        return f"the outputs differ from the reference {far}"
+        return f"the outputs differ from the reference: {one.said}"
     return f"input {one.first} (counted from 0) is of another class than in the reference"

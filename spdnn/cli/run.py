@@ -148,6 +148,9 @@ def _from_files(args, request: RunRequest, sources: Sources, judged: bool) -> in
     """Run a request whose network and inputs are in files; with --stage, copies on a disk of the node."""
     if args.top and not args.values:
         raise InputError("--top K selects what --values writes; give --values out.npz too")
+    if args.values and not args.values.endswith(".npz" if args.top else ".npy"):
+        allowed = ".npz where --top is given" if args.top else ".npy; --top K writes .npz"
+        raise InputError(f"--values {args.values}: the name must end with {allowed}")
     asked = world().together(answers.Answers, args) if hasattr(args, "labels") else None
     keep = True if args.values or (asked and asked.needed) else False if judged or args.result else None
     begun = time.perf_counter()

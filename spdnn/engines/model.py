@@ -12,7 +12,7 @@ from spdnn.common.errors import InputError
 from spdnn.common.shown import Shown, counted
 from spdnn.engines.base import Engine, Options, Prepared
 from spdnn.engines.memory import limit_bytes, resident_bytes
-from spdnn.problem.features import Inputs
+from spdnn.problem.features import Inputs, shape_hint
 from spdnn.problem.network import Header, Layer, Network
 from spdnn.problem.result import Result
 
@@ -39,7 +39,7 @@ class Model(Shown):
 
     Example:
         >>> import numpy as np, spdnn
-        >>> with spdnn.compile(spdnn.from_matrices([np.eye(2)], bias=-1), threads=1) as model:
+        >>> with spdnn.compile(spdnn.from_matrices([np.eye(2)], bias=-1, last="relu")) as model:
         ...     model([[3, 0], [0, 5]])
         array([[2., 0.],
                [0., 4.]], dtype=float32)
@@ -145,7 +145,9 @@ class Model(Shown):
     def _rows(self, x: np.ndarray) -> np.ndarray:
         self._opened()
         if x.ndim != 2 or x.shape[1] != self.inputs:
-            raise InputError(f"x has shape {x.shape}; it must be (inputs, {self.inputs})")
+            raise InputError(
+                f"x has shape {x.shape}; it must be (inputs, {self.inputs}){shape_hint(x.shape, self.inputs)}"
+            )
         if x.dtype.kind not in "fiub":
             raise InputError(f"x is of {x.dtype}; it must be real numbers")
         with np.errstate(over="ignore"):
@@ -205,4 +207,4 @@ def refuse_gradient(x: Any) -> None:
     """Raise InputError for a tensor that asks for a gradient, which would be lost without a word."""
     torch = sys.modules.get("torch")
     if getattr(x, "requires_grad", False) and torch is not None and torch.is_grad_enabled():
-        raise InputError("x asks for a gradient, and a compiled model gives none: use torch.no_grad(), or x.detach()")
+        raise InputError("x asks for a gradient, and a compiled model gives none: call x.detach() first")

@@ -6,16 +6,18 @@ import numpy as np
 
 from spdnn.common import door, files
 from spdnn.common.errors import InputError
+from spdnn.common.validation import shortened
 from spdnn.formats import lines
 from spdnn.formats.tensors import Archive, read_array
 
 TEXT = (".csv", ".txt")
 LONGEST = 100  # characters of a name
+MOST = 1 << 53  # from which on a float64 is not every whole number
 
 
 @door.releasing()
 def read_labels(path) -> np.ndarray:
-    """The labels in a file: an array of .npy, the only one of .npz, or of .csv and .txt a whole number a line.
+    """The labels in a file: an array of .npy, the only one of .npz, or of .csv and .txt a whole number a line (4, 4.0).
 
     The first line of a .csv may be a heading. Whether they are in range is for `verify.classes` to say.
 
@@ -30,7 +32,8 @@ def read_labels(path) -> np.ndarray:
     if path.suffix == ".npz":
         archive = Archive(path)
         if len(archive) != 1:
-            raise InputError(f"{path}: {len(archive)} arrays; labels are one")
+            names = shortened(", ".join(archive), 60)
+            raise InputError(f"{path}: {len(archive)} arrays ({names}); labels are one array: save it alone")
         return archive.any(*archive)
     raise InputError(f"{path}: labels are .npy, .npz, .csv or .txt files")
 
@@ -58,6 +61,9 @@ def _text(path: Path) -> np.ndarray:
     for number, text in door.lines(path):
         if lines.INTEGER.fullmatch(text):
             labels.append(int(text))
+        elif lines.NUMBER.fullmatch(text) and (value := float(text)).is_integer() and abs(value) < MOST:
+            labels.append(int(value))
         elif text and not lines.is_heading(path, number, text):
-            raise InputError(f"{path}:{number}: {lines.shown(text)} is not a label; one is a whole number")
+            index = "; a line has one label, and no index" if "," in text else ""
+            raise InputError(f"{path}:{number}: {lines.shown(text)} is not a label; one is a whole number{index}")
     return np.array(labels, dtype=np.int64)

@@ -8,6 +8,7 @@ natural order, or a .txt list of files. As inputs, it is count x neurons. Nothin
 import codecs
 import io
 import math
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -23,13 +24,14 @@ from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths
 from spdnn.formats.steps import Stated, Step
 from spdnn.formats.tensors import Archive, read_array
-from spdnn.problem.features import Inputs
+from spdnn.problem.features import Inputs, shape_hint
 from spdnn.problem.network import MemoryNetwork, check_indices
 
 MATRIX_MARKET = (".mtx", ".mtx.gz")
 LAYERS = (*MATRIX_MARKET, ".npz")
 UNSOUND = "this is no sound .npz file of plain numbers"
 BANNER = "%%matrixmarket"
+WEIGHTS = "those of a network are NAME.weight (outputs, inputs) and NAME.bias; or use spdnn.from_matrices"
 ARRAY_BLOCK = 1 << 20  # bytes of text of the layout `array` parsed at a time
 
 
@@ -49,7 +51,7 @@ def _read_steps(path: Path, stated: Stated) -> Iterator[Step]:
     names, shapes, layers = sources(path), [], stated.layers
     of_all = zip(names, stated.biases(path, len(names)), stated.activations(path, len(names)), strict=True)
     for name, bias, activation in progress.bar(islice(of_all, layers), "read network", len(names[:layers])):
-        matrix = read_matrix(name)
+        matrix = read_matrix(name, WEIGHTS)
         if matrix.ndim != 2:
             raise InputError(f"{name}: a layer is a matrix, not an array of {matrix.ndim} dimensions")
         shapes.append(matrix.shape)
@@ -64,39 +66,43 @@ def read_inputs(path) -> Inputs:
     Raises:
         InputError: as for layers; or an array that is not a matrix of real numbers.
     """
-    matrix = read_matrix(path)
+    matrix = read_matrix(path, "inputs are one array: save it alone")
     if matrix.dtype.kind not in "fiub" or matrix.ndim != 2 or 0 in matrix.shape:
-        raise InputError(f"{path}: inputs must be a real matrix (inputs, neurons), not {matrix.dtype} {matrix.shape}")
+        hint = shape_hint(matrix.shape)
+        raise InputError(
+            f"{path}: inputs must be a real matrix (inputs, neurons), not {matrix.dtype} {matrix.shape}{hint}"
+        )
     with door.refused(path):
         inputs = Inputs.from_array(matrix)
     inputs.description = {"source": "matrix", "path": Path(path).name, "sha256": inputs.sha256}
     return inputs
 
 
-def read_matrix(path):
-    """The matrix in a .mtx, .mtx.gz, .npz, .npy or .csv file: SciPy sparse, or NumPy where it is stored densely."""
+def read_matrix(path, several: str = "save one matrix alone"):
+    """The matrix in a .mtx, .mtx.gz, .npz, .npy or .csv file: SciPy sparse, or NumPy where it is stored densely.
+
+    `several` ends the sentence that refuses an .npz of several arrays.
+    """
     path = Path(path)
     if path.name.endswith(MATRIX_MARKET):
         return _matrix_market(door.whole(path), str(path))
     if path.suffix not in (".npz", ".npy", ".csv"):
         raise InputError(f"{path}: a matrix is in a .npz, .npy, .mtx, .mtx.gz or .csv file")
-    matrix = _text(path) if path.suffix == ".csv" else _numpy(path)
+    matrix = _text(path) if path.suffix == ".csv" else _numpy(path, several)
     check_widths(path, *matrix.shape)
     check_widths(path, *matrix.shape, entries=matrix.nnz if sp.issparse(matrix) else matrix.size)
     return matrix
 
 
-def _numpy(path: Path):
+def _numpy(path: Path, several: str):
     """The matrix in a .npz or .npy file."""
     if path.suffix == ".npy":
         return _dense(read_array(path))
     archive = Archive(path)
     if "format" not in archive:
         if len(archive) != 1:
-            raise InputError(
-                f"{path}: {len(archive)} arrays; name the weights and biases of a network NAME.weight and NAME.bias, "
-                "or save one matrix"
-            )
+            names = shortened(", ".join(archive), 60)
+            raise InputError(f"{path}: {len(archive)} arrays ({names}); {several}")
         with door.refused(path, UNSOUND):
             return _dense(archive.any(*archive))
     with door.refused(path, UNSOUND):
@@ -110,12 +116,17 @@ def _text(path: Path) -> np.ndarray:
     """float32: a row a line, its numbers separated by commas; the first line may be a heading."""
     rows: list[np.ndarray] = []
     for number, text in door.lines(path):
+        fields = text.split(",")
+        if len(fields) > 1 and not all(map(str.strip, fields)):
+            raise InputError(f"{path}:{number}: an empty field; neither that nor an index of rows is allowed")
         if not text or lines.is_heading(path, number, text):
             continue
-        row = _row(fields := text.split(","))
+        row = _row(fields)
         if row is None:
             wrong = next(field.strip() for field in fields if _row([field]) is None)
             allowed = "a finite number that float32 can hold; a row has such numbers, separated by commas"
+            if len(parts := re.split(r"[;\s]\s*", wrong)) > 1 and _row(parts) is not None:
+                allowed = "one number: separate numbers by commas"
             raise InputError(f"{path}:{number}: value {lines.shown(wrong)} is not {allowed}")
         if rows and row.size != rows[0].size:
             raise InputError(f"{path}:{number}: {row.size} numbers; the rows before have {rows[0].size}, as all must")

@@ -20,6 +20,8 @@ from spdnn.problem.network import MemoryNetwork
 
 MOST = (1 << 31) - 1  # bytes of a message of Protocol Buffers
 OPSETS = range(7, 27)  # that are known; before 7 operators broadcast in another way
+OTHERS = ("Tanh", "Sigmoid", "LeakyRelu", "PRelu", "Gelu", "Elu", "Selu", "Celu", "Mish", "Softplus", "Softsign",
+          "HardSigmoid", "HardSwish", "ThresholdedRelu", "Erf")  # activations that are not read  # fmt: skip
 OWN = ("", "ai.onnx")  # names of ONNX's own domain
 
 
@@ -59,8 +61,8 @@ def network(path, steps: Sequence[Step], last: str | None, layers: int | None = 
         raise InputError(f"{path}: an ONNX model has its own last activation; it cannot be {last!r}")
     if ends and last is None:
         raise InputError(
-            f"{path}: it ends with {steps[-1].name[:40]!r} (softmax), which no network has: take the logits before it "
-            "with --last none (in Python last='none')"
+            f"{path}: it ends in a softmax ({steps[-1].name[:40]!r}), which is not run here; --last none (in Python "
+            "spdnn.open_network(path, last='none')) stops at the logits, and the predicted classes stay the same"
         )
     return network_of(Path(path), steps[: len(steps) - ends], "onnx", layers)
 
@@ -101,7 +103,9 @@ class Reader:
                 problems.append(f"{name!r} ({shortened(node.op_type, 30)}{error})")
                 failed |= set(node.output)
             seen |= set(node.output)
-        together(self._path, problems, "not all of it can be read")
+        other = any(node.op_type in OTHERS for node in graph.node)
+        read = " (activations are Relu, Clip from 0, Softmax and LogSoftmax)" if other else ""
+        together(self._path, problems, f"not all of it can be read{read}")
         if graph.output[0].name in self._other:
             raise InputError(f"{self._path}: its output is of another type than float")
         return needed(self._path, self._steps, self._of(graph.output[0].name), start)

@@ -22,7 +22,7 @@ from spdnn.formats import (
     torch_files,
 )  # fmt: skip
 from spdnn.formats.categories import read_categories, write_categories
-from spdnn.formats.steps import USUAL, Stated, Step, check_rows
+from spdnn.formats.steps import USUAL, LastUnknown, Stated, Step, check_rows
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
@@ -87,7 +87,14 @@ def open_network(
 def open_model(path: str | PathLike) -> Network | list[Step]:
     """The network in a file that states all of it, or the steps of an ONNX model. Raises as open_network."""
     read = _reader(path := files.existing(path, "model file or folder"))
-    return onnx_files.read_steps(path) if read is _onnx else read(path, Stated())
+    try:
+        return onnx_files.read_steps(path) if read is _onnx else read(path, Stated())
+    except LastUnknown as error:
+        opened = f"spdnn.open_network({str(path)!r}, last='none')"
+        raise InputError(
+            f"{path}: it does not say what follows its last layer (the others have ReLU): spdnn.compile({opened}), or "
+            "last='relu'"
+        ) from error
 
 
 @door.releasing()
@@ -170,8 +177,8 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
     if path.is_dir():
         raise InputError(f"{path}: this is a folder; inputs are one file")
     opened = _of(path, _ending(path), INPUTS, INPUT)(path, neurons, count)
-    if neurons is not None and opened.neurons != neurons:
-        raise InputError(f"{path}: inputs of {opened.neurons} neurons, not {neurons}")
+    if neurons is not None:
+        opened.check_width(neurons, str(path))
     return opened
 
 
@@ -208,7 +215,7 @@ def _of(path: Path, ending: str, formats: Sequence, said: str) -> Callable:
 
 def _store(path: Path, stated: Stated) -> Network:
     if any(one is not None for one in (stated.bias, stated.last, stated.rows)) or stated.clip != USUAL:
-        raise InputError(f"{path}: this model file has its own bias, clip and last activation; none can be given")
+        raise InputError(f"{path}: leave out --last, --bias, --clip and --rows: this model file states them")
     network = store.read_network(path)
     with door.refused(path):
         return network if stated.layers is None else network.first(stated.layers)
@@ -230,7 +237,7 @@ def _text(path: Path, stated: Stated) -> Network:
 
 def _onnx(path: Path, stated: Stated) -> Network:
     if stated.bias is not None or stated.clip != USUAL or stated.rows is not None:
-        raise InputError(f"{path}: an ONNX model has its own bias, clip and rows; none can be given")
+        raise InputError(f"{path}: leave out --bias, --clip and --rows: an ONNX model states them")
     return onnx_files.network(path, onnx_files.read_steps(path), stated.last, stated.layers)
 
 

@@ -58,6 +58,10 @@ class Unfit(Exception):
     """What a part of a model does that no Step says; it ends a sentence that begins with the part's name."""
 
 
+class LastUnknown(InputError):
+    """Weights whose last activation is not stated."""
+
+
 class Stated(NamedTuple):
     """What a user states of the network in a file: arguments of readers.open_network; by default nothing."""
 
@@ -69,9 +73,9 @@ class Stated(NamedTuple):
     neurons: int | None = None
 
     def activations(self, path, depth: int) -> list[Activation]:
-        """Of each layer. Raises InputError: the last one is not stated."""
+        """Of each layer. Raises LastUnknown: the last one is not stated."""
         if self.last is None:
-            raise InputError(
+            raise LastUnknown(
                 f"{path}: it does not say what follows its last layer; the others have ReLU: state --last relu or "
                 "--last none (in Python spdnn.open_network(path, last='none'), in a workflow last: none)"
             )

@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import math
 from functools import cached_property
 from typing import Any
 
@@ -99,7 +100,7 @@ class Inputs(Shown):
                 return cls(rows, None, None, description)
             dense = np.ascontiguousarray(array, dtype=np.float32)
         if dense.ndim != 2:
-            raise InputError(f"inputs are a matrix (count, neurons), not an array of {dense.ndim} dimensions")
+            raise InputError(f"inputs are a matrix (inputs, neurons), not {dense.shape}{shape_hint(dense.shape)}")
         if dense.size and ((dense == 0) | (dense == 1)).all():
             return cls(np.packbits(dense != 0, axis=1), dense.shape[1], None, description)
         return cls(dense, None, None, description)
@@ -107,10 +108,11 @@ class Inputs(Shown):
     def _facts(self) -> dict[str, str]:
         return {"rows": f"{self.count} x {self.neurons}", "kept as": self.kind}
 
-    def check_width(self, neurons: int) -> None:
-        """Raise InputError unless the inputs are `neurons` wide, as the network that takes them."""
+    def check_width(self, neurons: int, where: str = "the array of inputs") -> None:
+        """Raise InputError, which begins with `where`, unless the inputs are `neurons` wide as the network's are."""
         if self.neurons != neurons:
-            raise InputError(f"inputs of {self.neurons} neurons for a network that takes {neurons}")
+            shape = (self.base, self.neurons)
+            raise InputError(f"{where} is {shape}; the network takes (inputs, {neurons}){shape_hint(shape, neurons)}")
 
     def counted(self, count: int) -> "Inputs":
         """The first `count` inputs; more than there are repeats them in order."""
@@ -170,6 +172,18 @@ class Inputs(Shown):
         for array in arrays:
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+def shape_hint(shape: tuple[int, ...], neurons: int | None = None) -> str:
+    """What may be meant by an array `x` of another shape than (inputs, neurons), as the end of a sentence; or ''."""
+    width = math.prod(shape[1:])
+    if len(shape) == 2 and shape[0] == neurons:
+        return "; transpose it?"
+    if len(shape) == 1 and neurons in (None, *shape):
+        return "; one input is x[None]"
+    if len(shape) > 2 and neurons in (None, width):
+        return f"; x.reshape({shape[0]}, {width}) is one"
+    return ""
 
 
 def _pack_sparse(rows: Any) -> np.ndarray:

@@ -523,14 +523,14 @@ def check_chain(headers: Sequence[Header], where: str = "network") -> None:
             )
 
 
-def from_matrices(matrices: Sequence, bias: Any = 0.0, clip: float | None = None, last: str = "relu") -> MemoryNetwork:
+def from_matrices(matrices: Sequence, bias: Any = 0.0, clip: float | None = None, *, last: str) -> MemoryNetwork:
     """A network from a list of SciPy sparse (or NumPy) matrices, each (inputs, outputs).
 
     Args:
         matrices: one a layer, widths chaining.
-        bias: one number for all layers, or a list with a number, a vector or None (0) for each layer.
+        bias: one number for all layers, or a list with a number, a vector or None (0) for each layer; 0 by default.
         clip: YMAX of a clipped ReLU in every layer, or None for a plain ReLU.
-        last: activation of the last layer, 'relu' (as the others) or 'none' (logits).
+        last: activation of the last layer, 'relu' (as the others) or 'none' (logits). It must be given.
 
     Raises:
         InputError: see Layer.from_matrix; no list of matrices, or another number of biases than of layers.

@@ -181,13 +181,13 @@ class Result(Shown):
         return rows
 
     def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k largest last-layer values of each input, largest first, and their neurons (0-based).
+        """The k largest outputs of each input, largest first; ties go to the lower neuron.
 
         Returns:
-            int64 (inputs, k) and float32 (inputs, k). Ties go to the lower neuron.
+            (neurons, values): the neurons, int64 (inputs, k), counted from 0; their outputs, float32 (inputs, k).
 
         Raises:
-            InputError: more than there are outputs, or the values were not kept.
+            InputError: k is no number from 1 to the outputs, or the values were not kept.
         """
         if not 1 <= k <= self.outputs:
             raise InputError(f"the {k} largest asked for; the last layer has {self.outputs}")
@@ -201,7 +201,9 @@ class Result(Shown):
 
     def _kept(self) -> np.ndarray:
         if self.values is None or self.valued is not None:
-            raise InputError("the values were not kept; ask for them before the inference")
+            raise InputError(
+                "the values were not kept: run model.infer(x, values=True), or spdnn.infer(network, x, values=True)"
+            )
         return self.values
 
 

@@ -35,7 +35,7 @@ class TaskgraphSettings:
     Example:
         >>> import numpy as np, spdnn
         >>> settings = spdnn.TaskgraphSettings(schedule="stream", buffers=3)
-        >>> network = spdnn.from_matrices([np.eye(3)] * 2)
+        >>> network = spdnn.from_matrices([np.eye(3)] * 2, last="relu")
         >>> spdnn.infer(network, np.eye(3), engine="taskgraph", settings=settings).categories
         array([1, 2, 3])
     """

@@ -1,4 +1,4 @@
-"""What the last rows of a classifier say: how many labels they hit, and whether they are those of another program.
+"""Accuracy of a classifier's outputs against labels, and their agreement with the outputs of another program.
 
 The class of an input is the output with its largest value, the first of those that are equal. Which inputs survive is
 another question (`Result.categories`).
@@ -23,12 +23,12 @@ BLOCK_BYTES = 8 << 20  # of float64 rows that are compared at a time
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores(Shown):
-    """The classes that outputs say, set against labels.
+    """Accuracy of outputs against labels.
 
     Attributes:
-        classes: how many there are: the outputs of a row.
-        labels, answers: int64 (inputs,), 0-based: the class that each input is of, and the one that its outputs say.
-        ranks: int64 (inputs,): how many outputs come before that of the label; 0: the answer is right.
+        classes: their number: the outputs of a row.
+        labels, answers: int64 (inputs,), 0-based: the label of each input, and its predicted class.
+        ranks: int64 (inputs,): how many outputs come before that of the label; 0: the predicted class is the label.
     """
 
     classes: int
@@ -46,17 +46,17 @@ class Scores(Shown):
 
     @property
     def top1(self) -> float:
-        """The part of the inputs, 0 to 1, whose largest output is that of the label."""
+        """The fraction of the inputs, 0 to 1, whose largest output is that of the label."""
         return self.hits(1) / self.inputs
 
     @property
     def top5(self) -> float:
-        """The part of the inputs, 0 to 1, whose label is among the 5 largest outputs."""
+        """The fraction of the inputs, 0 to 1, whose label is among the 5 largest outputs."""
         return self.hits(5) / self.inputs
 
     @property
     def confusion(self) -> np.ndarray:
-        """int64 (classes, classes): inputs of a class (row) whose outputs say a class (column).
+        """int64 (classes, classes): inputs by label (row) and predicted class (column).
 
         Raises:
             InputError: more than MOST_CLASSES classes.
@@ -75,14 +75,14 @@ class Scores(Shown):
         }
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How near outputs are to those of a reference.
+@dataclass(frozen=True, repr=False)
+class Agreement(Shown):
+    """How near outputs are to those of a reference; it is true where `passed` is.
 
     Attributes:
         inputs: that were compared.
-        worst: the largest difference, over the largest absolute value of the reference.
-        tolerance: that `worst` may be, at most.
+        worst: the largest difference, divided by the largest absolute value of the reference.
+        tolerance: the largest `worst` that is allowed.
         same: inputs that are of the same class.
         close: inputs of another class, where the reference's two largest values differ by less than the tolerance.
         first: the first input (0-based) of another class that is not close; None where there is none.
@@ -100,9 +100,27 @@ class Agreement:
         """Whether no output is too far off, and no class another one, but for those that are close."""
         return self.worst <= self.tolerance and self.first is None
 
+    def __bool__(self) -> bool:
+        return self.passed
+
+    @property
+    def said(self) -> str:
+        """The largest difference, in words."""
+        return (
+            f"the largest difference is {self.worst:.2g} times the largest value of the reference "
+            f"({self.tolerance:g} allowed)"
+        )
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "passed": f"passed={self.passed}",
+            "worst": self.said,
+            "same": f"same class for {self.same} of {counted(self.inputs, 'inputs')}",
+        }
+
 
 def score(outputs: Any, labels: Any) -> Scores:
-    """Set the classes that outputs say against labels.
+    """Accuracy of outputs against labels.
 
     Args:
         outputs: (inputs, classes), finite real numbers, an array of any library, a matrix of them; or a Result that
@@ -196,9 +214,10 @@ def checked_labels(labels: Any, inputs: int, classes: int, where: str = "the lab
     outside = (array < 0) | (array >= classes)
     if outside.any():
         at = int(outside.argmax())
+        from_one = "; are they counted from 1?" if array.min() >= 1 and array.max() == classes else ""
         raise InputError(
             f"{where}: label {array[at]} of input {at} (counted from 0) is out of range; "
-            f"{counted(classes, 'classes')} are 0 to {classes - 1}"
+            f"{counted(classes, 'classes')} are 0 to {classes - 1}{from_one}"
         )
     return array.astype(np.int64)
 

@@ -27,6 +27,7 @@ def files(tmp_path_factory):
     np.savez(folder / "y.npz", labels.astype(np.uint8))
     np.savetxt(folder / "y.csv", labels, fmt="%d", header="label", comments="")
     np.savetxt(folder / "y.txt", labels, fmt="%d")
+    np.savetxt(folder / "default.txt", labels)
     np.save(folder / "out.npy", reference)
     np.save(folder / "far.npy", reference + 1)
     (folder / "names.txt").write_text("ant\nbee\ncat\ndog\nemu\nfox\n")
@@ -45,7 +46,7 @@ def infer(files, monkeypatch, capsys):
     return run
 
 
-@pytest.mark.parametrize("labels", ["y.npy", "y.npz", "y.csv", "y.txt", "mark.txt", "windows.csv"])
+@pytest.mark.parametrize("labels", ["y.npy", "y.npz", "y.csv", "y.txt", "mark.txt", "windows.csv", "default.txt"])
 def test_labels_of_every_kind(infer, files, labels):
     lines = (files / "y.txt").read_text()
     (files / "mark.txt").write_text(lines, encoding="utf-8-sig")
@@ -66,7 +67,7 @@ def test_names_reference_and_json_say_the_same(infer, files, tmp_path):
     table = [line.split() for line in out[out.index("confusion ") :].splitlines()[1:8]]
     assert table[0] == ["label", "ant", "bee", "cat", "dog", "emu", "fox"]
     assert [[int(cell) for cell in row[1:]] for row in table[1:]] == expected.confusion.tolist()
-    assert "reference   equal: at most " in out
+    assert "reference   equal: the largest difference is " in out
     assert "(1e-05 allowed); the same class for 40 of 40 inputs" in out
     content = json.loads(told.read_text())
     assert (content["inputs"], content["survivors"]) == (40, 40)
@@ -81,8 +82,8 @@ def test_a_reference_that_differs_is_an_error_that_says_how_far(infer, tmp_path)
     status, out, err = infer("--reference", "far.npy", "--values", tmp_path / "out.npy", "--json", told)
     assert status == 1
     assert "reference   DIFFERENT: " in out
-    assert err.startswith("spdnn: the outputs differ from the reference by ")
-    assert err.endswith(" of its largest value; 1e-05 is allowed\n")
+    assert err.startswith("spdnn: the outputs differ from the reference: the largest difference is ")
+    assert err.endswith(" times the largest value of the reference (1e-05 allowed)\n")
     assert json.loads(told.read_text())["reference"]["passed"] is False
     assert (tmp_path / "out.npy").exists()  # to look at where they differ
     assert infer("--reference", "far.npy", "--tolerance", 1)[0] == 0
@@ -136,21 +137,28 @@ def test_the_first_inputs_take_the_first_labels(infer):
         (["--labels", "x.npy"], "x.npy: of shape (40, 20); one whole number for each input is needed"),
         (["--labels", "array.txt"], "array.txt: this is no text file"),
         (["--labels", "short.txt"], "short.txt: 3 labels for 40 inputs"),
-        (["--labels", "floats.csv"], "floats.csv:1: '1.0' is not a label; one is a whole number"),
+        (["--labels", "floats.csv"], "floats.csv:1: '1.5' is not a label; one is a whole number"),
         (["--labels", "nan.csv"], "nan.csv:1: 'nan' is not a label; one is a whole number"),
         (["--labels", "words.csv"], "words.csv:2: 'cat' is not a label; one is a whole number"),
         (["--labels", "y.npy", "--classes", "short.txt"], "short.txt: 3 names; the network has 6 outputs"),
         (["--labels", "y.npy", "--classes", "twice.txt"], "twice.txt:2: class 'a' is there twice, first in line 1"),
         (["--labels", "y.npy", "--classes", "odd.txt"], r"odd.txt:1: '\x1b[2J' is no name of a class"),
         (["--reference", "x.npy"], "x.npy: outputs (40, 20); 40 inputs have (40, 6)"),
-        (["--reference", "y.npy"], "y.npy"),
+        (["--reference", "y.npy"], "y.npy: it must be outputs (40, 6), not (40,); class labels go to --labels"),
+        (["--labels", "index.csv"], "index.csv:2: '0,4' is not a label; one is a whole number; a line has one label,"),
+        (["--labels", "both.npz"], "both.npz: 2 arrays (x, y); labels are one array: save it alone"),
+        (["--values", "out.csv"], "--values out.csv: the name must end with .npy"),
+        (["--values", "full.npz"], "--values full.npz: the name must end with .npy; --top K writes .npz"),
+        (["--values", "out.npy", "--top", "3"], "--values out.npy: the name must end with .npz where --top is given"),
     ],
 )
 def test_mistakes_are_one_sentence(arguments, sentence, infer, files):
     (files / "short.txt").write_text("0\n1\n2\n")
     (files / "array.txt").write_bytes((files / "y.npy").read_bytes())
     (files / "words.csv").write_text("label\ncat\n")
-    (files / "floats.csv").write_text("1.0\n2\n")
+    (files / "floats.csv").write_text("1.5\n2\n")
+    (files / "index.csv").write_text(",label\n0,4\n")
+    np.savez(files / "both.npz", x=np.zeros((40, 20)), y=np.zeros(40, int))
     (files / "nan.csv").write_text("nan\n2\n")
     (files / "twice.txt").write_text("a\na\n")
     (files / "odd.txt").write_text("\x1b[2J\n")

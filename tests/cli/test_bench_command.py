@@ -67,7 +67,7 @@ def test_the_same_seed_draws_the_same_inputs(folder, capsys):
         (["--against", "scipy,scipy"], "library 'scipy' is named twice"),
         (["--inputs", "x.npy", "--zeros", "0.5"], "--zeros is for random inputs"),
         (["--inputs", "nowhere.npy"], "nowhere.npy"),
-        (["--inputs", "wide.npy"], "wide.npy: inputs of 21 neurons, not 20"),
+        (["--inputs", "wide.npy"], "wide.npy is (3, 21); the network takes (inputs, 20)"),
         (["-o", "x.npy"], "x.npy: a folder is needed for what is written"),
     ],
 )

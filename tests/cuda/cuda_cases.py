@@ -34,11 +34,11 @@ def exact_network(rng, widths, density=0.4, biases=(-2, 3), clip=None, last="rel
         for a, b in zip(widths[:-1], widths[1:], strict=True)
     ]
     biases = [rng.integers(*biases, b) / 8 for b in widths[1:]]
-    network = from_matrices(matrices, biases, clip, last)
+    network = from_matrices(matrices, biases, clip, last=last)
     if inputs is None:
         return network
     depth = exact_depth(network, inputs)
-    return from_matrices(matrices[:depth], biases[:depth], clip, last)
+    return from_matrices(matrices[:depth], biases[:depth], clip, last=last)
 
 
 def exact_depth(network, inputs) -> int:

@@ -83,7 +83,7 @@ def test_what_shares_nothing_has_a_gather_for_each_edge():
     matrix = np.zeros((900, 256))
     for column in range(256):
         matrix[rng.permutation(900)[:32], column] = 0.5
-    layer = from_matrices([matrix]).layer(0)
+    layer = from_matrices([matrix], last="relu").layer(0)
     one = count(layer, STAGED)
     assert one.footprint == 900
     assert (one.per_delivery, one.conflicts, one.padding) == (32, 1, 0)

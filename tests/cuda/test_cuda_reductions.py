@@ -47,7 +47,7 @@ def test_merged_rows_that_die_later_die_with_all_they_stand_for(on_shim, looks, 
     rng = np.random.default_rng(1)
     eye, low = np.eye(20), np.zeros(20)
     down = [low, low, low, low - 1, low - 1, low - 1]  # after four layers, one less each
-    network = from_matrices([eye] * 6, down, 32.0)
+    network = from_matrices([eye] * 6, down, 32.0, last="relu")
     distinct = np.repeat(np.arange(1, 7), 20).reshape(6, 20)  # rows of all ones die in layer 4, and so on
     inputs = repeated(rng, distinct, 200)
     got = assert_exact(name, network, inputs, reductions="dead,inputs")
@@ -64,7 +64,7 @@ def test_rows_merge_where_none_may_leave(on_shim, looks, name):
     on_shim()
     rng = np.random.default_rng(2)
     matrices = [np.where(rng.random((25, 25)) < 0.4, rng.integers(-2, 2, (25, 25)), 0.0) for _ in range(5)]
-    network = from_matrices(matrices, [-2.0, -2.0, -2.0, -2.0, 1.0], 16.0)
+    network = from_matrices(matrices, [-2.0, -2.0, -2.0, -2.0, 1.0], 16.0, last="relu")
     inputs = repeated(rng, rng.integers(0, 2, (40, 25)), 150)
     survivors = reference.infer(network, inputs).survivors
     assert survivors[3] < 140

@@ -33,7 +33,7 @@ def test_counts_of_published_kernels_by_plain_loops(gpu):
     matrix = np.zeros((1100, 512), np.float32)
     for column in range(512):
         matrix[rng.permutation(1100)[: rng.integers(1, 40)], column] = 0.5
-    layer = from_matrices([matrix]).layer(0)
+    layer = from_matrices([matrix], last="relu").layer(0)
     steps = deliveries = sectors = copied = 0
     for block in range(0, 512, 256):
         footprint = np.flatnonzero(matrix[:, block : block + 256].any(axis=1))

@@ -186,7 +186,7 @@ def regular(rng, depth, width=32, degree=8):
         for column in range(width):
             matrix[rng.permutation(width)[:degree], column] = rng.integers(1, 5, degree) / 64
         matrices.append(matrix)
-    return from_matrices(matrices, 0.0, 32.0)
+    return from_matrices(matrices, 0.0, 32.0, last="relu")
 
 
 EDGES = {

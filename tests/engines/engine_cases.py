@@ -46,7 +46,7 @@ def random_network(widths, density=0.3, seed=0, bias=-0.1, clip=None, last="relu
             matrix.data[:] = single if single is not None else rng.normal(size=matrix.nnz).astype(np.float32)
         matrices.append(matrix.tocsc())
         biases.append(rng.normal(-0.1, 0.1, columns).astype(np.float32) if bias == "vector" else bias)
-    return from_matrices(matrices, biases, clip, last)
+    return from_matrices(matrices, biases, clip, last=last)
 
 
 def around_sixteen_bits(width):
@@ -91,7 +91,7 @@ def at_the_edge(past: bool, position: int, clip: float | None, last: str):
         matrices = [*before, first, np.diag([0] + [2.0**-100] * 69), np.eye(70), np.eye(70)][:4]
         biases = [np.zeros(matrix.shape[1], np.float32) for matrix in matrices]
         biases[position][0] = bias
-        yield name, from_matrices(matrices, biases, clip, last)
+        yield name, from_matrices(matrices, biases, clip, last=last)
 
 
 def edge_inputs(kind: str) -> Inputs:

@@ -58,7 +58,7 @@ def test_it_keeps_the_contract_on_awkward_shapes(toy, random_network, shape, red
 
 
 def test_a_value_past_float32_is_an_error(toy):
-    network = from_matrices([np.full((4, 4), 1e30, np.float32)] * 2)
+    network = from_matrices([np.full((4, 4), 1e30, np.float32)] * 2, last="relu")
     with pytest.raises(SpdnnError, match="layer 2 passed the range of float32"):
         infer(network, Inputs.from_array(np.ones((3, 4), np.float32)), "toy")
 

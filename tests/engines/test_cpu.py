@@ -27,7 +27,7 @@ def merging(count=300, neurons=64, layers=60):
         matrices.append(matrix.astype(np.float32))
     values = (rng.random((count, neurons)) < np.linspace(0.02, 0.5, count)[:, None]).astype(np.float32)
     values[1::3] = values[::3]
-    return from_matrices(matrices, -2.5, 8.0), Inputs.from_array(values)
+    return from_matrices(matrices, -2.5, 8.0, last="relu"), Inputs.from_array(values)
 
 
 def test_identical_rows_share_one_and_are_all_restored(monkeypatch):
@@ -74,7 +74,9 @@ def test_a_search_that_cannot_pay_is_not_made():
     rng = np.random.default_rng(0)
     matrices = [rng.normal(size=(64, 64)).astype(np.float32) / 8 for _ in range(4)]
     inputs = Inputs.from_array(rng.random((2000, 64)).astype(np.float32))
-    session = CpuEngine().open(CpuEngine().prepare(from_matrices(matrices, 0.1), ("inputs",)), inputs, Options(1))
+    session = CpuEngine().open(
+        CpuEngine().prepare(from_matrices(matrices, 0.1, last="relu"), ("inputs",)), inputs, Options(1)
+    )
     session.run()
     assert session.findings["inputs"] == {"looks": 0, "rows_merged": 0, "seconds": 0.0}
 
@@ -118,7 +120,7 @@ def test_memory_is_kept_to():
 def test_work_that_dead_tiles_were_spared_is_not_counted():
     # All rows die in layer 4, in the middle of a long pass: layers 1 to 4 are all the work there is.
     biases = [0.0] * 3 + [-1000.0] + [0.0] * 60
-    network = from_matrices([np.full((32, 32), 1 / 32)] * 64, biases)
+    network = from_matrices([np.full((32, 32), 1 / 32)] * 64, biases, last="relu")
     inputs = Inputs.from_array(np.random.default_rng(0).random((64 * 20, 32)).astype(np.float32))
     for threads in (1, 2, 64):  # tile by tile, and in step
         got = infer(network, inputs, reductions="dead", threads=threads)

@@ -38,13 +38,13 @@ def test_any_number_of_nonzeros(name, degree, single, reductions):
     matrix = np.zeros((80, 40), np.float32)
     for column in range(40):
         matrix[rng.permutation(80)[:degree], column] = 0.25 if single else rng.normal(size=degree)
-    assert_same(name, from_matrices([matrix], -0.01), rows(50, 80), reductions=reductions)
+    assert_same(name, from_matrices([matrix], -0.01, last="relu"), rows(50, 80), reductions=reductions)
 
 
 @pytest.mark.parametrize("width", [65_535, 65_536, 65_537])
 def test_widths_around_sixteen_bits(name, width):
     first, last, _ = around_sixteen_bits(width)
-    network = from_matrices([first, last], 0.0)
+    network = from_matrices([first, last], 0.0, last="relu")
     assert network.layer(1).indices.dtype == (np.uint16 if width <= 65_536 else np.uint32)
     got, _ = assert_same(name, network, Inputs.from_array(np.random.default_rng(1).random((9, 3)).astype(np.float32)))
     assert got.alive.size == 9
@@ -53,7 +53,7 @@ def test_widths_around_sixteen_bits(name, width):
 def test_dead_rows_leave_only_while_no_later_bias_is_positive(name, random_network):
     widths = [30, 30, 30, 30]
     network = from_matrices([network_layer.matrix() for network_layer in random_network(widths).layers()],
-                            [-500.0, 0.5, -0.1])  # fmt: skip
+                            [-500.0, 0.5, -0.1], last="relu")  # fmt: skip
     got, expected = assert_same(name, network, rows(100, 30))
     assert expected.survivors[0] == 0 < expected.survivors[1]  # all die, and the positive bias revives them
     np.testing.assert_array_equal(got.survivors, expected.survivors)
@@ -93,7 +93,7 @@ def test_threads_batches_and_streaming_change_nothing(name, reductions):
 
 
 def test_wrong_width_is_one_sentence(name):
-    refuses("inputs of 64 neurons for a network that takes 1024", infer, RadixNet(1024, 2), rows(3, 64), name)
+    refuses(r"is \(3, 64\); the network takes \(inputs, 1024\)", infer, RadixNet(1024, 2), rows(3, 64), name)
     refuses("reduction 'dad' is not offered", infer, RadixNet(1024, 2), rows(3, 1024), name, reductions="dad")
 
 
@@ -131,7 +131,7 @@ def test_any_network_equals_the_oracle(name, data):
         for a, b in zip(widths[:-1], widths[1:], strict=True)
     ]
     biases = [rng.integers(-2, 3, b) / 8 for b in widths[1:]]
-    network = from_matrices(matrices, biases, clip, data.draw(st.sampled_from(["relu", "none"])))
+    network = from_matrices(matrices, biases, clip, last=data.draw(st.sampled_from(["relu", "none"])))
     values = rng.integers(-2, 3, (data.draw(st.integers(1, 70)), widths[0])).astype(np.float32)
     threads = data.draw(st.integers(1, 3), label="threads")
     expected = reference.infer(network, Inputs.from_array(values), values=True)

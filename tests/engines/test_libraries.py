@@ -123,17 +123,17 @@ def test_awkward_shapes(random_network, shape, kind, library):
 
 @every_library
 def test_empty_layers_and_all_dead(library):
-    network = from_matrices([np.zeros((6, 5)), np.ones((5, 4))], -0.5)
+    network = from_matrices([np.zeros((6, 5)), np.ones((5, 4))], -0.5, last="relu")
     got, _ = compared(network, rows(40, 6), library)
     assert got.alive.size == 0
-    got, _ = compared(from_matrices([np.eye(6), np.zeros((6, 3))], 0.0), rows(40, 6), library)
+    got, _ = compared(from_matrices([np.eye(6), np.zeros((6, 3))], 0.0, last="relu"), rows(40, 6), library)
     assert got.survivors[0] > 0 == got.survivors[1]
 
 
 @every_library
 def test_rows_leave_only_while_no_later_bias_is_positive(random_network, library):
     layers = [layer.matrix() for layer in random_network([30, 30, 30, 30]).layers()]
-    network, inputs = from_matrices(layers, [-500.0, 0.5, -0.1]), rows(100, 30)
+    network, inputs = from_matrices(layers, [-500.0, 0.5, -0.1], last="relu"), rows(100, 30)
     if library == "graphblas":
         return
     got, expected = compared(network, inputs, library)
@@ -203,11 +203,11 @@ def test_mkl_without_its_library(monkeypatch):
 
 
 def test_values_past_float32_are_refused_before_they_appear():
-    network = from_matrices([np.full((2, 2), 3e38), np.ones((2, 1))])
+    network = from_matrices([np.full((2, 2), 3e38), np.ones((2, 1))], last="relu")
     with pytest.raises(Unsuitable, match="engine scipy does not look for values past float32, and layer 1 could"):
         infer(network, Inputs.from_array(np.ones((1, 2), np.float32)), "scipy")
     assert infer(network, Inputs.from_array(np.full((1, 2), 1e-3, np.float32)), "scipy").alive.size == 1
-    deep = from_matrices([np.full((2, 2), 8.0)] * 40)
+    deep = from_matrices([np.full((2, 2), 8.0)] * 40, last="relu")
     with pytest.raises(Unsuitable, match="layer 32 could give one"):  # 16^32 is past 2^128, and the inputs are 1
         infer(deep, Inputs.from_array(np.ones((1, 2), np.float32)), "scipy")
 
@@ -215,7 +215,7 @@ def test_values_past_float32_are_refused_before_they_appear():
 def test_what_does_not_fit_is_one_sentence():
     with pytest.raises(InputError, match="engine scipy holds all weights and features, about .* 1,000 are allowed"):
         infer(RadixNet(1024, 2), rows(3, 1024), "scipy", memory=1000)
-    with pytest.raises(InputError, match="inputs of 64 neurons for a network that takes 1024"):
+    with pytest.raises(InputError, match=r"is \(\d+, 64\); the network takes \(inputs, 1024\)"):
         infer(RadixNet(1024, 2), rows(3, 64), "scipy")
 
 

@@ -168,17 +168,19 @@ def test_arrays_of_any_library(kind, digits):
 
 def test_a_network_of_any_library():
     matrix = np.round(images(3, 4) * 4)
-    expected = spdnn.from_matrices([matrix]).sha256()
-    network = spdnn.from_matrices([jnp.asarray(matrix, jnp.bfloat16)], [jnp.zeros(4)])
+    expected = spdnn.from_matrices([matrix], last="relu").sha256()
+    network = spdnn.from_matrices([jnp.asarray(matrix, jnp.bfloat16)], [jnp.zeros(4)], last="relu")
     assert (network.layer(0).matrix().toarray() == matrix).all()
-    assert spdnn.from_matrices([Exported(matrix)]).sha256() == expected
+    assert spdnn.from_matrices([Exported(matrix)], last="relu").sha256() == expected
 
 
 @pytest.mark.parametrize(
     ("x", "sentence"),
     [
-        (np.zeros(30, np.float32), r"x has shape \(30,\); it must be \(inputs, 30\)"),
-        (np.zeros((2, 29), np.float32), r"x has shape \(2, 29\); it must be \(inputs, 30\)"),
+        (np.zeros(30, np.float32), r"x has shape \(30,\); it must be \(inputs, 30\); one input is x\[None\]$"),
+        (np.zeros((2, 29), np.float32), r"x has shape \(2, 29\); it must be \(inputs, 30\)$"),
+        (np.zeros((30, 4), np.float32), r"it must be \(inputs, 30\); transpose it\?$"),
+        (np.zeros((4, 5, 6), np.float32), r"it must be \(inputs, 30\); x\.reshape\(4, 30\) is one$"),
         (np.full((1, 30), np.nan, np.float32), "x holds a NaN or an infinity"),
         (np.full((80, 30), 1e300), "x holds a NaN or an infinity"),
         (np.zeros((2, 30), np.complex64), "x is of complex64; it must be real numbers"),
@@ -202,7 +204,7 @@ def test_a_tensor_that_asks_for_a_gradient_is_refused(digits, monkeypatch):
 
 @pytest.mark.parametrize("count", [1, 40])
 def test_a_sum_past_float32_is_an_error(count):
-    network = spdnn.from_matrices([[[1e30]], [[1e30]]])
+    network = spdnn.from_matrices([[[1e30]], [[1e30]]], last="relu")
     with spdnn.compile(network) as model:
         x = np.ones((count, 1), np.float32)
         x[-1] = 0
@@ -229,6 +231,12 @@ def test_options_that_do_not_fit(digits, options, sentence):
 
 def test_what_is_no_network_is_one_sentence():
     refuses("a list is no Network; spdnn.from_matrices", spdnn.compile, [np.eye(2)])
+
+
+def test_a_file_of_weights_is_opened_with_its_last_activation(tmp_path):
+    np.savez(path := tmp_path / "weights.npz", **{"fc.weight": np.eye(2)})
+    opened = r"spdnn\.compile\(spdnn\.open_network\('.*weights\.npz', last='none'\)\), or last='relu'$"
+    refuses(f"does not say what follows its last layer .*: {opened}", spdnn.compile, path)
 
 
 def test_a_closed_model_answers_no_more(digits):

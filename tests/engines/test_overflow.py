@@ -39,4 +39,8 @@ def test_libraries_refuse_sums_that_rounding_takes_past_float32():
     weights = np.append(weights, np.float32(LARGEST - weights.sum(dtype=np.float64)))
     assert weights.sum(dtype=np.float64) <= LARGEST
     with pytest.raises(Unsuitable, match="layer 1 could"):
-        infer(from_matrices([weights[:, None]], clip=32), Inputs.from_array(np.ones((1, 14), np.float32)), "scipy")
+        infer(
+            from_matrices([weights[:, None]], clip=32, last="relu"),
+            Inputs.from_array(np.ones((1, 14), np.float32)),
+            "scipy",
+        )

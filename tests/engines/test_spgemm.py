@@ -73,7 +73,7 @@ def test_accumulators_levels_and_threads_give_the_same_bits(random_network, monk
 
 
 def test_each_accumulator_is_chosen_somewhere():
-    network = from_matrices([scattered(40_000, 80_000)], -0.01)
+    network = from_matrices([scattered(40_000, 80_000)], -0.01, last="relu")
     density = np.array([0, 1e-4, 0.005, 0.1] + [0] * 12 + [0.8] * 32)[:, None]
     got, _ = assert_same("spgemm", network, rows(48, 40_000, density=density), threads=1)
     assert all(got.notes["rows_by_accumulator"].values()), got.notes
@@ -227,7 +227,7 @@ def test_memory_is_kept_to(more, inputs, layers):
 
 def test_zeros_that_are_stored_are_no_features():
     stored = sp.csr_array((np.array([0, 2, 0, 0], np.float32), [1, 3, 0, 2], [0, 2, 4]), shape=(2, 5))
-    network = from_matrices([np.eye(5)], 0.0)
+    network = from_matrices([np.eye(5)], 0.0, last="relu")
     got = infer(network, Inputs(stored), "spgemm")
     np.testing.assert_array_equal(got.alive, [0])
     assert got.edges_computed == 1

@@ -201,7 +201,7 @@ def test_a_session_runs_again_and_again():
 @pytest.mark.parametrize("schedule", ["resident", "stream", "pipeline"])
 def test_an_error_of_any_device_ends_the_run(schedule):
     grown = [np.full((4, 4), 3e38, np.float32), np.eye(4)]
-    network = from_matrices([np.eye(4)] * 3 + grown + [np.eye(4)], 0.0)
+    network = from_matrices([np.eye(4)] * 3 + grown + [np.eye(4)], 0.0, last="relu")
     with pytest.raises(SpdnnError, match="a value of layer 4 passed the range of float32"):
         request = Settings(schedule, 2, batches=6)
         infer(network, Inputs.from_array(np.full((400, 4), 3, np.float32)), "taskgraph", threads=2, settings=request)

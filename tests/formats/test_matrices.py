@@ -116,7 +116,7 @@ def test_folder_in_natural_order(tmp_path, pair):
         sp.save_npz(tmp_path / f"{name}.npz", matrix.tocsr())
         (tmp_path / "notes.md").write_text("not a layer")
     read = read_network(tmp_path, bias=-0.5, clip=4, last="none")
-    wanted = network.from_matrices(pair, -0.5, 4, "none")
+    wanted = network.from_matrices(pair, -0.5, 4, last="none")
     assert read.sha256() == wanted.sha256()
     assert read.description == {"source": "matrices", "path": tmp_path.name, "sha256": wanted.sha256()}
     assert read_network(tmp_path, layers=1).layer(0).activation == Activation("relu")
@@ -132,7 +132,7 @@ def test_list_of_files(tmp_path, pair):
     sp.save_npz(tmp_path / "a.npz", pair[1])
     path = tmp_path / "net.txt"
     path.write_text("sub/z.mtx\n\na.npz\n")
-    assert read_network(path).sha256() == network.from_matrices(pair).sha256()
+    assert read_network(path).sha256() == network.from_matrices(pair, last="relu").sha256()
     for text, said in (
         ("a.npz\n\nnone.mtx\n", r"net\.txt:3: there is no file .*none\.mtx"),
         ("a.py\n", r"net\.txt:1: 'a\.py' is not a \.mtx, \.mtx\.gz or \.npz file"),
@@ -148,7 +148,7 @@ def test_list_of_files(tmp_path, pair):
 def test_scipy_formats(tmp_path, pair, form):
     path = tmp_path / "a.npz"
     sp.save_npz(path, pair[0].asformat(form))
-    assert read_network(path).sha256() == network.from_matrices(pair[:1]).sha256()
+    assert read_network(path).sha256() == network.from_matrices(pair[:1], last="relu").sha256()
 
 
 def csr(data, indices, indptr, shape=(2, 2), form=b"csr"):
@@ -171,7 +171,10 @@ def csr(data, indices, indptr, shape=(2, 2), form=b"csr"):
         ({"format": b"coo", "shape": (2, 2), "data": [1.0], "row": [2], "col": [0]}, "no sound .npz file"),
         (csr([1.0], [0], [0, 1], shape=(1, 999999999)), "a size of 999999999; at most 134217728 neurons"),
         ({"a": np.ones((0, 999999999))}, "a size of 999999999; at most 134217728 neurons"),
-        ({"a": [1.0], "b": [2.0]}, "2 arrays; name the weights"),
+        (
+            {"a": [1.0], "b": [2.0]},
+            "2 arrays .a, b.; those of a network are NAME.weight .outputs, inputs. and NAME.bias; or use spdnn.from_m",
+        ),
         ({"a": [1.0]}, "a layer is a matrix, not an array of 1 dimensions"),
         ({"a": np.array([[{}]], dtype=object)}, "no sound .npz file"),
     ],
@@ -241,6 +244,10 @@ def test_inputs(tmp_path, pair):
     for array in (np.ones(3), np.ones((2, 2), complex), np.ones((0, 2)), np.array([["a"]])):
         np.save(tmp_path / "a.npy", array)
         refused(tmp_path / "a.npy", "inputs must be a real matrix", read=matrices.read_inputs)
+    np.save(tmp_path / "a.npy", np.ones((5, 2, 3)))
+    refused(tmp_path / "a.npy", r"not float64 .5, 2, 3.; x\.reshape.5, 6. is one", read=matrices.read_inputs)
+    np.savez(tmp_path / "a.npz", x=np.eye(3), y=np.ones(3))
+    refused(tmp_path / "a.npz", "2 arrays .x, y.; inputs are one array: save it alone", read=matrices.read_inputs)
     np.save(tmp_path / "a.npy", np.array([[np.inf]]))
     refused(tmp_path / "a.npy", "must be finite", read=matrices.read_inputs)
 
@@ -255,7 +262,7 @@ def test_safetensors(tmp_path, pair):
     made = tensors(pair)
     save_file(made, path)
     read = read_network(path, clip=2, last="none")
-    wanted = network.from_matrices(pair, [made["fc2.bias"], 0.0], 2, "none")
+    wanted = network.from_matrices(pair, [made["fc2.bias"], 0.0], 2, last="none")
     assert read.sha256() == wanted.sha256()
     assert read.description["source"] == "safetensors"
     assert read_network(path, layers=1).layer(0).activation == Activation("relu")
@@ -369,8 +376,11 @@ def test_inputs_of_csv(tmp_path, text):
         ("nan,nan\n", r"x\.csv:1: value 'nan' is not a finite number"),
         ("1\n1e39\n", r"x\.csv:2: value '1e39' is not a finite number"),
         ("1_0\n", r"x\.csv:1: value '1_0' is not a finite number"),
-        ("1,\n", r"x\.csv:1: value '' is not a finite number"),
-        ("1;2\n3;4\n", r"x\.csv:2: value '3;4' is not a finite number"),
+        ("1,\n", r"x\.csv:1: an empty field; neither that nor an index of rows is allowed"),
+        (",0,1\n0,5,6\n", r"x\.csv:1: an empty field"),
+        (",a,b\n0,5,6\n", r"x\.csv:1: an empty field"),
+        ("1;2\n3;4\n", r"x\.csv:2: value '3;4' is not one number: separate numbers by commas"),
+        ("a b\n3.0 4e1\n", r"x\.csv:2: value '3\.0 4e1' is not one number: separate numbers by commas"),
         ("a,b\nc,d\n", r"x\.csv:2: value 'c' is not a finite number"),
         ("1,2\n\n1\n", r"x\.csv:3: 1 numbers; the rows before have 2, as all must"),
         ("a,b\n", r"x\.csv: it holds no row of numbers, separated by commas"),

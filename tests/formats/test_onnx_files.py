@@ -123,12 +123,17 @@ def test_a_softmax_at_the_end_is_left_out_where_the_user_says_so(tmp_path):
     made = mlp()
     made.add("Softmax", axis=-1, name="probabilities")
     path, x = made.save(tmp_path / "a.onnx"), np.eye(6, dtype=np.float32)
-    refuses("it ends with 'probabilities' .softmax.*: take the logits .* --last none", spdnn.open_network, path)
+    refuses(
+        "ends in a softmax .'probabilities'., which is not run here; --last none .in Python spdnn.open_network",
+        spdnn.open_network,
+        path,
+    )
     logits = spdnn.compile(spdnn.open_network(path, last="none"))(x).astype(np.float64)
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert close(shares, outputs(path, x))
-    for stated in ({"last": "relu"}, {"bias": 1}, {"clip": 3}, {"rows": "inputs"}):
-        refuses("an ONNX model has its own", spdnn.open_network, path, **stated)
+    refuses("an ONNX model has its own last activation", spdnn.open_network, path, last="relu")
+    for stated in ({"bias": 1}, {"clip": 3}, {"rows": "inputs"}):
+        refuses("an ONNX model states them", spdnn.open_network, path, **stated)
     refuses("own last activation", spdnn.open_network, mlp().save(tmp_path / "b.onnx"), last="none")
 
 
@@ -193,7 +198,9 @@ def test_all_that_is_not_read_is_named(tmp_path):
     made.add("Clip", np.float32(-1), np.float32(1), name="hard")
     made.add("Gemm", made.draw(3, 2), name="fc3")
     made.add("LayerNormalization", made.draw(2), name="norm")
-    said = refuses("not all of it can be read", spdnn.open_network, made.save(tmp_path / "a.onnx"))
+    said = refuses(
+        "not all of it can be read .activations are Relu, Clip", spdnn.open_network, made.save(tmp_path / "a.onnx")
+    )
     for name in ("'gate' (Sigmoid)", "'hard' (Clip: to -1 and 1; 0 and a positive", "'norm' (LayerNormalization)"):
         assert name in said
     assert "fc3" not in said

@@ -150,7 +150,10 @@ def test_options_that_do_not_fit(tmp_path, folder):
     store.write_network(path, FORMULA.first(2))
     for options in ({"bias": 0}, {"clip": None}, {"last": "relu"}, {"rows": "inputs"}):
         refuses(
-            r"a\.safetensors: this model file has its own bias, clip and last activation", open_network, path, **options
+            r"a\.safetensors: leave out --last, --bias, --clip and --rows: this model file",
+            open_network,
+            path,
+            **options,
         )
     refuses(r"a\.safetensors: 3 layers asked for; the network has 1 to 2", open_network, path, layers=3)
     refuses(r"a\.safetensors: a network of 32 input neurons, not 64", open_network, path, neurons=64)
@@ -260,7 +263,8 @@ def test_every_kind_of_inputs(tmp_path):
         assert np.array_equal(read.dense(np.arange(6)), rows)
     for name in ("a.npy", "a.npz", "a.safetensors"):
         assert open_inputs(tmp_path / name, count=8).count == 8
-        refuses(f"{name}: inputs of 10 neurons, not 11", open_inputs, tmp_path / name, neurons=11)
+        refuses(rf"{name} is .6, 10.; the network takes .inputs, 11.$", open_inputs, tmp_path / name, neurons=11)
+        refuses(r"takes \(inputs, 6\); transpose it\?$", open_inputs, tmp_path / name, neurons=6)
 
 
 def refused_files(folder):

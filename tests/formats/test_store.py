@@ -462,7 +462,7 @@ def test_wrong_inputs(path, kind, fault, said):
 
 
 def test_a_clip_that_is_a_whole_number(path):
-    made = network.from_matrices([np.eye(3)], clip=32)
+    made = network.from_matrices([np.eye(3)], clip=32, last="relu")
     store.write_network(path, made)
     assert store.read_network(path).layer(0).activation == Activation("relu", 32.0)
 

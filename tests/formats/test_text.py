@@ -267,12 +267,12 @@ def test_packed_layer_cut_short(tmp_path):
 
 
 def test_export_refuses(tmp_path):
-    wide = network.from_matrices([np.ones((2, 3))])
+    wide = network.from_matrices([np.ones((2, 3))], last="relu")
     refuses("layer 1 is 2 x 3; the text form names one width", text.write_layers, wide, tmp_path / "x")
     with pytest.raises(InputError, match="layer 2 has no edges"):
-        text.write_layers(network.from_matrices([np.ones((2, 2)), np.zeros((2, 2))]), tmp_path / "x")
+        text.write_layers(network.from_matrices([np.ones((2, 2)), np.zeros((2, 2))], last="relu"), tmp_path / "x")
     assert not (tmp_path / "x").exists()
-    good = network.from_matrices([np.ones((2, 2))])
+    good = network.from_matrices([np.ones((2, 2))], last="relu")
     written(tmp_path / "old", {2: SQUARE})
     refuses(r"/old: it holds other layers \(n2-l2\.tsv\)", text.write_layers, good, tmp_path / "old")
     refuses("cannot be made", text.write_layers, good, tmp_path / "old" / "n2-l2.tsv")
@@ -286,7 +286,7 @@ def test_export_leaves_no_part_of_a_file(tmp_path, monkeypatch, fault):
 
     monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(SpdnnError if isinstance(fault, OSError) else KeyboardInterrupt):
-        text.write_layers(network.from_matrices([np.ones((2, 2))]), tmp_path / "x")
+        text.write_layers(network.from_matrices([np.ones((2, 2))], last="relu"), tmp_path / "x")
     assert os.listdir(tmp_path) == []
 
 

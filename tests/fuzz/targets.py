@@ -220,7 +220,7 @@ def _damaged(path: Path) -> None:
             matrix.rows[row] = cut[1][row : row + abs(cut[0][row]) % 3]
             matrix.data[row] = cut[2][row : row + sizes[6] % 3]
     refused = 0
-    for door in (lambda one: _network(from_matrices([one])), Inputs.from_array, SparseMatrix.from_scipy):
+    for door in (lambda one: _network(from_matrices([one], last="relu")), Inputs.from_array, SparseMatrix.from_scipy):
         try:
             door(copy.deepcopy(matrix))
         except SpdnnError as error:

@@ -141,7 +141,7 @@ def _exact(name: str, seed: int) -> None:
         for shape in zip(widths[:-1], widths[1:], strict=True)
     ]
     biases = [rng.integers(-2, 3, outputs) / 8 for outputs in widths[1:]]
-    network = from_matrices(matrices, biases, rng.choice([1.0, 32.0]), rng.choice(["relu", "none"]))
+    network = from_matrices(matrices, biases, rng.choice([1.0, 32.0]), last=rng.choice(["relu", "none"]))
     values = rng.integers(-2, 3, (rng.integers(1, 100), widths[0])).astype(np.float32)
     inputs = Inputs.from_array(values)
     got, expected = infer(network, inputs, name, values=True), reference.infer(network, inputs, values=True)
@@ -207,7 +207,7 @@ def _no_kernel() -> None:
 
 
 def _past_float32(name: str) -> None:
-    network = from_matrices([np.full((2, 2), 3e38), np.ones((2, 1))])
+    network = from_matrices([np.full((2, 2), 3e38), np.ones((2, 1))], last="relu")
     inputs = Inputs.from_array(np.ones((1, 2), np.float32))
     error = str(_raised(SpdnnError, lambda: infer(network, inputs, name)))
     assert "layer 1" in error, error

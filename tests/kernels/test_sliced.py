@@ -29,7 +29,7 @@ def layers(draw):
         matrix = (matrix | np.roll(matrix, 1, axis=1))[:, rng.permutation(outputs)]
     matrix = sp.csc_array(matrix.astype(np.float64))
     matrix.data[:] = 0.5 if draw(st.booleans()) else rng.integers(1, 1000, matrix.nnz)
-    return from_matrices([matrix.tocsc()]).layer(0)
+    return from_matrices([matrix.tocsc()], last="relu").layer(0)
 
 
 def expected(layer):
@@ -137,7 +137,7 @@ def parts_of(layout):
 @pytest.mark.parametrize(("inputs", "dtype"), [(65_535, np.uint16), (65_536, np.uint32), (70_000, np.uint32)])
 def test_indices_are_as_narrow_as_the_zero_allows(inputs, dtype):
     matrix = sp.csc_array((np.ones(2), ([0, inputs - 1], [0, 1])), shape=(inputs, 2))
-    layer = from_matrices([matrix]).layer(0)
+    layer = from_matrices([matrix], last="relu").layer(0)
     layout = sliced(layer)
     assert layout.indices.dtype == dtype
     assert layout.indices.max() == inputs  # what padding reads
@@ -154,7 +154,7 @@ def test_stages_are_full_or_of_equal_size_whichever_pads_less():
     for first, last in ((0, 24), (20, 36)):
         matrix = np.zeros((40, 64))
         matrix[first:last, :48], matrix[:, 48:] = 0.5, 0.5
-        found.append(np.diff(staged(from_matrices([matrix]).layer(0), 64, 32).map_starts).tolist())
+        found.append(np.diff(staged(from_matrices([matrix], last="relu").layer(0), 64, 32).map_starts).tolist())
     assert found == [[32, 8], [20, 20]]
 
 
@@ -189,7 +189,7 @@ def test_what_shares_little_is_not_grouped(single):
     matrix = np.zeros((2000, 512))
     for column in range(512):
         matrix[rng.permutation(2000)[:32], column] = 0.5 if single else rng.random(32)
-    layer = from_matrices([matrix]).layer(0)
+    layer = from_matrices([matrix], last="relu").layer(0)
     for layout in (sliced(layer, most_shared=4), staged(layer, 256, MOST_ROOM).slices):
         assert layout.shared == 1
         assert layout.padding == 0
@@ -201,8 +201,8 @@ def test_an_unsorted_part_pads_and_a_sorted_one_does_not():
     """Outputs of 1 and of 64 edges side by side: a slice is as wide as its widest."""
     matrix = np.zeros((64, 64))
     matrix[:, ::2], matrix[0, 1::2] = 1, 1
-    layer = from_matrices([matrix]).layer(0)
+    layer = from_matrices([matrix], last="relu").layer(0)
     assert sliced(layer).padding == 1 - (32 * 64 + 32) / (32 * 64 + 32 * 8)
-    one_by_one = sliced(from_matrices([matrix[:, :1]]).layer(0))
+    one_by_one = sliced(from_matrices([matrix[:, :1]], last="relu").layer(0))
     assert one_by_one.order.ravel().tolist() == [0, NO_OUTPUT, NO_OUTPUT, NO_OUTPUT]
     assert one_by_one.padding == 0.75

@@ -48,7 +48,7 @@ def random_network(widths, seed, bias, clip=None, last="relu"):
         matrix = sp.random_array((rows, columns), density=0.2, rng=rng, dtype=np.float32)
         matrix.data[:] = rng.normal(size=matrix.nnz)
         matrices.append(matrix.tocsc())
-    return from_matrices(matrices, bias, clip, last)
+    return from_matrices(matrices, bias, clip, last=last)
 
 
 def bits(count, neurons, seed, ones):

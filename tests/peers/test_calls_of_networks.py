@@ -50,7 +50,7 @@ def test_outputs_have_the_bits_of_numbers_that_the_oracle_allows(program):
     """Of a plain ReLU at the end, a network of one layer, and one input."""
     from spdnn.verify.oracle import forward
 
-    for one in (network(), network().first(1), spdnn.from_matrices([np.eye(40, 3)], -0.2)):
+    for one in (network(), network().first(1), spdnn.from_matrices([np.eye(40, 3)], -0.2, last="relu")):
         ready = program(one, 1)
         for count in (1, 5):
             ready.settle(count)

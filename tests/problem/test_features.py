@@ -51,7 +51,7 @@ def test_count_cuts_and_repeats():
         (lambda: Inputs.from_array([[1e39, 2.0]]), "finite"),
         (lambda: Inputs.from_array([["a"]]), "real numbers"),
         (lambda: Inputs.from_array([[1j]]), "real numbers"),
-        (lambda: Inputs.from_array(np.ones(3)), "not an array of 1 dimensions"),
+        (lambda: Inputs.from_array(np.ones(3)), r"not \(3,\); one input is x\[None\]"),
         (lambda: Inputs.from_array(np.ones((0, 3))), "at least one of each"),
         (lambda: Inputs(np.zeros((2, 2), np.uint8), 17), "bits of 17 neurons take 3 bytes a row, not 2"),
         (lambda: Inputs(np.zeros((2, 2))), "packed bits"),

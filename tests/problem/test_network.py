@@ -136,11 +136,18 @@ def test_unsound_matrices_are_refused(matrix, bias, message):
 
 def test_widths_must_chain():
     with pytest.raises(InputError, match="layer 2 takes 4 inputs but layer 1 has 3 outputs"):
-        from_matrices([np.ones((2, 3)), np.ones((4, 2))])
+        from_matrices([np.ones((2, 3)), np.ones((4, 2))], last="relu")
     with pytest.raises(InputError, match="at least one layer"):
         MemoryNetwork([])
     with pytest.raises(InputError, match="2 biases for 1 layers"):
-        from_matrices([np.ones((2, 3))], bias=[1, 2])
+        from_matrices([np.ones((2, 3))], bias=[1, 2], last="relu")
+
+
+def test_the_last_activation_must_be_given():
+    with pytest.raises(TypeError, match="required keyword-only argument: 'last'"):
+        from_matrices([np.eye(2)])  # pyright: ignore[reportCallIssue]
+    with pytest.raises(InputError, match="last activation None is not known: it must be 'relu' or 'none'"):
+        from_matrices([np.eye(2)], last=None)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
@@ -148,13 +155,15 @@ def test_widths_must_chain():
 )
 def test_matrices_are_a_list(matrices):
     with pytest.raises(InputError, match=r"list of matrices"):
-        from_matrices(matrices)
+        from_matrices(matrices, last="relu")
 
 
 def test_no_bias_is_a_bias_of_zero():
-    same = from_matrices([np.eye(3)] * 2, bias=[0.0, 1.0])
-    assert from_matrices([np.eye(3)] * 2, bias=[None, 1.0]).sha256() == same.sha256()
-    assert from_matrices([np.eye(3)], bias=None).sha256() == from_matrices([np.eye(3)]).sha256()
+    same = from_matrices([np.eye(3)] * 2, bias=[0.0, 1.0], last="relu")
+    assert from_matrices([np.eye(3)] * 2, bias=[None, 1.0], last="relu").sha256() == same.sha256()
+    assert (
+        from_matrices([np.eye(3)], bias=None, last="relu").sha256() == from_matrices([np.eye(3)], last="relu").sha256()
+    )
 
 
 @pytest.mark.parametrize("kind", [">f2", ">f4", ">f8", ">i2", ">i4", ">u8"])
@@ -166,18 +175,21 @@ def test_numbers_of_another_byte_order(kind, form):
         matrix = sp.csr_array(numbers).asformat(form)
         matrix.data = matrix.data.astype(kind)
     bias = np.arange(4, dtype=kind)
-    assert from_matrices([matrix], [bias]).sha256() == from_matrices([numbers], [np.arange(4)]).sha256()
+    assert (
+        from_matrices([matrix], [bias], last="relu").sha256()
+        == from_matrices([numbers], [np.arange(4)], last="relu").sha256()
+    )
     assert np.array_equal(Inputs.from_array(matrix).dense(np.arange(3)), numbers)
     if form != "dense":
         assert np.array_equal(SparseMatrix.from_scipy(matrix).to_dense(), numbers)
 
 
 def test_first_layers_and_identity():
-    network = from_matrices([np.eye(3), np.eye(3), 2 * np.eye(3)])
+    network = from_matrices([np.eye(3), np.eye(3), 2 * np.eye(3)], last="relu")
     assert network.first(2).depth == 2
     assert network.first(2).edges == 6
     assert network.first(2).identity() != network.identity()
-    assert from_matrices([np.eye(3)]).identity() != from_matrices([2 * np.eye(3)]).identity()
+    assert from_matrices([np.eye(3)], last="relu").identity() != from_matrices([2 * np.eye(3)], last="relu").identity()
     with pytest.raises(InputError, match="4 layers asked for; the network has 1 to 3"):
         network.first(4)
 

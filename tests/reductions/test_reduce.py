@@ -35,7 +35,7 @@ def test_unknown_names(text):
     ("biases", "first"), [([-1, -1, 0], 0), ([1, -1, 0], 1), ([-1, 0.1, -1], 2), ([-1, -1, [-1, 0, 0.1]], 3)]
 )
 def test_dead_rows_may_leave_after_the_last_positive_bias(biases, first):
-    layers = reviving(from_matrices([np.eye(3)] * 3, biases))
+    layers = reviving(from_matrices([np.eye(3)] * 3, biases, last="relu"))
     assert dead_from(layers, 3) == first
     assert dead_from(layers, 1) == (0 in layers)
 
@@ -76,7 +76,7 @@ def test_identical_neurons_are_merged_and_restored(degrees, valued, bias):
 def test_neurons_that_become_identical_by_merging_their_inputs():
     first = np.array([[1, 1, 0], [0, 0, 1.0]])  # outputs 0 and 1 are alike
     second = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1.0]])  # so here too, though no two columns are
-    merged, found = merge_neurons(from_matrices([first, second]))
+    merged, found = merge_neurons(from_matrices([first, second], last="relu"))
     assert [merged.header(k).outputs for k in range(2)] == [2, 2]
     np.testing.assert_array_equal(merged.neuron_classes(1), [0, 0, 1])
     assert found["edges_left"] == 4
@@ -87,7 +87,7 @@ def test_edges_on_one_class_are_summed_even_to_zero():
     second = np.array([[1.5], [-1.5], [1.0]])
     merged, _ = merge_neurons(from_matrices([first, second], 0.0, last="none"))
     np.testing.assert_array_equal(merged.layer(1).matrix().toarray(), [[0], [1.0]])
-    huge = from_matrices([first, np.array([[3e38], [3e38], [1]])])
+    huge = from_matrices([first, np.array([[3e38], [3e38], [1]])], last="relu")
     merged, found = merge_neurons(huge)
     assert merged is huge
     assert found["left_as_it_is"] == "weights of layer 2 would add up past float32"
@@ -115,7 +115,7 @@ def test_layers_beyond_the_memory_are_merged_again_when_read():
 
 def test_a_network_without_identical_neurons_is_left_as_it_is():
     rng = np.random.default_rng(0)
-    network = from_matrices([rng.normal(size=(20, 20)) for _ in range(3)])
+    network = from_matrices([rng.normal(size=(20, 20)) for _ in range(3)], last="relu")
     merged, found = merge_neurons(network)
     assert merged is network
     assert found["neurons_left"] == found["neurons"] == 60

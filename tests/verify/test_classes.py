@@ -35,10 +35,10 @@ def test_the_counts_are_those_of_scikit_learn(block, monkeypatch):
 
 def test_a_result_is_scored_as_its_values_are_dead_inputs_too():
     rng = np.random.default_rng(1)
-    network = spdnn.from_matrices([rng.normal(size=(30, 8))], -2.0)
+    network = spdnn.from_matrices([rng.normal(size=(30, 8))], -2.0, last="relu")
     x, labels = rng.random((90, 30)), rng.integers(0, 8, 90)
     result = spdnn.infer(network, x)
-    with pytest.raises(InputError, match="the values were not kept"):
+    with pytest.raises(InputError, match=r"not kept: run model\.infer\(x, values=True\), or spdnn\.infer"):
         spdnn.score(result, labels)
     with spdnn.compile(network) as model:
         result = model.infer(x, values=True)
@@ -59,6 +59,12 @@ def test_another_class_is_allowed_where_the_two_largest_of_the_reference_are_clo
     assert (one.passed, one.same, one.close, one.first) == (False, 2, 0, 1)
     far = spdnn.agreement(reference + 1e-3, reference)
     assert (far.passed, far.same, far.first) == (False, 3, None)
+    assert not far
+    assert spdnn.agreement(reference, reference)
+    assert repr(far) == (
+        "Agreement(passed=False, the largest difference is 0.00025 times the largest value of the reference "
+        "(1e-05 allowed), same class for 3 of 3 inputs)"
+    )
     assert not spdnn.agreement(np.ones((2, 2)), np.zeros((2, 2))).passed
     assert spdnn.agreement(np.zeros((2, 1)), np.zeros((2, 1)), 0).passed
 
@@ -70,6 +76,8 @@ def test_another_class_is_allowed_where_the_two_largest_of_the_reference_are_clo
         (np.zeros((700, 2), int), r"of shape \(700, 2\); one whole number for each input"),
         (np.r_[np.zeros(699, int), 12], r"label 12 of input 699 \(counted from 0\) is out of range; 12 classes are 0"),
         (np.r_[-1, np.zeros(699, int)], r"label -1 of input 0"),
+        (np.r_[np.ones(699, int), 12], r"12 classes are 0 to 11; are they counted from 1\?$"),
+        (np.r_[np.zeros(699, int), 12], r"12 classes are 0 to 11$"),
         (np.full(700, 0.5), "of float64; labels are whole numbers, from 0 to 11"),
         (np.full(700, np.nan), "labels are whole numbers"),
         (np.full(700, "a"), "labels are whole numbers"),

@@ -53,7 +53,7 @@ def random_network(random):
         weights *= (random.random(weights.shape) < density) * scale / (degree**0.5 if signs else degree)
         matrices.append(sp.csc_array(weights.astype(np.float32)))
     clip = random.choice([None, 1.0, 32.0])
-    return from_matrices(matrices, bias=float(random.choice([0, 0.1, -0.05])), clip=clip), int(widths[0])
+    return from_matrices(matrices, bias=float(random.choice([0, 0.1, -0.05])), clip=clip, last="relu"), int(widths[0])
 
 
 def test_the_factor_holds_for_random_networks():
@@ -71,7 +71,7 @@ def test_one_wrong_value_in_65536_is_found(wrong):
     """Its sum, projection, least and largest value are within their tolerances."""
     random = np.random.default_rng(0)
     weights = sp.random_array((64, 65_536), density=0.1, rng=random, data_sampler=lambda size: random.random(size) + 1)
-    network, inputs = from_matrices([weights.astype(np.float32)], bias=0.5), inputs_of(64, 5)
+    network, inputs = from_matrices([weights.astype(np.float32)], bias=0.5, last="relu"), inputs_of(64, 5)
     truth, right = verify.oracle(network, inputs), infer(network, inputs, "csr", "none", values=True)
     assert verify.judge(right, truth).passed
     values = right.values.copy()
