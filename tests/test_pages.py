@@ -50,7 +50,7 @@ sp.save_npz("x.npz", sp.random_array((50, 60), density=0.3, rng=rng, format="csr
 RECORD = "spdnn challenge --neurons 1024 --layers 120 --inputs mnist --record run.json\n"
 SMOKE = "snakemake --cores 2 --configfile config/smoke.yaml\n"
 NET = f"""python - <<'END'{NETWORK}END
-spdnn network import weights -o net.safetensors --last relu --bias -0.3 --clip 32 --rows inputs
+spdnn network import weights -o net.safetensors --last none --rows inputs
 """
 LABELS = """python - <<'END'
 from pathlib import Path

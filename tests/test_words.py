@@ -30,7 +30,7 @@ PRIVATE = {
     r"like[ -]for[ -]like": "same work",
     r"claims?": "stated figures; results",
     r"spans?": "what a time includes",
-    r"stores?": "model file",
+    r"(an?|the|this|no) stores?": "model file",
     r"as near (to|as)": "within",
 }
 WORDS = re.compile(rf"(?<![\w./`'{{=<-])(?:{'|'.join(PRIVATE)})(?![\w`'=}}(-]|\.\w|/)", re.IGNORECASE)
