@@ -1,5 +1,7 @@
 """The page's section on calls of one's own network: by batch and program, from records of hostile names too."""
 
+import re
+
 from operation_cases import made_operation
 from test_report import HOSTILE, drawn, shown, typed
 
@@ -29,12 +31,37 @@ def test_the_section_has_a_row_for_each_batch_and_program():
     page = shown(calls())
     text = page.text.split("Latency and throughput by batch")[1]
     assert "my net, 2 threads" in text
+    assert "Calls of my net by batch size" in text
+    assert "1.00 ms" in text
+    assert text.index("64 inputs take 1.00 ms: 2.0 times") < text.index("A turn is several calls")
     assert {3.0, 2.0, 64000.0} <= set(page.values)
     assert "Our products and those of other libraries" not in page.text
     records = [typed(one, OperationRecord) for one in calls()]
     (figure,) = drawn("calls", collect([], operations=records)).values()
     assert figure.title == "Inputs a second by inputs of a call, my net"
     assert "blas,64,0.002,32000.0,2.0" in figure.csv
+
+
+def test_the_page_of_calls_alone_begins_with_their_times():
+    page = shown(calls())
+    (heading,) = re.findall(r"<h1>(.*?)</h1>", page.source)
+    assert heading == (
+        "my net: 64 inputs in 1.00 ms, 2.0 times as fast as dense BLAS; 1 input in 1.00 ms, 2.0 times as fast as dense "
+        "BLAS"
+    )
+    assert "All 6 timed programs passed verification. Compared: all output values" in page.text
+    assert "Machines and software" in page.text
+    for absent in ("How to reproduce each run", "Glossary", "Lossy", "Times in", "0 passed"):
+        assert absent not in page.text
+    two = shown([*calls(), call(network="another", seconds=(1.0, 1.0, 1.0))])
+    assert "<h1>another and my net: all 7 timed programs passed verification</h1>" in two.source
+    alone = shown([call(seconds=(0.002,) * 3)])
+    assert "<h1>my net: 1 input in 2.00 ms</h1>" in alone.source
+
+
+def test_a_ratio_whose_interval_has_1_in_it_is_no_difference():
+    ours, theirs = call(seconds=(1.0, 2.0, 1.0, 2.0, 1.0)), call("scipy", seconds=(2.0, 1.0, 1.1, 2.2, 1.0))
+    assert networks([ours, theirs])[0]["results"] == ["1 input takes 1.00 s: no clear difference from SciPy"]
 
 
 def test_the_latest_comparison_of_a_batch_counts_and_others_are_not_mixed():

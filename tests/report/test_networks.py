@@ -34,6 +34,13 @@ def test_every_network_has_a_row_run_or_not():
     assert not any(one["plain"] or one["reduced"] for one in found)
 
 
+def test_the_table_has_the_networks_that_were_run():
+    shown_rows = page(made_record())["rows"]
+    assert [one["key"] for one in shown_rows] == ["1024-120"]
+    text = shown([made_record()], published=True).text
+    assert "11 of the twelve networks have no run here; published figures are in a table of their own." in text
+
+
 def test_runs_with_and_without_reductions_have_columns_of_their_own():
     slow = made_record("slow", (1.0,), reductions=())
     fast, faster = made_record("fast", (0.2,)), made_record("faster", (0.1,), reductions=("dead", "inputs"))

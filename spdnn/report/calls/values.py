@@ -10,6 +10,11 @@ from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.run_rows import grouped
 
+LIBRARIES = {
+    "scipy": "SciPy", "blas": "dense BLAS", "torch": "PyTorch", "torch-compile": "torch.compile",
+    "onnxruntime": "ONNX Runtime",
+}  # fmt: skip
+
 
 def values(collection: Collection) -> dict | None:
     """What the section prints: `networks`, each with its batches; None without one.
@@ -40,6 +45,7 @@ def _network(members: Sequence[OperationRecord], numbers: dict[int, int]) -> dic
     if not batches:
         return None
     one = members[-1]
+    ends = [batches[-1], batches[0]] if len(batches) > 1 else batches
     return {
         "name": words.printable(one.problem.network),
         "digest": one.problem.topology_sha256,
@@ -50,8 +56,39 @@ def _network(members: Sequence[OperationRecord], numbers: dict[int, int]) -> dic
         "machine": words.printable(one.device.name),
         "command": words.printable(one.environment.command, 2000),
         "batches": batches,
+        "results": [_sentence(entry) for entry in ends],
+        "short": "; ".join(map(_short, ends)),
         "programs": list(dict.fromkeys(row["name"] for entry in batches for row in entry["rows"])),
     }
+
+
+def _sentence(entry: dict) -> str:
+    """A batch in words: its time, compared with the two fastest other libraries."""
+    text = f"{words.plural(entry['batch'], 'input')} take{'s' if entry['batch'] == 1 else ''} {_time(entry)}"
+    return f"{text}: {_compared(entry['rows'][1:3])}" if entry["rows"][1:] else text
+
+
+def _short(entry: dict) -> str:
+    """The same in short, compared with the fastest of them."""
+    text = f"{words.plural(entry['batch'], 'input')} in {_time(entry)}"
+    return f"{text}, {_compared(entry['rows'][1:2])}" if entry["rows"][1:] else text
+
+
+def _time(entry: dict) -> str:
+    return words.time(entry["rows"][0]["seconds"])
+
+
+def _compared(rows: Sequence[dict]) -> str:
+    """How ours compares with other programs."""
+    texts, alike = [], []
+    for row in rows:
+        name, ratio = LIBRARIES.get(row["name"], row["name"]), row["ratio"]
+        if ratio.resamples and ratio.low <= 1 <= ratio.high:
+            alike.append(name)
+            continue
+        number = words.significant(max(ratio.median, 1 / ratio.median), 2)
+        texts.append(f"{number} times {'as fast as' if ratio.median >= 1 else 'slower than'} {name}")
+    return ", ".join([*texts, f"no clear difference from {' or '.join(alike)}"] if alike else texts)
 
 
 def _ours(members: Sequence[OperationRecord]) -> OperationRecord | None:

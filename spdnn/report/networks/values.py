@@ -24,11 +24,14 @@ def values(collection: Collection) -> dict | None:
     if not official:
         return None
     rows = twelve(collection)
+    ran = [row for row in rows if any(row[name] for name in SERIES)]
     return {
         "own": official,
         "names": NAMES,
         "series": [name for name in SERIES if any(row[name] for row in rows)],
         "twelve": rows,
+        "rows": ran,
+        "absent": len(rows) - len(ran),
         "machines": machines(rows),
         "hardware": {name: hardware(rows, name) for name in PUBLISHED},
         "published": published(collection.baselines),

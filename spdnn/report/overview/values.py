@@ -5,7 +5,7 @@ the fastest exact published systems leave out as well. Work avoided, exactly: wi
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from spdnn.report.calls.values import values as calls
 from spdnn.report.common import words
@@ -13,24 +13,27 @@ from spdnn.report.common.collection import Collection
 from spdnn.report.common.run_rows import Run, grouped
 from spdnn.report.networks.values import NAMES, PUBLISHED, SERIES, hardware, machines, series, twelve
 
+MOST_SENTENCES = 4  # of networks that were called
 PRESET = "config/like-for-like.yaml"
 
 
 def values(collection: Collection) -> dict | None:
-    """What the first screen prints; None where no run was timed.
+    """What the first screen prints; None where nothing was timed but operations.
 
     Returns:
-        what: what ran; speed: sentences, the first is the most important; cards: {of: a network, numbers: (label,
-        number, unit, what it is)} of one network; rows: of the twelve networks that were run, as `twelve` has them;
-        machines, hardware: what ours and the best published ran on; busy, older: how many runs are.
+        what: what ran; title: the page's, where the calls of one network are all that was timed; speed: sentences, the
+        first is the most important; cards: {of: a network, numbers: (label, number, unit, what it is)} of one network;
+        rows: of the twelve networks that were run, as `twelve` has them; machines, hardware: what ours and the best
+        published ran on; busy, older: how many runs are.
     """
     own = collection.own
-    if not own:
-        return None
-    rows = [row for row in twelve(collection) if any(row[name] for name in SERIES)]
     timed = (calls(collection) or {"networks": []})["networks"]
+    if not own:
+        return _calls(timed) if timed else None
+    rows = [row for row in twelve(collection) if any(row[name] for name in SERIES)]
     return {
-        "what": _what(own),
+        "what": _what([run.name for run in own], {run.official_size for run in own if run.official_size}),
+        "title": None,
         "speed": (_compared(rows) or _fastest(rows)) if rows else _own(own, timed),
         "cards": _cards(own, rows, timed),
         "rows": rows,
@@ -42,13 +45,32 @@ def values(collection: Collection) -> dict | None:
     }
 
 
-def _what(runs: Sequence[Run]) -> str:
-    """The networks that ran."""
-    names = list(dict.fromkeys(run.name for run in runs))
+def _calls(timed: Sequence[dict]) -> dict:
+    """As `values`, of calls alone."""
+    first = timed[0]
+    alone = len(timed) == 1
+    return {
+        "what": _what([one["name"] for one in timed]),
+        "title": f"{first['name']}: {first['short']}" if alone else None,
+        "speed": [] if alone else [f"{one['name']}: {one['short']}." for one in timed[:MOST_SENTENCES]],
+        "cards": {"of": first["name"], "numbers": _latency(first)},
+        "rows": [],
+        "machines": "",
+        "hardware": {},
+        "busy": 0,
+        "older": 0,
+        "runs": 0,
+    }
+
+
+def _what(every: Sequence[str], official: Iterable[tuple[int, int]] = ()) -> str:
+    """The networks that ran, by their names; `official`: the sizes of those of the challenge."""
+    names = list(dict.fromkeys(every))
     if len(names) <= 2:
         return " and ".join(names)
-    official = len({run.official_size for run in runs if run.official_size})
-    return "The twelve networks of the challenge" if official == len(names) == 12 else f"{len(names)} networks"
+    return (
+        "The twelve networks of the challenge" if len(set(official)) == len(names) == 12 else f"{len(names)} networks"
+    )
 
 
 def _compared(rows: Sequence[dict]) -> list[str]:
@@ -111,21 +133,10 @@ def _fastest(rows: Sequence[dict]) -> list[str]:
 def _own(runs: Sequence[Run], timed: Sequence[dict]) -> list[str]:
     """Networks of one's own: a call beside other libraries, or inputs a second of the fastest run."""
     if timed:
-        few, many = (timed[0]["batches"][place] for place in (0, -1))
-        return [
-            f"A call with {words.plural(entry['batch'], 'input')} takes {words.time(entry['rows'][0]['seconds'])}: "
-            + ", ".join(f"{_times(row['ratio'].median)} {row['name']}" for row in entry["rows"][1:3])
-            + "."
-            for entry in ([few] if few is many else [few, many])
-        ]
+        return [f"{result}." for result in timed[0]["results"]]
     run = max(runs, key=lambda run: run.inputs_per_second)
     rate = words.significant(run.inputs_per_second, 3)
     return [f"{rate} inputs a second through {run.name}, {run.problem.input_count:,} in a batch{_once(run)}."]
-
-
-def _times(ratio: float) -> str:
-    number = words.significant(max(ratio, 1 / ratio), 2)
-    return f"{number} times {'as fast as' if ratio >= 1 else 'slower than'}"
 
 
 def _once(run: Run) -> str:
@@ -150,13 +161,7 @@ def _cards(runs: Sequence[Run], rows: Sequence[dict], timed: Sequence[dict]) -> 
             ("time for an input", *per_input, f"in a batch of {best.problem.input_count:,}"),
         ]
         if timed:
-            few, many = (timed[0]["batches"][place] for place in (0, -1))
-            rate, spent = many["rows"][0]["rate"], words.time(few["rows"][0]["seconds"]).split()
-            calls_of = [f"a call with {words.plural(entry['batch'], 'input')}" for entry in (few, many)]
-            numbers = [
-                ("latency", *spent, calls_of[0]),
-                ("throughput", words.significant(rate, 3), "inputs/s", calls_of[1]),
-            ]
+            numbers = _latency(timed[0])
         labelled = [run.record.accuracy.top1 / run.problem.input_count for run in members if run.record.accuracy]
         if labelled:
             share = words.significant(100 * labelled[-1], 3)
@@ -169,6 +174,14 @@ def _cards(runs: Sequence[Run], rows: Sequence[dict], timed: Sequence[dict]) -> 
     what = _division(first) if rows else "of the process"
     numbers.append(("peak memory", *words.size(first.record.peak_memory_bytes).split(), what))
     return {"of": members[0].name, "numbers": numbers[:4]}
+
+
+def _latency(one: dict) -> list[tuple[str, str, str, str]]:
+    """The cards of a network's calls."""
+    few, many = (one["batches"][place] for place in (0, -1))
+    rate, spent = many["rows"][0]["rate"], words.time(few["rows"][0]["seconds"]).split()
+    calls_of = [f"a call with {words.plural(entry['batch'], 'input')}" for entry in (few, many)]
+    return [("latency", *spent, calls_of[0]), ("throughput", words.significant(rate, 3), "inputs/s", calls_of[1])]
 
 
 def _division(run: Run) -> str:

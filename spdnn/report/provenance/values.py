@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from spdnn.records.operation_record import OperationRecord
 from spdnn.records.published import SPANS, Baseline
+from spdnn.records.run_record import RunRecord, busy_part
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.embedded import link
-from spdnn.report.common.run_rows import Run
 from spdnn.report.limits import values as machine_limits
 from spdnn.report.provenance.records import records_link, records_table
 
@@ -23,7 +24,7 @@ def values(collection: Collection) -> dict | None:
         "records": {"count": len(runs) + len(operations), "csv": table, "json": whole, "thinned": thinned},
         "definitions": _definitions(collection),
         "spans": {**SPANS, **words.RECORD_SPANS},
-        "environments": _environments(runs),
+        "environments": _environments([*collection.records, *operations]),
         "sources": _sources(collection.baselines) if any(run.official_size for run in runs) else [],
     }
 
@@ -31,7 +32,10 @@ def values(collection: Collection) -> dict | None:
 def _definitions(collection: Collection) -> list[tuple[str, str]]:
     """The terms that the page uses, and their meanings."""
     limits = machine_limits.values(collection)
-    return words.definitions(
+    runs = [run for one in (collection, *collection.others.values()) for run in one.runs]
+    busy = any(run.busy for run in runs) or any(map(busy_part, collection.operations))
+    marks = {"Busy machine": busy, "Older code": any(run.older for run in runs)}
+    terms = words.definitions(
         {name for record in collection.records for name in record.reductions.requested},
         limited=limits is not None,
         several=any(record.ranks > 1 for record in collection.records),
@@ -39,13 +43,14 @@ def _definitions(collection: Collection) -> list[tuple[str, str]]:
         devices=bool(limits and limits["devices"]),
         official=any(run.official_size for run in collection.runs),
     )
+    return [(term, meaning) for term, meaning in terms if marks.get(term, bool(collection.runs))]
 
 
-def _environments(runs: Sequence[Run]) -> list[dict]:
+def _environments(records: Sequence[RunRecord | OperationRecord]) -> list[dict]:
     """Each machine and software once, with the cases that ran there."""
     environments: dict[str, dict] = {}
-    for run in runs:
-        machine = run.record.environment
+    for record in records:
+        machine = record.environment
         versions = ", ".join(f"{name} {version}" for name, version in sorted(machine.versions.items()))
         row = {
             "cpu": words.printable(machine.cpu),
@@ -55,7 +60,7 @@ def _environments(runs: Sequence[Run]) -> list[dict]:
             "system": words.printable(machine.system),
             "versions": words.printable(versions, 400),
         }
-        environments.setdefault(str(row), {**row, "cases": []})["cases"].append(run.case)
+        environments.setdefault(str(row), {**row, "cases": []})["cases"].append(words.printable(record.case))
     return list(environments.values())
 
 
