@@ -57,22 +57,25 @@ def compile(
     settings: Any = None,
     example: Any = None,
 ) -> Model | Program:
-    """A network made ready once, to be called often: `model(x)` gives arrays, `model.infer(inputs)` a Result.
+    """Make a network ready once and call it often: `model(x)` gives an array, `model.infer(inputs)` a Result.
 
     Args:
-        network: a Network; the path of a whole model: a model file of spdnn, official text, an ONNX model; or a
-            torch.nn.Module, in inference, copied. A model with convolutions, or with a flattening or a softmax that no
-            network has, becomes a Program: `model(x)` alone, on the engine cpu.
-        engine: as `spdnn engines` lists them. `cpu` answers few inputs in microseconds; others open a session a call.
-        batch: inputs of a usual call, for which memory and threads are made ready too; calls may have any number.
-        threads: all cores by default.
+        network: a Network; the path of a model file of spdnn, of official text or of an ONNX model; or a
+            torch.nn.Module, which is copied in evaluation mode. A file of weights alone goes through open_network.
+            A model that is more than a chain of layers (convolutions, branches, a flattening, a softmax) becomes a
+            Program: it has `model(x)` and no `infer`. With convolutions or branches it runs on the engine cpu.
+        engine: a name that `spdnn engines` lists. `cpu` takes microseconds for a few inputs; the other engines set up
+            a whole inference at each call.
+        batch: the usual number of inputs of a call. Memory and threads are made ready for it; any number may come.
+        threads: the threads of a call; all cores by default.
         reductions: 'all' that the engine offers, 'none', or names.
-        memory: bytes of peak resident memory not to be passed by a call, or None. Weights that do not fit are streamed.
+        memory: the most bytes of memory that the process may use during a call, or None. Weights that do not fit are
+            read again at each call.
         settings: those of the engine, such as spdnn.TaskgraphSettings for `taskgraph`; None: its defaults.
         example: a tensor that a torch.nn.Module takes, of two inputs or more; not needed where a Linear comes first.
 
     Raises:
-        InputError: arguments that do not fit, or a model that holds what cannot be run: all of it is named.
+        InputError: arguments that do not fit, or a model with parts that cannot be run: all of them are named.
         Unavailable: the engine cannot run here.
 
     Example:
@@ -121,7 +124,7 @@ def infer(
         inputs: Inputs, or what Inputs.from_array takes: (count, neurons), neurons equal to the network's width at its
             first layer.
         engine, reductions, threads, memory, settings: see compile.
-        values: keep all last rows (Result.values).
+        values: keep all outputs, for Result.all_values, Result.top and spdnn.score.
 
     Returns:
         a Result: categories, active inputs after each layer, row sums, and the values when asked for.

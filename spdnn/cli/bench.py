@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.cli import arguments
-from spdnn.common.errors import InputError
+from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.shown import counted
 from spdnn.common.statistics import ratios
 from spdnn.problem.request import reading
 from spdnn.records.run_record import busy_part
@@ -71,6 +72,8 @@ def _bench(chosen) -> None:
         raise InputError("--zeros is for random inputs; --inputs has its own zeros")
     target = arguments.file_in(chosen.output, FILE)
     libraries, absent = calls.others_here(chosen.against and chosen.against.split(","))
+    if chosen.against and absent:
+        raise Unavailable("--against: " + "; ".join(f"{name}: {reason}" for name, reason in absent.items()))
     network = open_network(chosen.network, **reading(chosen))
     count, zeros = calls.inputs_needed(chosen.batches), chosen.zeros or 0.0
     if chosen.inputs:
@@ -82,7 +85,9 @@ def _bench(chosen) -> None:
     threads = arguments.threads(chosen.threads)
     comparison = Comparison(threads, libraries, chosen.seconds, _command(chosen, libraries, threads))
     case = calls.Case(_name(chosen.network), network, rows, "file")
-    print(f"{network!r}, {threads} threads, {said}; all outputs verified against float64\n{_HEAD}", flush=True)
+    facts = f"{network.inputs} -> {network.outputs}, {counted(network.depth, 'layers')}, {network.edges:,} edges"
+    of = f"{chosen.network} ({facts}), {counted(threads, 'threads')}, {said}"
+    print(f"{of}; all outputs verified against float64\n{_HEAD}", flush=True)
     records, refused = [], {}
     try:
         for batch, of_batch, why in calls.compare_calls(case, chosen.batches, comparison):
@@ -97,7 +102,8 @@ def _bench(chosen) -> None:
         print(f"{name}: {reason}")
 
 
-_HEAD = f"  {'batch':>6}  {'program':<14} {'time of a call':>14} {'inputs/s':>11}   times as long as ours"
+_RATIO = "times as long as ours: median (95 % interval), fastest turns"
+_HEAD = f"  {'batch':>6}  {'program':<14} {'time of a call':>14} {'inputs/s':>11}   {_RATIO}"
 
 
 def _print(batch: int, records: list) -> None:

@@ -2,12 +2,15 @@
 
 import json
 
+import numpy as np
+
 from spdnn.cli import arguments
 from spdnn.common.errors import InputError
 from spdnn.problem import challenge
+from spdnn.problem.network import Header
 from spdnn.problem.request import reading
 
-LOOKED_AT = 8  # layers whose outputs are compared
+SHOWN = 6  # of the first layers
 BIAS = {"type": float, "metavar": "B"}
 
 
@@ -63,7 +66,9 @@ def add(group) -> None:
     write.set_defaults(run=_export, reads=("network",), writes=("folder/n*-l*.tsv",))
 
     info = kinds.add_parser(
-        "info", help="show a network", description="Print the size, source, values and bias of a network."
+        "info",
+        help="show a network",
+        description="Print the size and source of a network, and widths, nonzeros, bias and activation by layer.",
     )
     info.add_argument("network", metavar="net.safetensors", help="model file, or any format that `import` reads")
     arguments.add_reading(info)
@@ -75,6 +80,8 @@ def _make(chosen) -> None:
     from spdnn.sources.radixnet import RadixNet
     from spdnn.sources.unstructured import Unstructured
 
+    if not (chosen.formula and chosen.output.endswith(".json")):
+        _check_name(chosen.output, ".safetensors", ", or .json for a formula" if chosen.formula else "")
     if chosen.kind == "radixnet":
         seed = challenge.SEED if chosen.seed is None else chosen.seed
         clip = {None: challenge.YMAX, "none": None}.get(chosen.clip, chosen.clip)
@@ -90,6 +97,7 @@ def _make(chosen) -> None:
 def _import(chosen) -> None:
     from spdnn.formats.readers import import_network
 
+    _check_name(chosen.output, ".safetensors")
     done = import_network(chosen.network, chosen.output, layers=chosen.layers, **reading(chosen))
     print(f"{chosen.output}: {done.depth} layers, {done.inputs} inputs to {done.outputs} outputs, {done.edges:,} edges")
 
@@ -109,7 +117,6 @@ def _info(chosen) -> None:
     network = open_network(chosen.network, **reading(chosen))
     headers = [network.header(k) for k in range(network.depth)]
     widths = {header.outputs for header in headers} | {network.inputs}
-    activations = list(dict.fromkeys(str(header.activation) for header in headers))
     rows = {
         "layers": network.depth,
         "neurons": network.width
@@ -117,25 +124,26 @@ def _info(chosen) -> None:
         else f"{network.inputs} in, {network.outputs} out, at most {network.width}",
         "edges": f"{network.edges:,}",
         "bytes in memory": f"{network.nbytes:,}",
-        "one value per layer": "yes" if all(header.single_value for header in headers) else "no",
-        "edges a load serves": _shared(network),
-        "activation": ", ".join(activations),
-        "zeros stay zeros": "yes" if all(header.keeps_zero for header in headers) else "not in every layer",
         "source": json.dumps(network.description, sort_keys=True),
         "identity": network.identity(),
     }
     for name, value in rows.items():
-        print(f"{name:<20} {value}")
+        print(f"{name:<16} {value}")
+    for k, header in enumerate(headers, 1):
+        if k <= SHOWN or k == len(headers):
+            print(f"{f'layer {k}':<16} {_described(header)}")
+        elif k == SHOWN + 1:
+            print("...")
 
 
-def _shared(network) -> str:
-    """How many edges a load of the engine `cpu` serves, where outputs read the same inputs; of some layers."""
-    from spdnn.kernels import dispatch
-    from spdnn.kernels.layouts.tiles import bind
+def _described(header: Header) -> str:
+    """A layer in a line."""
+    nonzero = 100 * header.edges / (header.inputs * header.outputs)
+    bias = f"bias {float(header.bias):g}" if np.ndim(header.bias) == 0 else "a bias for each output"
+    return f"{header.inputs} -> {header.outputs}, {nonzero:.3g} % nonzero, {bias}, {header.activation}"
 
-    if dispatch.missing():
-        return "not known without the compiled kernels"
-    step = -(-network.depth // LOOKED_AT)
-    layers = [bind(network.layer(k), share=True) for k in range(0, network.depth, step)]
-    edges, gathers = (sum(getattr(layer, name) for layer in layers) for name in ("edges", "gathers"))
-    return f"{edges / max(1, gathers):.3g} (in {len(layers)} sampled layers; 1: no outputs share their inputs)"
+
+def _check_name(path: str, ending: str, hint: str = "") -> None:
+    """Raise InputError unless the name of a model file to write has its ending."""
+    if not path.endswith(ending):
+        raise InputError(f"-o {path}: the name of a model file must end with {ending}{hint}")

@@ -102,7 +102,7 @@ class Model(Shown):
 
         Args:
             inputs: Inputs, or what Inputs.from_array takes: (count, neurons).
-            values: keep all last rows (Result.values).
+            values: keep all outputs, for Result.all_values, Result.top and spdnn.score.
 
         Returns:
             categories, active inputs after each layer, row sums, and the values when asked for.

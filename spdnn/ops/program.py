@@ -1,4 +1,4 @@
-"""A model with convolutions made ready once and called often: images in, logits out, on the processor.
+"""A model that is more than a chain of layers (convolutions, branches, a softmax), made ready once and called often.
 
 Pruned 1 x 1 convolutions and layers, and larger convolutions over copied windows, are sparse times dense with bias and
 activation fused; depthwise 3 x 3 ones have a kernel of their own; the others are dense products by BLAS. Features are
@@ -35,7 +35,9 @@ Run = Callable[..., np.ndarray]  # (backend, value or values) -> value
 
 
 class Program(Shown):
-    """Steps of a model, ready for calls, which may come from several threads and follow one another.
+    """A model that is more than a chain of layers, ready for calls: convolutions, branches, a softmax at the end.
+
+    An array goes in, the model's outputs come out; it has no `infer`. Calls may come from several threads.
 
     Args:
         steps: in the order in which they run; see spdnn.formats.onnx_files. A step 'network' has a Model as its weight.
@@ -53,6 +55,7 @@ class Program(Shown):
         self._images = any(step.kind in ("convolution", "pool") for step in steps)
         self._models = [step.weight for step in steps if step.kind == "network"]
         self._backends = [CpuBackend(n, refuse_nan=False) for n in (self.threads, *[1] * self.threads)]
+        self._said, self._steps = _said(steps), len(steps)
         self.sparse = [step.name for step, run in self._parts if getattr(run, "sparse", False)]
 
     def __call__(self, x: Any) -> Any:
@@ -99,8 +102,8 @@ class Program(Shown):
         self.close()
 
     def _facts(self) -> dict[str, str]:
-        facts = {"steps": counted(len(self._parts), "steps"), "sparse": f"{len(self.sparse)} sparse"}
-        return facts | {"threads": counted(self.threads, "threads")}
+        facts = self._said or {"steps": counted(self._steps, "steps"), "sparse": f"{len(self.sparse)} sparse"}
+        return facts | ({"threads": counted(self.threads, "threads")} if self._parts else {"state": "closed"})
 
     def _outputs(self, x: np.ndarray) -> np.ndarray:
         if not self._images or len(x) < self.threads or self.threads == 1 or not len(x):
@@ -142,6 +145,19 @@ def around(model: Model, steps: Sequence[Step]) -> Model | Program:
         return model
     flat = Step("inputs", "flatten", reads=("x",), gives="rows")
     return Program([flat, Step("layers", "network", model, reads=("rows",), gives="logits"), *ends], model.threads)
+
+
+def _said(steps: Sequence[Step]) -> dict[str, str]:
+    """What `around` made: its network, and the softmax at its end, if there is one; of other steps nothing."""
+    said = {}
+    for step in steps:
+        if step.kind == "network":
+            model = step.weight
+            chain = f"network {model.inputs} -> {model.outputs} of {counted(model.depth, 'layers')}"
+            said = {"network": f"{chain} with {counted(model.edges, 'edges')}"}
+        elif step.kind == "softmax" and said:
+            said["softmax"] = "LogSoftmax" if step.settings.get("log") else "Softmax"
+    return said
 
 
 def _start(steps: Sequence[Step]) -> str:

@@ -28,17 +28,24 @@ def bench(*arguments):
 def test_the_table_the_records_and_the_page(folder, capsys, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
     arguments = ["--inputs", "x.npy", "--batches", "1,4", "--seconds", 0.01, "--threads", 2, "-o", "records"]
-    assert bench(*arguments, "--against", "torch,scipy,blas") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith(
-        "(20 -> 6, 1 layer, 120 edges), 2 threads, 10 inputs of x.npy; all outputs verified against float64"
+    assert bench(*arguments, "--against", "torch,scipy") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert (
+        captured.err == f"spdnn: --against: torch: the package torch is not installed; {install('torch')} brings it\n"
     )
+    assert bench(*arguments, "--against", "scipy,blas") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == (
+        "my net.safetensors (20 -> 6, 1 layer, 120 edges), 2 threads, 10 inputs of x.npy; "
+        "all outputs verified against float64"
+    )
+    assert lines[1].endswith("   times as long as ours: median (95 % interval), fastest turns")
     rows = [line.split() for line in lines if line.startswith("  ") and "BUSY" not in line][1:]
     names = ["ours", "scipy", "blas"]
     assert [row[row[0].isdigit()] for row in rows] == [*names, *names]
     assert [row[0] for row in rows if row[0].isdigit()] == ["1", "4"]
     assert "records/calls.jsonl: 6 records" in lines
-    assert f"torch: the package torch is not installed; {install('torch')} brings it" in lines
     records = read_all(["records/calls.jsonl"])[1]
     assert {one.problem.network for one in records} == {"my-net"}
     command = records[0].environment.command
@@ -47,6 +54,12 @@ def test_the_table_the_records_and_the_page(folder, capsys, monkeypatch):
     (network,) = section.values(collect([], operations=records))["networks"]
     assert [entry["batch"] for entry in network["batches"]] == [1, 4]
     assert {row["name"] for row in network["batches"][0]["rows"]} == {"ours", "scipy", "blas"}
+
+
+def test_libraries_that_are_absent_are_named_at_the_end(folder, capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+    assert bench("--batches", 1, "--seconds", 0.01) == 0
+    assert f"torch: the package torch is not installed; {install('torch')} brings it\n" in capsys.readouterr().out
 
 
 def test_the_same_seed_draws_the_same_inputs(folder, capsys):

@@ -101,7 +101,7 @@ def test_a_wrong_truth_is_a_failure_without_record(files, capsys):
     assert not record.exists()
 
 
-def test_make_export_and_info(tmp_path, capsys):
+def test_make_export_and_info(tmp_path, capsys, monkeypatch):
     make = [*MAKE, tmp_path / "net.safetensors"]
     assert spdnn(*make) == 0
     assert spdnn("network", "export", tmp_path / "net.safetensors", tmp_path / "text") == 0
@@ -111,7 +111,11 @@ def test_make_export_and_info(tmp_path, capsys):
     assert spdnn("network", "info", tmp_path / "back.safetensors") == 0
     shown = capsys.readouterr().out
     assert "6,144" in shown
-    assert "relu clipped at 32" in shown
+    assert shown.endswith("\nlayer 3          64 -> 64, 50 % nonzero, bias -0.3, relu clipped at 32\n")
+    monkeypatch.setattr("spdnn.cli.network.SHOWN", 1)
+    assert spdnn("network", "info", tmp_path / "back.safetensors") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[-3:]] == [["layer", "1"], ["..."], ["layer", "3"]]
 
 
 def test_a_file_of_weights_comes_with_what_is_done_with_them(files, tmp_path, capsys):
@@ -254,6 +258,11 @@ MISTAKES = [
         "nowhere.safetensors: there is no such model file",
     ),
     (["network", "make", "radixnet", "--neurons", "48", "--layers", "1", "-o", "x.safetensors"], "48 neurons"),
+    (["network", "import", "net.onnx", "-o", "o.npz"], "-o o.npz: the name of a model file must end with .safetensors"),
+    (
+        ["network", "make", "unstructured", "--neurons", "16", "--layers", "1", "-o", "net.json"],
+        "-o net.json: the name of a model file must end with .safetensors",
+    ),
     (["network", "info", "nowhere.safetensors"], "there is no such model file"),
     (["verify", "--categories", "nowhere.txt", "--truth", "official:1024"], "there is no such list of categories"),
     (["report", "nowhere.json", "-o", "x.html"], "nowhere.json: there is no such file or folder"),

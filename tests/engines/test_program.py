@@ -29,6 +29,15 @@ def test_a_chain_with_what_no_network_has(tmp_path, softmax):
         assert close(spdnn.compile(path)(x), outputs(path, x))
 
 
+def test_a_network_with_a_softmax_says_so(tmp_path):
+    made = Maker(6)
+    made.add("Gemm", made.draw(6, 3))
+    made.add("Softmax", axis=-1)
+    with spdnn.compile(made.save(tmp_path / "a.onnx"), threads=2) as program:
+        assert repr(program) == "Program(network 6 -> 3 of 1 layer with 18 edges, Softmax, 2 threads)"
+    assert repr(program) == "Program(network 6 -> 3 of 1 layer with 18 edges, Softmax, closed)"
+
+
 def pruned(density=0.1):
     made = Maker(3, 12, 12)
     made.add("Conv", made.draw(8, 3, 3, 3), pads=[1, 1, 1, 1], name="stem")
