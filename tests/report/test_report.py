@@ -390,6 +390,31 @@ def test_other_networks_have_no_published_figures():
     assert page.source.index('id="own"') < page.source.index("figure-times-whole")
 
 
+def test_a_network_of_your_own_has_its_layers_and_widest_layer():
+    record = made_record("mine", official=False, neurons=512, layers=3, inputs=8)
+    whole = "inputs are padded to whole tiles"
+    record["problem"]["network"] = {"source": "state dict"}
+    page = shown([record])
+    assert "3 layers, at most 512 wide" in page.text
+    assert "512 × 3" not in page.text
+    assert whole not in page.text
+    record["result"]["edges_computed"] = 9 * record["problem"]["edges"]
+    assert f"112 % of the edges: {whole}" in shown([record]).text
+
+
+def test_the_part_of_a_time_that_came_from_a_cache_is_named():
+    record = solved(made_record(), 0.5, "workflow", ["inputs", "prepare"])
+    assert "inputs and prepare read from the cache" in shown([record]).text
+
+
+def test_marks_that_no_record_has_are_not_in_the_glossary():
+    busy = made_record()
+    busy["load"] = {"others": 0.5, "throttled": None}
+    for record, there in ((made_record(), False), (busy, True)):
+        assert ("term-busy-machine" in shown([record]).source) == there
+        assert "term-older-code" not in shown([record]).source
+
+
 def test_every_publication_is_listed_with_how_many_figures_it_gives():
     baselines = read_baselines(BASELINES)
     listed = shown([made_record()], published=True).source.split('aria-label="Sources of')[1].split("</table>")[0]

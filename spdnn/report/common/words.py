@@ -28,6 +28,7 @@ SOURCES = {
     "memory": "from memory",
     "random": "uniform random numbers",
 }
+SAME_WIDTH = ("radixnet", "unstructured")  # sources of networks whose layers have one width
 MOST_LISTED = 12  # texts that a sentence lists
 LANES = {"compute": "computes", "copy-weights": "copies weights", "move": "rows arrive"}  # of a device's timeline
 BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -191,7 +192,9 @@ def listed(texts: Sequence[str], most: int = MOST_LISTED, between: str = ", ") -
 
 
 def network(problem: Problem) -> str:
-    """Neurons and layers."""
+    """Neurons and layers; where layers may differ in width, the widest."""
+    if problem.network.get("source") not in SAME_WIDTH:
+        return f"{plural(problem.layers, 'layer')}, at most {problem.neurons:,} wide"
     return f"{problem.neurons:,} neurons × {plural(problem.layers, 'layer')}"
 
 

@@ -24,7 +24,8 @@ def values(collection: Collection) -> dict | None:
         what: what ran; title: the page's, where the calls of one network are all that was timed; speed: sentences, the
         first is the most important; cards: {of: a network, numbers: (label, number, unit, what it is)} of one network;
         rows: of the twelve networks that were run, as `twelve` has them; machines, hardware: what ours and the best
-        published ran on; busy, older: how many runs are.
+        published ran on; busy, older: how many of `runs` are;
+        unit: what is counted.
     """
     own = collection.own
     timed = (calls(collection) or {"networks": []})["networks"]
@@ -42,6 +43,7 @@ def values(collection: Collection) -> dict | None:
         "busy": sum(bool(run.busy) for run in own),
         "older": sum(run.older for run in own),
         "runs": len(own),
+        "unit": "run",
     }
 
 
@@ -57,9 +59,10 @@ def _calls(timed: Sequence[dict]) -> dict:
         "rows": [],
         "machines": "",
         "hardware": {},
-        "busy": 0,
+        "busy": sum(bool(entry["busy"]) for one in timed for entry in one["batches"]),
         "older": 0,
-        "runs": 0,
+        "runs": sum(len(one["batches"]) for one in timed),
+        "unit": "batch size",
     }
 
 
@@ -190,6 +193,6 @@ def _division(run: Run) -> str:
 
 def _seconds(run: Run) -> str:
     computed = ""
-    if series(run) == "reduced":
+    if run.official_size and series(run) == "reduced":
         computed = f"; really computed: {words.significant(run.computed_rate / 1e12, 2)} TeraEdges/s"
     return f"{words.time(run.inference_seconds)}{_once(run)}{computed}"
