@@ -96,10 +96,10 @@ def _ours(members: Sequence[OperationRecord]) -> OperationRecord | None:
 
 
 def _rows(members: Sequence[OperationRecord], numbers: dict[int, int]) -> list[dict]:
-    """The programs of a comparison, ours first and then the fastest."""
+    """The programs of a comparison, ours first and then the fastest by its ratio to ours."""
     ours = _ours(members)
     rows = [_row(one, ours, numbers[id(one)]) for one in members if len(one.seconds) == len(ours.seconds)]
-    return sorted(rows, key=lambda row: (not row["is_ours"], row["seconds"], row["name"]))
+    return sorted(rows, key=lambda row: (not row["is_ours"], row["ratio"].median, row["name"]))
 
 
 def _row(record: OperationRecord, ours: OperationRecord, number: int) -> dict:
