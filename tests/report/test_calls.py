@@ -55,7 +55,7 @@ def test_the_page_of_calls_alone_begins_with_their_times():
         assert absent not in page.text
     assert "busy machine in" not in page.text
     busy = [one | {"load": {"others": 0.5, "throttled": None}} for one in calls()]
-    assert "busy machine in all 2 batch sizes" in shown(busy).text
+    assert "busy machine in both batch sizes" in shown(busy).text
     two = shown([*calls(), call(network="another", seconds=(1.0, 1.0, 1.0))])
     assert "<h1>another and my net: all 7 timed programs passed verification</h1>" in two.source
     alone = shown([call(seconds=(0.002,) * 3)])
