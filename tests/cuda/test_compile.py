@@ -93,6 +93,13 @@ def test_what_is_not_as_meant_is_caught_and_nothing_else(toolkit, tmp_path):
     assert set(nvrtc.TOOLKITS[toolkit]) <= set(found.known)
 
 
+@pytest.mark.parametrize("toolkit", nvrtc.TOOLKITS)
+def test_the_kernel_that_the_gpu_check_breaks_does_not_compile(gpu, toolkit):
+    (outcome,) = nvrtc.compiled(toolkit, 90, [Setting(gpu("correctness").BROKEN)]).outcomes
+    assert outcome.resources is None
+    assert 'identifier "nothing_of_that_name" is undefined' in outcome.log
+
+
 def test_a_log_without_the_kernel_is_an_error():
     with pytest.raises(ValueError, match="says nothing of"):
         nvrtc.resources(Kernel("none.cu", "absent", 32), 80, "ptxas info    : 0 bytes gmem")

@@ -110,6 +110,12 @@ def test_a_compiler_that_cannot_be_loaded_is_one_sentence(device, cuda, probe, a
         device.bind(probe, 1, arguments)
 
 
+def test_a_cache_that_cannot_be_written_is_one_sentence(device, cuda, probe, arguments):
+    cuda.compile_fault = OSError(28, "No space left on device", "/home/.cupy/kernel_cache/x")
+    with pytest.raises(SpdnnError, match=r"cannot be compiled or loaded: .*No space left on device.*kernel_cache"):
+        device.bind(probe, 1, arguments)
+
+
 @pytest.mark.parametrize("fault", [RuntimeFault, DriverFault])
 def test_a_launch_that_fails_is_named(device, cuda, probe, arguments, fault):
     launch = device.bind(probe, 12_345, arguments, 2_000)

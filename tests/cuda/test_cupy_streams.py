@@ -183,6 +183,29 @@ def test_a_capture_that_fails_is_ended_and_told(device, cuda):
         replay()
 
 
+def test_nothing_is_collected_during_a_capture(device, cuda):
+    """Pinned memory that is collected frees memory of CUDA, which can spoil the capture that is under way."""
+    found = []
+
+    class Pinned:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            found.append(cuda.node.capture is not None)
+
+    before = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        device.capture(lambda: [Pinned() for _ in range(50)] and None)
+        gc.collect()
+    finally:
+        gc.set_threshold(*before)
+    assert len(found) == 50
+    assert not any(found)
+    assert gc.isenabled()
+
+
 def test_launches_in_a_capture_are_not_waited_for(cuda, monkeypatch):
     """Which the stand-in refuses, as CUDA does."""
     monkeypatch.setenv("SPDNN_CUDA_SYNCHRONIZE", "1")

@@ -163,6 +163,33 @@ def test_what_fails_first_ends_it(gpu, vendor, monkeypatch, tmp_path, capsys):
     assert [line[:11] for line in said if line.startswith("failed: ")][-1] == "failed: 102"
 
 
+def test_without_mnist_it_takes_digits_and_goes_on(gpu, on_shim, monkeypatch, tmp_path, capsys):
+    def absent(path):
+        raise SpdnnError("no address answers")
+
+    check, networks = gpu("check"), gpu("networks")
+    monkeypatch.setattr(networks, "locate_mnist", absent)
+    monkeypatch.setattr(networks, "LADDER_PROBLEM", challenge.Problem(1024, 2))
+    monkeypatch.setattr(check, "DIGITS", 50)
+    monkeypatch.setattr(check, "check_correctness", lambda tally, *given: tally.case("another part", lambda: None))
+    on_shim()
+    assert check.main(["--parts", "first,correctness", "--results", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "not run here: 1024-2 cuda all: the MNIST images cannot be had (--mnist FILE names them)" in said
+    assert "gpu-check pass: 3 passed, 0 failed" in said
+    assert check.main(["--parts", "first", "--results", str(tmp_path), "--mnist", "nowhere"]) == 1
+
+
+@pytest.mark.parametrize(("cupy", "status"), [(0, 5), (1, 1)])
+def test_a_set_up_that_fails_does_not_stop_the_check(root, tmp_path, cupy, status):
+    """Its run on the GPU may be what fails, and the check says why; without CuPy nothing can be checked."""
+    (tmp_path / "bin").mkdir()
+    executable(tmp_path / "bin/python", f'case "$1" in -c) exit {cupy} ;; *check.py) exit 5 ;; esac')
+    executable(tmp_path / "make", "exit 2")
+    environment = {**os.environ, "MAKE": str(tmp_path / "make"), "VENV": str(tmp_path)}
+    assert finished(["sh", root / "tests/gpu/run.sh"], env=environment)[0] == status
+
+
 def test_a_wrong_kernel_fails_and_the_others_pass(gpu, on_shim, monkeypatch):
     on_shim()
     monkeypatch.setattr(layers, "sliced", lambda layer: sliced(replace(layer, values=layer.values * np.float32(1.01))))

@@ -2,6 +2,7 @@
 `cuda`; a missing event does not; no more memory is taken than was promised."""
 
 import itertools
+import weakref
 from collections import Counter
 from functools import cache
 
@@ -383,6 +384,27 @@ def test_what_tasks_cost_is_measured_on_the_first_device(monkeypatch):
     assert costs.device.copy_bytes_per_second > 0
     assert costs.messages.bytes_per_second > 0
     assert session.predicted > 0
+
+
+def test_a_pinned_table_is_kept_until_its_copy_is_done(monkeypatch):
+    """A copy reads it later; CuPy's pool would give the memory of a table that nothing holds to the next one."""
+    network, inputs = deep()
+    held, lost = [], []
+
+    def table(*given, real=cuda_probe.batch_table):
+        found = real(*given)
+        held.append(weakref.ref(found.base))
+        return found
+
+    def launched(launches, real=cuda_probe.launched):
+        lost.append(held[-1]() is None)
+        real(launches)
+
+    monkeypatch.setattr(cuda_probe, "batch_table", table)
+    monkeypatch.setattr(cuda_probe, "launched", launched)
+    opened(network, inputs, Settings(devices=2), "dead,inputs")
+    assert held
+    assert not any(lost)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -79,7 +79,10 @@ from spdnn.records import files  # noqa: E402
 from spdnn.records.limits import EDGE_BYTES, Machine  # noqa: E402
 from spdnn.records.operation_record import OperationRecord  # noqa: E402
 from spdnn.records.run_record import RunRecord  # noqa: E402
+from spdnn.sources.digits import digits_inputs  # noqa: E402
+from spdnn.sources.radixnet import RadixNet  # noqa: E402
 
+DIGITS = 3000  # inputs of the official network where there are no MNIST images
 PARTS = ("first", "correctness", "kernels", "sanitizer", "networks", "taskgraph", "ops")
 SECONDS = 450  # by default, so that all ends within eight minutes
 QUICK_SHAPES = ("rectangular", "vector bias", "nearly empty")
@@ -197,13 +200,20 @@ def seed_of(chosen) -> int:
 
 
 def check_first(runs: networks.Networks, name: str) -> list[str]:
-    """One layer, and one official network, whose record is in `name`-first.jsonl; the lines of its table."""
+    """One layer, and one official network, whose record is in `name`-first.jsonl; the lines of its table.
+
+    Without the MNIST images, the network runs on digits, and is compared with the float64 reference.
+    """
     layer = correctness.random_network((1024, 1024), density=32 / 1024, seed=1)
     rows = correctness.rows(1000, 1024, 1, "bits")
     runs.tally.case("one layer", lambda: correctness.assert_same("cuda", layer, rows))
     found = RunRecords(Path(f"{name}-first.jsonl"))
     runs.store, runs.rows = found.add, []
-    runs.run([networks.Case(networks.LADDER_PROBLEM, "cuda", "all")])
+    problem, before = networks.LADDER_PROBLEM, len(runs.tally.not_here)
+    runs.run([networks.Case(problem, "cuda", "all")])
+    if len(runs.tally.not_here) > before:
+        network, inputs = RadixNet(problem.neurons, problem.layers), digits_inputs(problem.neurons).counted(DIGITS)
+        runs.tally.case(f"{problem.name} on digits", lambda: correctness.assert_same("cuda", network, inputs))
     return [networks.HEAD, *runs.rows, *found.finish()] if runs.rows else []
 
 

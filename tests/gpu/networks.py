@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tally import Tally
+from tally import NotHere, Tally
 
+from spdnn.common.errors import SpdnnError
 from spdnn.engines.base import Options, Prepared
 from spdnn.engines.registry import asked_settings, engine, usable_cores
 from spdnn.measure import run as measure
@@ -150,9 +151,19 @@ class Networks:
         return row(case, record)
 
     def inputs(self, neurons: int) -> tuple[Inputs, float]:
-        """The official inputs of a width, and the seconds that making them took."""
+        """The official inputs of a width, and the seconds that making them took.
+
+        Raises:
+            NotHere: no file of images was named, and none can be had.
+        """
         if neurons not in self._inputs:
-            self._inputs[neurons] = measure.timed(mnist_inputs, neurons, locate_mnist(self.mnist))
+            try:
+                images = locate_mnist(self.mnist)
+            except SpdnnError as error:
+                if self.mnist:
+                    raise
+                raise NotHere(f"the MNIST images cannot be had (--mnist FILE names them): {error}") from error
+            self._inputs[neurons] = measure.timed(mnist_inputs, neurons, images)
         return self._inputs[neurons]
 
     def prepared(self, runner, case: Case, depth: int) -> tuple[Prepared, float]:

@@ -55,7 +55,7 @@ def modules() -> Modules:
         import cupy
         from cupy_backends.cuda.libs import cusparse  # noqa: F401  loads the library itself
         from cupyx.scipy import sparse
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # of the library, or of the folder of CuPy's cache
         message = " ".join(str(error).split())
         raise Unavailable(f"engine cusparse cannot run here: CuPy does not load cuSPARSE ({message})") from error
     return Modules(cupy, sparse, product)

@@ -173,7 +173,7 @@ class CupyDevice(CupyStreams):
                     self._functions[kernel] = module.get_function(kernel.name)
             except self._cupy.cuda.compiler.CompileException as error:
                 raise SpdnnError(f"kernel {kernel} does not compile:\n{str(error).strip()}") from error
-            except RuntimeError as error:  # NVRTC, the headers or the driver, each of which has errors of its own
+            except (RuntimeError, OSError) as error:  # NVRTC, the headers, the driver, or the folder of CuPy's cache
                 raise SpdnnError(f"kernel {kernel} cannot be compiled or loaded: {line(error)}") from error
         return self._functions[kernel]
 

@@ -5,6 +5,7 @@ With SPDNN_CUDA_SYNCHRONIZE=1 in the environment each launch is waited for, and 
 for those of a graph, which are one launch.
 """
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,19 @@ SYNCHRONIZE = "SPDNN_CUDA_SYNCHRONIZE"
 PEERS_ALREADY = 704  # cudaErrorPeerAccessAlreadyEnabled
 NOT_YET = 600  # cudaErrorNotReady
 POOLED = 1 << 20  # bytes: CuPy's pool of pinned memory rounds them up to a power of two
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Python's garbage is collected before this block and not in it: freeing memory of CUDA can spoil a capture."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class CupyEvent(Event):
@@ -143,7 +157,7 @@ class CupyStreams(Device):
                 runtime.memcpyPeerAsync(*addresses, nbytes, self._stream.ptr)
 
     def capture(self, work: Callable[[], Any]) -> Callable[[], None]:
-        with self._working("a graph that is captured"), self._current():
+        with self._working("a graph that is captured"), self._current(), _uncollected():
             self._stream.begin_capture()
             self._capturing = True
             try:

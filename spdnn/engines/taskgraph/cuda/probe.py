@@ -80,8 +80,9 @@ def _through(
     held = BufferSlot(part, tiles, buffers)
     compact = [*held.compact, held.collect][:depth]
     seconds = np.zeros(depth)
+    table = batch_table(device, count, count)[0]  # pinned: kept until its copies are done
     for _ in range(2):  # kernels are loaded in the first run
-        device.copy_in(held.rows.batch, batch_table(device, count, count)[0])
+        device.copy_in(held.rows.batch, table)
         launched(held.arrive)
         for k in range(depth):
             seconds[k] = device.seconds(lambda k=k: launched([*held.through[k], *compact[k]]))
