@@ -14,6 +14,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # One sentence for each thing that only the user can mend.
 define needed
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "spdnn: Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo missing) (name another: make PYTHON=python3.12)" >&2; exit 1; }
+@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null || { echo "spdnn: the headers of $(PYTHON) are needed; Python.h is missing (install python3-dev on Debian and Ubuntu, python3-devel on Fedora)" >&2; exit 1; }
 @command -v $${CXX:-g++} >/dev/null || { echo "spdnn: a C++ compiler is needed; $${CXX:-g++} is missing (install g++, or name another: CXX=clang++)" >&2; exit 1; }
 endef
 
@@ -103,7 +104,7 @@ $(VENV)/.built: $(VENV)/.locked $(SOURCES)
 $(VENV)/.locked: envs/run.txt
 	$(needed)
 	@echo "setting up $(VENV) from envs/run.txt"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { rm -rf $(VENV); $(PYTHON) -m venv $(VENV) >/dev/null; } || { rm -rf $(VENV); echo "spdnn: $(PYTHON) makes no virtual environment with pip (install python3-venv on Debian and Ubuntu)" >&2; exit 1; }
 	@$(INSTALL) --require-hashes -r envs/run.txt
 	@touch $@
 
