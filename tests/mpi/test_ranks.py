@@ -89,7 +89,7 @@ def problem(tmp_path_factory):
     bits = (rng.random((90, 1024)) < np.linspace(0.1, 0.4, 90)[:, None]).astype(np.float32)
     write_inputs(folder / "in.safetensors", Inputs.from_array(bits))
     write_network(folder / "net.safetensors", RadixNet(1024, 30), formula_ok=True)
-    files = [f"--{name}={folder}/one.{name}" for name in ("categories", "values")]
+    files = [f"--categories={folder}/one.categories", f"--values={folder}/one.npy"]
     assert (
         main(
             ["infer", f"--network={folder}/net.safetensors", f"--inputs={folder}/in.safetensors", "--threads=1", *files]
@@ -101,13 +101,13 @@ def problem(tmp_path_factory):
 
 @pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(ranks, marks=full) for ranks in (2, 8))])
 def test_the_command_writes_what_one_process_writes(problem, tmp_path, ranks):
-    files = [f"--{name}={tmp_path}/{name}" for name in ("categories", "values", "record")]
+    files = [f"--categories={tmp_path}/categories", f"--values={tmp_path}/values.npy", f"--record={tmp_path}/record"]
     where = stores(problem)
     status, out, told = mpiexec(ranks, *SPDNN, "infer", *where, "--threads=1", "--repeats=2", *files)
     assert status == 0, told
     assert out.count("active ") == 1
-    for name in ("categories", "values"):
-        assert (tmp_path / name).read_bytes() == (problem / f"one.{name}").read_bytes()
+    for name, alone in (("categories", "one.categories"), ("values.npy", "one.npy")):
+        assert (tmp_path / name).read_bytes() == (problem / alone).read_bytes()
     record = builtins(read_record(tmp_path / "record"))
     assert record["ranks"] == ranks
     assert (record["distribution"] is not None) == (ranks > 1)
@@ -118,7 +118,7 @@ def test_the_command_writes_what_one_process_writes(problem, tmp_path, ranks):
         assert told["told"].startswith("no rows were exchanged: ")
         assert {one["edges_from_exchange"] for one in told["per_rank"]} == {None}
         assert record["environment"]["command"].startswith(f"mpiexec -n {ranks} spdnn infer ")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["categories", "record", "values"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["categories", "record", "values.npy"]
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_the_command_writes_what_one_process_writes(problem, tmp_path, ranks):
      pytest.param(3, ["--schedule=graph", "--batches=9"], marks=full)],
 )  # fmt: skip
 def test_ranks_that_cut_their_part_write_the_same(problem, tmp_path, ranks, cut):
-    files = [f"--{name}={tmp_path}/{name}" for name in ("categories", "values", "record")]
+    files = [f"--categories={tmp_path}/categories", f"--values={tmp_path}/values.npy", f"--record={tmp_path}/record"]
     where = [*stores(problem), "--engine=taskgraph", *cut]
     status, _, told = mpiexec(ranks, *SPDNN, "infer", *where, "--threads=2", *files)
     assert status == 0, told
-    for name in ("categories", "values"):
-        assert (tmp_path / name).read_bytes() == (problem / f"one.{name}").read_bytes()
+    for name, alone in (("categories", "one.categories"), ("values.npy", "one.npy")):
+        assert (tmp_path / name).read_bytes() == (problem / alone).read_bytes()
     record = builtins(read_record(tmp_path / "record"))
     notes = record["engine"]["notes"]
     streamed = notes["buffers"] is not None
