@@ -105,7 +105,7 @@ def test_the_command_writes_what_one_process_writes(problem, tmp_path, ranks):
     where = stores(problem)
     status, out, told = mpiexec(ranks, *SPDNN, "infer", *where, "--threads=1", "--repeats=2", *files)
     assert status == 0, told
-    assert out.count("active ") == 1
+    assert out.count("active      ") == 1
     for name, alone in (("categories", "one.categories"), ("values.npy", "one.npy")):
         assert (tmp_path / name).read_bytes() == (problem / alone).read_bytes()
     record = builtins(read_record(tmp_path / "record"))
