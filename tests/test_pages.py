@@ -128,7 +128,7 @@ def test_digits_are_pruned_and_served_from_onnx_without_torch(tmp_path):
     printed = follow(text, tmp_path)
     served = same(printed, "served", "pruned")
     assert served > 0.85
-    assert "first=None" in printed
+    assert "as scikit-learn 1.0" in printed
     assert "verified    pass" in printed
     assert f"top-1 {100 * served:.2f} %" in printed
     assert all(f" {name} " in printed for name in ("ours", "scipy", "onnxruntime"))
