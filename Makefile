@@ -48,6 +48,7 @@ docs: $(VENV)/.documenting setup
 	@rm -rf build/site
 	@PYTHONPATH=$(VENV)/docs $(BIN)/python -m sphinx -b html -c docs -d build/doctrees -j 2 -W --keep-going -q $(ARGS) . build/site
 	@cp docs/redirect.html build/site/index.html
+	@cp docs/report*.png build/site/docs  # the README's picture is HTML, whose files Sphinx does not copy
 	@$(BIN)/python docs/check.py build/site
 	@echo "site: $(CURDIR)/build/site/index.html"
 
