@@ -17,6 +17,10 @@ define needed
 @$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null || { echo "spdnn: the headers of $(PYTHON) are needed; Python.h is missing (install python3-dev on Debian and Ubuntu, python3-devel on Fedora)" >&2; exit 1; }
 @command -v $${CXX:-g++} >/dev/null || { echo "spdnn: a C++ compiler is needed; $${CXX:-g++} is missing (install g++, or name another: CXX=clang++)" >&2; exit 1; }
 endef
+# A virtual environment in the folder that is given; one without pip, which a failed set-up leaves, is made anew.
+define environment
+@$(1)/bin/python -m pip --version >/dev/null 2>&1 || { rm -rf $(1); $(PYTHON) -m venv $(1) >/dev/null; } || { rm -rf $(1); echo "spdnn: $(PYTHON) makes no virtual environment with pip (install python3-venv on Debian and Ubuntu)" >&2; exit 1; }
+endef
 
 .PHONY: docs wheel run test test-full test-torch fuzz gpu-check sanitize screenshot setup lint clean help
 help:
@@ -65,7 +69,7 @@ test-torch: $(TORCH)/.built
 $(TORCH)/.locked: envs/torch.txt
 	$(needed)
 	@echo "setting up $(TORCH) from envs/torch.txt"
-	@test -x $(TORCH)/bin/python || $(PYTHON) -m venv $(TORCH)
+	$(call environment,$(TORCH))
 	@$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r envs/torch.txt
 	@touch $@
 
@@ -105,7 +109,7 @@ $(VENV)/.built: $(VENV)/.locked $(SOURCES)
 $(VENV)/.locked: envs/run.txt
 	$(needed)
 	@echo "setting up $(VENV) from envs/run.txt"
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { rm -rf $(VENV); $(PYTHON) -m venv $(VENV) >/dev/null; } || { rm -rf $(VENV); echo "spdnn: $(PYTHON) makes no virtual environment with pip (install python3-venv on Debian and Ubuntu)" >&2; exit 1; }
+	$(call environment,$(VENV))
 	@$(INSTALL) --require-hashes -r envs/run.txt
 	@touch $@
 

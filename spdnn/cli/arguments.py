@@ -66,8 +66,9 @@ def verify(command: argparse.ArgumentParser) -> None:
 
 
 def _edges(text: str) -> float:
-    seconds = ALL_EDGES if text == "all" else above_zero(text, "all, or a positive number of seconds")
-    return min(ALL_EDGES, ORACLE_SPEED * seconds)
+    if text == "all":
+        return ALL_EDGES
+    return min(ALL_EDGES, ORACLE_SPEED * above_zero(text, "all, or a positive number of seconds"))
 
 
 def add_fields(command: Any, kind: type, names: Iterable[str], **changes: dict) -> None:

@@ -37,6 +37,7 @@ TYPES = {
 NAMES = {np.dtype(TYPES[name]): name for name in ("U8", "I32", "F32", "I64", "F64")}  # those that ours have
 JSON = ".json"  # the ending of a file that holds a record alone
 KEY = "spdnn"  # of the record in the metadata
+SWAPPED = "; are --network and --inputs swapped?"  # the end of a sentence on a file of the other kind
 _MAPPED: "weakref.WeakSet[Tensors]" = weakref.WeakSet()
 
 
@@ -288,8 +289,7 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
     if not isinstance(record, dict) or record.get("format") != form:
         actual = record.get("format") if isinstance(record, dict) else None
         swapped = {actual, form} == {"spdnn-inputs", "spdnn-network"}
-        hint = "; are --network and --inputs swapped?" if swapped else ""
-        raise InputError(f"{path}: its format is {quoted(actual)}, not {form!r}{hint}")
+        raise InputError(f"{path}: its format is {quoted(actual)}, not {form!r}{SWAPPED if swapped else ''}")
     if type(version := record.get("version")) is not int or version != VERSION:
         raise InputError(f"{path}: version {shortened(repr(version), 20)} of {form}; version {VERSION} is read here")
     stored = record.pop("digest", None)

@@ -210,7 +210,7 @@ def _of(path: Path, ending: str, formats: Sequence, said: str) -> Callable:
             return read
     other = next(table for table in (NETWORKS, INPUTS) if table is not formats)
     swapped = any(ending.endswith(endings) for endings, _ in other)
-    raise InputError(f"{path}: {said}{'; are --network and --inputs swapped?' if swapped else ''}")
+    raise InputError(f"{path}: {said}{container.SWAPPED if swapped else ''}")
 
 
 def _store(path: Path, stated: Stated) -> Network:

@@ -7,7 +7,7 @@ from spdnn.common.statistics import ratios
 from spdnn.records.operation_record import OperationRecord
 from spdnn.records.run_record import busy_part
 from spdnn.report.common import words
-from spdnn.report.common.collection import Collection
+from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.run_rows import grouped
 
 LIBRARIES = {
@@ -16,6 +16,7 @@ LIBRARIES = {
 }  # fmt: skip
 
 
+@once
 def values(collection: Collection) -> dict | None:
     """What the section prints: `networks`, each with its batches; None without one.
 

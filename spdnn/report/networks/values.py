@@ -116,8 +116,7 @@ def _fastest(rows: Sequence[Baseline], devices: Sequence[str]) -> Baseline | Non
 def published(baselines: Sequence[Baseline]) -> list[Baseline]:
     """Every published figure on one of the twelve that has a rate: by network, the fastest first."""
     rows = [row for row in baselines if row.neurons and row.edges_per_second]
-    rows.sort(key=lambda row: (row.neurons, row.layers, *_order(row)))
-    return rows
+    return sorted(rows, key=lambda row: (row.neurons, row.layers, *_order(row)))
 
 
 def _order(row: Baseline) -> tuple:
