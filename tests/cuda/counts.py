@@ -1,18 +1,21 @@
 """What the kernels on slices read for one layer, counted on the shim warp by warp: gathers from shared memory and how
-often it delivers for them, weights, features copied. Counts, not times.
+often it delivers for them, weights, features copied; and what loads a layer of `persistent` waits for, by machine code.
+Counts, not times.
 
-`python tests/cuda/counts.py` prints the table of docs/explanation/cuda.md.
+`python tests/cuda/counts.py` prints the tables of docs/explanation/cuda.md.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import nvrtc
 from shim import Reads, ShimDevice
 
 from spdnn.engines.cuda.choice import idle_run, room_for
 from spdnn.engines.cuda.layers import arranged, to_device, widths
 from spdnn.engines.cuda.schedule import PERSISTENT, STAGED, variants
+from spdnn.kernels.cuda import settings
 from spdnn.problem.network import Layer
 from spdnn.reductions.neurons import merge_neurons
 from spdnn.sources.radixnet import RadixNet
@@ -100,5 +103,22 @@ def table() -> Iterator[str]:
                 yield row(neurons, k, what, kind, one.footprint or "-", *numbers, *moved)
 
 
+def waits(inputs: int, valued: bool, arch: int = 90) -> tuple[int, int]:
+    """Loads from global memory that a layer of `persistent` with so many inputs a block waits for, one after the other,
+    after the barrier that ends the layer before: before its first multiply-add, and before it adds the last bias."""
+    code = nvrtc.machine_code(12, arch, settings.persistent(inputs, 1024, valued))
+    found = nvrtc.waits(code, ("FFMA", "FADD"))
+    # A sum waits for its weights too, so the bias is the source of an addition that waits for less.
+    return min(map(max, found["FFMA"])), max(map(min, found["FADD"]))
+
+
+def waits_table() -> Iterator[str]:
+    row = "{:>7} {:8} {:>20} {:>8}".format
+    yield row("inputs", "", "first multiply-add", "bias")
+    for inputs in (1, 16):
+        for valued in (False, True):
+            yield row(inputs, "values" if valued else "", *waits(inputs, valued))
+
+
 if __name__ == "__main__":
-    print(*table(), sep="\n")
+    print(*table(), "", *waits_table(), sep="\n")

@@ -160,8 +160,8 @@ uint64_t sectors(const std::vector<Read>& reads) {
     return found.size();
 }
 // Warps' gathers, deliveries of shared memory for them and the least without conflicts, sectors of 32 bytes that warps'
-// loads read, bytes copied.
-constexpr int COUNTS = 5;
+// loads read, bytes copied, lines prefetched, shuffles.
+constexpr int COUNTS = 7;
 std::atomic<uint64_t> counted[COUNTS];
 
 struct Worker {  // an OS thread, and the block on it
@@ -284,6 +284,7 @@ void Worker::run(int64_t block) {
             if (place[0] == SHIM_LOAD) counted[3] += sectors(lanes);
             if (place[0] == SHIM_COPY)
                 for (const Read& one : lanes) counted[4] += one.bytes;
+            if (place[0] == SHIM_PREFETCH) counted[5] += lanes.size();
         }
         warp.clear();
     }
@@ -325,6 +326,7 @@ int source(ShimKind kind, int lane, unsigned argument, int width) {
 // All lanes of `mask` have come: give each its result.
 void complete(Worker& here, ShimKind kind, unsigned mask, Thread* warp) {
     uint64_t results[WARP];
+    counted[6] += kind == SHIM_SHFL || kind == SHIM_SHFL_XOR;
     unsigned ballot = 0;
     for (int lane = 0; lane < WARP; ++lane)
         if (mask >> lane & 1) ballot |= unsigned(warp[lane].value & 1) << lane;
@@ -419,7 +421,7 @@ void shim_read(ShimRead kind, const void* address, int bytes) {
         ++me.begun, me.read[0] = me.read[1] = 0;
         return;
     }
-    const int number = kind == SHIM_COPY ? 0 : me.read[kind]++;
+    const int number = kind >= SHIM_COPY ? 0 : me.read[kind]++;
     here.reads[here.current / WARP][{kind, me.barriers, me.begun, number}].push_back(
         {here.current % WARP, bytes, uintptr_t(address)});
 }

@@ -67,7 +67,7 @@ SHIM_EXPORT uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, uns
 
 // What is read where, for those who count it (shim.py): threads of a warp read together what they read as the same since
 // the barrier and the beginning before it.
-enum ShimRead : int { SHIM_GATHER, SHIM_LOAD, SHIM_BEGIN, SHIM_COPY };
+enum ShimRead : int { SHIM_GATHER, SHIM_LOAD, SHIM_BEGIN, SHIM_COPY, SHIM_PREFETCH };
 extern "C" SHIM_EXPORT void shim_read(ShimRead kind, const void* address, int bytes);
 #ifdef SHIM_COUNT
 #define SHIM_READ(kind, address) shim_read(kind, address, sizeof(*(address)))
@@ -130,6 +130,12 @@ SHIM_ATOMIC(atomicMin, value < old ? value : old)
 #undef SHIM_ATOMIC
 template <class T> inline T atomicCAS(T* address, ShimArgument<T> compare, ShimArgument<T> value) {
     return shim_atomic(address, [=](T old) -> T { return old == compare ? value : old; });
+}
+
+// What is brought to the second-level cache (async.cuh) must be there.
+inline void prefetch(const void* global) {
+    (void)*static_cast<const volatile char*>(global);
+    SHIM_READ(SHIM_PREFETCH, static_cast<const char*>(global));
 }
 
 // Copies that go on by themselves (async.cuh), at their worst: they destroy what was there at once, and bring what they

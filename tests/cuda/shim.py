@@ -167,7 +167,8 @@ class Reads(NamedTuple):
     Attributes:
         gathers: loads from shared memory by warps in the inner loop; deliveries: of at most 128 bytes, no two words of
             a bank, which these take (with as many lanes at once as ask for 128 bytes); least: if no two were of a bank.
-        sectors: of 32 bytes, that warps' loads through the cache for read-only data took; copied: bytes, to stages.
+        sectors: of 32 bytes, that warps' loads through the cache for read-only data took; copied: bytes, by copies
+            that go on by themselves; prefetched: lines of 128 bytes; shuffles: of warps.
     """
 
     gathers: int
@@ -175,6 +176,8 @@ class Reads(NamedTuple):
     least: int
     sectors: int
     copied: int
+    prefetched: int
+    shuffles: int
 
 
 class _Block:

@@ -4,9 +4,12 @@ read (docs/explanation/cuda.md has them)."""
 import numpy as np
 import nvrtc
 import pytest
-from counts import LAYERS, count, official
+from counts import LAYERS, TILE, count, official, waits
+from shim import ShimDevice
 
-from spdnn.engines.cuda.schedule import PERSISTENT, STAGED
+from spdnn.engines.cuda.choice import idle_run
+from spdnn.engines.cuda.layers import arranged, to_device, widths
+from spdnn.engines.cuda.schedule import PERSISTENT, STAGED, variants
 from spdnn.kernels.cuda import settings
 from spdnn.problem.network import from_matrices
 
@@ -55,6 +58,34 @@ def test_instructions_of_an_output(arch):
     between = nvrtc.between_stores(nvrtc.machine_code(12, arch, settings.staged(4, False)))
     assert len(between) == settings.STAGED_HELD - 1
     assert max(between) <= MOST_OF_AN_OUTPUT
+
+
+# Inputs of a block of `persistent`, and whether edges have values: what the first multiply-add and a bias wait for.
+WAITS = {(1, False): (0, 0), (1, True): (1, 0), (16, False): (2, 1), (16, True): (2, 1)}
+
+
+@pytest.mark.parametrize("arch", [pytest.param(arch, marks=() if arch == 90 else pytest.mark.full("architectures"))
+                                  for arch in MOST])  # fmt: skip
+@pytest.mark.parametrize(("inputs", "valued"), WAITS)
+def test_loads_that_a_layer_waits_for(arch, inputs, valued):
+    assert waits(inputs, valued, arch) == WAITS[inputs, valued]
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("merged", [False, True])
+def test_each_line_of_the_next_layers_weights_is_fetched_once(rows, merged):
+    """By the blocks that have a row, which share them: of a first layer nothing, of the others all."""
+    device = ShimDevice(counting=True, multiprocessors=2)
+    layers = [to_device(device, arranged(official(1024, k, merged), PERSISTENT)) for k in (7, 8, 9)]
+    source, target = (device.upload(np.ones(TILE * layers[0].inputs, np.float32)) for _ in range(2))
+    table = device.upload(np.concatenate([one.row(device) for one in layers]))
+    few = variants(device.properties, *widths(layers))[0]
+    run = idle_run(device, 1, 3)
+    device.counted()
+    run.layers(0, 3, table, few, layers, source, target, device.upload(np.array([rows], np.int32)))()
+    fetched = [array for one in layers[1:] for name, array in one.arrays.items() if name != "starts"]
+    assert few.inputs == 1
+    assert device.counted().prefetched == sum(-(-array.nbytes // 128) for array in fetched if array.size > 1)
 
 
 # Edges for each time that shared memory delivers (32 where each has a gather of its own), of `staged`, `persistent`.

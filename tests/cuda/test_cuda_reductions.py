@@ -108,7 +108,7 @@ def test_what_fits_no_block_is_told_by_the_rung_and_done_by_the_engine(on_shim):
     on_shim(shared_per_block=LITTLE)
     network, inputs = exact_network(np.random.default_rng(0), [3000, 3000], 0.002), rows(5, 3000)
     with pytest.raises(
-        Unsuitable, match=r"two buffers of 3,000 neurons take 24,024 bytes of shared memory for one input"
+        Unsuitable, match=r"two buffers of 3,000 neurons take 24,264 bytes of shared memory for one input"
     ):
         infer(network, inputs, "cuda-persistent")
     notes = assert_exact("cuda", network, Inputs.from_array(np.round(inputs.data)), reductions="none").notes

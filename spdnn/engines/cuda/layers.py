@@ -60,10 +60,10 @@ class LaidLayer:
     def row(self, device: Device) -> np.ndarray:
         """uint64 (COLUMNS,), as struct Layer of persistent.cu reads it."""
         row = np.zeros(COLUMNS, np.uint64)
-        for i, name in enumerate(("starts", "indices", "values", "order", "bias")):
+        for i, name in enumerate(("starts", "indices", "values", "ends")):
             row[i] = device.address(self.arrays[name])
-        row.view(np.int32)[10:14] = self.numbers["bias_step"], self.groups, self.outputs, self.shared
-        row.view(np.float32)[14:16] = self.numbers["low"], self.numbers["high"]
+        row.view(np.int32)[8:12] = self.groups, self.outputs, self.shared, self.numbers["chunks"]
+        row.view(np.float32)[12:15] = [self.numbers[name] for name in ("low", "high", "weight")]
         return row
 
 
@@ -75,8 +75,9 @@ def arranged(layer: Layer, kind: str, room: int = 0) -> LaidLayer:
     """
     valued = not layer.single_value
     numbers: dict[str, Any] = {"low": layer.activation.low, "high": layer.activation.high}
-    numbers["bias_step"] = int(np.ndim(layer.bias) > 0)
-    host = {"bias": np.atleast_1d(layer.bias).astype(np.float32)}
+    host, bias = {}, np.atleast_1d(layer.bias).astype(np.float32)
+    if kind != PERSISTENT:
+        host["bias"], numbers["bias_step"] = bias, int(np.ndim(layer.bias) > 0)
     groups, shared, padding = layer.outputs, 1, 0.0
     if kind in (BITS, CSR):
         values = np.atleast_1d(layer.values).astype(np.float32)
@@ -89,10 +90,18 @@ def arranged(layer: Layer, kind: str, room: int = 0) -> LaidLayer:
             numbers |= {"parts": stages.parts, "room": stages.room}
         else:
             slices = sliced(layer, most_shared=settings.PERSISTENT_SHARED[valued] if kind == PERSISTENT else 1)
-            numbers |= {"slices": slices.order.size // SLICE} if kind == ELL else {}
-        if int(slices.starts[-1]) * slices.shared >= MOST_CHUNKS:
+        chunks = int(slices.starts[-1])
+        if chunks * slices.shared >= MOST_CHUNKS:
             raise Unsuitable(f"a layer of {layer.edges:,} edges is more than the kernel {kind} counts; use cuda-csr")
-        host |= {"order": slices.order, "starts": slices.starts, "indices": slices.indices, "values": slices.values}
+        host |= {"starts": slices.starts, "indices": slices.indices, "values": slices.values}
+        if kind == PERSISTENT:
+            order = slices.order.reshape(-1, SLICE, slices.shared).swapaxes(1, 2)
+            of_each = np.broadcast_to(bias, layer.outputs)[order]
+            host["ends"] = np.stack([order.view(np.uint32), of_each.view(np.uint32)], axis=-1)
+            numbers |= {"chunks": chunks, "weight": 0.0 if valued else slices.values[0]}
+        else:
+            host["order"] = slices.order
+            numbers |= {"slices": slices.order.size // SLICE} if kind == ELL else {}
         (groups, shared), padding = slices.order.shape, slices.padding
     arrays = {name: np.ascontiguousarray(array).reshape(-1) for name, array in host.items()}
     return LaidLayer(kind, layer.inputs, layer.outputs, valued, arrays, numbers, groups, shared, padding)

@@ -21,7 +21,7 @@ FIRST_SEARCH = 2  # layers before the first search for identical rows
 AHEAD = 96  # edges for each neuron that must lie ahead of a search
 SETTLED = round(1024 * SHARE_SETTLED)  # of 1,024 rows, as kernels count them
 RESERVED_SHARED = 1024  # bytes of shared memory that the system takes for each block
-PERSISTENT_MARKS = 16  # bytes of shared memory of the persistent kernel, besides its buffers
+PERSISTENT_ROWS = 256  # bytes of shared memory of the persistent kernel, besides its buffers
 STAGED_NEXT = 32  # bytes of shared memory of the staged kernel, besides its stages
 NARROWER = 8  # inputs of a block: the step between one and as many as fit
 ALL_ROWS = 2**31 - 1
@@ -83,8 +83,8 @@ def passes(
 
 
 def persistent_shared(inputs: int, width: int) -> int:
-    """Bytes of shared memory of a block that holds two buffers of so many inputs x (width + 1), and marks."""
-    return 2 * (width + 1) * inputs * 4 + PERSISTENT_MARKS
+    """Bytes of shared memory of a block that holds two buffers of so many inputs x (width + 1), and rows of a table."""
+    return 2 * (width + 1) * inputs * 4 + PERSISTENT_ROWS
 
 
 def variants(properties: Properties, width: int, groups: int) -> list[Variant]:

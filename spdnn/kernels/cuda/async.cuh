@@ -23,6 +23,11 @@ __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_
 #endif
 #endif
 
+#ifndef SPDNN_SHIM
+// Brings the line of that address to the second-level cache.
+__device__ __forceinline__ void prefetch(const void* global) { asm volatile("prefetch.global.L2 [%0];" ::"l"(global)); }
+#endif
+
 #if BULK // from sm_90 on: one instruction copies all inputs of a neuron, and an mbarrier counts the bytes that have come
 typedef unsigned long long Arrivals;
 #ifndef SPDNN_SHIM

@@ -53,56 +53,68 @@ __device__ __forceinline__ unsigned int alive_of(Seen seen) { return seen << 1 !
 #define UNIT LANES
 #endif
 
-// Adds the edges of one group in chunks begin..end-1 to the sums of its outputs.
-//   features  in shared memory, (neurons, LANES) of Held; `from`: where this lane's first is
-//   group  of the SLICE groups of the slice
-template <int OUTPUTS>
-__device__ __forceinline__ void add_chunks(Held* sums, const Held* features, unsigned int from,
-                                           const unsigned short* indices, const float* values, int group, int begin,
-                                           int end)
-{
 #if __CUDA_ARCH__ < 900
-    typedef int Place; // in Held: loads multiply it by 16
-    features += from, from = 0;
+typedef int Place; // in Held: loads multiply it by 16
 #else
-    typedef unsigned int Place; // they do not, and sums of ints would be of 64 bits
+typedef unsigned int Place; // they do not, and sums of ints would be of 64 bits
 #endif
+
+// Adds the edges of a chunk of one group to the sums of its outputs.
+//   features  in shared memory, (neurons, LANES) of Held; `from`: where this lane's first is
+//   eight  indices; weight: of all edges, where they have no values; values(i): else the next four, which are number i
+template <int OUTPUTS, class Values>
+__device__ __forceinline__ void add_chunk(Held* sums, const Held* features, unsigned int from, const uint4& eight,
+                                          float weight, Values values)
+{
     constexpr int STEP = OUTPUTS == 1 ? 4 : 2; // gathers in flight: registers are short
+    const unsigned int pairs[CHUNK / 2] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+    for (int half = 0; half < CHUNK / STEP; ++half) {
 #if VALUED
-    // In units of four; those of a layer fit an int, as positions do (spdnn/engines/cuda/layers.py).
-    const float4* weights = reinterpret_cast<const float4*>(values) + begin * (CHUNK * OUTPUTS / 4 * SLICE) + group;
+        constexpr int FOURS = OUTPUTS * STEP / 4;
+        float own[FOURS * 4];
+#pragma unroll
+        for (int i = 0; i < FOURS; ++i) {
+            const float4 four = values(half * FOURS + i);
+            own[i * 4] = four.x, own[i * 4 + 1] = four.y, own[i * 4 + 2] = four.z, own[i * 4 + 3] = four.w;
+        }
+#endif
+#pragma unroll
+        for (int i = 0; i < STEP; ++i) {
+            const unsigned int pair = pairs[(half * STEP + i) / 2];
+            const unsigned int index = i % 2 ? pair >> 16 : pair & 0xffffu;
+            const Held value = GATHERED(features + (Place(from) + Place(index * UNIT)));
+#pragma unroll
+            for (int one = 0; one < OUTPUTS; ++one) {
+#if VALUED
+                add(sums[one], own[i * OUTPUTS + one], value);
 #else
-    const float weight = values[0];
+                add(sums[one], weight, value);
 #endif
-    GATHERS_BEGIN();
-#pragma unroll(VECTOR == 1 ? 2 : 1) // positions in units of CHUNK gathers
-    for (int position = begin * SLICE + group; position < end * SLICE; position += SLICE) {
-        const uint4 eight = __ldg(reinterpret_cast<const uint4*>(indices) + position);
-        const unsigned int pairs[CHUNK / 2] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-        for (int half = 0; half < CHUNK / STEP; ++half) {
-#if VALUED
-            float own[STEP * OUTPUTS];
-#pragma unroll
-            for (int i = 0; i < OUTPUTS * STEP / 4; ++i, weights += SLICE) {
-                const float4 four = __ldg(weights);
-                own[i * 4] = four.x, own[i * 4 + 1] = four.y, own[i * 4 + 2] = four.z, own[i * 4 + 3] = four.w;
-            }
-#endif
-#pragma unroll
-            for (int i = 0; i < STEP; ++i) {
-                const unsigned int pair = pairs[(half * STEP + i) / 2];
-                const unsigned int index = i % 2 ? pair >> 16 : pair & 0xffffu;
-                const Held value = GATHERED(features + (Place(from) + Place(index * UNIT)));
-#pragma unroll
-                for (int one = 0; one < OUTPUTS; ++one) {
-#if VALUED
-                    add(sums[one], own[i * OUTPUTS + one], value);
-#else
-                    add(sums[one], weight, value);
-#endif
-                }
             }
         }
     }
+}
+
+// Adds those of a slice's chunks begin..end-1, both times SLICE; `group`: of the SLICE groups of the slice.
+template <int OUTPUTS>
+__device__ __forceinline__ void add_chunks(Held* sums, const Held* features, unsigned int from,
+                                           const unsigned short* indices, const float* values, float weight, int group,
+                                           int begin, int end)
+{
+#if __CUDA_ARCH__ < 900
+    features += from, from = 0;
+#endif
+    // In units of four; those of a layer fit an int, as positions do (spdnn/engines/cuda/layers.py).
+    const float4* weights = reinterpret_cast<const float4*>(values) + begin * (CHUNK * OUTPUTS / 4) + group;
+    const auto next_four = [&](int) {
+        const float4 four = __ldg(weights);
+        weights += SLICE;
+        return four;
+    };
+    GATHERS_BEGIN();
+#pragma unroll(VECTOR == 1 && VALUED ? 2 : 1) // positions in units of CHUNK gathers
+    for (int position = begin + group; position < end; position += SLICE)
+        add_chunk<OUTPUTS>(sums, features, from, __ldg(reinterpret_cast<const uint4*>(indices) + position), weight,
+                           next_four);
 }

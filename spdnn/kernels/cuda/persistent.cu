@@ -2,55 +2,123 @@
 //
 // Two buffers (neurons, INPUTS) alternate; weights, in slices (gather.cuh), are read from global memory, that is from the
 // second-level cache which all blocks share. LANES threads share a group of outputs; each layer says how many outputs a
-// group has, and so how many a gather serves. Each output is in `order` once. Rows go from `source` to `target` once for
-// all layers. A group of rows that is zero after a layer from which zeros stay zeros goes no further.
+// group has, and so how many a gather serves. Each output is in `ends` once, with its bias. Rows go from `source` to
+// `target` once for all layers. A group of rows that is zero after a layer from which zeros stay zeros goes no further.
+//
+// With few rows a layer takes as long as its loads take one after the other. So before a thread works on a group, it has
+// loaded the group's place, outputs, biases and first weights, for its first group before the barrier that ends the
+// layer before. Rows of the table come two layers ahead; blocks bring the next layer's weights to the cache, each a part.
 //
 // Of the settings of INPUTS that are launched one after the other, the one does the work whose range of rows holds the
 // number that are left, which the device alone knows.
 //
-// Launch: THREADS a block, any number of blocks. Shared bytes: 2 * (width + 1) * INPUTS * 4 + 16, width: of the widest
-// features; the neuron after the last one is zeros, which padding reads. All shared memory is dynamic, since simulators
-// are known to lay static variables over it. Macros: THREADS; INPUTS (1, 4, 8, 16, 32); VALUED.
+// Launch: THREADS a block, any number of blocks. Shared bytes: RING * 64 + 2 * (width + 1) * INPUTS * 4, width: of the
+// widest features; the neuron after the last one is zeros, which padding reads. All shared memory is dynamic, since
+// simulators are known to lay static variables over it. Macros: THREADS; INPUTS (1, 4, 8, 16, 32); VALUED.
+#include "async.cuh"
 #include "common.cuh"
 #include "gather.cuh"
 
 #define COLUMNS 8 // of `layers`, 8 bytes each: what Layer holds
+#define RING 4 // of its rows are in shared memory: the layer before, whose mark is still read, this one, the next two
+#define FEW (INPUTS == 1)
+#define MOST (VALUED ? 2 : 4) // outputs of a group: with values, four take more registers than there are
+#define FIRST (FEW && !VALUED ? 4 : 0) // chunks that are loaded ahead, likewise
 
-struct Layer {
+struct __align__(16) Layer {
     const int* starts;
     const unsigned short* indices;
     const float* values;
-    const int* order;
-    const float* bias;
-    int bias_step, groups, outputs, shared;
-    float low, high;
+    const uint2* ends; // which output, or -1, and the bits of its bias: (slices, outputs of a group, SLICE)
+    int groups, outputs, shared, chunks;
+    float low, high, weight;
+    unsigned int mark; // 0 in the table; here, the inputs that are not zero after the layer
+
+    __device__ __forceinline__ uint2 end(int group, int of, int one) const
+    {
+        return __ldg(ends + ((group / SLICE * of + one) * SLICE + group % SLICE));
+    }
 };
 
-// One layer of groups of so many outputs, from `here` to `there`; the inputs of this lane that are not zero after it.
+// What a thread knows of a group before it works on it.
+struct Ahead {
+    int begin, end; // its chunks, times SLICE; there is no group where `end` is negative
+    uint4 indices[FIRST + 1];
+    uint2 ends[MOST];
+
+    __device__ __forceinline__ void find(const Layer& layer, int group, bool there)
+    {
+        there = there && group < layer.groups;
+        begin = there ? __ldg(layer.starts + group / SLICE) * SLICE : 0;
+        end = there ? __ldg(layer.starts + group / SLICE + 1) * SLICE : -1;
+    }
+    __device__ __forceinline__ void load(const Layer& layer, int group, int outputs)
+    {
+#pragma unroll
+        for (int i = 0; i < FIRST; ++i)
+            if (begin + i * SLICE < end)
+                indices[i] = __ldg(reinterpret_cast<const uint4*>(layer.indices) + (begin + i * SLICE + group % SLICE));
+#pragma unroll
+        for (int one = 0; one < MOST; ++one)
+            if (one < outputs && end >= 0) ends[one] = layer.end(group, outputs, one);
+    }
+    __device__ __forceinline__ void first(const Layer& layer, bool there)
+    {
+        find(layer, threadIdx.x / LANES, there);
+        load(layer, threadIdx.x / LANES, layer.shared);
+    }
+};
+
+// Layer k of groups of so many outputs, from `here` to `there`; the inputs of this lane that are not zero after it.
+// `ahead`: of this thread's first group; then of its first one in the next layer, if there is one.
 template <int OUTPUTS>
-__device__ __forceinline__ unsigned int through(const Layer& layer, const Held* here, Held* there, int* failed, int k)
+__device__ __forceinline__ unsigned int through(const Layer* ring, int k, int last, Ahead& ahead, const Held* here,
+                                                Held* there, int* failed)
 {
+    const Layer& layer = ring[k & (RING - 1)];
     unsigned int bits = 0;
-    for (int group = threadIdx.x / LANES; group < layer.groups; group += THREADS / LANES) {
-        const int slice = group / SLICE;
+    const int first = threadIdx.x / LANES;
+    for (int group = first; group < layer.groups;) {
+        GATHERS_BEGIN();
+        const int following = group + THREADS / LANES;
+        const bool more = following < layer.groups;
+        const Layer& then = ring[(more ? k : k + 1) & (RING - 1)];
+        if (!FEW) ahead.find(layer, group, true);
+        const int begin = ahead.begin, end = ahead.end;
+        if (FEW) ahead.find(then, more ? following : first, more || k + 1 < last);
         Held sums[OUTPUTS];
 #pragma unroll
         for (int one = 0; one < OUTPUTS; ++one) sums[one] = nothing();
-        add_chunks<OUTPUTS>(sums, here, 0, layer.indices, layer.values, group % SLICE, __ldg(layer.starts + slice),
-                            __ldg(layer.starts + slice + 1));
+#pragma unroll
+        for (int i = 0; i < FIRST; ++i)
+            if (begin + i * SLICE < end)
+                add_chunk<OUTPUTS>(sums, here, 0, ahead.indices[i], layer.weight, [](int) { return float4(); });
+        add_chunks<OUTPUTS>(sums, here, 0, layer.indices, layer.values, layer.weight, group % SLICE,
+                            begin + FIRST * SLICE, end);
 #pragma unroll
         for (int one = 0; one < OUTPUTS; ++one) {
-            const int output = __ldg(layer.order + group * OUTPUTS + one);
+            const uint2 own = FEW ? ahead.ends[one] : layer.end(group, OUTPUTS, one);
+            const int output = own.x;
             if (output < 0) continue;
-            const float bias = __ldg(layer.bias + output * layer.bias_step);
             Seen seen = unseen(); // of each output by itself: registers are short
             bool beyond = false;
+            const float bias = __uint_as_float(own.y);
             there[output * LANES] = finished(sums[one], bias, layer.low, layer.high, seen, beyond);
             bits |= alive_of(seen);
             if (beyond) atomicMin(failed, k);
         }
+        if (FEW) ahead.load(then, more ? following : first, then.shared);
+        group = following;
     }
     return bits;
+}
+
+// Brings lines of 128 bytes to the second-level cache: this block's of those that the blocks with any of the rows share.
+__device__ __forceinline__ void prefetch_lines(const void* from, int lines, int rows)
+{
+    const int blocks = min((int)gridDim.x, (rows + INPUTS - 1) / INPUTS);
+    for (int line = blockIdx.x * THREADS + threadIdx.x; line < lines; line += blocks * THREADS)
+        prefetch(static_cast<const char*>(from) + line * 128LL);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) persistent_layers(
@@ -62,58 +130,66 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) persistent
     static_assert(sizeof(Layer) == COLUMNS * sizeof(long long), "a row of the table is a Layer");
     const int count = *rows;
     if (count < least || count > most) return;
-    DYNAMIC_SHARED(float, shared);
-    // Three marks: of this layer; of the one before, which is still read; of the next, cleared.
-    unsigned int* marks = reinterpret_cast<unsigned int*>(shared + 2 * (width + 1) * INPUTS);
-    const int lane = threadIdx.x % 32, part = threadIdx.x % LANES;
+    DYNAMIC_SHARED(Layer, ring);
+    float* shared = reinterpret_cast<float*>(ring + RING);
+    const auto copy_row = [&](int k) {
+        if (k < last && threadIdx.x < sizeof(Layer) / sizeof(float4))
+            copy_async(reinterpret_cast<float4*>(ring + (k & (RING - 1))) + threadIdx.x,
+                       reinterpret_cast<const float4*>(layers + (long long)k * COLUMNS) + threadIdx.x);
+    };
+    const int part = threadIdx.x % LANES;
     for (int group = blockIdx.x; group * INPUTS < count; group += gridDim.x) {
-        int here = 0, there = (width + 1) * INPUTS; // begins of the two buffers
-        const int row = group * INPUTS, tile = row / TILE, shift = row % TILE;
+        const int row = group * INPUTS;
+        copy_row(first), copy_row(first + 1);
         for (int i = threadIdx.x; i < inputs * INPUTS; i += THREADS) {
             const int from = list[min(row + i % INPUTS, count - 1)];
             shared[i] = source[row_start(from, inputs) + (long long)(i / INPUTS) * TILE];
         }
         if (threadIdx.x < INPUTS) shared[inputs * INPUTS + threadIdx.x] = 0.f;
-        if (threadIdx.x < 3) marks[threadIdx.x] = 0;
-        const unsigned int held = INPUTS == TILE ? held_lanes(row, count)
-                                                 : held_lanes(row, min(count, row + INPUTS));
+        wait_for_copies();
         __syncthreads();
 
-        int neurons = inputs;
-        bool ended = false;
-        for (int k = first; k < last; ++k) {
-            const Layer& layer = *reinterpret_cast<const Layer*>(layers + (long long)k * COLUMNS);
+        Ahead ahead;
+        if (FEW) ahead.first(ring[first & (RING - 1)], true);
+        int here = 0, k = first; // begin of the buffer that is read
+        for (; k < last; ++k) {
+            Layer &layer = ring[k & (RING - 1)], &next = ring[(k + 1) & (RING - 1)];
+            if (FEW && k + 1 < last) {
+                prefetch_lines(next.indices, (next.chunks + 1) / 2, count);
+                if (VALUED) prefetch_lines(next.values, next.chunks * next.shared, count);
+                prefetch_lines(next.ends, (next.groups * next.shared + 15) / 16, count);
+            }
+            copy_row(k + 2);
+            const int there = (width + 1) * INPUTS - here;
             const Held* from = reinterpret_cast<const Held*>(shared + here) + part;
             Held* to = reinterpret_cast<Held*>(shared + there) + part;
             unsigned int bits;
-#if !VALUED // with values, four outputs take more registers than there are
-            if (layer.shared == 4) bits = through<4>(layer, from, to, failed, k);
-            else
+            if (layer.shared == MOST) bits = through<MOST>(ring, k, last, ahead, from, to, failed);
+#if !VALUED
+            else if (layer.shared == 2) bits = through<2>(ring, k, last, ahead, from, to, failed);
 #endif
-            if (layer.shared == 2) bits = through<2>(layer, from, to, failed, k);
-            else bits = through<1>(layer, from, to, failed, k);
+            else bits = through<1>(ring, k, last, ahead, from, to, failed);
+            if (FEW && threadIdx.x / LANES >= layer.groups) ahead.first(next, k + 1 < last); // it had none here
             bits <<= part * VECTOR;
             if (threadIdx.x < INPUTS) shared[there + layer.outputs * INPUTS + threadIdx.x] = 0.f;
             __syncwarp();
             for (int distance = 16; distance; distance /= 2) bits |= __shfl_xor_sync(FULL_WARP, bits, distance);
-            unsigned int* mine = marks + (k - first) % 3;
-            if (lane == 0 && bits) atomicOr(mine, bits);
+            if (threadIdx.x % 32 == 0 && bits) atomicOr(&layer.mark, bits);
+            wait_for_copies();
             __syncthreads();
-            const unsigned int alive = *mine & held;
+            const unsigned int alive = layer.mark & held_lanes(row, INPUTS == TILE ? count : min(count, row + INPUTS));
             if (threadIdx.x == 0) {
-                marks[(k - first + 2) % 3] = 0;
-                if (alive) atomicOr(active + (long long)k * tiles + tile, alive << shift);
+                if (alive) atomicOr(active + ((long long)k * tiles + row / TILE), alive << row % TILE);
                 atomicAdd(work + k, (unsigned long long)INPUTS);
             }
-            here = there, there = (width + 1) * INPUTS - here, neurons = layer.outputs;
-            if (!alive && k + 1 >= dead_from) {
-                ended = true;
-                break;
-            }
+            here = there;
+            if (!alive && k + 1 >= dead_from) break;
         }
-        if (!ended)
+        if (k == last) {
+            const int neurons = ring[(last - 1) & (RING - 1)].outputs;
             for (int i = threadIdx.x; i < neurons * INPUTS; i += THREADS)
                 target[row_start(row + i % INPUTS, neurons) + (long long)(i / INPUTS) * TILE] = shared[here + i];
+        }
         __syncthreads();
     }
 }

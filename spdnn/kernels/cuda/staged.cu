@@ -122,12 +122,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
         if (ahead) copy_next();
         const int here = part_of_tile + (there ? 0 : size / VECTOR); // where this lane gathers from, in Held
         const int slice = (stage * (groups / SLICE) + group / SLICE) * rounds; // those of a warp are side by side
-        int begin = starts[slice];
+        int begin = starts[slice] * SLICE;
 #pragma unroll
         for (int round = 0; round < rounds; ++round) {
-            const int end = starts[slice + round + 1];
+            const int end = starts[slice + round + 1] * SLICE;
             add_chunks<SHARED>(sums + round * SHARED, reinterpret_cast<const Held*>(staged), here, indices, values,
-                               group % SLICE, begin, end);
+                               VALUED ? 0.f : values[0], group % SLICE, begin, end);
             begin = end;
         }
         if (!ahead) copy_next();
