@@ -45,6 +45,7 @@ onstart:
     try:
         runs.check_executor(workflow.executor_plugin.name)
         runs.lock(Path("results"))
+        slurm.watch(Path.cwd(), workflow.executor_plugin.name)
         command = ["snakemake", *sys.argv[1:]]
         write_cases(
             "results/cases.json", CASES, workflow.overwrite_configfiles, command, peers=bool(PEERS), ops=bool(OPS)
