@@ -75,7 +75,7 @@ def runs(gpu, on_shim, tmp_path):
 
 
 def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
-    """Every part but the operations', which test_gpu_check_ops.py runs; problems are small and repeats few."""
+    """Every part but operations and ranks, which have tests of their own; problems are small and repeats few."""
     check, networks, schedules = gpu("check"), gpu("networks"), gpu("device_schedules")
     inputs = rows(64, 1024, kind="bits", density=np.linspace(0.05, 0.35, 64)[:, None])
     wanted = [("cuda", "all"), ("cuda-csr", "none"), ("cuda-staged", "dead,inputs")]
@@ -94,6 +94,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
         (schedules, "REDUCTIONS", ["dead,inputs"]),
         (schedules, "LAUNCHES", 20),
         (gpu("device_ops"), "run", lambda *given: ["the table of ops"]),
+        (gpu("device_ranks"), "run", lambda tally, *given: tally.case("ranks", lambda: None)),
     ):
         monkeypatch.setattr(module, name, value)
     measure = gpu("cuda_kernels").measure
@@ -113,7 +114,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     correctness = 3 * 7 + 4 * 6 + 5 + 6 + 2
     assert set(gpu("correctness").ENGINES) == {*OURS, "cusparse"}
     kernels, scheduled = 1 + 1, 4 * 2 + 1 + 2 * 2 * 4  # the ceilings; every schedule, gaps, runs and their records
-    passed = 2 + correctness + kernels + len(wanted) + scheduled
+    passed = 2 + 1 + correctness + kernels + len(wanted) + scheduled
     first, kernels, told_before, scheduled, told, found, packed = sorted((tmp_path / "records").iterdir())
     assert said.splitlines()[-2].startswith(f"gpu-check pass: {passed} passed, 0 failed, 0 left out")
     assert said.splitlines()[-1] == f"to send back: {packed}"
@@ -544,19 +545,17 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 sys.path[:0] = {folders}
-from shim import ShimDevice
-from spdnn.kernels.cuda import cupy_device
+from shim import ShimDevice, stand_ins
 
-device = ShimDevice()
-cupy_device.missing, cupy_device.count, cupy_device.open_device = lambda: None, lambda: 1, lambda ordinal=None: device
+for stand_in in stand_ins([ShimDevice()]):
+    setattr(*stand_in)
 import numpy as np
 import check, correctness, networks
-from spdnn.engines.cuda import choice
 from spdnn.problem.challenge import Problem
 from tally import Tally
 
 tally = Tally()
-networks.REPEATS, choice.WARM, choice.SAMPLES = dict.fromkeys(networks.REPEATS, 2), 0, 1
+networks.REPEATS = dict.fromkeys(networks.REPEATS, 2)
 correctness.run(tally, 1, ["cuda"], ["one input"], (64, 3, 100), exact=1)
 found = check.RunRecords(Path({out}) / "all.jsonl")
 runs = networks.Networks(tally, found.add, None)

@@ -14,6 +14,8 @@ else of SPDNN_MIRROR. Parts:
                  them), memory poisoned; equal digests over kernels, reductions, batches and repeats; errors
     kernels      single kernels on dense features beside cuSPARSE and the ceilings (benchmarks/cuda_kernels.py)
     sanitizer    as much of correctness as half a minute allows under compute-sanitizer, where that works
+    ranks        MPI ranks that share one device, or have one each, and a rank that fails: right, not fast
+                 (device_ranks.py); where mpi4py is installed
     networks     the twelve official networks with exact truth, and the ladder; a run record of each
     taskgraph    every schedule of the task graph against the engine cuda; captured graphs beside streams and launches
                  from Python, 65536-1920 within a promise of 8 GiB, and gaps between launches (device_schedules.py);
@@ -40,11 +42,9 @@ the rest, which is listed and did not pass.
 import argparse
 import importlib.util
 import json
-import os
 import re
 import secrets
 import shutil
-import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -65,11 +65,12 @@ import bulk  # noqa: E402
 import correctness  # noqa: E402
 import cuda_kernels  # noqa: E402
 import device_ops  # noqa: E402
+import device_ranks  # noqa: E402
 import device_schedules  # noqa: E402
 import networks  # noqa: E402
 import predicted  # noqa: E402
 import profiling  # noqa: E402
-from tally import NotHere, Tally, TooLittleTime  # noqa: E402
+from tally import NotHere, Tally, TooLittleTime, child, last_line  # noqa: E402
 
 from spdnn.common.errors import InputError, SpdnnError  # noqa: E402
 from spdnn.common.files import replacing, write_text  # noqa: E402
@@ -83,7 +84,7 @@ from spdnn.sources.digits import digits_inputs  # noqa: E402
 from spdnn.sources.radixnet import RadixNet  # noqa: E402
 
 DIGITS = 3000  # inputs of the official network where there are no MNIST images
-PARTS = ("first", "correctness", "kernels", "sanitizer", "networks", "taskgraph", "ops")
+PARTS = ("first", "correctness", "kernels", "sanitizer", "ranks", "networks", "taskgraph", "ops")
 SECONDS = 450  # by default, so that all ends within eight minutes
 QUICK_SHAPES = ("rectangular", "vector bias", "nearly empty")
 QUICK_DEEP = (256, 12, 300)
@@ -145,6 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_correctness(tally, engines, chosen)
         elif part == "sanitizer":
             check_sanitized(tally, chosen)
+        elif part == "ranks":
+            device_ranks.run(tally, chosen.mnist, chosen.device)
         else:
             folder.mkdir(parents=True, exist_ok=True)
             if part == "kernels":
@@ -232,18 +235,13 @@ def bulk_copies(ordinal: int | None) -> None:
     Raises:
         AssertionError: other bits, or it did not end; NotHere: the device has no such copies.
     """
-    command = [sys.executable, str(HERE / "bulk.py"), *([] if ordinal is None else [str(ordinal)])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE.parent / "engines")])}
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=BULK_SECONDS, env=environment, check=False
-        )
-    except subprocess.TimeoutExpired:
+        done = child([sys.executable, HERE / "bulk.py", *([] if ordinal is None else [ordinal])], BULK_SECONDS)
+    except TooLittleTime:
         raise AssertionError(f"no end within {BULK_SECONDS} s") from None
-    said = (done.stdout.strip() or done.stderr.strip()).splitlines()[-1:] or ["it said nothing"]
     if done.returncode == bulk.NOT_HERE:
-        raise NotHere(said[0])
-    assert done.returncode == 0, said[0]
+        raise NotHere(last_line(done))
+    assert done.returncode == 0, last_line(done)
 
 
 def check_sanitized(tally: Tally, chosen) -> None:
@@ -266,13 +264,7 @@ def sanitized(tool: str, command: list[str]) -> None:
         raise NotHere("compute-sanitizer is not installed")
     whole = ["compute-sanitizer", "--tool", tool, *SANITIZERS[tool]]
     whole += ["--error-exitcode", str(SANITIZED_FAILURE), *command]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    try:
-        done = subprocess.run(
-            whole, capture_output=True, text=True, timeout=2 * SANITIZER_SECONDS, env=environment, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise TooLittleTime(f"stopped after {2 * SANITIZER_SECONDS} s") from None
+    done = child(whole, 2 * SANITIZER_SECONDS)
     said = done.stdout + done.stderr
     if refused := re.search(r".*(Device not supported|Unable to find injection library).*", said):
         raise NotHere(f"compute-sanitizer does not work on this system ({refused[0].strip('= ')})")
