@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import zipfile
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,22 +16,24 @@ import numpy as np
 import pytest
 import yaml
 from children import finished
-from engine_cases import rows
+from engine_cases import around_sixteen_bits, rows
 from stand_in_cupy import Memory, modules
 
 from spdnn.api import infer
 from spdnn.common.errors import SpdnnError
 from spdnn.engines import registry
-from spdnn.engines.cuda import choice, layers
+from spdnn.engines.cuda import choice, layers, session
 from spdnn.engines.libraries import cusparse
 from spdnn.engines.registry import ENGINES
 from spdnn.engines.taskgraph.cuda import probe as cuda_probe
 from spdnn.kernels.cuda import ceilings
 from spdnn.kernels.layouts.sliced import sliced
 from spdnn.problem import challenge
+from spdnn.problem.network import from_matrices
 from spdnn.records.files import read_all
 from spdnn.records.limits import Machine
 from spdnn.reductions.registry import parse_reductions
+from spdnn.sources.radixnet import RadixNet
 
 OURS = [name for name in ENGINES if name.startswith("cuda")]
 
@@ -88,6 +91,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
         (networks, "REPEATS", dict.fromkeys(networks.REPEATS, 2)),
         (check, "QUICK_SHAPES", ["logits"]),
         (check, "QUICK_DEEP", (64, 3, 100)),
+        (gpu("correctness"), "CHOSEN", {"1024 neurons": lambda: RadixNet(64, choice.LATER + 1, -0.3)}),
         (schedules, "QUICK_COMPARED", small),
         (schedules, "DEEP", (64, 12, 100)),
         (schedules, "SOME_SHAPES", ["one input"]),
@@ -110,8 +114,9 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     assert "seed 5" in said
     assert "FAIL" not in said
     assert "not run here: compute-sanitizer memcheck: compute-sanitizer is not installed" in said
-    # Each engine on each kind of inputs, and their digests; exact networks; past float32; batches; memory, compiler.
-    correctness = 3 * 7 + 4 * 6 + 5 + 6 + 2
+    # Each engine on each kind of inputs, and their digests; exact networks; past float32; batches; counts; choices;
+    # memory, compiler.
+    correctness = 3 * 7 + 4 * 6 + 5 + 6 + 3 + 1 + 2
     assert set(gpu("correctness").ENGINES) == {*OURS, "cusparse"}
     kernels, scheduled = 1 + 1, 4 * 2 + 1 + 2 * 2 * 4  # the ceilings; every schedule, gaps, runs and their records
     passed = 2 + 1 + correctness + kernels + len(wanted) + scheduled
@@ -231,6 +236,56 @@ def test_bits_that_change_are_found(gpu, vendor, monkeypatch, case):
     given = name, correctness.RadixNet(64, 4, -0.3), rows(40, 64, kind="bits", density=0.3)
     with pytest.raises(AssertionError, match=sentence) if sentence else nullcontext():
         assert correctness._agrees(*given) == {}
+
+
+@pytest.mark.parametrize("reductions", ["none", "dead"])
+def test_wrong_counts_are_found(gpu, on_shim, monkeypatch, reductions):
+    def more(*given, real=session.result):
+        got = real(*given)
+        wrong = ("dead" if given[0].leaving else "none") == reductions
+        return replace(got, edges_computed=got.edges_computed + 32 * wrong)
+
+    on_shim(multiprocessors=1)
+    correctness = gpu("correctness")
+    for name in correctness.ONE_LAYER:
+        correctness._counts(name, (64, 12, 90), 1)
+    monkeypatch.setattr(session, "result", more)
+    with pytest.raises(AssertionError, match=f"{reductions}: .* the host counts"):
+        correctness._counts("cuda-staged", (64, 12, 90), 1)
+
+
+WIDE = 65_600  # neurons, more than indices of 16 bits can tell apart
+
+
+@pytest.mark.parametrize(("width", "early"), [(64, True), (64, False), (WIDE, True)])
+def test_a_kernel_that_is_timed_and_not_taken_is_compared(gpu, on_shim, monkeypatch, width, early):
+    """ELL computes wrongly on many rows or on few, and is the slowest."""
+    correctness, taken = gpu("correctness"), []
+    first, last, _ = around_sixteen_bits(WIDE)
+    deep = (
+        from_matrices([first, last, *[np.eye(2)] * choice.LATER, last.T, last], last="relu") if width == WIDE else None
+    )
+    network = deep or RadixNet(64, choice.LATER + 1, -0.3)
+    on_shim(multiprocessors=1)
+    correctness._chosen(network)
+
+    def slow(device, laid, source, target, rows, tiles, times, real=choice.several_layers):
+        launch = real(device, laid, source, target, rows, tiles, times)
+        taken.append((laid.kind, laid.arrays["indices"].dtype.itemsize))
+        wrong = laid.kind == "ell" and laid.inputs == width and (tiles > 1) == early
+
+        def work():
+            launch()
+            if laid.kind == "ell":
+                time.sleep(0.05)
+            target[:1] *= 1 + wrong
+
+        return work
+
+    monkeypatch.setattr(choice, "several_layers", slow)
+    with pytest.raises(AssertionError, match="other bits than [a-z]+: ell"):
+        correctness._chosen(network)
+    assert ("ell", 4 if width == WIDE else 2) in taken
 
 
 def test_a_wrong_result_has_no_record(gpu, runs, tmp_path, monkeypatch):
@@ -556,7 +611,7 @@ from tally import Tally
 
 tally = Tally()
 networks.REPEATS = dict.fromkeys(networks.REPEATS, 2)
-correctness.run(tally, 1, ["cuda"], ["one input"], (64, 3, 100), exact=1)
+correctness.run(tally, 1, ["cuda"], ["one input"], (64, 3, 100), exact=1, chosen=())
 found = check.RunRecords(Path({out}) / "all.jsonl")
 runs = networks.Networks(tally, found.add, None)
 runs._inputs[1024] = correctness.rows(64, 1024, kind="bits", density=np.linspace(0.05, 0.35, 64)[:, None]), 0.5

@@ -88,6 +88,7 @@ PARTS = ("first", "correctness", "kernels", "sanitizer", "ranks", "networks", "t
 SECONDS = 450  # by default, so that all ends within eight minutes
 QUICK_SHAPES = ("rectangular", "vector bias", "nearly empty")
 QUICK_DEEP = (256, 12, 300)
+QUICK_CHOSEN = ("1024 neurons",)
 SANITIZED_FAILURE = 77
 # An allocation is made to fail, and CuPy asks drivers for functions that they may not have: neither is an error here.
 # The option is memcheck's; what kernels read and write is reported all the same.
@@ -223,7 +224,7 @@ def check_first(runs: networks.Networks, name: str) -> list[str]:
 def check_correctness(tally: Tally, engines: list[str], chosen) -> None:
     seed = seed_of(chosen)
     if chosen.quick:
-        correctness.run(tally, seed, engines, QUICK_SHAPES, QUICK_DEEP, exact=4)
+        correctness.run(tally, seed, engines, QUICK_SHAPES, QUICK_DEEP, exact=4, chosen=QUICK_CHOSEN)
     else:
         correctness.run(tally, seed, engines)
     tally.case("bulk copies", lambda: bulk_copies(chosen.device))

@@ -1,5 +1,6 @@
 """Every engine that runs on a GPU against the float64 oracle, on memory that holds NaNs before it is written."""
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from tally import Tally
 
 from spdnn.api import infer
 from spdnn.common.errors import MemoryTooSmall, SpdnnError
+from spdnn.engines.cuda import choice
+from spdnn.engines.cuda.inputs import TILE
 from spdnn.engines.registry import CUDA_RUNGS, engine
 from spdnn.kernels.cuda import cupy_device
 from spdnn.kernels.cuda.declarations import Kernel
@@ -27,6 +30,14 @@ INPUTS = ("bits", "dense", "csr")
 REDUCTIONS = dict.fromkeys(OURS, ("none", "dead", "dead,inputs", "all")) | {"cusparse": ("none", "dead")}
 EXACT = 12  # networks of numbers that float32 holds exactly
 DEEP = (1024, 24, 700)  # neurons, layers, inputs
+ONE_LAYER = ("cuda-csr", "cuda-ell", "cuda-staged")  # engines whose launches are of one layer, for whole tiles of rows
+# Networks whose kernels are chosen, deep enough for a choice for late layers: an official width, one whose indices do
+# not fit 16 bits, and edges that have values.
+CHOSEN = {
+    "1024 neurons": lambda: RadixNet(1024, choice.LATER + 1),
+    "65536 neurons": lambda: RadixNet(65536, choice.LATER + 1),
+    "values": lambda: random_network([512] * (choice.LATER + 2), 0.1, bias=0.0),
+}
 # Its static_assert names what nothing declares; a built-in of CUDA might be declared under another name.
 BROKEN = Kernel("ceilings.cu", "multiply_add", 256, (("ROWS", "nothing_of_that_name"), ("CHAINS", 8), ("STEPS", 16)))
 
@@ -65,11 +76,13 @@ def run(
     shapes: Sequence[str] = tuple(SHAPES),
     deep: tuple[int, int, int] = DEEP,
     exact: int = EXACT,
+    chosen: Sequence[str] = tuple(CHOSEN),
 ) -> None:
     """All of it.
 
     Args:
-        seed: of networks and inputs; deep: neurons, layers and inputs of a RadiX-Net; exact: networks.
+        seed: of networks and inputs; deep: neurons, layers and inputs of a RadiX-Net; exact: networks; chosen: names of
+            CHOSEN.
     """
     ours = [name for name in engines if name in OURS]
     with poisoned():
@@ -84,8 +97,13 @@ def run(
     found = {}
     for name in ours:
         found[name] = tally.case(f"{name}, batches", lambda name=name: _batches(name, deep, seed))
+        if name in ONE_LAYER:
+            tally.case(f"{name}, counts", lambda name=name: _counts(name, deep, seed))
     if found:
         tally.case("one digest, batches", lambda: _one(found))
+    if "cuda" in ours:
+        for network in chosen:
+            tally.case(f"kernels timed on {network}", lambda network=network: _chosen(CHOSEN[network]()))
     if ours:
         tally.case("memory that is not there", _no_memory)
         tally.case("a kernel that does not compile", _no_kernel)
@@ -171,6 +189,41 @@ def _batches(name: str, deep: tuple[int, int, int], seed: int) -> dict[bool, str
             assert other.digest == digests.setdefault(reductions == "all", other.digest), f"{reductions}: other bits"
         np.testing.assert_array_equal(whole.survivors, parts.survivors)
     return digests
+
+
+def _counts(name: str, deep: tuple[int, int, int], seed: int) -> None:
+    """Edges computed and bytes loaded are what the host counts from the rows that are left."""
+    neurons, layers, count = deep
+    network, inputs = RadixNet(neurons, layers, -0.3), rows(count, neurons, seed, "bits")
+    for reductions in ("none", "dead"):
+        session = opened(name, network, inputs, parse_reductions(reductions, engine(name).offers))
+        got, prepared = session.run(), session.plan
+        left = np.full(layers, count)
+        if prepared.leaving:
+            left[max(1, prepared.dead_from) :] = got.survivors[max(1, prepared.dead_from) - 1 : -1]
+        edges = -(-left // TILE) * TILE * prepared.edges
+        loads = edges // session.shared * np.where(np.arange(layers) == 0, 1, 32)  # bits: the first layer's inputs are
+        told, counted = (got.edges_computed, got.bytes_loaded), (int(edges.sum()), int(loads.sum()) // 8)
+        assert told == counted, f"{reductions}: {told} edges and bytes, and the host counts {counted}"
+
+
+def _chosen(network: Network) -> None:
+    """Every kernel that `choose` times, on all its samples, gives the bits of the others that it compares with it."""
+    found: dict[tuple, dict[str, str]] = {}
+
+    def several(device: Any, laid: Any, source: Any, target: Any, rows: Any, tiles: int, times: int) -> Any:
+        device.fill(target, 0xFF)
+        real(device, laid, source, target, rows, tiles, 1)()
+        digest = hashlib.sha256(device.read(target)).hexdigest()
+        found.setdefault((laid.inputs, laid.outputs, tiles), {})[laid.kind] = digest
+        return real(device, laid, source, target, rows, tiles, times)
+
+    device, real = cupy_device.open_device(), choice.several_layers
+    with mock.patch.object(choice, "several_layers", several):
+        choice.choose(device, network, 0, choice.TILES * device.properties.multiprocessors, later=1)
+    assert {tiles for *_, tiles in found} > {1}, "no kernel was timed on many rows and on few"
+    for kernels in found.values():
+        _one(kernels)
 
 
 def _least(name: str, network: Network, inputs: Inputs, reductions: str) -> int:
