@@ -635,8 +635,32 @@ def test_it_needs_no_compiled_kernels(root, tmp_path):
     assert record.verdict.passed
 
 
-@pytest.mark.parametrize(("capability", "status"), [(90, 0), (80, 77)])
-def test_bulk_copies(gpu, on_shim, monkeypatch, capability, status):
+def test_bulk_copies_are_not_on_every_device(gpu, on_shim):
+    on_shim(capability=80)
+    assert gpu("bulk").main() == gpu("bulk").NOT_HERE
+
+
+@pytest.mark.parametrize("wrong", [None, (1, 0), (2, 0), (4, 0), (1, 1), (2, 1), (4, 1)])
+def test_bulk_copies_of_every_setting_are_compared(gpu, on_shim, monkeypatch, wrong, capsys):
+    """`wrong`: SHARED and VALUED of the kernel that goes wrong where it copies in bulk."""
     monkeypatch.setattr(layers, "BULK", False)
-    on_shim(capability=capability, multiprocessors=1)
-    assert gpu("bulk").main() == status
+    device, stages = on_shim(multiprocessors=1), set()
+
+    def bind(kernel, blocks, arguments, *given, real=device.bind):
+        launch, macros = real(kernel, blocks, arguments, *given), kernel.defines
+        if not int(macros.get("BULK", 0)):
+            return launch
+        stages.add(int(np.diff(arguments["stages"].astype(int)).max()) if "stages" in arguments else 1)
+
+        def work():
+            launch()
+            if (int(macros["SHARED"]), int(macros["VALUED"])) == wrong:
+                arguments["target"][:] *= 2
+
+        return work
+
+    monkeypatch.setattr(device, "bind", bind)
+    monkeypatch.setattr(gpu("bulk"), "DEGREE", 16)
+    assert gpu("bulk").main() == (0 if wrong is None else 1)
+    assert wrong is not None or len(stages) > 1
+    assert wrong is None or "other bits with bulk copies" in capsys.readouterr().out

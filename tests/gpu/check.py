@@ -93,7 +93,7 @@ SANITIZED_FAILURE = 77
 # An allocation is made to fail, and CuPy asks drivers for functions that they may not have: neither is an error here.
 # The option is memcheck's; what kernels read and write is reported all the same.
 SANITIZERS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ()}
-BULK_SECONDS = 60
+BULK_SECONDS = 90
 SANITIZER_SECONDS = 25  # of cases in each tool; what begins late may go on for as long again
 
 
