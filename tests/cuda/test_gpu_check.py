@@ -113,7 +113,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     assert said.startswith("CPU shim: compute capability 9.0, g++")
     assert "seed 5" in said
     assert "FAIL" not in said
-    assert "not run here: compute-sanitizer memcheck: compute-sanitizer is not installed" in said
+    assert "not run here: compute-sanitizer is not installed" in said
     # Each engine on each kind of inputs, and their digests; exact networks; past float32; batches; counts; choices;
     # memory, compiler.
     correctness = 3 * 7 + 4 * 6 + 5 + 6 + 3 + 1 + 2
@@ -385,7 +385,7 @@ def test_after_a_fault_that_stays_nothing_runs_and_all_is_listed(gpu, on_shim, m
     ]
     assert said[-2].startswith("gpu-check FAIL: 6 passed, 1 failed, ")
     assert said[-3].startswith("left out, and so not passed: cuda-csr, exact network 1; cuda-csr, exact network 2; ")
-    assert said[-3].endswith("; kernels at 16384; compute-sanitizer memcheck; compute-sanitizer racecheck")
+    assert said[-3].endswith("; kernels at 16384")
 
 
 @pytest.fixture
@@ -560,10 +560,11 @@ def test_a_schedule_that_gives_other_bits_fails(gpu, on_shim, monkeypatch):
 
 
 SANITIZERS = {  # cases that passed; where else they are told, and the words of it
-    "echo '========= ERROR SUMMARY: 0 errors'": (2, None, ""),
-    "echo '========= Invalid __global__ write of size 4'; exit 77": (0, "failures", "memcheck: ========= Invalid"),
-    "echo '========= Error: Device not supported. Exiting'; exit 1": (0, "not_here", "Error: Device not supported"),
-    "exec sleep 3000": (0, "left_out", "stopped after 1"),
+    "echo '========= ERROR SUMMARY: 0 errors'": (None, ""),
+    "echo '========= Invalid __global__ write of size 4'; exit 77": ("failures", "correctness: ========= Invalid"),
+    "echo '========= Error: Device not supported. Exiting'; exit 1": ("not_here", "Error: Device not supported"),
+    "echo 'gpu-check incomplete: 3 passed'; exit 3": ("left_out", "correctness (gpu-check incomplete: 3 passed)"),
+    "exec sleep 3000": ("left_out", "stopped after 1"),
 }
 
 
@@ -572,21 +573,50 @@ def test_compute_sanitizer(gpu, tmp_path, monkeypatch, script):
     check, tally = gpu("check"), gpu("tally").Tally()
     executable(tmp_path / "compute-sanitizer", f'echo "$@" >> {tmp_path}/given\n{script}')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    sleeps = "sleep" in script
-    monkeypatch.setattr(check, "SANITIZER_SECONDS", 0.5 if sleeps else 300)
-    check.check_sanitized(tally, argparse.Namespace(device=None))
-    passed, place, words = SANITIZERS[script]
-    assert tally.passed == passed
+    sleeps, runs = "sleep" in script, len(check.SANITIZED)
+    monkeypatch.setattr(check, "SANITIZER_SECONDS", 0.5)
+    seconds = runs * (0.5 if sleeps else 100)
+    check.check_sanitized(tally, argparse.Namespace(device=None, parts="sanitizer", seconds=seconds))
+    place, words = SANITIZERS[script]
+    assert tally.passed == (0 if place else runs)
     for name in ("failures", "not_here", "left_out"):
-        assert len(getattr(tally, name)) == (2 if name == place else 0)
+        assert len(getattr(tally, name)) == (runs if name == place else 0)
     assert place is None or words in getattr(tally, place)[0]
     if sleeps:  # it may have been stopped before it told what it was given
         return
-    memcheck, racecheck = (tmp_path / "given").read_text().splitlines()
-    assert memcheck.startswith("--tool memcheck --report-api-errors no --error-exitcode 77 ")
-    assert racecheck.startswith("--tool racecheck --error-exitcode 77 ")
-    assert memcheck.endswith(racecheck.split(" 77 ")[1])
-    assert "--no-pool" in racecheck
+    given = (tmp_path / "given").read_text().splitlines()
+    assert given[0].startswith("--tool memcheck --report-api-errors no --error-exitcode 77 ")
+    assert given[1].startswith("--tool racecheck --error-exitcode 77 ")
+    for part in ("correctness", "taskgraph", "ops"):
+        assert any(f"check.py --parts {part} --quick --sanitized" in line for line in given)
+    assert {line.split()[1] for line in given if "bulk.py" in line} == {"memcheck", "racecheck", "synccheck"}
+    assert {line.split()[1] for line in given} == {"memcheck", "racecheck", "synccheck", "initcheck"}
+
+
+def test_compute_sanitizer_takes_a_quarter_of_the_time_beside_other_parts(gpu, monkeypatch):
+    check, tally = gpu("check"), gpu("tally").Tally()
+    monkeypatch.setattr(check, "sanitized", lambda *given: time.sleep(0.2))
+    monkeypatch.setattr(check.shutil, "which", lambda name: name)
+    monkeypatch.setattr(check, "SANITIZER_SECONDS", 0.2)
+    check.check_sanitized(tally, argparse.Namespace(device=None, parts="first,sanitizer", seconds=2.0))
+    assert 1 <= tally.passed <= 2
+    assert len(tally.left_out) == len(check.SANITIZED) - tally.passed
+
+
+def test_what_runs_under_a_tool_is_not_timed_nor_poisoned(gpu, on_shim, monkeypatch, tmp_path):
+    """A record is of no use there, and what is poisoned is written."""
+    check, allocators, poison = gpu("check"), [], []
+    device = on_shim()
+    for module in ("device_schedules", "device_ops"):
+        monkeypatch.setattr(gpu(module), "check", lambda *given: poison.append(gpu("correctness").POISON))
+        monkeypatch.setattr(gpu(module), "run", None)
+    monkeypatch.setattr(gpu("correctness"), "POISON", True)
+    stand_in = SimpleNamespace(cuda=SimpleNamespace(set_allocator=allocators.append))
+    monkeypatch.setitem(sys.modules, "cupy", stand_in)
+    check.main(["--parts", "taskgraph,ops", "--sanitized", "--results", str(tmp_path)])
+    assert (allocators, poison) == ([None], [False, False])
+    kept = gpu("correctness").Poisoned(SimpleNamespace(empty=device.empty, fill=None)).empty(3, np.uint8)
+    assert kept.size == 3
 
 
 ALONE = """

@@ -26,7 +26,7 @@ DEGREE = 32  # edges of an output
 
 
 def networks() -> Iterator[tuple[str, Network]]:
-    """Of every number of outputs that may share a load, without and with values; footprints of one stage and of more."""
+    """Of every number of outputs that may share a load, without and with values; of one stage a part and of more."""
     yield "RadiX-Net", RadixNet(1024, 12)
     rng = np.random.default_rng(1)
     for valued in (False, True):

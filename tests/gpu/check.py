@@ -13,7 +13,8 @@ else of SPDNN_MIRROR. Parts:
     correctness  engines against the float64 oracle on awkward shapes, fresh random inputs at each call (--seed repeats
                  them), memory poisoned; equal digests over kernels, reductions, batches and repeats; errors
     kernels      single kernels on dense features beside cuSPARSE and the ceilings (benchmarks/cuda_kernels.py)
-    sanitizer    as much of correctness as half a minute allows under compute-sanitizer, where that works
+    sanitizer    correctness, taskgraph, ops and bulk copies under the tools of compute-sanitizer, where that works, as
+                 far as a quarter of the time allows; all of it: --parts sanitizer --seconds 3000
     ranks        MPI ranks that share one device, or have one each, and a rank that fails: right, not fast
                  (device_ranks.py); where mpi4py is installed
     networks     the twelve official networks with exact truth, and the ladder; a run record of each
@@ -46,6 +47,8 @@ import re
 import secrets
 import shutil
 import sys
+import tempfile
+import time
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -92,9 +95,16 @@ QUICK_CHOSEN = ("1024 neurons",)
 SANITIZED_FAILURE = 77
 # An allocation is made to fail, and CuPy asks drivers for functions that they may not have: neither is an error here.
 # The option is memcheck's; what kernels read and write is reported all the same.
-SANITIZERS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ()}
+SANITIZERS = {"memcheck": ("--report-api-errors", "no")}
+# Tools, and what runs under them, the most telling first. Last, initcheck: it also names what is read and not used.
+SANITIZED = (
+    ("memcheck", "correctness"), ("racecheck", "correctness"), ("synccheck", "bulk"), ("memcheck", "taskgraph"),
+    ("memcheck", "ops"), ("racecheck", "bulk"), ("memcheck", "bulk"), ("synccheck", "correctness"),
+    ("racecheck", "ops"), ("racecheck", "taskgraph"), ("initcheck", "correctness"), ("initcheck", "ops"),
+)  # fmt: skip
+SANITIZED_SHARE = 1 / 4  # of the seconds, where other parts run too
 BULK_SECONDS = 90
-SANITIZER_SECONDS = 25  # of cases in each tool; what begins late may go on for as long again
+SANITIZER_SECONDS = 25  # of cases in each tool at least; what begins late may go on for as long again
 
 
 def parser() -> argparse.ArgumentParser:
@@ -111,7 +121,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--engines", default=",".join(correctness.ENGINES), metavar="A,B", help="of part correctness")
     top.add_argument("--results", metavar="FOLDER", help="default: results/measured/DEVICE")
     top.add_argument(
-        "--no-pool", action="store_true", help="take each array from the driver, as compute-sanitizer needs"
+        "--sanitized", action="store_true", help="for compute-sanitizer: no pool of memory, no poison, nothing timed"
     )
     return top
 
@@ -126,10 +136,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SpdnnError as error:
         print(f"gpu-check: {error}", file=sys.stderr)
         return 1
-    if chosen.no_pool:
+    if chosen.sanitized:
         import cupy
 
         cupy.cuda.set_allocator(None)
+        correctness.POISON = False  # else initcheck finds nothing
     tally, tables = Tally(chosen.seconds, probe=device.synchronize), []
     folder = Path(chosen.results or ROOT / "results/measured" / named(device.properties.name))
     today = folder / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
@@ -149,6 +160,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_sanitized(tally, chosen)
         elif part == "ranks":
             device_ranks.run(tally, chosen.mnist, chosen.device)
+        elif chosen.sanitized and part in ("taskgraph", "ops"):
+            seed = seed_of(chosen)
+            if part == "ops":
+                device_ops.check(tally, device, seed)
+            else:
+                device_schedules.check(tally, seed, device_schedules.SOME_SHAPES, QUICK_DEEP)
         else:
             folder.mkdir(parents=True, exist_ok=True)
             if part == "kernels":
@@ -227,7 +244,8 @@ def check_correctness(tally: Tally, engines: list[str], chosen) -> None:
         correctness.run(tally, seed, engines, QUICK_SHAPES, QUICK_DEEP, exact=4, chosen=QUICK_CHOSEN)
     else:
         correctness.run(tally, seed, engines)
-    tally.case("bulk copies", lambda: bulk_copies(chosen.device))
+    if not chosen.sanitized:
+        tally.case("bulk copies", lambda: bulk_copies(chosen.device))
 
 
 def bulk_copies(ordinal: int | None) -> None:
@@ -246,32 +264,45 @@ def bulk_copies(ordinal: int | None) -> None:
 
 
 def check_sanitized(tally: Tally, chosen) -> None:
-    """The quick part of correctness in processes of their own under compute-sanitizer."""
-    own = [sys.executable, str(HERE / "check.py"), "--parts", "correctness", "--quick", "--no-pool"]
-    own += ["--engines", ",".join(correctness.OURS), "--seconds", str(SANITIZER_SECONDS)]
-    own += [] if chosen.device is None else ["--device", str(chosen.device)]
-    for tool in SANITIZERS:
-        tally.case(f"compute-sanitizer {tool}", lambda tool=tool: sanitized(tool, own), SANITIZER_SECONDS)
+    """Quick parts, each in a process of its own under a tool of compute-sanitizer."""
+    if not shutil.which("compute-sanitizer"):
+        tally.not_here.append("compute-sanitizer is not installed")
+        return
+    budget = chosen.seconds * (1 if chosen.parts == "sanitizer" else SANITIZED_SHARE)
+    each, end = max(SANITIZER_SECONDS, budget / len(SANITIZED)), time.monotonic() + budget
+    for tool, what in SANITIZED:
+        needs = each if time.monotonic() + each <= end else float("inf")
+        name = f"compute-sanitizer {tool}, {what}"
+        tally.case(name, lambda tool=tool, what=what: sanitized(tool, what, each, chosen.device), needs)
 
 
-def sanitized(tool: str, command: list[str]) -> None:
+def sanitized(tool: str, what: str, seconds: float, device: int | None) -> None:
     """Run one tool of compute-sanitizer.
 
     Raises:
         AssertionError: it found something, or the check failed under it.
-        NotHere: it is not installed, or refused; TooLittleTime: it was stopped.
+        NotHere: it refused; TooLittleTime: it was stopped, or not all cases had their turn.
     """
-    if not shutil.which("compute-sanitizer"):
-        raise NotHere("compute-sanitizer is not installed")
-    whole = ["compute-sanitizer", "--tool", tool, *SANITIZERS[tool]]
-    whole += ["--error-exitcode", str(SANITIZED_FAILURE), *command]
-    done = child(whole, 2 * SANITIZER_SECONDS)
+    whole = ["compute-sanitizer", "--tool", tool, *SANITIZERS.get(tool, ())]
+    whole += ["--error-exitcode", str(SANITIZED_FAILURE), sys.executable]
+    with tempfile.TemporaryDirectory() as folder:
+        if what == "bulk":
+            whole += [HERE / "bulk.py", *([] if device is None else [device])]
+        else:
+            whole += [HERE / "check.py", "--parts", what, "--quick", "--sanitized", "--results", folder]
+            whole += ["--engines", ",".join(correctness.OURS), "--seconds", seconds]
+            whole += [] if device is None else ["--device", device]
+        done = child(whole, 2 * seconds)
     said = done.stdout + done.stderr
     if refused := re.search(r".*(Device not supported|Unable to find injection library).*", said):
         raise NotHere(f"compute-sanitizer does not work on this system ({refused[0].strip('= ')})")
     lines = [line for line in said.splitlines() if line.startswith(("=========", "FAIL", "gpu-check"))]
-    assert done.returncode in (0, 3), " / ".join(lines[:12]) or said[-300:]
-    print(f"compute-sanitizer {tool}: {' / '.join(lines[-2:])}", flush=True)
+    if done.returncode == 3:
+        raise TooLittleTime(lines[-1] if lines else "its time was up")
+    if what == "bulk" and done.returncode == bulk.NOT_HERE:
+        raise NotHere(last_line(done))
+    assert done.returncode == 0, " / ".join(lines[:12]) or said[-300:]
+    print(f"compute-sanitizer {tool}, {what}: {' / '.join(lines[-2:])}", flush=True)
 
 
 def check_kernels(tally: Tally, device, name: str, chosen) -> list[str]:
