@@ -131,7 +131,9 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
             "found.json",
             *(path.name for path in (first, kernels, told_before, scheduled, told, found)),
         ]
-        assert json.loads(archive.read("found.json"))["device"]["name"] == "CPU shim"
+        told_of = json.loads(archive.read("found.json"))
+    assert told_of["device"]["name"] == "CPU shim"
+    assert all(f"\n  {one}\n" in said for one in told_of["not_covered"])
     assert [record.case for record in read_all([first])[0]] == ["radixnet-1024-2.mnist-1024.cuda.all"]
     assert (kernels.name[-13:], found.suffix) == ("-kernels.json", ".jsonl")
     assert (scheduled.name[-16:], told.name[-15:]) == ("-schedules.jsonl", "-taskgraph.json")
@@ -252,6 +254,31 @@ def test_wrong_counts_are_found(gpu, on_shim, monkeypatch, reductions):
     monkeypatch.setattr(session, "result", more)
     with pytest.raises(AssertionError, match=f"{reductions}: .* the host counts"):
         correctness._counts("cuda-staged", (64, 12, 90), 1)
+
+
+@pytest.mark.parametrize("name", ["cuda-csr", "cuda-ell", "cuda-staged", "cuda-persistent"])
+def test_places_that_do_not_fit_are_found(gpu, on_shim, monkeypatch, name):
+    """A kernel writes what is beyond so many features to the begin, as one that counts in 32 bits does."""
+    correctness, device = gpu("correctness"), on_shim(multiprocessors=1)
+    monkeypatch.setattr(correctness, "LARGE", 2**15)
+    correctness._large(name, 64)
+
+    def bind(kernel, blocks, arguments, *given, real=device.bind):
+        launch = real(kernel, blocks, arguments, *given)
+
+        def work():
+            launch()
+            if kernel.name in ("csr_layer", "ell_layer", "staged_layer", "persistent_layers"):
+                arguments["target"][2**15 :] = 0
+
+        return work
+
+    monkeypatch.setattr(device, "bind", bind)
+    with pytest.raises(AssertionError, match="other inputs are active|copies of the rows differ"):
+        correctness._large(name, 64)
+    monkeypatch.setattr(device, "limit", 1 << 18)
+    with pytest.raises(gpu("tally").NotHere, match="bytes are needed"):
+        correctness._large(name, 64)
 
 
 WIDE = 65_600  # neurons, more than indices of 16 bits can tell apart
@@ -546,6 +573,20 @@ def test_the_promise_is_kept_and_the_overlap_told(gpu, runs):
     assert record.environment.command.endswith("--schedule stream --device-memory 3145728 --record run.json")
 
 
+def test_gaps_are_between_launches_like_those_of_layers(gpu, on_shim, monkeypatch):
+    """With three arguments, as before, a launch from Python seemed shorter."""
+    device, bound = on_shim(), []
+
+    def bind(kernel, *given, real=device.bind):
+        bound.append(kernel)
+        return real(kernel, *given)
+
+    monkeypatch.setattr(device, "bind", bind)
+    monkeypatch.setattr(gpu("device_schedules"), "LAUNCHES", 3)
+    assert set(gpu("device_schedules").gaps(device)) == {"launched from Python", "in a graph"}
+    assert [17 <= len(kernel.parameters) <= 22 for kernel in bound] == [True]
+
+
 def test_a_schedule_that_gives_other_bits_fails(gpu, on_shim, monkeypatch):
     schedules, tally, real = gpu("device_schedules"), gpu("tally").Tally(tell=lambda told: None), infer
     on_shim()
@@ -641,7 +682,7 @@ from tally import Tally
 
 tally = Tally()
 networks.REPEATS = dict.fromkeys(networks.REPEATS, 2)
-correctness.run(tally, 1, ["cuda"], ["one input"], (64, 3, 100), exact=1, chosen=())
+correctness.run(tally, 1, ["cuda"], ["one input"], (64, 3, 100), exact=1, chosen=(), large={{}})
 found = check.RunRecords(Path({out}) / "all.jsonl")
 runs = networks.Networks(tally, found.add, None)
 runs._inputs[1024] = correctness.rows(64, 1024, kind="bits", density=np.linspace(0.05, 0.35, 64)[:, None]), 0.5

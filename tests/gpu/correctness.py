@@ -2,14 +2,14 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import numpy as np
 from engine_cases import SHAPES, assert_same, opened, random_network, rows
-from tally import Tally
+from tally import NotHere, Tally
 
 from spdnn.api import infer
 from spdnn.common.errors import MemoryTooSmall, SpdnnError
@@ -39,6 +39,8 @@ CHOSEN = {
     "65536 neurons": lambda: RadixNet(65536, choice.LATER + 1),
     "values": lambda: random_network([512] * (choice.LATER + 2), 0.1, bias=0.0),
 }
+LARGE = 2**31  # features in a buffer: places do not fit 32 bits
+LARGEST = {"cuda-csr": 65536, "cuda-ell": 65536, "cuda-staged": 65536, "cuda-persistent": 1024}  # neurons of a layer
 # Its static_assert names what nothing declares; a built-in of CUDA might be declared under another name.
 BROKEN = Kernel("ceilings.cu", "multiply_add", 256, (("ROWS", "nothing_of_that_name"), ("CHAINS", 8), ("STEPS", 16)))
 
@@ -79,12 +81,13 @@ def run(
     deep: tuple[int, int, int] = DEEP,
     exact: int = EXACT,
     chosen: Sequence[str] = tuple(CHOSEN),
+    large: Mapping[str, int] = LARGEST,
 ) -> None:
     """All of it.
 
     Args:
         seed: of networks and inputs; deep: neurons, layers and inputs of a RadiX-Net; exact: networks; chosen: names of
-            CHOSEN.
+            CHOSEN; large: as LARGEST.
     """
     ours = [name for name in engines if name in OURS]
     with poisoned():
@@ -106,6 +109,8 @@ def run(
     if "cuda" in ours:
         for network in chosen:
             tally.case(f"kernels timed on {network}", lambda network=network: _chosen(CHOSEN[network]()))
+    for name in sorted(set(large) & set(ours)):
+        tally.case(f"{name}, large features", lambda name=name: _large(name, large[name]))
     if ours:
         tally.case("memory that is not there", _no_memory)
         tally.case("a kernel that does not compile", _no_kernel)
@@ -207,6 +212,25 @@ def _counts(name: str, deep: tuple[int, int, int], seed: int) -> None:
         loads = edges // session.shared * np.where(np.arange(layers) == 0, 1, 32)  # bits: the first layer's inputs are
         told, counted = (got.edges_computed, got.bytes_loaded), (int(edges.sum()), int(loads.sum()) // 8)
         assert told == counted, f"{reductions}: {told} edges and bytes, and the host counts {counted}"
+
+
+def _large(name: str, neurons: int) -> None:
+    """The same rows again and again, until there are more than LARGE features, each as when they come once."""
+    network, once = RadixNet(neurons, 2, -0.3), rows(64, neurons, 1, "bits")
+    times = LARGE // (neurons * once.count) + 2
+    needed, free = 2 * 4 * neurons * once.count * times, cupy_device.open_device().free_bytes()
+    if needed > 0.8 * free:
+        raise NotHere(f"{needed:,} bytes are needed, and {free:,} are free")
+    expected = infer(network, once, name, reductions="none")
+    got = infer(network, once.counted(times * once.count), name, reductions="none")
+    assert got.notes["batches"] == 1, "features were not in one buffer"
+    assert got.alive.size == times * expected.alive.size > 0, "other inputs are active"
+    for field in ("row_sum", "row_min", "row_max", "row_projection"):
+        found = getattr(got, field).reshape(times, -1)
+        wrong = (found != getattr(expected, field)).any(axis=1)
+        assert not wrong.any(), (
+            f"{field}: {wrong.sum()} of {times} copies of the rows differ, first {wrong.argmax()}"
+        )
 
 
 def _chosen(network: Network) -> None:
