@@ -122,6 +122,7 @@ def cupys_own(monkeypatch):
     def given(source, options, *_, **__):
         raise Given(source, options)
 
+    monkeypatch.delenv("CUDA_PATH", raising=False)  # a toolkit of this machine, whose headers may be of another CUDA
     monkeypatch.setattr(cupy.cuda.compiler, "_compile_module_with_cache", given)
 
     def make(operation, preamble=""):
