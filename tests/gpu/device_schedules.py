@@ -16,9 +16,13 @@ from tally import Tally
 from spdnn.api import infer
 from spdnn.common.files import write_text
 from spdnn.engines.base import Options
+from spdnn.engines.cuda.choice import idle_run
+from spdnn.engines.cuda.inputs import TILE
+from spdnn.engines.cuda.layers import arranged, to_device
+from spdnn.engines.cuda.schedule import ELL
 from spdnn.engines.registry import engine
 from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
-from spdnn.kernels.cuda import cupy_device, settings
+from spdnn.kernels.cuda import cupy_device
 from spdnn.kernels.cuda.device import Device
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -26,6 +30,7 @@ from spdnn.problem.network import Network
 from spdnn.records.files import sealed
 from spdnn.records.run_record import RunRecord
 from spdnn.reductions.registry import parse_reductions
+from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph.settings import SCHEDULES, TaskgraphSettings
 
 ENGINE = "taskgraph-cuda"
@@ -131,9 +136,11 @@ def kept(memory: Sequence[int], promise: int) -> None:
 
 
 def gaps(device: Device) -> dict[str, float]:
-    """Seconds from one launch of a kernel that does nothing to the next: from Python, and in a graph."""
-    rows_, origin = device.upload(np.zeros(1, np.int32)), device.empty(32, np.int32)
-    launch = device.bind(settings.ROW_INDEX, 1, {"rows": rows_, "origin": origin, "index_of": origin})
+    """Seconds from one launch to the next, from Python and in a graph, of a layer's kernel that finds no row. A launch
+    from Python takes longer the more arguments it has; this one has as many as others."""
+    laid = to_device(device, arranged(RadixNet(1024, 1).layer(0), ELL))
+    source, target = (device.empty(TILE * 1024, np.float32) for _ in range(2))
+    launch = idle_run(device, 1, 1).layer(0, laid, source, target, device.upload(np.zeros(1, np.int32)))
 
     def several() -> None:
         for _ in range(LAUNCHES):

@@ -5,17 +5,14 @@ As a program it launches what is profiled: layers of official networks on dense 
 
 import csv
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import predicted
 from gpus import WARP, Gpu, TileWork
-from tally import NotHere, TooLittleTime
+from tally import NotHere, child
 
 from spdnn.engines.cuda.choice import room_for, several_layers
 from spdnn.engines.cuda.layers import arranged, to_device
@@ -65,12 +62,7 @@ def profile(properties: Properties, ordinal: int | None, widths: Sequence[int] =
     metrics = [*(name for name, _ in SAME.values()), *OTHERS]
     command = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(metrics)]
     command += ["--kernel-name", "staged_layer", sys.executable, __file__, *([] if ordinal is None else [str(ordinal)])]
-    path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")])
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False,
-                              env={**os.environ, "PYTHONPATH": path})  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise TooLittleTime(f"stopped after {SECONDS} s") from None
+    done = child(command, SECONDS)
     wrong = [
         line.strip("= ") for line in (done.stdout + done.stderr).splitlines() if "==ERROR==" in line or "ERR_" in line
     ]
