@@ -1,6 +1,6 @@
 """A real Slurm on this host: munged, slurmctld and a slurmd for each node.
 
-Nodes n1 and n2 have two cores and four GPUs each; node big, in a partition of its own, has four cores and four GPUs.
+Nodes n1 and n2 have two cores and four GPUs each; node big, in a partition of its own, has eight of each.
 Partition low has the nodes of main, and loses its jobs to those of main. Jobs, limits, cancelling, and what a job sees
 of nodes and GPUs are Slurm's own; only the nodes share one machine, and the GPUs are files of no device.
 
@@ -12,7 +12,6 @@ import contextlib
 import os
 import shutil
 import socket
-import stat
 import subprocess
 import tempfile
 import time
@@ -53,7 +52,7 @@ MinJobAge=300
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 SlurmdParameters=config_overrides
 NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]},{ports[2]} CPUs=2 RealMemory=12000 Gres=gpu:4
-NodeName=big NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[3]} CPUs=4 RealMemory=12000 Gres=gpu:4
+NodeName=big NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[3]} CPUs=8 RealMemory=1000000 Gres=gpu:8
 PartitionName=main Nodes=n[1-2] Default=YES PriorityTier=2
 PartitionName=low Nodes=n[1-2] PriorityTier=1
 PartitionName=big Nodes=big
@@ -89,12 +88,15 @@ def running(seconds: float = 300) -> Iterator[None]:
 @contextlib.contextmanager
 def configured(folder: Path) -> Iterator[None]:
     """Our slurm.conf and gres.conf are the host's; whatever was there comes back."""
-    host, gpus = socket.gethostname().split(".")[0], range(4)
-    for number in gpus:
-        os.mknod(folder / f"gpu{number}", stat.S_IFCHR, os.makedev(1, 3))
+    host = socket.gethostname().split(".")[0]
+    for number in range(8):
+        (folder / f"gpu{number}").symlink_to(os.devnull)
     ours = {
         CONFIGURATION: TEMPLATE.format(host=host, folder=folder, ports=free_ports(1 + len(NODES))),
-        CONFIGURATION.with_name("gres.conf"): f"{OURS}Name=gpu File={folder}/gpu[0-{gpus[-1]}]\n",
+        CONFIGURATION.with_name("gres.conf"): OURS
+        + "".join(
+            f"NodeName={nodes} Name=gpu File={folder}/gpu[0-{last}]\n" for nodes, last in (("n[1-2]", 3), ("big", 7))
+        ),
     }
     before = {path: path.read_text() for path in ours if path.exists()}
     CONFIGURATION.parent.mkdir(exist_ok=True)

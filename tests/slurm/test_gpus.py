@@ -7,7 +7,8 @@ that are expected here were also made by hand of Slurm 24.11, which gave the sam
 import re
 
 import pytest
-from how_to import replaced
+from children import finished
+from how_to import BIN, replaced
 from through import Run
 
 pytestmark = [pytest.mark.needs("slurm"), pytest.mark.full("slurm"), pytest.mark.xdist_group("slurm")]
@@ -29,11 +30,10 @@ OPTION = r"--(?:ntasks|ntasks-per-gpu|gpus|gpus-per-task|cpus-per-task|gres)[= ]
 def probed(run: Run, *arguments: str) -> tuple[dict[str, list[str]], list[str]]:
     """({case: what each of its ranks saw}, what sbatch was asked for) of cases on GPUs."""
     (run.folder / "probed").mkdir()
-    (run.folder / "site").mkdir()
-    (run.folder / "site/sitecustomize.py").write_text(PROBE)
+    run.probe = PROBE
     lines = run.folder / "lines"
     replaced(run.folder / "bin", {"sbatch": f'echo "$*" >>"{lines}"; exec /usr/bin/sbatch "$@"'})
-    run.start("--retries", "0", *arguments, PYTHONPATH=f"{run.folder}/site", PROBED=f"{run.folder}/probed")
+    run.start("--retries", "0", *arguments, PROBED=f"{run.folder}/probed")
     assert run.end() != 0
     seen: dict[str, list[str]] = {}
     for path in sorted((run.folder / "probed").iterdir()):
@@ -67,3 +67,21 @@ def test_four_ranks_on_one_node_of_a_site_with_a_partition_and_options_of_its_ow
     assert seen == {"cuda r4 t1": ["big: 0", "big: 1", "big: 2", "big: 3"]}
     (line,) = (line for line in (run.folder / "lines").read_text().splitlines() if "infer_ranks" in line)
     assert "--gpus-per-task=1 --hint=nomultithread" in line
+
+
+def test_the_configuration_of_several_gpus_submits_as_it_stands(slurm, root, tmp_path):
+    """Every job that it makes, as Slurm judges them, on a node with eight GPUs."""
+    arguments = ["--workflow-profile", root / "workflow/profiles/slurm", "--configfile", root / "config/gpus.yaml"]
+    arguments += ["--snakefile", root / "Snakefile", "--directory", tmp_path, "--dry-run"]
+    status, text, errors = finished([BIN / "snakemake", *arguments])
+    assert status == 0, errors
+    jobs = set()
+    for words in re.findall(r"resources: (.*gpus_per_task=.*)", text + errors):
+        job = dict(word.split("=", 1) for word in words.split(", ") if "=" in word)
+        jobs.add((job.get("tasks", "1"), job["mem_mb"], job["runtime"], job["slurm_extra"]))
+    assert {(tasks, extra) for tasks, _, _, extra in jobs} == {
+        *((ranks, "--gpus-per-task=1") for ranks in "1248"), *(("1", f"--gpus-per-task={n}") for n in "248")
+    }  # fmt: skip
+    for tasks, memory, minutes, extra in jobs:
+        asked = [f"--ntasks={tasks}", f"--mem={memory}", f"--time={minutes}", extra, "--partition=big", "--wrap=true"]
+        assert finished(["sbatch", "--test-only", *asked])[0] == 0, asked

@@ -9,8 +9,8 @@ import numpy as np
 import one_host
 import pytest
 from children import finished
-from how_to import BIN, checkout, follow, replaced, script
-from through import SECONDS
+from how_to import BIN, checkout, follow, script
+from through import OFTEN, SECONDS
 
 from spdnn.common.validation import builtins
 from spdnn.problem.result import RowStatistics
@@ -169,14 +169,13 @@ def test_the_status_script(slurm, root, tmp_path, command, status):
         one_host.cancel_all()
 
 
-QUICK = "--seconds-between-status-checks 1 --slurm-init-seconds-before-status-checks 1"
-
-
-def test_the_tutorial_of_a_cluster(slurm, tmp_path):
+def test_the_tutorial_of_a_cluster(slurm, tmp_path, monkeypatch):
     """Every block of it, in a checkout without results; Slurm is asked more often than a cluster may be."""
     folder = checkout(tmp_path / "checkout")
-    asked = replaced(tmp_path / "asked", {"snakemake": f'exec "{BIN}/snakemake" "$@" {QUICK}'})
-    printed = follow(asked + script("tutorials/cluster", activated=True), folder, SECONDS)
+    (tmp_path / "sitecustomize.py").write_text(OFTEN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PATH", str(BIN), prepend=":")
+    printed = follow(script("tutorials/cluster", activated=True), folder, SECONDS)
     assert "has been submitted with SLURM jobid" in printed
     assert len(list(folder.glob("results/records/*.json"))) == 3  # two of one rank, with two threads and with one
     assert "all 2 cases passed verification" in (folder / "results/report.html").read_text()

@@ -14,6 +14,12 @@ import one_host
 import pytest
 
 BIN = Path(sys.executable).parent
+# The plugin asks Slurm less and less often, which is kind to a cluster; a test would wait most of its time.
+OFTEN = """
+import asyncio
+sleep = asyncio.sleep
+asyncio.sleep = lambda seconds, *given: sleep(min(seconds, 1), *given)
+"""
 SECONDS = 1200  # that any wait may take: each job is two Snakemakes, and the machine may be busy with other things
 
 
@@ -24,6 +30,7 @@ class Run:
     root: Path
     folder: Path
     profile: str = "slurm"
+    probe: str = ""  # Python that each of its processes runs first
     process: subprocess.Popen | None = None
 
     @property
@@ -50,17 +57,17 @@ class Run:
         command = [
             *(BIN / "snakemake", "--snakefile", self.root / "Snakefile", "--directory", self.folder),
             *("--workflow-profile", self.root / "workflow/profiles" / self.profile),
-            *("--seconds-between-status-checks", "1"),  # the profiles' own 10 are kind to a cluster, not to a test
-            *(("--slurm-init-seconds-before-status-checks", "1") if self.profile != "cluster-generic" else ()),
             *("--configfile", self.root / "config/smoke.yaml", *arguments),
         ]
-        for folder in (self.near, self.folder / "tmp"):
+        for folder in (self.near, self.folder / "tmp", self.folder / "site"):
             folder.mkdir(exist_ok=True)
+        (self.folder / "site/sitecustomize.py").write_text(OFTEN + self.probe)
         environment = {
             **(os.environ | environment),
             "PATH": f"{BIN}:{self.folder}/bin:{os.environ['PATH']}",
             "SPDNN_STAGE": f"{self.folder}/$NEAR",
             "NEAR": self.near.name,
+            "PYTHONPATH": f"{self.folder}/site",
             "TMPDIR": f"{self.folder}/tmp",  # a job that Slurm kills leaves a folder there
         }
         with open(self.log, "w") as stream:
