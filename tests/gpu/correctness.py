@@ -228,9 +228,7 @@ def _large(name: str, neurons: int) -> None:
     for field in ("row_sum", "row_min", "row_max", "row_projection"):
         found = getattr(got, field).reshape(times, -1)
         wrong = (found != getattr(expected, field)).any(axis=1)
-        assert not wrong.any(), (
-            f"{field}: {wrong.sum()} of {times} copies of the rows differ, first {wrong.argmax()}"
-        )
+        assert not wrong.any(), f"{field}: {wrong.sum()} of {times} copies of the rows differ, first {wrong.argmax()}"
 
 
 def _chosen(network: Network) -> None:
