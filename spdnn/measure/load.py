@@ -86,17 +86,17 @@ def attempts(
     again: int,
     load: Callable[[Watch, float], dict],
     watch: Watch,
-    fits: Callable[[float], bool] = lambda seconds: True,
+    in_time: Callable[[float], bool],
 ) -> list[dict]:
     """Call `once`, and up to `again` times more while the machine was busy; the load of each.
 
     Args:
         load: of a watch that began before `once`, of at least so many seconds.
         watch: of the first call.
-        fits: whether there is time for another call that takes as long as the first.
+        in_time: whether so many seconds are left; asked for another call that takes as long as the first.
     """
     loads, begun, first = [], time.perf_counter(), 0.0
-    while not loads or (len(loads) <= again and fits(first)):
+    while not loads or (len(loads) <= again and in_time(first)):
         once()
         first = first or time.perf_counter() - begun
         loads.append(load(watch, LEAST if again else 0.0))

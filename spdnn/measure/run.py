@@ -81,11 +81,12 @@ def measure(
     begun, watch = time.perf_counter(), Watch()
     session, opened = timed(engine.open, prepared, inputs, options)
     seconds, digests, result = [], [], None
+    in_time = partial(fits, until)
 
     def attempt() -> None:
         nonlocal result
         for number in range(repeats):
-            if number == len(seconds) > 0 and not fits(until, max(seconds)):  # of the first attempt
+            if number == len(seconds) > 0 and not in_time(max(seconds)):  # of the first attempt
                 break
             check_ended()
             with progress_output.repeat(number, repeats):
@@ -93,7 +94,7 @@ def measure(
             seconds.append(spent)
             digests.append(result.digest)
 
-    loads = attempts(attempt, again, Watch.load, watch, partial(fits, until))
+    loads = attempts(attempt, again, Watch.load, watch, in_time)
     check_repeats(engine, digests)
     session.tell(result)
     kept, passed_over = chosen(seconds, loads)

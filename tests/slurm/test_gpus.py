@@ -1,7 +1,7 @@
 """What jobs on GPUs ask of Slurm, and what their ranks see of it: GPUs that are only files, through each profile.
 
-No engine runs on one: a `sitecustomize` notes what a rank sees, before the engine ends for want of CuPy. The requests
-that are expected here were also made by hand of Slurm 24.11, which gave the same nodes and GPUs.
+No engine runs on one: a `sitecustomize` notes what a rank sees, before the engine ends for want of CuPy. On Slurm 24.11
+requests of this form were tried by hand: four ranks of two cores, and two ranks of two GPUs, each got their own.
 """
 
 import re
