@@ -20,10 +20,6 @@ include: "workflow/rules/ops.smk"
 include: "workflow/rules/report.smk"
 
 
-if timed := {"infer", "infer_ranks", "peers", "ops"} & {*workflow.group_settings.overwrite_groups}:
-    raise WorkflowError(f"--groups: rule {min(timed)} is timed, and no job runs beside a timed one; leave it out")
-
-
 rule all:
     default_target: True
     input:

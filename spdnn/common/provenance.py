@@ -63,7 +63,6 @@ def reached(*modules: str) -> list[str]:
     return sorted(seen)
 
 
-@cache
 def code_digest(*modules: str) -> str:
     """SHA-256 over the sources that `modules` reach; what a workflow rule depends on besides its input files."""
     digest = hashlib.sha256()

@@ -2,6 +2,7 @@
 import re
 import shlex
 import sys
+from functools import cache
 from pathlib import Path
 
 from snakemake.common.configfile import load_configfile
@@ -51,6 +52,7 @@ if workflow.is_main_process and not ELSEWHERE and (most := TARGETS.threads(CORES
     print(f"spdnn: warning: config: {most} threads on {cores} cores run slower than {cores}", file=sys.stderr)
 
 
+@cache
 def engine_code(engine, *modules):
     """The digest of the sources that a run of `engine` reaches, and of `modules`."""
     return code_digest("spdnn.measure.run", ENGINES.get(engine, "spdnn.engines.registry:").split(":")[0], *modules)

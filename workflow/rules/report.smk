@@ -44,6 +44,7 @@ onstart:
     runs.end_with_jobs()
     try:
         runs.check_executor(workflow.executor_plugin.name)
+        runs.check_groups(workflow.group_settings.overwrite_groups)
         runs.lock(Path("results"))
         slurm.watch(Path.cwd(), workflow.executor_plugin.name)
         command = ["snakemake", *sys.argv[1:]]
