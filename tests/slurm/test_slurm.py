@@ -155,7 +155,7 @@ def test_submit_commands_of_ones_own(run, smoke):
 
 
 @pytest.mark.parametrize(
-    ("command", "status"), [("true", "success"), ("false", "failed"), ("sleep 600", "running"), (None, "failed")]
+    ("command", "status"), [("true", "success"), ("false", "failed"), ("exec sleep 600", "running"), (None, "failed")]
 )
 def test_the_status_script(slurm, root, tmp_path, command, status):
     job = "999999"
