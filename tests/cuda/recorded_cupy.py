@@ -2,16 +2,21 @@
 
 It is called with what the CuPy installed takes, or the call fails. A copy of what has changed since, work on another
 stream and results that nobody waited for are seen in numbers. On its clock a launch takes a millisecond, a fill ten.
+`computing` lets kernels compute, on the shim.
 """
 
 import ctypes
+from collections import Counter
 from types import SimpleNamespace
 
 import cupy
 import numpy as np
 import shim_streams
 from cupy_signatures import bound, bound_as
+from shim import ShimDevice
 from shim_streams import Capture, Node, Op, Token
+
+from spdnn.kernels.cuda.cupy_device import CupyDevice
 
 NOT_READY = 600
 
@@ -91,8 +96,12 @@ class Graph:
     def __init__(self, cuda, capture):
         self.cuda, self.capture = cuda, capture
 
+    def upload(self, stream):
+        self.cuda.asked["upload of a graph"] += 1
+
     def launch(self, stream):
         self.cuda.fail()
+        self.cuda.asked["graph"] += 1
         self.capture.replay(self.cuda.node, stream)
 
 
@@ -120,15 +129,20 @@ class Event:
 
 @bound_as(cupy.ndarray)
 class Array:
-    def __init__(self, cuda, shape, dtype):
-        self.cuda, self.held = cuda, np.empty(shape, dtype)
-        self.held.reshape(-1).view(np.uint8).fill(0xFF)
-        self.dtype, self.size, self.nbytes, self.flags = dtype, self.held.size, self.held.nbytes, self.held.flags
-        place = self.held.ctypes.data
+    def __init__(self, cuda, held):
+        self.cuda, self.held = cuda, held
+        self.dtype, self.size, self.nbytes, self.flags = held.dtype, held.size, held.nbytes, held.flags
         self.data = SimpleNamespace(
-            ptr=place, device_id=cuda.current, memset_async=bound(cupy.cuda.MemoryPointer.memset_async, self.memset)
+            ptr=held.ctypes.data,
+            device_id=cuda.current,
+            memset_async=bound(cupy.cuda.MemoryPointer.memset_async, self.memset),
         )
-        cuda.arrays.append(self)
+
+    def __getitem__(self, key):
+        return Array(self.cuda, self.held[key])
+
+    def view(self, dtype):
+        return Array(self.cuda, self.held.view(dtype))
 
     def memset(self, byte, size, stream):
         assert size == self.nbytes
@@ -163,7 +177,32 @@ class Function:
     def __call__(self, grid, block, values, shared_mem, stream):
         assert shared_mem <= self.allowed
         given = self.name, grid, block, values, shared_mem
-        self.cuda.issue(stream, Op(lambda: self.cuda.passes(1) or self.cuda.launched.append(given)))
+        self.cuda.asked["kernel"] += not self.cuda.node.capture
+        self.cuda.issue(stream, Op(lambda: self.done(*given)))
+
+    def done(self, *given):
+        self.cuda.passes(1)
+        self.cuda.launched.append(given)
+
+
+def computing(cuda, monkeypatch):
+    """A CupyDevice on `cuda` whose kernels compute, on the shim."""
+    shim = ShimDevice(capability=86, multiprocessors=4, shared_per_block=cuda.told["sharedMemPerBlockOptin"])
+    cuda.free = cuda.told["totalGlobalMem"] = 1 << 30
+
+    class Computes(Function):
+        def __init__(self, kernel):
+            super().__init__(cuda, kernel.name)
+            self.described = kernel
+
+        def done(self, name, grid, block, values, shared):
+            super().done(name, grid, block, values, shared)
+            there = tuple(value.held if isinstance(value, Array) else value for value in values)
+            shim._bind(self.described, grid[0], there, shared)()
+
+    device = CupyDevice(cuda, 0)
+    monkeypatch.setattr(device, "_function", Computes)
+    return device
 
 
 def _bind(stand_in, real):
@@ -182,6 +221,7 @@ class Cuda:
 
     Attributes:
         launched: what kernels were given, once they have run; broken: what events are told to be, if not 0.
+        asked: how often Python launched a kernel or a graph, or uploaded one.
         entered: the devices that are; the thread's own is the first.
     """
 
@@ -190,7 +230,7 @@ class Cuda:
     def __init__(self):
         self.node, self.now = Node(order=1), 0
         self.launched, self.compiled, self.functions, self.arrays = [], [], [], []
-        self.streams, self.events, self.entered = [], [], []
+        self.streams, self.events, self.entered, self.asked = [], [], [], Counter()
         self.fault = self.compile_fault = None
         self.free, self.limit, self.pool, self.broken = 10_000, 0, True, 0
         self.kept, self.pinned = {"pool", "pinned pool"}, 0
@@ -304,7 +344,10 @@ class Cuda:
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if nbytes > self.free:
             raise OutOfMemory("Out of memory") if self.pool else RuntimeFault("cudaErrorMemoryAllocation", 2)
-        return Array(self, shape, np.dtype(dtype))
+        held = np.empty(shape, dtype)
+        held.reshape(-1).view(np.uint8).fill(0xFF)
+        self.arrays.append(Array(self, held))
+        return self.arrays[-1]
 
     def RawModule(self, code, options, backend):
         if self.compile_fault:

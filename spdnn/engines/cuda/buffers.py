@@ -201,6 +201,12 @@ class BufferSlot:
         return outcome
 
 
+def launched(launches: Sequence[Launch]) -> None:
+    """Launch them all, in order."""
+    for launch in launches:
+        launch()
+
+
 def batch_table(device: Device, count: int, size: int, more: int = 0) -> np.ndarray:
     """int32 (batches + more, 2), pinned: of all inputs in batches of `size`, what DeviceRows.batch takes; then `more`
     that begin with the first input, as long as the caller says."""
