@@ -1,7 +1,8 @@
 """A stand-in for the module cupy on the shim's streams: what CupyDevice asks for is done only where it waits.
 
 It is called with what the CuPy installed takes, or the call fails. A copy of what has changed since, work on another
-stream and results that nobody waited for are seen in numbers. On its clock a launch takes a millisecond, a fill ten.
+stream and results that nobody waited for are seen in numbers. On its clock a kernel takes a millisecond, or
+what `takes` says, and a fill ten. The host takes `calling` for each call; what it asks for begins later than that.
 `computing` lets kernels compute, on the shim.
 """
 
@@ -102,6 +103,7 @@ class Graph:
     def launch(self, stream):
         self.cuda.fail()
         self.cuda.asked["graph"] += 1
+        self.cuda.call(stream)
         self.capture.replay(self.cuda.node, stream)
 
 
@@ -125,6 +127,7 @@ class Event:
     def synchronize(self):
         self.cuda.fail()
         self.cuda.node.until(lambda: self.come)
+        self.cuda.host = max(self.cuda.host, self.cuda.now)
 
 
 @bound_as(cupy.ndarray)
@@ -181,7 +184,7 @@ class Function:
         self.cuda.issue(stream, Op(lambda: self.done(*given)))
 
     def done(self, *given):
-        self.cuda.passes(1)
+        self.cuda.passes(self.cuda.takes.get(self.name, 1))
         self.cuda.launched.append(given)
 
 
@@ -228,7 +231,7 @@ class Cuda:
     __version__ = "14.0"
 
     def __init__(self):
-        self.node, self.now = Node(order=1), 0
+        self.node, self.now, self.host, self.calling, self.takes = Node(order=1), 0, 0, 0, {}
         self.launched, self.compiled, self.functions, self.arrays = [], [], [], []
         self.streams, self.events, self.entered, self.asked = [], [], [], Counter()
         self.fault = self.compile_fault = None
@@ -287,7 +290,14 @@ class Cuda:
     def issue(self, stream, op):
         assert self.entered[-1] == stream.ordinal
         self.fail()
+        self.call(stream)
         self.node.issue(stream, op)
+
+    def call(self, stream):
+        """The host asks for something: its time passes, and the stream comes to it then or later."""
+        self.host += self.calling
+        if self.calling and not self.node.capture:
+            self.node.issue(stream, Op(lambda at=self.host: self.passes(max(0, at - self.now))))
 
     def elapsed(self, before, after):
         assert before.timed
