@@ -89,6 +89,7 @@ class Stream(shim_streams.Stream):
     def end_capture(self):
         capture, self.node.capture = self.node.capture, None
         self.cuda.fail()
+        self.cuda.graphs.append(capture)
         return Graph(self.cuda, capture)
 
 
@@ -149,7 +150,12 @@ class Array:
 
     def memset(self, byte, size, stream):
         assert size == self.nbytes
-        self.cuda.issue(stream, Op(lambda: self.cuda.passes(10) or self.held.reshape(-1).view(np.uint8).fill(byte)))
+
+        def fill():
+            self.cuda.passes(self.cuda.takes.get("fill", 10))
+            self.held.reshape(-1).view(np.uint8).fill(byte)
+
+        self.cuda.issue(stream, Op(fill))
 
     def set(self, host, stream):
         self.cuda.issue(stream, Op(lambda: np.copyto(self.held, host)))
@@ -224,7 +230,7 @@ class Cuda:
 
     Attributes:
         launched: what kernels were given, once they have run; broken: what events are told to be, if not 0.
-        asked: how often Python launched a kernel or a graph, or uploaded one.
+        asked: how often Python launched a kernel or a graph, or uploaded one; graphs: what was captured.
         entered: the devices that are; the thread's own is the first.
     """
 
@@ -233,7 +239,7 @@ class Cuda:
     def __init__(self):
         self.node, self.now, self.host, self.calling, self.takes = Node(order=1), 0, 0, 0, {}
         self.launched, self.compiled, self.functions, self.arrays = [], [], [], []
-        self.streams, self.events, self.entered, self.asked = [], [], [], Counter()
+        self.streams, self.events, self.entered, self.graphs, self.asked = [], [], [], [], Counter()
         self.fault = self.compile_fault = None
         self.free, self.limit, self.pool, self.broken = 10_000, 0, True, 0
         self.kept, self.pinned = {"pool", "pinned pool"}, 0

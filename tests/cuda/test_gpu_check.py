@@ -143,7 +143,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     assert len(records) == 8
     for record in records:
         ratios = record.engine.noted["times_graph"]
-        assert set(ratios) == {"graph", "stream", "a launch after the other", "a launch for each layer"}
+        assert set(ratios) == {"graph", "stream", "resident", "cuda"}
         assert ratios["graph"] == 1
     assert json.loads(kernels.read_text())["kernels"]
     records = read_all([found])[0]
