@@ -43,8 +43,7 @@ COMPARED, QUICK_COMPARED = challenge.problem(1024, 1920), challenge.problem(1024
 SOME_SHAPES = ("rectangular", "96 inputs, 7 layers", "vector bias", "one input")
 PROMISED, PROMISE = challenge.problem(65536, 1920), 8 << 30
 LAUNCHES = 1000
-# Engines that launch one kernel after the other from Python: `cuda` may take many layers with one.
-LAUNCHED = {"cuda-staged": "a launch for each layer", "cuda": "a launch after the other"}
+LAUNCHED = ("resident", "stream", "graph")  # schedules; `resident` launches one kernel after the other from Python
 
 
 def check(tally: Tally, seed: int, shapes: Sequence[str], deep: tuple[int, int, int] = DEEP) -> None:
@@ -99,13 +98,12 @@ def opened(prepared, inputs: Inputs, request: TaskgraphSettings) -> CudaGraphSes
 
 
 def compare(runs: Networks, problem, reductions: str, store: Callable[[RunRecord], None]) -> dict[str, float]:
-    """Seconds, the median, of engines that launch from Python, of weights that stream and of captured graphs, on one
+    """Seconds, the median, of the engine `cuda`, launches from Python, weights that stream and captured graphs, on one
     problem; how many times as long as the graphs the others took is in all records.
     """
     cases = [
-        *(Case(problem, name, reductions) for name in LAUNCHED),
-        Case(problem, ENGINE, reductions, TaskgraphSettings("stream")),
-        Case(problem, ENGINE, reductions, TaskgraphSettings("graph")),
+        Case(problem, "cuda", reductions),
+        *(Case(problem, ENGINE, reductions, TaskgraphSettings(schedule)) for schedule in LAUNCHED),
     ]
     records: list[RunRecord] = []
     runs.store = records.append
@@ -114,7 +112,7 @@ def compare(runs: Networks, problem, reductions: str, store: Callable[[RunRecord
     for record in records:
         notes = record.engine.noted
         samples = sorted(record.seconds)
-        found[notes.get("schedule") or LAUNCHED[record.engine.name]] = samples[len(samples) // 2]
+        found[notes.get("schedule") or record.engine.name] = samples[len(samples) // 2]
     for record in records:
         if "graph" in found:
             record.engine.noted["times_graph"] = {name: one / found["graph"] for name, one in found.items()}
