@@ -124,7 +124,6 @@ def ours(device: Device, features: Features) -> Iterator[tuple[str, Launch, Laun
     layer, tiles = features.layer, features.tiles
     source = device.upload(features.tiled().reshape(-1))
     target = device.empty(tiles * TILE * layer.outputs, np.float32)
-    rows = device.upload(np.array([features.count], np.int32))
     room = room_for(device.properties, [layer])
 
     def verifying(launch: Launch, times: int) -> Launch:
@@ -140,7 +139,7 @@ def ours(device: Device, features: Features) -> Iterator[tuple[str, Launch, Laun
             continue
         laid = to_device(device, arranged(layer, kind, room))
         for times in (1, IN_A_ROW) if kind == PERSISTENT else (1,):
-            launch = several_layers(device, laid, source, target, rows, tiles, times)
+            launch = several_layers(device, laid, source, target, features.count, times)
             yield f"{kind} x{times}" if times > 1 else kind, launch, verifying(launch, times), times
 
 

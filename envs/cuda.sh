@@ -36,8 +36,15 @@ other=$((25 - wanted)) # two CuPys cannot be in one environment
 if has $other; then
     "$bin/python" -m pip uninstall --yes --quiet "cupy-cuda${other}x"
 fi
-echo "adding CuPy for CUDA $wanted from envs/cuda$wanted.txt"
-"$bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "envs/cuda$wanted.txt"
+size=1.2 quiet=--quiet
+if [ $wanted -eq 13 ]; then size=0.9; fi
+if has $wanted; then
+    echo "CuPy for CUDA $wanted is here; adding what it lacks of envs/cuda$wanted.txt"
+else
+    echo "adding CuPy for CUDA $wanted from envs/cuda$wanted.txt, a download of about $size GB"
+    if [ -t 1 ]; then quiet=; fi
+fi
+"$bin/python" -m pip install $quiet --disable-pip-version-check --require-hashes -r "envs/cuda$wanted.txt"
 if [ -z "$driver" ]; then
     echo "no NVIDIA driver here: nothing was run on a GPU"
 else

@@ -1,5 +1,7 @@
 """`make setup` where something is missing: one sentence names the package, before anything is downloaded."""
 
+import os
+import pty
 import shutil
 from pathlib import Path
 
@@ -60,3 +62,25 @@ def test_an_environment_without_pip_is_made_anew(locked, tmp_path):
     broken.chmod(0o755)
     assert locked() == (0, "")
     assert (tmp_path / ".venv/.locked").exists()
+
+
+@pytest.mark.parametrize(("terminal", "there"), [(True, False), (False, False), (True, True)])
+@pytest.mark.parametrize(("cuda", "size"), [(12, "1.2 GB"), (13, "0.9 GB")])
+def test_a_long_download_is_announced_and_shown_on_a_terminal(tmp_path, terminal, there, cuda, size):
+    """Where CuPy is there, little is missing, and pip would list all that is not."""
+    log, python, smi = tmp_path / "log", tmp_path / "python", tmp_path / "nvidia-smi"
+    shown = f"*show*cupy-cuda{cuda}x) exit {int(not there)} ;; *show*) exit 1 ;;"
+    python.write_text(f'#!/bin/sh\ncase "$*" in {shown} esac\necho "$@" >> {log}\n')
+    smi.write_text("#!/bin/sh\nexit 9\n")
+    for program in (python, smi):
+        program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["sh", ROOT / "envs/cuda.sh", tmp_path, cuda]
+    reader, writer = pty.openpty() if terminal else os.pipe()
+    assert finished(command, env=environment, stdout=writer)[0] == 0
+    os.close(writer)
+    said = os.read(reader, 4096).decode()
+    os.close(reader)
+    (installed,) = [line for line in log.read_text().splitlines() if "pip install" in line]
+    assert ("--quiet" in installed) == (there or not terminal)
+    assert (f"about {size}" in said.splitlines()[0]) != there

@@ -73,6 +73,12 @@ def add_run(command) -> None:
     for name, what in (("network", "network"), ("prepared", "prepared network"), ("inputs", "inputs")):
         command.add_argument(f"--{name}", metavar="FILE", help=f"{what} from an earlier stage of the workflow")
     arguments.option(command, "memory", help="limit on peak memory in bytes, if the request has none")
+    command.add_argument(
+        "--time-limit",
+        type=arguments.above_zero,
+        metavar="SECONDS",
+        help="begin no repeat but the first that would end after this time; the record then has fewer repeats",
+    )
     _add_outputs(command)
     command.set_defaults(run=_run, several=True, reads=("request", "network", "inputs", "prepared"), writes=OUTPUTS)
 
@@ -163,6 +169,7 @@ def _from_files(args, request: RunRequest, sources: Sources, judged: bool) -> in
             begun=args.begun,
             reading=time.perf_counter() - begun,
             check=partial(_check, args, asked),
+            seconds=getattr(args, "time_limit", None),
         )
         if done.result is None:  # rank 0 has it
             return 0

@@ -23,6 +23,9 @@ ROWS_BYTES = 1 << 24  # of last rows that are written at a time
 def show(request: RunRequest, measurement: Measurement, result: Result, verdict: Verdict | None) -> None:
     """Print the active inputs, whether the output passed verification, and then times and rates."""
     print(f"active      {result.categories.size:,} of {result.inputs:,} inputs after the last layer")
+    if (runs := len(measurement.inference_seconds)) < request.repeats:
+        sentence = f"{runs} of {request.repeats} repeats: the time limit allows no more"
+        print(f"spdnn: warning: {sentence}", file=sys.stderr)
     if verdict is None:
         print("verified    no (--record run.json verifies and writes a record; --verify all verifies alone)")
         return
@@ -43,7 +46,7 @@ def show(request: RunRequest, measurement: Measurement, result: Result, verdict:
         tried = f", in the quietest of {1 + len(measurement.passed_over)} attempts" if measurement.passed_over else ""
         print(f"machine     BUSY: {others}{tried}; times may be too long (--repeat-if-busy 3 measures again)")
     print(f"solution    {text(measurement.time_to_solution)}")
-    seconds, runs = float(np.median(measurement.inference_seconds)), len(measurement.inference_seconds)
+    seconds = float(np.median(measurement.inference_seconds))
     rate = challenge.edges_per_second(result.inputs, measurement.problem.edges, seconds)
     print(
         f"inference   {seconds:.4f} s, {f'median of {runs}' if runs > 1 else 'one run'} ({measurement.span}; "

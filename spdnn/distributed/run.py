@@ -22,7 +22,7 @@ from spdnn.distributed.world import World
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
 from spdnn.engines.memory import free_share, more_memory, proportional_bytes, resident_bytes, shared_bytes
 from spdnn.measure import run as measure
-from spdnn.measure.load import Watch, attempts, load_of, quietest
+from spdnn.measure.load import Watch, attempts, fits, load_of, quietest
 from spdnn.measure.run import Loaded
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
@@ -112,12 +112,12 @@ class Ranks:
         return Options(threads, max(1, mine), values, self.device, self.settings)
 
     def measure(
-        self, loaded: Loaded, options: Options, repeats: int, again: int = 0
+        self, loaded: Loaded, options: Options, repeats: int, again: int = 0, until: float | None = None
     ) -> tuple[dict | None, Result | None]:
         """Open a session on each rank, run them `repeats` times; the measurement and the whole result on rank 0.
 
         Args:
-            again: as measure.measure takes it.
+            again, until: as measure.measure takes them; the clock of rank 0 counts.
 
         Raises:
             SpdnnError: as measure.check_repeats.
@@ -129,17 +129,22 @@ class Ranks:
         exchange = self._exchange(session, prepared)
         timer, digests, mine, result = _Times(), [], None, None
 
+        def in_time(seconds: float) -> bool:
+            return until is None or world.comm.bcast(fits(until, seconds))
+
         def attempt() -> None:
             nonlocal mine, result
             for number in range(repeats):
+                if number == len(digests) > 0 and not in_time(max(timer.inference)):  # of the first attempt
+                    break
                 check_ended()
                 with progress_output.repeat(number, repeats):
                     mine, result = self._repeat(session, exchange, inputs, timer)
                 digests.append(result.digest if result else "")
 
-        loads = attempts(attempt, again, self._load, watch)
+        loads = attempts(attempt, again, self._load, watch, in_time)
         seconds = world.comm.gather(timer.inference)  # of all attempts
-        timer.keep(quietest(loads), repeats)
+        timer.keep(quietest(loads), len(digests) // len(loads))
         measure.check_repeats(self.engine, digests)
         if session is not None and result is not None:
             session.tell(result)

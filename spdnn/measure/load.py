@@ -76,16 +76,29 @@ def busy(load: dict) -> bool:
     return (load["others"] or 0.0) + (load["throttled"] or 0.0) > BUSY
 
 
-def attempts(once: Callable[[], None], again: int, load: Callable[[Watch, float], dict], watch: Watch) -> list[dict]:
+def fits(until: float | None, seconds: float) -> bool:
+    """Whether so many seconds end before `until`, of time.perf_counter(); None: there is no limit."""
+    return until is None or time.perf_counter() + seconds <= until
+
+
+def attempts(
+    once: Callable[[], None],
+    again: int,
+    load: Callable[[Watch, float], dict],
+    watch: Watch,
+    in_time: Callable[[float], bool],
+) -> list[dict]:
     """Call `once`, and up to `again` times more while the machine was busy; the load of each.
 
     Args:
         load: of a watch that began before `once`, of at least so many seconds.
         watch: of the first call.
+        in_time: whether so many seconds are left; asked for another call that takes as long as the first.
     """
-    loads = []
-    while len(loads) <= again:
+    loads, begun, first = [], time.perf_counter(), 0.0
+    while not loads or (len(loads) <= again and in_time(first)):
         once()
+        first = first or time.perf_counter() - begun
         loads.append(load(watch, LEAST if again else 0.0))
         if not busy(loads[-1]):
             break

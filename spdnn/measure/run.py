@@ -12,7 +12,7 @@ import json
 import resource
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from spdnn.engines.memory import resident_bytes
 from spdnn.formats.container import check_unchanged
 from spdnn.formats.tensors import Archive
 from spdnn.measure import machine
-from spdnn.measure.load import Watch, attempts, quietest
+from spdnn.measure.load import Watch, attempts, fits, quietest
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
@@ -66,12 +66,14 @@ def measure(
     read_seconds: float,
     prepare_seconds: float,
     again: int = 0,
+    until: float | None = None,
 ) -> tuple[dict, Result]:
     """Open a session, run it `repeats` times, and measure the machine in the same minute.
 
     Args:
         read_seconds, prepare_seconds: what the caller has spent on them; opening the session is added to read.
         again: times that all repeats may be run again where the machine was busy; the quietest attempt counts.
+        until: time.perf_counter() after which no repeat but the first ends; None: all are run.
 
     Raises:
         SpdnnError: as check_repeats.
@@ -79,17 +81,20 @@ def measure(
     begun, watch = time.perf_counter(), Watch()
     session, opened = timed(engine.open, prepared, inputs, options)
     seconds, digests, result = [], [], None
+    in_time = partial(fits, until)
 
     def attempt() -> None:
         nonlocal result
         for number in range(repeats):
+            if number == len(seconds) > 0 and not in_time(max(seconds)):  # of the first attempt
+                break
             check_ended()
             with progress_output.repeat(number, repeats):
                 result, spent = timed(session.run)
             seconds.append(spent)
             digests.append(result.digest)
 
-    loads = attempts(attempt, again, Watch.load, watch)
+    loads = attempts(attempt, again, Watch.load, watch, in_time)
     check_repeats(engine, digests)
     session.tell(result)
     kept, passed_over = chosen(seconds, loads)

@@ -58,27 +58,28 @@ def prepare(case: RunRequest, cases: Collection[RunRequest], files: int) -> Need
     return _need(case.memory or PROCESS_BYTES + memory, (READ_SECONDS + PREPARE_SECONDS) * edges * layers)
 
 
-def infer(case: RunRequest, cases: Collection[RunRequest], files: int) -> Need:
-    """Of rules infer and infer_ranks: all repeats of a case. The memory holds all of its ranks."""
+def infer(case: RunRequest, cases: Collection[RunRequest], files: int, nodes: int = 1) -> Need:
+    """Of rules infer and infer_ranks: all repeats of a case. The memory holds the ranks of one of so many nodes."""
     size = _size(case)
     if size is None:
         return _own(files)
     neurons, count = size
+    ranks = math.ceil(case.ranks / nodes)
     if _engine(case).on_device:
-        return _infer_on_device(case, neurons, count)
+        return _infer_on_device(case, neurons, count, ranks)
     merged, edges = _merges(case), challenge.NONZEROS_PER_NEURON * neurons
-    features = 2 * 4 * count * neurons / (MERGED if merged else 1)
+    features = 2 * 4 * count * neurons / (MERGED if merged else 1) * ranks / case.ranks
     inputs = (1 + bool(case.ranks > 1)) * count * neurons / 8
-    memory = case.ranks * PROCESS_BYTES + _weights(case, edges * case.layers) + features + inputs
-    memory += LAYER_COPIES * EDGE_BYTES * edges * case.ranks
+    memory = ranks * PROCESS_BYTES + _weights(case, edges * case.layers) + features + inputs
+    memory += LAYER_COPIES * EDGE_BYTES * edges * ranks
     each = _engine(case).edge_seconds * _work(case, edges, count) / ((case.threads or 1) * case.ranks)
     return _need(case.memory or memory, READ_SECONDS * edges * case.layers + (case.repeats + 1) * each)
 
 
-def _infer_on_device(case: RunRequest, neurons: int, count: int) -> Need:
-    """As infer, of an engine that keeps everything on a device of its own."""
+def _infer_on_device(case: RunRequest, neurons: int, count: int, ranks: int) -> Need:
+    """As infer, of an engine that keeps everything on a device of its own; `ranks` of a node."""
     edges = challenge.NONZEROS_PER_NEURON * neurons
-    memory = case.ranks * (PROCESS_BYTES + DEVICE_BYTES + LAID_OUT_BYTES * edges) + count * neurons / 8
+    memory = ranks * (PROCESS_BYTES + DEVICE_BYTES + LAID_OUT_BYTES * edges) + count * neurons / 8
     laid_out = edges * case.layers / (MERGED if _merges(case) else 1)
     each = _engine(case).edge_seconds * _work(case, edges, count) / case.ranks
     opening = READ_SECONDS * edges * case.layers + LAYOUT_SECONDS * laid_out
@@ -105,14 +106,19 @@ def verify(case: RunRequest, cases: Collection[RunRequest], files: int) -> Need:
     return _need(memory, 2 * READ_SECONDS * edges * case.layers + oracle / ORACLE_SPEED)
 
 
-def gpus(case: RunRequest) -> int:
-    """GPUs that a case needs: one for each rank of an engine that runs on GPUs, or as many as it has devices."""
-    return case.ranks * int(case.settings.get("devices", 1)) if _engine(case).on_device else 0
+def devices(case: RunRequest) -> int:
+    """GPUs that each rank of a case needs."""
+    return int(case.settings.get("devices", 1)) if _engine(case).on_device else 0
 
 
 def allowed(megabytes: int) -> int:
     """Bytes that the run of a job with so many megabytes may hold: what Snakemake leaves of them."""
     return max(int(megabytes * 1e6 - SNAKEMAKE_BYTES), 1)
+
+
+def time_limit(minutes: int) -> int:
+    """Seconds that the run of a job with so many minutes has: what the start of its script leaves of them."""
+    return max(60 * minutes - START_SECONDS, 1)
 
 
 def _size(case: RunRequest) -> tuple[int, int] | None:

@@ -103,6 +103,7 @@ def run(
     begun: float | None = None,
     reading: float = 0.0,
     check: Check | None = None,
+    seconds: float | None = None,
 ) -> Run:
     """Run a request on as many ranks as it asks for, which all call this.
 
@@ -113,6 +114,7 @@ def run(
         begun: time.perf_counter() at the start of the process, for the time to solution.
         reading: seconds that the caller spent on getting the files.
         check: refuses a network and inputs before anything runs.
+        seconds: from `begun` on; no repeat but the first is begun that would end after them.
 
     Raises:
         InputError: a request that cannot be run. Unavailable: the engine cannot run here.
@@ -120,6 +122,7 @@ def run(
     """
     ranks = world()
     startup = 0.0 if begun is None else time.perf_counter() - begun
+    until = None if seconds is None else time.perf_counter() - startup + seconds
     runner, reductions, settings = ranks.together(checked, request)
     memory = request.memory or memory
     load = partial(_load, request, sources, runner, reductions, memory, cache, reading, check)
@@ -129,7 +132,7 @@ def run(
         options = Options(workers, memory, _kept(request, loaded, keep), request.device, settings)
         spent = loaded.read_seconds, loaded.prepare_seconds
         measured, result = measure.measure(
-            runner, loaded.prepared, loaded.inputs, options, request.repeats, *spent, request.repeat_if_busy
+            runner, loaded.prepared, loaded.inputs, options, request.repeats, *spent, request.repeat_if_busy, until
         )
     else:
         from spdnn.distributed.run import Ranks
@@ -138,7 +141,7 @@ def run(
         loaded = several.load(load)
         kept = ranks.together(lambda: _kept(request, loaded, keep) if ranks.rank == 0 else None)
         options = several.options(workers, ranks.comm.bcast(kept))
-        measured, result = several.measure(loaded, options, request.repeats, request.repeat_if_busy)
+        measured, result = several.measure(loaded, options, request.repeats, request.repeat_if_busy, until)
     measurement = Measurement.of(measured) if measured else None
     return Run(request, loaded, measurement, result, begun, startup, cache)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TextIO
 
 from spdnn.common import endings
-from spdnn.common.errors import SpdnnError, Unavailable
+from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.files import write_text
 from spdnn.common.processes import process
 
@@ -165,6 +165,12 @@ def check_executor(name: str) -> None:
             "executor slurm: Slurm is not installed here, for there is no sbatch; start this where jobs are sent from, "
             "or run it here, without --executor and --workflow-profile: snakemake --cores N"
         )
+
+
+def check_groups(groups: Mapping[str, str]) -> None:
+    """Raise InputError where --groups names a rule that is timed: jobs of a group run side by side."""
+    if timed := {"infer", "infer_ranks", "peers", "ops"} & {*groups}:
+        raise InputError(f"--groups: rule {min(timed)} is timed, and no job runs beside a timed one; leave it out")
 
 
 def _this_process() -> str:

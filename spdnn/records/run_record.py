@@ -36,7 +36,7 @@ class Measured(Record, kw_only=True):
         memory_limit_bytes: promised by --memory; null: none.
         read_seconds: from files or formulas to inputs and weights in memory.
         prepare_seconds: searching for reductions, and the engine's layout.
-        inference_seconds: of each repeat.
+        inference_seconds: of each repeat; fewer than the request's where the time limit of a job allowed no more.
         span: what inference_seconds includes: from inputs and weights in memory (resident), or with the reading of
             weights (streamed), to categories and row sums; or product, bias and activation of one layer alone.
         peak_memory_bytes: peak resident set of the process that ran; of several ranks, of the node that holds most: the

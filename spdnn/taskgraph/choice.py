@@ -10,7 +10,7 @@ from itertools import product
 
 from spdnn.common.errors import InputError, MemoryTooSmall
 from spdnn.taskgraph.decomposition import BATCHES_EACH, BUFFERS, Decomposition, Room, Sizes, cut
-from spdnn.taskgraph.settings import AUTO, GRAPH, PIPELINE, RESIDENT, SCHEDULES, STREAM, TaskgraphSettings
+from spdnn.taskgraph.settings import AUTO, GRAPH, PIPELINE, RESIDENT, SCHEDULES, STREAM, Schedule, TaskgraphSettings
 from spdnn.taskgraph.simulation import Simulated, TaskCosts, least_seconds, simulate
 
 EQUAL = 1.02  # of two that differ by less than this factor, the simpler is taken
@@ -84,13 +84,13 @@ class _Search:
 
 
 def unmeasured(
-    requested: TaskgraphSettings, sizes: Sizes, memory: int | None, **options
+    requested: TaskgraphSettings, sizes: Sizes, memory: int | None, stays: Schedule = RESIDENT, **options
 ) -> tuple[Decomposition, str] | None:
     """(decomposition, why) where what tasks cost cannot matter: the schedule was asked for and its devices all hold the
     same, or all weights fit the one device; None: it can.
 
     Args:
-        options: further ones of `cut`.
+        stays: the schedule of weights that all fit; options: further ones of `cut`.
 
     Raises:
         InputError, MemoryTooSmall: as `cut`, of a schedule that was asked for.
@@ -100,10 +100,11 @@ def unmeasured(
         return decomposition, f"{requested.schedule} was asked for"
     if requested.schedule == AUTO and requested.devices == 1 and not requested.buffers:
         try:
-            decomposition = cut(replace(requested, schedule=RESIDENT), sizes, memory, **options)
+            decomposition = cut(replace(requested, schedule=stays), sizes, memory, **options)
         except MemoryTooSmall:
             return None
-        return decomposition, "resident: all weights fit the one device there is, and nothing is faster"
+        if not decomposition.streamed:
+            return decomposition, f"{stays}: all weights fit the one device there is, and nothing is faster"
     return None
 
 

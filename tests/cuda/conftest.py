@@ -4,10 +4,8 @@ import importlib
 
 import pytest
 from recorded_cupy import Cuda
-from shim import ShimDevice
+from shim import ShimDevice, stand_ins
 
-from spdnn.engines.cuda import choice
-from spdnn.kernels.cuda import cupy_device
 from spdnn.kernels.cuda.cupy_device import CupyDevice
 
 
@@ -30,11 +28,8 @@ def on_shim(monkeypatch):
 
     def use(devices=None, **arguments) -> ShimDevice:
         there = devices or [ShimDevice(**arguments)]
-        monkeypatch.setattr(cupy_device, "missing", lambda: None)
-        monkeypatch.setattr(cupy_device, "count", lambda: len(there))
-        monkeypatch.setattr(choice, "WARM", 0)  # kernels are chosen by few launches: their times mean nothing here
-        monkeypatch.setattr(choice, "SAMPLES", 1)
-        monkeypatch.setattr(cupy_device, "open_device", lambda ordinal=None: there[(ordinal or 0) % len(there)])
+        for stand_in in stand_ins(there):
+            monkeypatch.setattr(*stand_in)
         return there[0]
 
     return use

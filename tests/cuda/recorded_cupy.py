@@ -1,17 +1,23 @@
 """A stand-in for the module cupy on the shim's streams: what CupyDevice asks for is done only where it waits.
 
 It is called with what the CuPy installed takes, or the call fails. A copy of what has changed since, work on another
-stream and results that nobody waited for are seen in numbers. On its clock a launch takes a millisecond, a fill ten.
+stream and results that nobody waited for are seen in numbers. On its clock a kernel takes a millisecond, or
+what `takes` says, and a fill ten. The host takes `calling` for each call; what it asks for begins later than that.
+`computing` lets kernels compute, on the shim.
 """
 
 import ctypes
+from collections import Counter
 from types import SimpleNamespace
 
 import cupy
 import numpy as np
 import shim_streams
 from cupy_signatures import bound, bound_as
+from shim import ShimDevice
 from shim_streams import Capture, Node, Op, Token
+
+from spdnn.kernels.cuda.cupy_device import CupyDevice
 
 NOT_READY = 600
 
@@ -83,6 +89,7 @@ class Stream(shim_streams.Stream):
     def end_capture(self):
         capture, self.node.capture = self.node.capture, None
         self.cuda.fail()
+        self.cuda.graphs.append(capture)
         return Graph(self.cuda, capture)
 
 
@@ -91,8 +98,13 @@ class Graph:
     def __init__(self, cuda, capture):
         self.cuda, self.capture = cuda, capture
 
+    def upload(self, stream):
+        self.cuda.asked["upload of a graph"] += 1
+
     def launch(self, stream):
         self.cuda.fail()
+        self.cuda.asked["graph"] += 1
+        self.cuda.call(stream)
         self.capture.replay(self.cuda.node, stream)
 
 
@@ -116,23 +128,34 @@ class Event:
     def synchronize(self):
         self.cuda.fail()
         self.cuda.node.until(lambda: self.come)
+        self.cuda.host = max(self.cuda.host, self.cuda.now)
 
 
 @bound_as(cupy.ndarray)
 class Array:
-    def __init__(self, cuda, shape, dtype):
-        self.cuda, self.held = cuda, np.empty(shape, dtype)
-        self.held.reshape(-1).view(np.uint8).fill(0xFF)
-        self.dtype, self.size, self.nbytes, self.flags = dtype, self.held.size, self.held.nbytes, self.held.flags
-        place = self.held.ctypes.data
+    def __init__(self, cuda, held):
+        self.cuda, self.held = cuda, held
+        self.dtype, self.size, self.nbytes, self.flags = held.dtype, held.size, held.nbytes, held.flags
         self.data = SimpleNamespace(
-            ptr=place, device_id=cuda.current, memset_async=bound(cupy.cuda.MemoryPointer.memset_async, self.memset)
+            ptr=held.ctypes.data,
+            device_id=cuda.current,
+            memset_async=bound(cupy.cuda.MemoryPointer.memset_async, self.memset),
         )
-        cuda.arrays.append(self)
+
+    def __getitem__(self, key):
+        return Array(self.cuda, self.held[key])
+
+    def view(self, dtype):
+        return Array(self.cuda, self.held.view(dtype))
 
     def memset(self, byte, size, stream):
         assert size == self.nbytes
-        self.cuda.issue(stream, Op(lambda: self.cuda.passes(10) or self.held.reshape(-1).view(np.uint8).fill(byte)))
+
+        def fill():
+            self.cuda.passes(self.cuda.takes.get("fill", 10))
+            self.held.reshape(-1).view(np.uint8).fill(byte)
+
+        self.cuda.issue(stream, Op(fill))
 
     def set(self, host, stream):
         self.cuda.issue(stream, Op(lambda: np.copyto(self.held, host)))
@@ -163,7 +186,32 @@ class Function:
     def __call__(self, grid, block, values, shared_mem, stream):
         assert shared_mem <= self.allowed
         given = self.name, grid, block, values, shared_mem
-        self.cuda.issue(stream, Op(lambda: self.cuda.passes(1) or self.cuda.launched.append(given)))
+        self.cuda.asked["kernel"] += not self.cuda.node.capture
+        self.cuda.issue(stream, Op(lambda: self.done(*given)))
+
+    def done(self, *given):
+        self.cuda.passes(self.cuda.takes.get(self.name, 1))
+        self.cuda.launched.append(given)
+
+
+def computing(cuda, monkeypatch):
+    """A CupyDevice on `cuda` whose kernels compute, on the shim."""
+    shim = ShimDevice(capability=86, multiprocessors=4, shared_per_block=cuda.told["sharedMemPerBlockOptin"])
+    cuda.free = cuda.told["totalGlobalMem"] = 1 << 30
+
+    class Computes(Function):
+        def __init__(self, kernel):
+            super().__init__(cuda, kernel.name)
+            self.described = kernel
+
+        def done(self, name, grid, block, values, shared):
+            super().done(name, grid, block, values, shared)
+            there = tuple(value.held if isinstance(value, Array) else value for value in values)
+            shim._bind(self.described, grid[0], there, shared)()
+
+    device = CupyDevice(cuda, 0)
+    monkeypatch.setattr(device, "_function", Computes)
+    return device
 
 
 def _bind(stand_in, real):
@@ -182,15 +230,16 @@ class Cuda:
 
     Attributes:
         launched: what kernels were given, once they have run; broken: what events are told to be, if not 0.
+        asked: how often Python launched a kernel or a graph, or uploaded one; graphs: what was captured.
         entered: the devices that are; the thread's own is the first.
     """
 
     __version__ = "14.0"
 
     def __init__(self):
-        self.node, self.now = Node(order=1), 0
+        self.node, self.now, self.host, self.calling, self.takes = Node(order=1), 0, 0, 0, {}
         self.launched, self.compiled, self.functions, self.arrays = [], [], [], []
-        self.streams, self.events, self.entered = [], [], []
+        self.streams, self.events, self.entered, self.graphs, self.asked = [], [], [], [], Counter()
         self.fault = self.compile_fault = None
         self.free, self.limit, self.pool, self.broken = 10_000, 0, True, 0
         self.kept, self.pinned = {"pool", "pinned pool"}, 0
@@ -247,7 +296,14 @@ class Cuda:
     def issue(self, stream, op):
         assert self.entered[-1] == stream.ordinal
         self.fail()
+        self.call(stream)
         self.node.issue(stream, op)
+
+    def call(self, stream):
+        """The host asks for something: its time passes, and the stream comes to it then or later."""
+        self.host += self.calling
+        if self.calling and not self.node.capture:
+            self.node.issue(stream, Op(lambda at=self.host: self.passes(max(0, at - self.now))))
 
     def elapsed(self, before, after):
         assert before.timed
@@ -304,7 +360,10 @@ class Cuda:
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if nbytes > self.free:
             raise OutOfMemory("Out of memory") if self.pool else RuntimeFault("cudaErrorMemoryAllocation", 2)
-        return Array(self, shape, np.dtype(dtype))
+        held = np.empty(shape, dtype)
+        held.reshape(-1).view(np.uint8).fill(0xFF)
+        self.arrays.append(Array(self, held))
+        return self.arrays[-1]
 
     def RawModule(self, code, options, backend):
         if self.compile_fault:

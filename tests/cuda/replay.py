@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from shim import ShimDevice
+from shim import ShimDevice, stand_ins
 
-from spdnn.kernels.cuda import cupy_device
 from spdnn.kernels.cuda.declarations import Kernel
 from spdnn.kernels.cuda.launches import ARRAYS, LAUNCHES, LIST, SOURCES
 
@@ -69,14 +68,11 @@ def stored(folder: Path, content: str) -> np.ndarray:
 def write(folder: Path, engine: str, neurons: int, layers: int, count: int) -> None:
     """The launches of one run of an official problem on the first handwritten digits, through the shim."""
     from spdnn.api import infer
-    from spdnn.engines.cuda import choice
     from spdnn.sources.digits import digits_inputs
     from spdnn.sources.radixnet import RadixNet
 
-    device = ShimDevice()
-    cupy_device.missing, cupy_device.count = lambda: None, lambda: 1
-    cupy_device.open_device = lambda ordinal=None: device
-    choice.WARM, choice.SAMPLES = 0, 1
+    for stand_in in stand_ins([ShimDevice()]):
+        setattr(*stand_in)
     os.environ[LAUNCHES] = str(folder)
     infer(RadixNet(neurons, layers), digits_inputs(neurons, count), engine, reductions="dead")
 

@@ -27,6 +27,8 @@ from shim_streams import Node, ShimStreams
 
 from spdnn.common.errors import MemoryTooSmall, SpdnnError
 from spdnn.common.files import replacing
+from spdnn.engines.cuda import choice
+from spdnn.kernels.cuda import cupy_device, driver
 from spdnn.kernels.cuda import declarations as cuda
 from spdnn.kernels.cuda.device import Properties
 
@@ -130,6 +132,9 @@ class ShimDevice(ShimStreams):
     def free_bytes(self):
         return max(0, self.limit - self.used)
 
+    def lead(self):
+        return self.empty(1, np.uint8)  # the host is never ahead
+
     def promise(self, nbytes):
         self.limit = min(nbytes, self.properties.memory_bytes)
 
@@ -204,6 +209,19 @@ class _Block:
         if self.address:
             _libc.free(self.address)
             self.device.used -= self.size
+
+
+def stand_ins(devices: list[ShimDevice]) -> list[tuple]:
+    """(module, name, value) of all that has to be set for every CUDA engine to run on these devices. Kernels are chosen
+    by as few launches as can be: their times mean nothing here."""
+    return [
+        (cupy_device, "missing", lambda: None),
+        (cupy_device, "count", lambda: len(devices)),
+        (cupy_device, "open_device", lambda ordinal=None: devices[(ordinal or 0) % len(devices)]),
+        (driver, "identities", lambda: tuple(f"shim {number}" for number in range(len(devices)))),
+        (choice, "WARM", 0),
+        (choice, "SAMPLES", 1),
+    ]
 
 
 def sanitized(*selection: str) -> subprocess.CompletedProcess:

@@ -241,7 +241,7 @@ class ShimStreams(Device):
         assert other.node is self.node
         self._transfer(array, source)
 
-    def capture(self, work):
+    def _capture(self, work):
         self.waits("a graph is captured")
         capture = self.node.capture = Capture(self.current)
         try:

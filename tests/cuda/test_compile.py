@@ -1,10 +1,14 @@
 """Every kernel at every setting in use compiles for every architecture, without spills, as often on a multiprocessor as
 meant; and what is not so is caught."""
 
+import re
 from dataclasses import replace
 
+import cupy
+import numpy as np
 import nvrtc
 import pytest
+from cupy._core import _carray, _kernel, _scalar, core
 from kernel_settings import SETTINGS, Setting
 
 from spdnn.kernels.cuda.declarations import Kernel
@@ -98,6 +102,73 @@ def test_the_kernel_that_the_gpu_check_breaks_does_not_compile(gpu, toolkit):
     (outcome,) = nvrtc.compiled(toolkit, 90, [Setting(gpu("correctness").BROKEN)]).outcomes
     assert outcome.resources is None
     assert 'identifier "nothing_of_that_name" is undefined' in outcome.log
+
+
+HEADERS = {
+    12: "nvidia/cuda_runtime/include",
+    13: "nvidia/cu13/include",
+}  # where the package of the CUDA runtime puts them
+
+
+class Given(Exception):
+    """(source, options) that CuPy would compile."""
+
+
+@pytest.fixture
+def cupys_own(monkeypatch):
+    """A function that makes CuPy's own source and options for an operation on an array and three scalars, as the engine
+    cusparse has one. CuPy is asked, and stopped before it asks for a device."""
+
+    def given(source, options, *_, **__):
+        raise Given(source, options)
+
+    monkeypatch.delenv("CUDA_PATH", raising=False)  # a toolkit of this machine, whose headers may be of another CUDA
+    monkeypatch.setattr(cupy.cuda.compiler, "_compile_module_with_cache", given)
+
+    def make(operation, preamble=""):
+        scalars = "float32 bias, float32 low, float32 high"
+        kernel = cupy.ElementwiseKernel(scalars, "float32 out", operation, "some", preamble=preamble)
+        array, indexer, scalar = 1, 2, 3  # kinds of arguments
+        kinds = (
+            *[(scalar, _scalar.CScalar, np.dtype(np.float32), 0)] * 3,
+            (array, cupy.ndarray, np.dtype(np.float32), 1),
+            (indexer, _carray.Indexer, None, 1),
+        )
+        infos = tuple(_kernel._ArgInfo(*kind, True, True) for kind in kinds)
+        text = _kernel._get_elementwise_kernel_code(
+            infos, _kernel._TypeMap(()), kernel.params, kernel.operation, kernel.name, kernel.preamble
+        )
+        with pytest.raises(Given) as asked:
+            core.compile_with_cache(text)
+        return asked.value.args
+
+    return make
+
+
+CUPYS = {  # of elementwise kernels, and of reductions, which take headers of CCCL that know half numbers
+    "elementwise": ("out = min(max(out + bias, low), high)", ""),
+    "reduction": ("out = high", "#include <cub/block/block_reduce.cuh>\n#include <cuda_fp16.h>\n"),
+}
+
+
+@pytest.mark.parametrize("toolkit", nvrtc.TOOLKITS)
+@pytest.mark.parametrize("kind", CUPYS)
+def test_cupys_own_kernels_compile_with_the_headers_of_the_lock(cupys_own, root, toolkit, kind):
+    """CUDA 13 has a package for more headers, nvidia-cuda-crt, which envs/cuda13.txt lacks: they are not needed."""
+    source, options = cupys_own(*CUPYS[kind])
+    assert "CArray<float, 1, 1, 1> _raw_out" in source
+    here, there = (str(nvrtc.FOLDERS[one] / HEADERS[one]) for one in (12, toolkit))
+    folders = [option[2:] for option in options if option.startswith("-I")]
+    assert [folder for folder in folders if "/cupy/" not in folder] == [here]
+    given = [option.replace(here, there) for option in options] + ["-arch=sm_90", *nvrtc.CUPY_ADDS]
+    without = [option for option in given if option != f"-I{there}"]
+    found, missing = nvrtc._answer(toolkit, [(source, given), (source, without)])["logs"]
+    assert found[0], found[1]
+    assert missing[0] == (kind == "elementwise"), "they are what makes the difference"
+    package = f"nvidia-cuda-runtime{'-cu12' * (toolkit == 12)}"
+    names = f"cuda{toolkit}", {12: "test", 13: "nvrtc13"}[toolkit]
+    locks = [(root / f"envs/{name}.txt").read_text() for name in names]
+    assert len({re.search(f"^{package}==\\S+", lock, re.M)[0] for lock in locks}) == 1
 
 
 def test_a_log_without_the_kernel_is_an_error():

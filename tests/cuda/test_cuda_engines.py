@@ -363,8 +363,8 @@ def test_where_rows_leave_later_layers_may_have_another_kernel(on_shim, monkeypa
     network = exact_network(np.random.default_rng(0), [64] * 41, 0.1, (-8, 1), 4.0, single=1.0)
     counted = []
 
-    def timed(device, layers, tiles, refused):
-        counted.append(tiles)
+    def timed(device, layers, count, refused):
+        counted.append(count)
         best = "staged" if len(counted) == 1 else "persistent"
         return {layer.kind: 1.0 + (layer.kind != best) for layer in layers}
 
@@ -374,15 +374,15 @@ def test_where_rows_leave_later_layers_may_have_another_kernel(on_shim, monkeypa
     (shape,) = told["shapes"]
     assert shape["kernel"] == "staged"
     if reductions == "none":
-        assert counted == [100]
+        assert counted == [3200]
         assert "later" not in told
         assert "kernel_later" not in shape
-        assert got.notes["passes"] == 40
+        assert got.notes["passes"] == 1
     else:
-        assert counted == [100, 4 if reductions == "dead" else 1]
-        assert told["later"] == f"from layer 33 on, timed on {32 * counted[1]} rows"
+        assert counted == [3200, 128 if reductions == "dead" else 1]
+        assert told["later"] == f"from layer 33 on; rows timed: {counted[1]}"
         assert shape["kernel_later"] == "persistent"
-        assert got.notes["passes"] == 33
+        assert got.notes["passes"] == 8 + 4 + 4 + 1
 
 
 def rows_of_integers(count, neurons):

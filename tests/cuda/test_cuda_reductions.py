@@ -11,6 +11,7 @@ from spdnn.common.errors import MemoryTooSmall, Unsuitable
 from spdnn.engines.cuda import schedule
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
+from spdnn.taskgraph import decomposition
 from spdnn.verify import oracle as reference
 
 
@@ -56,6 +57,27 @@ def test_merged_rows_that_die_later_die_with_all_they_stand_for(on_shim, looks, 
     expected = [200, 200, 200, *(200 - np.cumsum(counts[1:4]))]
     assert got.survivors.tolist() == expected
     assert set(inputs.data[got.alive, 0]) == {4, 5, 6}
+
+
+@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_a_pass_of_several_layers_has_one_boundary(on_shim, looks, monkeypatch, name, order):
+    """Rows die in layers that their pass goes on from, and the next pass is of those that are left."""
+    monkeypatch.setattr(decomposition, "LENGTHS", ((2, 1), (5, 3)))
+    monkeypatch.setattr(decomposition, "LONGEST", 4)
+    rng = np.random.default_rng(8)
+    matrices = [rng.integers(-1, 2, (40, 40)) * (rng.random((40, 40)) < 0.12) for _ in range(13)]
+    network = from_matrices(matrices, -0.25, 8.0, last="relu")
+    inputs = repeated(rng, rng.integers(0, 2, (90, 40)) * (rng.random((90, 40)) < 0.2), 200)
+    device = on_shim(order=order, multiprocessors=1)
+    digest = infer(network, inputs, "cuda-csr", reductions="none").digest
+    for reductions in ("dead", "dead,inputs"):
+        device.launches.clear()
+        got = assert_exact(name, network, inputs, reductions=reductions)
+        assert got.digest == digest
+        assert device.launches["next_rows"] == got.notes["passes"] == 5  # after layers 1, 2, 5, 9 and 13
+        assert len({*got.survivors[2:5].tolist()}) > 1
+    assert got.notes["rows_merged"] > 0
 
 
 @pytest.mark.parametrize("name", RUNGS)

@@ -229,7 +229,7 @@ def test_it_holds_its_own_arrays(device):
 
 @pytest.mark.parametrize("pool", [True, False])
 def test_too_little_memory_says_how_much(device, cuda, pool):
-    """CuPy's pool has an error for it; without one (gpu-check --no-pool) it is CUDA's own."""
+    """CuPy's pool has an error for it; without one (gpu-check --sanitized) it is CUDA's own."""
     cuda.pool = pool
     with pytest.raises(MemoryTooSmall, match=r"^40,000 bytes were asked for on Made up, and 10,000 are free") as caught:
         device.empty(10_000, np.float32)

@@ -157,6 +157,7 @@ def test_a_graph_is_captured_once_and_launched_on_the_current_stream(device, cud
     replay = device.capture(work)
     device.synchronize()
     assert not cuda.launched
+    assert cuda.asked == {"upload of a graph": 1, "kernel": 0}
     for stream in (device.main, second):
         device.fill(array, 0)
         device.main.synchronize()
@@ -206,18 +207,16 @@ def test_nothing_is_collected_during_a_capture(device, cuda):
     assert gc.isenabled()
 
 
-def test_launches_in_a_capture_are_not_waited_for(cuda, monkeypatch):
-    """Which the stand-in refuses, as CUDA does."""
+def test_nothing_is_captured_where_each_launch_is_waited_for(cuda, monkeypatch):
     monkeypatch.setenv("SPDNN_CUDA_SYNCHRONIZE", "1")
     device = CupyDevice(cuda, 0)
     launch = launch_of(device)
     replay = device.capture(launch)
-    launch()
-    assert len(cuda.launched) == 1
-    replay()
-    assert len(cuda.launched) == 1
-    device.synchronize()
-    assert len(cuda.launched) == 2
+    assert not device.captures
+    for count in (1, 2):
+        replay()
+        assert len(cuda.launched) == count
+    assert cuda.asked == {"kernel": 2}
 
 
 def test_the_host_waits_for_all_streams(device, cuda):

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import zipfile
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,22 +16,24 @@ import numpy as np
 import pytest
 import yaml
 from children import finished
-from engine_cases import rows
+from engine_cases import around_sixteen_bits, rows
 from stand_in_cupy import Memory, modules
 
 from spdnn.api import infer
 from spdnn.common.errors import SpdnnError
 from spdnn.engines import registry
-from spdnn.engines.cuda import choice, layers
+from spdnn.engines.cuda import choice, layers, session
 from spdnn.engines.libraries import cusparse
 from spdnn.engines.registry import ENGINES
 from spdnn.engines.taskgraph.cuda import probe as cuda_probe
 from spdnn.kernels.cuda import ceilings
 from spdnn.kernels.layouts.sliced import sliced
 from spdnn.problem import challenge
+from spdnn.problem.network import from_matrices
 from spdnn.records.files import read_all
 from spdnn.records.limits import Machine
 from spdnn.reductions.registry import parse_reductions
+from spdnn.sources.radixnet import RadixNet
 
 OURS = [name for name in ENGINES if name.startswith("cuda")]
 
@@ -75,7 +78,7 @@ def runs(gpu, on_shim, tmp_path):
 
 
 def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
-    """Every part but the operations', which test_gpu_check_ops.py runs; problems are small and repeats few."""
+    """Every part but operations and ranks, which have tests of their own; problems are small and repeats few."""
     check, networks, schedules = gpu("check"), gpu("networks"), gpu("device_schedules")
     inputs = rows(64, 1024, kind="bits", density=np.linspace(0.05, 0.35, 64)[:, None])
     wanted = [("cuda", "all"), ("cuda-csr", "none"), ("cuda-staged", "dead,inputs")]
@@ -88,12 +91,14 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
         (networks, "REPEATS", dict.fromkeys(networks.REPEATS, 2)),
         (check, "QUICK_SHAPES", ["logits"]),
         (check, "QUICK_DEEP", (64, 3, 100)),
+        (gpu("correctness"), "CHOSEN", {"1024 neurons": lambda: RadixNet(64, choice.LATER + 1, -0.3)}),
         (schedules, "QUICK_COMPARED", small),
         (schedules, "DEEP", (64, 12, 100)),
         (schedules, "SOME_SHAPES", ["one input"]),
         (schedules, "REDUCTIONS", ["dead,inputs"]),
         (schedules, "LAUNCHES", 20),
         (gpu("device_ops"), "run", lambda *given: ["the table of ops"]),
+        (gpu("device_ranks"), "run", lambda tally, *given: tally.case("ranks", lambda: None)),
     ):
         monkeypatch.setattr(module, name, value)
     measure = gpu("cuda_kernels").measure
@@ -108,12 +113,13 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     assert said.startswith("CPU shim: compute capability 9.0, g++")
     assert "seed 5" in said
     assert "FAIL" not in said
-    assert "not run here: compute-sanitizer memcheck: compute-sanitizer is not installed" in said
-    # Each engine on each kind of inputs, and their digests; exact networks; past float32; batches; memory, compiler.
-    correctness = 3 * 7 + 4 * 6 + 5 + 6 + 2
+    assert "not run here: compute-sanitizer is not installed" in said
+    # Each engine on each kind of inputs, and their digests; exact networks; past float32; batches; counts; choices;
+    # memory, compiler.
+    correctness = 3 * 7 + 4 * 6 + 5 + 6 + 3 + 1 + 2
     assert set(gpu("correctness").ENGINES) == {*OURS, "cusparse"}
     kernels, scheduled = 1 + 1, 4 * 2 + 1 + 2 * 2 * 4  # the ceilings; every schedule, gaps, runs and their records
-    passed = 2 + correctness + kernels + len(wanted) + scheduled
+    passed = 2 + 1 + correctness + kernels + len(wanted) + scheduled
     first, kernels, told_before, scheduled, told, found, packed = sorted((tmp_path / "records").iterdir())
     assert said.splitlines()[-2].startswith(f"gpu-check pass: {passed} passed, 0 failed, 0 left out")
     assert said.splitlines()[-1] == f"to send back: {packed}"
@@ -125,7 +131,9 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
             "found.json",
             *(path.name for path in (first, kernels, told_before, scheduled, told, found)),
         ]
-        assert json.loads(archive.read("found.json"))["device"]["name"] == "CPU shim"
+        told_of = json.loads(archive.read("found.json"))
+    assert told_of["device"]["name"] == "CPU shim"
+    assert all(f"\n  {one}\n" in said for one in told_of["not_covered"])
     assert [record.case for record in read_all([first])[0]] == ["radixnet-1024-2.mnist-1024.cuda.all"]
     assert (kernels.name[-13:], found.suffix) == ("-kernels.json", ".jsonl")
     assert (scheduled.name[-16:], told.name[-15:]) == ("-schedules.jsonl", "-taskgraph.json")
@@ -135,7 +143,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     assert len(records) == 8
     for record in records:
         ratios = record.engine.noted["times_graph"]
-        assert set(ratios) == {"graph", "stream", "a launch after the other", "a launch for each layer"}
+        assert set(ratios) == {"graph", "stream", "resident", "cuda"}
         assert ratios["graph"] == 1
     assert json.loads(kernels.read_text())["kernels"]
     records = read_all([found])[0]
@@ -230,6 +238,81 @@ def test_bits_that_change_are_found(gpu, vendor, monkeypatch, case):
     given = name, correctness.RadixNet(64, 4, -0.3), rows(40, 64, kind="bits", density=0.3)
     with pytest.raises(AssertionError, match=sentence) if sentence else nullcontext():
         assert correctness._agrees(*given) == {}
+
+
+@pytest.mark.parametrize("reductions", ["none", "dead"])
+def test_wrong_counts_are_found(gpu, on_shim, monkeypatch, reductions):
+    def more(*given, real=session.result):
+        got = real(*given)
+        wrong = ("dead" if given[0].leaving else "none") == reductions
+        return replace(got, edges_computed=got.edges_computed + 32 * wrong)
+
+    on_shim(multiprocessors=1)
+    correctness = gpu("correctness")
+    for name in correctness.ONE_LAYER:
+        correctness._counts(name, (64, 12, 90), 1)
+    monkeypatch.setattr(session, "result", more)
+    with pytest.raises(AssertionError, match=f"{reductions}: .* the host counts"):
+        correctness._counts("cuda-staged", (64, 12, 90), 1)
+
+
+@pytest.mark.parametrize("name", ["cuda-csr", "cuda-ell", "cuda-staged", "cuda-persistent"])
+def test_places_that_do_not_fit_are_found(gpu, on_shim, monkeypatch, name):
+    """A kernel writes what is beyond so many features to the begin, as one that counts in 32 bits does."""
+    correctness, device = gpu("correctness"), on_shim(multiprocessors=1)
+    monkeypatch.setattr(correctness, "LARGE", 2**15)
+    correctness._large(name, 64)
+
+    def bind(kernel, blocks, arguments, *given, real=device.bind):
+        launch = real(kernel, blocks, arguments, *given)
+
+        def work():
+            launch()
+            if kernel.name in ("csr_layer", "ell_layer", "staged_layer", "persistent_layers"):
+                device.issue(lambda: arguments["target"][2**15 :].fill(0))  # in a graph, too
+
+        return work
+
+    monkeypatch.setattr(device, "bind", bind)
+    with pytest.raises(AssertionError, match="other inputs are active|copies of the rows differ"):
+        correctness._large(name, 64)
+    monkeypatch.setattr(device, "limit", 1 << 18)
+    with pytest.raises(gpu("tally").NotHere, match="bytes are needed"):
+        correctness._large(name, 64)
+
+
+WIDE = 65_600  # neurons, more than indices of 16 bits can tell apart
+
+
+@pytest.mark.parametrize(("width", "early"), [(64, True), (64, False), (WIDE, True)])
+def test_a_kernel_that_is_timed_and_not_taken_is_compared(gpu, on_shim, monkeypatch, width, early):
+    """ELL computes wrongly on many rows or on few, and is the slowest."""
+    correctness, taken = gpu("correctness"), []
+    first, last, _ = around_sixteen_bits(WIDE)
+    deep = (
+        from_matrices([first, last, *[np.eye(2)] * choice.LATER, last.T, last], last="relu") if width == WIDE else None
+    )
+    network = deep or RadixNet(64, choice.LATER + 1, -0.3)
+    on_shim(multiprocessors=1)
+    correctness._chosen(network)
+
+    def slow(device, laid, source, target, count, times, real=choice.several_layers):
+        launch = real(device, laid, source, target, count, times)
+        taken.append((laid.kind, laid.arrays["indices"].dtype.itemsize))
+        wrong = laid.kind == "ell" and laid.inputs == width and (count > 1) == early
+
+        def work():
+            launch()
+            if laid.kind == "ell":
+                time.sleep(0.05)
+            target[:1] *= 1 + wrong
+
+        return work
+
+    monkeypatch.setattr(choice, "several_layers", slow)
+    with pytest.raises(AssertionError, match="other bits than [a-z]+: ell"):
+        correctness._chosen(network)
+    assert ("ell", 4 if width == WIDE else 2) in taken
 
 
 def test_a_wrong_result_has_no_record(gpu, runs, tmp_path, monkeypatch):
@@ -329,7 +412,7 @@ def test_after_a_fault_that_stays_nothing_runs_and_all_is_listed(gpu, on_shim, m
     ]
     assert said[-2].startswith("gpu-check FAIL: 6 passed, 1 failed, ")
     assert said[-3].startswith("left out, and so not passed: cuda-csr, exact network 1; cuda-csr, exact network 2; ")
-    assert said[-3].endswith("; kernels at 16384; compute-sanitizer memcheck; compute-sanitizer racecheck")
+    assert said[-3].endswith("; kernels at 16384")
 
 
 @pytest.fixture
@@ -490,6 +573,20 @@ def test_the_promise_is_kept_and_the_overlap_told(gpu, runs):
     assert record.environment.command.endswith("--schedule stream --device-memory 3145728 --record run.json")
 
 
+def test_gaps_are_between_launches_like_those_of_layers(gpu, on_shim, monkeypatch):
+    """With three arguments, as before, a launch from Python seemed shorter."""
+    device, bound = on_shim(), []
+
+    def bind(kernel, *given, real=device.bind):
+        bound.append(kernel)
+        return real(kernel, *given)
+
+    monkeypatch.setattr(device, "bind", bind)
+    monkeypatch.setattr(gpu("device_schedules"), "LAUNCHES", 3)
+    assert set(gpu("device_schedules").gaps(device)) == {"launched from Python", "in a graph"}
+    assert [17 <= len(kernel.parameters) <= 22 for kernel in bound] == [True]
+
+
 def test_a_schedule_that_gives_other_bits_fails(gpu, on_shim, monkeypatch):
     schedules, tally, real = gpu("device_schedules"), gpu("tally").Tally(tell=lambda told: None), infer
     on_shim()
@@ -504,10 +601,11 @@ def test_a_schedule_that_gives_other_bits_fails(gpu, on_shim, monkeypatch):
 
 
 SANITIZERS = {  # cases that passed; where else they are told, and the words of it
-    "echo '========= ERROR SUMMARY: 0 errors'": (2, None, ""),
-    "echo '========= Invalid __global__ write of size 4'; exit 77": (0, "failures", "memcheck: ========= Invalid"),
-    "echo '========= Error: Device not supported. Exiting'; exit 1": (0, "not_here", "Error: Device not supported"),
-    "exec sleep 3000": (0, "left_out", "stopped after 1"),
+    "echo '========= ERROR SUMMARY: 0 errors'": (None, ""),
+    "echo '========= Invalid __global__ write of size 4'; exit 77": ("failures", "correctness: ========= Invalid"),
+    "echo '========= Error: Device not supported. Exiting'; exit 1": ("not_here", "Error: Device not supported"),
+    "echo 'gpu-check incomplete: 3 passed'; exit 3": ("left_out", "correctness (gpu-check incomplete: 3 passed)"),
+    "exec sleep 3000": ("left_out", "stopped after 1"),
 }
 
 
@@ -516,21 +614,50 @@ def test_compute_sanitizer(gpu, tmp_path, monkeypatch, script):
     check, tally = gpu("check"), gpu("tally").Tally()
     executable(tmp_path / "compute-sanitizer", f'echo "$@" >> {tmp_path}/given\n{script}')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    sleeps = "sleep" in script
-    monkeypatch.setattr(check, "SANITIZER_SECONDS", 0.5 if sleeps else 300)
-    check.check_sanitized(tally, argparse.Namespace(device=None))
-    passed, place, words = SANITIZERS[script]
-    assert tally.passed == passed
+    sleeps, runs = "sleep" in script, len(check.SANITIZED)
+    monkeypatch.setattr(check, "SANITIZER_SECONDS", 0.5)
+    seconds = runs * (0.5 if sleeps else 100)
+    check.check_sanitized(tally, argparse.Namespace(device=None, parts="sanitizer", seconds=seconds))
+    place, words = SANITIZERS[script]
+    assert tally.passed == (0 if place else runs)
     for name in ("failures", "not_here", "left_out"):
-        assert len(getattr(tally, name)) == (2 if name == place else 0)
+        assert len(getattr(tally, name)) == (runs if name == place else 0)
     assert place is None or words in getattr(tally, place)[0]
     if sleeps:  # it may have been stopped before it told what it was given
         return
-    memcheck, racecheck = (tmp_path / "given").read_text().splitlines()
-    assert memcheck.startswith("--tool memcheck --report-api-errors no --error-exitcode 77 ")
-    assert racecheck.startswith("--tool racecheck --error-exitcode 77 ")
-    assert memcheck.endswith(racecheck.split(" 77 ")[1])
-    assert "--no-pool" in racecheck
+    given = (tmp_path / "given").read_text().splitlines()
+    assert given[0].startswith("--tool memcheck --report-api-errors no --error-exitcode 77 ")
+    assert given[1].startswith("--tool racecheck --error-exitcode 77 ")
+    for part in ("correctness", "taskgraph", "ops"):
+        assert any(f"check.py --parts {part} --quick --sanitized" in line for line in given)
+    assert {line.split()[1] for line in given if "bulk.py" in line} == {"memcheck", "racecheck", "synccheck"}
+    assert {line.split()[1] for line in given} == {"memcheck", "racecheck", "synccheck", "initcheck"}
+
+
+def test_compute_sanitizer_takes_a_quarter_of_the_time_beside_other_parts(gpu, monkeypatch):
+    check, tally = gpu("check"), gpu("tally").Tally()
+    monkeypatch.setattr(check, "sanitized", lambda *given: time.sleep(0.2))
+    monkeypatch.setattr(check.shutil, "which", lambda name: name)
+    monkeypatch.setattr(check, "SANITIZER_SECONDS", 0.2)
+    check.check_sanitized(tally, argparse.Namespace(device=None, parts="first,sanitizer", seconds=2.0))
+    assert 1 <= tally.passed <= 2
+    assert len(tally.left_out) == len(check.SANITIZED) - tally.passed
+
+
+def test_what_runs_under_a_tool_is_not_timed_nor_poisoned(gpu, on_shim, monkeypatch, tmp_path):
+    """A record is of no use there, and what is poisoned is written."""
+    check, allocators, poison = gpu("check"), [], []
+    device = on_shim()
+    for module in ("device_schedules", "device_ops"):
+        monkeypatch.setattr(gpu(module), "check", lambda *given: poison.append(gpu("correctness").POISON))
+        monkeypatch.setattr(gpu(module), "run", None)
+    monkeypatch.setattr(gpu("correctness"), "POISON", True)
+    stand_in = SimpleNamespace(cuda=SimpleNamespace(set_allocator=allocators.append))
+    monkeypatch.setitem(sys.modules, "cupy", stand_in)
+    check.main(["--parts", "taskgraph,ops", "--sanitized", "--results", str(tmp_path)])
+    assert (allocators, poison) == ([None], [False, False])
+    kept = gpu("correctness").Poisoned(SimpleNamespace(empty=device.empty, fill=None)).empty(3, np.uint8)
+    assert kept.size == 3
 
 
 ALONE = """
@@ -544,20 +671,18 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 sys.path[:0] = {folders}
-from shim import ShimDevice
-from spdnn.kernels.cuda import cupy_device
+from shim import ShimDevice, stand_ins
 
-device = ShimDevice()
-cupy_device.missing, cupy_device.count, cupy_device.open_device = lambda: None, lambda: 1, lambda ordinal=None: device
+for stand_in in stand_ins([ShimDevice()]):
+    setattr(*stand_in)
 import numpy as np
 import check, correctness, networks
-from spdnn.engines.cuda import choice
 from spdnn.problem.challenge import Problem
 from tally import Tally
 
 tally = Tally()
-networks.REPEATS, choice.WARM, choice.SAMPLES = dict.fromkeys(networks.REPEATS, 2), 0, 1
-correctness.run(tally, 1, ["cuda"], ["one input"], (64, 3, 100), exact=1)
+networks.REPEATS = dict.fromkeys(networks.REPEATS, 2)
+correctness.run(tally, 1, ["cuda"], ["one input"], (64, 3, 100), exact=1, chosen=(), large={{}})
 found = check.RunRecords(Path({out}) / "all.jsonl")
 runs = networks.Networks(tally, found.add, None)
 runs._inputs[1024] = correctness.rows(64, 1024, kind="bits", density=np.linspace(0.05, 0.35, 64)[:, None]), 0.5
@@ -581,8 +706,32 @@ def test_it_needs_no_compiled_kernels(root, tmp_path):
     assert record.verdict.passed
 
 
-@pytest.mark.parametrize(("capability", "status"), [(90, 0), (80, 77)])
-def test_bulk_copies(gpu, on_shim, monkeypatch, capability, status):
+def test_bulk_copies_are_not_on_every_device(gpu, on_shim):
+    on_shim(capability=80)
+    assert gpu("bulk").main() == gpu("bulk").NOT_HERE
+
+
+@pytest.mark.parametrize("wrong", [None, (1, 0), (2, 0), (4, 0), (1, 1), (2, 1), (4, 1)])
+def test_bulk_copies_of_every_setting_are_compared(gpu, on_shim, monkeypatch, wrong, capsys):
+    """`wrong`: SHARED and VALUED of the kernel that goes wrong where it copies in bulk."""
     monkeypatch.setattr(layers, "BULK", False)
-    on_shim(capability=capability, multiprocessors=1)
-    assert gpu("bulk").main() == status
+    device, stages = on_shim(multiprocessors=1), set()
+
+    def bind(kernel, blocks, arguments, *given, real=device.bind):
+        launch, macros = real(kernel, blocks, arguments, *given), kernel.defines
+        if not int(macros.get("BULK", 0)):
+            return launch
+        stages.add(int(np.diff(arguments["stages"].astype(int)).max()) if "stages" in arguments else 1)
+
+        def work():
+            launch()
+            if (int(macros["SHARED"]), int(macros["VALUED"])) == wrong:
+                device.issue(lambda: np.multiply(arguments["target"], 2, out=arguments["target"]))
+
+        return work
+
+    monkeypatch.setattr(device, "bind", bind)
+    monkeypatch.setattr(gpu("bulk"), "DEGREE", 16)
+    assert gpu("bulk").main() == (0 if wrong is None else 1)
+    assert wrong is not None or len(stages) > 1
+    assert wrong is None or "other bits with bulk copies" in capsys.readouterr().out

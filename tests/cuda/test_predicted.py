@@ -7,11 +7,17 @@ import numpy as np
 import pytest
 import test_counts
 from counts import count
+from engine_cases import rows
 from gpus import GPUS, PARTS
 
-from spdnn.engines.cuda.schedule import STAGED
+from spdnn.engines.base import Options
+from spdnn.engines.cuda.schedule import PERSISTENT, STAGED
+from spdnn.engines.cuda.session import CudaSession
+from spdnn.engines.registry import engine
 from spdnn.problem import challenge
 from spdnn.problem.network import from_matrices
+from spdnn.reductions.registry import parse_reductions
+from spdnn.sources.radixnet import RadixNet
 
 
 def test_predicted_counts_are_those_of_the_shim_and_of_machine_code(gpu):
@@ -24,6 +30,26 @@ def test_predicted_counts_are_those_of_the_shim_and_of_machine_code(gpu):
         most = {arch: names["staged"][shared] for arch, names in test_counts.MOST.items() if arch in turns}
         assert {arch: turns[arch] for arch in most} == most
     assert predicted.OUTPUT == test_counts.MOST_OF_AN_OUTPUT
+
+
+@pytest.mark.parametrize("reductions", ["dead", "dead,inputs"])
+@pytest.mark.parametrize("kind", [STAGED, PERSISTENT])
+def test_predicted_launches_are_those_of_a_captured_run(gpu, device, cuda, kind, reductions):
+    network, cuda.free = RadixNet(64, 60, -0.3), 1 << 30
+    prepared = engine("cuda", usable=False).prepare(network, parse_reductions(reductions))
+    CudaSession(device, prepared, rows(100, 64, kind="bits"), Options(1), kind)
+    (graph,) = cuda.graphs
+    found = gpu("predicted").launches(60, kind, 64, reductions != "dead")
+    assert found == len(graph.ops)
+    assert found == {"staged": 86, "persistent": 70}[kind] + 5 * (9 if reductions != "dead" else 0)
+
+
+def test_one_row_waits_for_loads_or_for_bytes(gpu):
+    predicted, h100 = gpu("predicted"), GPUS["H100"]
+    assert predicted.merged(1024).outputs == 64
+    assert predicted.tail(1024, h100, 32) == 0
+    assert predicted.tail(1024, h100, 132) == pytest.approx(100 * 5 * 270 / 1.98e9)
+    assert predicted.tail(4096, GPUS["V100"], 1920) > 1888 * 5 * 270 / 1.53e9  # more weights than the cache holds
 
 
 def test_counts_of_published_kernels_by_plain_loops(gpu):
@@ -117,5 +143,5 @@ def test_where_nsight_compute_refuses(gpu, on_shim, ncu, text, status, why):
 def test_the_page_has_what_is_predicted(gpu, root):
     page = (root / "docs/explanation/cuda.md").read_text().splitlines()
     lines = [line for line in gpu("predicted").tables((1024,)) if line]
-    assert len(lines) == 2 + 3 + 2 + 3
+    assert len(lines) == (2 + 3) + (2 + 1) + (2 + 4) + (2 + 3)
     assert not set(lines) - set(page)

@@ -11,7 +11,7 @@ from shim import ShimDevice
 from spdnn.engines.base import Prepared
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.buffers import Plan
-from spdnn.engines.cuda.schedule import KINDS, PERSISTENT, passes, persistent_shared, stage_room, variants
+from spdnn.engines.cuda.schedule import KINDS, passes, persistent_shared, stage_room, variants
 from spdnn.problem.features import Inputs
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph.decomposition import LONGEST
@@ -35,7 +35,7 @@ def test_passes_are_all_layers_once_in_order(data):
         assert len(set(layers[one.first : one.last])) == 1
         assert one.kind == layers[one.first][0]
         assert not breaks & set(range(one.first + 1, one.last))
-        assert one.last - one.first <= (LONGEST if one.kind == PERSISTENT else 1)
+        assert one.last - one.first <= LONGEST
     searches = [one.last for one in found if one.search]
     assert searching or not searches
     for last in searches:
@@ -45,8 +45,9 @@ def test_passes_are_all_layers_once_in_order(data):
     assert all(later >= last + max(2, last // 4) for last, later in zip(searches[:-1], searches[1:], strict=True))
 
 
-def test_passes_grow_where_rows_may_leave():
-    given = [PERSISTENT] * 200, [False] * 200
+@pytest.mark.parametrize("kind", KINDS)
+def test_passes_grow_where_rows_may_leave(kind):
+    given = [kind] * 200, [False] * 200
     ahead = [1e9] * 201
     lengths = [one.last - one.first for one in passes(*given, True, False, ahead)]
     assert lengths[:13] == [1] * 8 + [2] * 4 + [4]

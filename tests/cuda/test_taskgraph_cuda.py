@@ -358,8 +358,8 @@ def test_no_more_memory_is_taken_than_was_promised(name):
 def test_a_promise_makes_weights_stream_by_what_was_measured():
     network, inputs = deep()
     session = opened(network, inputs, Settings(batches=1), "dead")
-    assert (session.cut.schedule, session.predicted) == ("resident", None)
-    assert session.why == "resident: all weights fit the one device there is, and nothing is faster"
+    assert (session.cut.schedule, session.predicted) == ("graph", None)
+    assert session.why == "graph: all weights fit the one device there is, and nothing is faster"
     least = session.cut.memory(session.sizes, 0) - sum(session.sizes.weights) // 4
     got = opened(network, inputs, Settings(device_memory=least, batches=1), "dead").run()
     assert got.notes["schedule"] in ("stream", "graph")

@@ -13,7 +13,10 @@ else of SPDNN_MIRROR. Parts:
     correctness  engines against the float64 oracle on awkward shapes, fresh random inputs at each call (--seed repeats
                  them), memory poisoned; equal digests over kernels, reductions, batches and repeats; errors
     kernels      single kernels on dense features beside cuSPARSE and the ceilings (benchmarks/cuda_kernels.py)
-    sanitizer    as much of correctness as half a minute allows under compute-sanitizer, where that works
+    sanitizer    correctness, taskgraph, ops and bulk copies under the tools of compute-sanitizer, where that works, as
+                 far as a quarter of the time allows; all of it: --parts sanitizer --seconds 3000
+    ranks        MPI ranks that share one device, or have one each, and a rank that fails: right, not fast
+                 (device_ranks.py); where mpi4py is installed
     networks     the twelve official networks with exact truth, and the ladder; a run record of each
     taskgraph    every schedule of the task graph against the engine cuda; captured graphs beside streams and launches
                  from Python, 65536-1920 within a promise of 8 GiB, and gaps between launches (device_schedules.py);
@@ -40,12 +43,12 @@ the rest, which is listed and did not pass.
 import argparse
 import importlib.util
 import json
-import os
 import re
 import secrets
 import shutil
-import subprocess
 import sys
+import tempfile
+import time
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -65,11 +68,12 @@ import bulk  # noqa: E402
 import correctness  # noqa: E402
 import cuda_kernels  # noqa: E402
 import device_ops  # noqa: E402
+import device_ranks  # noqa: E402
 import device_schedules  # noqa: E402
 import networks  # noqa: E402
 import predicted  # noqa: E402
 import profiling  # noqa: E402
-from tally import NotHere, Tally, TooLittleTime  # noqa: E402
+from tally import NotHere, Tally, TooLittleTime, child, last_line  # noqa: E402
 
 from spdnn.common.errors import InputError, SpdnnError  # noqa: E402
 from spdnn.common.files import replacing, write_text  # noqa: E402
@@ -83,16 +87,33 @@ from spdnn.sources.digits import digits_inputs  # noqa: E402
 from spdnn.sources.radixnet import RadixNet  # noqa: E402
 
 DIGITS = 3000  # inputs of the official network where there are no MNIST images
-PARTS = ("first", "correctness", "kernels", "sanitizer", "networks", "taskgraph", "ops")
+PARTS = ("first", "correctness", "kernels", "sanitizer", "ranks", "networks", "taskgraph", "ops")
+NOT_COVERED = (
+    "two GPUs at once where there is one: two devices are then the same GPU",
+    "shared memory that is read before it is written: poison and initcheck are about global memory",
+    "orders of threads and blocks other than this device's own",
+    "whether the kernels that were chosen are the fastest inside a run: each is timed alone",
+    "clock rates while times are taken",
+    "another driver, toolkit or CuPy than those here, parts of a GPU (MIG), errors of memory (ECC)",
+    "official networks without reductions that take more than 20 seconds",
+)
 SECONDS = 450  # by default, so that all ends within eight minutes
 QUICK_SHAPES = ("rectangular", "vector bias", "nearly empty")
 QUICK_DEEP = (256, 12, 300)
+QUICK_CHOSEN = ("1024 neurons",)
 SANITIZED_FAILURE = 77
 # An allocation is made to fail, and CuPy asks drivers for functions that they may not have: neither is an error here.
 # The option is memcheck's; what kernels read and write is reported all the same.
-SANITIZERS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ()}
-BULK_SECONDS = 60
-SANITIZER_SECONDS = 25  # of cases in each tool; what begins late may go on for as long again
+SANITIZERS = {"memcheck": ("--report-api-errors", "no")}
+# Tools, and what runs under them, the most telling first. Last, initcheck: it also names what is read and not used.
+SANITIZED = (
+    ("memcheck", "correctness"), ("racecheck", "correctness"), ("synccheck", "bulk"), ("memcheck", "taskgraph"),
+    ("memcheck", "ops"), ("racecheck", "bulk"), ("memcheck", "bulk"), ("synccheck", "correctness"),
+    ("racecheck", "ops"), ("racecheck", "taskgraph"), ("initcheck", "correctness"), ("initcheck", "ops"),
+)  # fmt: skip
+SANITIZED_SHARE = 1 / 4  # of the seconds, where other parts run too
+BULK_SECONDS = 90
+SANITIZER_SECONDS = 25  # of cases in each tool at least; what begins late may go on for as long again
 
 
 def parser() -> argparse.ArgumentParser:
@@ -109,7 +130,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--engines", default=",".join(correctness.ENGINES), metavar="A,B", help="of part correctness")
     top.add_argument("--results", metavar="FOLDER", help="default: results/measured/DEVICE")
     top.add_argument(
-        "--no-pool", action="store_true", help="take each array from the driver, as compute-sanitizer needs"
+        "--sanitized", action="store_true", help="for compute-sanitizer: no pool of memory, no poison, nothing timed"
     )
     return top
 
@@ -124,10 +145,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SpdnnError as error:
         print(f"gpu-check: {error}", file=sys.stderr)
         return 1
-    if chosen.no_pool:
+    if chosen.sanitized:
         import cupy
 
         cupy.cuda.set_allocator(None)
+        correctness.POISON = False  # else initcheck finds nothing
     tally, tables = Tally(chosen.seconds, probe=device.synchronize), []
     folder = Path(chosen.results or ROOT / "results/measured" / named(device.properties.name))
     today = folder / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
@@ -145,6 +167,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_correctness(tally, engines, chosen)
         elif part == "sanitizer":
             check_sanitized(tally, chosen)
+        elif part == "ranks":
+            device_ranks.run(tally, chosen.mnist, chosen.device)
+        elif chosen.sanitized and part in ("taskgraph", "ops"):
+            seed = seed_of(chosen)
+            if part == "ops":
+                device_ops.check(tally, device, seed)
+            else:
+                device_schedules.check(tally, seed, device_schedules.SOME_SHAPES, QUICK_DEEP)
         else:
             folder.mkdir(parents=True, exist_ok=True)
             if part == "kernels":
@@ -220,10 +250,11 @@ def check_first(runs: networks.Networks, name: str) -> list[str]:
 def check_correctness(tally: Tally, engines: list[str], chosen) -> None:
     seed = seed_of(chosen)
     if chosen.quick:
-        correctness.run(tally, seed, engines, QUICK_SHAPES, QUICK_DEEP, exact=4)
+        correctness.run(tally, seed, engines, QUICK_SHAPES, QUICK_DEEP, exact=4, chosen=QUICK_CHOSEN, large={})
     else:
         correctness.run(tally, seed, engines)
-    tally.case("bulk copies", lambda: bulk_copies(chosen.device))
+    if not chosen.sanitized:
+        tally.case("bulk copies", lambda: bulk_copies(chosen.device))
 
 
 def bulk_copies(ordinal: int | None) -> None:
@@ -232,53 +263,55 @@ def bulk_copies(ordinal: int | None) -> None:
     Raises:
         AssertionError: other bits, or it did not end; NotHere: the device has no such copies.
     """
-    command = [sys.executable, str(HERE / "bulk.py"), *([] if ordinal is None else [str(ordinal)])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE.parent / "engines")])}
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=BULK_SECONDS, env=environment, check=False
-        )
-    except subprocess.TimeoutExpired:
+        done = child([sys.executable, HERE / "bulk.py", *([] if ordinal is None else [ordinal])], BULK_SECONDS)
+    except TooLittleTime:
         raise AssertionError(f"no end within {BULK_SECONDS} s") from None
-    said = (done.stdout.strip() or done.stderr.strip()).splitlines()[-1:] or ["it said nothing"]
     if done.returncode == bulk.NOT_HERE:
-        raise NotHere(said[0])
-    assert done.returncode == 0, said[0]
+        raise NotHere(last_line(done))
+    assert done.returncode == 0, last_line(done)
 
 
 def check_sanitized(tally: Tally, chosen) -> None:
-    """The quick part of correctness in processes of their own under compute-sanitizer."""
-    own = [sys.executable, str(HERE / "check.py"), "--parts", "correctness", "--quick", "--no-pool"]
-    own += ["--engines", ",".join(correctness.OURS), "--seconds", str(SANITIZER_SECONDS)]
-    own += [] if chosen.device is None else ["--device", str(chosen.device)]
-    for tool in SANITIZERS:
-        tally.case(f"compute-sanitizer {tool}", lambda tool=tool: sanitized(tool, own), SANITIZER_SECONDS)
+    """Quick parts, each in a process of its own under a tool of compute-sanitizer."""
+    if not shutil.which("compute-sanitizer"):
+        tally.not_here.append("compute-sanitizer is not installed")
+        return
+    budget = chosen.seconds * (1 if chosen.parts == "sanitizer" else SANITIZED_SHARE)
+    each, end = max(SANITIZER_SECONDS, budget / len(SANITIZED)), time.monotonic() + budget
+    for tool, what in SANITIZED:
+        needs = each if time.monotonic() + each <= end else float("inf")
+        name = f"compute-sanitizer {tool}, {what}"
+        tally.case(name, lambda tool=tool, what=what: sanitized(tool, what, each, chosen.device), needs)
 
 
-def sanitized(tool: str, command: list[str]) -> None:
+def sanitized(tool: str, what: str, seconds: float, device: int | None) -> None:
     """Run one tool of compute-sanitizer.
 
     Raises:
         AssertionError: it found something, or the check failed under it.
-        NotHere: it is not installed, or refused; TooLittleTime: it was stopped.
+        NotHere: it refused; TooLittleTime: it was stopped, or not all cases had their turn.
     """
-    if not shutil.which("compute-sanitizer"):
-        raise NotHere("compute-sanitizer is not installed")
-    whole = ["compute-sanitizer", "--tool", tool, *SANITIZERS[tool]]
-    whole += ["--error-exitcode", str(SANITIZED_FAILURE), *command]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    try:
-        done = subprocess.run(
-            whole, capture_output=True, text=True, timeout=2 * SANITIZER_SECONDS, env=environment, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise TooLittleTime(f"stopped after {2 * SANITIZER_SECONDS} s") from None
+    whole = ["compute-sanitizer", "--tool", tool, *SANITIZERS.get(tool, ())]
+    whole += ["--error-exitcode", str(SANITIZED_FAILURE), sys.executable]
+    with tempfile.TemporaryDirectory() as folder:
+        if what == "bulk":
+            whole += [HERE / "bulk.py", *([] if device is None else [device])]
+        else:
+            whole += [HERE / "check.py", "--parts", what, "--quick", "--sanitized", "--results", folder]
+            whole += ["--engines", ",".join(correctness.OURS), "--seconds", seconds]
+            whole += [] if device is None else ["--device", device]
+        done = child(whole, 2 * seconds)
     said = done.stdout + done.stderr
     if refused := re.search(r".*(Device not supported|Unable to find injection library).*", said):
         raise NotHere(f"compute-sanitizer does not work on this system ({refused[0].strip('= ')})")
     lines = [line for line in said.splitlines() if line.startswith(("=========", "FAIL", "gpu-check"))]
-    assert done.returncode in (0, 3), " / ".join(lines[:12]) or said[-300:]
-    print(f"compute-sanitizer {tool}: {' / '.join(lines[-2:])}", flush=True)
+    if done.returncode == 3:
+        raise TooLittleTime(lines[-1] if lines else "its time was up")
+    if what == "bulk" and done.returncode == bulk.NOT_HERE:
+        raise NotHere(last_line(done))
+    assert done.returncode == 0, " / ".join(lines[:12]) or said[-300:]
+    print(f"compute-sanitizer {tool}, {what}: {' / '.join(lines[-2:])}", flush=True)
 
 
 def check_kernels(tally: Tally, device, name: str, chosen) -> list[str]:
@@ -389,7 +422,7 @@ def finish(tally: Tally, tables: list[list[str]]) -> int:
     """Print the tables again, what failed, what was left out, and the summary last."""
     for table in filter(None, tables):
         print("", *table, sep="\n")
-    print()
+    print("\nnot covered by any part:", *NOT_COVERED, sep="\n  ")
     for failure in tally.failures:
         print(f"failed: {failure}")
     for reason in tally.not_here:
@@ -408,6 +441,7 @@ def packed(name: Path, properties, tally: Tally) -> Path:
         "failed": tally.failures,
         "not_run_here": tally.not_here,
         "left_out": tally.left_out,
+        "not_covered": NOT_COVERED,
     }
     target = name.with_name(f"{name.name}.zip")
     target.parent.mkdir(parents=True, exist_ok=True)

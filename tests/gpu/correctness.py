@@ -1,17 +1,20 @@
 """Every engine that runs on a GPU against the float64 oracle, on memory that holds NaNs before it is written."""
 
+import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import numpy as np
 from engine_cases import SHAPES, assert_same, opened, random_network, rows
-from tally import Tally
+from tally import NotHere, Tally
 
 from spdnn.api import infer
 from spdnn.common.errors import MemoryTooSmall, SpdnnError
+from spdnn.engines.cuda import choice
+from spdnn.engines.cuda.inputs import TILE
 from spdnn.engines.registry import CUDA_RUNGS, engine
 from spdnn.kernels.cuda import cupy_device
 from spdnn.kernels.cuda.declarations import Kernel
@@ -25,8 +28,19 @@ OURS = ("cuda", *(f"cuda-{kind}" for kind in CUDA_RUNGS))
 ENGINES = (*OURS, "cusparse")
 INPUTS = ("bits", "dense", "csr")
 REDUCTIONS = dict.fromkeys(OURS, ("none", "dead", "dead,inputs", "all")) | {"cusparse": ("none", "dead")}
+POISON = True  # whether memory holds NaNs before it is written
 EXACT = 12  # networks of numbers that float32 holds exactly
 DEEP = (1024, 24, 700)  # neurons, layers, inputs
+ONE_LAYER = ("cuda-csr", "cuda-ell", "cuda-staged")  # engines whose launches are of one layer, for whole tiles of rows
+# Networks whose kernels are chosen, deep enough for a choice for late layers: an official width, one whose indices do
+# not fit 16 bits, and edges that have values.
+CHOSEN = {
+    "1024 neurons": lambda: RadixNet(1024, choice.LATER + 1),
+    "65536 neurons": lambda: RadixNet(65536, choice.LATER + 1),
+    "values": lambda: random_network([512] * (choice.LATER + 2), 0.1, bias=0.0),
+}
+LARGE = 2**31  # features in a buffer: places do not fit 32 bits
+LARGEST = {"cuda-csr": 65536, "cuda-ell": 65536, "cuda-staged": 65536, "cuda-persistent": 1024}  # neurons of a layer
 # Its static_assert names what nothing declares; a built-in of CUDA might be declared under another name.
 BROKEN = Kernel("ceilings.cu", "multiply_add", 256, (("ROWS", "nothing_of_that_name"), ("CHAINS", 8), ("STEPS", 16)))
 
@@ -42,7 +56,8 @@ class Poisoned:
 
     def empty(self, size: int, dtype: Any) -> Any:
         array = self._device.empty(size, dtype)
-        self._device.fill(array, 0xFF)
+        if POISON:
+            self._device.fill(array, 0xFF)
         return array
 
     def free_bytes(self) -> int:
@@ -65,11 +80,14 @@ def run(
     shapes: Sequence[str] = tuple(SHAPES),
     deep: tuple[int, int, int] = DEEP,
     exact: int = EXACT,
+    chosen: Sequence[str] = tuple(CHOSEN),
+    large: Mapping[str, int] = LARGEST,
 ) -> None:
     """All of it.
 
     Args:
-        seed: of networks and inputs; deep: neurons, layers and inputs of a RadiX-Net; exact: networks.
+        seed: of networks and inputs; deep: neurons, layers and inputs of a RadiX-Net; exact: networks; chosen: names of
+            CHOSEN; large: as LARGEST.
     """
     ours = [name for name in engines if name in OURS]
     with poisoned():
@@ -84,8 +102,15 @@ def run(
     found = {}
     for name in ours:
         found[name] = tally.case(f"{name}, batches", lambda name=name: _batches(name, deep, seed))
+        if name in ONE_LAYER:
+            tally.case(f"{name}, counts", lambda name=name: _counts(name, deep, seed))
     if found:
         tally.case("one digest, batches", lambda: _one(found))
+    if "cuda" in ours:
+        for network in chosen:
+            tally.case(f"kernels timed on {network}", lambda network=network: _chosen(CHOSEN[network]()))
+    for name in sorted(set(large) & set(ours)):
+        tally.case(f"{name}, large features", lambda name=name: _large(name, large[name]))
     if ours:
         tally.case("memory that is not there", _no_memory)
         tally.case("a kernel that does not compile", _no_kernel)
@@ -171,6 +196,59 @@ def _batches(name: str, deep: tuple[int, int, int], seed: int) -> dict[bool, str
             assert other.digest == digests.setdefault(reductions == "all", other.digest), f"{reductions}: other bits"
         np.testing.assert_array_equal(whole.survivors, parts.survivors)
     return digests
+
+
+def _counts(name: str, deep: tuple[int, int, int], seed: int) -> None:
+    """Edges computed and bytes loaded are what the host counts from the rows that are left."""
+    neurons, layers, count = deep
+    network, inputs = RadixNet(neurons, layers, -0.3), rows(count, neurons, seed, "bits")
+    for reductions in ("none", "dead"):
+        session = opened(name, network, inputs, parse_reductions(reductions, engine(name).offers))
+        got, prepared = session.run(), session.plan
+        left = np.full(layers, count)
+        if prepared.leaving:
+            left[max(1, prepared.dead_from) :] = got.survivors[max(1, prepared.dead_from) - 1 : -1]
+        edges = -(-left // TILE) * TILE * prepared.edges
+        loads = edges // session.shared * np.where(np.arange(layers) == 0, 1, 32)  # bits: the first layer's inputs are
+        told, counted = (got.edges_computed, got.bytes_loaded), (int(edges.sum()), int(loads.sum()) // 8)
+        assert told == counted, f"{reductions}: {told} edges and bytes, and the host counts {counted}"
+
+
+def _large(name: str, neurons: int) -> None:
+    """The same rows again and again, until there are more than LARGE features, each as when they come once."""
+    network, once = RadixNet(neurons, 2, -0.3), rows(64, neurons, 1, "bits")
+    times = LARGE // (neurons * once.count) + 2
+    needed, free = 2 * 4 * neurons * once.count * times, cupy_device.open_device().free_bytes()
+    if needed > 0.8 * free:
+        raise NotHere(f"{needed:,} bytes are needed, and {free:,} are free")
+    expected = infer(network, once, name, reductions="none")
+    got = infer(network, once.counted(times * once.count), name, reductions="none")
+    assert got.notes["batches"] == 1, "features were not in one buffer"
+    assert got.alive.size == times * expected.alive.size > 0, "other inputs are active"
+    for field in ("row_sum", "row_min", "row_max", "row_projection"):
+        found = getattr(got, field).reshape(times, -1)
+        wrong = (found != getattr(expected, field)).any(axis=1)
+        assert not wrong.any(), f"{field}: {wrong.sum()} of {times} copies of the rows differ, first {wrong.argmax()}"
+
+
+def _chosen(network: Network) -> None:
+    """Every kernel that `choose` times, on all its samples, gives the bits of the others that it compares with it."""
+    found: dict[tuple, dict[str, str]] = {}
+
+    def several(device: Any, laid: Any, source: Any, target: Any, count: int, times: int) -> Any:
+        device.fill(target, 0xFF)
+        real(device, laid, source, target, count, 1)()
+        rows = device.read(target).reshape(-1, laid.outputs, 32).transpose(0, 2, 1).reshape(-1, laid.outputs)[:count]
+        digest = hashlib.sha256(rows.tobytes()).hexdigest()
+        found.setdefault((laid.inputs, laid.outputs, count), {})[laid.kind] = digest
+        return real(device, laid, source, target, count, times)
+
+    device, real = cupy_device.open_device(), choice.several_layers
+    with mock.patch.object(choice, "several_layers", several):
+        choice.choose(device, network, 0, choice.TILES * device.properties.multiprocessors, later=1)
+    assert {count for *_, count in found} > {1}, "no kernel was timed on many rows and on one"
+    for kernels in found.values():
+        _one(kernels)
 
 
 def _least(name: str, network: Network, inputs: Inputs, reductions: str) -> int:

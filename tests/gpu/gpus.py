@@ -92,7 +92,12 @@ def parts(gpu: Gpu, work: TileWork, rows: np.ndarray) -> np.ndarray:
 
 def seconds(gpu: Gpu, work: TileWork, rows: np.ndarray) -> tuple[float, str]:
     """(the least seconds of layers with so many rows each, which part binds in most of that time)."""
+    found = spent(gpu, work, rows)
+    return sum(found.values()), max(found, key=found.__getitem__)
+
+
+def spent(gpu: Gpu, work: TileWork, rows: np.ndarray) -> dict[str, float]:
+    """The least seconds of layers with so many rows each, by the part that binds."""
     each = parts(gpu, work, np.atleast_1d(rows))
     least, binds = each.max(axis=0), each.argmax(axis=0)
-    spent = np.bincount(binds.ravel(), least.ravel(), len(PARTS))
-    return float(least.sum()), PARTS[int(spent.argmax())]
+    return dict(zip(PARTS, np.bincount(binds.ravel(), least.ravel(), len(PARTS)).tolist(), strict=True))

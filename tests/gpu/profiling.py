@@ -5,17 +5,13 @@ As a program it launches what is profiled: layers of official networks on dense 
 
 import csv
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-import numpy as np
 import predicted
 from gpus import WARP, Gpu, TileWork
-from tally import NotHere, TooLittleTime
+from tally import NotHere, child
 
 from spdnn.engines.cuda.choice import room_for, several_layers
 from spdnn.engines.cuda.layers import arranged, to_device
@@ -49,8 +45,7 @@ def launch(device: Device, widths: Sequence[int] = WIDTHS, tiles: int = TILES) -
             laid = to_device(device, arranged(layer, STAGED, room_for(device.properties, [layer])))
             source = device.empty(tiles * 32 * neurons, "float32")
             device.fill(source, 0x3D)
-            target, rows = device.empty(source.size, "float32"), device.upload(np.array([32 * tiles], np.int32))
-            several_layers(device, laid, source, target, rows, tiles, 1)()
+            several_layers(device, laid, source, device.empty(source.size, "float32"), 32 * tiles, 1)()
             device.synchronize()
 
 
@@ -65,12 +60,7 @@ def profile(properties: Properties, ordinal: int | None, widths: Sequence[int] =
     metrics = [*(name for name, _ in SAME.values()), *OTHERS]
     command = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(metrics)]
     command += ["--kernel-name", "staged_layer", sys.executable, __file__, *([] if ordinal is None else [str(ordinal)])]
-    path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")])
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False,
-                              env={**os.environ, "PYTHONPATH": path})  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise TooLittleTime(f"stopped after {SECONDS} s") from None
+    done = child(command, SECONDS)
     wrong = [
         line.strip("= ") for line in (done.stdout + done.stderr).splitlines() if "==ERROR==" in line or "ERR_" in line
     ]

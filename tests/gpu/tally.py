@@ -1,14 +1,20 @@
 """What passed, what failed, what was left out for want of time, what this machine cannot do."""
 
+import contextlib
+import os
+import signal
+import subprocess
 import time
 import traceback
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from spdnn.common.errors import SpdnnError
 
 LONGEST = 400  # characters of a failure
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class NotHere(Exception):
@@ -100,6 +106,31 @@ class Tally:
         word = {0: "pass", 1: "FAIL", 3: "incomplete"}[self.status]
         told = f"gpu-check {word}: {self.passed} passed, {len(self.failures)} failed, {len(self.left_out)} left out"
         return f"{told}, {time.monotonic() - self.began:.0f} s"
+
+
+def child(command: list, seconds: float) -> subprocess.CompletedProcess:
+    """A program that has ended, with what it printed; what it imports is found as here.
+
+    Raises:
+        TooLittleTime: it did not end; it and all that it started are killed.
+    """
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests/engines"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment = {**os.environ, "PYTHONPATH": path}
+    with subprocess.Popen([*map(str, command)], start_new_session=True, env=environment, **pipes) as process:
+        try:
+            told = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise TooLittleTime(f"stopped after {seconds} s") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, process.returncode, *told)
+
+
+def last_line(done: subprocess.CompletedProcess) -> str:
+    """The last that a program said."""
+    return ((done.stdout.strip() or done.stderr.strip()).splitlines() or ["it said nothing"])[-1]
 
 
 def _line(error: Exception) -> str:

@@ -83,13 +83,13 @@ def test_a_watch_is_as_long_as_asked():
 def made(random_network, monkeypatch):
     """A function that makes the record of two repeats, whose machine has one load after another."""
 
-    def make(*loads, again=0):
+    def make(*loads, again=0, until=None):
         following = iter(loads)
         monkeypatch.setattr(load.Watch, "load", lambda self, least=0.0: next(following))
         network, runner = random_network([6, 5, 4]), engine("cpu")
         inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
         prepared = runner.prepare(network, ())
-        measured, result = run.measure(runner, prepared, inputs, Options(1), 2, 0.1, 0.2, again)
+        measured, result = run.measure(runner, prepared, inputs, Options(1), 2, 0.1, 0.2, again, until)
         verdict = judge(network, inputs, result)
         return record_of("case", Measurement.of(measured), verdict, "again")
 
@@ -109,6 +109,13 @@ def test_a_busy_run_is_repeated_and_every_attempt_counts(made):
     unknown = made(of(None, None), again=3)
     assert busy_part(unknown) is None
     assert unknown.load.others is None
+
+
+def test_repeats_end_with_the_time_and_the_first_is_kept(made):
+    assert len(made(of(0.5), again=3, until=0.0).seconds) == 1
+    assert not made(of(0.5), again=3, until=0.0).passed_over
+    record = made(of(0.5), of(0.2), of(0.05), again=2, until=time.perf_counter() + 60)
+    assert (len(record.seconds), len(record.passed_over)) == (2, 2)
 
 
 def test_attempts_passed_over_were_busier(made):

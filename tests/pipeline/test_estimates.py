@@ -49,6 +49,18 @@ def test_more_ranks_need_more_memory_and_less_time():
     assert eight.minutes < one.minutes
 
 
+def test_memory_is_that_of_the_ranks_of_one_node():
+    for name in ("cpu", "cuda"):
+        case = replace(SMALL, neurons=16384, inputs="digits", reductions="none", engine=name, ranks=8)
+        one, four, eight = (estimates.infer(case, [SMALL], 0, nodes).megabytes for nodes in (1, 4, 8))
+        assert eight < four < one
+        assert eight >= estimates.infer(replace(case, ranks=1, count=7500), [SMALL], 0).megabytes
+
+
+def test_a_run_ends_before_its_job():
+    assert [estimates.time_limit(minutes) for minutes in (1, 2, 10)] == [1, 60, 540]
+
+
 def test_the_oracle_is_bounded_by_the_configuration():
     long = estimates.verify(replace(SMALL, oracle_edges=1e12), [SMALL], 0)
     assert long.minutes > estimates.verify(SMALL, [SMALL], 0).minutes >= 2

@@ -39,3 +39,15 @@ def run(slurm, root, tmp_path):
         for each in runs:
             each.kill()
         one_host.cancel_all()
+
+
+@pytest.fixture(scope="session")
+def smoke(slurm, root, tmp_path_factory):
+    """The smoke preset through the Slurm profile, on one rank and on two; one of two threads fills a node."""
+    run = Run(root, tmp_path_factory.mktemp("slurm"))
+    try:
+        run.start("--config", "ranks=[1,2]")
+        assert run.end() == 0, run.text
+        yield run
+    finally:
+        run.kill()

@@ -1,8 +1,11 @@
-"""A real Slurm on this host: munged, slurmctld and two slurmd, each of them a node of two cores of its own.
+"""A real Slurm on this host: munged, slurmctld and a slurmd for each node.
 
-Jobs, limits, cancelling and ranks on two nodes are Slurm's own; only the nodes share one machine. Debian's packages
-slurm-wlm and munge are needed, and root: the configuration must lie in /etc/slurm, for Snakemake's jobs drop
-SLURM_CONF.
+Nodes n1 and n2 have two cores and four GPUs each; node big, in a partition of its own, has eight of each.
+Partition low has the nodes of main, and loses its jobs to those of main. Jobs, limits, cancelling, and what a job sees
+of nodes and GPUs are Slurm's own; only the nodes share one machine, and the GPUs are files of no device.
+
+Debian's packages slurm-wlm and munge are needed, and root: the configuration must lie in /etc/slurm, for Snakemake's
+jobs drop SLURM_CONF.
 """
 
 import contextlib
@@ -17,6 +20,7 @@ from pathlib import Path
 
 CONFIGURATION = Path("/etc/slurm/slurm.conf")
 OURS = "# Written by spdnn's tests, and removed by them.\n"
+NODES = ("n1", "n2", "big")
 TEMPLATE = (
     OURS
     + """
@@ -36,6 +40,9 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+GresTypes=gpu
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SwitchType=switch/none
@@ -44,9 +51,11 @@ ReturnToService=2
 MinJobAge=300
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 SlurmdParameters=config_overrides
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=8000 State=UNKNOWN
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=8000 State=UNKNOWN
-PartitionName=main Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP
+NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]},{ports[2]} CPUs=2 RealMemory=12000 Gres=gpu:4
+NodeName=big NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[3]} CPUs=8 RealMemory=1000000 Gres=gpu:8
+PartitionName=main Nodes=n[1-2] Default=YES PriorityTier=2
+PartitionName=low Nodes=n[1-2] PriorityTier=1
+PartitionName=big Nodes=big
 """
 )
 
@@ -78,25 +87,32 @@ def running(seconds: float = 300) -> Iterator[None]:
 
 @contextlib.contextmanager
 def configured(folder: Path) -> Iterator[None]:
-    """Our slurm.conf is the host's; whatever was there comes back."""
-    before = CONFIGURATION.read_text() if CONFIGURATION.exists() else None
-    if before is not None and before.startswith(OURS):
-        before = None  # left by tests that were killed
+    """Our slurm.conf and gres.conf are the host's; whatever was there comes back."""
+    host = socket.gethostname().split(".")[0]
+    for number in range(8):
+        (folder / f"gpu{number}").symlink_to(os.devnull)
+    ours = {
+        CONFIGURATION: TEMPLATE.format(host=host, folder=folder, ports=free_ports(1 + len(NODES))),
+        CONFIGURATION.with_name("gres.conf"): OURS
+        + "".join(
+            f"NodeName={nodes} Name=gpu File={folder}/gpu[0-{last}]\n" for nodes, last in (("n[1-2]", 3), ("big", 7))
+        ),
+    }
+    before = {path: path.read_text() for path in ours if path.exists()}
     CONFIGURATION.parent.mkdir(exist_ok=True)
-    CONFIGURATION.write_text(
-        TEMPLATE.format(host=socket.gethostname().split(".")[0], folder=folder, ports=free_ports(3))
-    )
     try:
+        for path, text in ours.items():
+            path.write_text(text)
         yield
     finally:
-        if before is None:
-            CONFIGURATION.unlink(missing_ok=True)
-        else:
-            CONFIGURATION.write_text(before)
+        for path in ours:
+            path.unlink(missing_ok=True)
+            if not (text := before.get(path, OURS)).startswith(OURS):  # else left by tests that were killed
+                path.write_text(text)
 
 
 def _start(stack: contextlib.ExitStack, folder: Path, deadline: float) -> None:
-    """Start the daemons, each a child that ends with this process, and wait until two nodes are idle."""
+    """Start the daemons, each a child that ends with this process, and wait until all nodes are idle."""
 
     def daemon(name: str, *command: str) -> None:
         log = folder / f"{name}.log"
@@ -116,7 +132,7 @@ def _start(stack: contextlib.ExitStack, folder: Path, deadline: float) -> None:
             time.sleep(0.1)
 
     daemons: list[tuple[subprocess.Popen, Path]] = []
-    for name in ("state", "spool.n1", "spool.n2"):
+    for name in ("state", *(f"spool.{node}" for node in NODES)):
         (folder / name).mkdir()
     key = folder / "munge.key"
     key.touch(0o600)
@@ -126,9 +142,10 @@ def _start(stack: contextlib.ExitStack, folder: Path, deadline: float) -> None:
     until((folder / "munge.socket").exists)
     daemon("slurmctld", "slurmctld", "-D", "-c")
     until(lambda: " UP" in output("scontrol", "ping"))
-    for node in ("n1", "n2"):
+    for node in NODES:
         daemon(f"slurmd.{node}", "slurmd", "-D", "-N", node)
-    until(lambda: output("sinfo", "--noheader", "--Node", "--format=%N %t").split() == ["n1", "idle", "n2", "idle"])
+    idle = {f"{node} idle" for node in NODES}
+    until(lambda: set(output("sinfo", "--noheader", "--Node", "--format=%N %t").splitlines()) == idle)
 
 
 def stop(process: subprocess.Popen) -> None:

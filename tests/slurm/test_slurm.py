@@ -9,8 +9,8 @@ import numpy as np
 import one_host
 import pytest
 from children import finished
-from how_to import BIN, checkout, follow, replaced, script
-from through import SECONDS, Run
+from how_to import BIN, checkout, follow, script
+from through import OFTEN, SECONDS
 
 from spdnn.common.validation import builtins
 from spdnn.problem.result import RowStatistics
@@ -29,18 +29,6 @@ def record_of(run, count=3000, ranks=""):
 def whole(run):
     """Nothing half-written, nobody's job left."""
     return not run.found("results/**/*.part") and not one_host.output("squeue", "--noheader")
-
-
-@pytest.fixture(scope="module")
-def smoke(slurm, root, tmp_path_factory):
-    """The smoke preset through the Slurm profile, on one rank and on two; one of two threads fills a node."""
-    run = Run(root, tmp_path_factory.mktemp("slurm"))
-    try:
-        run.start("--config", "ranks=[1,2]")
-        assert run.end() == 0, run.text
-        yield run
-    finally:
-        run.kill()
 
 
 def test_from_nothing_to_the_report(smoke):
@@ -68,7 +56,7 @@ def test_stores_were_staged_and_the_copies_are_gone(smoke):
 def test_a_job_plans_with_the_memory_that_it_was_given(smoke):
     for ranks in ("", RANKS):
         limit = record_of(smoke, ranks=ranks)["memory_limit_bytes"]
-        assert 3e8 < limit < 8000e6  # less than a node has
+        assert 3e8 < limit < 12000e6  # less than a node has
 
 
 @pytest.mark.parametrize("profile", ["slurm", "cluster-generic"])
@@ -128,6 +116,32 @@ def test_a_failed_verdict_ends_red_without_record(run, smoke):
     assert not run.found("results/figures")
 
 
+def test_the_launcher_of_mpich_finds_the_nodes_of_the_job(run, smoke):
+    run = run(source=smoke, but=("runs", "records", "report.html", "figures"))
+    run.edit({"    mpi: \"f'srun": "    # mpi: \"f'srun", "# mpi: \"'mpiexec": "mpi: \"'mpiexec"})
+    run.start("--retries", "0", "--config", "count=1000", "ranks=2", "repeats=1")
+    assert run.end() == 0, run.text
+    assert len({rank["host"] for rank in record_of(run, 1000, RANKS)["distribution"]["per_rank"]}) == 2
+
+
+def test_a_job_that_waits_for_ever_is_reported_and_a_preempted_one_runs_again(run, smoke):
+    run = run(source=smoke, but=("runs", "records", "report.html", "figures"))
+    run.edit({"# slurm_partition: main": "slurm_partition: low"})
+    partition = ["scontrol", "update", "PartitionName=low"]
+    assert finished([*partition, "State=DOWN"])[0] == 0
+    run.start("--retries", "0", "--config", "count=20000", "repeats=100")
+    run.wait_for(lambda: "waits and will not start by itself: PartitionDown" in run.text, "the reason")
+    assert finished([*partition, "State=UP"])[0] == 0
+    (job,) = run.wait_for(lambda: run.running("infer"), "the inference to run")
+    node = one_host.output("squeue", "--noheader", "--format=%N", "--jobs", job).strip()
+    assert finished(["sbatch", "--output=/dev/null", f"--nodelist={node}", "--cpus-per-task=2", "--wrap=true"])[0] == 0
+    run.wait_for(lambda: f"job {job} was preempted, and is in the queue again" in run.text, "the preempted job")
+    assert finished(["scontrol", "update", f"JobId={job}", "StartTime=now"])[0] == 0  # Slurm itself waits two minutes
+    assert run.end() == 0, run.text
+    assert run.text.count("will not start by itself") == 1
+    assert record_of(run, 20000)["verdict"]["passed"]
+
+
 def test_submit_commands_of_ones_own(run, smoke):
     run = run("cluster-generic", source=smoke, but=("runs", "records", "report.html", "figures"))
     # Once for the one that is cancelled; again, for Slurm's pmi2 now and then loses a message of ranks that start.
@@ -141,7 +155,7 @@ def test_submit_commands_of_ones_own(run, smoke):
 
 
 @pytest.mark.parametrize(
-    ("command", "status"), [("true", "success"), ("false", "failed"), ("sleep 600", "running"), (None, "failed")]
+    ("command", "status"), [("true", "success"), ("false", "failed"), ("exec sleep 600", "running"), (None, "failed")]
 )
 def test_the_status_script(slurm, root, tmp_path, command, status):
     job = "999999"
@@ -155,14 +169,13 @@ def test_the_status_script(slurm, root, tmp_path, command, status):
         one_host.cancel_all()
 
 
-QUICK = "--seconds-between-status-checks 1 --slurm-init-seconds-before-status-checks 1"
-
-
-def test_the_tutorial_of_a_cluster(slurm, tmp_path):
+def test_the_tutorial_of_a_cluster(slurm, tmp_path, monkeypatch):
     """Every block of it, in a checkout without results; Slurm is asked more often than a cluster may be."""
     folder = checkout(tmp_path / "checkout")
-    asked = replaced(tmp_path / "asked", {"snakemake": f'exec "{BIN}/snakemake" "$@" {QUICK}'})
-    printed = follow(asked + script("tutorials/cluster", activated=True), folder, SECONDS)
+    (tmp_path / "sitecustomize.py").write_text(OFTEN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PATH", str(BIN), prepend=":")
+    printed = follow(script("tutorials/cluster", activated=True), folder, SECONDS)
     assert "has been submitted with SLURM jobid" in printed
     assert len(list(folder.glob("results/records/*.json"))) == 3  # two of one rank, with two threads and with one
     assert "all 2 cases passed verification" in (folder / "results/report.html").read_text()

@@ -14,6 +14,12 @@ import one_host
 import pytest
 
 BIN = Path(sys.executable).parent
+# The plugin asks Slurm less and less often, which is kind to a cluster; a test would wait most of its time.
+OFTEN = """
+import asyncio
+sleep = asyncio.sleep
+asyncio.sleep = lambda seconds, *given: sleep(min(seconds, 1), *given)
+"""
 SECONDS = 1200  # that any wait may take: each job is two Snakemakes, and the machine may be busy with other things
 
 
@@ -24,6 +30,7 @@ class Run:
     root: Path
     folder: Path
     profile: str = "slurm"
+    probe: str = ""  # Python that each of its processes runs first
     process: subprocess.Popen | None = None
 
     @property
@@ -35,19 +42,34 @@ class Run:
     def log(self) -> Path:
         return self.folder / "snakemake.txt"
 
-    def start(self, *arguments: str) -> "Run":
+    def edit(self, changes: dict[str, str]) -> "Run":
+        """Take a copy of the profile in which the part of the site is edited."""
+        text = (self.root / "workflow/profiles" / self.profile / "config.yaml").read_text()
+        for old, new in changes.items():
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        (self.folder / "profile").mkdir()
+        (self.folder / "profile/config.yaml").write_text(text)
+        self.profile = str(self.folder / "profile")
+        return self
+
+    def start(self, *arguments: str, **environment: str) -> "Run":
         command = [
             *(BIN / "snakemake", "--snakefile", self.root / "Snakefile", "--directory", self.folder),
             *("--workflow-profile", self.root / "workflow/profiles" / self.profile),
-            *("--seconds-between-status-checks", "1"),  # the profiles' own 10 are kind to a cluster, not to a test
-            *(("--slurm-init-seconds-before-status-checks", "1") if self.profile == "slurm" else ()),
             *("--configfile", self.root / "config/smoke.yaml", *arguments),
         ]
-        for folder in (self.near, self.folder / "tmp"):
+        for folder in (self.near, self.folder / "tmp", self.folder / "site"):
             folder.mkdir(exist_ok=True)
-        environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "SPDNN_STAGE": f"{self.folder}/$NEAR"}
-        environment["NEAR"] = self.near.name
-        environment["TMPDIR"] = f"{self.folder}/tmp"  # a job that Slurm kills leaves a folder there
+        (self.folder / "site/sitecustomize.py").write_text(OFTEN + self.probe)
+        environment = {
+            **(os.environ | environment),
+            "PATH": f"{BIN}:{self.folder}/bin:{os.environ['PATH']}",
+            "SPDNN_STAGE": f"{self.folder}/$NEAR",
+            "NEAR": self.near.name,
+            "PYTHONPATH": f"{self.folder}/site",
+            "TMPDIR": f"{self.folder}/tmp",  # a job that Slurm kills leaves a folder there
+        }
         with open(self.log, "w") as stream:
             self.process = subprocess.Popen(
                 list(map(str, command)), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=environment,

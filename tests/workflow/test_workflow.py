@@ -566,8 +566,8 @@ def test_with_a_cluster_the_jobs_are_the_ones_that_need_a_gpu(tmp_path, without_
     for rule, part in (part.split(":", 1) for part in text.split("\nrule ")[1:]):
         words = re.search(r"resources: (.*)", part)[1].split(", ")
         told.setdefault(rule, []).append(dict(word.split("=", 1) for word in words if "=" in word))
-    assert {job["gpu"] for job in told["infer"]} == {"1"}
-    assert {(job["tasks"], job["gpu"]) for job in told["infer_ranks"]} == {("2", "2")}
+    for rule, tasks in (("infer", "1"), ("infer_ranks", "2")):
+        assert {(job.get("tasks", "1"), job["gpus_per_task"]) for job in told[rule]} == {(tasks, "1")}
     for rule in ("prepare", "infer", "infer_ranks", "verify"):  # what estimates say, where 2000 and 15 are for others
         assert {job["mem_mb"] for job in told[rule]}.isdisjoint({"2000"})
         assert {job["runtime"] for job in told[rule]}.isdisjoint({"15"})
@@ -580,11 +580,48 @@ def test_several_gpus_are_a_configuration(tmp_path, without_gpu):
     arguments = ["--workflow-profile", ROOT / "workflow/profiles/slurm", "--configfile", ROOT / "config/gpus.yaml"]
     text = passed(tmp_path, *arguments, "--dry-run", "--config", "neurons=1024", "layers=120", "reductions=all")
     told = [dict(word.split("=", 1) for word in words.split(", ") if "=" in word)
-            for words in re.findall(r"resources: (.*gpu=.*)", text)]  # fmt: skip
-    assert {(job.get("tasks", "1"), job["gpu"]) for job in told} == {
-        ("1", "1"), ("2", "2"), ("4", "4"), ("8", "8"),  # a rank for each GPU
-        ("1", "2"), ("1", "4"), ("1", "8"),  # the GPUs of one process
-    }  # fmt: skip
+            for words in re.findall(r"resources: (.*gpus_per_task=.*)", text)]  # fmt: skip
+    assert {(job.get("tasks", "1"), job["slurm_extra"]) for job in told} == {
+        *((ranks, "--gpus-per-task=1") for ranks in "1248"),  # a rank for each GPU
+        *(("1", f"--gpus-per-task={devices}") for devices in "248"),  # the GPUs of one process
+    }
+
+
+@pytest.mark.parametrize("profile", ["slurm", pytest.param("cluster-generic", marks=full)])
+def test_what_a_site_asks_for_is_added_to_what_a_case_needs(tmp_path, without_gpu, profile):
+    arguments = ["--workflow-profile", ROOT / "workflow/profiles" / profile, "--dry-run"]
+    arguments += ["--default-resources", "slurm_extra='--qos=high'", "gpu_type='a100'", "gpus_per_task=0"]
+    arguments += ["--set-resources", "infer:slurm_extra='--exclusive'", "infer_ranks:nodes=2"]
+    given = ["reductions=none", "neurons=1024", "layers=120", "ranks=[1,2]", "engine=[cpu,cuda]", "threads=4"]
+    text = passed(tmp_path, *arguments, "--config", *given)
+    told = set()
+    for rule, part in (part.split(":", 1) for part in text.split("\nrule ")[1:]):
+        words = re.search(r"resources: (.*)", part)[1].split(", ")
+        told.add((rule, dict(word.split("=", 1) for word in words if "=" in word).get("slurm_extra")))
+    assert {pair for pair in told if pair[0] in ("infer", "infer_ranks", "verify")} == {
+        ("infer", "--exclusive"),
+        ("infer", "--gpus-per-task=a100:1 --exclusive"),
+        ("infer_ranks", "--qos=high"),
+        ("infer_ranks", "--gpus-per-task=a100:1 --qos=high"),
+        ("verify", "--qos=high"),
+    }
+
+
+def test_nothing_runs_beside_a_timed_job(tmp_path):
+    assert "rule infer is timed, and no job runs beside a timed one" in refused(
+        tmp_path, "--groups", "infer=several", "verify=several", "--config", "inputs=digits"
+    )
+    assert not (tmp_path / "results/networks").exists()
+
+
+def test_memory_and_time_that_a_site_sets_grow_with_each_try():
+    """A constant in set-resources would be the same at the second try."""
+    for name in ("slurm/config.yaml", "cluster-generic/config.yaml", "README.md"):
+        text = (ROOT / "workflow/profiles" / name).read_text()
+        set_by_rule = re.findall(r"\w+: \{.*\}", text)
+        for value in re.findall(r"(?:mem_mb|runtime): ([^,}]+)", " ".join(set_by_rule)):
+            assert value.startswith('"attempt * '), (name, value)
+        assert set_by_rule or name == "README.md"
 
 
 def test_the_profiles_say_the_same_where_they_can():

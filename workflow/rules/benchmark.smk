@@ -1,4 +1,5 @@
 # samples + verdict + the time of each stage -> run record. A verdict that is not pass ends here: nothing unverified has a number.
+# Runs where Snakemake does: it reads a few small files.
 rule benchmark:
     input:
         samples="results/runs/{case}/samples.json",
@@ -12,6 +13,7 @@ rule benchmark:
         "results/records/{case}.json",
     log:
         "results/logs/benchmark/{case}.log",
+    localrule: True
     conda:
         "../../envs/spdnn.yaml"
     params:

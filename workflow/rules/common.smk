@@ -1,10 +1,13 @@
 # Tables and targets: the checked configuration, its cases, and what a rule depends on besides its files.
+import re
 import shlex
 import sys
+from functools import cache
 from pathlib import Path
 
 from snakemake.common.configfile import load_configfile
 from snakemake.exceptions import WorkflowError
+from snakemake.resources import Resources
 from snakemake.settings.types import DeploymentMethod
 from snakemake.utils import update_config
 
@@ -14,7 +17,7 @@ from spdnn.common.resources import usable_cores
 from spdnn.common.tables import table
 from spdnn.common.validation import encoded
 from spdnn.engines.registry import ENGINES
-from spdnn.pipeline import config as settings, estimates, runs
+from spdnn.pipeline import config as settings, estimates, runs, slurm
 from spdnn.pipeline.targets import Targets, configfiles, one_of, stores
 from spdnn.problem.request import reading
 from spdnn.records.record_files import record_files
@@ -49,6 +52,7 @@ if workflow.is_main_process and not ELSEWHERE and (most := TARGETS.threads(CORES
     print(f"spdnn: warning: config: {most} threads on {cores} cores run slower than {cores}", file=sys.stderr)
 
 
+@cache
 def engine_code(engine, *modules):
     """The digest of the sources that a run of `engine` reaches, and of `modules`."""
     return code_digest("spdnn.measure.run", ENGINES.get(engine, "spdnn.engines.registry:").split(":")[0], *modules)
@@ -63,19 +67,44 @@ def program(name):
 
 def every_core(threads):
     """`threads`, or all cores that Snakemake has here: nothing runs beside a clock. A cluster's job has `threads`."""
-    return threads or CORES if workflow.remote_exec else max(threads or 1, CORES)
+    return threads or CORES if ELSEWHERE else max(threads or 1, CORES)
 
 
-def needed(stage):
+def needed(stage, **more):
     """Resources of a rule as `stage` of spdnn.pipeline.estimates has them; a job sent again gets twice as much, then three times."""
 
     def need(wildcards, input):
         case = case_of(wildcards)
-        return stage(case, CASES.values(), sum(Path(file).stat().st_size for file in input) if case.network else 0)
+        files = sum(Path(file).stat().st_size for file in input) if case.network else 0
+        return stage(case, CASES.values(), files, **more)
 
     megabytes = lambda wildcards, input, attempt: attempt * need(wildcards, input).megabytes
     minutes = lambda wildcards, input, attempt: attempt * need(wildcards, input).minutes
     return {"mem_mb": megabytes, "runtime": minutes}
+
+
+def of_site(rule, name):
+    """A constant resource of a rule that a profile or the command line sets, or None."""
+    return Resources.from_mapping(workflow.resource_settings.overwrite_resources.get(rule, {})).get(name).value
+
+
+def after_devices(resources):
+    """The resource slurm_extra of a rule: devices of a task, of the site's `gpu_type`, then the site's slurm_extra."""
+    given = [resources.get(name) for name in ("gpus_per_task", "gpu_type", "slurm_extra")]
+
+    def extra(wildcards, **others):
+        devices, kind, rest = (resource.evaluate(wildcards, **others).value for resource in given)
+        request = f"--gpus-per-task={kind}:{devices}" if kind else f"--gpus-per-task={devices}"
+        return " ".join(filter(None, (request if devices else None, rest)))
+
+    return extra
+
+
+def launcher(resources):
+    """What starts ranks; srun gives each rank devices of its own only where it is asked itself."""
+    request = re.match(r"--gpus-per-task=\S+", resources.get("slurm_extra") or "")
+    asked = request and Path(shlex.split(resources.mpi)[0]).name == "srun"
+    return f"{resources.mpi} {request[0]}" if asked else resources.mpi
 
 
 def given_memory(wildcards, resources):
@@ -87,8 +116,10 @@ def inference(*modules):
     """Params of a rule whose shell is INFER, but `launch`, which starts the ranks; its code is an engine's and `modules`."""
     return {
         "request": lambda wildcards: shlex.quote(encoded(case_of(wildcards).values).decode()),
-        "memory": lambda wildcards, resources: (
-            f"--memory {memory}" if (memory := given_memory(wildcards, resources)) else ""
+        "limits": lambda wildcards, resources: (
+            f"--memory {given_memory(wildcards, resources)} --time-limit {estimates.time_limit(resources.runtime)}"
+            if workflow.remote_exec
+            else ""
         ),
         # A function of resources is no reason to run again: where Python lies changes no result.
         "python": lambda wildcards, resources: program("python"),
@@ -98,7 +129,7 @@ def inference(*modules):
 
 # What a rank starts. Its output is the log; a sentence of what went wrong, or the last lines, is on the terminal too.
 INFER = (
-    "{params.launch}{params.python} -m spdnn run {params.request} {params.memory}"
+    "{params.launch}{params.python} -m spdnn run {params.request} {params.limits}"
     " --network {input.network} --prepared {input.prepared} --inputs {input.inputs}"
     " --categories {output.categories} --result {output.result} --samples {output.samples}"
     " >{log} 2>&1 </dev/null ||"

@@ -19,7 +19,8 @@ rule infer:
     threads: lambda wildcards: every_core(CASES[wildcards.case].threads)
     resources:
         **needed(estimates.infer),
-        gpu=lambda wildcards: estimates.gpus(case_of(wildcards)),
+        gpus_per_task=lambda wildcards: estimates.devices(case_of(wildcards)),
+        nodes=1,
     params:
         **inference(),
         launch="",
@@ -35,10 +36,16 @@ use rule infer as infer_ranks with:
     wildcard_constraints:
         case=one_of(case.name for case in CASES.values() if case.ranks > 1),
     resources:
-        **needed(estimates.infer),
+        **needed(estimates.infer, nodes=int(of_site("infer_ranks", "nodes") or 1)),
         mpi=program("mpiexec"),
         tasks=lambda wildcards: CASES[wildcards.case].ranks,
-        gpu=lambda wildcards: estimates.gpus(case_of(wildcards)),
+        gpus_per_task=lambda wildcards: estimates.devices(case_of(wildcards)),
     params:
         **inference("spdnn.distributed.run"),
-        launch=lambda wildcards, resources: f"{resources.mpi} -n {resources.tasks} ",
+        launch=lambda wildcards, resources: f"{launcher(resources)} -n {resources.tasks} ",
+
+
+# Snakemake takes a site's slurm_extra in place of a rule's. Here it follows the request for the devices of a case.
+if ELSEWHERE:
+    for asked in (workflow.get_rule(name).resources for name in ("infer", "infer_ranks")):
+        asked["slurm_extra"] = after_devices(asked)

@@ -44,7 +44,9 @@ onstart:
     runs.end_with_jobs()
     try:
         runs.check_executor(workflow.executor_plugin.name)
+        runs.check_groups(workflow.group_settings.overwrite_groups)
         runs.lock(Path("results"))
+        slurm.watch(Path.cwd(), workflow.executor_plugin.name)
         command = ["snakemake", *sys.argv[1:]]
         write_cases(
             "results/cases.json", CASES, workflow.overwrite_configfiles, command, peers=bool(PEERS), ops=bool(OPS)

@@ -135,7 +135,7 @@ class BufferSlot:
         self.device, self.plan, self.tiles, self.layers, self.table = device, plan, tiles, layers, part.table
         self.words = device.empty(tiles * plan.neurons, np.uint32) if inputs and plan.kinds[0] == BITS else None
         self.rows = DeviceRows(device, tiles, plan.depth, plan.dead_from, plan.last, plan.searching)
-        self.source, target = buffers
+        self.source, self._target = buffers
         self.features = self.source
         if inputs:
             self.arrive = [*self.rows.begin(), *inputs.launches(self.rows, self.words, self.source)]
@@ -153,25 +153,27 @@ class BufferSlot:
             after: list[Launch] = []
             self.through.append([])
             for one in (one for one in part.parts if first <= one.first < last):
-                self.through[-1] += after + self._bind(one, self.features, target)
-                self.features, target = target, self.features
+                self.through[-1] += after + self._bind(one)
                 after = self.rows.boundary(one, self.features, layers[one.last - 1].outputs)
             self.compact.append(after)
         if part.stages[-1][1] == plan.depth:
             statistics = self.rows.statistics(self.features, plan.outputs)
             self.collect = [*self.compact.pop(), statistics, *self.rows.resolve()]
 
-    def _bind(self, part: Pass, source: Any, target: Any) -> list[Launch]:
-        """The launches of one pass."""
-        run, rows = self.rows.run, self.rows.into(part.first)
+    def _bind(self, part: Pass) -> list[Launch]:
+        """The launches of one pass, which takes `features` on."""
+        run, rows, bound = self.rows.run, self.rows.into(part.first), []
         layers = [self.layers[k] for k in range(part.first, part.last)]
-        if part.kind == BITS:
-            return [run.layer(part.first, layers[0], self.words, target, rows)]
         if part.kind != PERSISTENT:
-            return [run.layer(part.first, layers[0], source, target, rows)]
+            for k, layer in enumerate(layers, part.first):
+                source = self.words if part.kind == BITS else self.features
+                bound.append(run.layer(k, layer, source, self._target, rows))
+                self.features, self._target, run = self._target, self.features, self.rows.inside
+            return bound
         settings_of, early = variants(self.device.properties, *widths(layers)), part.first < EARLY
+        self.features, self._target = self._target, self.features
         return [
-            run.layers(part.first, part.last, self.table, variant, layers, source, target, rows, early)
+            run.layers(part.first, part.last, self.table, variant, layers, self._target, self.features, rows, early)
             for variant in (settings_of[-1:] if early else settings_of)
         ]
 
@@ -199,6 +201,12 @@ class BufferSlot:
                 values[mine] = read[:, places[mine] % TILE].T
             outcome |= {"kept": kept, "values": values}
         return outcome
+
+
+def launched(launches: Sequence[Launch]) -> None:
+    """Launch them all, in order."""
+    for launch in launches:
+        launch()
 
 
 def batch_table(device: Device, count: int, size: int, more: int = 0) -> np.ndarray:

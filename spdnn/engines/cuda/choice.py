@@ -24,13 +24,14 @@ from spdnn.engines.cuda.schedule import (
 from spdnn.kernels.cuda.device import Device, Properties
 from spdnn.kernels.cuda.settings import staged_outputs
 from spdnn.kernels.layouts.sliced import staged
+from spdnn.kernels.layouts.tiles import tiles_of
 from spdnn.problem.network import Layer, Network
 
 MOST_SHAPES = 4  # of layers that are timed; the others get what suits the one with most edges
 TILES = 2  # of inputs for each multiprocessor, in a sample
 SAMPLE_BYTES = 1 << 28  # of its features at most
 SAMPLES = 5
-IN_A_ROW = 4  # layers between two events, so that one launch's way to the device does not count as much
+IN_A_ROW = 4  # layers between two events
 WARM = 0.02  # seconds of work before the first sample: clocks of an idle device are low
 LATER = 32  # layers, after which few rows are left where rows may leave
 LEFT = 32  # of so many rows one is
@@ -51,14 +52,14 @@ class Choice:
 
 
 def left(tiles: int, leaving: bool, searching: bool) -> int | None:
-    """Tiles of inputs that are expected to be left after LATER layers; None where rows do not leave.
+    """Rows that are expected to be left after LATER layers; None where none leaves.
 
     Args:
         tiles: of inputs in a batch; leaving: dead rows leave; searching: identical ones are merged too.
     """
     if not leaving:
         return None
-    return 1 if searching else -(-tiles // LEFT)
+    return 1 if searching else 32 * -(-tiles // LEFT)
 
 
 def choose(
@@ -67,7 +68,7 @@ def choose(
     """Kernels for the layers from `first` on; those before it have a kernel already.
 
     Args:
-        tiles: of inputs in a batch; later: after LATER layers, where that is estimated (`left`).
+        tiles: of inputs in a batch; later: rows after LATER layers, where that is estimated (`left`).
         kind: the one to use wherever it can be used, or None: the one that was fastest.
 
     Raises:
@@ -89,7 +90,7 @@ def choose(
         late: dict[str, float] = {}
         if kind is None and len(notes) < MOST_SHAPES:
             laid = _laid_out(device, layer, suited, room, refused)
-            early = _seconds(device, laid, tiles, refused)
+            early = _seconds(device, laid, 32 * tiles, refused)
             if later and members[-1] >= LATER:
                 late = _seconds(device, laid, later, refused)
         best = min(early, key=early.__getitem__) if early else (suited or [STAGED])[0]
@@ -102,7 +103,7 @@ def choose(
     if kind and shapes and kind not in kinds[first:]:
         raise Unsuitable(f"no layer suits the kernel {kind}: {notes[0]['not_suitable'][kind]}")
     why = "asked for by the engine's name, staged where it does not suit" if kind else "the fastest of those timed"
-    after = {"later": f"from layer {LATER + 1} on, timed on {32 * later:,} rows"} if later and not kind else {}
+    after = {"later": f"from layer {LATER + 1} on; rows timed: {later:,}"} if later and not kind else {}
     return Choice(kinds, room, {"why": why, **after, "shapes": notes[:MOST_SHAPES]})
 
 
@@ -146,43 +147,40 @@ def _refuse(refused: dict[str, str], kinds: Sequence[str], error: MemoryTooSmall
     refused.update(dict.fromkeys(kinds, f"not timed: {error}"))
 
 
-def _seconds(device: Device, layers: Sequence[LaidLayer], tiles: int, refused: dict[str, str]) -> dict[str, float]:
-    """The least seconds of one layer with each kind of kernel, on features without zeros, the kinds alternating.
-    What there is no memory for is `refused`.
+def _seconds(device: Device, layers: Sequence[LaidLayer], count: int, refused: dict[str, str]) -> dict[str, float]:
+    """The least seconds that a device takes for one layer with each kind of kernel, the kinds alternating. What follows
+    a pass is the same for all. What there is no memory for is `refused`.
 
     Args:
-        layers: the same for each kind.
+        layers: the same for each kind; count: of rows, without zeros.
     """
     if not layers:
         return {}
     layer = layers[0]
     one = max(layer.inputs, layer.outputs) * 128
-    tiles = max(1, min(tiles, TILES * device.properties.multiprocessors, SAMPLE_BYTES // one))
-    rows = device.upload(np.array([32 * tiles], np.int32))
+    tiles = max(1, min(tiles_of(count, 32), TILES * device.properties.multiprocessors, SAMPLE_BYTES // one))
     launches: dict[str, Callable[[], None]] = {}
     try:
+        lead = device.lead()
         values = np.random.default_rng(0).random((layer.inputs, 32), np.float32)
         source = device.upload(np.tile(values.reshape(-1), tiles))
         target = device.empty(tiles * 32 * layer.outputs, np.float32)
         for laid in layers:
-            launches[laid.kind] = several_layers(device, laid, source, target, rows, tiles, IN_A_ROW)
+            launches[laid.kind] = several_layers(device, laid, source, target, min(count, 32 * tiles), IN_A_ROW)
     except MemoryTooSmall as error:
         _refuse(refused, [laid.kind for laid in layers[len(launches) :]], error)
     spent = 0.0
     while launches and spent < WARM:
         spent += sum(device.seconds(launch) for launch in launches.values())
-    samples: dict[str, list[float]] = {name: [] for name in launches}
-    for _ in range(SAMPLES):
-        for name, launch in launches.items():
-            samples[name].append(device.seconds(launch) / IN_A_ROW)
-    return {name: min(times) for name, times in samples.items()}
+    samples = [{name: device.seconds_ahead(launches[name], lead) for name in launches} for _ in range(SAMPLES)]
+    return {name: min(sample[name] for sample in samples) / IN_A_ROW for name in launches}
 
 
 def several_layers(
-    device: Device, laid: LaidLayer, source: Any, target: Any, rows: Any, tiles: int, times: int
+    device: Device, laid: LaidLayer, source: Any, target: Any, count: int, times: int
 ) -> Callable[[], None]:
-    """What takes `tiles` full tiles of features, none of whose rows leaves, through one layer so many times."""
-    run, count = idle_run(device, tiles, times), 32 * tiles
+    """What takes `count` rows, none of which leaves, through one layer so many times."""
+    run, rows = idle_run(device, tiles_of(count, 32), times), device.upload(np.array([count], np.int32))
     inside = times if laid.kind == PERSISTENT and laid.inputs == laid.outputs else 1
     if laid.kind == PERSISTENT:
         several = [laid] * inside

@@ -4,7 +4,7 @@ Everything here is a list of launches, bound once; how many rows there are, only
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ class DeviceRows:
     Attributes:
         batch: int32 (2,), the batch that all launches work on: which of all inputs is its first, and how many it has.
         arrived: where `state` is expected of a batch that comes from another device.
+        run: of the layer that a pass begins with; inside: of the others, whose rows are where that put them.
         origins: two lists that alternate; the current one, as launches are bound, is the first.
     """
 
@@ -63,6 +64,7 @@ class DeviceRows:
         self.last_statistics = device.empty(size * COLUMNS, np.uint64)
         self.class_counts, self.class_weights = device.upload(last.counts), device.upload(last.weights)
         self.run = Run(device, tiles, self.list, self.active, self.work, self.failed, dead_from)
+        self.inside = replace(self.run, list=device.upload(np.arange(size, dtype=np.int32)))
         self.last_pass, self.searching = 0, searching
         if searching:
             self.keep = device.empty(tiles, np.uint32)

@@ -69,11 +69,9 @@ def passes(
     """
     parts, k, depth, next_search = [], 0, len(kinds), FIRST_SEARCH
     while k < depth:
-        last = k + (pass_length(k, leaving) if kinds[k] == PERSISTENT else 1)
-        same = (
-            j for j in range(k + 1, min(last, depth)) if (kinds[j], valued[j]) != (kinds[k], valued[k]) or j in breaks
-        )
-        last = next(same, min(last, depth))
+        last = min(k + pass_length(k, leaving), depth)
+        other = (j for j in range(k + 1, last) if (kinds[j], valued[j]) != (kinds[k], valued[k]) or j in breaks)
+        last = next(other, last)
         search = searching and next_search <= last < depth and ahead[last] >= AHEAD
         if search:
             next_search = last + max(2, min(4, last), last // 4)

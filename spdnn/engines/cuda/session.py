@@ -1,4 +1,4 @@
-"""A session of the engine `cuda`: everything on the device, and a list of launches that a run goes through.
+"""A session of the engine `cuda`: everything on the device, and one graph of all launches, which a run replays.
 
 `DeviceRows.counts` holds how many rows go into each layer; kernels read it, the host does not. Between passes, rows
 that died leave (*dead*), and where a search is due, identical ones are merged (*inputs*); `prepare` does *neurons*.
@@ -16,7 +16,7 @@ from spdnn.common import progress
 from spdnn.common.endings import check_ended
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.engines.base import Options, Prepared, Session
-from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, DevicePart, Plan, batch_table
+from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, DevicePart, Plan, batch_table, launched
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.cuda.layers import LaidLayer, arranged_ahead, to_device
 from spdnn.engines.cuda.result import result
@@ -26,11 +26,10 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
 
 SHARE = 0.95  # of the free memory of the device that features may take, when the weights are there
-CHECKED = 64  # launches between two checks for signals
 
 
 class CudaSession(Session):
-    """Weights and inputs on the device, two feature buffers for one batch of inputs, and all launches bound.
+    """Weights and inputs on the device, two feature buffers for one batch of inputs, and all launches captured.
 
     Args:
         kind: of the kernels (schedule.KINDS), or None: the ones that are fastest.
@@ -53,7 +52,8 @@ class CudaSession(Session):
         tiles, buffers = self._feature_buffers()
         self.slot = BufferSlot(part, tiles, buffers)
         self.batch_table = batch_table(device, inputs.count, tiles * TILE)
-        self.launches = [*self.slot.arrive, *self.slot.through[0], *self.slot.collect]
+        launches = [*self.slot.arrive, *self.slot.through[0], *self.slot.collect]
+        self.launch = device.capture(lambda: launched(launches))
         self.shared = [layers[k].shared for k in range(plan.depth)]
         self.copy_seconds = inputs_copied + sum(layer.copy_seconds for layer in layers.values())
         self.notes = {**device_notes(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}
@@ -67,6 +67,7 @@ class CudaSession(Session):
         seconds, parts = 0.0, []
         with progress.Batches(self.course, self.inputs.count, len(self.batch_table)) as stage:
             for batch in self.batch_table:
+                check_ended()
                 seconds += self.device.seconds(lambda batch=batch: self._launch(batch))
                 first, count = map(int, batch)
                 numbers = self.inputs.numbered(first, first + count)
@@ -79,10 +80,7 @@ class CudaSession(Session):
     def _launch(self, batch: np.ndarray) -> None:
         """One batch, as DeviceRows.batch has it, through all layers."""
         self.device.copy_in(self.slot.rows.batch, batch)
-        for i, launch in enumerate(self.launches):
-            if i % CHECKED == 0:
-                check_ended()
-            launch()
+        self.launch()
 
     def _feature_buffers(self) -> tuple[int, list[Any]]:
         """(tiles of a batch, two buffers of as many); fewer than could be where the free memory is in pieces.

@@ -147,16 +147,15 @@ class CupyDevice(CupyStreams):
             except faults as error:
                 raise SpdnnError(f"{self._up_to(launch)}: {line(error)}") from error
 
-        return self._waited_for(call, launch) if self._synchronizes else call
+        return self._waited_for(call, launch) if self.one_by_one else call
 
     def _waited_for(self, call: Callable[[], None], launch: str) -> Callable[[], None]:
         """A launch that ends when it is done."""
 
         def waiting() -> None:
             call()
-            if not self._capturing:
-                with self._working(launch):
-                    self._stream.synchronize()
+            with self._working(launch):
+                self._stream.synchronize()
 
         return waiting
 

@@ -1,8 +1,8 @@
 """What CupyDevice does on streams: events, copies during other work, graphs, moves between devices, whose fault it was.
 
 Launches are not waited for, so a later call raises an error of CUDA, and names the last launch that it can be of.
-With SPDNN_CUDA_SYNCHRONIZE=1 in the environment each launch is waited for, and the error names the one that failed, but
-for those of a graph, which are one launch.
+With SPDNN_CUDA_SYNCHRONIZE=1 in the environment nothing is captured, each launch is waited for, and the error names the
+one that failed.
 """
 
 import gc
@@ -66,8 +66,7 @@ class CupyStreams(Device):
             self.main = self._stream = cupy.cuda.Stream(non_blocking=True)
         self._streams = [self.main]
         self._last: str | None = None  # launch
-        self._synchronizes = synchronizes()
-        self._capturing = False
+        self.one_by_one = synchronizes()
         self._faults = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
 
     def stream(self) -> Any:
@@ -156,18 +155,16 @@ class CupyStreams(Device):
             with self._working(), self._device:
                 runtime.memcpyPeerAsync(*addresses, nbytes, self._stream.ptr)
 
-    def capture(self, work: Callable[[], Any]) -> Callable[[], None]:
+    def _capture(self, work: Callable[[], Any]) -> Callable[[], None]:
         with self._working("a graph that is captured"), self._current(), _uncollected():
             self._stream.begin_capture()
-            self._capturing = True
             try:
                 work()
             except BaseException:
                 self._abandon()
                 raise
-            finally:
-                self._capturing = False
             graph = self._stream.end_capture()
+            graph.upload(self._stream)  # which the first launch would do
         return lambda: self._replay(graph)
 
     def _abandon(self) -> None:
@@ -200,7 +197,7 @@ class CupyStreams(Device):
 
     def _up_to(self, launch: str) -> str:
         """What an error is of that this launch or a later one raises."""
-        return launch if self._synchronizes else f"in a launch up to {launch} ({SYNCHRONIZE}=1 names it)"
+        return launch if self.one_by_one else f"in a launch up to {launch} ({SYNCHRONIZE}=1 names it)"
 
     @contextmanager
     def _current(self) -> Iterator[None]:
@@ -217,7 +214,7 @@ class CupyStreams(Device):
             if launch is None:
                 launch = "a call of CUDA"
                 if self._last:
-                    launch += f" after {self._last}" if self._synchronizes else f", or {self._up_to(self._last)}"
+                    launch += f" after {self._last}" if self.one_by_one else f", or {self._up_to(self._last)}"
             raise SpdnnError(f"{launch}: {line(error)}") from error
 
 

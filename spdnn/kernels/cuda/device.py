@@ -67,10 +67,12 @@ class Device(abc.ABC):
 
     Attributes:
         main: the stream that is there from the start.
+        one_by_one: whether each launch is waited for.
     """
 
     properties: Properties
     main: Any
+    one_by_one = False
 
     @abc.abstractmethod
     def stream(self) -> Any:
@@ -125,9 +127,14 @@ class Device(abc.ABC):
         """Copy `source`, of `other`, to `array`, of this device and as large; on the current stream of this device,
         without waiting."""
 
-    @abc.abstractmethod
-    def capture(self, work: Callable[[], Any]) -> Callable[[], None]:
+    @property
+    def captures(self) -> bool:
+        """Whether `capture` makes graphs: not where each launch is waited for or written down."""
+        return not (self.one_by_one or launches.folder())
+
+    def capture(self, work: Callable[[], Any]) -> Callable[[], Any]:
         """What `work` asks for, as one graph; calling it launches the graph on the current stream and does not wait.
+        `work` itself where this device `captures` none.
 
         `work` is called once, and nothing of it is done. It begins on the current stream, main or another; others take
         part from when they wait for an event that was recorded in here, and must be waited for before it ends. Inside,
@@ -137,6 +144,11 @@ class Device(abc.ABC):
         Raises:
             SpdnnError: `work` breaks one of these rules.
         """
+        return self._capture(work) if self.captures else work
+
+    @abc.abstractmethod
+    def _capture(self, work: Callable[[], Any]) -> Callable[[], None]:
+        """As `capture`."""
 
     @abc.abstractmethod
     def promise(self, nbytes: int) -> None:

@@ -3,8 +3,7 @@
 With SPDNN_CUDA_LAUNCHES=FOLDER in the environment every launch that a device binds from then on is waited for and
 written down: a line of FOLDER/launches.jsonl for each, with kernel, compiler options, grid, and of each argument its
 number, or its array before the launch and after it. Arrays are FOLDER/arrays/DIGEST.npy, each content once; sources,
-complete, are FOLDER/sources/DIGEST.cu. Tables of pointers have the arrays that they point to. Such launches cannot be
-captured, so the task graph needs another schedule than `graph`.
+complete, are FOLDER/sources/DIGEST.cu. Tables of pointers have the arrays that they point to. Nothing is captured then.
 """
 
 import hashlib

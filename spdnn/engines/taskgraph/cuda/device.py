@@ -6,11 +6,10 @@ its order.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, Launch, Plan
+from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, Launch, Plan, launched
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.cuda.rows import COLUMNS, Pool, counters_of
 from spdnn.engines.cuda.schedule import Pass
@@ -19,8 +18,6 @@ from spdnn.kernels.cuda.device import Device, Event
 from spdnn.kernels.layouts.tiles import tiles_of
 from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.graph import COMPUTE, Kind, Task
-
-CHECKED = 64  # launches between two checks for signals
 
 
 class Outcomes:
@@ -133,8 +130,7 @@ class GraphDevice:
         slot = self.slots[task.slot]
         self.pooled[task.batch] = first
         self.device.copy_in(self.pool.next_row, self.pooled[task.batch : task.batch + 1])
-        for launch in slot.park:
-            launch()
+        launched(slot.park)
         self.device.copy_out(outcomes.counters[task.batch], slot.rows.counters)
         self.device.copy_out(outcomes.row_of[task.batch], slot.rows.row_of)
 
@@ -142,16 +138,14 @@ class GraphDevice:
         """All rows in the pool, as many as `batches` says, become a batch at a slot."""
         slot, device, batch = self.slots[task.slot], self.device, batches[task.batch]
         device.copy_in(slot.rows.batch, batch)
-        for launch in slot.join:
-            launch()
+        launched(slot.join)
         features, weights, rows = slot.waiting
         count, neurons = int(batch[1]), slot.layers[self.cut.stages[self.cut.joined][0] - 1].outputs
         size = tiles_of(count, TILE) * TILE * neurons
         device.move(features[:size], device, self.pool.features[:size])
         device.move(weights[:count], device, self.pool.weights[:count])
         device.copy_in(rows, batch[1:])
-        for launch in slot.joined:
-            launch()
+        launched(slot.joined)
 
     def receive(self, slot: int, other: "GraphDevice", at: int) -> None:
         """Bring the batch at a slot of another device, whose number of rows the host has, to a slot here."""
@@ -184,12 +178,9 @@ class GraphDevice:
 
         return device.capture(work)
 
-    def launch(self, task: Task, blocks: Sequence[np.ndarray], check: Callable[[], Any] | None = None) -> None:
-        """What a task launches, on the current stream; `check` is called now and then."""
+    def launch(self, task: Task, blocks: Sequence[np.ndarray]) -> None:
+        """What a task launches, on the current stream."""
         if task.kind == Kind.COPY:
             self.weights.copy(task.stage, blocks[task.stage])
-            return
-        for i, launch in enumerate(self.launches(task)):
-            if check and i % CHECKED == 0:
-                check()
-            launch()
+        else:
+            launched(self.launches(task))

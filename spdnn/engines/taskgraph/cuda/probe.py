@@ -9,7 +9,7 @@ import numpy as np
 
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.costmodel.costs import DeviceCosts, MessageCosts, Work
-from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, Launch, Plan, batch_table
+from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, Launch, Plan, batch_table, launched
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.taskgraph.cuda.layers import HostWeights
 from spdnn.kernels.cuda.device import Device
@@ -90,11 +90,6 @@ def _through(
     rows = np.array([held.rows.rows_into(counters, k) for k in range(depth)], float)
     alive = np.append(count, device.read(held.rows.survivors)[: depth - 1]).astype(float)
     return (rows, alive), seconds
-
-
-def launched(launches: list[Launch]) -> None:
-    for launch in launches:
-        launch()
 
 
 def _rate(device: Device, size: int, copy: Launch) -> float:

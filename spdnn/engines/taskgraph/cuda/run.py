@@ -190,7 +190,8 @@ class Going:
             owner.join(task, self.batches)
         else:
             owner.before(task, self.batches)
-            owner.launch(task, self.blocks, check_ended)
+            check_ended()
+            owner.launch(task, self.blocks)
 
     def _park(self, owner: GraphDevice, task: Task) -> None:
         first = self._waiting.get(task.device, 0)

@@ -83,7 +83,7 @@ class CudaGraphSession(Session):
             **device_notes(devices[0], plan),
             "passes": len(parts),
             "padding": padding(plan, host.laid),
-            "captured": self.graphs is not None,
+            "captured": self.graphs is not None and devices[0].captures,
             "moves": self._moves(devices),
         }
 
@@ -140,7 +140,7 @@ class CudaGraphSession(Session):
         where it can matter: to choose a schedule, or the ranges of a pipeline.
         """
         settings = self.settings
-        if fixed := unmeasured(settings, self.sizes, memory, leaving=self.plan.leaving):
+        if fixed := unmeasured(settings, self.sizes, memory, stays=GRAPH, leaving=self.plan.leaving):
             return fixed
         costs = measured(devices, self.plan, self.inputs, device_inputs, host, self.sizes)
         for device in devices:

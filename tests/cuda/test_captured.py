@@ -1,0 +1,59 @@
+"""What a run asks CUDA for, through CuPy: one graph for each batch, and no kernel. The stand-in's kernels compute."""
+
+import numpy as np
+import pytest
+from cuda_cases import exact_network
+from engine_cases import rows
+from recorded_cupy import computing
+
+from spdnn.api import infer
+from spdnn.engines.base import Options
+from spdnn.engines.cuda.session import CudaSession
+from spdnn.engines.registry import engine
+from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
+from spdnn.kernels.cuda.launches import LAUNCHES, LIST
+from spdnn.reductions.registry import parse_reductions
+
+
+@pytest.fixture
+def run(on_shim, cuda, monkeypatch):
+    """A function that opens a session on the stand-in, runs it twice and gives (what the second run asked for, notes);
+    digests are the shim's."""
+    network = exact_network(np.random.default_rng(0), [40] * 20, 0.2, (-3, 2), 8.0)
+    inputs = rows(50, 40, kind="bits")
+    on_shim()
+    told = infer(network, inputs, "cuda-csr", reductions="none")
+
+    def opened(name, kind="staged"):
+        device = computing(cuda, monkeypatch)
+        chosen = engine(name, usable=False)
+        prepared = chosen.prepare(network, parse_reductions("dead,inputs", chosen.offers))
+        given = (device, CudaSession) if name == "cuda" else ([device], CudaGraphSession)
+        session = given[1](given[0], prepared, inputs, Options(1), kind)
+        for _ in range(2):
+            cuda.asked.clear()
+            found = session.run()
+            assert found.digest == told.digest
+            np.testing.assert_array_equal(found.survivors, told.survivors)
+        return {name: count for name, count in cuda.asked.items() if count}, found.notes
+
+    return opened
+
+
+@pytest.mark.parametrize("name", ["cuda", "taskgraph-cuda"])
+def test_a_run_is_one_launch_of_a_graph(run, name):
+    asked, notes = run(name)
+    assert asked == {"graph": 1}
+    assert name == "cuda" or (notes["schedule"], notes["captured"]) == ("graph", True)
+
+
+@pytest.mark.parametrize("name", ["cuda", "taskgraph-cuda"])
+def test_launches_that_are_waited_for_or_written_down_are_one_by_one(run, monkeypatch, tmp_path, name):
+    monkeypatch.setenv("SPDNN_CUDA_SYNCHRONIZE", "1")
+    asked, notes = run(name)
+    assert set(asked) == {"kernel"}
+    assert not notes.get("captured")
+    monkeypatch.delenv("SPDNN_CUDA_SYNCHRONIZE")
+    monkeypatch.setenv(LAUNCHES, str(tmp_path))
+    assert run(name)[0] == asked
+    assert len((tmp_path / LIST).read_text().splitlines()) >= 2 * asked["kernel"]
