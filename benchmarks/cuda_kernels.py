@@ -29,9 +29,9 @@ from spdnn.common import provenance
 from spdnn.common.errors import SpdnnError, Unavailable
 from spdnn.common.files import write_text
 from spdnn.common.validation import builtins
-from spdnn.engines.cuda.choice import IN_A_ROW, room_for, several_layers, unsuited
+from spdnn.engines.cuda.choice import IN_A_ROW, several_layers, unsuited
 from spdnn.engines.cuda.layers import arranged, to_device
-from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED
+from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED, stage_room
 from spdnn.engines.registry import engine
 from spdnn.kernels.cuda import ceilings, cupy_device
 from spdnn.kernels.cuda.device import Device
@@ -124,7 +124,7 @@ def ours(device: Device, features: Features) -> Iterator[tuple[str, Launch, Laun
     layer, tiles = features.layer, features.tiles
     source = device.upload(features.tiled().reshape(-1))
     target = device.empty(tiles * TILE * layer.outputs, np.float32)
-    room = room_for(device.properties, [layer])
+    room = stage_room(device.properties)
 
     def verifying(launch: Launch, times: int) -> Launch:
         def verify() -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import nvrtc
 from shim import Reads, ShimDevice
 
-from spdnn.engines.cuda.choice import idle_run, room_for
+from spdnn.engines.cuda.choice import idle_run
 from spdnn.engines.cuda.layers import arranged, to_device, widths
-from spdnn.engines.cuda.schedule import PERSISTENT, STAGED, variants
+from spdnn.engines.cuda.schedule import BITS, PERSISTENT, STAGED, stage_room, variants
 from spdnn.kernels.cuda import settings
 from spdnn.problem.network import Layer
 from spdnn.reductions.neurons import merge_neurons
@@ -51,6 +51,10 @@ class Count:
         """Times that shared memory delivers for a gather, of the least that it takes (1: no bank is asked twice)."""
         return self.reads.deliveries / self.reads.least
 
+    def bits(self, times: float) -> float:
+        """So many times of a warp, for each edge of 32 inputs."""
+        return TILE * times / self.edges
+
     @property
     def weight_bytes(self) -> float:
         """Bytes of weights and what is beside them that warps load, for each edge."""
@@ -63,12 +67,12 @@ class Count:
 
 
 def count(layer: Layer, kind: str, capability: int = 90) -> Count:
-    """One tile of dense features through the layer by that kind of kernel."""
+    """One tile of features through the layer by that kind of kernel: dense ones, or words of bits."""
     shared = PLACES[capability][0]
     device = ShimDevice(counting=True, workers=1, capability=capability, multiprocessors=1, shared_per_block=shared)
-    room = room_for(device.properties, [layer])
-    laid = to_device(device, arranged(layer, kind, room))
-    source = device.upload(np.random.default_rng(0).random(TILE * layer.inputs, np.float32))
+    laid = to_device(device, arranged(layer, kind, stage_room(device.properties)))
+    features = np.random.default_rng(0).random(TILE * layer.inputs, np.float32)
+    source = device.upload(features[: layer.inputs].view(np.uint32) if kind == BITS else features)
     target = device.empty(TILE * layer.outputs, np.float32)
     rows = device.upload(np.array([TILE], np.int32))
     run, table = idle_run(device, 1, 1), device.upload(laid.row(device)) if kind == PERSISTENT else None
@@ -103,6 +107,17 @@ def table() -> Iterator[str]:
                 yield row(neurons, k, what, kind, one.footprint or "-", *numbers, *moved)
 
 
+def bits_table() -> Iterator[str]:
+    """Of a first layer on bits, for each edge of 32 inputs: times that shared memory or its crossbar is busy."""
+    row = "{:>7} {:8} {:>9} {:>9} {:>9}".format
+    yield row("neurons", "", "shuffles", "loads", "copies")
+    for neurons in (1024, 4096, 16384):
+        for what in ("", "merged"):
+            one = count(official(neurons, 0, bool(what)), BITS)
+            each = one.reads.shuffles, one.reads.deliveries, one.reads.copied / 128
+            yield row(neurons, what, *(f"{one.bits(times):.3f}" for times in each))
+
+
 def waits(inputs: int, valued: bool, arch: int = 90) -> tuple[int, int]:
     """Loads from global memory that a layer of `persistent` with so many inputs a block waits for, one after the other,
     after the barrier that ends the layer before: before its first multiply-add, and before it adds the last bias."""
@@ -121,4 +136,4 @@ def waits_table() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print(*table(), "", *waits_table(), sep="\n")
+    print(*table(), "", *bits_table(), "", *waits_table(), sep="\n")

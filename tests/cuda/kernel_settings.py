@@ -62,14 +62,15 @@ SETTINGS = (
     ),
     *(
         Setting(settings.layer(name, index_bytes, valued), settings.RESIDENT // settings.SIMPLE)
-        for name in ("csr_layer", "csr_bits", "ell_layer")
+        for name in ("csr_layer", "ell_layer")
         for index_bytes in settings.INDEX_TYPES
         for valued in (False, True)
     ),
     *(
-        Setting(settings.staged(shared, valued), settings.STAGED_BLOCKS)
+        Setting(settings.staged(shared, valued, bits=bits), settings.STAGED_BLOCKS)
         for shared in groups.SHARED
         for valued in (False, True)
+        for bits in (False, True)
     ),
     *(
         Setting(settings.staged(shared, valued, bulk=True), settings.STAGED_BLOCKS, settings.BULK)

@@ -207,7 +207,7 @@ def machine_code(toolkit: int, arch: int, kernel: Kernel) -> list[list[str]]:
 
 
 def inner_loops(code: list[list[str]]) -> Iterator[Counter[str]]:
-    """How many instructions of each name the loops have that load from shared memory and multiply, and branch once."""
+    """How many instructions of each name the loops have that load from shared memory and add, and branch once."""
     names: list[str] = []
     labels: dict[str, int] = {}
     for name, *target in code:
@@ -217,7 +217,7 @@ def inner_loops(code: list[list[str]]) -> Iterator[Counter[str]]:
         names.append(name)
         begin = labels.get(target[0], len(names)) if name == "BRA" else len(names)
         body = names[begin:]
-        if body.count("BRA") == 1 and {"LDS", "FFMA"} <= set(body):
+        if body.count("BRA") == 1 and "LDS" in body and {"FFMA", "FADD"} & set(body):
             yield Counter(body)
 
 

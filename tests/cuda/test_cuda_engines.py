@@ -91,6 +91,22 @@ def test_every_device_gives_the_same_bits(on_shim, monkeypatch, random_network, 
         assert abs(got.survivors - expected.survivors).max() <= 1
 
 
+@pytest.mark.parametrize("valued", [False, True])
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_first_layer_on_bits_adds_what_others_multiply(on_shim, monkeypatch, device, valued):
+    """In one stage and in many, of several parts, for a last tile that is not full."""
+    rng = np.random.default_rng(0)
+    ones, matrix = rng.random((70, 600)) < 0.3, rng.random((600, 700)) < 0.05
+    matrix = matrix * (rng.normal(size=matrix.shape) if valued else 0.3)
+    network, halves = (from_matrices([weights], -0.1, last="none") for weights in (matrix, matrix / 2))
+    on_shim()
+    digest = infer(halves, Inputs.from_array(ones * 2.0), "cuda-csr", reductions="none").digest
+    on_shim(**DEVICES[device])
+    for most in (1, 8191):
+        monkeypatch.setattr(schedule, "MOST_STAGED", most)
+        assert infer(network, Inputs.from_array(ones), "cuda-csr", reductions="none").digest == digest
+
+
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize(("kind", "reductions"), list(zip((*KINDS, "bits"), SAME_BITS, strict=True)))
 def test_batches_change_nothing(on_shim, name, kind, reductions):
@@ -165,8 +181,11 @@ def test_persistent_blocks_of_every_width(on_shim, monkeypatch, widest, valued, 
 def test_a_load_that_serves_several_edges_is_one(on_shim, name, edges):
     """Else such a run is faster than the machine's limit, and has no record."""
     on_shim(multiprocessors=1)
-    got = infer(RadixNet(64, 4, bias=-0.1), rows(40, 64, kind="dense"), name, reductions="none")
+    network = RadixNet(64, 4, bias=-0.1)
+    got, bits = (infer(network, rows(40, 64, kind=kind), name, reductions="none") for kind in ("dense", "bits"))
     assert got.bytes_loaded == 4 * got.edges_computed // edges
+    first = 64 * network.layer(0).edges // 4  # a word has four inputs of a thread, and serves four edges
+    assert bits.bytes_loaded == first + 64 * 4 * 3 * network.layer(0).edges // edges
 
 
 def least_shared(inputs, width):
@@ -435,7 +454,7 @@ def test_random_degrees_and_inputs_past_sixteen_bits(on_shim, values):
     for name in ("cuda-ell", "cuda-staged", "cuda-persistent"):
         assert infer(network, inputs, name, reductions="none").digest == digest, name
     for layer in network.layers():
-        room = choice.room_for(device.properties, [layer])
+        room = schedule.stage_room(device.properties)
         alone, found = (staged(layer, 160, room, most_shared=most).slices.indices.size for most in (1, 4))
         assert found <= 1.02 * alone
         alone, found = (sliced(layer, most_shared=most).indices.size for most in (1, 4))

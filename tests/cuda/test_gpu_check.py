@@ -161,10 +161,14 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     assert told[0].split()[-1] == "csr"
 
 
+def wrong_slices(layer, **given):
+    return sliced(replace(layer, values=layer.values * np.float32(1.01)), **given)
+
+
 def test_what_fails_first_ends_it(gpu, vendor, monkeypatch, tmp_path, capsys):
     check = gpu("check")
     monkeypatch.setattr(gpu("networks"), "locate_mnist", lambda path: 1 / 0)
-    monkeypatch.setattr(layers, "sliced", lambda layer: sliced(replace(layer, values=layer.values * np.float32(1.01))))
+    monkeypatch.setattr(layers, "sliced", wrong_slices)
     assert check.main(["--results", str(tmp_path)]) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[-3] == "left out, and so not passed: the parts " + ", ".join(check.PARTS[1:])
@@ -200,7 +204,7 @@ def test_a_set_up_that_fails_does_not_stop_the_check(root, tmp_path, cupy, statu
 
 def test_a_wrong_kernel_fails_and_the_others_pass(gpu, on_shim, monkeypatch):
     on_shim()
-    monkeypatch.setattr(layers, "sliced", lambda layer: sliced(replace(layer, values=layer.values * np.float32(1.01))))
+    monkeypatch.setattr(layers, "sliced", wrong_slices)
     correctness, tally = gpu("correctness"), gpu("tally").Tally()
     correctness.run(tally, 0, ["cuda-csr", "cuda-ell"], ["rectangular"], (64, 4, 100), exact=1)
     assert tally.status == 1

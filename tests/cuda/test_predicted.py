@@ -11,7 +11,7 @@ from engine_cases import rows
 from gpus import GPUS, PARTS
 
 from spdnn.engines.base import Options
-from spdnn.engines.cuda.schedule import PERSISTENT, STAGED
+from spdnn.engines.cuda.schedule import BITS, PERSISTENT, STAGED
 from spdnn.engines.cuda.session import CudaSession
 from spdnn.engines.registry import engine
 from spdnn.problem import challenge
@@ -22,13 +22,15 @@ from spdnn.sources.radixnet import RadixNet
 
 def test_predicted_counts_are_those_of_the_shim_and_of_machine_code(gpu):
     predicted = gpu("predicted")
-    layer = predicted.layers(1024)[-1]
-    work, found = predicted.ours(layer, GPUS["H100"]), count(layer, STAGED)
-    assert work.deliveries == found.reads.deliveries + found.reads.copied / 128
-    assert work.multiply_adds * 32 == 32 * layer.edges
+    for kind, layer in ((STAGED, predicted.layers(1024)[-1]), (BITS, RadixNet(1024, 1).layer(0))):
+        work, found = predicted.ours(layer, GPUS["H100"], kind == BITS), count(layer, kind)
+        assert work.deliveries == found.reads.deliveries + found.reads.copied / 128
+        assert work.multiply_adds * 32 == 32 * layer.edges
     for shared, turns in predicted.TURN.items():
         most = {arch: names["staged"][shared] for arch, names in test_counts.MOST.items() if arch in turns}
         assert {arch: turns[arch] for arch in most} == most
+    for arch, names in test_counts.MOST.items():
+        assert predicted.BITS_TURN.get(arch) in (None, names["staged, bits"][4])
     assert predicted.OUTPUT == test_counts.MOST_OF_AN_OUTPUT
 
 
@@ -48,7 +50,8 @@ def test_one_row_waits_for_loads_or_for_bytes(gpu):
     predicted, h100 = gpu("predicted"), GPUS["H100"]
     assert predicted.merged(1024).outputs == 64
     assert predicted.tail(1024, h100, 32) == 0
-    assert predicted.tail(1024, h100, 132) == pytest.approx(100 * 5 * 270 / 1.98e9)
+    assert max(test_counts.WAITS[1, True]) == predicted.LOADS
+    assert predicted.tail(1024, h100, 132) == pytest.approx(100 * 270 / 1.98e9)
     assert predicted.tail(4096, GPUS["V100"], 1920) > 1888 * 5 * 270 / 1.53e9  # more weights than the cache holds
 
 

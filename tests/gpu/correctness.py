@@ -209,7 +209,7 @@ def _counts(name: str, deep: tuple[int, int, int], seed: int) -> None:
         if prepared.leaving:
             left[max(1, prepared.dead_from) :] = got.survivors[max(1, prepared.dead_from) - 1 : -1]
         edges = -(-left // TILE) * TILE * prepared.edges
-        loads = edges // session.shared * np.where(np.arange(layers) == 0, 1, 32)  # bits: the first layer's inputs are
+        loads = edges // session.shared * np.where(np.arange(layers) == 0, 8, 32)  # bits: first, four inputs in 32
         told, counted = (got.edges_computed, got.bytes_loaded), (int(edges.sum()), int(loads.sum()) // 8)
         assert told == counted, f"{reductions}: {told} edges and bytes, and the host counts {counted}"
 

@@ -18,8 +18,8 @@ from gpus import GPUS, WARP, Gpu, TileWork, seconds, spent
 
 from spdnn.costmodel.official import official_work
 from spdnn.engines.cuda.buffers import EARLY
-from spdnn.engines.cuda.choice import LATER, room_for
-from spdnn.engines.cuda.schedule import BITS, PERSISTENT, STAGED, passes, variants
+from spdnn.engines.cuda.choice import LATER
+from spdnn.engines.cuda.schedule import BITS, PERSISTENT, STAGED, passes, stage_room, variants
 from spdnn.kernels.cuda.device import Properties
 from spdnn.kernels.cuda.settings import PERSISTENT_SHARED, STAGED_HELD, staged_outputs
 from spdnn.kernels.layouts.sliced import CHUNK, SLICE, sliced, staged
@@ -37,12 +37,12 @@ TURN = {
     2: {70: 90, 75: 90, 80: 91, 90: 98},
     4: {70: 154, 75: 154, 80: 158, 90: 165},
 }
+BITS_TURN = {70: 203, 75: 203, 80: 203, 90: 202}  # a turn of four outputs on words of bits
 OUTPUT, COPY = 43, 5
-BIT = 3  # instructions of an edge in layer.cu's first layer on bits: a shuffle, a test and an addition
 # Assumed: seconds from one launch of a graph to the next (gpu-check measures it); cycles of a load from L2; seconds of
 # one from memory; bytes that a multiprocessor has on their way at once.
 GAP, L2_CYCLES, MEMORY_SECONDS, ON_THEIR_WAY = 2e-6, 270, 7e-7, 48 << 10
-LOADS = 5  # of a layer in persistent.cu, each of which waits for the one before: row, starts, chunk, order, bias
+LOADS = 1  # of weights, that a layer with values in persistent.cu waits for in turn (tests/cuda/test_counts.py)
 KEPT = 1 << 33  # bytes of merged layers
 PREDICTED = ("V100", "A100", "H100", "H200")
 OURS, AT_SCALE, SNIG = "cuda-staged", "at-scale SpDNN (Hidayetoglu)", "SNIG"
@@ -80,26 +80,20 @@ class Row:
         return self.published / self.seconds if self.published else None
 
 
-def ours(layer: Layer, gpu: Gpu) -> TileWork:
-    """What staged_layer does for a tile of inputs."""
+def ours(layer: Layer, gpu: Gpu, bits: bool = False) -> TileWork:
+    """What staged_layer does for a tile of inputs; `bits`: which are words of bits."""
     outputs = staged_outputs(not layer.single_value)
-    laid = staged(layer, outputs, room_for(gpu_limits(gpu), [layer]), STAGED_HELD)
+    laid = staged(layer, outputs, stage_room(gpu_limits(gpu)), STAGED_HELD)
     gathers, shared, copied = laid.slices.indices.size, laid.slices.shared, laid.map.size
     turns = gathers / (SLICE * CHUNK)  # of a warp, whose lanes take SLICE groups
-    instructions = turns * TURN[shared][gpu.capability] + layer.outputs / SLICE * OUTPUT + copied / SLICE * COPY
+    turn = BITS_TURN if bits else TURN[shared]
+    in_line, at_once = (WARP, WARP) if bits else (1, SLICE)  # neurons: of a line, of a copy by a warp
+    instructions = turns * turn[gpu.capability] + layer.outputs / SLICE * OUTPUT + copied / at_once * COPY
     weights = laid.slices.nbytes + laid.map.nbytes
-    l2 = weights + LINE * (copied + layer.outputs)
-    rows = 4 * (layer.inputs + layer.outputs)
-    return TileWork(TILE, laid.parts, instructions, gathers * shared, gathers + copied, l2, weights, rows)
-
-
-def first_layer(neurons: int) -> TileWork:
-    """What csr_bits does for a tile: a shuffle for each edge, which the way to shared memory carries."""
-    layer = RadixNet(neurons, 1).layer(0)
-    weights, outputs = layer.indices.nbytes, layer.outputs
-    l2 = weights + 4 * layer.edges + LINE * outputs
-    rows = layer.inputs / 8 + 4 * outputs
-    return TileWork(TILE, outputs // SLICE, BIT * layer.edges, layer.edges, layer.edges, l2, weights, rows)
+    l2 = weights + LINE * (copied / in_line + layer.outputs)
+    rows = 4 * (layer.inputs / in_line + layer.outputs)
+    deliveries = gathers / (SLICE if bits else 1) + copied / in_line
+    return TileWork(TILE, laid.parts, instructions, gathers * shared, deliveries, l2, weights, rows)
 
 
 def launches(depth: int, kind: str, width: int, searching: bool, each: bool = False) -> int:
@@ -222,7 +216,8 @@ def predicted(system: str, gpu: Gpu, neurons: int) -> Iterator[Row]:
         rows = official_work(neurons, depth).rows
         least, binds = seconds(gpu, mean, rows)
         if system == OURS:
-            all_spent = spent(gpu, mean, rows[1:]) | {"first layer": seconds(gpu, first_layer(neurons), rows[:1])[0]}
+            first = ours(RadixNet(neurons, 1).layer(0), gpu, bits=True)
+            all_spent = spent(gpu, mean, rows[1:]) | {"first layer": seconds(gpu, first, rows[:1])[0]}
             all_spent["launches"] = GAP * launches(depth, STAGED, neurons, False)
             least, binds = sum(all_spent.values()), max(all_spent, key=all_spent.__getitem__)
         yield Row(system, gpu.name, neurons, depth, least, binds, published.get((neurons, depth)))

@@ -11,19 +11,8 @@ import numpy as np
 
 from spdnn.common.errors import MemoryTooSmall, Unsuitable
 from spdnn.engines.cuda.layers import COLUMNS, LaidLayer, Run, arranged, to_device, widths
-from spdnn.engines.cuda.schedule import (
-    CSR,
-    KINDS,
-    MOST_STAGED,
-    PERSISTENT,
-    STAGED,
-    persistent_shared,
-    stage_room,
-    variants,
-)
+from spdnn.engines.cuda.schedule import CSR, KINDS, PERSISTENT, STAGED, persistent_shared, stage_room, variants
 from spdnn.kernels.cuda.device import Device, Properties
-from spdnn.kernels.cuda.settings import staged_outputs
-from spdnn.kernels.layouts.sliced import staged
 from spdnn.kernels.layouts.tiles import tiles_of
 from spdnn.problem.network import Layer, Network
 
@@ -42,7 +31,7 @@ class Choice:
     """The kernels of a network's layers.
 
     Attributes:
-        kinds: of each layer; room: neurons of a stage, where one is staged.
+        kinds: of each layer; room: neurons of a stage at most, where one is staged.
         notes: why, fit for JSON.
     """
 
@@ -79,13 +68,12 @@ def choose(
     for k in range(first, network.depth):
         shapes.setdefault((headers[k].inputs, headers[k].outputs, headers[k].single_value), []).append(k)
     heaviest = sorted(shapes, key=lambda shape: -sum(headers[k].edges for k in shapes[shape]))
-    kinds, notes, room = [CSR] * network.depth, [], 0
+    kinds, notes, room = [CSR] * network.depth, [], stage_room(device.properties)
     for shape in heaviest:
         members = shapes[shape]
         refused = {name: why for name in KINDS if (why := unsuited(device.properties, name, *shape[:2]))}
         suited = [name for name in ((kind,) if kind else KINDS) if name not in refused]
         layer = network.layer(max(members, key=lambda k: headers[k].edges))
-        room = room or room_for(device.properties, [network.layer(k) for k in _some(members)])
         early: dict[str, float] = {}
         late: dict[str, float] = {}
         if kind is None and len(notes) < MOST_SHAPES:
@@ -117,17 +105,6 @@ def unsuited(properties: Properties, kind: str, inputs: int, outputs: int) -> st
             f"{properties.name} has {properties.shared_per_block:,}"
         )
     return None
-
-
-def _some(layers: list[int]) -> list[int]:
-    """The first, the middle and the last of `layers`."""
-    return sorted({layers[0], layers[len(layers) // 2], layers[-1]})
-
-
-def room_for(properties: Properties, layers: Sequence[Layer]) -> int:
-    """Neurons of a stage, from the footprints of some layers."""
-    wholes = (staged(layer, staged_outputs(not layer.single_value), MOST_STAGED) for layer in layers)
-    return stage_room(properties, max(int(np.diff(whole.map_starts).max()) for whole in wholes))
 
 
 def _laid_out(

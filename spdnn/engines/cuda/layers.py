@@ -25,7 +25,7 @@ from spdnn.engines.cuda.schedule import (
 )
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.device import Device
-from spdnn.kernels.layouts.sliced import SLICE, sliced, staged
+from spdnn.kernels.layouts.sliced import MOST_ROOM, SLICE, sliced, staged
 from spdnn.problem.network import Layer
 
 WAITING = 8  # blocks of SIMPLE threads on a multiprocessor
@@ -79,12 +79,13 @@ def arranged(layer: Layer, kind: str, room: int = 0) -> LaidLayer:
     if kind != PERSISTENT:
         host["bias"], numbers["bias_step"] = bias, int(np.ndim(layer.bias) > 0)
     groups, shared, padding = layer.outputs, 1, 0.0
-    if kind in (BITS, CSR):
+    if kind == CSR:
         values = np.atleast_1d(layer.values).astype(np.float32)
         host |= {"offsets": layer.offsets.astype(np.int64), "indices": layer.indices, "values": values}
     else:
-        if kind == STAGED:
-            stages = staged(layer, settings.staged_outputs(valued), room, settings.STAGED_HELD)
+        if kind in (BITS, STAGED):
+            fits = min(32 * (room + 1) - 1, MOST_ROOM) if kind == BITS else room  # words in as many bytes
+            stages = staged(layer, settings.staged_outputs(valued), fits, settings.STAGED_HELD)
             slices = stages.slices
             host |= {"stages": stages.stages, "map_starts": stages.map_starts, "map": stages.map}
             numbers |= {"parts": stages.parts, "room": stages.room}
@@ -96,8 +97,8 @@ def arranged(layer: Layer, kind: str, room: int = 0) -> LaidLayer:
         host |= {"starts": slices.starts, "indices": slices.indices, "values": slices.values}
         if kind == PERSISTENT:
             order = slices.order.reshape(-1, SLICE, slices.shared).swapaxes(1, 2)
-            of_each = np.broadcast_to(bias, layer.outputs)[order]
-            host["ends"] = np.stack([order.view(np.uint32), of_each.view(np.uint32)], axis=-1)
+            ends = [order, np.broadcast_to(bias, layer.outputs)[order].view(np.int32)]
+            host["ends"] = np.stack(ends, axis=-1)
             numbers |= {"chunks": chunks, "weight": 0.0 if valued else slices.values[0]}
         else:
             host["order"] = slices.order
@@ -150,26 +151,23 @@ class Run:
 
     def layer(self, k: int, layer: LaidLayer, source: Any, target: Any, rows: Any) -> Callable[[], None]:
         """The launch of one layer; `source`: features, or words for BITS; `rows`: int32 (1,), how many there are."""
-        size = 32 * self.tiles
-        shared, sizes = 0, {"target": size * layer.outputs}
-        common = {"target": target, "rows": rows, "inputs": layer.inputs, "outputs": layer.outputs}
-        common |= {"active": self.marks(k), "work": self.work, "failed": self.failed, "layer": k}
+        bits, shared = layer.kind == BITS, 0
+        sizes = {"source": self.tiles * layer.inputs * (1 if bits else 32), "target": 32 * self.tiles * layer.outputs}
+        common = {"source": source, "target": target, "list": self.list, "rows": rows}
+        common |= {"inputs": layer.inputs, "outputs": layer.outputs, "layer": k}
+        common |= {"active": self.marks(k), "work": self.work, "failed": self.failed}
         common |= layer.arrays | layer.numbers
-        if layer.kind == BITS:
-            kernel, common["words"] = "csr_bits", source
-            sizes["words"] = self.tiles * layer.inputs
-        else:
-            kernel, common["source"], common["list"] = f"{layer.kind}_layer", source, self.list
-        if layer.kind == STAGED:
+        if layer.kind in (BITS, STAGED):
             items, properties = self.tiles * layer.numbers["parts"], self.device.properties
-            bulk = BULK and properties.capability in settings.BULK
-            chosen, room = settings.staged(layer.shared, layer.valued, bulk), layer.numbers["room"]
+            bulk = BULK and not bits and properties.capability in settings.BULK
+            chosen, room = settings.staged(layer.shared, layer.valued, bulk, bits), layer.numbers["room"]
+            room = room // 32 if bits else room  # neurons that are floats in as many bytes
             shared = staged_shared(room)
             blocks = min(items, staged_blocks(properties, room) * properties.multiprocessors)
             if items >= 2**31:
                 raise Unsuitable(f"{self.tiles:,} tiles of {layer.outputs:,} outputs are more than the kernel counts")
         else:
-            chosen = settings.layer(kernel, layer.arrays["indices"].dtype.itemsize, layer.valued)
+            chosen = settings.layer(f"{layer.kind}_layer", layer.arrays["indices"].dtype.itemsize, layer.valued)
             blocks = self.blocks(self.tiles * -(-layer.outputs // SLICE))
         return self.device.bind(chosen, blocks, common, shared, sizes)
 

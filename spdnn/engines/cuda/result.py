@@ -28,9 +28,9 @@ def result(
         batches.append(LastRows(numbers[living], row_of, outcome["statistics"], *values))
     work = np.sum([outcome["work"] for _, outcome in parts], axis=0, dtype=np.int64)
     computed = int(work @ plan.edges)
-    bits = 32 * (work @ (plan.edges // np.array(shared, np.int64)))
+    loads = work * (plan.edges // np.array(shared, np.int64))
     if inputs.kind == "bits":
-        bits -= 31 * work[0] * plan.edges[0]  # a bit for each edge, not a float
+        loads[0] //= 4  # a word has four inputs of a thread
     common = {"batches": len(parts), "rows_merged": int(sum(outcome["merged"] for _, outcome in parts)), **notes}
     survivors = np.sum([outcome["survivors"] for _, outcome in parts], axis=0, dtype=np.int64)
     return plan.last.result(
@@ -40,5 +40,5 @@ def result(
         survivors=survivors,
         edges_computed=computed,
         notes=common,
-        bytes_loaded=int(bits) // 8,
+        bytes_loaded=4 * int(loads.sum()),
     )

@@ -124,7 +124,7 @@ def staged_blocks(properties: Properties, room: int) -> int:
     return max(1, min(properties.shared // (staged_shared(room) + RESERVED_SHARED), STAGED_BLOCKS))
 
 
-def stage_room(properties: Properties, footprint: int) -> int:
-    """Neurons of a stage at most: the largest `footprint`, but no more than a block has room for."""
+def stage_room(properties: Properties) -> int:
+    """Neurons of a stage that a block has room for; footprints that are smaller take less."""
     free = min(properties.shared - RESERVED_SHARED, properties.shared_per_block)
-    return max(1, min(footprint, (free - STAGED_NEXT) // (2 * 32 * 4) - 1, MOST_STAGED))
+    return max(1, min((free - STAGED_NEXT) // (2 * 32 * 4) - 1, MOST_STAGED))

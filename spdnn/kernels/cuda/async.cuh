@@ -9,15 +9,17 @@ __device__ __forceinline__ void wait_for_copies() {}
 #else
 #define COPIES_GO_ON true
 #ifndef SPDNN_SHIM
-__device__ __forceinline__ void copy_async(float* shared, const float* global)
+__device__ __forceinline__ unsigned int in_shared(const void* address)
 {
-    const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(global) : "memory");
+    return (unsigned int)__cvta_generic_to_shared(address);
+}
+template <class T> __device__ __forceinline__ void copy_async(T* shared, const T* global) // of 4 bytes
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(in_shared(shared)), "l"(global) : "memory");
 }
 __device__ __forceinline__ void copy_async(float4* shared, const float4* global) // not kept in the first-level cache
 {
-    const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(in_shared(shared)), "l"(global) : "memory");
 }
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #endif
@@ -31,10 +33,6 @@ __device__ __forceinline__ void prefetch(const void* global) { asm volatile("pre
 #if BULK // from sm_90 on: one instruction copies all inputs of a neuron, and an mbarrier counts the bytes that have come
 typedef unsigned long long Arrivals;
 #ifndef SPDNN_SHIM
-__device__ __forceinline__ unsigned int in_shared(const void* address)
-{
-    return (unsigned int)__cvta_generic_to_shared(address);
-}
 // One thread makes it; a barrier then lets the others use it.
 __device__ __forceinline__ void make_arrivals(Arrivals* arrivals)
 {

@@ -10,7 +10,6 @@
 #if INPUTS >= 4
 #define VECTOR 4
 typedef float4 Held;
-__device__ __forceinline__ Held nothing() { return make_float4(0.f, 0.f, 0.f, 0.f); }
 __device__ __forceinline__ void add(Held& sum, float weight, const Held& value)
 {
     sum.x = fmaf(weight, value.x, sum.x);
@@ -19,7 +18,6 @@ __device__ __forceinline__ void add(Held& sum, float weight, const Held& value)
     sum.w = fmaf(weight, value.w, sum.w);
 }
 typedef uint4 Seen;
-__device__ __forceinline__ Seen unseen() { return make_uint4(0, 0, 0, 0); }
 // bias added, activated; the bits of the values are added to `seen`, and `beyond` is set for a sum past float32.
 __device__ __forceinline__ Held finished(Held sum, float bias, float low, float high, Seen& seen, bool& beyond)
 {
@@ -37,10 +35,8 @@ __device__ __forceinline__ unsigned int alive_of(Seen seen)
 #else
 #define VECTOR 1
 typedef float Held;
-__device__ __forceinline__ Held nothing() { return 0.f; }
 __device__ __forceinline__ void add(Held& sum, float weight, const Held& value) { sum = fmaf(weight, value, sum); }
 typedef unsigned int Seen;
-__device__ __forceinline__ Seen unseen() { return 0; }
 __device__ __forceinline__ Held finished(Held sum, float bias, float low, float high, Seen& seen, bool& beyond)
 {
     sum = activated(__fadd_rn(sum, bias), low, high, beyond), seen |= __float_as_uint(sum);
@@ -59,59 +55,67 @@ typedef int Place; // in Held: loads multiply it by 16
 typedef unsigned int Place; // they do not, and sums of ints would be of 64 bits
 #endif
 
+// What a lane whose first inputs are at `from` holds of the neuron at `index`.
+__device__ __forceinline__ Held gathered(const Held* features, unsigned int from, unsigned int index)
+{
+    return GATHERED(features + (Place(from) + Place(index * UNIT)));
+}
+#if INPUTS == TILE
+// The same of words, a bit for each input.
+__device__ __forceinline__ unsigned int gathered(const unsigned int* words, unsigned int from, unsigned int index)
+{
+    return GATHERED(words + (Place(from / LANES) + Place(index * UNIT / LANES))) >> from % LANES * VECTOR;
+}
+__device__ __forceinline__ void add(Held& sum, float weight, unsigned int bits)
+{
+    if (bits & 1) sum.x = __fadd_rn(sum.x, weight);
+    if (bits & 2) sum.y = __fadd_rn(sum.y, weight);
+    if (bits & 4) sum.z = __fadd_rn(sum.z, weight);
+    if (bits & 8) sum.w = __fadd_rn(sum.w, weight);
+}
+#endif
+
 // Adds the edges of a chunk of one group to the sums of its outputs.
 //   features  in shared memory, (neurons, LANES) of Held; `from`: where this lane's first is
 //   eight  indices; weight: of all edges, where they have no values; values(i): else the next four, which are number i
-template <int OUTPUTS, class Values>
-__device__ __forceinline__ void add_chunk(Held* sums, const Held* features, unsigned int from, const uint4& eight,
+template <int OUTPUTS, class Features, class Values>
+__device__ __forceinline__ void add_chunk(Held* sums, const Features* features, unsigned int from, const uint4& eight,
                                           float weight, Values values)
 {
     constexpr int STEP = OUTPUTS == 1 ? 4 : 2; // gathers in flight: registers are short
     const unsigned int pairs[CHUNK / 2] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
     for (int half = 0; half < CHUNK / STEP; ++half) {
-#if VALUED
         constexpr int FOURS = OUTPUTS * STEP / 4;
         float own[FOURS * 4];
 #pragma unroll
-        for (int i = 0; i < FOURS; ++i) {
+        for (int i = 0; i < (VALUED ? FOURS : 0); ++i) {
             const float4 four = values(half * FOURS + i);
             own[i * 4] = four.x, own[i * 4 + 1] = four.y, own[i * 4 + 2] = four.z, own[i * 4 + 3] = four.w;
         }
-#endif
 #pragma unroll
         for (int i = 0; i < STEP; ++i) {
             const unsigned int pair = pairs[(half * STEP + i) / 2];
             const unsigned int index = i % 2 ? pair >> 16 : pair & 0xffffu;
-            const Held value = GATHERED(features + (Place(from) + Place(index * UNIT)));
+            const auto value = gathered(features, from, index);
 #pragma unroll
-            for (int one = 0; one < OUTPUTS; ++one) {
-#if VALUED
-                add(sums[one], own[i * OUTPUTS + one], value);
-#else
-                add(sums[one], weight, value);
-#endif
-            }
+            for (int one = 0; one < OUTPUTS; ++one) add(sums[one], VALUED ? own[i * OUTPUTS + one] : weight, value);
         }
     }
 }
 
 // Adds those of a slice's chunks begin..end-1, both times SLICE; `group`: of the SLICE groups of the slice.
-template <int OUTPUTS>
-__device__ __forceinline__ void add_chunks(Held* sums, const Held* features, unsigned int from,
+template <int OUTPUTS, class Features>
+__device__ __forceinline__ void add_chunks(Held* sums, const Features* features, unsigned int from,
                                            const unsigned short* indices, const float* values, float weight, int group,
                                            int begin, int end)
 {
 #if __CUDA_ARCH__ < 900
-    features += from, from = 0;
+    if (sizeof(Features) == sizeof(Held)) features += from, from = 0;
 #endif
     // In units of four; those of a layer fit an int, as positions do (spdnn/engines/cuda/layers.py).
     const float4* weights = reinterpret_cast<const float4*>(values) + begin * (CHUNK * OUTPUTS / 4) + group;
-    const auto next_four = [&](int) {
-        const float4 four = __ldg(weights);
-        weights += SLICE;
-        return four;
-    };
+    const auto next_four = [&](int) { return weights += SLICE, __ldg(weights - SLICE); };
     GATHERS_BEGIN();
 #pragma unroll(VECTOR == 1 && VALUED ? 2 : 1) // positions in units of CHUNK gathers
     for (int position = begin + group; position < end; position += SLICE)

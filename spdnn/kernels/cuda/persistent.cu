@@ -33,7 +33,6 @@ struct __align__(16) Layer {
     int groups, outputs, shared, chunks;
     float low, high, weight;
     unsigned int mark; // 0 in the table; here, the inputs that are not zero after the layer
-
     __device__ __forceinline__ uint2 end(int group, int of, int one) const
     {
         return __ldg(ends + ((group / SLICE * of + one) * SLICE + group % SLICE));
@@ -86,9 +85,7 @@ __device__ __forceinline__ unsigned int through(const Layer* ring, int k, int la
         if (!FEW) ahead.find(layer, group, true);
         const int begin = ahead.begin, end = ahead.end;
         if (FEW) ahead.find(then, more ? following : first, more || k + 1 < last);
-        Held sums[OUTPUTS];
-#pragma unroll
-        for (int one = 0; one < OUTPUTS; ++one) sums[one] = nothing();
+        Held sums[OUTPUTS] = {};
 #pragma unroll
         for (int i = 0; i < FIRST; ++i)
             if (begin + i * SLICE < end)
@@ -98,12 +95,10 @@ __device__ __forceinline__ unsigned int through(const Layer* ring, int k, int la
 #pragma unroll
         for (int one = 0; one < OUTPUTS; ++one) {
             const uint2 own = FEW ? ahead.ends[one] : layer.end(group, OUTPUTS, one);
-            const int output = own.x;
-            if (output < 0) continue;
-            Seen seen = unseen(); // of each output by itself: registers are short
+            if ((int)own.x < 0) continue;
+            Seen seen = {}; // of each output by itself: registers are short
             bool beyond = false;
-            const float bias = __uint_as_float(own.y);
-            there[output * LANES] = finished(sums[one], bias, layer.low, layer.high, seen, beyond);
+            there[own.x * LANES] = finished(sums[one], __uint_as_float(own.y), layer.low, layer.high, seen, beyond);
             bits |= alive_of(seen);
             if (beyond) atomicMin(failed, k);
         }
@@ -165,9 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) persistent
             Held* to = reinterpret_cast<Held*>(shared + there) + part;
             unsigned int bits;
             if (layer.shared == MOST) bits = through<MOST>(ring, k, last, ahead, from, to, failed);
-#if !VALUED
-            else if (layer.shared == 2) bits = through<2>(ring, k, last, ahead, from, to, failed);
-#endif
+            else if (MOST == 4 && layer.shared == 2) bits = through<2>(ring, k, last, ahead, from, to, failed);
             else bits = through<1>(ring, k, last, ahead, from, to, failed);
             if (FEW && threadIdx.x / LANES >= layer.groups) ahead.first(next, k + 1 < last); // it had none here
             bits <<= part * VECTOR;

@@ -32,15 +32,16 @@ ROW_STATISTICS = Kernel("last.cu", "row_statistics", SIMPLE)
 
 
 def layer(name: str, index_bytes: int, valued: bool) -> Kernel:
-    """csr_layer, csr_bits or ell_layer, for indices of so many bytes; `valued`: edges have values of their own."""
+    """csr_layer or ell_layer, for indices of so many bytes; `valued`: edges have values of their own."""
     return Kernel("layer.cu", name, SIMPLE, (("INDEX", INDEX_TYPES[index_bytes]), ("VALUED", int(valued))))
 
 
-def staged(shared: int, valued: bool, bulk: bool = False) -> Kernel:
+def staged(shared: int, valued: bool, bulk: bool = False, bits: bool = False) -> Kernel:
     """staged_layer, for parts of staged_outputs(valued) outputs, in groups of so many that share their inputs; `bulk`:
-    with the copies of the architectures BULK."""
+    with the copies of the architectures BULK; `bits`: of inputs that are words of bits."""
     macros = (("HELD", STAGED_HELD), ("SHARED", shared), ("VALUED", int(valued)), ("BULK", int(bulk)))
-    return Kernel("staged.cu", "staged_layer", STAGED_THREADS[valued], macros)
+    source = ("SOURCE", "unsigned int" if bits else "float")
+    return Kernel("staged.cu", "staged_layer", STAGED_THREADS[valued], (*macros, source))
 
 
 def staged_outputs(valued: bool) -> int:

@@ -11,11 +11,14 @@
 // scheduler's warps one half copies first and then gathers, and the other half the other way round. Where the rows of a
 // tile lie side by side a lane copies 16 bytes, else 4.
 //
+// SOURCE is float; or unsigned int, for a first layer on binary inputs: a neuron is a word of the 32 inputs' bits (inputs.cu),
+// in a stage too.
+//
 // BULK, for sm_90 to sm_103: instead of 16 bytes a lane, a thread copies the 128 bytes of a neuron with one instruction. Nothing
 // selects it until a device has passed it (tests/gpu/correctness.py).
 //
 // Launch: THREADS a block, any number of blocks. Shared bytes: 2 * (room + 1) * TILE * 4 + 32; the last neuron of each stage
-// is zeros, which padding reads. Macros: THREADS, HELD, SHARED, VALUED, BULK. INPUTS is TILE.
+// is zeros, which padding reads. Macros: THREADS, HELD, SHARED, VALUED, SOURCE, BULK. INPUTS is TILE.
 // Source: Hidayetoglu et al., HPEC 2020, section III-B: staging, 16-bit indices, reuse from registers.
 #define INPUTS 32
 #define UNIT 1
@@ -23,11 +26,11 @@
 #include "common.cuh"
 #include "gather.cuh"
 
-// Copies every `step`th of the neurons map[0..size-1] from `first` on, a T of each, from `rows` to `stage`.
-template <class T>
+// Copies every `step`th of the neurons map[0..size-1] from `first` on, a T of the NEURON of each, from `rows` to `stage`.
+template <int NEURON, class T>
 __device__ __forceinline__ void copy_neurons(T* stage, const T* rows, const unsigned int* map, int first, int step, int size)
 {
-    constexpr int ONCE = 4, NEURON = TILE * sizeof(float) / sizeof(T); // on their way together; of T
+    constexpr int ONCE = 4; // on their way together
     for (int begin = first; begin < size; begin += ONCE * step) {
         unsigned int neurons[ONCE];
 #pragma unroll
@@ -58,23 +61,33 @@ __device__ __forceinline__ void copy_stage(float* stage, const float* source, co
 #endif
     if (together) {
         const int part = threadIdx.x % LANES;
-        copy_neurons(reinterpret_cast<Held*>(stage) + part, reinterpret_cast<const Held*>(row - lane) + part, map,
-                     threadIdx.x / LANES, THREADS / LANES, size);
+        copy_neurons<LANES>(reinterpret_cast<Held*>(stage) + part, reinterpret_cast<const Held*>(row - lane) + part, map,
+                            threadIdx.x / LANES, THREADS / LANES, size);
     } else {
-        copy_neurons(stage + lane, row, map, threadIdx.x / 32, WARPS, size);
+        copy_neurons<TILE>(stage + lane, row, map, threadIdx.x / 32, WARPS, size);
     }
 }
 
+__device__ __forceinline__ void copy_stage(unsigned int* stage, const unsigned int* words, const int*, int tile, int,
+                                           int inputs, const unsigned int* map, int size, void*)
+{
+    copy_neurons<1>(stage, words + (long long)tile * inputs, map, threadIdx.x, THREADS, size);
+}
+
+__device__ __forceinline__ const Held* gathered_from(const float* stages) { return reinterpret_cast<const Held*>(stages); }
+__device__ __forceinline__ const unsigned int* gathered_from(const unsigned int* stages) { return stages; }
+
 extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
-    const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
+    const SOURCE* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
     const int* __restrict__ rows, int inputs, int outputs, int room, int parts, const int* __restrict__ stages,
     const int* __restrict__ map_starts, const unsigned int* __restrict__ map, const int* __restrict__ order,
     const int* __restrict__ starts, const unsigned short* __restrict__ indices, const float* __restrict__ values,
     const float* __restrict__ bias, int bias_step, float low, float high, unsigned int* active,
     unsigned long long* work, int* failed, int layer)
 {
-    DYNAMIC_SHARED(float, staged);
+    DYNAMIC_SHARED(SOURCE, staged);
     constexpr int groups = THREADS / LANES, rounds = HELD / SHARED;
+    constexpr int NEURON = (SOURCE)0.5f ? TILE : 1; // of SOURCE: a type without fractions holds words
     static_assert(groups % SLICE == 0 && HELD % SHARED == 0, "the groups of a slice are computed side by side");
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part_of_tile = threadIdx.x % LANES;
     const int group = threadIdx.x / LANES;
@@ -82,9 +95,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
     const int count = *rows, items = tiles_of(count) * parts; // the host sees to it that they can be counted
     int item = blockIdx.x;
     if (item >= items) return;
-    const int size = (room + 1) * TILE; // of a stage
+    const int size = (room + 1) * NEURON; // of a stage
     int there = size; // begin of the stage that is copied to; the other is gathered from
-    if (warp < 2) staged[warp * size + room * TILE + lane] = 0.f;
+    if (warp < 2 && lane < NEURON) staged[warp * size + room * NEURON + lane] = 0;
     int stage = stages[item % parts];
 #if BULK
     Arrivals* arrivals = reinterpret_cast<Arrivals*>(staged + 2 * size) + 2; // of each stage
@@ -103,9 +116,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
     before_bulk();
 #endif
     __syncthreads();
-    Held sums[HELD];
-#pragma unroll
-    for (int held = 0; held < HELD; ++held) sums[held] = nothing();
+    Held sums[HELD] = {};
     while (item < items) {
         const int tile = item / parts, part = item % parts;
         const bool last = stage + 1 == stages[part + 1];
@@ -120,19 +131,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
                            map_starts[after + 1] - map_starts[after], arrivals + (there ? 1 : 0));
         };
         if (ahead) copy_next();
-        const int here = part_of_tile + (there ? 0 : size / VECTOR); // where this lane gathers from, in Held
+        const int here = part_of_tile + (there ? 0 : NEURON == 1 ? size * LANES : size / VECTOR); // of add_chunks
         const int slice = (stage * (groups / SLICE) + group / SLICE) * rounds; // those of a warp are side by side
         int begin = starts[slice] * SLICE;
 #pragma unroll
         for (int round = 0; round < rounds; ++round) {
             const int end = starts[slice + round + 1] * SLICE;
-            add_chunks<SHARED>(sums + round * SHARED, reinterpret_cast<const Held*>(staged), here, indices, values,
+            add_chunks<SHARED>(sums + round * SHARED, gathered_from(staged), here, indices, values,
                                VALUED ? 0.f : values[0], group % SLICE, begin, end);
             begin = end;
         }
         if (!ahead) copy_next();
         if (last) {
-            Seen seen = unseen();
+            Seen seen = {};
             bool beyond = false;
 #pragma unroll
             for (int held = 0; held < HELD; ++held) {
@@ -141,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
                 if (output >= 0)
                     reinterpret_cast<Held*>(target + ((long long)tile * outputs + output) * TILE)[part_of_tile] =
                         finished(sums[held], bias[output * bias_step], low, high, seen, beyond);
-                sums[held] = nothing();
+                sums[held] = {};
             }
             if (beyond) atomicMin(failed, layer);
             unsigned int bits = alive_of(seen) << part_of_tile * VECTOR;
