@@ -82,7 +82,7 @@ def test_every_device_gives_the_same_bits(on_shim, monkeypatch, random_network, 
     monkeypatch.setattr(place, "EARLY", 2)  # from layer 3 on, few rows take blocks of few inputs
     limits = on_shim(**DEVICES[device]).properties
     if "little" in device:
-        monkeypatch.setattr(schedule, "MOST_STAGED", 3)  # so that outputs are summed up over many stages
+        monkeypatch.setattr(schedule, "MOST_ROOM", 3)  # so that outputs are summed up over many stages
     if name == "cuda-persistent" and not schedule.variants(limits, network.width, 1):
         name = "cuda"  # which takes other kernels where that does not fit
     for reductions in ("none", "dead,inputs"):
@@ -103,7 +103,7 @@ def test_a_first_layer_on_bits_adds_what_others_multiply(on_shim, monkeypatch, d
     digest = infer(halves, Inputs.from_array(ones * 2.0), "cuda-csr", reductions="none").digest
     on_shim(**DEVICES[device])
     for most in (1, 8191):
-        monkeypatch.setattr(schedule, "MOST_STAGED", most)
+        monkeypatch.setattr(schedule, "MOST_ROOM", most)
         assert infer(network, Inputs.from_array(ones), "cuda-csr", reductions="none").digest == digest
 
 
@@ -343,7 +343,7 @@ def test_any_network_equals_the_oracle(on_shim, monkeypatch, name, data):
         multiprocessors=data.draw(st.sampled_from([1, 4]), label="multiprocessors"),
         shared_per_block=data.draw(st.sampled_from([LITTLE, 12 << 10, 227 << 10]), label="shared"),
     )
-    monkeypatch.setattr(schedule, "MOST_STAGED", data.draw(st.sampled_from([1, 3, 65_535]), label="stage"))
+    monkeypatch.setattr(schedule, "MOST_ROOM", data.draw(st.sampled_from([1, 3, 65_535]), label="stage"))
     monkeypatch.setattr(place, "EARLY", data.draw(st.sampled_from([0, 8]), label="early"))
     reductions = data.draw(st.sampled_from(["none", "dead", "inputs", "dead,inputs", "all"]), label="reductions")
     assert_exact(name, network, inputs, reductions=reductions)

@@ -95,7 +95,7 @@ def test_variants_of_the_widths_of_the_challenge(width, inputs):
 def test_two_stages_leave_room_for_other_blocks(footprint, shared):
     properties = replace(H200, shared_per_block=shared[0], shared=shared[1])
     room = min(footprint, stage_room(properties))
-    assert 1 <= room <= schedule.MOST_STAGED
+    assert 1 <= room <= schedule.MOST_ROOM
     taken = lambda room: 2 * (room + 1) * 32 * 4 + 32  # noqa: E731
     free = min(shared[0], shared[1] - schedule.RESERVED_SHARED)
     assert taken(room) == schedule.staged_shared(room) <= free

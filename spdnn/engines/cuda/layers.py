@@ -97,8 +97,7 @@ def arranged(layer: Layer, kind: str, room: int = 0) -> LaidLayer:
         host |= {"starts": slices.starts, "indices": slices.indices, "values": slices.values}
         if kind == PERSISTENT:
             order = slices.order.reshape(-1, SLICE, slices.shared).swapaxes(1, 2)
-            ends = [order, np.broadcast_to(bias, layer.outputs)[order].view(np.int32)]
-            host["ends"] = np.stack(ends, axis=-1)
+            host["ends"] = np.stack([order, np.broadcast_to(bias, layer.outputs)[order].view(np.int32)], axis=-1)
             numbers |= {"chunks": chunks, "weight": 0.0 if valued else slices.values[0]}
         else:
             host["order"] = slices.order
@@ -160,8 +159,8 @@ class Run:
         if layer.kind in (BITS, STAGED):
             items, properties = self.tiles * layer.numbers["parts"], self.device.properties
             bulk = BULK and not bits and properties.capability in settings.BULK
-            chosen, room = settings.staged(layer.shared, layer.valued, bulk, bits), layer.numbers["room"]
-            room = room // 32 if bits else room  # neurons that are floats in as many bytes
+            chosen = settings.staged(layer.shared, layer.valued, bulk, bits)
+            room = layer.numbers["room"] // (32 if bits else 1)  # neurons that are floats in as many bytes
             shared = staged_shared(room)
             blocks = min(items, staged_blocks(properties, room) * properties.multiprocessors)
             if items >= 2**31:

@@ -25,7 +25,6 @@ PERSISTENT_ROWS = 256  # bytes of shared memory of the persistent kernel, beside
 STAGED_NEXT = 32  # bytes of shared memory of the staged kernel, besides its stages
 NARROWER = 8  # inputs of a block: the step between one and as many as fit
 ALL_ROWS = 2**31 - 1
-MOST_STAGED = MOST_ROOM  # neurons of a stage
 
 
 @dataclass(frozen=True)
@@ -127,4 +126,4 @@ def staged_blocks(properties: Properties, room: int) -> int:
 def stage_room(properties: Properties) -> int:
     """Neurons of a stage that a block has room for; footprints that are smaller take less."""
     free = min(properties.shared - RESERVED_SHARED, properties.shared_per_block)
-    return max(1, min((free - STAGED_NEXT) // (2 * 32 * 4) - 1, MOST_STAGED))
+    return max(1, min((free - STAGED_NEXT) // (2 * 32 * 4) - 1, MOST_ROOM))

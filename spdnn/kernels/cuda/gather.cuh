@@ -111,7 +111,7 @@ __device__ __forceinline__ void add_chunks(Held* sums, const Features* features,
                                            int begin, int end)
 {
 #if __CUDA_ARCH__ < 900
-    if (sizeof(Features) == sizeof(Held)) features += from, from = 0;
+    if (sizeof(Features) == sizeof(Held)) features += from, from = 0; // of words it says which bits, too
 #endif
     // In units of four; those of a layer fit an int, as positions do (spdnn/engines/cuda/layers.py).
     const float4* weights = reinterpret_cast<const float4*>(values) + begin * (CHUNK * OUTPUTS / 4) + group;

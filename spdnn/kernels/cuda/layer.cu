@@ -11,12 +11,13 @@
 // Macros: THREADS; INDEX, the type of indices; VALUED: 1 where edges have values of their own, else `values` has one.
 #include "common.cuh"
 
-// What is the same for all: the loop over groups and tiles, and what becomes of the sums.
-//   Sums: enter(tile), sums(group, float (&)[SLICE]), output(entry): the output of an entry, or -1
-template <class Sums>
+// What is the same for both: the loop over groups and tiles, and what becomes of the sums.
+//   sums_of(group, row, sums)  of a lane's row, into float (&)[SLICE]; output_of(entry): the output of an entry, or -1
+template <class Sums, class Output>
 __device__ __forceinline__ void every_group(
-    Sums from, int groups, int count, float* target, int outputs, const float* bias, int bias_step, float low,
-    float high, unsigned int* active, unsigned long long* work, int* failed, int layer)
+    Sums sums_of, Output output_of, const float* source, const int* list, int count, int inputs, int groups,
+    float* target, int outputs, const float* bias, int bias_step, float low, float high, unsigned int* active,
+    unsigned long long* work, int* failed, int layer)
 {
     const int lane = threadIdx.x % 32;
     const long long items = (long long)tiles_of(count) * groups;
@@ -24,12 +25,11 @@ __device__ __forceinline__ void every_group(
          item += (long long)gridDim.x * WARPS) {
         const int tile = (int)(item / groups), group = (int)(item % groups);
         float sums[SLICE] = {};
-        from.enter(tile);
-        from.sums(group, sums);
+        sums_of(group, lane_row(source, list, tile, count, inputs), sums);
         bool nonzero = false, beyond = false;
 #pragma unroll
         for (int i = 0; i < SLICE; ++i) {
-            const int output = from.output(group * SLICE + i);
+            const int output = output_of(group * SLICE + i);
             if (output < 0) continue;
             const float value = activated(__fadd_rn(sums[i], bias[output * bias_step]), low, high, beyond);
             target[((long long)tile * outputs + output) * TILE + lane] = value;
@@ -44,22 +44,13 @@ __device__ __forceinline__ void every_group(
     }
 }
 
-// Weights in CSR by output.
-struct CsrRows {
-    const float *source, *row;
-    const int* list;
-    int count, inputs, outputs;
-    const long long* offsets;
-    const INDEX* indices;
-    const float* values;
-
-    __device__ __forceinline__ int output(int entry) const { return entry < outputs ? entry : -1; }
-    __device__ __forceinline__ void enter(int tile)
-    {
-        row = lane_row(source, list, tile, count, inputs);
-    }
-    __device__ __forceinline__ void sums(int group, float (&sums)[SLICE]) const
-    {
+extern "C" __global__ void __launch_bounds__(THREADS, 4) csr_layer(
+    const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
+    const int* __restrict__ rows, int inputs, int outputs, const long long* __restrict__ offsets,
+    const INDEX* __restrict__ indices, const float* __restrict__ values, const float* __restrict__ bias, int bias_step,
+    float low, float high, unsigned int* active, unsigned long long* work, int* failed, int layer)
+{
+    const auto sums_of = [&](int group, const float* row, float (&sums)[SLICE]) {
         for (int i = 0; i < SLICE && group * SLICE + i < outputs; ++i) {
             const long long end = offsets[group * SLICE + i + 1];
             float sum = 0.f;
@@ -68,25 +59,22 @@ struct CsrRows {
                 sum = fmaf(values[VALUED ? edge : 0], row[(long long)indices[edge] * TILE], sum);
             sums[i] = sum;
         }
-    }
-};
+    };
+    every_group(sums_of, [&](int entry) { return entry < outputs ? entry : -1; }, source, list, *rows, inputs,
+                (outputs + SLICE - 1) / SLICE, target, outputs, bias, bias_step, low, high, active, work, failed,
+                layer);
+}
 
-struct EllRows {
-    const float *source, *row;
-    const int *list, *order, *starts;
-    int count, inputs;
-    const INDEX* indices;
-    const float* values;
-
-    __device__ __forceinline__ int output(int entry) const { return order[entry]; }
-    __device__ __forceinline__ void enter(int tile)
-    {
-        row = lane_row(source, list, tile, count, inputs);
-    }
-    __device__ __forceinline__ void sums(int group, float (&sums)[SLICE]) const
-    {
-        // Of values those of four edges of each output are side by side.
-        const int lane = threadIdx.x % 32, place = (lane % CHUNK / 4 * SLICE + lane / CHUNK) * 4 + lane % 4;
+extern "C" __global__ void __launch_bounds__(THREADS, 4) ell_layer(
+    const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
+    const int* __restrict__ rows, int inputs, int outputs, const int* __restrict__ order, int slices,
+    const int* __restrict__ starts, const INDEX* __restrict__ indices, const float* __restrict__ values,
+    const float* __restrict__ bias, int bias_step, float low, float high, unsigned int* active,
+    unsigned long long* work, int* failed, int layer)
+{
+    // Of values those of four edges of each output are side by side.
+    const int lane = threadIdx.x % 32, place = (lane % CHUNK / 4 * SLICE + lane / CHUNK) * 4 + lane % 4;
+    const auto sums_of = [&](int group, const float* row, float (&sums)[SLICE]) {
         for (int chunk = starts[group]; chunk < starts[group + 1]; ++chunk) {
             const long long begin = (long long)chunk * (SLICE * CHUNK);
             const int index = indices[begin + lane];
@@ -101,27 +89,7 @@ struct EllRows {
                     if (neuron < inputs) sums[i] = fmaf(one, row[(long long)neuron * TILE], sums[i]);
                 }
         }
-    }
-};
-
-extern "C" __global__ void __launch_bounds__(THREADS, 4) csr_layer(
-    const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
-    const int* __restrict__ rows, int inputs, int outputs, const long long* __restrict__ offsets,
-    const INDEX* __restrict__ indices, const float* __restrict__ values, const float* __restrict__ bias, int bias_step,
-    float low, float high, unsigned int* active, unsigned long long* work, int* failed, int layer)
-{
-    const CsrRows from{source, nullptr, list, *rows, inputs, outputs, offsets, indices, values};
-    every_group(from, (outputs + SLICE - 1) / SLICE, *rows, target, outputs, bias, bias_step, low, high, active, work,
-                failed, layer);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS, 4) ell_layer(
-    const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
-    const int* __restrict__ rows, int inputs, int outputs, const int* __restrict__ order, int slices,
-    const int* __restrict__ starts, const INDEX* __restrict__ indices, const float* __restrict__ values,
-    const float* __restrict__ bias, int bias_step, float low, float high, unsigned int* active,
-    unsigned long long* work, int* failed, int layer)
-{
-    const EllRows from{source, nullptr, list, order, starts, *rows, inputs, indices, values};
-    every_group(from, slices, *rows, target, outputs, bias, bias_step, low, high, active, work, failed, layer);
+    };
+    every_group(sums_of, [&](int entry) { return order[entry]; }, source, list, *rows, inputs, slices, target, outputs,
+                bias, bias_step, low, high, active, work, failed, layer);
 }

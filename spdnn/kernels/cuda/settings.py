@@ -39,9 +39,9 @@ def layer(name: str, index_bytes: int, valued: bool) -> Kernel:
 def staged(shared: int, valued: bool, bulk: bool = False, bits: bool = False) -> Kernel:
     """staged_layer, for parts of staged_outputs(valued) outputs, in groups of so many that share their inputs; `bulk`:
     with the copies of the architectures BULK; `bits`: of inputs that are words of bits."""
-    macros = (("HELD", STAGED_HELD), ("SHARED", shared), ("VALUED", int(valued)), ("BULK", int(bulk)))
-    source = ("SOURCE", "unsigned int" if bits else "float")
-    return Kernel("staged.cu", "staged_layer", STAGED_THREADS[valued], (*macros, source))
+    macros = {"HELD": STAGED_HELD, "SHARED": shared, "VALUED": int(valued), "BULK": int(bulk)}
+    macros["SOURCE"] = "unsigned int" if bits else "float"
+    return Kernel("staged.cu", "staged_layer", STAGED_THREADS[valued], tuple(macros.items()))
 
 
 def staged_outputs(valued: bool) -> int:

@@ -11,14 +11,14 @@
 // scheduler's warps one half copies first and then gathers, and the other half the other way round. Where the rows of a
 // tile lie side by side a lane copies 16 bytes, else 4.
 //
-// SOURCE is float; or unsigned int, for a first layer on binary inputs: a neuron is a word of the 32 inputs' bits (inputs.cu),
-// in a stage too.
+// SOURCE is float; or unsigned int, for a first layer on binary inputs: a neuron is a word of the 32 inputs' bits
+// (inputs.cu), in a stage too.
 //
 // BULK, for sm_90 to sm_103: instead of 16 bytes a lane, a thread copies the 128 bytes of a neuron with one instruction. Nothing
 // selects it until a device has passed it (tests/gpu/correctness.py).
 //
-// Launch: THREADS a block, any number of blocks. Shared bytes: 2 * (room + 1) * TILE * 4 + 32; the last neuron of each stage
-// is zeros, which padding reads. Macros: THREADS, HELD, SHARED, VALUED, SOURCE, BULK. INPUTS is TILE.
+// Launch: THREADS a block, any number of blocks. Shared bytes: those of 2 * (room + 1) neurons, and 32; the last neuron of
+// each stage is zeros, which padding reads. Macros: THREADS, HELD, SHARED, VALUED, SOURCE, BULK. INPUTS is TILE.
 // Source: Hidayetoglu et al., HPEC 2020, section III-B: staging, 16-bit indices, reuse from registers.
 #define INPUTS 32
 #define UNIT 1
