@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,15 +82,18 @@ class Features:
         """All of them by row: (count, neurons)."""
         return np.resize(self.rows, (self.count, self.layer.inputs))
 
-    def check(self, found: np.ndarray, times: int = 1) -> None:
+    def check(self, found: np.ndarray, times: int = 1, exact: bool = True) -> None:
         """Compare (tiles, outputs, 32) with the layer applied so many times, in SciPy and float64.
+
+        `exact`: tiles of the same inputs have the same bits. cuSPARSE does not promise it.
 
         Raises:
             AssertionError: a value is not what it must be.
         """
         expected = self._tiles(self._after(times))[: self.tiles]
         np.testing.assert_allclose(found[:PATTERN], expected, rtol=1e-5, atol=1e-5)
-        wrong = [i for i in range(self.tiles) if not np.array_equal(found[i], found[i % PATTERN])]
+        same = np.array_equal if exact else partial(np.allclose, rtol=1e-5, atol=1e-5)
+        wrong = [i for i in range(self.tiles) if not same(found[i], found[i % PATTERN])]
         assert not wrong, (
             f"{len(wrong)} of {self.tiles} tiles differ from tiles of the same inputs, tile {wrong[0]} first"
         )
@@ -166,7 +170,7 @@ def vendors(device: Device, features: Features, ordinal: int | None) -> tuple[st
         device.seconds(lambda: [block.fill(np.nan) for block in made["out"]])
         device.seconds(launch)
         found = library.dense(made["out"]).reshape(features.tiles, TILE, layer.outputs)
-        features.check(found.transpose(0, 2, 1))
+        features.check(found.transpose(0, 2, 1), exact=False)
 
     device.seconds(make)
     return CUSPARSE, launch, verify, 1

@@ -20,6 +20,8 @@ WARPS = THREADS // 32
 MOST_VECTORS = 1 << 32  # that staged indices reach, in vectors of B
 USUAL_COLUMNS = 64  # of the tile that is taken without a search, where there are so many
 LEAST_SPAN, MOST_PARTS = 256, 16  # nonzeros that a warp of sddmm takes at least; warps of the longest row
+FEW_THREADS, FEW_WARPS = 1024, 32  # of a multiprocessor: fewer threads of spmm, or warps of sddmm, wait for their loads
+FEW_PARTS = 64  # warps of the longest row of sddmm where there are few
 SEQUENTIAL, TOGETHER = 0, 1  # tile after tile, or tiles spread over the multiprocessors (`placed` in ops_spmm.cu)
 WAVES = 32  # blocks on a multiprocessor of kernels that stride over their work
 
@@ -89,20 +91,22 @@ def spmm(device: Device, placed: Placed, topology: Topology, values, b, bias, lo
         own = {"scale": scale, "unit": unit * dtype.itemsize, "multiprocessors": over}
         return Launch(ops.spmm(dtype, tile), blocks, {**common, **own}, {"c": batch * rows * width})
 
-    settings = spmm_settings(dtype, width, vector(device, ops.SPMM_VECTORS[dtype], width, b, out))
+    size = vector(device, ops.SPMM_VECTORS[dtype], width, b, out)
+    few = batch * rows * width // size < FEW_THREADS * multiprocessors
+    settings = spmm_settings(dtype, width, size, few)
     return Plan(settings, (*topology.shape, width, batch), 2 * topology.nnz * width * batch, launch)
 
 
 @lru_cache(1024)
-def spmm_settings(dtype: np.dtype, width: int, size: int) -> tuple[tuple[int, ...], ...]:
-    """(lanes, vector, held, order of the tiles) worth trying for so many columns, loaded by vectors."""
+def spmm_settings(dtype: np.dtype, width: int, size: int, few: bool = False) -> tuple[tuple[int, ...], ...]:
+    """(*tile, order of the tiles) worth trying for so many columns, loaded by vectors; `few`: threads."""
     tiles = [tile for tile in ops.SPMM_TILES[dtype] if tile.vector == size]
     covering = [tile.columns for tile in tiles if tile.columns >= width]
     fit = [tile for tile in tiles if tile.columns <= min(covering, default=width)]
     usual = next((tile for tile in fit if tile.columns >= min(width, USUAL_COLUMNS)), fit[-1])
-    return tuple(
-        (*tile, order) for order in (TOGETHER, SEQUENTIAL) for tile in sorted(fit, key=lambda one: one != usual)
-    )
+    orders = ((*tile, order) for order in (TOGETHER, SEQUENTIAL) for tile in sorted(fit, key=lambda one: one != usual))
+    others = (tile for tile in ops.SPMM_FEW_TILES[dtype] if few and tile.vector <= size)
+    return (*orders, *((*tile, TOGETHER) for tile in others))
 
 
 def grid(groups: int, tiles: int, multiprocessors: int) -> int:
@@ -116,21 +120,29 @@ def sddmm(device: Device, placed: Placed, topology: Topology, q, k, scale, out) 
     """scale * Q K^T at the nonzeros."""
     (rows, keys), (batch, _, depth) = topology.shape, q.shape
     dtype = np.dtype(out.dtype)
-    span = span_of(placed.longest, topology.nnz / rows)
-    parts = max(1, _ceil(placed.longest + ops.STEP - 1, span))
-    arguments = {
+    size, warps = vector(device, ops.VECTORS[dtype], depth, q, k), FEW_WARPS * device.properties.multiprocessors
+    common = {
         **placed.arguments, "q": q, "k": k, "scale": scale, "out": out, "rows": rows, "keys": keys, "depth": depth,
-        "batch": batch, "nnz": topology.nnz, "span": span, "parts": parts,
+        "batch": batch, "nnz": topology.nnz,
     }  # fmt: skip
-    kernel = ops.sddmm(dtype, vector(device, ops.VECTORS[dtype], depth, q, k))
-    launch = Launch(kernel, max(1, _ceil(batch * rows * parts, WARPS)), arguments, {"out": batch * topology.nnz})
-    return _only(launch, (*topology.shape, depth, batch), 2 * topology.nnz * depth * batch)
+
+    def launch(span: int) -> Launch:
+        parts = max(1, _ceil(placed.longest + ops.STEP - 1, span))
+        blocks = max(1, _ceil(batch * rows * parts, WARPS))
+        return Launch(
+            ops.sddmm(dtype, size), blocks, {**common, "span": span, "parts": parts}, {"out": batch * topology.nnz}
+        )
+
+    spans = sddmm_spans(placed.longest, topology.nnz / rows, batch * topology.nnz / warps)
+    return Plan(spans, (*topology.shape, depth, batch), 2 * topology.nnz * depth * batch, launch)
 
 
-def span_of(longest: int, mean: float) -> int:
-    """Nonzeros of a row that a warp of sddmm takes: most rows at once, and the longest in not too many parts."""
-    whole = max(LEAST_SPAN, 2 * mean, longest / MOST_PARTS)
-    return 32 * int(_ceil(int(np.ceil(whole)), 32))
+def sddmm_spans(longest: int, mean: float, fair: float) -> tuple[int, ...]:
+    """Nonzeros of a row that a warp of sddmm takes: most rows at once, and the longest in not too many parts; or fewer,
+    where there would be few warps (`fair`: nonzeros of a warp where there are not)."""
+    whole = max(LEAST_SPAN, 2 * mean, longest / MOST_PARTS), max(fair, longest / FEW_PARTS, 1)
+    usual, small = (32 * int(_ceil(int(np.ceil(one)), 32)) for one in whole)
+    return (small, usual) if small < usual else (usual,)
 
 
 def softmax(device: Device, placed: Placed, topology: Topology, values, scale, out) -> Plan:

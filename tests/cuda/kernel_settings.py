@@ -22,7 +22,11 @@ class Setting(NamedTuple):
 
 
 OPERATIONS = (
-    *((ops.spmm(dtype, tile), ops.SPMM_BLOCKS[tile.held]) for dtype, tiles in ops.SPMM_TILES.items() for tile in tiles),
+    *(
+        (ops.spmm(dtype, tile), tile.blocks)
+        for dtype, tiles in ops.SPMM_TILES.items()
+        for tile in (*tiles, *ops.SPMM_FEW_TILES[dtype])
+    ),
     *(
         (ops.sddmm(dtype, vector), ops.DOT_BLOCKS[vector])
         for dtype, vectors in ops.VECTORS.items()

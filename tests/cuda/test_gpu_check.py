@@ -483,12 +483,13 @@ def test_a_kernel_that_computes_wrongly_has_no_number(gpu, on_shim, machine, mon
     device, kernels = on_shim(), gpu("cuda_kernels")
     checks = []
 
-    def check(self, found, times=1, real=kernels.Features.check):
-        checks.append(times)
+    def check(self, found, times=1, exact=True, real=kernels.Features.check):
         last = (found.shape[0] - 1, found.shape[1] - 1, 31)
-        if len(checks) == (1 if wrong == "before" else 2):
+        if exact:
+            checks.append(times)
+        if not exact or len(checks) == (1 if wrong == "before" else 2):  # cuSPARSE may change bits
             found[last] = np.nextafter(found[last], 0)  # one bit of one value of a tile that repeats another
-        real(self, found, times)
+        real(self, found, times, exact)
 
     monkeypatch.setattr(kernels.Features, "check", check)
     with pytest.raises(AssertionError, match="1 of 8 tiles differ"):

@@ -52,7 +52,7 @@ def test_bits_of_sddmm_depend_on_no_vector_batch_or_span(dtype, monkeypatch):
     np.testing.assert_array_equal(
         sddmm(where, 40, dtype, batch=1)[0][0], sddmm(where, 40, dtype, batch=1, shift=3)[0][0]
     )
-    monkeypatch.setattr(cuda_launches, "span_of", lambda longest, mean: 32)
+    monkeypatch.setattr(cuda_launches, "sddmm_spans", lambda longest, mean, fair: (32,))
     np.testing.assert_array_equal(sddmm(where, 40, dtype, batch=3)[0], expected)
     device = ShimDevice()
     backend = CudaBackend(device)
@@ -72,17 +72,21 @@ def test_orders_of_threads_change_no_bit_of_sddmm(order):
 def test_a_long_row_is_on_several_warps():
     lengths = [3, 900, 1, 0, 2]
     where = topology(lengths, 1000)
-    assert cuda_launches.span_of(900, 906 / 5) < 900
+    assert max(cuda_launches.sddmm_spans(900, 906 / 5, 1e6)) < 900
     got, q, k = sddmm(where, 4, FLOAT)
     check_sddmm(got, where, q, k)
 
 
 def test_spans_are_of_whole_warps_and_few():
     for longest, mean in ((1, 0.1), (300, 100), (100_000, 10), (5000, 4000)):
-        span = cuda_launches.span_of(longest, mean)
+        (span,) = cuda_launches.sddmm_spans(longest, mean, 1e6)
         assert span % 32 == 0
         assert span >= max(mean, cuda_launches.LEAST_SPAN)
         assert -(-longest // span) <= cuda_launches.MOST_PARTS
+        few, other = cuda_launches.sddmm_spans(longest, mean, 10)
+        assert other == span
+        assert few % 32 == 0
+        assert -(-longest // few) <= cuda_launches.FEW_PARTS
 
 
 def softmax(where, values, scale, device=None, in_place=False):

@@ -11,7 +11,11 @@ from spdnn.kernels.cuda import ops as kernels
 from spdnn.ops import Topology, cuda_launches, oracle
 from spdnn.ops.cuda import CudaBackend
 
-TILES = [(dtype, tile) for dtype, tiles in kernels.SPMM_TILES.items() for tile in tiles]
+TILES = [
+    (dtype, tile)
+    for dtype, tiles in kernels.SPMM_TILES.items()
+    for tile in (*tiles, *kernels.SPMM_FEW_TILES[dtype])
+]
 SIZES = [1, 3, 8, 33, 64, 130]  # columns of B
 
 
@@ -104,7 +108,7 @@ def test_tiles_are_dealt_out_over_any_number_of_multiprocessors(multiprocessors)
     where = topology(np.random.default_rng(0).integers(0, 9, 150), 30)
     device = ShimDevice(multiprocessors=multiprocessors)
     for width, batch in ((8, 1), (40, 2), (136, 1)):
-        got, values, b = run(where, width, FLOAT, device, (8, 4, 1, 1), batch=batch)
+        got, values, b = run(where, width, FLOAT, device, (8, 4, 1, 4, 1), batch=batch)
         check(got, where, values, b)
 
 
@@ -115,7 +119,7 @@ def test_what_a_row_does_not_name_cannot_reach_it():
     b[0, 0], b[0, 2], b[0, 1] = np.nan, np.inf, 2
     device = ShimDevice()
     backend = CudaBackend(device)
-    for setting in ((8, 4, 1, 0), (8, 1, 1, 0)):
+    for setting in ((8, 4, 1, 4, 0), (8, 1, 1, 8, 0)):
         out = backend.empty((1, 3, 8), FLOAT)
         values = device.upload(np.ones((1, 4), np.float32))
         backend.bound("spmm", where, values, device.upload(b), None, -1.0, 1.5, out, setting=setting)()
@@ -143,13 +147,14 @@ def test_settings_are_for_the_width_and_the_alignment():
         out = backend.empty((1, 11, width), FLOAT)
         return {setting[1] for setting in backend.candidates("spmm", where, values, b, None, 0, 1, out)}
 
-    assert vectors(64, 0) == {4}
-    assert vectors(64, 2) == {2}
+    assert vectors(64, 0) == {4, 2, 1}  # there are few threads
+    assert vectors(64, 2) == {2, 1}
     assert vectors(64, 1) == {1}
-    assert vectors(130, 0) == {2}
+    assert vectors(130, 0) == {2, 1}
     assert vectors(33, 0) == {1}
-    assert cuda_launches.spmm_settings(FLOAT, 20, 4)[0] == (8, 4, 1, 1)
-    assert cuda_launches.spmm_settings(FLOAT, 512, 4)[0] == (16, 4, 1, 1)
+    assert cuda_launches.spmm_settings(FLOAT, 20, 4)[0] == (8, 4, 1, 4, 1)
+    assert cuda_launches.spmm_settings(FLOAT, 512, 4)[0] == (16, 4, 1, 4, 1)
+    assert {setting[1] for setting in cuda_launches.spmm_settings(FLOAT, 512, 4)} == {4}
     assert {setting[0] for setting in cuda_launches.spmm_settings(FLOAT, 512, 4)} == {8, 16, 32}
 
 

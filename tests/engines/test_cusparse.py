@@ -19,6 +19,7 @@ from spdnn.engines.base import Options
 from spdnn.engines.libraries import cusparse
 from spdnn.engines.registry import engine
 from spdnn.kernels.cuda import driver
+from spdnn.problem.network import from_matrices
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import oracle as reference
 
@@ -146,6 +147,23 @@ def test_algorithms_that_change_their_bits_or_fail_are_left_out(gpu, monkeypatch
             raise RuntimeError("CUSPARSE_STATUS_NOT_SUPPORTED")
 
     assert tried(gpu, monkeypatch, wrong) == "CSR_ALG3"
+
+
+def test_uneven_rows_take_the_algorithm_that_repeats_its_bits(gpu, monkeypatch):
+    used = []
+
+    def wrong(algorithm, out):
+        used.append(algorithm)
+        if algorithm == cusparse.ALGORITHMS["CSR_ALG3"]:
+            clock[0] += 1  # slower, and so not the one of even rows
+
+    clock = [0.0]
+    monkeypatch.setattr(cusparse.time, "perf_counter", lambda: clock[0])
+    assert tried(gpu, monkeypatch, wrong) != "CSR_ALG3"
+    even = used[-1]
+    weights = np.tril(np.ones((3, 3), np.float32))
+    infer(from_matrices([weights], last="relu"), rows(4, 3), "cusparse")
+    assert [even, used[-1]] == [cusparse.ALGORITHMS["CSR_ALG2"], cusparse.ALGORITHMS["CSR_ALG3"]]
 
 
 def test_the_fastest_algorithm_is_taken(gpu, monkeypatch):

@@ -12,6 +12,7 @@ from spdnn.kernels.cuda.declarations import Kernel
 THREADS = 128
 BLOCKS = 7  # at least, on a multiprocessor: 896 threads of 72 registers
 SPMM_BLOCKS = {1: 7, 2: 5, 4: 7}  # of spmm, by the vectors that a thread holds; 4 are of single numbers
+SPMM_FEW_BLOCKS = 3  # of spmm where many loads are in flight
 STEP = 4  # nonzeros of a vector load; columns are padded to a multiple of it (ops.cuh)
 DOT_BLOCKS = {8: 5, 4: 6, 1: 7}  # of sddmm, by its vector: each number of it has 4 sums in registers
 ATTENTION_BLOCKS = {8: 4, 4: 5, 1: 7}  # which has the weighted rows of V with them
@@ -23,12 +24,14 @@ class Tile(NamedTuple):
     """How spmm is cut.
 
     Attributes:
-        lanes: threads of a row; vector: numbers of one load of B; held: vectors of a thread.
+        lanes: threads of a row; vector: numbers of one load of B; held: vectors of a thread; loads: nonzeros whose rows
+            of B are loaded at once.
     """
 
     lanes: int
     vector: int
     held: int
+    loads: int
 
     @property
     def columns(self) -> int:
@@ -40,19 +43,31 @@ class Tile(NamedTuple):
         """Of a block."""
         return THREADS // self.lanes
 
+    @property
+    def blocks(self) -> int:
+        """At least, on a multiprocessor."""
+        return SPMM_FEW_BLOCKS if self.loads * max(2, self.vector) * self.held > 16 else SPMM_BLOCKS[self.held]
+
 
 # By dtype: the tiles there are, narrow ones first. 16-byte loads for widths that they divide, the others for the rest.
 SPMM_TILES = {
     np.dtype(np.float32): (
-        Tile(8, 4, 1), Tile(16, 4, 1), Tile(8, 4, 2), Tile(32, 4, 1), Tile(16, 4, 2),
-        Tile(16, 2, 2),
-        Tile(8, 1, 1), Tile(32, 1, 2), Tile(32, 1, 4),
+        Tile(8, 4, 1, 4), Tile(16, 4, 1, 4), Tile(8, 4, 2, 2), Tile(32, 4, 1, 4), Tile(16, 4, 2, 2),
+        Tile(16, 2, 2, 2),
+        Tile(8, 1, 1, 8), Tile(32, 1, 2, 2), Tile(32, 1, 4, 2),
     ),
     np.dtype(np.float16): (
-        Tile(8, 8, 1), Tile(16, 8, 1),
-        Tile(32, 2, 2),
-        Tile(8, 1, 1), Tile(32, 1, 2),
+        Tile(8, 8, 1, 2), Tile(16, 8, 1, 2),
+        Tile(32, 2, 2, 2),
+        Tile(8, 1, 1, 8), Tile(32, 1, 2, 2),
     ),
+}  # fmt: skip
+# Besides these where there are few threads, which then wait for their loads: more threads, or more loads of each.
+SPMM_FEW_TILES = {
+    np.dtype(np.float32): (
+        Tile(8, 4, 1, 16), Tile(32, 4, 1, 16), Tile(8, 2, 1, 16), Tile(8, 1, 1, 16), Tile(32, 1, 1, 16),
+    ),
+    np.dtype(np.float16): (Tile(8, 8, 1, 8), Tile(8, 2, 1, 16), Tile(32, 2, 1, 16), Tile(8, 1, 1, 16)),
 }  # fmt: skip
 SPMM_VECTORS = {  # by dtype: of its tiles, wide ones first
     dtype: tuple(sorted({tile.vector for tile in tiles}, reverse=True)) for dtype, tiles in SPMM_TILES.items()
@@ -67,7 +82,8 @@ DEPTHWISE_BLOCKS = {4: 4, 1: 5}  # by the channels of a load
 
 def spmm(dtype: np.dtype, tile: Tile) -> Kernel:
     """C = activation(A B + bias)."""
-    macros = (("LANES", tile.lanes), ("VECTOR", tile.vector), ("HELD", tile.held), ("BLOCKS", SPMM_BLOCKS[tile.held]))
+    macros = (("LANES", tile.lanes), ("VECTOR", tile.vector), ("HELD", tile.held), ("TOGETHER", tile.loads))
+    macros = (*macros, ("BLOCKS", tile.blocks))
     return Kernel("ops_spmm.cu", "spmm", THREADS, (("VALUE", VALUES[dtype]), *macros))
 
 

@@ -27,7 +27,9 @@
 // Shared      static: 8 bytes a staged nonzero, ROWS x (CHUNK + 2): 4 KB and a little. The two are padding, so that
 //             subwarps read their nonzeros from different banks.
 // Macros      THREADS; VALUE (float, half); LANES (4..32, a power of two); VECTOR, numbers of a load of B; HELD,
-//             vectors of a thread; BLOCKS, that a multiprocessor holds at least.
+//             vectors of a thread; TOGETHER, nonzeros whose rows of B are loaded at once: as many as there are registers
+//             for, and more where there are few warps, for each waits for its loads; BLOCKS, that a multiprocessor
+//             holds at least.
 // Reference   Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, sections V-A to V-D.
 //
 // Predicted, not measured: every multiply-add needs a number of B from the first-level cache, 128 bytes a cycle: 32
@@ -46,10 +48,6 @@
 static_assert(THREADS % 32 == 0 && 32 % LANES == 0, "a subwarp is a part of a warp, and a block has whole warps");
 static_assert(VECTOR * sizeof(VALUE) <= 16, "a load has at most 16 bytes");
 static_assert(LANES >= 4, "eight subwarps of a warp read from eight quarters of the banks; more would meet");
-
-// Nonzeros whose rows of B are loaded at once, as many as there are registers for. Single columns have room for more,
-// and need it: with few columns there are few warps, and each waits for its loads.
-#define TOGETHER (HELD * VECTOR == 1 ? 2 * STEP : HELD > 1 || VECTOR == 8 ? STEP / 2 : STEP)
 static_assert(CHUNK % TOGETHER == 0, "a chunk is whole groups of loads");
 
 typedef Raw<VALUE, VECTOR> Piece;
