@@ -12,9 +12,7 @@ from spdnn.ops import Topology, cuda_launches, oracle
 from spdnn.ops.cuda import CudaBackend
 
 TILES = [
-    (dtype, tile)
-    for dtype, tiles in kernels.SPMM_TILES.items()
-    for tile in (*tiles, *kernels.SPMM_FEW_TILES[dtype])
+    (dtype, tile) for dtype, tiles in kernels.SPMM_TILES.items() for tile in (*tiles, *kernels.SPMM_FEW_TILES[dtype])
 ]
 SIZES = [1, 3, 8, 33, 64, 130]  # columns of B
 
