@@ -16,7 +16,8 @@ from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.cuda.ops import THREADS, Tile
 from spdnn.ops.topology import Topology
 
-WARPS = THREADS // 32
+WARP = 32
+WARPS = THREADS // WARP
 MOST_VECTORS = 1 << 32  # that staged indices reach, in vectors of B
 USUAL_COLUMNS = 64  # of the tile that is taken without a search, where there are so many
 LEAST_SPAN, MOST_PARTS = 256, 16  # nonzeros that a warp of sddmm takes at least; warps of the longest row
@@ -126,15 +127,17 @@ def sddmm(device: Device, placed: Placed, topology: Topology, q, k, scale, out) 
         "batch": batch, "nnz": topology.nnz,
     }  # fmt: skip
 
-    def launch(span: int) -> Launch:
+    def launch(setting: tuple[int, int]) -> Launch:
+        span, unroll = setting
         parts = max(1, _ceil(placed.longest + ops.STEP - 1, span))
         blocks = max(1, _ceil(batch * rows * parts, WARPS))
-        return Launch(
-            ops.sddmm(dtype, size), blocks, {**common, "span": span, "parts": parts}, {"out": batch * topology.nnz}
-        )
+        arguments = {**common, "span": span, "parts": parts}
+        return Launch(ops.sddmm(dtype, size, unroll), blocks, arguments, {"out": batch * topology.nnz})
 
     spans = sddmm_spans(placed.longest, topology.nnz / rows, batch * topology.nnz / warps)
-    return Plan(spans, (*topology.shape, depth, batch), 2 * topology.nnz * depth * batch, launch)
+    unrolls = (ops.DOT_UNROLL[size], ops.DEEP_UNROLL)[: 1 if depth <= WARP else 2]
+    settings = tuple((span, unroll) for span in spans for unroll in unrolls)
+    return Plan(settings, (*topology.shape, depth, batch), 2 * topology.nnz * depth * batch, launch)
 
 
 def sddmm_spans(longest: int, mean: float, fair: float) -> tuple[int, ...]:

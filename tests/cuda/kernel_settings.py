@@ -28,9 +28,13 @@ OPERATIONS = (
         for tile in (*tiles, *ops.SPMM_FEW_TILES[dtype])
     ),
     *(
-        (ops.sddmm(dtype, vector), ops.DOT_BLOCKS[vector])
+        (ops.sddmm(dtype, vector, unroll), blocks)
         for dtype, vectors in ops.VECTORS.items()
         for vector in vectors
+        for unroll, blocks in (
+            (ops.DOT_UNROLL[vector], ops.DOT_BLOCKS[vector]),
+            (ops.DEEP_UNROLL, ops.DEEP_BLOCKS),
+        )
     ),
     *(
         (ops.attention(dtype, vector), ops.ATTENTION_BLOCKS[vector])

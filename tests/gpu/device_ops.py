@@ -19,7 +19,7 @@ import device_libraries
 import numpy as np
 from device_libraries import Timed
 from operation_checks import check, near, size
-from tally import Tally
+from tally import NotHere, Tally
 
 from spdnn.common import provenance
 from spdnn.common.files import write_text
@@ -73,7 +73,7 @@ def chosen(device: Device, one: Timed, lead: Any) -> Callable[[], Any]:
     """The fastest of its launches, of those that give the same bits each time; noted in it. For `lead` see Device.
 
     Raises:
-        AssertionError: none does.
+        AssertionError: none of ours does; NotHere: none of a library's.
     """
     best: dict[str, float] = {}
     for name, launch in one.launches.items():
@@ -83,6 +83,8 @@ def chosen(device: Device, one: Timed, lead: Any) -> Callable[[], Any]:
             digests.add(digest(one.read(one.out)))
         if len(digests) == 1:
             best[name] = min(seconds[1:])
+    if not best and one.kind != OURS:
+        raise NotHere(f"{one.name} gives other bits each time")
     assert best, f"{one.name} gives other bits each time"
     one.notes |= {"chosen": min(best, key=best.get), "seconds_of_choices": best}
     return one.launches[one.notes["chosen"]]
@@ -123,6 +125,9 @@ def measure(device: Device, product: Product, about: dict, machine: Machine, ide
             device.seconds(launch)
             out = one.read(one.out)
             verdict = truth.judge(one.name, out) if one.exact else verify_rounded(product, one, out)
+        except NotHere as reason:
+            tally.not_here.append(f"{product.operation} {about['layer']}: {reason}")
+            continue
         except ImportError as error:  # CuPy does not find a library of the vendor's
             told = f"{product.operation} beside a library: {' '.join(str(error).split())}"
             if told not in tally.not_here:

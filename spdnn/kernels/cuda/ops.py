@@ -15,6 +15,8 @@ SPMM_BLOCKS = {1: 7, 2: 5, 4: 7}  # of spmm, by the vectors that a thread holds;
 SPMM_FEW_BLOCKS = 3  # of spmm where many loads are in flight
 STEP = 4  # nonzeros of a vector load; columns are padded to a multiple of it (ops.cuh)
 DOT_BLOCKS = {8: 5, 4: 6, 1: 7}  # of sddmm, by its vector: each number of it has 4 sums in registers
+DOT_UNROLL, DEEP_UNROLL = {8: 1, 4: 1, 1: 2}, 4  # of dots, by their vector; where a warp waits for its loads
+DEEP_BLOCKS = 3  # of sddmm then
 ATTENTION_BLOCKS = {8: 4, 4: 5, 1: 7}  # which has the weighted rows of V with them
 VALUES = {np.dtype(np.float32): "float", np.dtype(np.float16): "half"}
 HELD = 8  # times 32 values of a row that softmax keeps in registers
@@ -87,11 +89,11 @@ def spmm(dtype: np.dtype, tile: Tile) -> Kernel:
     return Kernel("ops_spmm.cu", "spmm", THREADS, (("VALUE", VALUES[dtype]), *macros))
 
 
-def sddmm(dtype: np.dtype, vector: int) -> Kernel:
-    """scale * Q K^T at the nonzeros, with loads of so many numbers."""
-    return Kernel(
-        "ops_sddmm.cu", "sddmm", THREADS, (("VALUE", VALUES[dtype]), ("VECTOR", vector), ("BLOCKS", DOT_BLOCKS[vector]))
-    )
+def sddmm(dtype: np.dtype, vector: int, unroll: int) -> Kernel:
+    """scale * Q K^T at the nonzeros, with loads of so many numbers, 5 x `unroll` of them in flight."""
+    blocks = DOT_BLOCKS[vector] if unroll == DOT_UNROLL[vector] else DEEP_BLOCKS
+    macros = (("VECTOR", vector), ("UNROLL", unroll), ("BLOCKS", blocks))
+    return Kernel("ops_sddmm.cu", "sddmm", THREADS, (("VALUE", VALUES[dtype]), *macros))
 
 
 def rowwise(name: str, dtype: np.dtype) -> Kernel:
@@ -103,6 +105,7 @@ def attention(dtype: np.dtype, vector: int) -> Kernel:
     """softmax(scale * Q K^T at the nonzeros) V, with loads of Q and K of so many numbers."""
     macros = (
         ("VECTOR", vector),
+        ("UNROLL", DOT_UNROLL[vector]),
         ("WIDE", WIDE[vector]),
         ("HELD", HELD_COLUMNS[vector]),
         ("BLOCKS", ATTENTION_BLOCKS[vector]),

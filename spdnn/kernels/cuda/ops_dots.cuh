@@ -6,7 +6,7 @@
 // once: in each of the first two, a lane gives away half of the sums that it has and gets the other half of those that
 // it keeps (STEP shuffles in place of STEP * log2 LANES); in the end lane l has dot l % STEP.
 //
-// Macros      VALUE; VECTOR, numbers of a load of Q and K.
+// Macros      VALUE; VECTOR, numbers of a load of Q and K; UNROLL, 5 loads of a thread that are in flight at once.
 #pragma once
 #include "ops.cuh"
 
@@ -41,7 +41,7 @@ __device__ __forceinline__ float dots(
         const VALUE* rows[STEP];
 #pragma unroll
         for (int i = 0; i < STEP; ++i) rows[i] = k + (long long)indices[i] * depth;
-#pragma unroll(VECTOR > 1 ? 1 : 2) // 5 loads in flight, or 10 small ones
+#pragma unroll(UNROLL)
         for (int d = lane * VECTOR; d < depth; d += LANES * VECTOR) {
             const Raw<VALUE, VECTOR> one = load<VALUE, VECTOR>(q + d);
             Raw<VALUE, VECTOR> others[STEP];

@@ -13,7 +13,7 @@
 // Launch      warps: batch x rows x parts, parts = ceil((longest row + STEP - 1) / span), rounded up to blocks. Most of
 //             the warps beyond a short row's end leave at once.
 // Shared      none.
-// Macros      THREADS; VALUE (float, half); VECTOR (1, 4, 8); BLOCKS, that a multiprocessor holds at least.
+// Macros      THREADS; VALUE (float, half); VECTOR (1, 4, 8); UNROLL; BLOCKS, that a multiprocessor holds at least.
 // Reference   Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section VI.
 //
 // Predicted, not measured: a multiply-add needs a number of K from the first-level cache, as in ops_spmm.cu: at most 44
