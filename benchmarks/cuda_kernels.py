@@ -8,8 +8,8 @@ only; weights and features on the device, bias and clip included), after a warm-
 before each sample, for longer than the host takes to launch; all samples are kept. `persistent x4` is one launch of
 four such layers, its time divided by four. What a kernel wrote is compared with SciPy's float64 product before it is
 timed and again afterwards, onto memory that holds NaNs. An edge gathers one float32 for each input, so the gather
-ceiling is the measured rate of loads from shared memory / 4 bytes; above 100 %, outputs share loads. cuSPARSE is what the engine `cusparse` launches in a
-step (product, then bias and clip), bound before as ours is and not waited for in between, timed in the same run.
+ceiling is the measured rate of loads from shared memory / 4 bytes; above 100 %, outputs share loads. cuSPARSE is what
+the engine `cusparse` launches in a step (product, then bias and clip), bound before as ours is and not waited for in between, timed in the same run.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def cores(records: Iterable[RunRecord]) -> str:
 def source(records: Sequence[RunRecord]) -> str:
     """Machine, date and commit of some records, in a sentence."""
     environments = [record.environment for record in records]
-    machines = sorted({f"{one.cores} cores of an {one.cpu}" for one in environments})
+    machines = sorted({one.gpu or f"{one.cores} cores of an {one.cpu}" for one in environments})
     days = sorted({record.created[:10] for record in records})
     commits = sorted({one.commit for one in environments if one.commit})
     return f"{' and '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}, commit {', '.join(commits)}"
@@ -330,7 +330,39 @@ def peers() -> str | None:
 
 def ladder() -> str | None:
     """Seconds of each step from the oracle to everything."""
-    records = kept("ladder").records
+    return steps(kept("ladder").records)
+
+
+def gpu_ladder() -> str | None:
+    """As ladder, on a GPU."""
+    first = challenge.PROBLEMS[0]
+    records = kept("networks").records
+    return steps([one for one in records if (one.problem.neurons, one.problem.layers) == (first.neurons, first.layers)])
+
+
+def gpu() -> str | None:
+    """Inference of each of the twelve on one GPU, beside the fastest published on one."""
+    ours, theirs = defaultdict(dict), published()[0]
+    for one in kept("networks").records:
+        if one.engine.name == "cuda":
+            ours[one.problem.neurons, one.problem.layers][",".join(one.reductions.requested)] = one
+    if not ours:
+        return None
+    lines = [["network", "all three", "TeraEdges/s", "dead inputs alone", "TeraEdges/s", "of its limit"]]
+    lines[0] += ["best published, one GPU, exact", "times as fast as it"]
+    for size, runs_of in sorted(ours.items()):
+        every, fair, best = runs_of["dead,inputs,neurons"], runs_of.get("dead"), theirs[size, "exact"]
+        cells = [_name(size), _median(every), rate(every)]
+        if fair:
+            share = fair.limit.seconds / statistics.median(fair.seconds)
+            cells += [_median(fair), rate(fair), f"{100 * share:.0f} %"]
+        cells += [""] * (6 - len(cells)) + [f"{rate(best)} ({best.hardware})"]
+        lines.append([*cells, _times(fair.edges_per_second.median / best.edges_per_second) if fair else ""])
+    return table(lines, f"{source([one for each in ours.values() for one in each.values()])}.")
+
+
+def steps(records: Sequence[RunRecord]) -> str | None:
+    """Runs of one problem, the slowest first."""
     if not records:
         return None
     lines = [["engine", "reductions", "inference", "times as fast as the step before"]]
@@ -360,9 +392,14 @@ def ranks() -> str | None:
     return table(lines, f"Inference by number of ranks, of one thread each, and partition. {source(records)}.")
 
 
-def operations() -> str | None:
+def gpu_products() -> str | None:
+    """As operations, on a GPU."""
+    return operations("products")
+
+
+def operations(kind: str = "operations") -> str | None:
     """How many times as fast as others our products are, geometric means at each sparsity."""
-    every = kept("operations").operations
+    every = kept(kind).operations
     problems = [one for one in compared(every) if one.operation != "model"]
     if not problems:
         return None
@@ -434,6 +471,9 @@ MADE = (
     operations,
     models,
     calls,
+    gpu,
+    gpu_ladder,
+    gpu_products,
 )
 TABLES = {one.__name__: one for one in MADE} | {"picture": shown, "lead": lead}
 

@@ -20,6 +20,7 @@ from engine_cases import around_sixteen_bits, rows
 from stand_in_cupy import Memory, modules
 
 from spdnn.api import infer
+from spdnn.cli import main
 from spdnn.common.errors import SpdnnError
 from spdnn.engines import registry
 from spdnn.engines.cuda import choice, layers, session
@@ -120,7 +121,9 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     assert set(gpu("correctness").ENGINES) == {*OURS, "cusparse"}
     kernels, scheduled = 1 + 1, 4 * 2 + 1 + 2 * 2 * 4  # the ceilings; every schedule, gaps, runs and their records
     passed = 2 + 1 + correctness + kernels + len(wanted) + scheduled
-    first, kernels, told_before, scheduled, told, found, packed = sorted((tmp_path / "records").iterdir())
+    details, first, scheduled, found, packed = sorted((tmp_path / "records").iterdir())
+    kernels, told_before, told = sorted(details.iterdir())
+    assert main(["report", str(tmp_path / "records"), "-o", str(tmp_path / "page.html")]) == 0
     assert said.splitlines()[-2].startswith(f"gpu-check pass: {passed} passed, 0 failed, 0 left out")
     assert said.splitlines()[-1] == f"to send back: {packed}"
     assert {(row["gpu"], row["layers"]) for row in json.loads(told_before.read_text())["rows"]} == {
@@ -129,14 +132,15 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     with zipfile.ZipFile(packed) as archive:
         assert archive.namelist() == [
             "found.json",
-            *(path.name for path in (first, kernels, told_before, scheduled, told, found)),
+            *(path.name for path in (first, scheduled, found)),
+            *(f"{details.name}/{path.name}" for path in (kernels, told_before, told)),
         ]
         told_of = json.loads(archive.read("found.json"))
     assert told_of["device"]["name"] == "CPU shim"
     assert all(f"\n  {one}\n" in said for one in told_of["not_covered"])
     assert [record.case for record in read_all([first])[0]] == ["radixnet-1024-2.mnist-1024.cuda.all"]
-    assert (kernels.name[-13:], found.suffix) == ("-kernels.json", ".jsonl")
-    assert (scheduled.name[-16:], told.name[-15:]) == ("-schedules.jsonl", "-taskgraph.json")
+    assert (kernels.name, told.name, found.suffix) == ("kernels.json", "taskgraph.json", ".jsonl")
+    assert scheduled.name[-16:] == "-schedules.jsonl"
     gaps = json.loads(told.read_text())["launch_gap_seconds"]
     assert set(gaps) == {"launched from Python", "in a graph"}
     records = read_all([scheduled])[0]

@@ -124,7 +124,7 @@ def test_profiled_launches_are_those_that_are_predicted(gpu, on_shim, ncu, tmp_p
     tally = gpu("tally").Tally()
     lines = check.check_profile(tally, device.properties, str(tmp_path / "DATE"), check.parser().parse_args([]))
     assert (len(lines), tally.passed) == (10, 1)
-    found = json.loads((tmp_path / "DATE-profile.json").read_text())["launches"]
+    found = json.loads((tmp_path / "DATE/profile.json").read_text())["launches"]
     assert [(row["neurons"], row["layer"]) for row in found[:4]] == [(1024, 0), (1024, 1), (1024, 2), (4096, 0)]
     assert found[1]["counted"]["multiply_adds"] == 128 / 32
     assert found[0]["predicted"]["multiply_adds"] == profiling.TILES * 32 * 1024

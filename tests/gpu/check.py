@@ -24,13 +24,11 @@ else of SPDNN_MIRROR. Parts:
     ops          the sparse operations against the float64 oracle, then products of pruned layers beside cuSPARSE and
                  cuBLAS (device_ops.py); alone, with all the time it needs: --parts ops --seconds 900
 
-What was measured is in the folder --results, under the date: DATE.jsonl holds the run records, one on each line, for
-`spdnn report`, and DATE-schedules.jsonl those of part taskgraph, whose other figures are in DATE-taskgraph.json;
-DATE-kernels.json the samples of single kernels; DATE-ops.jsonl operation records, and DATE-ops.json the samples of all
-programs of part ops. Until a part ends, its records are in a file that ends in .part.
-
-DATE-profile.json has what was counted with --profile, beside what was predicted. DATE-predicted.json has the times that
-counts and data sheets predict (predicted.py), of which none is measured: no report reads them.
+What was measured is in the folder --results, under the date, and `spdnn report FOLDER` reads it: DATE.jsonl holds the
+run records, one on each line, DATE-schedules.jsonl those of part taskgraph, DATE-ops.jsonl operation records. Until a
+part ends, its records are in a file that ends in .part. What no report reads is in DATE/: kernels.json, ops.json and
+taskgraph.json have samples and other figures of these parts; profile.json what was counted with --profile, beside what
+was predicted; predicted.json the times that counts and data sheets predict (predicted.py), of which none is measured.
 
 DATE.zip has all of these, what the device is, what failed and what was left out: the one file to send back.
 
@@ -73,10 +71,10 @@ import device_schedules  # noqa: E402
 import networks  # noqa: E402
 import predicted  # noqa: E402
 import profiling  # noqa: E402
-from tally import NotHere, Tally, TooLittleTime, child, last_line  # noqa: E402
+from tally import NotHere, Tally, TooLittleTime, child, last_line, write_details  # noqa: E402
 
 from spdnn.common.errors import InputError, SpdnnError  # noqa: E402
-from spdnn.common.files import replacing, write_text  # noqa: E402
+from spdnn.common.files import replacing  # noqa: E402
 from spdnn.kernels.cuda import ceilings, cupy_device  # noqa: E402
 from spdnn.problem import challenge  # noqa: E402
 from spdnn.records import files  # noqa: E402
@@ -315,7 +313,7 @@ def sanitized(tool: str, what: str, seconds: float, device: int | None) -> None:
 
 
 def check_kernels(tally: Tally, device, name: str, chosen) -> list[str]:
-    """Single kernels, stored in `name`-kernels.json; the lines of their table."""
+    """Single kernels, stored in `name`/kernels.json; the lines of their table."""
     widths = challenge.WIDTHS[::2] if chosen.quick else challenge.WIDTHS
     machine = tally.case("ceilings", lambda: ceilings.measure(device, seconds=1.0))
     if not machine:
@@ -333,7 +331,7 @@ def check_kernels(tally: Tally, device, name: str, chosen) -> list[str]:
     if not any(row["kernel"] == cuda_kernels.CUSPARSE for row in found):
         tally.left_out.append("cusparse, which the kernels are to be compared with")
     content = {**cuda_kernels.described(device, machine), "kernels": found}
-    write_text(f"{name}-kernels.json", json.dumps(content, indent=1) + "\n")
+    write_details(name, "kernels", json.dumps(content, indent=1) + "\n")
     return [*lines, cuda_kernels.HEAD, *map(cuda_kernels.line, found)] if found else lines
 
 
@@ -349,20 +347,19 @@ def tell_ceilings(machine: Machine) -> list[str]:
 
 
 def check_profile(tally: Tally, properties, name: str, chosen) -> list[str]:
-    """Counters of Nsight Compute in `name`-profile.json; the lines of their table."""
+    """Counters of Nsight Compute in `name`/profile.json; the lines of their table."""
     found = tally.case("profile", lambda: profiling.profile(properties, chosen.device))
     if not found:
         return []
-    write_text(f"{name}-profile.json", profiling.text(found))
+    write_details(name, "profile", profiling.text(found))
     return [profiling.HEAD, *map(profiling.line, found)]
 
 
 def write_predicted(name: str, widths: Sequence[int]) -> None:
-    """What was predicted for networks of these widths, in `name`-predicted.json."""
+    """What was predicted for networks of these widths, in `name`/predicted.json."""
     rows = [asdict(row) for row in predicted.own(widths)]
     content = {"predicted": "the least seconds by counts and data sheets; nothing of it is measured", "rows": rows}
-    Path(name).parent.mkdir(parents=True, exist_ok=True)
-    write_text(f"{name}-predicted.json", json.dumps(content, indent=1) + "\n")
+    write_details(name, "predicted", json.dumps(content, indent=1) + "\n")
 
 
 def check_networks(runs: networks.Networks, name: str, chosen) -> list[str]:
@@ -385,7 +382,7 @@ def check_ops(tally: Tally, device, name: str, chosen) -> list[str]:
     """The sparse operations, their records in `name`-ops.jsonl; the lines of their table."""
     found = OperationRecords(Path(f"{name}-ops.jsonl"))
     lines = device_ops.run(tally, device, seed_of(chosen), found.add, name, chosen.quick)
-    return [*lines, *found.finish()] if found.part.exists() else lines
+    return [*lines, *found.finish()]
 
 
 class RunRecords:
@@ -407,7 +404,9 @@ class RunRecords:
             stream.write(text)
 
     def finish(self) -> list[str]:
-        """Give the file its name; what there is to say of it."""
+        """Give the file its name; what there is to say of it, nothing where no record was added."""
+        if not self.part.exists():
+            return []
         self.part.rename(self.path)
         return [f"{self.kind} records: {self.path}"]
 
@@ -447,8 +446,8 @@ def packed(name: Path, properties, tally: Tally) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("found.json", json.dumps(told, indent=1) + "\n")
-        for path in sorted(name.parent.glob(f"{name.name}*.json*")):
-            archive.write(path, path.name)
+        for path in sorted(name.parent.glob(f"{name.name}*.jsonl")) + sorted(name.glob("*.json")):
+            archive.write(path, path.relative_to(name.parent))
     return target
 
 

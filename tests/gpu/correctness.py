@@ -206,8 +206,9 @@ def _counts(name: str, deep: tuple[int, int, int], seed: int) -> None:
         session = opened(name, network, inputs, parse_reductions(reductions, engine(name).offers))
         got, prepared = session.run(), session.plan
         left = np.full(layers, count)
-        if prepared.leaving:
-            left[max(1, prepared.dead_from) :] = got.survivors[max(1, prepared.dead_from) - 1 : -1]
+        for part in prepared.passes():  # rows leave between passes, and a row that dies goes on to the end of its own
+            if prepared.leaving and part.first >= max(1, prepared.dead_from):
+                left[part.first :] = got.survivors[part.first - 1]
         edges = -(-left // TILE) * TILE * prepared.edges
         loads = edges // session.shared * np.where(np.arange(layers) == 0, 8, 32)  # bits: first, four inputs in 32
         told, counted = (got.edges_computed, got.bytes_loaded), (int(edges.sum()), int(loads.sum()) // 8)

@@ -19,10 +19,9 @@ import device_libraries
 import numpy as np
 from device_libraries import Timed
 from operation_checks import check, near, size
-from tally import NotHere, Tally
+from tally import NotHere, Tally, write_details
 
 from spdnn.common import provenance
-from spdnn.common.files import write_text
 from spdnn.common.validation import builtins, converted
 from spdnn.kernels.cuda import ceilings
 from spdnn.kernels.cuda.device import Device
@@ -228,7 +227,7 @@ def lines(product: Product, about: dict, rows: list[dict], machine: Machine) -> 
 
 
 def run(tally: Tally, device: Device, seed: int, store: Callable[[dict], None], name: str, quick: bool) -> list[str]:
-    """All of it: records to `store`, all programs in `name`-ops.json; the lines of its table."""
+    """All of it: records to `store`, all programs in `name`/ops.json; the lines of its table."""
     check(tally, device, seed)
     machine = tally.case("ceilings of the operations", lambda: ceilings.measure(device, seconds=0.5))
     if machine is None:
@@ -250,7 +249,7 @@ def run(tally: Tally, device: Device, seed: int, store: Callable[[dict], None], 
         tally.case(f"{operation} {problem.name}", one)
     means = geometric_means(found)
     content = {"device": device.properties.name, "software": device.properties.software, "peak": builtins(machine)}
-    write_text(f"{name}-ops.json", json.dumps({**content, "products": found, "times_ours": means}, indent=1) + "\n")
+    write_details(name, "ops", json.dumps({**content, "products": found, "times_ours": means}, indent=1) + "\n")
     return [*table, *means_lines(means)]
 
 

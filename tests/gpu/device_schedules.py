@@ -11,10 +11,9 @@ import numpy as np
 from correctness import poisoned
 from engine_cases import SHAPES, random_network, rows
 from networks import Case, Networks
-from tally import Tally
+from tally import Tally, write_details
 
 from spdnn.api import infer
-from spdnn.common.files import write_text
 from spdnn.engines.base import Options
 from spdnn.engines.cuda.choice import idle_run
 from spdnn.engines.cuda.inputs import TILE
@@ -154,7 +153,7 @@ def gaps(device: Device) -> dict[str, float]:
 def run(
     tally: Tally, device: Device, seed: int, runs: Networks, store: Callable[[RunRecord], None], name: str, quick: bool
 ) -> list[str]:
-    """All of it, stored in `name`-taskgraph.json; the lines of its table."""
+    """All of it, stored in `name`/taskgraph.json; the lines of its table."""
     check(tally, seed, SOME_SHAPES[:1] if quick else SOME_SHAPES, DEEP)
     gap = tally.case("gaps between launches", lambda: gaps(device))
     problem = QUICK_COMPARED if quick else COMPARED
@@ -162,7 +161,7 @@ def run(
     compared = {reductions: compare(runs, problem, reductions, store) for reductions in ("all", "dead")}
     found = {"device": device.properties.name, "software": device.properties.software, "launch_gap_seconds": gap}
     found |= {"compared": {f"{problem.name} {which}": told for which, told in compared.items()}, "promised": within}
-    write_text(f"{name}-taskgraph.json", json.dumps(found, indent=1) + "\n")
+    write_details(name, "taskgraph", json.dumps(found, indent=1) + "\n")
     lines = list(runs.rows)
     for case, seconds in found["compared"].items():
         lines.append(f"{case}: {', '.join(f'{one} {spent:.5f} s' for one, spent in seconds.items())}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spdnn.common.errors import SpdnnError
+from spdnn.common.files import write_text
 
 LONGEST = 400  # characters of a failure
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,6 +127,12 @@ def child(command: list, seconds: float) -> subprocess.CompletedProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     return subprocess.CompletedProcess(command, process.returncode, *told)
+
+
+def write_details(name: str | Path, what: str, text: str) -> None:
+    """The file `what`.json in the folder `name`, where `spdnn report` does not look for records."""
+    Path(name).mkdir(parents=True, exist_ok=True)
+    write_text(Path(name) / f"{what}.json", text)
 
 
 def last_line(done: subprocess.CompletedProcess) -> str:
