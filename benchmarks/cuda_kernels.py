@@ -9,7 +9,8 @@ before each sample, for longer than the host takes to launch; all samples are ke
 four such layers, its time divided by four. What a kernel wrote is compared with SciPy's float64 product before it is
 timed and again afterwards, onto memory that holds NaNs. An edge gathers one float32 for each input, so the gather
 ceiling is the measured rate of loads from shared memory / 4 bytes; above 100 %, outputs share loads. cuSPARSE is what
-the engine `cusparse` launches in a step (product, then bias and clip), bound before as ours is and not waited for in between, timed in the same run.
+the engine `cusparse` launches in a step (product, then bias and clip), bound before as ours is and not waited for in
+between, timed in the same run.
 """
 
 from __future__ import annotations
