@@ -31,10 +31,7 @@ OPERATIONS = (
         (ops.sddmm(dtype, vector, unroll), blocks)
         for dtype, vectors in ops.VECTORS.items()
         for vector in vectors
-        for unroll, blocks in (
-            (ops.DOT_UNROLL[vector], ops.DOT_BLOCKS[vector]),
-            (ops.DEEP_UNROLL, ops.DEEP_BLOCKS),
-        )
+        for unroll, blocks in ((ops.DOT_UNROLL[vector], ops.DOT_BLOCKS[vector]), (ops.DEEP_UNROLL, ops.DEEP_BLOCKS))
     ),
     *(
         (ops.attention(dtype, vector), ops.ATTENTION_BLOCKS[vector])
