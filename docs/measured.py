@@ -7,7 +7,7 @@ python docs/measured.py measure NAME [KIND...]
 
 KIND is twelve (the networks with all reductions), like-for-like (with dead inputs alone, which published exact systems
 leave out: a quarter of an hour on two idle cores), streamed (all of them within 4 GiB by the engine taskgraph), peers,
-ladder, unstructured, threads, ranks, operations or calls; all without. What was there of a kind is replaced.
+ladder, unstructured, threads, ranks, operations, calls or onnx; all without. What was there of a kind is replaced.
 A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
 left as it is.
 """
@@ -42,7 +42,7 @@ from spdnn.report.peers.values import values as values_of_peers
 from spdnn.report.scaling.values import values as values_of_ranks
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/results.md", "docs/explanation/latency.md")
+PAGES = ("README.md", "docs/results.md", "docs/explanation/latency.md", "docs/explanation/onnx.md")
 PICTURES = {  # the report's figures, by file
     "docs/networks.svg": "overview",
     "docs/explanation/reductions-edges.svg": "reductions-edges",
@@ -430,6 +430,24 @@ def calls() -> str | None:
     return table(lines, f"Others in times as long as ours, {source(records.operations)}.")
 
 
+def onnx() -> str | None:
+    """Seconds of a call of pruned ONNX models, and how many times as long ONNX Runtime takes."""
+    records = kept("onnx")
+    found = values_of_calls(records)
+    if not found:
+        return None
+    lines = [["model", "inputs of a call", "ours", "times as long: ONNX Runtime, median", "95 % interval"]]
+    for network in found["networks"]:
+        for batch in network["batches"]:
+            ours, other = (next(row for row in batch["rows"] if row["is_ours"] == own) for own in (True, False))
+            ratio = other["ratio"]
+            lines.append([network["name"], f"{batch['batch']}", seconds(ours["seconds"])])
+            lines[-1] += [f"{ratio.median:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}"]
+    return table(
+        lines, f"`benchmarks/onnx_models.py`, {records.operations[0].threads} threads; {source(records.operations)}."
+    )
+
+
 def lead() -> str | None:
     """The README's first sentences: whom it is for, with a number for each."""
     calls, largest = values_of_calls(kept("calls")), runs().get(((65536, 1920), "all"))
@@ -471,6 +489,7 @@ MADE = (
     operations,
     models,
     calls,
+    onnx,
     gpu,
     gpu_ladder,
     gpu_products,
@@ -552,6 +571,13 @@ def run_calls(place: Path) -> None:
     command("spdnn", "bench", network, "--zeros", 0.8, "--batches", "1,8,64,512,4096", "-o", "calls", place=place)
 
 
+def run_onnx(place: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "benchmarks/onnx_models.py", place], check=True)
+    for path in sorted(place.glob("*.onnx")):
+        words = ["--against", "onnxruntime", "--batches", "1,8" if "encoder" in path.name else "1,16"]
+        command("spdnn", "bench", path.name, *words, "-o", f"calls-{path.stem}", place=place)
+
+
 RUNS: dict[str, Callable[[Path], None]] = {
     "twelve": partial(run_twelve, "all"),
     "like-for-like": partial(run_twelve, "dead"),
@@ -563,6 +589,7 @@ RUNS: dict[str, Callable[[Path], None]] = {
     "streamed": partial(run_workflow, "challenge.yaml", settings=STREAMED),
     "operations": run_operations,
     "calls": run_calls,
+    "onnx": run_onnx,
 }
 
 

@@ -25,7 +25,7 @@ _NAMES = {
     "Layer": "spdnn.problem.network",
     "Model": "spdnn.engines.model",
     "Network": "spdnn.problem.network",
-    "Program": "spdnn.ops.program",
+    "OnnxModel": "spdnn.ops.onnx_model",
     "RadixNet": "spdnn.sources.radixnet",
     "Result": "spdnn.problem.result",
     "SpdnnError": "spdnn.common.errors",

@@ -9,7 +9,7 @@ from spdnn.engines.model import Model as Model
 from spdnn.formats.readers import open_inputs as open_inputs
 from spdnn.formats.readers import open_network as open_network
 from spdnn.ops import models as models
-from spdnn.ops.program import Program as Program
+from spdnn.ops.onnx_model import OnnxModel as OnnxModel
 from spdnn.problem.features import Inputs as Inputs
 from spdnn.problem.network import Activation as Activation
 from spdnn.problem.network import Layer as Layer

@@ -14,8 +14,8 @@ from spdnn.engines.base import Options
 from spdnn.engines.model import Model
 from spdnn.engines.registry import engine as engine_named
 from spdnn.formats import onnx_files
-from spdnn.formats.readers import open_model
-from spdnn.ops.program import IMAGES, Program, around
+from spdnn.formats.readers import is_onnx, open_model
+from spdnn.ops.onnx_model import OnnxModel
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
 from spdnn.reductions.registry import parse_reductions
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pandas
 
 __all__ = ["compile", "infer", "load_records"]
+
+PRUNED = 0.3  # of its weights: a chain of layers with more nonzeros goes to ONNX Runtime
 
 
 @overload
@@ -46,7 +48,7 @@ def compile(
     memory: int | None = ...,
     settings: Any = ...,
     example: Any = ...,
-) -> Model | Program: ...
+) -> Model | OnnxModel: ...
 def compile(
     network: Any,
     engine: str = "cpu",
@@ -56,14 +58,14 @@ def compile(
     memory: int | None = None,
     settings: Any = None,
     example: Any = None,
-) -> Model | Program:
+) -> Model | OnnxModel:
     """Make a network ready once and call it often: `model(x)` gives an array, `model.infer(inputs)` a Result.
 
     Args:
         network: a Network; the path of a model file of spdnn, of official text or of an ONNX model; or a
-            torch.nn.Module, which is copied in evaluation mode. A file of weights alone goes through open_network.
-            A model that is more than a chain of layers (convolutions, branches, a flattening, a softmax) becomes a
-            Program: it has `model(x)` and no `infer`. With convolutions or branches it runs on the engine cpu.
+            torch.nn.Module, which is exported to ONNX. A file of weights alone goes through open_network.
+            An ONNX model that is more than a chain of pruned layers becomes an OnnxModel: ONNX Runtime runs it on the
+            processor, and our kernels its pruned products, where that is faster.
         engine: a name that `spdnn engines` lists. `cpu` takes microseconds for a few inputs; the other engines set up
             a whole inference at each call.
         batch: the usual number of inputs of a call. Memory and threads are made ready for it; any number may come.
@@ -72,7 +74,8 @@ def compile(
         memory: the most bytes of memory that the process may use during a call, or None. Weights that do not fit are
             read again at each call.
         settings: those of the engine, such as spdnn.TaskgraphSettings for `taskgraph`; None: its defaults.
-        example: a tensor that a torch.nn.Module takes, of two inputs or more; not needed where a Linear comes first.
+        example: what a torch.nn.Module takes, a tensor of two inputs or more or a tuple of such; not needed where a
+            Linear comes first. Of an ONNX model: arrays of the shapes for which its products are timed.
 
     Raises:
         InputError: arguments that do not fit, or a model with parts that cannot be run: all of them are named.
@@ -86,26 +89,44 @@ def compile(
         array([[2., 2.]], dtype=float32)
     """
 
-    def made(network: Network) -> Model:
-        return _compiled(network, engine, batch, threads, reductions, memory, settings)
-
+    chosen = engine, batch, threads, reductions, memory, settings
     modules = getattr(sys.modules.get("torch"), "nn", None)
     if modules is not None and isinstance(network, modules.Module):
-        name = type(network).__name__
-        steps = importlib.import_module("spdnn.torch.programs").read_steps(network, example)
-    elif example is not None:
-        raise InputError("example: it is for a torch.nn.Module alone")
-    elif not isinstance(network, str | os.PathLike):
-        return made(network)
+        export = importlib.import_module("spdnn.torch.export")
+        with export.exported(network, example) as path:
+            return _of_onnx(path, type(network).__name__, None, chosen)
+    if isinstance(network, str | os.PathLike) and is_onnx(network):
+        return _of_onnx(network, network, example, chosen)
+    if example is not None:
+        raise InputError("example: it is for a torch.nn.Module or an ONNX model alone")
+    return _compiled(open_model(network) if isinstance(network, str | os.PathLike) else network, *chosen)
+
+
+def _of_onnx(path: Any, name: Any, example: Any, chosen: tuple) -> Model | OnnxModel:
+    """A Model of a chain of pruned layers, or of any chain that a certain engine must run; else an OnnxModel.
+
+    Errors call it by `name`.
+    """
+    engine, batch, threads, _, memory, settings = chosen
+    anywhere = engine == "cpu" and memory is None and settings is None
+    model = onnx_files.simplified(path, name)
+    try:
+        steps = onnx_files.chain(name, model)
+        softmax = steps[-1].kind if steps[-1].kind in onnx_files.ENDS else None
+        network = onnx_files.network_of(name, steps[: -1 if softmax else None])
+    except InputError as error:
+        if not anywhere:
+            raise InputError(f"{error}; without engine, memory and settings") from error
     else:
-        name, steps = network, open_model(network)
-        if not isinstance(steps, list):  # a network, and no ONNX model
-            return made(steps)
-    if any(step.kind in IMAGES for step in steps):
-        if engine != "cpu" or settings or memory is not None:
-            raise InputError(f"{name}: a model with convolutions runs on the engine cpu, without a memory limit")
-        return Program(steps, threads)
-    return around(made(onnx_files.network(name, steps, "none" if steps[-1].kind == "softmax" else None)), steps)
+        if not anywhere or pruned(network):
+            return _compiled(network, *chosen, softmax=softmax, flattens=any(step.kind == "flatten" for step in steps))
+    return OnnxModel(path, model, threads, example, batch, name)
+
+
+def pruned(network: Network) -> bool:
+    """Whether a chain of layers in an ONNX model becomes a Model, and no OnnxModel."""
+    headers = map(network.header, range(network.depth))
+    return network.edges <= PRUNED * sum(one.inputs * one.outputs for one in headers)
 
 
 def infer(
@@ -180,10 +201,12 @@ def _compiled(
     memory: int | None,
     settings: Any,
     hold: bool = True,
+    softmax: str | None = None,
+    flattens: bool = False,
 ) -> Model:
     runner = engine_named(name)
     if settings is not None and not (runner.settings and isinstance(settings, runner.settings)):
         kind = f"takes settings of type {runner.settings.__name__}" if runner.settings else "has no settings"
         raise InputError(f"settings of type {type(settings).__name__}: the engine {name} {kind}")
     options = Options(usable_cores() if threads is None else threads, memory, settings=settings)
-    return Model(network, runner, parse_reductions(reductions, runner.offers), options, batch, hold)
+    return Model(network, runner, parse_reductions(reductions, runner.offers), options, batch, hold, softmax, flattens)

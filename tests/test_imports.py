@@ -67,7 +67,7 @@ def test_sections_of_the_report_run_no_model():
 
 
 HEAVY = {"cupy", "mpi4py", "matplotlib", "seaborn", "pandas", "sklearn", "requests", "jsonschema",
-         "jinja2", "snakemake", "graphblas", "sparse_dot_mkl", "jax", "onnx", "torch"}  # fmt: skip
+         "jinja2", "snakemake", "graphblas", "sparse_dot_mkl", "jax", "onnx", "onnxruntime", "torch"}  # fmt: skip
 CORE = {"numpy", "scipy", "blake3", "msgspec"}
 
 

@@ -98,7 +98,7 @@ COMMANDS = {
     "engines": ("check:add_engines", "list the engines that can run here"),
     "network": ("network:add", "make, import, export or show a network"),
     "inputs": ("inputs:add", "make the inputs of the challenge"),
-    "bench": ("bench:add", "compare your network with PyTorch, ONNX Runtime and SciPy"),
+    "bench": ("bench:add", "compare your model with ONNX Runtime, OpenVINO, PyTorch and SciPy"),
     "peers": ("peers:add", "compare our kernels with other sparse libraries"),
     "ops": ("ops:add", "compare sparse matrix operations (SpMM, SDDMM) with other libraries"),
     "record": ("record:add", "check records, or repeat their runs"),

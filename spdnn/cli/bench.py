@@ -1,4 +1,4 @@
-"""`spdnn bench`: latency and throughput of one's own network, beside other libraries with the same network."""
+"""`spdnn bench`: latency and throughput of one's own model, beside other libraries with the same model."""
 
 import shlex
 import statistics
@@ -19,29 +19,36 @@ FILE = "calls.jsonl"
 
 def add(command) -> None:
     command.description = (
-        "Time calls of your network on batches of inputs with spdnn.compile, SciPy (sparse), dense BLAS, PyTorch,\n"
-        "torch.compile and ONNX Runtime. Outputs are first compared with a float64 reference. Programs take turns\n"
-        "on the same threads; a turn is several calls, each on other inputs. A time is the mean over a turn. A\n"
-        "ratio is the median over turns with its 95 % interval, followed by the ratio of the fastest turns."
+        "Time calls of your model on batches of inputs with spdnn.compile and with other libraries. SciPy (sparse),\n"
+        "dense BLAS, PyTorch and torch.compile run chains of layers; ONNX Runtime and OpenVINO run any ONNX model.\n"
+        "All outputs are first compared: of a chain with a float64 reference, of another model with ONNX Runtime.\n"
+        "Programs take turns on the same threads; a turn is several calls. A time is the mean over a turn. A ratio is\n"
+        "the median over turns with its 95 % interval, followed by the ratio of the fastest turns."
     )
-    command.add_argument("network", metavar="NETWORK", help="model file, or anything that `spdnn network import` reads")
+    command.add_argument("network", metavar="MODEL", help="ONNX model, or anything that `spdnn network import` reads")
     command.add_argument(
         "--against",
         metavar="LIST",
-        help="other libraries: scipy, blas (NumPy's, dense), torch, torch-compile and onnxruntime, joined by commas "
-        "(default: all that are installed)",
+        help="other libraries: scipy, blas (NumPy's, dense), torch, torch-compile, onnxruntime and openvino, joined by "
+        "commas (default: all that are installed)",
     )
     command.add_argument(
-        "--batches", type=_batches, default=list(BATCHES), metavar="LIST",
-        help=f"numbers of inputs per call, joined by commas (default: {','.join(map(str, BATCHES))})",
+        "--batches", type=_batches, metavar="LIST",
+        help="numbers of inputs per call, joined by commas: the first dimension, where an ONNX model leaves it free "
+        "(default: 1,8,64,512; for a model that is no chain 1,8)",
     )  # fmt: skip
     command.add_argument(
         "--inputs",
         metavar="FILE",
-        help="file of inputs: .safetensors, .npz, .npy, .mtx, .csv or official text (default: uniform random numbers)",
+        help="file of inputs: .safetensors, .npz, .npy, .mtx, .csv or official text; for a model that is no chain an "
+        ".npz with an array for each input (default: random numbers, zeros where a model takes whole numbers; where "
+        "it leaves another dimension than the first free, 64)",
     )
     command.add_argument(
-        "--zeros", type=_part, metavar="P", help="fraction of zeros in the random inputs, 0 to 1 (default: 0)"
+        "--zeros",
+        type=_part,
+        metavar="P",
+        help="fraction of zeros in the random inputs of a chain, 0 to 1 (default: 0)",
     )
     arguments.option(command, "threads", help="number of threads of each program (default: all cores)")
     command.add_argument(
@@ -62,10 +69,8 @@ def _part(text: str) -> float:
 
 
 def _bench(chosen) -> None:
-    from spdnn.formats.readers import open_network
     from spdnn.peers import calls
     from spdnn.peers.common import Comparison
-    from spdnn.pipeline.load import named_inputs
     from spdnn.records.files import write_operations
 
     if chosen.inputs and chosen.zeros is not None:
@@ -74,23 +79,14 @@ def _bench(chosen) -> None:
     libraries, absent = calls.others_here(chosen.against and chosen.against.split(","))
     if chosen.against and absent:
         raise Unavailable("--against: " + "; ".join(f"{name}: {reason}" for name, reason in absent.items()))
-    network = open_network(chosen.network, **reading(chosen))
-    count, zeros = calls.inputs_needed(chosen.batches), chosen.zeros or 0.0
-    if chosen.inputs:
-        inputs = named_inputs(chosen.inputs, network.inputs, is_file=True)
-        rows = inputs.dense(np.arange(min(count, inputs.count)), np.float32)
-        said = f"{len(rows)} inputs of {chosen.inputs}"
-    else:
-        rows, said = calls.drawn_rows(count, network.inputs, zeros), f"drawn inputs, {100 * zeros:g} % of them 0"
     threads = arguments.threads(chosen.threads)
-    comparison = Comparison(threads, libraries, chosen.seconds, _command(chosen, libraries, threads))
-    case = calls.Case(_name(chosen.network), network, rows, "file")
-    facts = f"{network.inputs} -> {network.outputs}, {counted(network.depth, 'layers')}, {network.edges:,} edges"
-    of = f"{chosen.network} ({facts}), {counted(threads, 'threads')}, {said}"
-    print(f"{of}; all outputs verified against float64\n{_HEAD}", flush=True)
+    case, said = _case(chosen, threads)
+    comparison = Comparison(threads, libraries, chosen.seconds, _command(chosen, case.batches, libraries, threads))
+    of = f"{chosen.network} ({case.facts}), {counted(threads, 'threads')}, {said}"
+    print(f"{of}; all outputs verified against {case.reference}\n{_HEAD}", flush=True)
     records, refused = [], {}
     try:
-        for batch, of_batch, why in calls.compare_calls(case, chosen.batches, comparison):
+        for batch, of_batch, why in calls.compare_calls(case, comparison):
             records += of_batch
             refused |= why
             _print(batch, of_batch)
@@ -100,6 +96,43 @@ def _bench(chosen) -> None:
             print(f"{target}: {len(records)} records")
     for name, reason in {**absent, **refused}.items():
         print(f"{name}: {reason}")
+
+
+def _case(chosen, threads: int) -> tuple:
+    """(the case, its inputs in words)."""
+    from spdnn.peers.call_cases import NetworkCase, OnnxCase, drawn_rows
+    from spdnn.pipeline.load import named_inputs
+
+    network, name = _chain(chosen), _name(chosen.network)
+    if network is None:
+        if chosen.zeros is not None:
+            raise InputError("--zeros is for chains of pruned layers; give another model its inputs with --inputs")
+        case = OnnxCase(name, chosen.network, threads, chosen.batches, chosen.inputs)
+        return case, f"inputs of {chosen.inputs}" if chosen.inputs else "drawn inputs"
+    batches, zeros = chosen.batches or BATCHES, chosen.zeros or 0.0
+    count = max(NetworkCase.inputs, *batches)
+    if chosen.inputs:
+        inputs = named_inputs(chosen.inputs, network.inputs, is_file=True)
+        rows = inputs.dense(np.arange(min(count, inputs.count)), np.float32)
+        said = f"{len(rows)} inputs of {chosen.inputs}"
+    else:
+        rows, said = drawn_rows(count, network.inputs, zeros), f"drawn inputs, {100 * zeros:g} % of them 0"
+    return NetworkCase(name, network, rows, batches), said
+
+
+def _chain(chosen):
+    """The network to call; None of an ONNX model that is no chain of pruned layers."""
+    from spdnn.api import pruned
+    from spdnn.formats.readers import is_onnx, open_network
+
+    said = reading(chosen)
+    if said or not is_onnx(chosen.network):
+        return open_network(chosen.network, **said)
+    try:
+        network = open_network(chosen.network)
+    except InputError:  # OnnxCase says what is wrong with a model that is none
+        return None
+    return network if pruned(network) else None
 
 
 _RATIO = "times as long as ours: median (95 % interval), fastest turns"
@@ -141,9 +174,9 @@ def _name(path: str) -> str:
     return "".join(c if (c.isalnum() and c.isascii()) or c in "_-" else "-" for c in stem).strip("-_") or "network"
 
 
-def _command(chosen, libraries: list[str], threads: int) -> str:
+def _command(chosen, batches: list[int], libraries: list[str], threads: int) -> str:
     """The command that makes these records again."""
-    words = ["spdnn", "bench", chosen.network, "--batches", ",".join(map(str, chosen.batches)), "--threads", threads]
+    words = ["spdnn", "bench", chosen.network, "--batches", ",".join(map(str, batches)), "--threads", threads]
     words += ["--against", ",".join(libraries)] if libraries else []
     words += [*arguments.reading_words(chosen), *(["--inputs", chosen.inputs] if chosen.inputs else [])]
     words += ["--zeros", chosen.zeros] if chosen.zeros is not None else []

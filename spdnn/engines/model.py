@@ -30,6 +30,8 @@ class Model(Shown):
         options: of every call.
         batch: inputs of a usual call; one is made with so many zeros, so that memory is there and threads are awake.
         hold: keep the weights in memory where they fit; without, each call to `infer` reads them as a session does.
+        softmax: "Softmax" or "LogSoftmax" of the outputs of a call; `infer` is without.
+        flattens: inputs of a call may have more dimensions.
 
     Attributes:
         inputs, outputs: the widths of the first layer's inputs and the last layer's outputs.
@@ -53,6 +55,8 @@ class Model(Shown):
         options: Options,
         batch: int | None = None,
         hold: bool = True,
+        softmax: str | None = None,
+        flattens: bool = False,
     ):
         if not isinstance(network, Network):
             raise InputError(
@@ -63,6 +67,7 @@ class Model(Shown):
         self.inputs, self.outputs = network.inputs, network.outputs
         self.depth, self.edges = network.depth, network.edges
         self.engine, self.reductions, self.threads = engine.name, reductions, options.threads
+        self.softmax, self._flattens = softmax, flattens
         prepared = engine.prepare(network, reductions, options.memory)
         if hold and prepared.network.nbytes <= _room(options.memory):
             prepared = held(prepared, engine)
@@ -91,11 +96,11 @@ class Model(Shown):
             SpdnnError: a sum passed the range of float32.
         """
         if type(x) is np.ndarray and x.dtype == np.float32:
-            return self._rows(x)
+            return self._ended(self._rows(x))
         refuse_gradient(x)
         if sp.issparse(x):
-            return self.infer(x, values=True).all_values()
-        return arrays.like(self._rows(arrays.host(x, "x")), x)
+            return self._ended(self.infer(x, values=True).all_values())
+        return arrays.like(self._ended(self._rows(arrays.host(x, "x"))), x)
 
     def infer(self, inputs: Any, values: bool = False) -> Result:
         """One inference.
@@ -134,6 +139,7 @@ class Model(Shown):
             "widths": f"{self.inputs} -> {self.outputs}",
             "depth": counted(self.depth, "layers"),
             "edges": counted(self.edges, "edges"),
+            **({"softmax": self.softmax} if self.softmax else {}),
         } | (state if self._ready else {"state": "closed"})
 
     def _opened(self) -> tuple[Engine, Prepared, Options]:
@@ -144,6 +150,8 @@ class Model(Shown):
 
     def _rows(self, x: np.ndarray) -> np.ndarray:
         self._opened()
+        if self._flattens and x.ndim > 2:
+            x = x.reshape(len(x), -1)
         if x.ndim != 2 or x.shape[1] != self.inputs:
             raise InputError(
                 f"x has shape {x.shape}; it must be (inputs, {self.inputs}){shape_hint(x.shape, self.inputs)}"
@@ -158,6 +166,15 @@ class Model(Shown):
         if not len(x):
             return np.empty((0, self.outputs), np.float32)
         return self.infer(x, values=True).all_values()
+
+    def _ended(self, outputs: np.ndarray) -> np.ndarray:
+        """The outputs, with the softmax that follows the last layer, if there is one."""
+        if self.softmax is None:
+            return outputs
+        outputs = outputs - outputs.max(axis=1, keepdims=True)
+        shares = np.exp(outputs)
+        total = shares.sum(axis=1, keepdims=True)
+        return outputs - np.log(total) if self.softmax == "LogSoftmax" else shares / total
 
 
 class _Held(Network):

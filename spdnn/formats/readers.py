@@ -22,7 +22,7 @@ from spdnn.formats import (
     torch_files,
 )  # fmt: skip
 from spdnn.formats.categories import read_categories, write_categories
-from spdnn.formats.steps import USUAL, LastUnknown, Stated, Step, check_rows
+from spdnn.formats.steps import USUAL, LastUnknown, Stated, check_rows
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
@@ -84,17 +84,22 @@ def open_network(
 
 
 @door.releasing()
-def open_model(path: str | PathLike) -> Network | list[Step]:
-    """The network in a file that states all of it, or the steps of an ONNX model. Raises as open_network."""
+def open_model(path: str | PathLike) -> Network:
+    """The network in a file that states all of it. Raises as open_network."""
     read = _reader(path := files.existing(path, "model file or folder"))
     try:
-        return onnx_files.read_steps(path) if read is _onnx else read(path, Stated())
+        return read(path, Stated())
     except LastUnknown as error:
         opened = f"spdnn.open_network({str(path)!r}, last='none')"
         raise InputError(
             f"{path}: it does not say what follows its last layer (the others have ReLU): spdnn.compile({opened}), or "
             "last='relu'"
         ) from error
+
+
+def is_onnx(path: str | PathLike) -> bool:
+    """Whether a file is read as an ONNX model. Raises InputError: there is none, or of no known kind."""
+    return _reader(files.existing(path, "model file or folder")) is _onnx
 
 
 @door.releasing()
@@ -238,7 +243,7 @@ def _text(path: Path, stated: Stated) -> Network:
 def _onnx(path: Path, stated: Stated) -> Network:
     if stated.bias is not None or stated.clip != USUAL or stated.rows is not None:
         raise InputError(f"{path}: leave out --bias, --clip and --rows: an ONNX model states them")
-    return onnx_files.network(path, onnx_files.read_steps(path), stated.last, stated.layers)
+    return onnx_files.network(path, stated.last, stated.layers)
 
 
 def _weights(tensors_of: Callable, source: str) -> Callable[[Path, Stated], Network]:

@@ -44,21 +44,38 @@ def chosen(key: str, candidates: Sequence[Any], operations: int, seconds: Callab
     Raises:
         InputError: SPDNN_TUNING is another word.
     """
+    if operations < LEAST_OPERATIONS or len(candidates) == 1:
+        mode()
+        return candidates[0]
+    best = kept(key, lambda: _fastest(candidates, seconds), lambda choice: choice in candidates)
+    return candidates[0] if best is None else candidates[candidates.index(best)]  # 64.0 or 1 of a file are 64 and True
+
+
+def mode() -> str:
+    """What SPDNN_TUNING says. Raises InputError: another word."""
     mode = os.environ.get("SPDNN_TUNING") or "on"
     if mode not in ("on", "off", "forget"):
         raise InputError(f"SPDNN_TUNING={mode!r}: it must be on, off or forget")
-    if mode == "off" or len(candidates) == 1 or operations < LEAST_OPERATIONS:
-        return candidates[0]
+    return mode
+
+
+def kept(key: str, make: Callable[[], Any], fits: Callable[[Any], bool]) -> Any:
+    """The stored choice of this key, if it `fits`, or the one that `make` gives, which is stored; None: tuning is off.
+
+    Raises:
+        InputError: as `mode`.
+    """
+    if (how := mode()) == "off":
+        return None
     with _lock:
         file = path()
         if file not in _known:
-            _known[file] = {} if mode == "forget" else _kept(file)
+            _known[file] = {} if how == "forget" else _kept(file)
         known = _known[file]
-        if known.get(key) in candidates:
-            return candidates[candidates.index(known[key])]  # a file may hold 64.0 or 1, which are 64 and True
-        known[key] = best = _fastest(candidates, seconds)
-        _save(file, known)
-    return best
+        if key not in known or not fits(known[key]):
+            known[key] = make()
+            _save(file, known)
+        return known[key]
 
 
 def path() -> Path | None:

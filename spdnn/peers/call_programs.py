@@ -1,15 +1,15 @@
-"""Programs that take a network's inputs to its outputs: a compiled model, and the same network in other libraries.
+"""Programs that take a model's inputs to its outputs: a compiled model, and the same model in other libraries.
 
-Dense programs multiply the zeros too. Each is made once, and `settle` makes what depends on the number of inputs.
+Dense programs multiply the zeros too. Each is made once, and `settle` makes what depends on the shapes of inputs.
 """
 
 import abc
 import importlib.metadata
 import importlib.util
-import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from spdnn.api import compile as compiled
 from spdnn.common.errors import Unavailable, install
 from spdnn.common.resources import available_bytes
+from spdnn.formats import onnx_files
 from spdnn.kernels import dispatch
 from spdnn.peers.product_base import DENSE, OURS, SPARSE
 from spdnn.peers.product_programs import blas_version
@@ -28,10 +29,22 @@ MEMORY_SHARE = 0.8  # of what is free
 MOST_ONNX = 2**31  # bytes of a model that protobuf can hold
 
 
+SPARSE_RATE = "CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE"  # OpenVINO decompresses weights with more zeros than this part
+RATE = 0.75
+
+
+class OnnxFile(NamedTuple):
+    """An ONNX model that is no chain of pruned layers; nbytes: of its weights."""
+
+    path: str
+    nbytes: int
+
+
 class Program(abc.ABC):
-    """A network in one library.
+    """A model in one library.
 
     Attributes:
+        takes: types of models that it runs.
         name, kind: as records have them; needs: by module, the extra that installs it.
         version: of the library; notes: how threads were set, layout; values that JSON can hold.
         threads_used: one where a library has no threads.
@@ -40,6 +53,7 @@ class Program(abc.ABC):
 
     name: str
     kind: str
+    takes: tuple[type, ...] = (Network,)
     needs: Mapping[str, str] = MappingProxyType({})
     version: str
     notes: dict
@@ -55,46 +69,61 @@ class Program(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def __init__(self, network: Network, threads: int): ...
+    def __init__(self, network: Any, threads: int): ...
 
     @abc.abstractmethod
     def __call__(self, x: Any) -> Any:
         """The outputs of what `taken` gave."""
 
-    def settle(self, batch: int) -> None:  # noqa: B027  most programs have nothing to settle
-        """Get ready for calls of so many inputs."""
+    def settle(self, *x: np.ndarray) -> None:  # noqa: B027  most programs have nothing to settle
+        """Get ready for calls of inputs of these shapes."""
 
-    def taken(self, rows: np.ndarray) -> Any:
-        """float32 (inputs, neurons) as the library takes them."""
-        return rows
+    def taken(self, *x: np.ndarray) -> Any:
+        """The inputs of a call as the library takes them; of a network, rows of float32 (inputs, neurons)."""
+        return x[0]
 
-    def array(self, out: Any) -> np.ndarray:
-        """What a call returned as float32 (inputs, outputs)."""
-        return out
+    def arrays(self, out: Any) -> Sequence[np.ndarray]:
+        """The outputs of a call."""
+        return [out]
 
     def close(self) -> None:  # noqa: B027
         """Give back what the garbage collector does not."""
 
 
 class Ours(Program):
-    name, kind = "ours", OURS
+    name, kind, takes = "ours", OURS, (Network, OnnxFile)
 
     @classmethod
     def missing(cls) -> str | None:
         return dispatch.missing()
 
-    def __init__(self, network: Network, threads: int):
-        self.model = compiled(network, threads=threads)
+    def __init__(self, network: Network | OnnxFile, threads: int):
+        self.file, self.matrix_bytes = network if isinstance(network, OnnxFile) else None, network.nbytes
         self.version, self.threads_used = f"spdnn {importlib.metadata.version('spdnn')}", threads
-        self.matrix_bytes = network.nbytes
-        reductions = "+".join(self.model.reductions) or "none"
-        self.notes = {"threads_set": f"{threads} of the model", "layout": f"compiled model, reductions: {reductions}"}
+        self.notes: dict[str, Any] = {"threads_set": f"{threads} of the model"}
+        self.model: Any = None
+        if isinstance(network, Network):
+            self.model = compiled(network, threads=threads)
+            self.notes["layout"] = f"compiled model, reductions: {'+'.join(self.model.reductions) or 'none'}"
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        return self.model(x)
+    def settle(self, *x: np.ndarray) -> None:
+        if self.file:
+            self.close()
+            self.model = compiled(self.file.path, threads=self.threads_used, example=x)
+            self.notes["layout"] = repr(self.model)
+
+    def taken(self, *x: np.ndarray) -> tuple:
+        return x
+
+    def __call__(self, x: tuple) -> Any:
+        return self.model(*x)
+
+    def arrays(self, out: Any) -> Sequence[np.ndarray]:
+        return out if isinstance(out, tuple) else [out]
 
     def close(self) -> None:
-        self.model.close()
+        if self.model is not None:
+            self.model.close()
 
 
 class ScipySparse(Program):
@@ -163,11 +192,11 @@ class Torch(Program):
         with self.torch.inference_mode():
             return self.model(x)
 
-    def taken(self, rows: np.ndarray) -> Any:
-        return self.torch.from_numpy(rows)
+    def taken(self, *x: np.ndarray) -> Any:
+        return self.torch.from_numpy(x[0])
 
-    def array(self, out: Any) -> np.ndarray:
-        return out.numpy()
+    def arrays(self, out: Any) -> Sequence[np.ndarray]:
+        return [out.numpy()]
 
 
 class TorchCompiled(Torch):
@@ -180,7 +209,7 @@ class TorchCompiled(Torch):
         self.plain = self.model
         self.notes["layout"] = "dense, torch.compile with frozen weights"
 
-    def settle(self, batch: int) -> None:
+    def settle(self, *x: np.ndarray) -> None:
         self.torch.compiler.reset()
         self.model = self.torch.compile(self.plain, dynamic=False, options={"freezing": True})
 
@@ -190,30 +219,66 @@ class TorchCompiled(Torch):
 
 
 class OnnxRuntime(Program):
-    """A graph of Gemm, Relu and Clip, which is made in memory, on the processor."""
+    """The file itself, or a graph of Gemm, Relu and Clip, which is made in memory, on the processor."""
 
-    name, kind, needs = "onnxruntime", DENSE, MappingProxyType({"onnx": "onnx", "onnxruntime": "peers"})
+    name, kind, takes = "onnxruntime", DENSE, (Network, OnnxFile)
+    needs = MappingProxyType({"onnx": "onnx", "onnxruntime": "peers"})
 
-    def __init__(self, network: Network, threads: int):
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else its import writes a device's id into the home folder
-        import onnxruntime
+    def __init__(self, network: Network | OnnxFile, threads: int):
+        model, self.matrix_bytes = _onnx(network)
+        self.session = onnx_files.session(model, lambda options: setattr(options, "intra_op_num_threads", threads))
+        self.names = [one.name for one in self.session.get_inputs()]
+        self.version, self.threads_used = f"ONNX Runtime {onnx_files.runtime().__version__}", threads
+        self.notes = {"threads_set": f"intra_op_num_threads = {threads}", "layout": "dense"}
 
-        self.matrix_bytes = check_memory(network)
-        if self.matrix_bytes >= MOST_ONNX:
-            raise Unavailable(f"{self.matrix_bytes:,} bytes of dense weights; a graph in memory holds {MOST_ONNX:,}")
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.log_severity_level = 3
-        self.session = onnxruntime.InferenceSession(onnx_graph(network), options, providers=["CPUExecutionProvider"])
-        self.version, self.threads_used = f"ONNX Runtime {onnxruntime.__version__}", threads
-        self.notes = {"threads_set": f"intra_op_num_threads = {threads}", "layout": "dense, Gemm"}
+    def taken(self, *x: np.ndarray) -> dict:
+        return dict(zip(self.names, x, strict=True))
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        return self.session.run(None, {"x": x})[0]
+    def __call__(self, x: dict) -> list:
+        return self.session.run(None, x)
+
+    def arrays(self, out: list) -> Sequence[np.ndarray]:
+        return out
+
+
+class OpenVino(Program):
+    """The same models, compiled for the shapes of each batch; weights with many zeros are decompressed."""
+
+    name, kind, takes = "openvino", DENSE, (Network, OnnxFile)
+    needs = MappingProxyType({"onnx": "onnx", "openvino": "openvino"})
+
+    def __init__(self, network: Network | OnnxFile, threads: int):
+        sys.modules.setdefault("openvino_telemetry", None)  # else the import writes into the home folder
+        import openvino
+
+        model, self.matrix_bytes = _onnx(network)
+        self.core = openvino.Core()
+        self.model = self.core.read_model(model)
+        self.options = {
+            "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32", SPARSE_RATE: RATE,
+        }  # fmt: skip
+        self.version, self.threads_used = f"OpenVINO {openvino.__version__}", threads
+        self.notes: dict[str, Any] = {"threads_set": f"INFERENCE_NUM_THREADS = {threads}"}
+
+    def settle(self, *x: np.ndarray) -> None:
+        self.model.reshape({number: list(one.shape) for number, one in enumerate(x)})
+        self.compiled = self.core.compile_model(self.model, "CPU", self.options)
+        rate = float(self.compiled.get_property(SPARSE_RATE))
+        self.notes["layout"] = f"dense, {SPARSE_RATE} = {rate:.3g}"
+
+    def taken(self, *x: np.ndarray) -> list:
+        return list(x)
+
+    def __call__(self, x: list) -> Any:
+        return self.compiled(x)
+
+    def arrays(self, out: Any) -> Sequence[np.ndarray]:
+        return [out[port] for port in self.compiled.outputs]
 
 
 PROGRAMS: dict[str, type[Program]] = {
-    one.name: one for one in (Ours, ScipySparse, NumpyDense, Torch, TorchCompiled, OnnxRuntime)
+    one.name: one for one in (Ours, ScipySparse, NumpyDense, Torch, TorchCompiled, OnnxRuntime, OpenVino)
 }
 OTHERS = {name: one for name, one in PROGRAMS.items() if one.kind != OURS}
 
@@ -232,6 +297,16 @@ def check_memory(network: Network) -> int:
             f"dense weights take {size:,} bytes, {COPIES} times over while they are laid out; {free:,} are free"
         )
     return size
+
+
+def _onnx(network: Network | OnnxFile) -> tuple[str | bytes, int]:
+    """An ONNX model as libraries read it, and the bytes of its weights."""
+    if isinstance(network, OnnxFile):
+        return network.path, network.nbytes
+    size = check_memory(network)
+    if size >= MOST_ONNX:
+        raise Unavailable(f"{size:,} bytes of dense weights; a graph in memory holds {MOST_ONNX:,}")
+    return onnx_graph(network), size
 
 
 def onnx_graph(network: Network) -> bytes:

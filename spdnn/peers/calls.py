@@ -1,51 +1,31 @@
-"""One's own network, called with batches: a compiled model and other libraries, timed alternately, each verified.
+"""One's own model, called with batches: compiled, and in other libraries, timed alternately, each verified.
 
-A sample is the mean of a turn of calls, each with inputs of its own, after a turn that is not timed; weights are in the
-library's own layout, on the same number of threads. All outputs of a turn are compared with the float64 oracle before a
-program is timed, and every timed turn must give the verified outputs to the bit. What is wrong gets no number.
+A sample is the mean of a turn of calls after a turn that is not timed; weights are in the library's own layout, on the
+same number of threads. All outputs of a turn are compared with a reference (call_cases.py) before a program is timed,
+and every timed turn must give the verified outputs to the bit. What is wrong gets no number.
 """
 
 import contextlib
 import functools
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from spdnn.common import door
-from spdnn.common.errors import InputError, SpdnnError
-from spdnn.common.resources import available_bytes
+from spdnn.common.errors import SpdnnError
+from spdnn.peers.call_cases import Call, Case
 from spdnn.peers.call_programs import OTHERS, PROGRAMS, Ours, Program
 from spdnn.peers.common import Comparison, alternated, check_same, named
 from spdnn.peers.product_checks import digest
 from spdnn.peers.products import Ceilings, blas_threads, shared_parts
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Network
 from spdnn.records.operation_record import OperationRecord, Verification  # fmt: skip
 from spdnn.records.operation_record import Program as RecordProgram
-from spdnn.verify import oracle
 
-INPUTS, CALLS = 64, 4  # of a turn, at least
+CALLS = 4  # of a turn, at least
 LEAST_ROUNDS, MOST_ROUNDS = 5, 200
-SHARE = 0.5  # of the free memory, for the inputs and what the oracle makes of them
-RULE = "every value within float32 rounding of a float64 reference"
-
-
-class Case(NamedTuple):
-    """A network with the inputs that it is called with.
-
-    Attributes:
-        name: of the network, in records.
-        rows: float32 (inputs, neurons); taken again from the first where a turn needs more.
-        origin: of the network: file or generated; seed: of drawn inputs.
-    """
-
-    name: str
-    network: Network
-    rows: np.ndarray
-    origin: str
-    seed: int = 0
+LAYERS = "it is compared on chains of pruned layers alone, and this model is none"
 
 
 def others_here(names: Sequence[str] | None = None) -> tuple[list[str], dict[str, str]]:
@@ -61,48 +41,32 @@ def others_here(names: Sequence[str] | None = None) -> tuple[list[str], dict[str
     return [name for name in reasons if not reasons[name]], {name: why for name, why in reasons.items() if why}
 
 
-def drawn_rows(count: int, neurons: int, zeros: float, seed: int = 0) -> np.ndarray:
-    """float32 (count, neurons): uniform numbers from 0 to 1, of which the part `zeros` is 0."""
-    random = np.random.default_rng(seed)
-    rows = random.random((count, neurons), dtype=np.float32)
-    rows[random.random(rows.shape, dtype=np.float32) < zeros] = 0
-    return rows
-
-
-def inputs_needed(batches: Sequence[int]) -> int:
-    """Inputs of the longest turn."""
-    return max(INPUTS, *batches)
-
-
-def compare_calls(
-    case: Case, batches: Sequence[int], comparison: Comparison
-) -> Iterator[tuple[int, list[OperationRecord], dict[str, str]]]:
+def compare_calls(case: Case, comparison: Comparison) -> Iterator[tuple[int, list[OperationRecord], dict[str, str]]]:
     """Yield (batch, the records of all programs, ours first, why each of the others has none).
 
     Raises:
-        InputError: inputs that do not fit the network, or the memory.
+        InputError: inputs that the model does not take.
         SpdnnError: our own outputs are wrong, or changed while they were timed.
     """
-    network, threads = case.network, comparison.threads
-    count, ceilings = inputs_needed(batches), Ceilings(threads)
-    _check_memory(network, count)
-    x = np.ascontiguousarray(np.take(case.rows, np.arange(count), axis=0, mode="wrap"), np.float32)
-    truth = oracle.judged(network, Inputs.from_array(x), None, np.arange(count), "verify outputs")[1]
-    with blas_threads(threads), contextlib.ExitStack() as opened:
-        programs, spent, refused = _made(network, comparison, opened)
-        for batch in batches:
-            yield batch, *_batch(case, batch, x, truth, comparison, ceilings, programs, spent, refused)
+    ceilings = Ceilings(comparison.threads)
+    with blas_threads(comparison.threads), contextlib.ExitStack() as opened:
+        programs, spent, refused = _made(case, comparison, opened)
+        for batch in case.batches:
+            yield batch, *_batch(case, batch, comparison, ceilings, programs, spent, refused)
 
 
 def _made(
-    network: Network, comparison: Comparison, opened: contextlib.ExitStack
+    case: Case, comparison: Comparison, opened: contextlib.ExitStack
 ) -> tuple[dict[str, Program], dict[str, float], dict[str, str]]:
     """(programs, seconds that it took to make each, why others were not made)."""
     programs, spent, refused = {}, {}, {}
     for name in (Ours.name, *comparison.libraries):
         begun = time.perf_counter()
+        if not isinstance(case.source, PROGRAMS[name].takes):
+            refused[name] = LAYERS
+            continue
         try:
-            programs[name] = PROGRAMS[name](network, comparison.threads)
+            programs[name] = PROGRAMS[name](case.source, comparison.threads)
         except Exception as error:  # of another library: of any type
             if name == Ours.name:
                 raise
@@ -116,25 +80,22 @@ def _made(
 def _batch(
     case: Case,
     batch: int,
-    x: np.ndarray,
-    truth: oracle.Tolerances,
     comparison: Comparison,
     ceilings: Ceilings,
     programs: dict[str, Program],
     spent: dict[str, float],
     refused: dict[str, str],
 ) -> tuple[list[OperationRecord], dict[str, str]]:
-    calls, different = max(CALLS, INPUTS // batch), len(x) // batch
-    parts = [slice(first, first + batch) for first in (batch * (call % different) for call in range(calls))]
-    right = np.concatenate([truth.values[part] for part in parts])
-    tolerated = np.concatenate([truth.each[part] for part in parts])
-    turns, verified, refused = {}, {}, dict(refused)
+    calls = list(case.calls(batch, max(CALLS, case.inputs // batch)))
+    turns, verified, spent, refused = {}, {}, dict(spent), dict(refused)
     for name, program in programs.items():
-        turn = functools.partial(_turn, program, [program.taken(x[part]) for part in parts])
+        turn = functools.partial(_turn, program, [program.taken(*call.inputs) for call in calls])
         try:
-            program.settle(batch)
-            out = _outputs(program, turn())
-            worst = _worst(out, right, tolerated)
+            begun = time.perf_counter()
+            program.settle(*calls[0].inputs)
+            spent[name] += time.perf_counter() - begun
+            outs = _outputs(program, turn())
+            worst = _worst(outs, calls)
             if not worst <= 1:
                 raise SpdnnError(f"outputs are off by {worst:.3g} times what rounding explains")
         except Exception as error:
@@ -142,8 +103,8 @@ def _batch(
                 raise SpdnnError(f"ours, batch {batch}: {error}") from error
             refused[name] = door.brief(error)
             continue
-        turns[name] = turn
-        verified[name] = Verification(out.size, out.size, None, RULE, worst, digest(out))
+        turns[name], entries = turn, sum(one.size for one in outs)
+        verified[name] = Verification(entries, entries, None, case.rule, worst, _digest_of(outs))
     end = time.perf_counter() + comparison.seconds
     samples, digests, load = alternated(
         {name: (turn, functools.partial(_digest, programs[name])) for name, turn in turns.items()},
@@ -161,7 +122,7 @@ def _batch(
                 raise
             refused[name] = str(error)
             continue
-        seconds = [one / calls for one in samples[name]]
+        seconds = [one / len(calls) for one in samples[name]]
         records.append(_record(shared, case, batch, calls, programs[name], spent[name], seconds, verified[name]))
     return records, refused
 
@@ -170,41 +131,50 @@ def _turn(program: Program, parts: list[Any]) -> list[Any]:
     return [program(part) for part in parts]
 
 
-def _outputs(program: Program, outs: list[Any]) -> np.ndarray:
-    return np.concatenate([program.array(out) for out in outs])
+def _outputs(program: Program, outs: list[Any]) -> list[np.ndarray]:
+    """The outputs of a turn of calls."""
+    return [array for out in outs for array in program.arrays(out)]
 
 
 def _digest(program: Program, outs: list[Any]) -> str:
-    return digest(_outputs(program, outs))
+    return _digest_of(_outputs(program, outs))
 
 
-def _worst(out: np.ndarray, right: np.ndarray, tolerated: np.ndarray) -> float:
-    """The largest error, over what is tolerated there; infinite where a value is none."""
-    if out.shape != right.shape or not np.isfinite(out).all():
+def _digest_of(outs: Sequence[np.ndarray]) -> str:
+    return digest(np.concatenate([np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in outs]))
+
+
+def _worst(outs: Sequence[np.ndarray], calls: Sequence[Call]) -> float:
+    """The largest error, over what is tolerated there; infinite or no number where outputs cannot be compared."""
+    expected = [pair for call in calls for pair in zip(call.right, call.tolerated, strict=True)]
+    if [one.shape for one in outs] != [right.shape for right, _ in expected]:
         return np.inf
-    error = np.abs(out.astype(np.float64) - right)
-    return float(np.divide(error, tolerated, out=np.where(error > 0, np.inf, 0.0), where=tolerated > 0).max())
+    worst = 0.0
+    for out, (right, tolerated) in zip(outs, expected, strict=True):
+        differ = (out != right) & ~(np.isnan(out) & np.isnan(right))
+        error = np.abs(out[differ].astype(np.float64) - right[differ])
+        with np.errstate(all="ignore"):
+            worst = np.maximum(worst, (error / tolerated[differ]).max(initial=0))  # which keeps what is no number
+    return float(worst)
 
 
 def _about(case: Case, batch: int) -> dict:
-    """The part `problem` of a record: all weights of the network in a row."""
-    headers = list(map(case.network.header, range(case.network.depth)))
-    entries, edges = sum(one.inputs * one.outputs for one in headers), case.network.edges
+    """The part `problem` of a record: all weights of the model in a row."""
     return {
         "set": "own",
         "network": case.name,
-        "layer": f"{case.network.depth} layers",
+        "layer": case.layers,
         "rows": 1,
-        "columns": entries,
+        "columns": case.entries,
         "batch_columns": batch,
         "batch": 1,
-        "nonzeros": edges,
+        "nonzeros": case.nonzeros,
         "phase": "inference",
         "repeats": 1,
-        "origin": case.origin,
-        "topology_sha256": case.network.sha256(),
-        "seed": case.seed,
-        "index_bits": 16 if entries <= 1 << 16 else 32,
+        "origin": "file",
+        "topology_sha256": case.digest,
+        "seed": 0,
+        "index_bits": 16 if case.entries <= 1 << 16 else 32,
     }
 
 
@@ -212,35 +182,27 @@ def _record(
     shared: dict,
     case: Case,
     batch: int,
-    calls: int,
+    calls: Sequence[Call],
     program: Program,
     prepared: float,
     seconds: list[float],
     verdict: Verification,
 ) -> OperationRecord:
-    edges, entries = shared["problem"].nonzeros, shared["problem"].columns
-    done = batch * (entries if program.kind == "dense" else edges)
-    notes = program.notes | {"calls": calls}
+    sparse, dense = case.work
     return OperationRecord(
         **shared,
         case=f"network.{case.name}.b{batch}.{program.name}.t{shared['threads']}",
-        program=RecordProgram(program.name, program.kind, program.version, program.threads_used, notes),
+        program=RecordProgram(
+            program.name, program.kind, program.version, program.threads_used, program.notes | {"calls": len(calls)}
+        ),
         prepare_seconds=[prepared],
         seconds=seconds,
-        useful_operations=2 * batch * edges,
-        multiply_adds=done,
+        useful_operations=2 * batch * sparse,
+        multiply_adds=batch * (dense if program.kind == "dense" else sparse),
         matrix_bytes=program.matrix_bytes,
-        operand_bytes=4 * batch * (case.network.inputs + case.network.outputs),
+        operand_bytes=sum(one.nbytes for one in (*calls[0].inputs, *calls[0].right)),
         attention_bytes=None,
         verification=verdict,
         thread_imbalance=None,
         nonzero_imbalance=None,
     )
-
-
-def _check_memory(network: Network, count: int) -> None:
-    needed, free = 8 * count * (4 * network.width + 4 * network.outputs), available_bytes()
-    if free is not None and needed > SHARE * free:
-        raise InputError(
-            f"{count} inputs of this network need about {needed:,} bytes to be verified; {free:,} are free"
-        )

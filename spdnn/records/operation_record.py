@@ -114,7 +114,8 @@ class Device(NamedTuple):
 
 class Verification(Record):
     """How the output was compared: with float64, by spdnn.ops.oracle, of a network by spdnn.verify.oracle, which share
-    no code with the kernels; a model with itself in the other arithmetic. Every timed output was the same to the bit.
+    no code with the kernels; a model with itself in the other arithmetic; an ONNX model that is no chain of layers with
+    ONNX Runtime, which `rule` then names. Every timed output was the same to the bit.
 
     Attributes:
         entries: of the output.
@@ -160,7 +161,8 @@ class OperationRecord(Record, kw_only=True, dict=True):
         threads: of every program of the problem.
         prepare_seconds: layouts and handles, outside the clock.
         seconds: of each call; `span` says what they include.
-        useful_operations: multiplications and additions on nonzeros in a call: 2 nnz N of a product.
+        useful_operations: multiplications and additions on nonzeros in a call: 2 nnz N of a product; 0 of an ONNX model
+            that is no chain of layers, where they are not counted.
         multiply_adds: that the program computes in a call, of a dense one with zeros too. Of a network edges x inputs:
             values that are 0, which ours skips in calls with one input, count.
         matrix_bytes: the matrix (of a model, all weights) as the program holds it.

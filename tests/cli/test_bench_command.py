@@ -1,7 +1,10 @@
 """`spdnn bench`: its table, its records, the page that they make, and mistakes."""
 
+import re
+
 import numpy as np
 import pytest
+from onnx_models import Maker
 
 import spdnn
 from spdnn.cli import main
@@ -54,6 +57,35 @@ def test_the_table_the_records_and_the_page(folder, capsys, monkeypatch):
     (network,) = section.values(collect([], operations=records))["networks"]
     assert [entry["batch"] for entry in network["batches"]] == [1, 4]
     assert {row["name"] for row in network["batches"][0]["rows"]} == {"ours", "scipy", "blas"}
+
+
+def test_a_model_that_is_no_chain(folder, capsys):
+    made = Maker(3, 12, 12)
+    made.add("Conv", made.draw(40, 3, 3, 3, density=0.1), pads=[1] * 4)
+    made.add("GlobalAveragePool")
+    made.save(folder / "net.onnx")
+    arguments = ["net.onnx", "--seconds", "0.01", "--threads", "1", "--against", "onnxruntime,scipy", "-o", "records"]
+    assert main(["bench", *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(
+        r"net.onnx \(2 nodes, 1,080 weights, \d+\.\d % nonzero\), 1 thread, drawn inputs; "
+        "all outputs verified against ONNX Runtime without optimisations",
+        lines[0],
+    )
+    assert lines[-1] == "scipy: it is compared on chains of pruned layers alone, and this model is none"
+    records = read_all(["records/calls.jsonl"])[1]
+    assert [(one.program.name, one.problem.batch_columns) for one in records] == [
+        (name, batch) for batch in (1, 8) for name in ("ours", "onnxruntime")
+    ]
+    assert "bench net.onnx --batches 1,8 --threads 1 --against onnxruntime,scipy" in records[0].environment.command
+    assert main(["report", "records", "-o", "report.html"]) == 0
+    page = (folder / "report.html").read_text()
+    assert "every value within 0.0001 of the largest of its output, by ONNX Runtime without optimisations" in page
+    capsys.readouterr()
+    assert main(["bench", "net.onnx", "--zeros", "0.5"]) == 1
+    assert capsys.readouterr() == (
+        "", "spdnn: --zeros is for chains of pruned layers; give another model its inputs with --inputs\n",
+    )  # fmt: skip
 
 
 def test_libraries_that_are_absent_are_named_at_the_end(folder, capsys, monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 
 import spdnn
 from spdnn.common.errors import InputError, SpdnnError, install
-from spdnn.peers import call_programs, calls
+from spdnn.peers import call_cases, call_programs, calls
 from spdnn.peers.common import Comparison
 from spdnn.records.files import checked
 from spdnn.records.operation_record import OperationRecord
@@ -18,11 +18,9 @@ def network(seed=0):
     return spdnn.from_matrices(matrices, [rng.normal(size=60), 0.1, rng.normal(size=7)], clip=2.5, last="none")
 
 
-CASE = calls.Case("mine", network(), calls.drawn_rows(50, 40, 0.5), "file")
-
-
-def compared(libraries, batches=(1, 9), case=CASE):
-    return list(calls.compare_calls(case, batches, Comparison(2, libraries, 0.0, "spdnn bench", "0123456789abcdef")))
+def compared(libraries, batches=(1, 9)):
+    case = call_cases.NetworkCase("mine", network(), call_cases.drawn_rows(50, 40, 0.5), batches)
+    return list(calls.compare_calls(case, Comparison(2, libraries, 0.0, "spdnn bench", "0123456789abcdef")))
 
 
 @pytest.mark.parametrize("library", ["scipy", "blas", "onnxruntime"])
@@ -34,15 +32,15 @@ def test_every_program_has_a_record_of_each_batch(library):
         for one in records:
             checked(OperationRecord, one, "record")
             assert (one.operation, one.problem.batch_columns) == ("network", batch)
-            assert one.problem.nonzeros == CASE.network.edges
+            assert one.problem.nonzeros == network().edges
             assert one.verification.checked == 7 * batch * one.program.notes["calls"]
             assert 0 < one.verification.worst <= 1
             assert len(one.seconds) == calls.LEAST_ROUNDS
             assert one.load is not None
         assert ours.comparison == other.comparison
-        dense = sum(layer.inputs * layer.outputs for layer in CASE.network.layers())
-        assert ours.multiply_adds == batch * CASE.network.edges
-        assert other.multiply_adds == batch * (CASE.network.edges if library == "scipy" else dense)
+        dense = sum(layer.inputs * layer.outputs for layer in network().layers())
+        assert ours.multiply_adds == batch * network().edges
+        assert other.multiply_adds == batch * (network().edges if library == "scipy" else dense)
 
 
 @pytest.mark.parametrize("program", [one for one in call_programs.PROGRAMS.values() if not one.missing()])
@@ -53,9 +51,9 @@ def test_outputs_have_the_bits_of_numbers_that_the_oracle_allows(program):
     for one in (network(), network().first(1), spdnn.from_matrices([np.eye(40, 3)], -0.2, last="relu")):
         ready = program(one, 1)
         for count in (1, 5):
-            ready.settle(count)
             x = np.random.default_rng(count).random((count, 40), dtype=np.float32)
-            out = ready.array(ready(ready.taken(x)))
+            ready.settle(x)
+            (out,) = ready.arrays(ready(ready.taken(x)))
             assert out.shape == (count, one.outputs)
             np.testing.assert_allclose(out, forward(one, x)[0], rtol=1e-4, atol=1e-5)
         ready.close()
@@ -92,7 +90,7 @@ def test_a_library_that_is_wrong_or_fails_or_changes_has_no_number_and_ends_noth
 
 
 def test_ours_that_is_wrong_is_an_error(monkeypatch):
-    monkeypatch.setattr(call_programs.Ours, "__call__", lambda self, x: self.model(x) + np.float32(0.01))
+    monkeypatch.setattr(call_programs.Ours, "__call__", lambda self, x: self.model(*x) + np.float32(0.01))
     with pytest.raises(SpdnnError, match="ours, batch 1: outputs are off by .* times what rounding explains"):
         compared(["scipy"])
 

@@ -49,7 +49,7 @@ def test_a_table_and_a_picture_of_records(measured, root, tmp_path, monkeypatch)
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / page).write_text((root / page).read_text())
     monkeypatch.setattr(measured, "ROOT", tmp_path)
-    readme, results, _ = map(measured.rendered, measured.PAGES)
+    readme, results, *_ = map(measured.rendered, measured.PAGES)
     assert "| 1024 x 120 | dead inputs alone | 500 ms, inference | 0.47 | " in readme
     assert "| 1024 x 120 | all three | 20 ms †, inference | 12 | " in readme  # not of the first 1000 inputs
     assert "| 65536 x 1920 | all three | 10 s †, from nothing to verified categories | 24 | | |" in readme

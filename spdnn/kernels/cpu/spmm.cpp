@@ -27,6 +27,7 @@
 #include "transposed.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
 namespace spdnn {
@@ -56,6 +57,7 @@ struct Panel {
     int64_t row, c_stride;  // numbers between rows of c
     bool half;              // whether c has 16 bits
     int64_t width;          // columns
+    int64_t column;         // of the problem, of the first
 };
 
 // Lanes where something was seen.
@@ -253,9 +255,12 @@ Panel make_panel(const SpmmProblem& p, const Tiles& tiles, int64_t number, float
     const int64_t stride = tiles.vectors_of(tile) * tiles.lanes, width = std::min(stride, p.width - column);
     const int64_t bytes = p.half ? sizeof(Half) : sizeof(float);
     const int64_t inner = p.pattern.width, rows = p.pattern.rows;
+    if (p.pitch)
+        return {&p, static_cast<const float*>(p.b) + batch * p.b_stride + column, 1, p.values, nullptr,
+                static_cast<char*>(p.c) + batch * rows * (p.width / p.pitch) * p.used * bytes, 0, stride, false, width, column};
     const char* from = static_cast<const char*>(p.b) + (batch * inner * p.width + column * (p.by_rows ? inner : 1)) * bytes;
     Panel panel{&p, memory, stride, static_cast<const char*>(p.values) + batch * p.value_stride * bytes, converted,
-                static_cast<char*>(p.c) + (batch * rows * p.width + column * (p.by_rows ? rows : 1)) * bytes, 0, p.width, p.half, width};
+                static_cast<char*>(p.c) + (batch * rows * p.width + column * (p.by_rows ? rows : 1)) * bytes, 0, p.by_rows ? stride : p.width, p.half, width, column};
     auto packed = [&](auto* numbers) {
         p.by_rows ? pack_rows(numbers, inner, width, memory, stride) : pack(numbers, inner, p.width, width, memory, stride);
     };
@@ -270,20 +275,34 @@ Panel make_panel(const SpmmProblem& p, const Tiles& tiles, int64_t number, float
 
 constexpr int64_t kBlock = 64;  // rows of a panel of C that are turned over at a time
 
-// Rows from .. to - 1 of a panel, vectors first .. last - 1, into C whose columns are rows in memory; `memory` has room for
-// kBlock rows of the panel.
+// C <- columns first .. last - 1 of `rows` rows of a panel, but for those that are not in C.
+void keep_used(const SpmmProblem& p, const float* memory, const Panel& panel, int64_t rows, int64_t first, int64_t last, float* c) {
+    const int64_t width = p.width / p.pitch * p.used;
+    for (int64_t n = first; n < last;) {
+        const int64_t line = (panel.column + n) / p.pitch, at = (panel.column + n) % p.pitch;
+        const int64_t count = std::min(last - n, p.pitch - at), kept = std::min(count, p.used - at);
+        for (int64_t r = 0; kept > 0 && r < rows; ++r)
+            std::memcpy(c + p.pattern.order[panel.row + r] * width + line * p.used + at, memory + r * panel.c_stride + n, kept * sizeof(float));
+        n += count;
+    }
+}
+
+// Rows from .. to - 1 of a panel, vectors first .. last - 1, into C by way of `memory`, which has room for kBlock rows of
+// the panel: where columns of C are rows in memory, or some are not in C.
 template <class Index>
 bool block_of(Panel panel, int64_t lanes_used, int64_t from, int64_t to, int64_t first, int64_t last, float* memory) {
     const SpmmProblem& p = *panel.problem;
     char* const c = panel.c;
-    panel.c = reinterpret_cast<char*>(memory), panel.c_stride = panel.stride;
+    panel.c = reinterpret_cast<char*>(memory);
     panel.half = false;
     bool nan = false;
     for (; from < to; from += kBlock) {
         const int64_t rows = std::min(kBlock, to - from), end = std::min(last * lanes_used, panel.width);
         panel.row = from;
         nan |= vectors_of<Index>(panel, lanes_used, from, from + rows, first, last);
-        if (p.half)
+        if (p.pitch)
+            keep_used(p, memory, panel, rows, first * lanes_used, end, reinterpret_cast<float*>(c));
+        else if (p.half)
             unpack_rows(memory, panel.c_stride, rows, first * lanes_used, end, reinterpret_cast<Half*>(c) + from, p.pattern.rows);
         else
             unpack_rows(memory, panel.c_stride, rows, first * lanes_used, end, reinterpret_cast<float*>(c) + from, p.pattern.rows);
@@ -294,7 +313,7 @@ bool block_of(Panel panel, int64_t lanes_used, int64_t from, int64_t to, int64_t
 // What thread k of `threads` does; whether it saw a NaN.
 bool part(const SpmmProblem& p, const Tiles& tiles, int k, int threads) {
     const int64_t widest = (tiles.vectors + tiles.count - 1) / tiles.count * tiles.lanes;
-    const int64_t panel_room = (p.pattern.width * widest + kLanes + 15) / 16 * 16, block_room = p.by_rows ? (kBlock + 1) * std::max<int64_t>(widest, kLanes) : 0;
+    const int64_t panel_room = p.pitch ? 0 : (p.pattern.width * widest + kLanes + 15) / 16 * 16, block_room = p.by_rows || p.pitch ? (kBlock + 1) * std::max<int64_t>(widest, kLanes) : 0;
     float* const memory = scratch.floats(panel_room + block_room + (p.half ? kMostRows * p.pattern.width : 0));
     float *const block = memory + panel_room, *const converted = block + block_room;
     int64_t number = -1;
@@ -302,7 +321,7 @@ bool part(const SpmmProblem& p, const Tiles& tiles, int k, int threads) {
     Panel panel{};
     auto piece = [&](auto index, int64_t from, int64_t to, int64_t first, int64_t last) {
         using Index = decltype(index);
-        return p.by_rows ? block_of<Index>(panel, tiles.lanes, from, to, first, last, block)
+        return p.by_rows || p.pitch ? block_of<Index>(panel, tiles.lanes, from, to, first, last, block)
                          : vectors_of<Index>(panel, tiles.lanes, from, to, first, last);
     };
     walk(p, tiles, cut(p, tiles, k, threads), cut(p, tiles, k + 1, threads),
@@ -313,6 +332,8 @@ bool part(const SpmmProblem& p, const Tiles& tiles, int k, int threads) {
          });
     return nan;
 }
+
+bool part(const SpmmProblem& p, int k, int threads) { return part(p, Tiles(p.width, p.tile), k, threads); }
 
 bool run(const SpmmProblem& p, int threads, double* busy) {
     std::fill(busy, busy + threads, 0.0);
@@ -363,7 +384,7 @@ bool bias_activation(void* x, bool half, int64_t batch, int64_t rows, int64_t wi
 }  // namespace SPDNN_LEVEL
 
 extern const SpmmKernels SPDNN_JOIN(spmm_, SPDNN_LEVEL);
-const SpmmKernels SPDNN_JOIN(spmm_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), SPDNN_LEVEL::kLanes, SPDNN_LEVEL::run, SPDNN_LEVEL::shares,
+const SpmmKernels SPDNN_JOIN(spmm_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), SPDNN_LEVEL::kLanes, SPDNN_LEVEL::run, SPDNN_LEVEL::part, SPDNN_LEVEL::shares,
                                                     SPDNN_LEVEL::bias_activation};
 
 }  // namespace spdnn

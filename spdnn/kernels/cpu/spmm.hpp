@@ -23,6 +23,10 @@ struct SpmmProblem {
     // B is (batch, width, inner) and C (batch, width, rows): columns are rows in memory, as where a batch of inputs has one
     // a row. Always packed; `order` is that of the rows themselves.
     bool by_rows;
+    // A convolution: row k of B begins at b + columns[k], an offset in floats, and columns n with n % pitch >= used are
+    // not in C, which has `used` columns for each `pitch`. float32, `order` that of the rows themselves, batches b_stride floats apart; kLanes
+    // floats past the last one can be read. 0: a matrix B.
+    int64_t pitch, used, b_stride;
 };
 
 struct SpmmKernels {
@@ -30,6 +34,8 @@ struct SpmmKernels {
     int lanes;  // floats in a vector
     // busy[t] <- processor seconds of thread t. Returns whether a value before the activation was NaN.
     bool (*run)(const SpmmProblem&, int threads, double* busy);
+    // What thread k of `threads` does in `run`, on the caller's thread.
+    bool (*part)(const SpmmProblem&, int k, int threads);
     // work[t] <- what thread t does in `run`, in nonzeros x columns, without doing it.
     void (*shares)(const SpmmProblem&, int threads, int64_t* work);
     // x (batch, rows, width) <- activation(x + bias), in place. Returns whether a value before the activation was NaN.

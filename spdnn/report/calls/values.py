@@ -12,7 +12,7 @@ from spdnn.report.common.run_rows import grouped
 
 LIBRARIES = {
     "scipy": "SciPy", "blas": "dense BLAS", "torch": "PyTorch", "torch-compile": "torch.compile",
-    "onnxruntime": "ONNX Runtime",
+    "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO",
 }  # fmt: skip
 
 
@@ -56,6 +56,7 @@ def _network(members: Sequence[OperationRecord], numbers: dict[int, int]) -> dic
         "threads": one.threads,
         "machine": words.printable(one.device.name),
         "command": words.printable(one.environment.command, 2000),
+        "rule": words.printable(one.verification.rule, 300),
         "batches": batches,
         "results": [_sentence(entry) for entry in ends],
         "short": "; ".join(map(_short, ends)),

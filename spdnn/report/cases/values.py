@@ -120,7 +120,10 @@ def _entries(operations: Sequence[OperationRecord]) -> str:
     """How many outputs of operations were compared."""
     checked, entries = (sum(getattr(one.verification, name) for one in operations) for name in ("checked", "entries"))
     count = "all" if checked == entries else f"{checked:,} of {entries:,}"
-    return f"Compared: {count} output values with a float64 reference." if operations else ""
+    reference = "a float64 reference"
+    if any("ONNX Runtime" in one.verification.rule for one in operations):
+        reference += " or ONNX Runtime"
+    return f"Compared: {count} output values with {reference}." if operations else ""
 
 
 def _ending(cases: Sequence[dict], failed: Sequence[str], missing: Sequence[str], operations: int, sample: str) -> str:

@@ -1,0 +1,365 @@
+// A pruned product as an operator of ONNX Runtime: a MatMul, Gemm or Conv whose weights are sparse, with bias and
+// activation, on ONNX Runtime's own threads.
+//
+// Python makes a product from its weights and gets a key; a node `Product` of the domain spdnn has the key as an attribute,
+// and ONNX Runtime, which loads this module as a library of operators, finds the product by it.
+//
+// Layout     Rows (..., inputs) are the `by_rows` form of spmm.hpp. Images (N, C, H, W) are N matrices (C, H W) already.
+// Algorithm  A convolution copies its input once, with the zeros around it, into planes of one remainder of its strides
+//            each: (C, strides, H', W'). In those, a nonzero of the weights meets the inputs of all places side by side,
+//            from an offset on; places past the end of a row are computed too, and left out (`pitch` of spmm.hpp). So no
+//            window is copied. A 1 x 1 convolution without strides and zeros copies nothing.
+// Source     Chen, "Escoin: Efficient Sparse Convolutional Neural Network Inference on GPUs", 2018 (offsets in place of
+//            copied windows); Park et al., "Faster CNNs with Direct Sparse Convolutions and Guided Pruning", ICLR 2017.
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "onnx.hpp"
+#include "ops_binding.hpp"
+#include "spmm.hpp"
+
+using namespace nb::literals;
+
+namespace spdnn {
+
+SPDNN_LEVELS(SpmmKernels, spmm);
+
+namespace {
+
+constexpr int64_t kSlack = 64;  // floats that can be read past the last plane
+
+struct Window {  // of a convolution
+    int64_t channels, height, width, down, across, top, left, bottom, right, row_step, column_step;  // steps: dilations
+};
+
+struct Product {
+    const SpmmKernels* kernels;
+    int threads, tile;
+    bool packed, convolves;
+    Window window;
+    int64_t rows, inner;            // of the matrix: outputs, and inputs x kernel
+    std::vector<int64_t> offsets;   // rows + 1
+    std::vector<int32_t> columns;   // of the matrix (outputs, channels x height x width)
+    std::vector<uint16_t> narrow;   // the same where they fit
+    std::vector<int32_t> order;
+    std::vector<float> values, bias;
+    float low, high;
+
+    bool plain() const {  // a 1 x 1 convolution that reads its input where it lies
+        const Window& w = window;
+        return w.height * w.width == 1 && w.down == 1 && w.across == 1 && !(w.top | w.left | w.bottom | w.right);
+    }
+    SpmmProblem problem() const {
+        SpmmProblem p{};
+        const bool few = !narrow.empty();
+        p.pattern = {rows, inner, offsets.data(), few ? static_cast<const void*>(narrow.data()) : columns.data(), few ? 2 : 4, order.data()};
+        p.values = values.data(), p.bias = bias.data(), p.low = low, p.high = high, p.tile = tile, p.packed = packed;
+        return p;
+    }
+};
+
+std::mutex registry_lock;
+std::map<int64_t, std::shared_ptr<const Product>> registry;
+int64_t next_key = 1;
+
+// The planes of a convolution over images of one size, and where each nonzero begins in them.
+struct Planes {
+    int64_t image_height = -1, image_width = -1, height, width, out_height, out_width;  // height, width: of a plane
+    std::vector<int32_t> begins;
+
+    static std::shared_ptr<const Planes> of(const Product& product, int64_t image_height, int64_t image_width) {
+        const Window& w = product.window;
+        auto planes = std::make_shared<Planes>();
+        const int64_t tall = image_height + w.top + w.bottom, wide = image_width + w.left + w.right;
+        const int64_t reach_down = (w.height - 1) * w.row_step, reach_across = (w.width - 1) * w.column_step;
+        if (tall <= reach_down || wide <= reach_across) throw std::invalid_argument("a kernel that is larger than the image");
+        planes->image_height = image_height, planes->image_width = image_width;
+        planes->out_height = (tall - reach_down - 1) / w.down + 1, planes->out_width = (wide - reach_across - 1) / w.across + 1;
+        planes->height = planes->out_height + reach_down / w.down, planes->width = planes->out_width + reach_across / w.across;
+        const int64_t plane = planes->height * planes->width, strides = w.down * w.across;
+        if (w.channels * strides * plane + kSlack > INT32_MAX) throw std::invalid_argument("an image of more than 2^31 numbers");
+        planes->begins.resize(product.columns.size());
+        for (size_t e = 0; e < product.columns.size(); ++e) {
+            const int64_t place = product.columns[e] % (w.height * w.width), channel = product.columns[e] / (w.height * w.width);
+            const int64_t down = place / w.width * w.row_step, across = place % w.width * w.column_step;
+            const int64_t which = channel * strides + down % w.down * w.across + across % w.across;
+            planes->begins[e] = static_cast<int32_t>(which * plane + down / w.down * planes->width + across / w.across);
+        }
+        return planes;
+    }
+};
+
+// One channel of one image into its planes.
+void copy_channel(const Window& w, const Planes& planes, const float* image, float* to) {
+    for (int64_t r = 0; r < w.down; ++r)
+        for (int64_t s = 0; s < w.across; ++s)
+            for (int64_t y = 0; y < planes.height; ++y, to += planes.width) {
+                const int64_t line = y * w.down + r - w.top;
+                if (line < 0 || line >= planes.image_height) {
+                    std::fill(to, to + planes.width, 0.0f);
+                    continue;
+                }
+                const float* const from = image + line * planes.image_width + s - w.left;
+                const int64_t begin = std::clamp<int64_t>((w.left - s + w.across - 1) / w.across, 0, planes.width);
+                const int64_t end = std::clamp<int64_t>((planes.image_width + w.left - s + w.across - 1) / w.across, begin, planes.width);
+                std::fill(to, to + begin, 0.0f);
+                if (w.across == 1)
+                    std::copy(from + begin, from + end, to + begin);
+                else
+                    for (int64_t x = begin; x < end; ++x) to[x] = from[x * w.across];
+                std::fill(to + end, to + planes.width, 0.0f);
+            }
+}
+
+struct Failed {
+    ort::Status status;
+};
+
+void check(ort::Status status) {
+    if (status) throw Failed{status};
+}
+
+// One run of a node.
+struct Run {
+    ort::Api api;
+    void* context;
+
+    // work(part) for parts 0 .. parts - 1 on ONNX Runtime's threads.
+    template <class Work>
+    void each(int64_t parts, const Work& work) {
+        if (parts == 1) return work(0);
+        struct Shared {
+            const Work& work;
+            std::atomic<bool> starved{false};
+        } shared{work};
+        auto one = [](void* data, size_t part) {
+            auto& shared = *static_cast<Shared*>(data);
+            try {
+                shared.work(static_cast<int64_t>(part));
+            } catch (const std::bad_alloc&) {
+                shared.starved = true;
+            }
+        };
+        check(ort::ParallelFor::call(api, context, +one, static_cast<size_t>(parts), static_cast<size_t>(parts), &shared));
+        if (shared.starved) throw std::bad_alloc();
+    }
+
+    std::vector<int64_t> input(const float*& data) {
+        const void* value = nullptr;
+        void *shape = nullptr, *numbers = nullptr;
+        size_t rank = 0;
+        check(ort::Input::call(api, context, 0, &value));
+        check(ort::TensorShape::call(api, value, &shape));
+        ort::Status failed = ort::DimensionsCount::call(api, shape, &rank);
+        std::vector<int64_t> dimensions(rank);
+        if (!failed) failed = ort::Dimensions::call(api, shape, dimensions.data(), rank);
+        ort::ReleaseShape::call(api, shape);
+        check(failed);
+        check(ort::TensorData::call(api, const_cast<void*>(value), &numbers));
+        data = static_cast<const float*>(numbers);
+        return dimensions;
+    }
+
+    float* output(const std::vector<int64_t>& dimensions) {
+        void *value = nullptr, *numbers = nullptr;
+        check(ort::Output::call(api, context, 0, dimensions.data(), dimensions.size(), &value));
+        check(ort::TensorData::call(api, value, &numbers));
+        return static_cast<float*>(numbers);
+    }
+};
+
+thread_local KeptMemory scratch;
+
+// What ONNX Runtime makes of a node.
+class Kernel {
+public:
+    Kernel(ort::Api api, std::shared_ptr<const Product> product) : api(api), product(std::move(product)) {}
+
+    void compute(void* context) {
+        Run run{api, context};
+        const float* x = nullptr;
+        std::vector<int64_t> shape = run.input(x);
+        product->convolves ? images(run, shape, x) : rows(run, shape, x);
+    }
+
+private:
+    void multiply(Run& run, const SpmmProblem& p) {
+        if (p.width && p.batch && p.pattern.rows)
+            run.each(product->threads, [&](int64_t part) { product->kernels->part(p, static_cast<int>(part), product->threads); });
+    }
+
+    void rows(Run& run, std::vector<int64_t> shape, const float* x) {
+        if (shape.empty() || shape.back() != product->inner) throw std::invalid_argument("another number of features than weights");
+        shape.back() = product->rows;
+        SpmmProblem p = product->problem();
+        p.width = std::accumulate(shape.begin(), shape.end() - 1, int64_t{1}, std::multiplies<>());
+        p.batch = 1, p.by_rows = p.width > 1, p.packed = true, p.b = x, p.c = run.output(shape);
+        multiply(run, p);
+    }
+
+    void images(Run& run, std::vector<int64_t> shape, const float* x) {
+        const Window& w = product->window;
+        if (shape.size() != 4 || shape[1] != w.channels) throw std::invalid_argument("other channels than those of the weights");
+        SpmmProblem p = product->problem();
+        p.batch = shape[0];
+        if (product->plain()) {
+            p.width = shape[2] * shape[3], p.b = x;
+            shape[1] = product->rows;
+            p.c = run.output(shape);
+            return multiply(run, p);
+        }
+        const auto planes = planes_of(shape[2], shape[3]);
+        const int64_t image = shape[2] * shape[3], copied = w.down * w.across * planes->height * planes->width, all = p.batch * w.channels;
+        float* const inputs = scratch.floats(all * copied + kSlack);
+        std::fill(inputs + all * copied, inputs + all * copied + kSlack, 0.0f);
+        p.c = run.output({shape[0], product->rows, planes->out_height, planes->out_width});
+        if (!all || !p.pattern.rows) return;
+        const int64_t parts = std::min<int64_t>(all, product->threads);
+        run.each(parts, [&](int64_t part) {
+            for (int64_t n = all * part / parts; n < all * (part + 1) / parts; ++n) copy_channel(w, *planes, x + n * image, inputs + n * copied);
+        });
+        p.pattern.columns = planes->begins.data(), p.pattern.index_bytes = 4;
+        p.width = planes->out_height * planes->width, p.pitch = planes->width, p.used = planes->out_width;
+        p.b = inputs, p.b_stride = w.channels * copied;
+        multiply(run, p);
+    }
+
+    std::shared_ptr<const Planes> planes_of(int64_t height, int64_t width) {
+        const std::lock_guard<std::mutex> guard(lock);
+        if (!last || last->image_height != height || last->image_width != width) last = Planes::of(*product, height, width);
+        return last;
+    }
+
+public:
+    const ort::Api api;
+
+private:
+    const std::shared_ptr<const Product> product;
+    std::mutex lock;
+    std::shared_ptr<const Planes> last;
+};
+
+// body(), whose exceptions ONNX Runtime gets as a status.
+template <class Body>
+ort::Status guarded(ort::Api api, const Body& body) {
+    try {
+        body();
+        return nullptr;
+    } catch (const Failed& failed) {
+        return failed.status;
+    } catch (const std::bad_alloc&) {
+        return ort::CreateStatus::call(api, ort::kFail, "spdnn: there is too little memory");
+    } catch (const std::exception& error) {
+        return ort::CreateStatus::call(api, ort::kInvalidArgument, (std::string("spdnn: ") + error.what()).c_str());
+    }
+}
+
+ort::Status create_kernel(const ort::CustomOp*, ort::Api api, const void* info, void** kernel) {
+    return guarded(api, [&] {
+        int64_t key = 0;
+        check(ort::IntAttribute::call(api, info, "key", &key));
+        const std::lock_guard<std::mutex> guard(registry_lock);
+        const auto found = registry.find(key);
+        if (found == registry.end()) throw std::invalid_argument("a product that is not in this process");
+        *kernel = new Kernel(api, found->second);
+    });
+}
+
+struct Operator : ort::CustomOp {
+    Operator() : ort::CustomOp{} {
+        version = 16;
+        name = [](const ort::CustomOp*) { return "Product"; };
+        provider = [](const ort::CustomOp*) -> const char* { return nullptr; };  // the processor
+        input_type = output_type = [](const ort::CustomOp*, size_t) { return ort::kFloat; };
+        inputs = outputs = [](const ort::CustomOp*) { return size_t{1}; };
+        input_kind = output_kind = input_memory = [](const ort::CustomOp*, size_t) { return 0; };
+        for (auto& one : variadic) one = [](const ort::CustomOp*) { return 0; };
+        destroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
+        create_or_fail = create_kernel;
+        compute_or_fail = [](void* kernel, void* context) {
+            auto& one = *static_cast<Kernel*>(kernel);
+            return guarded(one.api, [&] { one.compute(context); });
+        };
+    }
+};
+
+// A key for a product of `weights` (outputs, inputs of a group x kernel) in CSR form.
+int64_t make_product(const std::string& level, Array<const int64_t, 1> offsets, Array<const int32_t, 1> columns,
+                     Array<const float, 1> values, Array<const float, 1> bias, float low, float high, int64_t inner,
+                     std::optional<std::array<int64_t, 11>> window, int tile, bool packed, int threads) {
+    auto product = std::make_shared<Product>();
+    product->kernels = &at_level(kLevels, level);
+    require(tile == 16 || tile == 32 || tile == 64 || tile == 128, "tile must be 16, 32, 64 or 128");
+    require(threads >= 1, "no threads");
+    product->rows = static_cast<int64_t>(bias.size()), product->inner = inner;
+    product->order.resize(product->rows);
+    std::iota(product->order.begin(), product->order.end(), 0);
+    rows_of(offsets, Array<const int32_t, 1>(product->order.data(), {product->order.size()}));  // checks them
+    require(columns.size() == values.size() && offsets.data()[product->rows] == static_cast<int64_t>(values.size()), "a column for each value");
+    for (size_t e = 0; e < columns.size(); ++e) require(columns.data()[e] >= 0 && columns.data()[e] < inner, "a column is out of range");
+    product->offsets.assign(offsets.data(), offsets.data() + offsets.size());
+    product->columns.assign(columns.data(), columns.data() + columns.size());
+    if (inner <= 65536) product->narrow.assign(columns.data(), columns.data() + columns.size());
+    product->values.assign(values.data(), values.data() + values.size());
+    product->bias.assign(bias.data(), bias.data() + bias.size());
+    product->low = low, product->high = high, product->tile = tile, product->packed = packed, product->threads = threads;
+    product->convolves = window.has_value();
+    if (window) {
+        const auto& w = *window;
+        product->window = {w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10]};
+        require(w[0] >= 1 && w[1] >= 1 && w[2] >= 1 && w[3] >= 1 && w[4] >= 1 && w[9] >= 1 && w[10] >= 1, "sizes of a window from 1");
+        require(w[5] >= 0 && w[6] >= 0 && w[7] >= 0 && w[8] >= 0, "pads from 0");
+        require(w[0] * w[1] * w[2] == inner, "channels x height x width are the columns of the weights");
+    }
+    const std::lock_guard<std::mutex> guard(registry_lock);
+    registry.emplace(next_key, std::move(product));
+    return next_key++;
+}
+
+void drop_product(int64_t key) {  // sessions that have it keep it
+    const std::lock_guard<std::mutex> guard(registry_lock);
+    registry.erase(key);
+}
+
+}  // namespace
+
+void bind_onnx(nb::module_& m) {
+    m.def("make_product", &make_product, "level"_a, "offsets"_a, "columns"_a, "values"_a, "bias"_a, "low"_a, "high"_a, "inner"_a, "window"_a.none(),
+          "tile"_a, "packed"_a, "threads"_a,
+          "A key of a product for nodes `Product` of ONNX Runtime. `window`: (channels, height, width, strides, pads at the top, left, bottom and "
+          "right, dilations) of a convolution.");
+    m.def("drop_product", &drop_product, "key"_a, "No session that is made from now on finds the product.");
+}
+
+}  // namespace spdnn
+
+// What ONNX Runtime calls in a library of operators.
+extern "C" __attribute__((visibility("default"))) spdnn::ort::Status RegisterCustomOps(void* options, const spdnn::ort::ApiBase* base) {
+    using namespace spdnn;
+    static const Operator product;
+    static void* domain = nullptr;
+    static std::mutex lock;
+    const ort::Api api = base->api(ort::kVersion);
+    if (!api) return base->api(1) ? ort::CreateStatus::call(base->api(1), ort::kFail, "spdnn: ONNX Runtime 1.17 or newer is needed") : nullptr;
+    const std::lock_guard<std::mutex> guard(lock);
+    return guarded(api, [&] {
+        if (!domain) {
+            check(ort::CreateDomain::call(api, "spdnn", &domain));
+            check(ort::AddOperator::call(api, domain, &product));
+        }
+        check(ort::AddDomain::call(api, options, domain));
+    });
+}

@@ -1,0 +1,327 @@
+"""An ONNX model made ready for calls: ONNX Runtime runs it, and our kernels the pruned products in it.
+
+Both compute on ONNX Runtime's threads, in one session, without a copy between them. Each product is timed both ways on
+the features that reach it, and the whole model too, so that it is never slower than in ONNX Runtime alone. Choices are
+kept (spdnn/ops/tuning.py).
+"""
+
+import hashlib
+import math
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spdnn.common import arrays
+from spdnn.common.errors import InputError
+from spdnn.common.provenance import cpu_name
+from spdnn.common.shown import Shown, counted
+from spdnn.engines.model import refuse_gradient
+from spdnn.formats import onnx_files
+from spdnn.ops import tuning
+from spdnn.ops.backends import thread_count
+from spdnn.ops.cpu import _loaded
+from spdnn.ops.onnx_products import Product, alone, products, replaced
+
+TILES = (64, 32, 128)  # worth trying; see `spmm_settings`
+UNKNOWN = 64  # the size of a dimension that neither the model nor an example states
+SURE = 0.2  # of the weights: a product with no more nonzeros is ours where it cannot be timed
+TURNS, TURN = 4, 0.002  # of a timing, after one that warms up; seconds of a turn, at least one call
+ONNX_RUNTIME, OURS = "onnxruntime", "spdnn"
+
+
+class OnnxModel(Shown):
+    """An ONNX model, ready for calls, which may come from several threads at once.
+
+    Args:
+        path: of the file; model: what onnx_files.simplified makes of it; name: of the model in messages, by default the
+            path.
+        threads: of a call; all cores by default.
+        example: arrays as the model takes them, one or several, on whose shapes products are timed; by default random
+            numbers of the shapes that the model states, zeros where it takes whole numbers.
+        batch: the usual size of the first dimension, where there is no example.
+
+    Attributes:
+        inputs, outputs: their names.
+
+    Raises:
+        InputError: ONNX Runtime does not run the model, or it does not take the example.
+        Unavailable: the compiled kernels, or the packages onnx and onnxruntime, are missing.
+    """
+
+    def __init__(
+        self, path: Any, model: Any, threads: int | None = None, example: Any = None, batch: int | None = None,
+        name: Any = None,
+    ):  # fmt: skip
+        self.path, self.threads = path if name is None else name, thread_count(threads)
+        self._kernels, self._level = _loaded(None)
+        self._plain = onnx_files.session(str(path), self._options, self.path)
+        self._ends = self._plain.get_inputs()
+        self.inputs = [one.name for one in self._ends]
+        self.outputs = [one.name for one in self._plain.get_outputs()]
+        self._found = list(products(model.graph))
+        self._told: dict[str, str] = {}  # of each product, how it runs and why
+        self._session = self._plain
+        if not self._found:
+            return
+        sample = self._sample(example, batch)
+        try:
+            tiles = self._chosen(model, sample)
+            self._session = self._with(model, tiles) if any(tiles) else self._plain
+        except InputError as error:  # ONNX Runtime simplified the model to one that it does not take
+            self._told, tiles = {"": str(error)}, (0,) * len(self._found)
+        for one, tile in zip(self._found, tiles, strict=True):
+            self._told.setdefault(one.gives, f"{OURS}, tiles of {tile}" if tile else ONNX_RUNTIME)
+
+    def __call__(self, *x: Any, **named: Any) -> Any:
+        """The model's outputs.
+
+        Args:
+            x: arrays as the model takes them, in the order of `inputs`, or by name: of NumPy, torch, JAX, CuPy or
+                anything with DLPack; cast to the type that the model states.
+
+        Returns:
+            the output, or a tuple of several, of the library of the first input.
+
+        Raises:
+            InputError: other inputs, shapes or types than the model takes, a tensor that asks for a gradient, or the
+                model is closed.
+        """
+        session = self._session
+        if session is None:
+            raise InputError("this model is closed; spdnn.compile makes another one")
+        feed = self._feed(x, named)
+        first = x[0] if x else next(iter(named.values()), None)
+        try:
+            found = session.run(self.outputs, feed)
+            if type(first) is not np.ndarray:
+                found = [arrays.like(one, first) if isinstance(one, np.ndarray) else one for one in found]
+        except Exception as error:  # of many types, none of them public
+            raise InputError(f"{self.path}: {onnx_files.reason(error)}") from error
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def explain(self) -> str:
+        """A line for each product of pruned weights: where it runs, and the times that decided it, if this process took
+        them."""
+        if not self._found:
+            return f"no product of this model has {LEAST}, so ONNX Runtime runs all of it"
+        width = max(len(one.name) for one in self._found)
+        lines = [
+            f"{one.name:<{width}}  {'x'.join(map(str, one.matrix.shape)):>11}  {100 * one.nonzero:3.0f} % nonzero  "
+            f"{self._told.get(one.gives, '')}"
+            for one in self._found
+        ]
+        return "\n".join([*lines, self._told[""]] if "" in self._told else lines)
+
+    def close(self) -> None:
+        """Let weights and buffers go. Closing again does nothing."""
+        self._session = self._plain = None
+
+    def __enter__(self) -> "OnnxModel":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _facts(self) -> dict[str, str]:
+        ours = 0 if self._session is self._plain else sum(OURS in told for told in self._told.values())
+        facts = {"products": f"{ours} of {counted(len(self._found), 'pruned products')} by spdnn"}
+        return facts | {"threads": counted(self.threads, "threads") if self._session else "closed"}
+
+    def _feed(self, x: Sequence, named: dict[str, Any]) -> dict[str, np.ndarray]:
+        given = dict(zip(self.inputs, x, strict=False)) | named
+        if len(x) > len(self.inputs):
+            raise InputError(f"{self.path}: {counted(len(x) + len(named), 'inputs')}; it takes {_list(self.inputs)}")
+        return fed(self.path, self._ends, given)
+
+    def _opened(self, model: Any) -> Any:
+        """A session for a model in memory; a large one goes through a file."""
+        if model.ByteSize() < LARGE:
+            return onnx_files.session(model.SerializeToString(), self._options, self.path)
+        import onnx
+
+        with tempfile.TemporaryDirectory(prefix="spdnn-") as folder:
+            copy = type(model)()
+            copy.CopyFrom(model)  # whose weights onnx.save moves to the file
+            onnx.save(copy, file := Path(folder, "model.onnx"), save_as_external_data=True)
+            return onnx_files.session(str(file), self._options, self.path)
+
+    def _options(self, options: Any) -> None:
+        options.intra_op_num_threads = self.threads
+        options.register_custom_ops_library(self._kernels.__file__)
+
+    def _sample(self, example: Any, batch: int | None) -> dict[str, np.ndarray] | None:
+        """What products are timed on."""
+        if example is not None:
+            several = example if isinstance(example, tuple | list) else [example]
+            return self._feed(several, {})
+        return drawn(self._ends, batch or 1)
+
+    def _chosen(self, model: Any, sample: dict[str, np.ndarray] | None) -> Sequence[int]:
+        """The tile of each product, kept or timed; 0 where ONNX Runtime runs it."""
+        usual = [TILES[0] if one.nonzero <= SURE else 0 for one in self._found]
+        if sample is None:
+            return usual
+        shapes = [f"{name} {array.dtype}{array.shape}" for name, array in sample.items()]
+        graph = [f"{one.name} {one.matrix.shape} {one.window} {one.nonzero:.2f}" for one in self._found]
+        graph += [node.op_type for node in model.graph.node]
+        key = self._class(f"model {hashlib.sha256(repr((shapes, graph)).encode()).hexdigest()[:32]}")
+        allowed = (*TILES, 0)
+        tiles = tuning.kept(
+            key, lambda: self._timed(model, sample, usual),
+            lambda one: isinstance(one, tuple) and len(one) == len(usual) and set(one) <= set(allowed),
+        )  # fmt: skip
+        return usual if tiles is None else tiles
+
+    def _timed(self, model: Any, sample: dict[str, np.ndarray], usual: Sequence[int]) -> tuple[int, ...]:
+        """The tile that each product is fastest with, or zeros, where the whole model is faster without ours."""
+        reach = self._features(model, sample)
+        tiles, times = [], {}
+        for one, tile in zip(self._found, usual, strict=True):
+            x = reach.get(one.reads)
+            if x is not None:
+                alike = one.matrix.shape, one.window, x.shape, round(one.nonzero, 2), one.low, one.high
+                if alike not in times:
+                    times[alike] = self._times(model, one, x)
+                took = times[alike]
+                tile = min(took, key=took.__getitem__)
+                ours = min((tile_ for tile_ in TILES), key=took.__getitem__)
+                self._told[one.gives] = (
+                    f"{f'{OURS}, tiles of {tile}' if tile else ONNX_RUNTIME}: {1e3 * took[ours]:.3f} ms, in ONNX "
+                    f"Runtime {1e3 * took[0]:.3f}"
+                )
+            tiles.append(tile)
+        if not any(tiles) or not reach:
+            return tuple(tiles)
+        sessions = {OURS: self._with(model, tiles), ONNX_RUNTIME: self._plain}
+        took = _alternating({name: partial(one.run, None, sample) for name, one in sessions.items()})
+        self._told[""] = f"the whole model: {1e3 * took[OURS]:.3f} ms, in ONNX Runtime {1e3 * took[ONNX_RUNTIME]:.3f}"
+        return tuple(tiles) if took[OURS] <= took[ONNX_RUNTIME] else (0,) * len(tiles)
+
+    def _times(self, model: Any, product: Product, x: np.ndarray) -> dict[int, float]:
+        """Seconds of a product with each tile; 0: in ONNX Runtime."""
+        calls = {}
+        for tile in (*TILES, 0):
+            key = self._key(product, tile) if tile else None
+            session = self._opened(alone(model, product, x, key))
+            if key is not None:
+                self._kernels.drop_product(key)
+            calls[tile] = partial(session.run, None, {product.reads: x})
+        return _alternating(calls)
+
+    def _features(self, model: Any, sample: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+        """What reaches each product, of the sample; nothing where the model does not take it."""
+        from onnx import helper
+
+        wanted = sorted({one.reads for one in self._found if one.inner} - set(self.inputs))
+        if sample is None or not self._found:
+            return {}
+        copy = type(model)()
+        copy.CopyFrom(model)
+        there = {one.name for one in copy.graph.output}
+        copy.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in wanted if name not in there)
+        try:
+            found = self._opened(copy).run(wanted, sample) if wanted else []
+        except Exception:  # of many types: shapes of our own choice do not fit
+            return {}
+        return sample | dict(zip(wanted, found, strict=True))
+
+    def _with(self, model: Any, tiles: Sequence[int]) -> Any:
+        """A session with our products, those that have a tile."""
+        keys = {one.gives: self._key(one, tile) for one, tile in zip(self._found, tiles, strict=True) if tile}
+        try:
+            return self._opened(replaced(model, keys, self._found))
+        finally:
+            for key in keys.values():
+                self._kernels.drop_product(key)
+
+    def _key(self, product: Product, tile: int) -> int:
+        matrix = product.matrix
+        return self._kernels.make_product(
+            self._level, matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, product.bias,
+            product.low, product.high, matrix.shape[1], product.window, tile, True, self.threads,
+        )  # fmt: skip
+
+    def _class(self, what: str) -> str:
+        """What a choice depends on, as text."""
+        version, code = onnx_files.runtime().__version__, self._kernels.source_digest[:16]
+        return f"{cpu_name()} {self._level} t{self.threads} {code} onnxruntime {version} {what}"
+
+
+LARGE = 1 << 30  # bytes of a model that goes through a file: a message holds 2^31
+LEAST = "weights enough of which are zero"
+TYPES = {
+    "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16, "tensor(bool)": np.bool_,
+    **{f"tensor({sign}int{bits})": np.dtype(f"{sign}int{bits}").type for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+
+
+def fed(what: Any, ends: Sequence, given: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Arrays for the inputs of a session, in their order and of their types. Raises InputError, which begins with
+    `what`: others than it takes."""
+    names = [one.name for one in ends]
+    if set(given) != set(names):
+        raise InputError(f"{what}: {counted(len(given), 'inputs')}; it takes {_list(names)}")
+    feed = {}
+    for one in ends:
+        value, dtype = given[one.name], TYPES.get(one.type)
+        if not one.type.startswith("tensor("):  # a list of arrays, or None
+            feed[one.name] = value
+            continue
+        if type(value) is not np.ndarray or value.dtype != dtype or not value.flags.c_contiguous:
+            refuse_gradient(value)
+            value = np.asarray(_cast(one.name, arrays.host(value, one.name), dtype), order="C")
+        feed[one.name] = value
+    return feed
+
+
+def _cast(name: str, array: np.ndarray, dtype: Any) -> np.ndarray:
+    """Raises InputError: numbers that the type does not hold."""
+    if dtype is None or array.dtype == dtype:
+        return array
+    if not np.can_cast(array.dtype, dtype, "same_kind") and array.dtype.kind not in "iub":
+        raise InputError(f"{name} is of {array.dtype}; the model takes {np.dtype(dtype)}")
+    return array.astype(dtype)
+
+
+def drawn(ends: Sequence, batch: int, seed: int = 0) -> dict[str, np.ndarray] | None:
+    """Random numbers of the shapes that the inputs of a session state, zeros where they are whole numbers.
+
+    Free first dimensions are `batch`, other free ones UNKNOWN. None: an input is of no type that NumPy has.
+    """
+    sizes = {one.shape[0]: batch for one in ends if one.shape and isinstance(one.shape[0], str)}
+    sample, random = {}, np.random.default_rng(seed)
+    for one in ends:
+        if (dtype := TYPES.get(one.type)) is None:
+            return None
+        first = [batch] if one.shape and one.shape[0] is None else []
+        shape = first + [
+            size if isinstance(size, int) else sizes.get(size, UNKNOWN) for size in one.shape[len(first) :]
+        ]
+        whole = np.dtype(dtype).kind != "f"
+        sample[one.name] = np.zeros(shape, dtype) if whole else random.standard_normal(shape).astype(dtype)
+    return sample
+
+
+def _alternating(calls: dict[Any, Callable[[], Any]]) -> dict[Any, float]:
+    """The least seconds of each call, in turns."""
+    best = dict.fromkeys(calls, math.inf)
+    for turn in range(1 + TURNS):
+        for name, call in calls.items():
+            end = time.perf_counter() + TURN
+            while True:
+                began = time.perf_counter()
+                call()
+                now = time.perf_counter()
+                best[name] = min(best[name], now - began) if turn else math.inf
+                if now >= end:
+                    break
+    return best
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")

@@ -1,0 +1,245 @@
+"""The pruned products in the graph of an ONNX model, and the same graph with ours in their places.
+
+A MatMul, Gemm or Conv whose weights are constants with many zeros becomes a node `Product` of the domain spdnn
+(spdnn/kernels/cpu/onnx_module.cpp), with the bias and the activation that follow it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+MOST_NONZERO = 0.5  # of the weights of a product that is worth a trial
+LEAST_WEIGHTS = 1024
+DOMAIN = "spdnn"
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product in a graph.
+
+    Attributes:
+        nodes: those that it replaces, in order: the product, a bias, an activation.
+        reads, gives: names of values.
+        matrix: float32 (outputs, inputs x kernel) by rows, zeros left out.
+        bias: float32 (outputs,).
+        window: of a convolution, as the kernels take it; or None.
+        inner: whether its features can be looked at: it is no part of a branch or loop.
+    """
+
+    nodes: tuple
+    reads: str
+    gives: str
+    matrix: Any = field(repr=False)
+    bias: np.ndarray = field(repr=False)
+    low: float
+    high: float
+    window: tuple[int, ...] | None
+    inner: bool
+
+    @property
+    def name(self) -> str:
+        return self.nodes[0].name or self.nodes[0].output[0]
+
+    @property
+    def nonzero(self) -> float:
+        """The part of weights that are not zero."""
+        return self.matrix.nnz / max(1, np.prod(self.matrix.shape))
+
+
+def products(graph, outer: Mapping[str, Any] | None = None) -> Iterator[Product]:
+    """All products of a graph that are worth a trial, those of its branches and loops among them."""
+    constants = {**(outer or {}), **{one.name: one for one in graph.initializer}}
+    for one in graph.input:
+        constants.pop(one.name, None)  # a default that a caller may replace
+    readers, reads = _readers(graph)
+    for node in graph.node:
+        for inside in _subgraphs(node):
+            yield from products(inside, constants)
+        found = _product(node, constants)
+        if found is not None:
+            yield _followed(node, *found, constants, readers, reads, outer is None)
+
+
+def _product(node, constants: Mapping[str, Any]) -> tuple | None:
+    """(matrix, bias, window) of a node that is a product with constant weights, many of them zero."""
+    from onnx import TensorProto, helper
+
+    if node.domain not in ("", "ai.onnx") or node.op_type not in ("MatMul", "Gemm", "Conv"):
+        return None
+    tensor = constants.get(node.input[1])
+    if tensor is None or tensor.data_type != TensorProto.FLOAT or np.prod(tensor.dims) < LEAST_WEIGHTS:
+        return None
+    bias = None
+    if len(node.input) > 2 and node.input[2]:
+        if node.input[2] not in constants:
+            return None
+        bias = _array(constants[node.input[2]])
+    given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    window = None
+    if node.op_type == "Conv":
+        window = _window(given, tensor.dims)
+        if window is None:
+            return None
+    elif len(tensor.dims) != 2 or given.get("transA"):
+        return None
+    weight = _array(tensor)
+    if np.count_nonzero(weight) > MOST_NONZERO * weight.size or not np.isfinite(weight).all():
+        return None
+    if node.op_type == "Conv":
+        matrix = _of_groups(weight.reshape(len(weight), -1), given.get("group", 1))
+    else:
+        matrix = sp.csr_array(weight if given.get("transB") else weight.T)
+        matrix = matrix * np.float32(given.get("alpha", 1))
+        bias = None if bias is None else bias * np.float32(given.get("beta", 1))
+    bias = np.zeros(matrix.shape[0], np.float32) if bias is None else bias
+    if bias.size not in (1, matrix.shape[0]) or bias.shape[-1:] not in ((), (1,), (matrix.shape[0],)):
+        return None
+    return matrix.astype(np.float32), np.broadcast_to(bias.ravel(), matrix.shape[0]).astype(np.float32), window
+
+
+def _window(given: dict, shape) -> tuple[int, ...] | None:
+    """(channels, height, width, strides, pads, dilations) of a convolution over height and width that states them."""
+    if len(shape) != 4 or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        return None
+    strides, pads = given.get("strides", (1, 1)), given.get("pads", (0, 0, 0, 0))
+    return (shape[1] * given.get("group", 1), *shape[2:], *strides, *pads, *given.get("dilations", (1, 1)))
+
+
+def _of_groups(weight: np.ndarray, groups: int) -> Any:
+    """The matrix of all groups of a convolution: each reads its own channels."""
+    matrix = sp.csr_array(weight)
+    if groups == 1:
+        return matrix
+    outputs, inputs = weight.shape
+    first = np.arange(outputs) // (outputs // groups) * inputs  # column of each row
+    columns = matrix.indices + np.repeat(first, np.diff(matrix.indptr)).astype(matrix.indices.dtype)
+    return sp.csr_array((matrix.data, columns, matrix.indptr), shape=(outputs, inputs * groups))
+
+
+def _followed(node, matrix, bias, window, constants, readers, reads: Counter, inner: bool) -> Product:
+    """The product with the bias and the activation that follow it and read nothing else."""
+    nodes, low, high = [node], -np.inf, np.inf
+
+    def after() -> Any:
+        value = nodes[-1].output[0]
+        return readers[value] if reads[value] == 1 and value in readers else None
+
+    following = after()
+    if following is not None and following.op_type == "Add" and window is None:
+        other = [value for value in following.input if value != nodes[-1].output[0]]
+        added = _array(constants[other[0]]) if len(other) == 1 and other[0] in constants else None
+        if added is not None and added.dtype == np.float32 and added.shape == bias.shape:
+            bias, _ = bias + added, nodes.append(following)
+            following = after()
+    limits = _limits(following, constants) if following is not None else None
+    if limits is not None:
+        (low, high), _ = limits, nodes.append(following)
+    return Product(tuple(nodes), node.input[0], nodes[-1].output[0], matrix, bias, low, high, window, inner)
+
+
+def _limits(node, constants: Mapping[str, Any]) -> tuple[float, float] | None:
+    """(least, most) of an activation that clips."""
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type == "Relu":
+        return 0.0, np.inf
+    if node.op_type != "Clip" or any(value and value not in constants for value in node.input[1:]):
+        return None
+    from onnx import helper
+
+    given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    bounds = [_array(constants[value]).item() if value else None for value in (*node.input[1:], "", "")][:2]
+    low, high = (given.get(name) if one is None else one for one, name in zip(bounds, ("min", "max"), strict=True))
+    return -np.inf if low is None else float(low), np.inf if high is None else float(high)
+
+
+def _readers(graph) -> tuple[dict[str, Any], Counter]:
+    """(the last node that reads each value, how often each is read): by nodes, by what is inside them, as an output."""
+    readers, reads = {}, Counter(one.name for one in graph.output)
+    for node in graph.node:
+        for value in node.input:
+            readers[value] = node
+            reads[value] += 1
+        for inside in _subgraphs(node):
+            reads.update(_mentioned(inside))
+    return readers, reads
+
+
+def _mentioned(graph) -> Iterator[str]:
+    yield from (one.name for one in graph.output)
+    for node in graph.node:
+        yield from node.input
+        for inside in _subgraphs(node):
+            yield from _mentioned(inside)
+
+
+def _subgraphs(node) -> list:
+    return [graph for one in node.attribute for graph in ([one.g] if one.HasField("g") else one.graphs)]
+
+
+def _array(tensor) -> np.ndarray:
+    from onnx import numpy_helper
+
+    return numpy_helper.to_array(tensor)
+
+
+def replaced(model, keys: Mapping[str, int], found: Collection[Product]):
+    """A copy of a model with nodes `Product` in place of some products.
+
+    Args:
+        keys: of the kernels, by what the product gives; found: all products of the model.
+    """
+    from onnx import helper
+
+    ours = {one.gives: one for one in found if one.gives in keys}
+    gone = {value for one in ours.values() for node in one.nodes for value in node.output}
+    copy = type(model)()
+    copy.CopyFrom(model)
+    copy.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+
+    def change(graph) -> None:
+        nodes = []
+        for node in graph.node:
+            for inside in _subgraphs(node):
+                change(inside)
+            gives = node.output[0] if node.output else ""
+            if gives in ours:
+                one = ours[gives]
+                nodes.append(
+                    helper.make_node("Product", [one.reads], [gives], one.name, domain=DOMAIN, key=keys[gives])
+                )
+            elif gives not in gone:
+                nodes.append(node)
+        del graph.node[:]
+        graph.node.extend(nodes)
+        # ONNX Runtime drops what nobody reads, but would first copy it
+        used = set(_mentioned(graph))
+        kept = [one for one in graph.initializer if one.name in used]
+        if len(kept) < len(graph.initializer):
+            del graph.initializer[:]
+            graph.initializer.extend(kept)
+
+    change(copy.graph)
+    return copy
+
+
+def alone(model, product: Product, x: np.ndarray, key: int | None):
+    """A model of one product, as it is, or as ours where it has a key, for features like x."""
+    from onnx import TensorProto, helper
+
+    nodes = [*product.nodes]
+    if key is not None:
+        nodes = [helper.make_node("Product", [product.reads], [product.gives], domain=DOMAIN, key=key)]
+    inputs = [helper.make_tensor_value_info(product.reads, TensorProto.FLOAT, x.shape)]
+    outputs = [helper.make_empty_tensor_value_info(product.gives)]
+    wanted = {value for node in nodes for value in node.input}
+    weights = [one for one in model.graph.initializer if one.name in wanted]
+    made = helper.make_model(helper.make_graph(nodes, "product", inputs, outputs, weights))
+    del made.opset_import[:]
+    made.opset_import.extend([*model.opset_import, helper.make_opsetid(DOMAIN, 1)])
+    made.ir_version = model.ir_version
+    return made

@@ -1,0 +1,182 @@
+"""What is called: a network of layers, or any other ONNX model, its inputs, and what its outputs must be.
+
+Each case has these attributes:
+    name: in records; source: what programs take; batches: numbers of inputs of a call; inputs: of a turn, at least.
+    layers, facts: in words; reference: what outputs are compared with; rule: what is tolerated.
+    entries, nonzeros: of all weights; digest: of the model.
+    work: multiply-adds of an input, on nonzeros and on all entries; zeros where they are not counted.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spdnn.common.errors import InputError
+from spdnn.common.resources import available_bytes
+from spdnn.common.shown import counted
+from spdnn.formats import onnx_files
+from spdnn.formats.readers import network_files
+from spdnn.formats.tensors import Archive
+from spdnn.ops.onnx_model import drawn, fed
+from spdnn.peers.call_programs import OnnxFile
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Network
+from spdnn.verify import oracle
+
+SHARE = 0.5  # of the free memory, for the inputs and what the oracle makes of them
+TOLERANCE, ROUNDINGS = 1e-4, 4  # of the largest value of an output; at least so many roundings of its type
+
+
+class Call(NamedTuple):
+    """The inputs of a call; of each output the reference, and how far from it a value may be."""
+
+    inputs: tuple[np.ndarray, ...]
+    right: list[np.ndarray]
+    tolerated: list[np.ndarray]
+
+
+class NetworkCase:
+    """A network, compared with the float64 reference.
+
+    Args:
+        rows: float32 (inputs, neurons); taken again from the first where a turn needs more.
+
+    Raises:
+        InputError: inputs that do not fit the network, or the memory.
+    """
+
+    reference = "float64"
+    rule = "every value within float32 rounding of a float64 reference"
+    inputs = 64
+
+    def __init__(self, name: str, network: Network, rows: np.ndarray, batches: Sequence[int]):
+        headers = list(map(network.header, range(network.depth)))
+        self.name, self.source, self.batches, self.digest = name, network, batches, network.sha256()
+        self.entries, self.nonzeros = sum(one.inputs * one.outputs for one in headers), network.edges
+        self.work, self.layers = (self.nonzeros, self.entries), counted(network.depth, "layers")
+        self.facts = f"{network.inputs} -> {network.outputs}, {self.layers}, {network.edges:,} edges"
+        count = max(self.inputs, *batches)
+        _check_memory(network, count)
+        self._x = np.ascontiguousarray(np.take(rows, np.arange(count), axis=0, mode="wrap"), np.float32)
+        numbers = np.arange(count)
+        self._truth = oracle.judged(network, Inputs.from_array(self._x), None, numbers, "verify outputs")[1]
+
+    def calls(self, batch: int, count: int) -> Iterable[Call]:
+        """So many calls, each of `batch` inputs."""
+        different, truth = len(self._x) // batch, self._truth
+        for first in (batch * (call % different) for call in range(count)):
+            part = slice(first, first + batch)
+            yield Call((self._x[part],), [truth.values[part]], [truth.each[part]])
+
+
+class OnnxCase:
+    """An ONNX model of any kind, compared with ONNX Runtime, which then optimises nothing.
+
+    Args:
+        batches: sizes of the first dimension of each input that leaves it free; None: usual ones.
+        given: an .npz file with an array for each input; None: they are drawn anew for each call.
+
+    Raises:
+        InputError: a model that ONNX Runtime does not run, arrays or batches that it does not take.
+    """
+
+    reference = "ONNX Runtime without optimisations"
+    rule = (
+        f"every value within {TOLERANCE:g} of the largest of its output, by ONNX Runtime without optimisations; "
+        "whole numbers equal"
+    )
+    inputs, work = 16, (0, 0)
+    BATCHES = (1, 8)
+
+    def __init__(self, name: str, path: str, threads: int, batches: Sequence[int] | None, given: str | None = None):
+        def plain(options: Any) -> None:
+            options.graph_optimization_level = onnx_files.runtime().GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.intra_op_num_threads = threads
+
+        self.name, self._path, self._session = name, path, onnx_files.session(path, plain, path)
+        self._ends = self._session.get_inputs()
+        self._free = [bool(one.shape) and not isinstance(one.shape[0], int) for one in self._ends]
+        self.batches = list(batches or self.BATCHES) if any(self._free) else self._stated(batches)
+        self._given = None if given is None else self._read(given)
+        next(iter(self.calls(self.batches[0], 1)))  # what it does not take is refused before anything is printed
+        self._weights(onnx_files.simplified(path))
+        self.digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(network_files(path)))).hexdigest()
+
+    def calls(self, batch: int, count: int) -> Iterable[Call]:
+        """As NetworkCase.calls."""
+        for call in range(count):
+            feed = self._feed(batch, call)
+            try:
+                right = self._session.run(None, feed)
+            except Exception as error:  # of many types, none of them public
+                raise InputError(f"{self._path}: {onnx_files.reason(error)}") from error
+            if not all(isinstance(one, np.ndarray) and one.dtype.kind in "biuf" for one in right):
+                raise InputError(f"{self._path}: it has outputs that are no numbers, which cannot be compared")
+            yield Call(tuple(feed.values()), right, list(map(_tolerated, right)))
+
+    def _feed(self, batch: int, call: int) -> dict[str, np.ndarray]:
+        if self._given is None:
+            feed = drawn(self._ends, batch, call)
+            if feed is None:
+                raise InputError(f"{self._path}: no inputs of its types can be drawn; give them with --inputs")
+            return feed
+        rows = np.arange(batch * call, batch * (call + 1))
+        return {
+            name: array.take(rows, axis=0, mode="wrap") if free else array
+            for (name, array), free in zip(self._given.items(), self._free, strict=True)
+        }
+
+    def _read(self, file: str) -> dict[str, np.ndarray]:
+        archive = Archive(file)
+        given = fed(file, self._ends, {name: archive.any(name) for name in archive})
+        for one, free in zip(self._ends, self._free, strict=True):
+            if free and (given[one.name].ndim != len(one.shape) or not len(given[one.name])):
+                raise InputError(f"{file}: {one.name} is of shape {given[one.name].shape}; the model takes {one.shape}")
+        return given
+
+    def _stated(self, batches: Sequence[int] | None) -> list[int]:
+        """The one number of inputs that the model takes."""
+        shape = self._ends[0].shape if self._ends else []
+        own = [max(1, shape[0]) if shape else 1]
+        if batches and list(batches) != own:
+            raise InputError(f"--batches: {self._path} takes calls of {own[0]} alone, since its shapes are fixed")
+        return own
+
+    def _weights(self, model: Any) -> None:
+        """Count constants of two dimensions or more."""
+        from onnx import numpy_helper
+
+        weights = [numpy_helper.to_array(one) for one in model.graph.initializer if len(one.dims) > 1]
+        self.entries = max(1, sum(one.size for one in weights))
+        self.nonzeros = sum(int(np.count_nonzero(one)) for one in weights)
+        self.source = OnnxFile(self._path, sum(one.nbytes for one in weights))
+        self.layers = counted(len(model.graph.node), "nodes")
+        self.facts = f"{self.layers}, {self.entries:,} weights, {100 * self.nonzeros / self.entries:.3g} % nonzero"
+
+
+Case = NetworkCase | OnnxCase
+
+
+def drawn_rows(count: int, neurons: int, zeros: float, seed: int = 0) -> np.ndarray:
+    """float32 (count, neurons): uniform numbers from 0 to 1, of which the part `zeros` is 0."""
+    random = np.random.default_rng(seed)
+    rows = random.random((count, neurons), dtype=np.float32)
+    rows[random.random(rows.shape, dtype=np.float32) < zeros] = 0
+    return rows
+
+
+def _tolerated(right: np.ndarray) -> np.ndarray:
+    if right.dtype.kind != "f":
+        return np.zeros(right.shape)
+    part = max(TOLERANCE, ROUNDINGS * float(np.finfo(right.dtype).eps))
+    return np.full(right.shape, part * np.abs(right[np.isfinite(right)]).max(initial=0))
+
+
+def _check_memory(network: Network, count: int) -> None:
+    needed, free = 8 * count * (4 * network.width + 4 * network.outputs), available_bytes()
+    if free is not None and needed > SHARE * free:
+        raise InputError(
+            f"{count} inputs of this network need about {needed:,} bytes to be verified; {free:,} are free"
+        )

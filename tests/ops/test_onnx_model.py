@@ -1,0 +1,272 @@
+"""ONNX models of any kind: outputs are those of ONNX Runtime alone, whichever products are ours."""
+
+import json
+import threading
+from itertools import product as combinations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx.backend.test.case.node import collect_testcases
+from onnx_graphs import graph
+from onnx_models import Maker, chain, close, convolutional, outputs
+from refusals import refuses
+
+import spdnn
+from spdnn.formats import onnx_files
+from spdnn.ops.onnx_model import OnnxModel
+from spdnn.ops.onnx_products import products
+
+
+@pytest.fixture
+def untimed(monkeypatch):
+    """All products with few nonzeros are ours."""
+    monkeypatch.setenv("SPDNN_TUNING", "off")
+
+
+def opened(path, **options):
+    return OnnxModel(path, onnx_files.simplified(path), **options)
+
+
+def theirs(path, feed):
+    return onnx_files.session(str(path)).run(None, feed)
+
+
+def agree(found, wanted, tolerance=2e-5):
+    found = found if isinstance(found, tuple) else (found,)
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.shape == other.shape
+        assert one.dtype == other.dtype
+        largest = np.abs(np.nan_to_num(other)).max(initial=1) if other.dtype.kind == "f" else 0
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * largest)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_graphs(tmp_path, untimed, seed):
+    path, feed, ours = graph(seed, tmp_path / "a.onnx")
+    with opened(path, threads=1 + seed % 3) as model:
+        agree(model(**feed), theirs(path, feed))
+        assert sum("spdnn" in line for line in model.explain().splitlines()) >= ours
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_images(tmp_path, seed):
+    made, x = convolutional(seed)
+    path = made.save(tmp_path / "a.onnx")
+    with spdnn.compile(path, threads=1 + seed % 3) as model:
+        assert close(model(x), outputs(path, x), 2e-5)
+
+
+@pytest.mark.parametrize("softmax", ["Softmax", "LogSoftmax", None])
+def test_a_chain_with_a_softmax(tmp_path, softmax):
+    for seed in range(8):
+        made, x = chain(seed)
+        if softmax:
+            made.add(softmax, axis=-1)
+        path = made.save(tmp_path / "a.onnx")
+        assert close(spdnn.compile(path)(x), outputs(path, x))
+
+
+WINDOWS = [
+    # channels, outputs, groups, (height, width), kernel, strides, pads, dilations
+    (8, 16, 1, (7, 9), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
+    (8, 16, 1, (7, 9), (1, 1), (2, 3), (0, 0, 0, 0), (1, 1)),
+    (8, 16, 1, (7, 9), (1, 1), (1, 1), (1, 0, 2, 3), (1, 1)),
+    (8, 16, 1, (14, 14), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+    (8, 16, 1, (15, 13), (3, 3), (2, 2), (1, 1, 1, 1), (1, 1)),
+    (8, 16, 2, (15, 13), (3, 2), (2, 1), (0, 2, 1, 0), (1, 1)),
+    (8, 32, 4, (11, 17), (3, 5), (3, 2), (4, 1, 0, 3), (2, 1)),
+    (8, 16, 1, (20, 21), (4, 3), (2, 5), (0, 0, 0, 0), (3, 2)),
+    (16, 8, 1, (5, 5), (5, 5), (1, 1), (0, 0, 0, 0), (1, 1)),
+    (16, 8, 1, (1, 1), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+    (64, 70, 1, (56, 3), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(("batch", "threads"), [(1, 1), (3, 2), (2, 5)])
+def test_convolutions(tmp_path, untimed, window, batch, threads):
+    channels, out, groups, size, kernel, strides, pads, dilations = window
+    made = Maker(channels, *size)
+    weight = made.draw(out, channels // groups, *kernel)
+    weight[made.random.random(weight.shape) > 0.1] = 0
+    weight = np.concatenate([weight] * -(-1024 // weight.size))
+    weight = (
+        weight.reshape(-1, groups, *weight.shape[1:]).swapaxes(0, 1).reshape(weight.shape) if groups > 1 else weight
+    )
+    made.add("Conv", weight, made.draw(len(weight)), group=groups, kernel_shape=kernel, strides=strides, pads=pads,
+             dilations=dilations)  # fmt: skip
+    made.add("Clip", np.float32(-0.5), np.float32(2))
+    path, x = made.save(tmp_path / "a.onnx"), made.draw(batch, channels, *size)
+    model = opened(path, threads=threads)
+    assert "1 of 1" in repr(model)
+    assert close(model(x), outputs(path, x))
+    assert close(model(x[:, :, ::-1].copy()), outputs(path, x[:, :, ::-1].copy()))
+    assert model(x[:0]).shape[0] == 0
+
+
+@pytest.mark.parametrize(("shape", "threads"), [*combinations([(1,), (7,), (2, 9), (3, 1, 5), (130,)], [1, 3])])
+def test_products_of_rows(tmp_path, untimed, shape, threads):
+    made = Maker(*shape[1:], 70)
+    made.add("MatMul", made.draw(70, 33, density=0.1))
+    made.add("Add", made.draw(33))
+    made.add("Relu")
+    path, x = made.save(tmp_path / "a.onnx"), made.draw(*shape, 70)
+    model = opened(path, threads=threads)
+    assert "1 of 1" in repr(model)
+    assert close(model(x), outputs(path, x))
+
+
+def test_what_follows_a_product_is_its_own_only_where_nothing_else_reads_it(tmp_path, untimed):
+    made = Maker(40)
+    made.add("MatMul", made.draw(40, 40, density=0.1))
+    before = made.last
+    made.add("Add", made.draw(40))
+    made.add("Relu", name="activation")
+    made.add("Add", reads=[made.last, before])
+    path, x = made.save(tmp_path / "a.onnx"), made.draw(5, 40)
+    (one,) = products(onnx_files.simplified(path).graph)
+    assert [node.op_type for node in one.nodes] == ["MatMul"]
+    assert close(opened(path)(x), outputs(path, x))
+
+
+def test_products_inside_branches_and_loops(tmp_path, untimed):
+    """A branch reads the weights and the features of the graph around it."""
+    made = Maker(40)
+    weight, other = (made.constant(made.draw(40, 40, density=0.1)) for _ in range(2))
+
+    def body(name, weights):
+        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        return helper.make_graph([helper.make_node("MatMul", ["x", weights], [name])], name, [], [value])
+
+    made.nodes += [
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        helper.make_node("Greater", ["sum", made.constant(np.float32(0))], ["positive"]),
+        helper.make_node("If", ["positive"], ["y"], then_branch=body("a", weight), else_branch=body("b", other)),
+    ]
+    made.last = "y"
+    path = made.save(tmp_path / "a.onnx")
+    model = opened(path)
+    assert "2 of 2" in repr(model)
+    for sign in (1, -1):
+        x = sign * np.abs(made.draw(3, 40))
+        assert close(model(x), outputs(path, x))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of ONNX's own cases
+def test_the_nodes_of_onnx_run_as_in_onnx_runtime(tmp_path, untimed):
+    """ONNX's own suite has a case or more for each operator; those that ONNX Runtime runs on the processor."""
+
+    def same(found, wanted):
+        if wanted is None or isinstance(wanted, list):
+            assert type(found) is type(wanted)
+            assert len(found or ()) == len(wanted or ())
+            return [same(*both) for both in zip(found or (), wanted or (), strict=True)]
+        exact = wanted.dtype.kind != "f" or wanted.dtype == np.float16
+        return np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6) if not exact else (
+            np.testing.assert_array_equal(found, wanted)
+        )  # fmt: skip
+
+    ran, path = 0, tmp_path / "model.onnx"
+    for case in collect_testcases(None):
+        path.write_bytes(case.model.SerializeToString())
+        feed = dict(zip((one.name for one in case.model.graph.input), case.data_sets[0][0], strict=False))
+        try:
+            wanted = theirs(path, feed)
+        except Exception:  # of any type: not one that it runs
+            continue
+        found, ran = opened(path, threads=1)(**feed), ran + 1
+        same(list(found) if isinstance(found, tuple) else [found], wanted)
+    assert ran > 1500
+
+
+def pruned(density=0.1, **options):
+    made = Maker(3, 12, 12, **options)
+    made.add("Conv", made.draw(64, 3, 3, 3), pads=[1, 1, 1, 1], name="stem")
+    made.add("Relu")
+    made.add("Conv", made.draw(32, 64, 1, 1, density=density), name="pointwise")
+    made.add("GlobalAveragePool")
+    made.add("Flatten")
+    made.add("Gemm", made.draw(32, 4), name="head")
+    return made
+
+
+def test_choices_are_timed_kept_and_explained(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
+    path = pruned().save(tmp_path / "a.onnx")
+    told = spdnn.compile(path, threads=1).explain()
+    assert "pointwise" in told
+    assert "ms, in ONNX Runtime" in told
+    assert "stem" not in told
+    kept = json.loads((tmp_path / "tuned.json").read_text())
+    again = spdnn.compile(path, threads=1)
+    assert "ms" not in again.explain()  # nothing was timed
+    assert json.loads((tmp_path / "tuned.json").read_text()) == kept
+
+
+@pytest.mark.parametrize(("slow", "ours"), [("product", 0), ("model", 0), ("onnxruntime", 1)])
+def test_the_faster_way_is_taken(tmp_path, monkeypatch, slow, ours):
+    """On a clock: of one product, then of the whole model."""
+    monkeypatch.setenv("SPDNN_TUNING", "forget")
+    monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
+
+    def alternating(calls):
+        whole = "spdnn" in calls
+        slower = {"product": not whole, "model": whole, "onnxruntime": False}[slow]
+        return {name: 1.0 if name in (0, "onnxruntime") else 2.0 if slower else 0.5 for name in calls}
+
+    monkeypatch.setattr("spdnn.ops.onnx_model._alternating", alternating)
+    path = pruned().save(tmp_path / "a.onnx")
+    model, x = spdnn.compile(path), np.ones((2, 3, 12, 12), np.float32)
+    assert f"{ours} of 1" in repr(model)
+    assert close(model(x), outputs(path, x))
+
+
+def test_calls_of_any_size_from_several_threads(tmp_path, untimed):
+    path = pruned().save(tmp_path / "a.onnx")
+    x = np.random.default_rng(1).standard_normal((9, 3, 12, 12)).astype(np.float32)
+    wanted, model, found = outputs(path, x), spdnn.compile(path, threads=2), {}
+    threads = [threading.Thread(target=lambda n=n: found.update({n: model(x[:n])})) for n in (1, 2, 3, 9)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert sorted(found) == [1, 2, 3, 9]
+    for n, one in found.items():
+        assert close(one, wanted[:n])
+    assert close(model(np.asfortranarray(x.astype(np.float64))), wanted)
+    assert close(model(x=x), wanted)
+
+
+def test_what_is_refused(tmp_path, untimed):
+    path = pruned().save(tmp_path / "a.onnx")
+    model, x = spdnn.compile(path), np.ones((2, 3, 12, 12), np.float32)
+    refuses(r"a\.onnx: Got invalid dimensions for input: x", model, np.ones((2, 4, 12, 12)))
+    refuses("2 inputs; it takes x", model, x, x)
+    refuses("x is of <U4; the model takes float32", model, "text")
+    refuses("it is no chain of layers: 'stem'", spdnn.compile, path, engine="spgemm")
+    refuses("it is no chain of layers: 'stem' .Conv.; spdnn.compile runs any ONNX model", spdnn.open_network, path)
+    model.close()
+    refuses("this model is closed", model, x)
+    made = Maker(4)
+    made.nodes.append(helper.make_node("Magic", ["x"], ["y"], domain="com.example"))
+    made.last = "y"
+    model = onnx.load(made.save(tmp_path / "b.onnx"))
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    onnx.save(model, tmp_path / "b.onnx")
+    refuses("com.example:Magic.* is not a registered function/op", spdnn.compile, tmp_path / "b.onnx")
+
+
+def test_a_chain_that_is_not_pruned_runs_in_onnx_runtime(tmp_path):
+    for density, kind in ((0.9, OnnxModel), (0.1, spdnn.Model)):
+        made = Maker(40)
+        made.add("Gemm", made.draw(40, 30, density=density))
+        made.add("Softmax", axis=-1)
+        path, x = made.save(tmp_path / "a.onnx"), made.draw(5, 40)
+        model = spdnn.compile(path)
+        assert isinstance(model, kind)
+        assert close(model(x), outputs(path, x))
+    assert repr(model).startswith("Model(40 -> 30, 1 layer, ")
+    assert "Softmax" in repr(model)
