@@ -66,15 +66,20 @@ def _example(name: str, module: nn.Module, example: Any) -> tuple[Tensor, ...]:
     several = tuple(example) if isinstance(example, tuple | list) else (example,)
     if not several or not all(isinstance(one, Tensor) and one.dim() and len(one) > 1 for one in several):
         raise InputError("example: a tensor of two inputs or more, as the module takes them, or a tuple of such")
-    return several
+    return tuple(one.float() if one.dtype in HALF else one for one in several)
+
+
+HALF = (torch.float16, torch.bfloat16)
 
 
 def _dense(module: nn.Module) -> nn.Module:
-    """The module, or a copy of it with dense layers where it has sparse ones."""
+    """The module, or a copy with dense layers where it has sparse ones, in float32 where it has half precision."""
     sparse = [name for name, one in module.named_modules() if isinstance(one, SparseLinear | SparseConv2d)]
+    half = any(one.dtype in HALF for one in module.parameters())
     whole = nn.ModuleList([module])
-    if sparse:
+    if sparse or half:
         whole = copy.deepcopy(whole)
+        whole = whole.float() if half else whole
         for name in sparse:
             path = f"0.{name}".rstrip(".")
             whole.set_submodule(path, whole.get_submodule(path).to_dense())

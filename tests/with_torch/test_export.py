@@ -1,6 +1,4 @@
-"""spdnn.compile(module): PyTorch modules as they are, in inference; what is refused, by the names of all of it."""
-
-import copy
+"""spdnn.compile(module): PyTorch modules as they are, in inference."""
 
 import numpy as np
 import pytest
@@ -77,12 +75,13 @@ def test_chains(seed):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_images(threads):
+def test_images(threads, monkeypatch):
+    monkeypatch.setenv("SPDNN_TUNING", "off")  # all products with few nonzeros are ours
     torch.manual_seed(threads)
     x = torch.randn(5, 3, 20, 17)
-    module = settled(Branched(8), x)
+    module = settled(Branched(64), x)
     model = spdnn.compile(module, threads=threads, example=x[:2])
-    assert "point" in model.sparse
+    assert "1 of 1" in repr(model)
     with torch.inference_mode():
         for count in (1, 5):
             agree(model(x[:count]), module(x[:count]))
@@ -98,7 +97,8 @@ def test_whole_models(name, root, monkeypatch):
     x = torch.randn(3, 3, 64, 64)
     module = settled(getattr(torch_models, name)(), x)
     model = spdnn.compile(module, example=x[:2])
-    assert len(model.sparse) == {"mobilenet": 14, "resnet50": 37}[name]  # all of 1 x 1, and the last layer
+    count = {"mobilenet": 14, "resnet50": 37}[name]
+    assert f"of {count} pruned products" in repr(model)  # all of 1 x 1, and the last layer
     with torch.inference_mode():
         for count in (1, 3):
             logits = module(x[:count])
@@ -125,7 +125,7 @@ class Called(nn.Module):
         Called(lambda one, x: x + F.relu6(one(x)), nn.Conv2d(3, 3, 1)),
         Called(lambda one, x: F.avg_pool2d(one(x), 3, 2, 1, count_include_pad=False), nn.Conv2d(3, 3, 1)),
         Called(lambda one, x: torch.addmm(torch.ones(4), x.flatten(1), one.weight.t()), nn.Linear(270, 4)),
-        Called(lambda one, x: one(x.view(x.size(0), -1)).clamp(0, 0.5), nn.Linear(270, 4)),
+        Called(lambda one, x: one(x.view(x.size(0), -1)).clamp(0.0, 0.5), nn.Linear(270, 4)),
         Called(lambda one, two, x: two(one(x).add_(1).flatten(1)).softmax(-1), nn.Conv2d(3, 1, 1), nn.Linear(90, 4)),
         nn.Sequential(nn.Conv2d(3, 8, 3), st.SparseConv2d.from_dense(nn.Conv2d(8, 5, 1, 2), 0.8)),
         nn.Sequential(nn.Flatten(), st.SparseLinear.from_dense(nn.Linear(270, 9), 0.8), nn.Dropout(), nn.ReLU()),
@@ -139,37 +139,43 @@ def test_what_modules_say_in_other_ways(module):
             agree(model(x[:count]), module.eval()(x[:count]))
 
 
-@pytest.mark.parametrize("image", [False, True])
-@pytest.mark.parametrize("does", [lambda x, mean: (x - mean) / 3, lambda x, mean: (-mean + x) * 0.2 + 1])
-def test_inputs_that_are_normalised_lose_no_digits(image, does):
-    torch.manual_seed(0)
-    mean = 1e6 + torch.randn(4).reshape(-1, *[1, 1] * image)
-    layer = nn.Conv2d(4, 3, 1) if image else nn.Linear(4, 3)
-    module, x = Called(lambda one, x: one(does(x, mean)), layer), 1e6 + torch.randn(5, 4, *[2, 2] * image)
-    found = spdnn.compile(module, example=x)(x)
+def test_several_inputs_and_outputs():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = nn.Linear(64, 64)
+
+        def forward(self, x, y):
+            return self.one(x) + y, x.sum(1)
+
+    module, given = Two(), (torch.randn(3, 64), torch.randn(3, 64))
+    prune.l1_unstructured(module.one, "weight", 0.9)
+    model = spdnn.compile(module, example=given)
+    assert "of 1 pruned product" in repr(model)
     with torch.no_grad():
-        wanted = copy.deepcopy(layer).double()(does(x.double(), mean.double()))
-        agree(found, wanted.float(), 1e-6)
+        for found, wanted in zip(model(*given), module(*given), strict=True):
+            agree(found, wanted)
 
 
-def test_what_is_not_read_of_softmax_and_types():
-    layer, x = nn.Conv2d(3, 3, 1), torch.randn(2, 3, 4, 5)
-    for axis in (1, 2, -1):
-        module = Called(lambda one, x, axis=axis: one(x).softmax(axis), layer)
-        with torch.no_grad():
-            agree(spdnn.compile(module, example=x)(x), module(x))
-    refuses("over dimension 0", spdnn.compile, Called(lambda one, x: one(x).softmax(0), layer), example=x)
-    whole = Called(lambda one, x: one((x - 128).float()), nn.Linear(4, 3))  # which wraps in uint8
-    refuses("of whole numbers", spdnn.compile, whole, example=torch.zeros(2, 4, dtype=torch.uint8))
+def test_a_transformer():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    for one in (layer.linear1, layer.linear2):
+        prune.l1_unstructured(one, "weight", 0.9)
+    x = torch.randn(4, 9, 64)
+    model = spdnn.compile(layer, example=x)
+    assert "of 2 pruned products" in repr(model)
+    with torch.no_grad():
+        agree(model(x[:3]), layer.eval()(x[:3]))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_other_types_are_computed_in_float32(dtype):
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 4)).to(dtype)
     with torch.no_grad():
         x = torch.randn(5, 20).to(dtype)
-        agree(spdnn.compile(module)(x), module.double()(x.double()))
+        agree(spdnn.compile(module)(x.float()), module.float()(x.float()))
 
 
 @pytest.mark.parametrize("image", [False, True])
@@ -191,28 +197,9 @@ def test_a_module_stays_as_it_was(image):
 
 
 def test_what_is_refused():
-    bad = nn.Sequential(nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 3), nn.LayerNorm(3))
-    assert refuses("not all of it can be read", spdnn.compile, bad).endswith("'1' (gelu); '3' (layer_norm)")
     refuses("its first layer is no Linear: give an input", spdnn.compile, nn.Conv2d(3, 3, 1))
     refuses("example: a tensor of two inputs or more", spdnn.compile, nn.Linear(3, 3), example=torch.ones(1, 3))
-    refuses("example: it is for a torch.nn.Module alone", spdnn.compile, "a.onnx", example=torch.ones(2, 3))
-    refuses("Linear: torch.export cannot trace it", spdnn.compile, nn.Linear(3, 3), example=torch.ones(2, 4))
-    refuses("runs on the engine cpu", spdnn.compile, Branched(2), "spgemm", example=torch.ones(2, 3, 9, 9))
-    call = lambda does: spdnn.compile(Called(does, nn.Linear(6, 4)), example=torch.ones(4, 6))  # noqa: E731
-    refuses("it computes nothing", call, lambda one, x: x)
-    refuses("its output does not come from its input", call, lambda one, x: one.weight)
-    refuses("one tensor goes in and one comes out", call, lambda one, x: (one(x), x))
-    refuses("of random numbers", call, lambda one, x: F.dropout(one(x)))
-    refuses("of random numbers", call, lambda one, x: one(x) + torch.rand(4))
-    refuses("torch.export cannot trace it for any number of inputs", call, lambda one, x: one(x) * torch.arange(len(x)))
-    for does in (
-        lambda one, x: torch.cat([x, one(x)], 1),
-        lambda one, x: one(x).mean(),
-        lambda one, x: one(x).clamp(torch.zeros(4)),
-        lambda one, x: one(x).clamp(-1, 1),
-        lambda one, x: one(x).half(),
-        lambda one, x: one(x).mul(x[:, :4]),
-        lambda one, x: x @ x.t(),
-    ):
-        refuses("not all of it can be read", call, does)
-    refuses("not over all places", spdnn.compile, nn.AdaptiveAvgPool2d(2), example=torch.ones(2, 3, 8, 8))
+    refuses("Linear: torch.onnx cannot export it", spdnn.compile, nn.Linear(3, 3), example=torch.ones(2, 4))
+    refuses("it is no chain of layers", spdnn.compile, Branched(2), "spgemm", example=torch.ones(2, 3, 9, 9))
+    ranged = Called(lambda one, x: one(x) * torch.arange(len(x)), nn.Linear(6, 4))
+    refuses("torch.onnx cannot export it for any number of inputs", spdnn.compile, ranged, example=torch.ones(4, 6))
