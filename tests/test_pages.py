@@ -132,6 +132,8 @@ def test_digits_are_pruned_and_served_from_onnx_without_torch(tmp_path):
     assert "verified    pass" in printed
     assert f"top-1 {100 * served:.2f} %" in printed
     assert all(f" {name} " in printed for name in ("ours", "scipy", "onnxruntime"))
+    assert "(1, 64, 256)" in printed
+    assert len(re.findall(r"^MatMul\d+ .* 10 % nonzero .* in ONNX Runtime [\d.]+$", printed, re.MULTILINE)) == 12
 
 
 def test_python_of_the_pages(tmp_path, monkeypatch):
