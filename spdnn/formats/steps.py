@@ -4,8 +4,7 @@ A file of weights alone (matrices, a state dict) says nothing of activations: `S
 of a whole model (ONNX) says it all, and nothing can be stated.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -35,11 +34,8 @@ class Step(NamedTuple):
 
     Attributes:
         name: of the layer, for messages.
-        kind: 'linear' (weight (outputs, inputs), bias), 'scale' ((x - center) * weight + bias, each of the channels or
-            one number), 'convolution' (weight (outputs, inputs / groups, height, width), bias), 'activation',
-            'flatten', or another, of which only a compiled model knows: 'product' is a linear one of three dimensions.
-        reads, gives: names of values, a tuple and one; None: what the step before gives.
-        settings: of a convolution, a pooling or a softmax, a dictionary.
+        kind: 'linear' (weight (outputs, inputs), bias), 'scale' ((x - center) * weight + bias, each of the features or
+            one number), 'activation', 'flatten', or another, which no network has.
         center: of a scale.
     """
 
@@ -48,9 +44,6 @@ class Step(NamedTuple):
     weight: Any = None
     bias: Any = 0.0
     activation: Activation = IDENTITY
-    reads: Any = None
-    gives: Any = None
-    settings: Any = None
     center: Any = 0.0
 
 
@@ -145,38 +138,12 @@ def channels(constant: np.ndarray, shape: tuple | None) -> np.ndarray:
     return vector(constant, constant.size).astype(np.float64)
 
 
-def needed(where, steps: Mapping[str, Step], output: str, start: str) -> list[Step]:
-    """The steps that a model's output needs, with scales and activations in those that they follow.
-
-    Args:
-        steps: by what they give, each after those that it reads; start: the value that is the model's input.
-
-    Raises:
-        InputError: the output does not come from the input, or is the input.
-    """
-    wanted, found = {output}, []
-    for gives, step in reversed(steps.items()):
-        if gives in wanted:
-            wanted |= set(step.reads or ())
-            found.append(step)
-    if start not in wanted or wanted - set(steps) - {start}:
-        raise InputError(f"{where}: its output does not come from its input")
-    if not found:
-        raise InputError(f"{where}: it computes nothing: its output is its input")
-    reads = Counter(value for step in found for value in step.reads or ())
-    return list(joined(reversed(found), lambda value: reads[value] == 1 and value != output))
-
-
-def joined(steps: Iterable[Step], once: Callable[[str | None], bool] = lambda value: True) -> Iterator[Step]:
-    """The steps with scales and activations in the layer that they follow, where that gives the same.
-
-    Args:
-        once: whether a value is read only once; others stay as they are.
-    """
+def joined(steps: Iterable[Step]) -> Iterator[Step]:
+    """The steps with scales and activations in the layer that they follow, where that gives the same."""
     held = None
     for step in steps:
         if held is not None:
-            one = _joined(held, step) if once(held.gives) and step.reads in (None, (held.gives,)) else None
+            one = _joined(held, step)
             if one is None:
                 yield held
             step = one or step
@@ -186,36 +153,34 @@ def joined(steps: Iterable[Step], once: Callable[[str | None], bool] = lambda va
 
 
 def _joined(one: Step, two: Step) -> Step | None:
-    if one.activation != IDENTITY or one.kind == "softmax":
+    if one.activation != IDENTITY:
         return None
     if two.kind == "activation":
-        return one._replace(activation=two.activation, gives=two.gives)
-    if two.kind != "scale" or one.kind not in ("linear", "product", "convolution", "scale"):
+        return one._replace(activation=two.activation)
+    if two.kind != "scale" or one.kind not in ("linear", "scale"):
         return None
     sizes = {np.size(part) for part in (two.center, two.weight, two.bias, one.center, one.bias)}
     sizes |= {np.size(one.weight)} if one.kind == "scale" else {1}
     if not sizes <= {1, max(sizes) if one.kind == "scale" else len(one.weight)}:
         return None
     factor = np.asarray(two.weight, np.float64)
-    follows = {"activation": two.activation, "gives": two.gives}
     if one.kind != "scale":
         weight = one.weight if (factor == 1).all() else _scaled(one.weight, factor, one.name)
-        return one._replace(
-            weight=weight, bias=(np.asarray(one.bias, np.float64) - two.center) * factor + two.bias, **follows
-        )
+        bias = (np.asarray(one.bias, np.float64) - two.center) * factor + two.bias
+        return one._replace(weight=weight, bias=bias, activation=two.activation)
     # What is subtracted stays apart from what multiplies: (x - 1e6) * 3 is not x * 3 - 3e6 in float32.
     if np.any(two.center):
         return None
     if not np.any(one.bias):
-        return one._replace(weight=one.weight * factor, bias=two.bias, **follows)
+        return one._replace(weight=one.weight * factor, bias=two.bias, activation=two.activation)
     if np.any(one.center) or np.any(np.asarray(one.weight) != 1):
         return None
-    return one._replace(center=-np.asarray(one.bias), weight=factor, bias=two.bias, **follows)
+    return one._replace(center=-np.asarray(one.bias), weight=factor, bias=two.bias, activation=two.activation)
 
 
 def _scaled(weight: Any, factor: np.ndarray, name: str) -> np.ndarray:
     """float64: each output's weights times its factor."""
-    factor = factor.reshape(-1, *[1] * (np.ndim(weight) - 1) if factor.size > 1 else ())
+    factor = factor.reshape(-1, *[1] if factor.size > 1 else ())
     return _representable(np.asarray(weight, np.float64) * factor, weight, name)
 
 
@@ -251,11 +216,7 @@ def network_of(path, steps: Iterable[Step], source: str, layers: int | None = No
     made: list[Layer] = []
     unfit: list[str] = []
     before: list[Step] = []
-    last = None
     for step in joined(steps):
-        if step.reads is not None and last is not None and step.reads != (last,):
-            unfit.append(f"{step.name!r} reads another layer than the one before it")
-        last = step.gives
         if step.kind == "linear":
             made += _layers(path, step, before, not made)
             before = []
