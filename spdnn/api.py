@@ -64,8 +64,9 @@ def compile(
     Args:
         network: a Network; the path of a model file of spdnn, of official text or of an ONNX model; or a
             torch.nn.Module, which is exported to ONNX. A file of weights alone goes through open_network.
-            An ONNX model that is more than a chain of pruned layers becomes an OnnxModel: ONNX Runtime runs it on the
-            processor, and our kernels its pruned products, where that is faster.
+            An ONNX model becomes a Model if it is a chain of layers with at most 30 % nonzero weights. Any other
+            becomes an OnnxModel: ONNX Runtime runs it on the processor, and our kernels run its pruned products where
+            that is faster.
         engine: a name that `spdnn engines` lists. `cpu` takes microseconds for a few inputs; the other engines set up
             a whole inference at each call.
         batch: the usual number of inputs of a call. Memory and threads are made ready for it; any number may come.
@@ -78,8 +79,8 @@ def compile(
             Linear comes first. Of an ONNX model: arrays of the shapes for which its products are timed.
 
     Raises:
-        InputError: arguments that do not fit, or a model with parts that cannot be run: all of them are named.
-        Unavailable: the engine cannot run here.
+        InputError: arguments that do not fit; a model that ONNX Runtime does not run, or torch does not export.
+        Unavailable: the engine cannot run here, or a package is missing.
 
     Example:
         >>> import numpy as np, spdnn
@@ -94,7 +95,7 @@ def compile(
     if modules is not None and isinstance(network, modules.Module):
         export = importlib.import_module("spdnn.torch.export")
         with export.exported(network, example) as path:
-            return _of_onnx(path, type(network).__name__, None, chosen)
+            return _of_onnx(path, type(network).__name__, example, chosen)
     if isinstance(network, str | os.PathLike) and is_onnx(network):
         return _of_onnx(network, network, example, chosen)
     if example is not None:

@@ -16,7 +16,7 @@ PUBLIC = {"spdnn": spdnn} | {
     if name != "__version__"
 }
 # What other calls return or take: their examples are in those calls.
-WITHOUT = {"Agreement", "Network", "OnnxModel", "Result", "Scores", "SpdnnError", "models"}
+WITHOUT = {"Agreement", "Network", "Result", "Scores", "SpdnnError", "models"}
 LONGEST = 8  # lines
 
 

@@ -44,9 +44,9 @@ def add(group) -> None:
     read = kinds.add_parser(
         "import",
         help="convert a network to a model file",
-        description="Convert a network to a model file. It reads ONNX models; state dicts (.safetensors, .npz, .pt)\n"
-        "with weights (outputs, inputs); matrices (inputs, outputs) as Matrix Market or .npz, in a folder or a\n"
-        ".txt list; and official text, in a folder or archive (.tsv, .tar.gz).",
+        description="Convert a network to a model file. It reads chains of layers in ONNX; state dicts (.safetensors,\n"
+        ".npz, .pt) of weights (outputs, inputs); matrices (inputs, outputs) as Matrix Market or .npz, in folders\n"
+        "or .txt lists; and official text, in folders or archives (.tsv, .tar.gz).",
     )
     read.add_argument("network", metavar="PATH", help="file or folder to read")
     read.add_argument("-o", "--output", required=True, metavar="net.safetensors", help="model file to write")

@@ -1,8 +1,7 @@
 """An ONNX model made ready for calls: ONNX Runtime runs it, and our kernels the pruned products in it.
 
-Both compute on ONNX Runtime's threads, in one session, without a copy between them. Each product is timed both ways on
-the features that reach it, and the whole model too, so that it is never slower than in ONNX Runtime alone. Choices are
-kept (spdnn/ops/tuning.py).
+Both compute on ONNX Runtime's threads, in one session. Each product is timed both ways on the features that reach it,
+then the whole model. The faster way is taken and kept (spdnn/ops/tuning.py).
 """
 
 import hashlib
@@ -51,6 +50,14 @@ class OnnxModel(Shown):
     Raises:
         InputError: ONNX Runtime does not run the model, or it does not take the example.
         Unavailable: the compiled kernels, or the packages onnx and onnxruntime, are missing.
+
+    Example:
+        >>> import numpy as np, onnx, spdnn
+        >>> text = '<ir_version: 8, opset_import: ["": 17]> mean (float[n, k] x) => (float[n] y) '
+        >>> graph = "{ y = ReduceMean <axes = [1], keepdims = 0> (x) }"
+        >>> onnx.save(onnx.parser.parse_model(text + graph), "model.onnx")
+        >>> spdnn.compile("model.onnx")(np.float32([[1, 3], [2, 2], [0, 5]]))
+        array([2. , 2. , 2.5], dtype=float32)
     """
 
     def __init__(
@@ -200,7 +207,10 @@ class OnnxModel(Shown):
         sessions = {OURS: self._with(model, tiles), ONNX_RUNTIME: self._plain}
         took = _alternating({name: partial(one.run, None, sample) for name, one in sessions.items()})
         self._told[""] = f"the whole model: {1e3 * took[OURS]:.3f} ms, in ONNX Runtime {1e3 * took[ONNX_RUNTIME]:.3f}"
-        return tuple(tiles) if took[OURS] <= took[ONNX_RUNTIME] else (0,) * len(tiles)
+        if took[OURS] <= took[ONNX_RUNTIME]:
+            return tuple(tiles)
+        self._told |= {one.gives: f"{ONNX_RUNTIME}: the whole model is faster in it" for one in self._found}
+        return (0,) * len(tiles)
 
     def _times(self, model: Any, product: Product, x: np.ndarray) -> dict[int, float]:
         """Seconds of a product with each tile; 0: in ONNX Runtime."""
