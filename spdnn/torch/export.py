@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import logging
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -10,10 +11,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.export.dynamic_shapes import ShapesCollection
 
 from spdnn.common.errors import InputError, Unavailable, install
 from spdnn.common.validation import shortened
 from spdnn.torch.modules import SparseConv2d, SparseLinear
+
+HALF = (torch.float16, torch.bfloat16)  # computed in float32
 
 
 @contextlib.contextmanager
@@ -35,23 +39,33 @@ def exported(module: nn.Module, example: Any = None) -> Iterator[Path]:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise Unavailable(f"{name}: the package onnxscript is missing; {install('torch')} brings it") from error
-    training = [one for one in module.modules() if one.training]
     with tempfile.TemporaryDirectory(prefix="spdnn-") as folder:
         path = Path(folder, "model.onnx")
         try:
-            with warnings.catch_warnings(), torch.no_grad():
-                warnings.simplefilter("ignore")
-                sizes = tuple({0: torch.export.Dim.DYNAMIC} for _ in given)
-                torch.onnx.export(
-                    _dense(module).eval(), given, str(path), dynamo=True, dynamic_shapes=sizes, verbose=False
-                )
+            with _silent(), torch.no_grad(), _in_inference(module) as dense:
+                sizes = ShapesCollection()
+                for one in given:
+                    sizes[one][0] = torch.export.Dim.DYNAMIC
+                sizes = sizes.dynamic_shapes(dense, given)
+                torch.onnx.export(dense, given, str(path), dynamo=True, dynamic_shapes=sizes, verbose=False)
         except Exception as error:  # of any kind: the module's own code runs
             why = shortened(" ".join(str(error.__cause__ or error).split()), 150)
             raise InputError(f"{name}: torch.onnx cannot export it for any number of inputs ({why})") from error
-        finally:
-            for one in training:
-                one.training = True
         yield path
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without what torch logs: packages that are missing, and what failed, which the exception says too."""
+    logger = logging.getLogger("torch")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _example(name: str, module: nn.Module, example: Any) -> tuple[Tensor, ...]:
@@ -69,18 +83,25 @@ def _example(name: str, module: nn.Module, example: Any) -> tuple[Tensor, ...]:
     return tuple(one.float() if one.dtype in HALF else one for one in several)
 
 
-HALF = (torch.float16, torch.bfloat16)
-
-
-def _dense(module: nn.Module) -> nn.Module:
-    """The module, or a copy with dense layers where it has sparse ones, in float32 where it has half precision."""
-    sparse = [name for name, one in module.named_modules() if isinstance(one, SparseLinear | SparseConv2d)]
-    half = any(one.dtype in HALF for one in module.parameters())
-    whole = nn.ModuleList([module])
-    if sparse or half:
-        whole = copy.deepcopy(whole)
-        whole = whole.float() if half else whole
-        for name in sparse:
-            path = f"0.{name}".rstrip(".")
-            whole.set_submodule(path, whole.get_submodule(path).to_dense())
-    return whole[0]
+@contextlib.contextmanager
+def _in_inference(module: nn.Module) -> Iterator[nn.Module]:
+    """The module in inference, with dense layers in place of sparse ones, and a copy in float32 of one in half
+    precision; afterwards it is as it was."""
+    whole = nn.ModuleList([module])  # so that the module itself may be a sparse layer
+    training = [one for one in module.modules() if one.training]
+    sparse = {
+        name: one
+        for name, one in whole.named_modules(remove_duplicate=False)
+        if isinstance(one, SparseLinear | SparseConv2d)
+    }
+    dense = {one: one.to_dense() for one in sparse.values()}
+    try:
+        for name, one in sparse.items():
+            whole.set_submodule(name, dense[one])
+        half = any(one.dtype in HALF for one in module.parameters())
+        yield (copy.deepcopy(whole[0]).float() if half else whole[0]).eval()
+    finally:
+        for name, one in sparse.items():
+            whole.set_submodule(name, one)
+        for one in training:
+            one.training = True

@@ -1,4 +1,6 @@
-"""spdnn.compile(module): PyTorch modules as they are, in inference."""
+"""spdnn.compile(module): PyTorch modules by way of ONNX, sparse layers with their weights; what is refused, and why."""
+
+import logging
 
 import numpy as np
 import pytest
@@ -10,196 +12,168 @@ from torch.nn.utils import prune
 
 import spdnn
 import spdnn.torch as st
+from spdnn.ops.onnx_model import OnnxModel
 
 
-class Branched(nn.Module):
-    """What no Sequential holds: a branch that is added, functions, constants, a mean over all places."""
-
-    def __init__(self, channels):
-        super().__init__()
-        self.stem = nn.Conv2d(3, channels, 3, 2, 1, bias=False)
-        self.norm = nn.BatchNorm2d(channels)
-        self.each = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
-        self.point = nn.Conv2d(channels, channels, 1)
-        self.pool = nn.MaxPool2d(3, 2, 1)
-        self.head = nn.Linear(channels, 5)
-        self.act = nn.ReLU6(inplace=True)
-
-    def forward(self, x):
-        x = (x - 0.5) / torch.tensor([0.5, 1.0, 2.0]).view(1, 3, 1, 1)
-        x = self.act(self.norm(self.stem(x)))
-        x = F.relu(x + self.point(F.relu(self.each(x))))
-        x = F.avg_pool2d(self.pool(x), 2, padding=1)
-        return F.log_softmax(self.head(x.mean((2, 3))), -1)
+@pytest.fixture(autouse=True)
+def untimed(monkeypatch):
+    """All products with few nonzeros are ours."""
+    monkeypatch.setenv("SPDNN_TUNING", "off")
 
 
-def settled(module, x):
-    """The module in inference, its BatchNorms as training left them, its 1 x 1 weights pruned to 80 %."""
-    with torch.no_grad():
-        for _ in range(3):
-            module.train()(x + torch.rand(()))
-    for one in module.modules():
-        if isinstance(one, nn.Linear) or (isinstance(one, nn.Conv2d) and one.kernel_size == (1, 1)):
-            prune.random_unstructured(one, "weight", 0.8)
-    return module.eval()
-
-
-def sequential(seed):
-    """A random chain, and its inputs."""
-    random = np.random.default_rng(seed)
-    widths = [int(width) for width in random.integers(1, 200, int(random.integers(2, 5)))]
-    layers: list[nn.Module] = []
-    for before, after in zip(widths, widths[1:], strict=False):
-        layers.append(nn.Linear(before, after, bias=bool(random.random() < 0.7)))
-        layers += [nn.BatchNorm1d(after)] if random.random() < 0.4 else []
-        layers += [(nn.ReLU(), nn.ReLU6(), nn.Hardtanh(0, 2), nn.Dropout())[int(random.integers(4))]]
-    layers += [nn.Softmax(1)] if random.random() < 0.3 else []
-    return nn.Sequential(*layers), torch.from_numpy(random.standard_normal((7, widths[0])).astype(np.float32))
-
-
-def agree(ours, theirs, tolerance=2e-5):
-    assert isinstance(ours, torch.Tensor)
-    assert ours.dtype == torch.float32
-    assert ours.shape == theirs.shape
-    assert (ours - theirs).abs().max() <= tolerance * max(1, theirs.abs().max())
-
-
-@pytest.mark.parametrize("seed", range(16))
-def test_chains(seed):
-    torch.manual_seed(seed)
-    module, x = sequential(seed)
-    module = settled(module, x)
-    with torch.inference_mode():
-        for count in (1, 7):
-            agree(spdnn.compile(module)(x[:count]), module(x[:count]))
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_images(threads, monkeypatch):
-    monkeypatch.setenv("SPDNN_TUNING", "off")  # all products with few nonzeros are ours
-    torch.manual_seed(threads)
-    x = torch.randn(5, 3, 20, 17)
-    module = settled(Branched(64), x)
-    model = spdnn.compile(module, threads=threads, example=x[:2])
-    assert "1 of 1" in repr(model)
-    with torch.inference_mode():
-        for count in (1, 5):
-            agree(model(x[:count]), module(x[:count]))
-    refuses("x asks for a gradient", model, x.requires_grad_())
-
-
-@pytest.mark.parametrize("name", ["mobilenet", "resnet50"])
-def test_whole_models(name, root, monkeypatch):
-    monkeypatch.syspath_prepend(root / "benchmarks")
-    import torch_models
-
-    torch.manual_seed(0)
-    x = torch.randn(3, 3, 64, 64)
-    module = settled(getattr(torch_models, name)(), x)
-    model = spdnn.compile(module, example=x[:2])
-    count = {"mobilenet": 14, "resnet50": 37}[name]
-    assert f"of {count} pruned products" in repr(model)  # all of 1 x 1, and the last layer
-    with torch.inference_mode():
-        for count in (1, 3):
-            logits = module(x[:count])
-            agree(model(x[:count]), logits, 1e-4)
-            assert (model(x[:count]).argmax(1) == logits.argmax(1)).all()
+def agree(module, x, *, ours=None, tolerance=2e-5, **options):
+    """The compiled module gives the module's outputs for any number of inputs; `ours` products are spdnn's."""
+    x = x if isinstance(x, tuple) else (x,)
+    model = spdnn.compile(module, example=tuple(one[:2] for one in x), **options)
+    assert isinstance(model, spdnn.Model if ours is None else OnnxModel)
+    assert ours is None or f"products={ours} of" in repr(model).replace("OnnxModel(", "products=")
+    module.eval()
+    for count in (1, len(x[0])):
+        with torch.inference_mode():
+            wanted = module(*(one[:count] for one in x))
+        found = model(*(one[:count] for one in x))
+        for one, other in zip(*(each if isinstance(each, tuple) else (each,) for each in (found, wanted)), strict=True):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            assert (one - other).abs().max() <= tolerance * max(1, other.abs().max())
+    return model
 
 
 class Called(nn.Module):
-    """What `does` makes of a layer, or of layers, and of x."""
+    """What `does` makes of layers and inputs."""
 
     def __init__(self, does, *layers):
         super().__init__()
         self.does, self.layers = does, nn.ModuleList(layers)
 
-    def forward(self, x):
-        return self.does(*self.layers, x)
+    def forward(self, *x):
+        return self.does(*self.layers, *x)
+
+
+def linear(inputs, outputs, sparsity=0.9):
+    return st.SparseLinear.from_dense(nn.Linear(inputs, outputs), sparsity)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_chains_of_pruned_layers(seed):
+    torch.manual_seed(seed)
+    random = np.random.default_rng(seed)
+    widths = [int(width) for width in random.integers(1, 200, int(random.integers(2, 5)))]
+    layers: list[nn.Module] = []
+    for before, after in zip(widths, widths[1:], strict=False):
+        layers.append(nn.Linear(before, after, bias=bool(random.random() < 0.7)))
+        if random.random() < 0.5:
+            prune.random_unstructured(layers[-1], "weight", 0.8)
+        else:
+            layers[-1] = st.SparseLinear.from_dense(layers[-1], 0.8)
+        layers += [nn.BatchNorm1d(after)] if random.random() < 0.4 else []
+        layers += [(nn.ReLU(), nn.ReLU6(), nn.Hardtanh(0, 2), nn.Dropout())[int(random.integers(4))]]
+    layers += [nn.Softmax(1)] if random.random() < 0.3 else []
+    module, x = nn.Sequential(*layers), torch.randn(7, widths[0])
+    with torch.no_grad():
+        module(x)  # of which BatchNorm keeps the mean
+    agree(module, x)
 
 
 @pytest.mark.parametrize(
-    "module",
+    ("ours", "module", "shape"),
     [
-        Called(lambda one, x: 1 - one(x).mean((-1, -2)) / 3, nn.Conv2d(3, 4, (4, 2), padding="same")),
-        Called(lambda one, x: F.adaptive_max_pool2d(one(x), 1).squeeze(), nn.Conv2d(3, 4, 3, padding="valid")),
-        Called(lambda one, x: x + F.relu6(one(x)), nn.Conv2d(3, 3, 1)),
-        Called(lambda one, x: F.avg_pool2d(one(x), 3, 2, 1, count_include_pad=False), nn.Conv2d(3, 3, 1)),
-        Called(lambda one, x: torch.addmm(torch.ones(4), x.flatten(1), one.weight.t()), nn.Linear(270, 4)),
-        Called(lambda one, x: one(x.view(x.size(0), -1)).clamp(0.0, 0.5), nn.Linear(270, 4)),
-        Called(lambda one, two, x: two(one(x).add_(1).flatten(1)).softmax(-1), nn.Conv2d(3, 1, 1), nn.Linear(90, 4)),
-        nn.Sequential(nn.Conv2d(3, 8, 3), st.SparseConv2d.from_dense(nn.Conv2d(8, 5, 1, 2), 0.8)),
-        nn.Sequential(nn.Flatten(), st.SparseLinear.from_dense(nn.Linear(270, 9), 0.8), nn.Dropout(), nn.ReLU()),
+        (1, linear(64, 50), (5, 3, 64)),
+        (2, Called(lambda one, two, x: two(F.gelu(one(x))), linear(64, 128), linear(128, 64)), (5, 64)),
+        (2, Called(lambda one, two, x: two(one(F.silu(one(x)))), linear(64, 64), nn.Linear(64, 3)), (5, 64)),
+        (1, nn.Sequential(nn.Conv2d(3, 64, 3), st.SparseConv2d.from_dense(nn.Conv2d(64, 50, 1, 2), 0.9)), (3, 3, 9, 8)),
+        (1, Called(lambda one, x: F.layer_norm(x + one(F.relu(x)), (64,)), linear(64, 64)), (4, 7, 64)),
     ],
 )
-def test_what_modules_say_in_other_ways(module):
-    x = torch.randn(4, 3, 10, 9)
-    model = spdnn.compile(module, example=x)
-    with torch.inference_mode():
-        for count in (4, 2):
-            agree(model(x[:count]), module.eval()(x[:count]))
+def test_sparse_layers_are_exported_with_their_weights(ours, module, shape):
+    agree(module, torch.randn(shape), ours=ours, threads=2)
+
+
+def test_a_sparsified_encoder():
+    torch.manual_seed(0)
+    module = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 128, batch_first=True), 2)
+    table = st.sparsify(module, 0.9, min_size=4096, measure=False, quiet=True)
+    assert len(table.replaced) == 4
+    agree(module, torch.randn(3, 9, 32), ours=4)
 
 
 def test_several_inputs_and_outputs():
-    class Two(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.one = nn.Linear(64, 64)
-
-        def forward(self, x, y):
-            return self.one(x) + y, x.sum(1)
-
-    module, given = Two(), (torch.randn(3, 64), torch.randn(3, 64))
-    prune.l1_unstructured(module.one, "weight", 0.9)
-    model = spdnn.compile(module, example=given)
-    assert "of 1 pruned product" in repr(model)
-    with torch.no_grad():
-        for found, wanted in zip(model(*given), module(*given), strict=True):
-            agree(found, wanted)
+    module = Called(lambda one, x, y: (one(x) + y, one(y)), linear(64, 64))
+    agree(module, (torch.randn(5, 64), torch.randn(5, 64)), ours=2)
+    agree(nn.Sequential(nn.Embedding(9, 64), linear(64, 20)), torch.randint(0, 9, (4, 6)), ours=1)
 
 
-def test_a_transformer():
+def test_a_whole_model(root, monkeypatch):
+    monkeypatch.syspath_prepend(root / "benchmarks")
+    import torch_models
+
     torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
-    for one in (layer.linear1, layer.linear2):
-        prune.l1_unstructured(one, "weight", 0.9)
-    x = torch.randn(4, 9, 64)
-    model = spdnn.compile(layer, example=x)
-    assert "of 2 pruned products" in repr(model)
+    x, module = torch.randn(3, 3, 64, 64), torch_models.mobilenet()
     with torch.no_grad():
-        agree(model(x[:3]), layer.eval()(x[:3]))
+        for _ in range(3):
+            module(x)
+    st.sparsify(module, 0.9, min_size=32 * 64, measure=False, quiet=True)
+    agree(module, x, ours=14, tolerance=1e-4)  # all of 1 x 1, and the last layer
+
+
+def test_float64_stays():
+    module = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 4)).double()
+    agree(module, torch.randn(5, 20).double(), ours=0, tolerance=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(dtype):
-    torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 4)).to(dtype)
+    x = torch.randn(5, 20).to(dtype).float()
+    found = spdnn.compile(module)(x)
+    assert module[0].weight.dtype == dtype
     with torch.no_grad():
-        x = torch.randn(5, 20).to(dtype)
-        agree(spdnn.compile(module)(x.float()), module.float()(x.float()))
+        torch.testing.assert_close(found, module.float()(x))
 
 
-@pytest.mark.parametrize("image", [False, True])
-def test_a_module_stays_as_it_was(image):
-    first = nn.Conv2d(4, 3, 1) if image else nn.Linear(4, 3)
-    module = nn.Sequential(first, nn.Dropout(), nn.BatchNorm2d(3) if image else nn.BatchNorm1d(3), nn.Identity(), first)
-    module[4] = nn.Conv2d(3, 3, 1) if image else st.SparseLinear.from_dense(nn.Linear(3, 3), 0.5)
-    module[2].eval()
+class Shared(nn.Module):
+    """One sparse layer under two names, a masked one, and BatchNorm that is in inference already."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = self.again = linear(64, 64)
+        self.masked, self.norm = nn.Linear(64, 64), nn.BatchNorm1d(64).eval()
+        prune.l1_unstructured(self.masked, "weight", 0.9)
+
+    def forward(self, x):
+        return self.norm(self.masked(F.gelu(self.again(F.gelu(self.first(x))))))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_module_stays_as_it_was(fails, capfd):
+    module, x = Shared(), torch.randn(5, 64)
+    module(x)  # after which the masked weights have a gradient
     before = {name: one.clone() for name, one in module.state_dict().items()}
-    x = torch.ones(2, 4, 1, 1) if image else torch.ones(2, 4)
-    model = spdnn.compile(module, example=x if image else None)
-    assert [one.training for one in module] == [True, True, False, True, True]
+    parts, modes = [*module.modules()], [one.training for one in module.modules()]
+    level = logging.getLogger("torch").level
+    if fails:
+        refuses("Shared: torch.onnx cannot export it", spdnn.compile, module, example=x[:, :5])
+    else:
+        model = spdnn.compile(module, example=x)
+    assert [*module.modules()] == parts
+    assert module.first is module.again
+    assert [one.training for one in module.modules()] == modes
     assert all(torch.equal(one, before[name]) for name, one in module.state_dict().items())
-    with torch.no_grad():
-        wanted = module.eval()(x)
-        for one in module.parameters():
-            one.zero_()  # the compiled model has a copy
-    agree(model(x), wanted)
+    assert logging.getLogger("torch").level == level
+    assert capfd.readouterr() == ("", "")
+    if not fails:
+        with torch.inference_mode():
+            wanted = module.eval()(x)
+            for one in module.parameters():
+                one.zero_()  # the compiled model has a copy
+        torch.testing.assert_close(model(x), wanted)
+        refuses("x asks for a gradient", model, x.requires_grad_())
 
 
 def test_what_is_refused():
     refuses("its first layer is no Linear: give an input", spdnn.compile, nn.Conv2d(3, 3, 1))
     refuses("example: a tensor of two inputs or more", spdnn.compile, nn.Linear(3, 3), example=torch.ones(1, 3))
     refuses("Linear: torch.onnx cannot export it", spdnn.compile, nn.Linear(3, 3), example=torch.ones(2, 4))
-    refuses("it is no chain of layers", spdnn.compile, Branched(2), "spgemm", example=torch.ones(2, 3, 9, 9))
-    ranged = Called(lambda one, x: one(x) * torch.arange(len(x)), nn.Linear(6, 4))
-    refuses("torch.onnx cannot export it for any number of inputs", spdnn.compile, ranged, example=torch.ones(4, 6))
+    convolution, x = nn.Conv2d(3, 3, 1), torch.ones(2, 3, 4, 4)
+    refuses("it is no chain of layers: .*Conv", spdnn.compile, convolution, "spgemm", example=x)
+    one_size = Called(lambda one, x: one(x) * torch.arange(len(x))[:, None], nn.Linear(6, 4))
+    agree(one_size, torch.ones(4, 6), ours=0)
