@@ -162,4 +162,4 @@ def test_python_of_the_pages(tmp_path, monkeypatch):
     names = ran("your-own-network.md", [3], x=square, inputs_1024=inputs, **layers, **biases)
     assert names["y"].shape == (60, 60)
     Path("model.onnx").write_bytes(onnx_graph(names["network"]))
-    assert np.allclose(ran("your-own-network.md", [1], images=square)["y"], names["y"], rtol=1e-4, atol=1e-4)
+    assert np.allclose(ran("your-own-network.md", [1], x=square)["y"], names["y"], rtol=1e-4, atol=1e-4)

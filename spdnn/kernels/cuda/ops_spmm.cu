@@ -149,9 +149,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) spmm(
     const int left = tile % across * COLUMNS, column = left + lane * VECTOR;
     const int position = group * ROWS + subwarp, row = position < rows ? order[position] : -1;
 
-    // What is added at the end is loaded now, so that nothing waits for it then.
-    const float added = row < 0 ? 0.f : bias[(long long)row * bias_step];
-
     // Its nonzeros, from an aligned begin on.
     const long long start = row < 0 ? 0 : offsets[row], begin = start & -STEP;
     const int masked = (int)(start - begin), length = row < 0 ? 0 : (int)(offsets[row + 1] - begin);
@@ -199,6 +196,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) spmm(
 
     // The epilogue.
     if (row < 0 || column >= width) return;
+    const float added = bias[(long long)row * bias_step];
     VALUE* to = c + ((long long)matrix * rows + row) * width + column;
 #pragma unroll
     for (int held = 0; held < HELD; ++held) {
