@@ -78,7 +78,8 @@ class OnnxModel(Shown):
         sample = self._sample(example, batch)
         try:
             tiles = self._chosen(model, sample)
-            self._session = self._with(model, tiles) if any(tiles) else self._plain
+            if any(tiles) and self._session is self._plain:  # a choice that was kept, or made without a trial
+                self._session = self._with(model, tiles)
         except InputError as error:  # ONNX Runtime simplified the model to one that it does not take
             self._told, tiles = {"": str(error)}, (0,) * len(self._found)
         for one, tile in zip(self._found, tiles, strict=True):
@@ -196,7 +197,7 @@ class OnnxModel(Shown):
                     times[alike] = self._times(model, one, x)
                 took = times[alike]
                 tile = min(took, key=took.__getitem__)
-                ours = min((tile_ for tile_ in TILES), key=took.__getitem__)
+                ours = min(TILES, key=took.__getitem__)
                 self._told[one.gives] = (
                     f"{f'{OURS}, tiles of {tile}' if tile else ONNX_RUNTIME}: {1e3 * took[ours]:.3f} ms, in ONNX "
                     f"Runtime {1e3 * took[0]:.3f}"
@@ -208,6 +209,7 @@ class OnnxModel(Shown):
         took = _alternating({name: partial(one.run, None, sample) for name, one in sessions.items()})
         self._told[""] = f"the whole model: {1e3 * took[OURS]:.3f} ms, in ONNX Runtime {1e3 * took[ONNX_RUNTIME]:.3f}"
         if took[OURS] <= took[ONNX_RUNTIME]:
+            self._session = sessions[OURS]
             return tuple(tiles)
         self._told |= {one.gives: f"{ONNX_RUNTIME}: the whole model is faster in it" for one in self._found}
         return (0,) * len(tiles)
@@ -253,7 +255,7 @@ class OnnxModel(Shown):
         matrix = product.matrix
         return self._kernels.make_product(
             self._level, matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, product.bias,
-            product.low, product.high, matrix.shape[1], product.window, tile, True, self.threads,
+            product.low, product.high, matrix.shape[1], product.window, tile, self.threads,
         )  # fmt: skip
 
     def _class(self, what: str) -> str:

@@ -48,7 +48,7 @@ struct Window {  // of a convolution
 struct Product {
     const SpmmKernels* kernels;
     int threads, tile;
-    bool packed, convolves;
+    bool convolves;
     Window window;
     int64_t rows, inner;            // of the matrix: outputs, and inputs x kernel
     std::vector<int64_t> offsets;   // rows + 1
@@ -66,7 +66,7 @@ struct Product {
         SpmmProblem p{};
         const bool few = !narrow.empty();
         p.pattern = {rows, inner, offsets.data(), few ? static_cast<const void*>(narrow.data()) : columns.data(), few ? 2 : 4, order.data()};
-        p.values = values.data(), p.bias = bias.data(), p.low = low, p.high = high, p.tile = tile, p.packed = packed;
+        p.values = values.data(), p.bias = bias.data(), p.low = low, p.high = high, p.tile = tile, p.packed = true;
         return p;
     }
 };
@@ -206,7 +206,7 @@ private:
         shape.back() = product->rows;
         SpmmProblem p = product->problem();
         p.width = std::accumulate(shape.begin(), shape.end() - 1, int64_t{1}, std::multiplies<>());
-        p.batch = 1, p.by_rows = p.width > 1, p.packed = true, p.b = x, p.c = run.output(shape);
+        p.batch = 1, p.by_rows = p.width > 1, p.b = x, p.c = run.output(shape);
         multiply(run, p);
     }
 
@@ -299,7 +299,7 @@ struct Operator : ort::CustomOp {
 // A key for a product of `weights` (outputs, inputs of a group x kernel) in CSR form.
 int64_t make_product(const std::string& level, Array<const int64_t, 1> offsets, Array<const int32_t, 1> columns,
                      Array<const float, 1> values, Array<const float, 1> bias, float low, float high, int64_t inner,
-                     std::optional<std::array<int64_t, 11>> window, int tile, bool packed, int threads) {
+                     std::optional<std::array<int64_t, 11>> window, int tile, int threads) {
     auto product = std::make_shared<Product>();
     product->kernels = &at_level(kLevels, level);
     require(tile == 16 || tile == 32 || tile == 64 || tile == 128, "tile must be 16, 32, 64 or 128");
@@ -315,7 +315,7 @@ int64_t make_product(const std::string& level, Array<const int64_t, 1> offsets, 
     if (inner <= 65536) product->narrow.assign(columns.data(), columns.data() + columns.size());
     product->values.assign(values.data(), values.data() + values.size());
     product->bias.assign(bias.data(), bias.data() + bias.size());
-    product->low = low, product->high = high, product->tile = tile, product->packed = packed, product->threads = threads;
+    product->low = low, product->high = high, product->tile = tile, product->threads = threads;
     product->convolves = window.has_value();
     if (window) {
         const auto& w = *window;
@@ -338,7 +338,7 @@ void drop_product(int64_t key) {  // sessions that have it keep it
 
 void bind_onnx(nb::module_& m) {
     m.def("make_product", &make_product, "level"_a, "offsets"_a, "columns"_a, "values"_a, "bias"_a, "low"_a, "high"_a, "inner"_a, "window"_a.none(),
-          "tile"_a, "packed"_a, "threads"_a,
+          "tile"_a, "threads"_a,
           "A key of a product for nodes `Product` of ONNX Runtime. `window`: (channels, height, width, strides, pads at the top, left, bottom and "
           "right, dilations) of a convolution.");
     m.def("drop_product", &drop_product, "key"_a, "No session that is made from now on finds the product.");

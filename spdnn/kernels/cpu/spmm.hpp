@@ -24,8 +24,8 @@ struct SpmmProblem {
     // a row. Always packed; `order` is that of the rows themselves.
     bool by_rows;
     // A convolution: row k of B begins at b + columns[k], an offset in floats, and columns n with n % pitch >= used are
-    // not in C, which has `used` columns for each `pitch`. float32, `order` that of the rows themselves, batches b_stride floats apart; kLanes
-    // floats past the last one can be read. 0: a matrix B.
+    // not in C, which has `used` columns for each `pitch`. float32, `order` that of the rows themselves, batches b_stride
+    // floats apart; kLanes floats past the last one can be read. 0: a matrix B.
     int64_t pitch, used, b_stride;
 };
 
