@@ -7,7 +7,8 @@ python docs/measured.py measure NAME [KIND...]
 
 KIND is twelve (the networks with all reductions), like-for-like (with dead inputs alone, which published exact systems
 leave out: a quarter of an hour on two idle cores), streamed (all of them within 4 GiB by the engine taskgraph), peers,
-ladder, unstructured, threads, ranks, operations, calls or onnx; all without. What was there of a kind is replaced.
+ladder, unstructured, threads, ranks, operations, calls, onnx or accuracy; all without. What was there of a kind is
+replaced.
 A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
 left as it is.
 """
@@ -448,6 +449,39 @@ def onnx() -> str | None:
     )
 
 
+def accuracy() -> str | None:
+    """Top-1 accuracy of small models by how they are pruned, time of a call and memory, next to ONNX Runtime."""
+    records = [one for one in kept("accuracy").operations if one.accuracy]
+    if not records:
+        return None
+    found: dict[tuple, dict] = defaultdict(dict)
+    for one in sorted(records, key=lambda one: one.created):
+        found[one.problem.network, one.problem.layer][one.problem.batch_columns, one.program.kind == "ours"] = one
+    batches = sorted({batch for each in found.values() for batch, _ in each})
+    lines = [["model", "weights", "nonzero", "top-1 accuracy"]]
+    lines[0] += [f"{what}: ours, ONNX Runtime" for what in (*map(_inputs, batches), "memory of the weights")]
+    for (network, kind), each in found.items():
+        first = each[batches[0], True]
+        whole = sum(map(sum, first.accuracy.confusion))
+        cells = [
+            network,
+            kind,
+            f"{100 * (1 - first.problem.sparsity):.1f} %",
+            f"{100 * first.accuracy.top1 / whole:.1f} %",
+        ]
+        for batch in batches:
+            both = [seconds(statistics.median(each[batch, ours].seconds)) for ours in (True, False)]
+            times = ratio_of_medians(each[batch, False].seconds, each[batch, True].seconds).median
+            cells.append(f"{', '.join(both)} ({times:.2f} times as fast)")
+        largest = max(each[batch, True].matrix_bytes for batch in batches), each[batches[0], False].matrix_bytes
+        lines.append([*cells, ", ".join(f"{one / 2**20:.2f} MiB" for one in largest)])
+    return table(lines, f"{whole:,} images that were held out. {source(records)}.")
+
+
+def _inputs(count: int) -> str:
+    return f"{count} image{'s' * (count > 1)}"
+
+
 def lead() -> str | None:
     """The README's first sentences: whom it is for, with a number for each."""
     calls, largest = values_of_calls(kept("calls")), runs().get(((65536, 1920), "all"))
@@ -490,6 +524,7 @@ MADE = (
     models,
     calls,
     onnx,
+    accuracy,
     gpu,
     gpu_ladder,
     gpu_products,
@@ -578,6 +613,12 @@ def run_onnx(place: Path) -> None:
         command("spdnn", "bench", path.name, *words, "-o", f"calls-{path.stem}", place=place)
 
 
+def run_accuracy(place: Path) -> None:
+    """By the Python of the environment that has PyTorch (make test-torch makes it)."""
+    python = ROOT / ".venv-torch/bin/python"
+    subprocess.run([python, ROOT / "benchmarks/accuracy.py", "."], check=True, cwd=place)
+
+
 RUNS: dict[str, Callable[[Path], None]] = {
     "twelve": partial(run_twelve, "all"),
     "like-for-like": partial(run_twelve, "dead"),
@@ -590,6 +631,7 @@ RUNS: dict[str, Callable[[Path], None]] = {
     "operations": run_operations,
     "calls": run_calls,
     "onnx": run_onnx,
+    "accuracy": run_accuracy,
 }
 
 

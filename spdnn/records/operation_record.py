@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Meta
 
 from spdnn.records import limits
+from spdnn.records.accuracy import Accuracy
 from spdnn.records.environment import Environment, Load
 from spdnn.records.fields import (
     Amount,
@@ -147,7 +148,7 @@ class Verification(Record):
         yield entries == right, f"verification.entries: {entries}, but the output has {right}"
 
 
-class OperationRecord(Record, kw_only=True, dict=True):
+class OperationRecord(Record, kw_only=True, dict=True, omit_defaults=True):
     """One program on one verified problem of the sparse operations.
 
     What it computed, how long each call took, on what machine. Each sample follows an untimed run of the same program
@@ -172,6 +173,7 @@ class OperationRecord(Record, kw_only=True, dict=True):
         nonzero_imbalance: maximum over mean of the threads' nonzeros; null: not known.
         machine: what the machine did at best, at most seconds away from the samples.
         load: other work of the machine while the programs of the problem were timed; null where nobody looked.
+        accuracy: of the program's outputs on inputs with labels; absent where there are none.
     """
 
     schema: Literal["spdnn-operation"]
@@ -196,6 +198,7 @@ class OperationRecord(Record, kw_only=True, dict=True):
     thread_imbalance: Annotated[list[AtLeastOne], Meta(min_length=1)] | None
     nonzero_imbalance: AtLeastOne | None
     load: Load | None
+    accuracy: Accuracy | None = None
 
     @property
     def imbalance(self) -> float | None:
@@ -235,6 +238,9 @@ class OperationRecord(Record, kw_only=True, dict=True):
         wrong = f"imbalance: {most:g}; maximum over mean of {self.threads} threads is at most {self.threads}"
         yield most <= self.threads * (1 + NEAR), wrong
         yield from check_samples("seconds", self.seconds)
+        if self.accuracy:
+            yield self.accuracy.confusion is not None, "accuracy.confusion: null, so the number of inputs is unknown"
+            yield from self.accuracy.claims(sum(map(sum, self.accuracy.confusion)))
         yield from self._machine() if self.machine else ()
 
     def _work(self) -> Iterator[Claim]:

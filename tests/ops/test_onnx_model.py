@@ -81,7 +81,7 @@ WINDOWS = [
     (8, 16, 1, (20, 21), (4, 3), (2, 5), (0, 0, 0, 0), (3, 2)),
     (16, 8, 1, (5, 5), (5, 5), (1, 1), (0, 0, 0, 0), (1, 1)),
     (16, 8, 1, (1, 1), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
-    (64, 70, 1, (56, 3), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+    (64, 70, 1, (56, 9), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),  # enough for several threads
 ]
 
 
@@ -109,11 +109,11 @@ def test_convolutions(tmp_path, untimed, window, batch, threads):
 
 @pytest.mark.parametrize(("shape", "threads"), [*combinations([(1,), (7,), (2, 9), (3, 1, 5), (130,)], [1, 3])])
 def test_products_of_rows(tmp_path, untimed, shape, threads):
-    made = Maker(*shape[1:], 70)
-    made.add("MatMul", made.draw(70, 33, density=0.1))
-    made.add("Add", made.draw(33))
+    made = Maker(*shape[1:], 300)
+    made.add("MatMul", made.draw(300, 201, density=0.1))
+    made.add("Add", made.draw(201))
     made.add("Relu")
-    path, x = made.save(tmp_path / "a.onnx"), made.draw(*shape, 70)
+    path, x = made.save(tmp_path / "a.onnx"), made.draw(*shape, 300)
     model = opened(path, threads=threads)
     assert "1 of 1" in repr(model)
     assert close(model(x), outputs(path, x))

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from operation_cases import made_imbalance, made_operation
+from operation_cases import SHA, made_imbalance, made_operation
 
 from spdnn.common.errors import InputError
 from spdnn.common.validation import builtins
@@ -38,6 +38,19 @@ def test_a_record_of_a_device_and_one_without_a_machine():
     record["environment"]["gpu"] = "A GPU"
     record["machine"]["instruction_set"] = "sm_90"
     assert checked(OperationRecord, record, "r")[0].device == ("cuda", "A GPU")
+
+
+def test_the_accuracy_of_a_network_with_labels():
+    record = made_operation(operation="network")
+    assert "accuracy" not in builtins(checked(OperationRecord, record, "r")[0])
+    record["accuracy"] = {"labels_sha256": SHA, "top1": 5, "confusion": [[3, 1], [0, 2]]}
+    assert builtins(checked(OperationRecord, record, "r")[0]) == record
+    for path, value, sentence in (
+        ("accuracy.top1", 4, "accuracy.confusion: 5 right answers, and top-1 is 4"),
+        ("accuracy.confusion", None, "accuracy.confusion: null, so the number of inputs is unknown"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            checked(OperationRecord, changed(record, path, value), "r")
 
 
 def test_what_follows_from_the_facts():

@@ -40,6 +40,8 @@ SPDNN_LEVELS(SpmmKernels, spmm);
 namespace {
 
 constexpr int64_t kSlack = 64;  // floats that can be read past the last plane
+// What one thread does by itself: another one gains less than it takes to wake it and to pass lines between caches.
+constexpr int64_t kFloats = 1 << 16, kMultiplyAdds = 1 << 17;
 
 struct Window {  // of a convolution
     int64_t channels, height, width, down, across, top, left, bottom, right, row_step, column_step;  // steps: dilations
@@ -102,26 +104,34 @@ struct Planes {
     }
 };
 
-// One channel of one image into its planes.
-void copy_channel(const Window& w, const Planes& planes, const float* image, float* to) {
+// Channels of one image into their planes.
+void copy_channels(const Window& w, const Planes& planes, int64_t channels, const float* image, float* to) {
+    const int64_t place = planes.image_height * planes.image_width;
     for (int64_t r = 0; r < w.down; ++r)
-        for (int64_t s = 0; s < w.across; ++s)
-            for (int64_t y = 0; y < planes.height; ++y, to += planes.width) {
-                const int64_t line = y * w.down + r - w.top;
-                if (line < 0 || line >= planes.image_height) {
-                    std::fill(to, to + planes.width, 0.0f);
-                    continue;
+        for (int64_t s = 0; s < w.across; ++s) {
+            // of a plane, the lines and the places in a line that the image has; zeros surround them
+            const auto inside = [](int64_t pad, int64_t at, int64_t step, int64_t size, int64_t most) {
+                const int64_t begin = std::clamp<int64_t>((pad - at + step - 1) / step, 0, most);
+                return std::pair(begin, std::clamp<int64_t>((size + pad - at + step - 1) / step, begin, most));
+            };
+            const auto [top, bottom] = inside(w.top, r, w.down, planes.image_height, planes.height);
+            const auto [left, right] = inside(w.left, s, w.across, planes.image_width, planes.width);
+            float* line = to + (r * w.across + s) * planes.height * planes.width;
+            const float* from = image + (top * w.down + r - w.top) * planes.image_width + left * w.across + s - w.left;
+            for (int64_t c = 0; c < channels; ++c, line += w.down * w.across * planes.height * planes.width, from += place) {
+                float* at = std::fill_n(line, top * planes.width, 0.0f);
+                const float* read = from;
+                for (int64_t y = top; y < bottom; ++y, read += w.down * planes.image_width) {
+                    for (int64_t x = 0; x < left; ++x) *at++ = 0;
+                    if (w.across == 1)
+                        for (int64_t x = 0; x < right - left; ++x) *at++ = read[x];
+                    else
+                        for (int64_t x = 0; x < right - left; ++x) *at++ = read[x * w.across];
+                    for (int64_t x = right; x < planes.width; ++x) *at++ = 0;
                 }
-                const float* const from = image + line * planes.image_width + s - w.left;
-                const int64_t begin = std::clamp<int64_t>((w.left - s + w.across - 1) / w.across, 0, planes.width);
-                const int64_t end = std::clamp<int64_t>((planes.image_width + w.left - s + w.across - 1) / w.across, begin, planes.width);
-                std::fill(to, to + begin, 0.0f);
-                if (w.across == 1)
-                    std::copy(from + begin, from + end, to + begin);
-                else
-                    for (int64_t x = begin; x < end; ++x) to[x] = from[x * w.across];
-                std::fill(to + end, to + planes.width, 0.0f);
+                std::fill_n(at, (planes.height - bottom) * planes.width, 0.0f);
             }
+        }
 }
 
 struct Failed {
@@ -197,8 +207,10 @@ public:
 
 private:
     void multiply(Run& run, const SpmmProblem& p) {
+        const double work = static_cast<double>(p.width) * p.batch * product->values.size();
+        const int parts = static_cast<int>(std::clamp<double>(work / kMultiplyAdds, 1, product->threads));
         if (p.width && p.batch && p.pattern.rows)
-            run.each(product->threads, [&](int64_t part) { product->kernels->part(p, static_cast<int>(part), product->threads); });
+            run.each(parts, [&](int64_t part) { product->kernels->part(p, static_cast<int>(part), parts); });
     }
 
     void rows(Run& run, std::vector<int64_t> shape, const float* x) {
@@ -227,9 +239,10 @@ private:
         std::fill(inputs + all * copied, inputs + all * copied + kSlack, 0.0f);
         p.c = run.output({shape[0], product->rows, planes->out_height, planes->out_width});
         if (!all || !p.pattern.rows) return;
-        const int64_t parts = std::min<int64_t>(all, product->threads);
+        const int64_t parts = all * copied < kFloats ? 1 : std::min<int64_t>(all, product->threads);
         run.each(parts, [&](int64_t part) {
-            for (int64_t n = all * part / parts; n < all * (part + 1) / parts; ++n) copy_channel(w, *planes, x + n * image, inputs + n * copied);
+            const int64_t begin = all * part / parts, end = all * (part + 1) / parts;
+            copy_channels(w, *planes, end - begin, x + begin * image, inputs + begin * copied);
         });
         p.pattern.columns = planes->begins.data(), p.pattern.index_bytes = 4;
         p.width = planes->out_height * planes->width, p.pitch = planes->width, p.used = planes->out_width;

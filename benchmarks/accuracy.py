@@ -1,0 +1,280 @@
+"""What pruning costs and gains: top-1 accuracy, time of a call and memory of two small models, a record of each.
+
+    .venv-torch/bin/python benchmarks/accuracy.py FOLDER    writes FOLDER/accuracy.jsonl, in under 5 minutes
+
+A CNN and a Transformer learn scikit-learn's digits, 1,797 images of 8 x 8: the first 1,257 train, the last 540 are held
+out. Each is dense, pruned by magnitude, and pruned and fine-tuned. All layers lose the same part of their weights; the
+first and the last stay dense. Outputs are compared with PyTorch's; then spdnn.compile and ONNX Runtime take turns.
+"""
+
+import copy
+import hashlib
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+from onnx import numpy_helper
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import prune
+
+import spdnn
+import spdnn.torch as st
+from spdnn.common.errors import SpdnnError
+from spdnn.common.resources import usable_cores
+from spdnn.formats import onnx_files
+from spdnn.ops.onnx_model import OnnxModel
+from spdnn.peers.common import Comparison, alternated, check_same
+from spdnn.peers.product_checks import digest
+from spdnn.peers.products import Ceilings, shared_parts
+from spdnn.records.accuracy import Accuracy
+from spdnn.records.files import checked, write_operations
+from spdnn.records.operation_record import OperationRecord, Program, Verification
+from spdnn.torch.export import exported
+
+TRAINING = 1257  # images; the rest are held out
+SPARSITIES = (0.9, 0.95)
+BATCHES = (1, 64)
+SECONDS, LEAST_ROUNDS, MOST_ROUNDS = 1.0, 5, 30  # of timing
+TURN = 64  # images of a turn of calls, at least; and four calls
+HELD, HELD_ROW = 10, 16  # bytes of a nonzero with its position, and of a row (spdnn/kernels/cpu/onnx_module.cpp)
+TOLERANCE = 1e-4  # of the largest output
+RULE = f"largest difference from PyTorch's outputs <= {TOLERANCE:g} of the largest output"
+STEP, LEARNING_RATE = 32, 1e-3  # images of a step of training
+LEAST_WEIGHTS = 16_384  # of a layer that is pruned
+PROGRAMS: dict[str, Callable[[int, int, str], Program]] = {
+    "ours": lambda threads, calls, told: Program(
+        "ours", "ours", f"spdnn {spdnn.__version__}", threads,
+        {"threads_set": f"{threads} of the model", "layout": "spdnn.compile", "products": told, "calls": calls},
+    ),
+    "onnxruntime": lambda threads, calls, told: Program(
+        "onnxruntime", "dense", f"ONNX Runtime {onnxruntime.__version__}", threads,
+        {"threads_set": f"intra_op_num_threads = {threads}", "layout": "dense, the same model", "calls": calls},
+    ),
+}  # fmt: skip
+
+
+class Residual(nn.Module):
+    """x + f(x)."""
+
+    def __init__(self, *parts: nn.Module):
+        super().__init__()
+        self.parts = nn.Sequential(*parts)
+
+    def forward(self, x):
+        return x + self.parts(x)
+
+
+class Attention(nn.Module):
+    """Self-attention of several heads."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x):
+        parts = (one(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in (self.query, self.key, self.value))
+        return self.output(F.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2))
+
+
+class Patches(nn.Module):
+    """An image of 8 x 8 as a sequence of 8 patches, its rows, each of them at its position."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.pixels, self.position = nn.Linear(8, width), nn.Parameter(0.02 * torch.randn(8, width))
+
+    def forward(self, x):
+        return self.pixels(x.squeeze(1)) + self.position
+
+
+class Mean(nn.Module):
+    """Over the positions."""
+
+    def forward(self, x):
+        return x.mean(1)
+
+
+def cnn() -> nn.Module:
+    """Four convolutions of 3 x 3, of 64 to 256 channels."""
+
+    def convolution(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
+        return nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()
+
+    parts = [*convolution(1, 64), *convolution(64, 128), nn.MaxPool2d(2), *convolution(128, 128)]
+    return nn.Sequential(*parts, *convolution(128, 256), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10))
+
+
+def transformer(width: int = 256, layers: int = 2) -> nn.Module:
+    """Encoder layers, normalised before each part, with GELU."""
+    parts: list[nn.Module] = [Patches(width)]
+    for _ in range(layers):
+        wide = nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        parts += [Residual(nn.LayerNorm(width), Attention(width, 4)), Residual(nn.LayerNorm(width), *wide)]
+    return nn.Sequential(*parts, nn.LayerNorm(width), Mean(), nn.Linear(width, 10))
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], int, int]] = {  # and the epochs of training and of fine-tuning
+    "digits-cnn": (cnn, 4, 3),
+    "digits-transformer": (transformer, 20, 10),
+}
+
+
+def fit(model: nn.Module, x: torch.Tensor, labels: torch.Tensor, epochs: int) -> None:
+    """Adam; the learning rate falls to zero."""
+    torch.manual_seed(0)
+    optimiser = torch.optim.Adam(model.parameters(), LEARNING_RATE)
+    steps = epochs * (len(x) // STEP)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    model.train()
+    for _ in range(epochs):
+        for picks in torch.randperm(len(x)).split(STEP)[: len(x) // STEP]:
+            optimiser.zero_grad()
+            F.cross_entropy(model(x[picks]), labels[picks]).backward()
+            optimiser.step()
+            schedule.step()
+    model.eval()
+
+
+def pruned(model: nn.Module, sparsity: float) -> nn.Module:
+    """A copy with masks on convolutions and sparse layers in place of Linear."""
+    model = copy.deepcopy(model)
+    for one in model.modules():
+        if isinstance(one, nn.Conv2d | nn.Linear) and one.weight.numel() >= LEAST_WEIGHTS:
+            prune.l1_unstructured(one, "weight", sparsity)
+    st.sparsify(model, min_size=LEAST_WEIGHTS, measure=False, quiet=True)
+    return model.eval()
+
+
+def variants(name: str, x: torch.Tensor, labels: torch.Tensor):
+    """Yield (what it is, the model) of a network that is trained here."""
+    make, epochs, more = MODELS[name]
+    torch.manual_seed(0)
+    dense = make()
+    fit(dense, x, labels, epochs)
+    yield "dense", dense
+    for sparsity in SPARSITIES:
+        one = pruned(dense, sparsity)
+        yield f"pruned {100 * sparsity:g}", one
+        fit(one, x, labels, more)
+        yield f"fine-tuned {100 * sparsity:g}", one
+
+
+def compared(name: str, kind: str, module: nn.Module, x: np.ndarray, labels: np.ndarray, comparison: Comparison):
+    """The records of a model in spdnn and in ONNX Runtime, for each number of images of a call."""
+    with torch.inference_mode():
+        right = module(torch.from_numpy(x)).numpy()
+    with exported(module, torch.from_numpy(x[:2])) as path:
+        begun = time.perf_counter()
+        session = onnx_files.session(str(path), lambda one: setattr(one, "intra_op_num_threads", comparison.threads))
+        spent = {"onnxruntime": time.perf_counter() - begun}
+        (taken,) = (one.name for one in session.get_inputs())
+        whole = [numpy_helper.to_array(one) for one in onnx_files.simplified(path).graph.initializer]
+        whole = [one for one in whole if one.dtype == np.float32]
+        for batch in BATCHES:
+            begun = time.perf_counter()
+            model = spdnn.compile(path, threads=comparison.threads, example=x[:batch])
+            spent["ours"] = time.perf_counter() - begun
+            calls = {"ours": model, "onnxruntime": lambda x: session.run(None, {taken: x})[0]}
+            parts = np.split(x[: max(TURN, 4 * batch)], max(TURN // batch, 4))
+            turns = {one: partial(turn, call, parts) for one, call in calls.items()}
+            outputs = {one: call(x) for one, call in calls.items()}
+            checks = {one: verification(f"{name}, {kind}, {one}", out, right) for one, out in outputs.items()}
+            verified = {one: digest(np.concatenate(turn())) for one, turn in turns.items()}
+            end = time.perf_counter() + comparison.seconds
+            samples, digests, load = alternated(
+                {one: (turn, lambda outs: digest(np.concatenate(outs))) for one, turn in turns.items()},
+                lambda rounds, end=end: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
+                warm=True,
+                settle=True,
+            )
+            problem = about(name, kind, whole, batch)
+            shared = shared_parts("network", problem, comparison, Ceilings(comparison.threads).now(), load)
+            done = batch * problem["nonzeros"]
+            for one in calls:
+                check_same(one, digests[one], verified[one])
+                yield OperationRecord(
+                    **shared,
+                    case=f"network.{name}.{kind}.b{batch}.{one}.t{comparison.threads}",
+                    program=PROGRAMS[one](comparison.threads, len(parts), model.explain()),
+                    prepare_seconds=[spent[one]],
+                    seconds=[each / len(parts) for each in samples[one]],
+                    useful_operations=2 * done,
+                    multiply_adds=done,
+                    matrix_bytes=sum(each.nbytes for each in whole) - (saved(model) if one == "ours" else 0),
+                    operand_bytes=4 * batch * (x[0].size + right.shape[1]),
+                    attention_bytes=None,
+                    verification=checks[one],
+                    thread_imbalance=None,
+                    nonzero_imbalance=None,
+                    accuracy=accuracy(outputs[one], labels),
+                )
+            model.close()
+
+
+def turn(call: Callable, parts: list[np.ndarray]) -> list[np.ndarray]:
+    return [call(part) for part in parts]
+
+
+def verification(what: str, out: np.ndarray, right: np.ndarray) -> Verification:
+    """Raises SpdnnError: the outputs are not PyTorch's."""
+    error = float(np.abs(out - right).max() / np.abs(right).max()) / TOLERANCE
+    if not error <= 1:
+        raise SpdnnError(f"{what}: the outputs differ from PyTorch's by {error:.3g} times what rounding explains")
+    return Verification(out.size, out.size, None, RULE, error, digest(out))
+
+
+def saved(model: OnnxModel) -> int:
+    """Bytes of the dense weights of the products that spdnn computes, less those of their nonzeros and positions."""
+    ours = [one.matrix for one in model.ours]
+    return sum(4 * math.prod(one.shape) - HELD * one.nnz - HELD_ROW * one.shape[0] for one in ours)
+
+
+def accuracy(outputs: np.ndarray, labels: np.ndarray) -> Accuracy:
+    scores = spdnn.score(outputs, labels)
+    return Accuracy(hashlib.sha256(labels.tobytes()).hexdigest(), scores.hits(1), scores.confusion.tolist())
+
+
+def about(name: str, kind: str, whole: list[np.ndarray], batch: int) -> dict:
+    """The part `problem` of a record: all weights in a row."""
+    content = hashlib.sha256()
+    for one in whole:
+        content.update(np.ascontiguousarray(one))
+    entries = sum(one.size for one in whole)
+    return {
+        "set": "own", "network": name, "layer": kind, "rows": 1, "columns": entries, "batch_columns": batch,
+        "batch": 1, "nonzeros": int(sum(map(np.count_nonzero, whole))), "phase": "inference", "repeats": 1,
+        "origin": "generated", "topology_sha256": content.hexdigest(), "seed": 0,
+        "index_bits": 16 if entries <= 1 << 16 else 32,
+    }  # fmt: skip
+
+
+def main(folder: str) -> None:
+    threads = usable_cores()
+    torch.set_num_threads(threads)
+    digits = load_digits()
+    images, labels = digits.images[:, None].astype(np.float32) / 16, digits.target.astype(np.int64)
+    x, y = torch.from_numpy(images[:TRAINING]), torch.from_numpy(labels[:TRAINING])
+    records = []
+    for name in MODELS:
+        for kind, module in variants(name, x, y):
+            comparison = Comparison(threads, ["onnxruntime"], SECONDS, "python benchmarks/accuracy.py .")
+            for one in compared(name, kind, module, images[TRAINING:], labels[TRAINING:], comparison):
+                records.append(checked(OperationRecord, one, one.case)[0])
+                held = f"top-1 {one.accuracy.top1} of {len(labels) - TRAINING}, {one.matrix_bytes:,} bytes"
+                print(f"{one.case:<60} {1e3 * statistics.median(one.seconds):8.3f} ms, {held}", flush=True)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    write_operations(Path(folder, "accuracy.jsonl"), records)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
