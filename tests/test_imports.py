@@ -74,7 +74,7 @@ CORE = {"numpy", "scipy", "blake3", "msgspec"}
 @pytest.mark.parametrize(
     ("arguments", "unasked"),
     [
-        (["engines"], HEAVY),
+        (["info"], HEAVY),
         *((option, HEAVY | {"numpy", "scipy", "blake3", "msgspec"}) for option in (["--version"], ["--help"])),
     ],
 )

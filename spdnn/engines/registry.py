@@ -46,7 +46,7 @@ def engine(name: str, usable: bool = True) -> Engine:
         raise unknown("engine", name, names())
     found = _load(ENGINES.get(name) or installed_engines()[name])
     if usable and (reason := found.missing()):
-        raise Unavailable(f"engine {name} cannot run here: {reason}; `spdnn engines` lists those that can")
+        raise Unavailable(f"engine {name} cannot run here: {reason}; `spdnn info` lists those that can")
     return found
 
 

@@ -235,7 +235,7 @@ def test_another_value_is_one_sentence(monkeypatch, capsys, text):
     sentence = f"environment variable SPDNN_PROGRESS={text!r}: it must be off, bar, lines, or one of the last two with "
     with pytest.raises(InputError, match=re.escape(sentence)), progress.Stage("read network", 3):
         pass
-    assert main(["engines"]) == 1
+    assert main(["info"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1

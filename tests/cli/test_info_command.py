@@ -1,4 +1,4 @@
-"""`spdnn machine`: what it prints and writes, and its mistakes."""
+"""`spdnn info`: what it prints and writes, and its mistakes."""
 
 import json
 
@@ -11,7 +11,7 @@ from spdnn.records.limits import Machine
 
 
 def test_figures_are_printed_and_written(tmp_path, capsys):
-    assert main(["machine", "--threads", "1", "--seconds", "0.02", "--json", str(tmp_path / "m.json")]) == 0
+    assert main(["info", "--threads", "1", "--seconds", "0.02", "--json", str(tmp_path / "m.json")]) == 0
     shown = capsys.readouterr().out
     written = json.loads((tmp_path / "m.json").read_text())
     found = converted(Machine, written["machine"], "m.json")
@@ -28,13 +28,13 @@ def test_figures_are_printed_and_written(tmp_path, capsys):
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "61", "soon"])
 def test_seconds_out_of_range(seconds, capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["machine", "--seconds", seconds])
+        main(["info", "--seconds", seconds])
     assert ended.value.code == 2
     assert "must be a number above 0 and at most 60" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written_is_refused_first(tmp_path, capsys):
-    assert main(["machine", "--json", str(tmp_path / "nowhere/m.json")]) == 1
+    assert main(["info", "--json", str(tmp_path / "nowhere/m.json")]) == 1
     captured = capsys.readouterr()
     assert "does not exist; make that folder" in captured.err
     assert captured.out == ""
