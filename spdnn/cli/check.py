@@ -21,7 +21,7 @@ def add(check) -> None:
 
 
 def _verify(args) -> int:
-    from spdnn.formats.categories import read_categories
+    from spdnn.problem.categories import read_categories
 
     categories = read_categories(existing(args.categories, "list of categories"))
     official = args.truth.startswith("official:")

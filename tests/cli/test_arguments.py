@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from spdnn.cli import COMMANDS, main, parser
 from spdnn.records.files import write_record
-from tests.costmodel.test_costmodel import record
+from tests.scheduling.test_costmodel import record
 
 WEIGHTS = np.arange(12.0, dtype=np.float32).reshape(4, 3)
 INFER = ("infer", "--network", "w.npz", "--inputs", "x.npy", "--last", "none", "--threads", "1")

@@ -367,7 +367,7 @@ def test_an_engine_tells_of_each_batch(told, monkeypatch, name):
     {"schedule": "pipeline", "devices": 2, "batches": 3},
 ])  # fmt: skip
 def test_the_task_graph_tells_of_all_its_batches(told, monkeypatch, asked):
-    from spdnn.taskgraph.settings import TaskgraphSettings
+    from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
 
     network, inputs = deadly()
     session = opened("taskgraph", network, inputs, ("dead", "inputs"), threads=2, settings=TaskgraphSettings(**asked))

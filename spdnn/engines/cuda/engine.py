@@ -32,7 +32,7 @@ class CudaEngine(Engine):
         return driver.identities()
 
     def ceilings(self, options: Options, seconds: float) -> Machine | None:
-        from spdnn.kernels.cuda import ceilings
+        from spdnn.engines.cuda import ceilings
 
         return ceilings.measure(cupy_device.open_device(options.device), seconds)
 
