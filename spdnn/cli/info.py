@@ -27,7 +27,7 @@ def add(command) -> None:
 
 
 def _seconds(text: str) -> float:
-    from spdnn.measure.machine import LONGEST
+    from spdnn.engines.cpu.ceilings import LONGEST
 
     return arguments.number(text, float, lambda n: 0 < n <= LONGEST, f"a number above 0 and at most {LONGEST:g}")
 
@@ -36,7 +36,7 @@ def _info(args) -> None:
     from spdnn.common import provenance
     from spdnn.common.files import write_text
     from spdnn.common.validation import builtins
-    from spdnn.measure.machine import caches, measure
+    from spdnn.engines.cpu.ceilings import caches, measure
 
     threads = arguments.threads(args.threads)
     _print_engines()

@@ -6,7 +6,7 @@ import pytest
 
 from spdnn.cli import main
 from spdnn.common.validation import converted
-from spdnn.measure.machine import caches
+from spdnn.engines.cpu.ceilings import caches
 from spdnn.records.limits import Machine
 
 

@@ -35,7 +35,7 @@ class TaskgraphCudaEngine(CudaEngine):
     summary = "the kernels of cuda as a task graph: captured graphs, streamed weights, several GPUs"
     settings = TaskgraphSettings
 
-    def ceilings(self, options: Options, seconds: float) -> Machine | None:
+    def ceilings(self, options: Options, seconds: float, together: int = 1) -> Machine | None:
         """Of as many devices as were requested, all taken to be like the first."""
         one, count = super().ceilings(options, seconds), options.settings.devices if options.settings else 1
         rates = {name: [count * rate for rate in getattr(one, name)] for name in RATES}
