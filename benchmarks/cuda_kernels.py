@@ -31,11 +31,12 @@ from spdnn.common import provenance
 from spdnn.common.errors import SpdnnError, Unavailable
 from spdnn.common.files import write_text
 from spdnn.common.validation import builtins
+from spdnn.engines.cuda import ceilings
 from spdnn.engines.cuda.choice import IN_A_ROW, several_layers, unsuited
 from spdnn.engines.cuda.layers import arranged, to_device
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED, stage_room
 from spdnn.engines.registry import engine
-from spdnn.kernels.cuda import ceilings, cupy_device
+from spdnn.kernels.cuda import cupy_device
 from spdnn.kernels.cuda.device import Device
 from spdnn.problem import challenge
 from spdnn.problem.network import Layer

@@ -23,9 +23,9 @@ import numpy as np
 import scipy.sparse as sp
 
 import spdnn
+from spdnn.engines.cpu import ceilings
 from spdnn.engines.registry import usable_cores
 from spdnn.formats.store import write_network
-from spdnn.measure import machine
 from spdnn.peers.call_cases import drawn_rows
 
 TILE, WEIGHT_BYTES = 32, 6  # inputs that go through a layer side by side; of an edge: a 16-bit index and a float32
@@ -81,7 +81,7 @@ def main() -> None:
     network = spdnn.from_matrices(layers, biases, last="none")
     write_network(chosen.output, network)
     print(f"{chosen.output}: {'-'.join(map(str, chosen.widths))} at {chosen.density:.3g}, {network.edges:,} edges")
-    limits = machine.measure(chosen.threads, 1.0)
+    limits = ceilings.measure(chosen.threads, 1.0)
     x, features = drawn_rows(max(chosen.batches), chosen.widths[0], chosen.zeros), []
     for layer, bias in zip(layers, biases, strict=True):
         features.append(x)

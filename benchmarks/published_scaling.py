@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.common.files import write_text
-from spdnn.costmodel.costs import DeviceCosts
-from spdnn.costmodel.official import official_shares, official_work
-from spdnn.costmodel.prediction import predict
 from spdnn.problem import challenge
 from spdnn.records.published import read_baselines
+from spdnn.scheduling.costmodel.costs import DeviceCosts
+from spdnn.scheduling.costmodel.official import official_shares, official_work
+from spdnn.scheduling.costmodel.prediction import predict
 
 SYSTEM, HARDWARE = "at-scale SpDNN (Hidayetoglu)", "NVIDIA V100 16GB"
 MEMORY_BYTES = 16e9

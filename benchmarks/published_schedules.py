@@ -29,13 +29,13 @@ import numpy as np
 from scipy.optimize import nnls
 
 from spdnn.common.files import write_text
-from spdnn.costmodel.costs import FREE, DeviceCosts, MessageCosts, Work
-from spdnn.costmodel.official import official_shares, official_work
 from spdnn.problem import challenge
 from spdnn.records.published import read_baselines
-from spdnn.taskgraph.decomposition import Decomposition, stages_of
-from spdnn.taskgraph.settings import GRAPH, PIPELINE, STREAM
-from spdnn.taskgraph.simulation import TaskCosts, simulate
+from spdnn.scheduling.costmodel.costs import FREE, DeviceCosts, MessageCosts, Work
+from spdnn.scheduling.costmodel.official import official_shares, official_work
+from spdnn.scheduling.taskgraph.decomposition import Decomposition, stages_of
+from spdnn.scheduling.taskgraph.settings import GRAPH, PIPELINE, STREAM
+from spdnn.scheduling.taskgraph.simulation import TaskCosts, simulate
 
 HARDWARE = "GeForce RTX 2080 Ti 11GB"
 SNIG, BF, GPIPE = "SNIG", "BF (SNIG authors' baseline)", "GPipe* (SNIG authors' baseline)"

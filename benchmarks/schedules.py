@@ -33,11 +33,11 @@ from spdnn.problem.result import Result
 from spdnn.records.run_record import RunRecord
 from spdnn.records.verdict import Verdict
 from spdnn.reductions.registry import parse_reductions
+from spdnn.scheduling.taskgraph.calibration import costs_of
+from spdnn.scheduling.taskgraph.decomposition import Decomposition
+from spdnn.scheduling.taskgraph.settings import SCHEDULES, TaskgraphSettings
+from spdnn.scheduling.taskgraph.simulation import simulate
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph.calibration import costs_of
-from spdnn.taskgraph.decomposition import Decomposition
-from spdnn.taskgraph.settings import SCHEDULES, TaskgraphSettings
-from spdnn.taskgraph.simulation import simulate
 
 BAR = 0.15  # of an error
 BUSY = 0.03  # of the cores, that others may take beside a quiet run

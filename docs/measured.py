@@ -28,7 +28,6 @@ from pathlib import Path
 from spdnn.cli import main
 from spdnn.common.files import write_text
 from spdnn.common.statistics import ratio_of_medians, ratios
-from spdnn.costmodel import calibration
 from spdnn.engines.registry import usable_cores
 from spdnn.problem import challenge
 from spdnn.records.files import read_all
@@ -41,6 +40,7 @@ from spdnn.report.operations.values import compared, means, models_of
 from spdnn.report.peers.values import OURS
 from spdnn.report.peers.values import values as values_of_peers
 from spdnn.report.scaling.values import values as values_of_ranks
+from spdnn.scheduling.costmodel import calibration
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/results.md", "docs/explanation/latency.md", "docs/explanation/onnx.md")

@@ -29,7 +29,7 @@ _NAMES = {
     "RadixNet": "spdnn.sources.radixnet",
     "Result": "spdnn.problem.result",
     "SpdnnError": "spdnn.common.errors",
-    "TaskgraphSettings": "spdnn.taskgraph.settings",
+    "TaskgraphSettings": "spdnn.scheduling.taskgraph.settings",
     "Scores": "spdnn.verify.classes",
     "agreement": "spdnn.verify.classes",
     "compile": "spdnn.api",

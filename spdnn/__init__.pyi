@@ -16,8 +16,8 @@ from spdnn.problem.network import Layer as Layer
 from spdnn.problem.network import Network as Network
 from spdnn.problem.network import from_matrices as from_matrices
 from spdnn.problem.result import Result as Result
+from spdnn.scheduling.taskgraph.settings import TaskgraphSettings as TaskgraphSettings
 from spdnn.sources.radixnet import RadixNet as RadixNet
-from spdnn.taskgraph.settings import TaskgraphSettings as TaskgraphSettings
 from spdnn.verify.classes import Agreement as Agreement
 from spdnn.verify.classes import Scores as Scores
 from spdnn.verify.classes import agreement as agreement

@@ -67,7 +67,7 @@ def compile(
             An ONNX model becomes a Model if it is a chain of layers with at most 30 % nonzero weights. Any other
             becomes an OnnxModel: ONNX Runtime runs it on the processor, and our kernels run its pruned products where
             that is faster.
-        engine: a name that `spdnn engines` lists. `cpu` takes microseconds for a few inputs; the other engines set up
+        engine: a name that `spdnn info` lists. `cpu` takes microseconds for a few inputs; the other engines set up
             a whole inference at each call.
         batch: the usual number of inputs of a call. Memory and threads are made ready for it; any number may come.
         threads: the threads of a call; all cores by default.

@@ -94,8 +94,7 @@ COMMANDS = {
     "challenge": ("run:add_challenge", "regenerate, run and verify a problem of the Graph Challenge"),
     "infer": ("run:add_infer", "run a network on inputs"),
     "run": ("run:add_run", "repeat a run from the request of a record"),
-    "verify": ("check:add_verify", "check a file of categories (challenge and infer verify by themselves)"),
-    "engines": ("check:add_engines", "list the engines that can run here"),
+    "verify": ("check:add", "check a file of categories (challenge and infer verify by themselves)"),
     "network": ("network:add", "make, import, export or show a network"),
     "inputs": ("inputs:add", "make the inputs of the challenge"),
     "bench": ("bench:add", "compare your model with ONNX Runtime, OpenVINO, PyTorch and SciPy"),
@@ -106,7 +105,7 @@ COMMANDS = {
     "plot": ("plot:add", "write one figure for a paper as PDF, SVG or PNG"),
     "compare": ("compare:add", "compare two sets of records"),
     "plan": ("plan:add", "predict the time on more devices"),
-    "machine": ("machine:add", "measure the limits of this machine"),
+    "info": ("info:add", "list the engines that run here, and measure the limits of this machine"),
     "completion": ("completion:add", "print the completion script of a shell"),
 }
 

@@ -81,8 +81,8 @@ def _plan(chosen) -> None:
 def _show_plan(chosen) -> dict:
     from dataclasses import replace
 
-    from spdnn.costmodel import calibration, costs, prediction
     from spdnn.records.files import read_record
+    from spdnn.scheduling.costmodel import calibration, costs, prediction
 
     if not chosen.record:
         raise InputError("the cost of a run is not known: give --record or --check, or --cut and a problem")
@@ -145,8 +145,8 @@ def _figures(one) -> dict:
 
 
 def _show_check(chosen) -> dict:
-    from spdnn.costmodel import calibration
     from spdnn.records.files import read_record
+    from spdnn.scheduling.costmodel import calibration
 
     few = read_record(chosen.few) if chosen.few else None
     checked = calibration.check([read_record(path) for path in chosen.check], few)

@@ -23,9 +23,9 @@ def problem_of(chosen) -> tuple:
     Raises:
         InputError: arguments that do not say what to compute, or what it costs.
     """
-    from spdnn.costmodel.costs import MessageCosts
-    from spdnn.taskgraph.settings import TaskgraphSettings
-    from spdnn.taskgraph.simulation import sizes_of
+    from spdnn.scheduling.costmodel.costs import MessageCosts
+    from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
+    from spdnn.scheduling.taskgraph.simulation import sizes_of
 
     request = TaskgraphSettings(**arguments.settings(chosen))
     if request.devices > MOST_DEVICES:
@@ -41,7 +41,7 @@ def problem_of(chosen) -> tuple:
 
 def _recorded(chosen, devices: int, messages) -> tuple:
     from spdnn.records.files import read_record
-    from spdnn.taskgraph.calibration import costs_of
+    from spdnn.scheduling.taskgraph.calibration import costs_of
 
     for name in ("edges_per_second", "launch_seconds"):
         if getattr(chosen, name):
@@ -62,8 +62,8 @@ def _recorded(chosen, devices: int, messages) -> tuple:
 
 
 def _by_hand(chosen, messages) -> tuple:
-    from spdnn.costmodel.costs import DeviceCosts
-    from spdnn.taskgraph.simulation import TaskCosts
+    from spdnn.scheduling.costmodel.costs import DeviceCosts
+    from spdnn.scheduling.taskgraph.simulation import TaskCosts
 
     if not (chosen.neurons or chosen.network):
         raise InputError("no problem is named: give --neurons and --layers, --network or --record")
@@ -82,10 +82,10 @@ def _by_hand(chosen, messages) -> tuple:
 
 def _named(chosen) -> tuple:
     """(name, work, order of the batches' shares, where the rows come from) of the problem that the arguments name."""
-    from spdnn.costmodel.calibration import WEIGHT_BYTES
-    from spdnn.costmodel.costs import Work
-    from spdnn.costmodel.official import official_shares, official_work
     from spdnn.formats.readers import open_network
+    from spdnn.scheduling.costmodel.calibration import WEIGHT_BYTES
+    from spdnn.scheduling.costmodel.costs import Work
+    from spdnn.scheduling.costmodel.official import official_shares, official_work
 
     count = chosen.inputs or challenge.INPUTS
     if chosen.neurons:

@@ -8,7 +8,7 @@ from dataclasses import asdict, fields, replace
 from spdnn.cli import arguments
 from spdnn.cli.plan_costs import RATES, problem_of
 from spdnn.common.errors import InputError
-from spdnn.taskgraph.settings import TaskgraphSettings
+from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
 
 SETTINGS = [field.name for field in fields(TaskgraphSettings) if field.name != "devices"]
 OPTIONS = ("neurons", "layers", "network", *RATES, *SETTINGS, "svg")
@@ -46,7 +46,7 @@ def show(chosen) -> dict:
 
 
 def _show(chosen, name: str, request, costs, sizes, cores: int | None, origin: str) -> dict:
-    from spdnn.taskgraph.choice import choose
+    from spdnn.scheduling.taskgraph.choice import choose
 
     leaving = bool((costs.work.survivors[-1:] < costs.work.inputs).all())
     asked = replace(request, join=request.join and cores is not None)

@@ -67,7 +67,7 @@ def _workers(measurement: Measurement) -> str:
 
 def write_outputs(args, measurement: Measurement, result: Result) -> None:
     """Write the files that --categories, --result, --samples and --values name."""
-    from spdnn.formats.categories import write_categories
+    from spdnn.problem.categories import write_categories
 
     if args.categories:
         write_categories(args.categories, result.categories)

@@ -225,3 +225,9 @@ def _decoder(kind: type) -> msgspec.json.Decoder:
 @cache
 def _schema(kind: type) -> dict:
     return schema(kind)
+
+
+def shown(text: str) -> str:
+    """`text` quoted for a message, and cut when it is long."""
+    quoted = repr(text if len(text) <= 40 else text[:37] + "...")
+    return quoted if len(quoted) <= 50 else f"{quoted[:46]}...'"

@@ -162,7 +162,6 @@ class Engine(abc.ABC):
         name: as the command takes it.
         summary: one line on what it is.
         offers: the reductions it can use.
-        on_kernels: it runs on the compiled CPU kernels, so what they can do at best is its limit; `ceilings` otherwise.
         copies_weights: it keeps weights in arrays that it makes itself, so that ranks cannot share them.
         settings: a frozen dataclass, the type of Options.settings; None: it has none.
         on_device: weights and features are in the memory of devices, of which each rank takes its own.
@@ -173,7 +172,6 @@ class Engine(abc.ABC):
     name: str
     summary: str
     offers: tuple[str, ...] = ()
-    on_kernels: bool = False
     copies_weights: bool = True
     settings: type | None = None
     on_device: bool = False
@@ -210,9 +208,9 @@ class Engine(abc.ABC):
         """
         return None
 
-    def ceilings(self, options: Options, seconds: float) -> Machine | None:
-        """What the device that `options` names does at best, measured now in about so many seconds; None: no device,
-        or it is not this engine's limit.
+    def ceilings(self, options: Options, seconds: float, together: int = 1) -> Machine | None:
+        """What the machine, or the device that `options` names, does at best, measured now in about so many seconds;
+        None: it is not this engine's limit. `together` processes of this machine measure at the same moment.
 
         Raises:
             Unavailable: too little memory is free to measure it.

@@ -4,16 +4,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from spdnn.common.threads import in_order
-from spdnn.engines.base import Engine, Prepared
+from spdnn.engines.base import Engine, Options, Prepared
+from spdnn.engines.memory import resident_bytes
 from spdnn.kernels import dispatch
 from spdnn.problem.network import Network
+from spdnn.records.limits import Machine
 
 
 class CompiledEngine(Engine):
     """An engine on the compiled kernels: it takes layers by output neuron and offers `dead`, `inputs` and `neurons`."""
 
     offers = ("dead", "inputs", "neurons")
-    on_kernels = True
     copies_weights = False
 
     def missing(self) -> str | None:
@@ -21,6 +22,12 @@ class CompiledEngine(Engine):
 
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
         return Prepared.reduced(network, reductions, memory)
+
+    def ceilings(self, options: Options, seconds: float, together: int = 1) -> Machine | None:
+        from spdnn.engines.cpu import ceilings
+
+        memory = None if options.memory is None else max(0, options.memory - resident_bytes())
+        return ceilings.measure(options.threads, seconds, memory, together)
 
 
 def read_ahead(depth: int, read: Callable[[int], Any]) -> Iterator:

@@ -20,16 +20,16 @@ ENGINES = {
     "tiled": "spdnn.engines.cpu.engine:TiledEngine",
     "csr": "spdnn.engines.cpu.engine:CsrEngine",
     "spgemm": "spdnn.engines.spgemm.engine:SpgemmEngine",
-    "taskgraph": "spdnn.engines.taskgraph.engine:TaskgraphEngine",
+    "taskgraph": "spdnn.scheduling.engines.engine:TaskgraphEngine",
     "reference": "spdnn.engines.reference:OracleEngine",
     "cuda": "spdnn.engines.cuda.engine:CudaEngine",
     **{f"cuda-{kind}": f"spdnn.engines.cuda.engine:Cuda{kind.capitalize()}Engine" for kind in CUDA_RUNGS},
-    "taskgraph-cuda": "spdnn.engines.taskgraph.engine:TaskgraphCudaEngine",
+    "taskgraph-cuda": "spdnn.scheduling.engines.engine:TaskgraphCudaEngine",
     **{name: f"spdnn.engines.libraries.{name}:{name.capitalize()}Engine" for name in PEERS},
 }
 
 # Types of settings, which the command knows before it knows the engine.
-SETTINGS = ("spdnn.taskgraph.settings:TaskgraphSettings",)
+SETTINGS = ("spdnn.scheduling.taskgraph.settings:TaskgraphSettings",)
 
 
 def engine(name: str, usable: bool = True) -> Engine:
@@ -46,7 +46,7 @@ def engine(name: str, usable: bool = True) -> Engine:
         raise unknown("engine", name, names())
     found = _load(ENGINES.get(name) or installed_engines()[name])
     if usable and (reason := found.missing()):
-        raise Unavailable(f"engine {name} cannot run here: {reason}; `spdnn engines` lists those that can")
+        raise Unavailable(f"engine {name} cannot run here: {reason}; `spdnn info` lists those that can")
     return found
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.common.errors import InputError
+from spdnn.common.validation import shown
 from spdnn.kernels import dispatch
 
 BLOCK = 1 << 25  # bytes of text parsed at a time, where a file is not parsed whole
@@ -114,12 +115,6 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def shown(text: str) -> str:
-    """`text` quoted for a message, and cut when it is long."""
-    quoted = repr(text if len(text) <= 40 else text[:37] + "...")
-    return quoted if len(quoted) <= 50 else f"{quoted[:46]}...'"
 
 
 def _lines(block: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:

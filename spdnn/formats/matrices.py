@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from spdnn.common import door, progress
 from spdnn.common.errors import InputError
-from spdnn.common.validation import shortened
+from spdnn.common.validation import shortened, shown
 from spdnn.formats import lines, state_dicts, steps
 from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths
@@ -127,7 +127,7 @@ def _text(path: Path) -> np.ndarray:
             allowed = "a finite number that float32 can hold; a row has such numbers, separated by commas"
             if len(parts := re.split(r"[;\s]\s*", wrong)) > 1 and _row(parts) is not None:
                 allowed = "one number: separate numbers by commas"
-            raise InputError(f"{path}:{number}: value {lines.shown(wrong)} is not {allowed}")
+            raise InputError(f"{path}:{number}: value {shown(wrong)} is not {allowed}")
         if rows and row.size != rows[0].size:
             raise InputError(f"{path}:{number}: {row.size} numbers; the rows before have {rows[0].size}, as all must")
         rows.append(row)
@@ -170,7 +170,7 @@ def sources(path: Path) -> list[Path]:
             continue
         file = path.parent / line
         if not file.name.endswith(LAYERS):
-            raise InputError(f"{path}:{number}: {lines.shown(line)} is not a .mtx, .mtx.gz or .npz file")
+            raise InputError(f"{path}:{number}: {shown(line)} is not a .mtx, .mtx.gz or .npz file")
         with door.reading(f"{path}:{number}: {file}"):
             there = file.is_file()
         if not there:
@@ -247,7 +247,7 @@ def _numbers(words: list[bytes], where: str, which: str, before: int) -> np.ndar
     """float64: the numbers that words are; `which` names one in an error, of which so many came before these."""
     for k, word in enumerate(words, before + 1):
         if not lines.NUMBER.fullmatch(word.decode("latin-1")):
-            said = lines.shown(word.decode("utf-8", "replace"))
+            said = shown(word.decode("utf-8", "replace"))
             raise InputError(f"{where}: {which.format(k)}, {said}, is none")
     return np.fromiter(map(float, words), np.float64, len(words))
 
@@ -260,7 +260,7 @@ def _sizes(stream: io.BytesIO, where: str, layout: str) -> tuple[list[int], int]
     sizes = [int(part) for part in line.split() if part.isdigit() and len(part) < 19]
     length = {"array": 2, "coordinate": 3}.get(layout)
     if len(sizes) != length or len(line.split()) != length or min(sizes[:2]) < 1:
-        said = lines.shown(line.decode("utf-8", "replace").strip())
+        said = shown(line.decode("utf-8", "replace").strip())
         raise InputError(f"{where}:{number}: {said} is not the size; that is rows, columns and entries")
     check_widths(f"{where}:{number}", *sizes[:2])
     return sizes, number

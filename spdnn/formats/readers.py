@@ -21,9 +21,9 @@ from spdnn.formats import (
     text,
     torch_files,
 )  # fmt: skip
-from spdnn.formats.categories import read_categories, write_categories
 from spdnn.formats.steps import USUAL, LastUnknown, Stated, check_rows
 from spdnn.problem import challenge
+from spdnn.problem.categories import read_categories, write_categories
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 

@@ -24,10 +24,8 @@ from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.files import replacing, write_text
 from spdnn.common.validation import builtins
 from spdnn.engines.base import Engine, Options, Prepared
-from spdnn.engines.memory import resident_bytes
 from spdnn.formats.container import check_unchanged
 from spdnn.formats.tensors import Archive
-from spdnn.measure import machine
 from spdnn.measure.load import Watch, attempts, fits, quietest
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -185,14 +183,9 @@ def stored_info(prepared: Prepared, seconds: float) -> dict:
 
 
 def ceilings(engine: Engine, options: Options, together: int = 1) -> Machine | None:
-    """What the machine does at best on the same threads, or the engine's device; None where neither is the engine's
-    limit, or where memory is too small to measure it. `together` as machine.measure takes it.
-    """
-    memory = None if options.memory is None else max(0, options.memory - resident_bytes())
+    """As Engine.ceilings, and None where memory is too small to measure it."""
     try:
-        if engine.on_kernels:
-            return machine.measure(options.threads, MACHINE_SECONDS, memory, together)
-        return engine.ceilings(options, MACHINE_SECONDS)
+        return engine.ceilings(options, MACHINE_SECONDS, together)
     except Unavailable:
         return None
 

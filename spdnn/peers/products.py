@@ -19,7 +19,7 @@ import numpy as np
 from spdnn.common import provenance
 from spdnn.common.errors import InputError, Unavailable, install, unknown
 from spdnn.common.resources import available_bytes
-from spdnn.measure import machine
+from spdnn.engines.cpu import ceilings as machine
 from spdnn.measure import run as measure
 from spdnn.measure.record import now
 from spdnn.ops import dlmc

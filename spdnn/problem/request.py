@@ -57,7 +57,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             .safetensors, .npz, .npy, .mtx, .csv or official text.
         mnist: file of the MNIST training images, idx or idx.gz (default: downloaded).
         count: number of inputs, from the first; a number above the file's repeats them (default: all).
-        engine: one of the engines that `spdnn engines` lists.
+        engine: one of the engines that `spdnn info` lists.
         settings: settings of the engine, by name.
         reductions: exact reductions to apply: all that the engine offers, none, or names joined by commas.
         threads: number of threads on each rank (default: all cores that the process may use, divided among the ranks of

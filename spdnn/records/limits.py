@@ -1,8 +1,8 @@
 """The machine's limit: the least time that some work could have taken, from what the machine was measured to do.
 
 Source: the roofline model (Williams et al., CACM 52(4), 2009), with edges in place of operations: the nearest cache is
-one roof, the memory another. `spdnn.measure.machine` measures the processor, `spdnn.kernels.cuda.ceilings` a GPU; this
-module only computes.
+one roof, the memory another. `spdnn.engines.cpu.ceilings` measures the processor, `spdnn.engines.cuda.ceilings` a GPU;
+this module only computes.
 """
 
 from typing import NamedTuple

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from spdnn.common import tables
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
-from spdnn.formats.categories import read_categories
 from spdnn.problem import challenge
+from spdnn.problem.categories import read_categories
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
@@ -97,7 +97,7 @@ def from_file(path, count: int | None) -> Truth:
         count: the number of inputs; None: as many as the last number.
 
     Raises:
-        InputError: see formats.categories.read_categories; or a number above `count`.
+        InputError: see problem.categories.read_categories; or a number above `count`.
     """
     categories = read_categories(existing(path, "file of categories"))
     if count is None:

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from spdnn.cli import COMMANDS, main, parser
 from spdnn.records.files import write_record
-from tests.costmodel.test_costmodel import record
+from tests.scheduling.test_costmodel import record
 
 WEIGHTS = np.arange(12.0, dtype=np.float32).reshape(4, 3)
 INFER = ("infer", "--network", "w.npz", "--inputs", "x.npy", "--last", "none", "--threads", "1")
@@ -147,7 +147,7 @@ def test_every_command_says_which_files_it_reads_and_writes():
     """Each argument that takes words is among what is read or written, or known to be neither."""
     commands = [one for one in parsers(parser(COMMANDS)) if one.get_default("run")]
     assert {one.prog.removeprefix("spdnn ") for one in commands if not one.get_default("writes")} == {
-        "verify", "engines", "network info", "record check", "completion",
+        "verify", "network info", "record check", "completion",
     }  # fmt: skip
     for one in (one for one in commands if one.get_default("writes")):
         files = {name.partition("/")[0] for name in (*one.get_default("reads"), *one.get_default("writes"))}

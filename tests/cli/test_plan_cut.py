@@ -6,7 +6,7 @@ import pytest
 
 from spdnn.cli import main
 from spdnn.records.files import write_record
-from tests.costmodel.test_costmodel import record
+from tests.scheduling.test_costmodel import record
 
 OFFICIAL = ("--neurons", 1024, "--layers", 120, "--edges-per-second", 1e12)
 

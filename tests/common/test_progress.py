@@ -235,7 +235,7 @@ def test_another_value_is_one_sentence(monkeypatch, capsys, text):
     sentence = f"environment variable SPDNN_PROGRESS={text!r}: it must be off, bar, lines, or one of the last two with "
     with pytest.raises(InputError, match=re.escape(sentence)), progress.Stage("read network", 3):
         pass
-    assert main(["engines"]) == 1
+    assert main(["info"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
@@ -367,7 +367,7 @@ def test_an_engine_tells_of_each_batch(told, monkeypatch, name):
     {"schedule": "pipeline", "devices": 2, "batches": 3},
 ])  # fmt: skip
 def test_the_task_graph_tells_of_all_its_batches(told, monkeypatch, asked):
-    from spdnn.taskgraph.settings import TaskgraphSettings
+    from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
 
     network, inputs = deadly()
     session = opened("taskgraph", network, inputs, ("dead", "inputs"), threads=2, settings=TaskgraphSettings(**asked))

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from spdnn.kernels.cuda import ceilings, ops, settings
+from spdnn.engines.cuda import ceilings
+from spdnn.kernels.cuda import ops, settings
 from spdnn.kernels.cuda.declarations import Kernel
 from spdnn.kernels.layouts import groups
 

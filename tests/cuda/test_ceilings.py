@@ -8,7 +8,7 @@ import pytest
 from shim import ShimDevice
 
 from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
-from spdnn.kernels.cuda import ceilings
+from spdnn.engines.cuda import ceilings
 from spdnn.records import limits
 
 BLOCKS = 3

@@ -7,7 +7,7 @@ from cuda_cases import ENGINES
 from engine_cases import assert_exact_or_refused, assert_one_rule_for_overflow
 from ladders import rung
 
-from spdnn.taskgraph.settings import SCHEDULES, TaskgraphSettings
+from spdnn.scheduling.taskgraph.settings import SCHEDULES, TaskgraphSettings
 
 REDUCTIONS = ("none", "all", "dead", "dead,inputs", "neurons")
 

@@ -23,17 +23,16 @@ from spdnn.api import infer
 from spdnn.cli import main
 from spdnn.common.errors import SpdnnError
 from spdnn.engines import registry
-from spdnn.engines.cuda import choice, layers, session
+from spdnn.engines.cuda import ceilings, choice, layers, session
 from spdnn.engines.libraries import cusparse
 from spdnn.engines.registry import ENGINES
-from spdnn.engines.taskgraph.cuda import probe as cuda_probe
-from spdnn.kernels.cuda import ceilings
 from spdnn.kernels.layouts.sliced import sliced
 from spdnn.problem import challenge
 from spdnn.problem.network import from_matrices
 from spdnn.records.files import read_all
 from spdnn.records.limits import Machine
 from spdnn.reductions.registry import parse_reductions
+from spdnn.scheduling.engines.cuda import probe as cuda_probe
 from spdnn.sources.radixnet import RadixNet
 
 OURS = [name for name in ENGINES if name.startswith("cuda")]

@@ -12,9 +12,9 @@ from spdnn.engines.base import Prepared
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.buffers import Plan
 from spdnn.engines.cuda.schedule import KINDS, passes, persistent_shared, stage_room, variants
+from spdnn.engines.passes import LONGEST
 from spdnn.problem.features import Inputs
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph.decomposition import LONGEST
 
 H200 = ShimDevice(shared_per_block=227 << 10, multiprocessors=132).properties
 

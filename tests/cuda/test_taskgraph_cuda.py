@@ -15,28 +15,29 @@ from shim_streams import Node
 
 from spdnn.api import infer
 from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError
+from spdnn.engines import passes
 from spdnn.engines.base import Options
 from spdnn.engines.cuda import buffers as place
 from spdnn.engines.cuda import choice, schedule
 from spdnn.engines.cuda.engine import CudaEngine
 from spdnn.engines.cuda.session import CudaSession
 from spdnn.engines.registry import engine
-from spdnn.engines.taskgraph.cuda import probe as cuda_probe
-from spdnn.engines.taskgraph.cuda import session as session_module
-from spdnn.engines.taskgraph.cuda.run import Going
-from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.records.limits import Machine
 from spdnn.reductions.registry import parse_reductions
+from spdnn.scheduling.engines.cuda import probe as cuda_probe
+from spdnn.scheduling.engines.cuda import session as session_module
+from spdnn.scheduling.engines.cuda.run import Going
+from spdnn.scheduling.engines.cuda.session import CudaGraphSession
+from spdnn.scheduling.taskgraph import decomposition
+from spdnn.scheduling.taskgraph.graph import Graph, Kind
+from spdnn.scheduling.taskgraph.settings import SCHEDULES
+from spdnn.scheduling.taskgraph.settings import TaskgraphSettings as Settings
 from spdnn.sources.digits import digits_inputs
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph import decomposition
-from spdnn.taskgraph.graph import Graph, Kind
-from spdnn.taskgraph.settings import SCHEDULES
-from spdnn.taskgraph.settings import TaskgraphSettings as Settings
 from spdnn.verify import oracle as reference
-from tests.taskgraph.graph_check import wrong
+from tests.scheduling.graph_check import wrong
 
 ENGINE = engine("taskgraph-cuda", usable=False)
 
@@ -44,8 +45,8 @@ ENGINE = engine("taskgraph-cuda", usable=False)
 @pytest.fixture(autouse=True)
 def short_stages(monkeypatch):
     """Several stages in networks of few layers, and looks for identical rows in them; little is measured."""
-    monkeypatch.setattr(decomposition, "LENGTHS", ((2, 1), (6, 2)))
-    monkeypatch.setattr(decomposition, "LONGEST", 3)
+    monkeypatch.setattr(passes, "LENGTHS", ((2, 1), (6, 2)))
+    monkeypatch.setattr(passes, "LONGEST", 3)
     monkeypatch.setattr(decomposition, "JOINED", 4)
     monkeypatch.setattr(schedule, "AHEAD", 0)
     monkeypatch.setattr(choice, "WARM", 0.0)
@@ -203,8 +204,8 @@ EDGES = {
 def test_a_missing_event_changes_what_comes_out(monkeypatch, edge):
     """One kind of edge is left out, after a run that filled all memory with what is harmless to read. Some order shows
     it, and not the order of issue."""
-    monkeypatch.setattr(decomposition, "LENGTHS", ())
-    monkeypatch.setattr(decomposition, "LONGEST", 1)
+    monkeypatch.setattr(passes, "LENGTHS", ())
+    monkeypatch.setattr(passes, "LONGEST", 1)
     rng = np.random.default_rng(1)
     network, inputs = regular(rng, 9), rows(192, 32, kind="dense")
     inputs = Inputs.from_array(abs(inputs.data))

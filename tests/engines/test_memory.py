@@ -79,7 +79,7 @@ from spdnn.engines.base import Options
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.problem.features import Inputs
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph.settings import TaskgraphSettings
+from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
 
 rng = np.random.default_rng(0)
 bits = np.concatenate([rng.random((500, {neurons}), dtype=np.float32) < {density} for _ in range({count} // 500)])

@@ -10,7 +10,7 @@ from spdnn.common.errors import Unsuitable
 from spdnn.engines.registry import engine
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
-from spdnn.taskgraph.settings import TaskgraphSettings
+from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
 
 OURS = ("cpu", "tiled", "csr", "spgemm", "taskgraph", "reference")
 WITH = [(name, which) for name in OURS for which in ("none", "all", *engine(name).offers)]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from refusals import refuses
 
 from spdnn.common.errors import InputError, SpdnnError
-from spdnn.formats.categories import read_categories, write_categories
 from spdnn.formats.images import read_images
+from spdnn.problem.categories import read_categories, write_categories
 from spdnn.problem.features import Inputs
 
 

@@ -75,7 +75,8 @@ from tally import NotHere, Tally, TooLittleTime, child, last_line, write_details
 
 from spdnn.common.errors import InputError, SpdnnError  # noqa: E402
 from spdnn.common.files import replacing  # noqa: E402
-from spdnn.kernels.cuda import ceilings, cupy_device  # noqa: E402
+from spdnn.engines.cuda import ceilings  # noqa: E402
+from spdnn.kernels.cuda import cupy_device  # noqa: E402
 from spdnn.problem import challenge  # noqa: E402
 from spdnn.records import files  # noqa: E402
 from spdnn.records.limits import EDGE_BYTES, Machine  # noqa: E402

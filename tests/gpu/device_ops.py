@@ -23,7 +23,7 @@ from tally import NotHere, Tally, write_details
 
 from spdnn.common import provenance
 from spdnn.common.validation import builtins, converted
-from spdnn.kernels.cuda import ceilings
+from spdnn.engines.cuda import ceilings
 from spdnn.kernels.cuda.device import Device
 from spdnn.ops import oracle, problems
 from spdnn.ops.cuda import CudaBackend

@@ -20,7 +20,6 @@ from spdnn.engines.cuda.inputs import TILE
 from spdnn.engines.cuda.layers import arranged, to_device
 from spdnn.engines.cuda.schedule import ELL
 from spdnn.engines.registry import engine
-from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
 from spdnn.kernels.cuda import cupy_device
 from spdnn.kernels.cuda.device import Device
 from spdnn.problem import challenge
@@ -29,8 +28,9 @@ from spdnn.problem.network import Network
 from spdnn.records.files import sealed
 from spdnn.records.run_record import RunRecord
 from spdnn.reductions.registry import parse_reductions
+from spdnn.scheduling.engines.cuda.session import CudaGraphSession
+from spdnn.scheduling.taskgraph.settings import SCHEDULES, TaskgraphSettings
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph.settings import SCHEDULES, TaskgraphSettings
 
 ENGINE = "taskgraph-cuda"
 REDUCTIONS = ("none", "dead,inputs", "all")

@@ -18,9 +18,9 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.request import RunRequest
 from spdnn.records.run_record import RunRecord
 from spdnn.reductions.registry import parse_reductions
+from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
 from spdnn.sources.mnist import locate_mnist, mnist_inputs
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph.settings import TaskgraphSettings
 
 # Of config/ladder-cuda.yaml: the rungs below the engine `cuda`, on the network that it names.
 LADDER = (

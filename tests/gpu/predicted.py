@@ -16,7 +16,6 @@ from functools import cache
 import numpy as np
 from gpus import GPUS, WARP, Gpu, TileWork, seconds, spent
 
-from spdnn.costmodel.official import official_work
 from spdnn.engines.cuda.buffers import EARLY
 from spdnn.engines.cuda.choice import LATER
 from spdnn.engines.cuda.schedule import BITS, PERSISTENT, STAGED, passes, stage_room, variants
@@ -27,6 +26,7 @@ from spdnn.problem import challenge
 from spdnn.problem.network import Layer
 from spdnn.records.published import read_baselines
 from spdnn.reductions.neurons import merge_neurons
+from spdnn.scheduling.costmodel.official import official_work
 from spdnn.sources.radixnet import RadixNet
 
 TILE, LINE = 32, 128  # inputs of a tile; bytes of a delivery of shared memory

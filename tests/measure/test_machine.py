@@ -8,10 +8,10 @@ import pytest
 
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.engines.base import Options
+from spdnn.engines.cpu import ceilings as machine
 from spdnn.engines.registry import engine
 from spdnn.kernels import caches, dispatch
 from spdnn.kernels.layouts.tiles import buffer
-from spdnn.measure import machine
 from spdnn.measure import run as measure
 from spdnn.measure.record import Measurement, read_samples
 from spdnn.problem.features import Inputs
@@ -187,7 +187,7 @@ def test_no_machine_where_it_is_not_the_limit_or_memory_is_small(monkeypatch):
 def test_an_engine_on_a_device_tells_its_own_ceilings(monkeypatch):
     kind, told = type(engine("reference")), []
 
-    def ceilings(self, options, seconds):
+    def ceilings(self, options, seconds, together=1):
         told.append((options.threads, options.device, seconds))
         return msgspec.structs.replace(MACHINE, instruction_set="sm_90")
 

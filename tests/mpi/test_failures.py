@@ -73,7 +73,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("command", [["engines"], pytest.param(["network", "info", "net.npz", *STATED], marks=full)])
+@pytest.mark.parametrize("command", [["info"], pytest.param(["network", "info", "net.npz", *STATED], marks=full)])
 def test_what_is_of_one_process_refuses_several(folder, command):
     status, out, told = mpiexec(2, *SPDNN, *command)
     assert status == 1

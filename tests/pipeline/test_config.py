@@ -10,7 +10,7 @@ from spdnn.problem import challenge
 from spdnn.problem.request import FILE_FIELDS, RunRequest
 from spdnn.records.fields import descriptions
 from spdnn.reductions.registry import parse_reductions
-from spdnn.taskgraph.settings import TaskgraphSettings
+from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
 
 OWN = {"network": "net.safetensors", "inputs": "x.npy"}
 

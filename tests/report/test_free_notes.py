@@ -11,8 +11,8 @@ from test_scaling import strong
 from test_schedules import several
 
 from spdnn.common.errors import InputError
-from spdnn.costmodel.calibration import from_record
-from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
+from spdnn.scheduling.costmodel.calibration import from_record
+from spdnn.scheduling.taskgraph.calibration import costs_of, decomposition_of, timeline_of
 
 FREE = (
     ("engine", "notes"), ("reductions", "found"), ("problem", "network"), ("problem", "inputs"), ("program", "notes"),

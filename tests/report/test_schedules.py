@@ -7,10 +7,10 @@ from spdnn.records.published import read_baselines
 from spdnn.report.common.drawing import saved, style
 from spdnn.report.schedules import figures as timelines
 from spdnn.report.schedules.values import values
-from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
-from spdnn.taskgraph.decomposition import Sizes, cut
-from spdnn.taskgraph.settings import TaskgraphSettings
-from spdnn.taskgraph.simulation import simulate, sizes_of
+from spdnn.scheduling.taskgraph.calibration import costs_of, decomposition_of, timeline_of
+from spdnn.scheduling.taskgraph.decomposition import Sizes, cut
+from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
+from spdnn.scheduling.taskgraph.simulation import simulate, sizes_of
 
 HOW = "snakemake --configfile config/schedules.yaml"
 

@@ -31,8 +31,8 @@ class CudaEngine(Engine):
     def device_identities(self) -> tuple[str, ...] | None:
         return driver.identities()
 
-    def ceilings(self, options: Options, seconds: float) -> Machine | None:
-        from spdnn.kernels.cuda import ceilings
+    def ceilings(self, options: Options, seconds: float, together: int = 1) -> Machine | None:
+        from spdnn.engines.cuda import ceilings
 
         return ceilings.measure(cupy_device.open_device(options.device), seconds)
 

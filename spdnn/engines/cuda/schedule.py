@@ -7,11 +7,11 @@ the host never sees. So a run launches the same kernels in the same order whatev
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from spdnn.engines.passes import pass_length
 from spdnn.kernels.cuda.device import Properties
 from spdnn.kernels.cuda.settings import PERSISTENT_INPUTS, PERSISTENT_THREADS, RESIDENT, STAGED_BLOCKS
 from spdnn.kernels.layouts.sliced import MOST_ROOM
 from spdnn.reductions.inputs import SETTLED as SHARE_SETTLED
-from spdnn.taskgraph.decomposition import pass_length
 
 BITS, CSR, ELL, STAGED, PERSISTENT = "bits", "csr", "ell", "staged", "persistent"
 KINDS = (PERSISTENT, STAGED, ELL, CSR)  # of kernels that any layer may have; the first of equals is taken

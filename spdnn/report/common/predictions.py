@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from spdnn.common.errors import InputError
-from spdnn.costmodel.calibration import check, from_record, known_shares
-from spdnn.costmodel.costs import MessageCosts
-from spdnn.costmodel.prediction import predict
 from spdnn.records.notes import TaskgraphNotes
 from spdnn.report.common import words
 from spdnn.report.common.run_rows import Run, grouped, latest
-from spdnn.taskgraph.calibration import costs_of
-from spdnn.taskgraph.settings import RESIDENT, SCHEDULES
-from spdnn.taskgraph.simulation import simulate
-from spdnn.taskgraph.timeline import Span
+from spdnn.scheduling.costmodel.calibration import check, from_record, known_shares
+from spdnn.scheduling.costmodel.costs import MessageCosts
+from spdnn.scheduling.costmodel.prediction import predict
+from spdnn.scheduling.taskgraph.calibration import costs_of
+from spdnn.scheduling.taskgraph.settings import RESIDENT, SCHEDULES
+from spdnn.scheduling.taskgraph.simulation import simulate
+from spdnn.scheduling.taskgraph.timeline import Span
 
 RANKS, THREADS, GPUS = "ranks", "threads", "GPUs"  # workers
 STRONG, WEAK, OTHER = "strong", "weak", "other"  # the same inputs on more workers, inputs that grow with them, neither

@@ -15,9 +15,9 @@ from spdnn.records.run_record import RunRecord, busy_part
 from spdnn.records.samples import TimeToSolution, WorkPerSecond
 from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import words
-from spdnn.taskgraph.calibration import decomposition_of, timeline_of
-from spdnn.taskgraph.decomposition import Decomposition
-from spdnn.taskgraph.timeline import Span
+from spdnn.scheduling.taskgraph.calibration import decomposition_of, timeline_of
+from spdnn.scheduling.taskgraph.decomposition import Decomposition
+from spdnn.scheduling.taskgraph.timeline import Span
 
 Entry, Key = TypeVar("Entry"), TypeVar("Key", bound=Hashable)
 NotesType = TypeVar("NotesType", bound=Notes)

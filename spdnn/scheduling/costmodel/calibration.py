@@ -1,0 +1,194 @@
+"""The cost model's device and work from a run record of one rank, and its errors against records of several ranks."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from spdnn.common.errors import InputError
+from spdnn.problem import challenge
+from spdnn.records.run_record import RunRecord
+from spdnn.scheduling.costmodel.costs import DeviceCosts, MessageCosts, Work
+from spdnn.scheduling.costmodel.official import official_shares
+from spdnn.scheduling.costmodel.prediction import Prediction, predict
+
+TILES = (16, 32)  # rows that the engine `cpu` puts in a tile when few are left; fewer rows cost as many
+WEIGHT_BYTES = 8  # in memory, of an edge: an index and a value
+LOG_TOLERANCE = 0.01  # relative: a log of passes that lacks more of the edges was cut, and is not used
+
+
+def from_record(record: RunRecord, run_seconds: float = 0.0) -> tuple[DeviceCosts, Work]:
+    """What a run record of one rank tells of the device and the work; predicting it again gives its median time.
+
+    Args:
+        run_seconds: spent whatever is computed (see `run_seconds`).
+
+    Raises:
+        InputError: a record of several ranks, of a run that did nothing, or with a log of passes that cannot be read.
+    """
+    if record.ranks != 1:
+        raise InputError(f"{record.case}: {record.ranks} ranks; the model is calibrated by a record of one")
+    problem, result, number = record.problem, record.result, record.reductions.number
+    inputs, layers = problem.input_count, problem.layers
+    if not inputs or not layers:
+        raise InputError(f"{record.case}: {inputs} inputs through {layers} layers say nothing about a device")
+    alive = np.array([inputs, *result.survivors[:-1]], float)
+    edges, rows, spent, comparisons = _logged(record, alive)
+    total = max(0.0, statistics.median(record.inference_seconds) - run_seconds)
+    if spent is None:
+        spent = total * edges * rows / max(1.0, (edges * rows).sum())
+    elif spent.sum() > total:
+        spent = spent * total / spent.sum()
+    tile = record.engine.notes.tile
+    tiles = (*(size for size in TILES if size < tile), tile) if tile else (1,)
+    device = DeviceCosts(
+        (0.0,), (total - spent.sum()) / inputs, 0.0, run_seconds, tiles,
+        record.memory_limit_bytes or record.environment.memory_bytes,
+        cores=record.environment.cores, threads=record.threads,
+    )  # fmt: skip
+    computed = device.lanes(rows) * edges
+    rates = np.divide(spent, computed, out=np.zeros(layers), where=computed > 0)
+    left = (number("neurons", "neurons_left") or 1) / (number("neurons", "neurons") or 1)
+    work = Work(
+        inputs, edges, rows, alive, np.full(layers, 4.0 * problem.neurons * left),
+        np.full(layers, WEIGHT_BYTES * (number("neurons", "edges_left") or problem.edges) / layers),
+        problem.neurons / 8, bool(number("inputs", "rows_merged")), comparisons,
+        "inputs" in record.reductions.requested,
+    )  # fmt: skip
+    return replace(device, seconds_per_edge=tuple(rates.tolist())), work
+
+
+def _logged(record: RunRecord, alive: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
+    """(edges of a row, rows, seconds, passes), by layer: from the log of passes; without one, from the survivors.
+
+    Tiles that a pass left out are taken off the edges of each of its rows. Without a log, seconds are None.
+    """
+    layers, computed = alive.size, record.result.edges_computed
+    log: Sequence = record.engine.notes.pass_log or ()
+    if not all(len(one) == 5 and 0 <= one[0] < one[0] + one[1] <= layers for one in log):
+        wrong = "the passes that its engine noted are not of first layer, layers, rows, edges and seconds"
+        raise InputError(f"{record.case}: {wrong}; the model cannot be calibrated by it")
+    lanes, edges, seconds = np.zeros((3, layers))
+    for first, count, rows, gone, spent in log:
+        span = slice(int(first), int(first + count))
+        lanes[span] += rows
+        edges[span] += gone / count
+        seconds[span] += spent / count
+    if computed and abs(edges.sum() - computed) <= LOG_TOLERANCE * computed:
+        return np.divide(edges, lanes, out=np.zeros(layers), where=lanes > 0), lanes, seconds, len(log)
+    dead = "dead" in record.reductions.requested
+    rows, share = alive if dead else np.full(layers, alive[0]), record.problem.edges / layers
+    return np.full(layers, computed / max(1.0, rows.sum()) if computed else share), rows, None, layers
+
+
+def run_seconds(record: RunRecord, few: RunRecord) -> float:
+    """What a run costs whatever it computes: the time of `few`, a record of few inputs, less what its rows cost.
+
+    Raises:
+        InputError: `few` is of several ranks or of another network.
+    """
+    device, work = from_record(record)
+    if few.ranks != 1 or few.problem.network_identity != record.problem.network_identity:
+        raise InputError(f"{few.case}: the run on few inputs must be of one rank and of the same network")
+    rows = predict(work.of(few.problem.input_count), device).seconds
+    return max(0.0, statistics.median(few.inference_seconds) - rows)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A measured record of several ranks next to its prediction from one rank.
+
+    Attributes:
+        measured_seconds: median of the record; the measured parts are means over its ranks of their medians.
+        informed: predicted with each rank's measured survivors; None: rows moved between ranks, or were merged.
+    """
+
+    case: str
+    predicted: Prediction
+    informed: Prediction | None
+    measured_seconds: float
+    measured_computing_seconds: float
+    measured_waiting_seconds: float
+    measured_communication_seconds: float
+
+    @property
+    def error(self) -> float:
+        """(predicted - measured) / measured seconds."""
+        return self.predicted.seconds / self.measured_seconds - 1
+
+    @property
+    def informed_error(self) -> float | None:
+        return None if self.informed is None else self.informed.seconds / self.measured_seconds - 1
+
+
+def check(records: Sequence[RunRecord], few: RunRecord | None = None) -> list[Checked]:
+    """Each record of several ranks next to its prediction from the record of one rank that did the same work.
+
+    Of several such records, the one with most threads, for it fills the node.
+
+    Raises:
+        InputError: no record of several ranks, or one without a record of one rank to calibrate by.
+    """
+    single = sorted((one for one in records if one.ranks == 1), key=lambda one: one.threads)
+    checked = []
+    for record in records:
+        if record.ranks > 1:
+            source = next((one for one in reversed(single) if _same_work(one, record)), None)
+            if source is None:
+                raise InputError(f"{record.case}: no record of one rank with the same network, engine and reductions")
+            checked.append(_checked(record, source, few))
+    if not checked:
+        raise InputError("no record of several ranks to check the model against")
+    return checked
+
+
+def _same_work(one: RunRecord, other: RunRecord) -> bool:
+    key = lambda record: (  # noqa: E731
+        record.problem.network_identity,
+        record.engine.name,
+        sorted(record.reductions.requested),
+    )
+    return key(one) == key(other)
+
+
+def _checked(record: RunRecord, source: RunRecord, few: RunRecord | None) -> Checked:
+    several, ranks = record.distribution, record.ranks
+    device, work = from_record(source, run_seconds(source, few) if few else 0.0)
+    work = work.of(record.problem.input_count)
+    options = {"per_node": math.ceil(ranks / several.nodes), "threads": record.threads}
+    what = (
+        work,
+        device,
+        MessageCosts(several.message_latency_seconds, several.message_bytes_per_second),
+        ranks,
+        several.partition,
+    )
+    informed = None
+    if not (several.exchanges or several.rows_merged_across_ranks or work.merged or ranks % options["per_node"]):
+        alive = np.array([[one.inputs, *one.survivors[:-1]] for one in several.per_rank], float)
+        informed = predict(*what, **options, shares=alive / np.maximum(1.0, alive.sum(axis=0)))
+    names = ("inference", "waiting", "communication")
+    inference, waiting, communication = (
+        statistics.mean(statistics.median(getattr(one, f"{name}_seconds")) for one in several.per_rank)
+        for name in names
+    )
+    shares = known_shares(record, work, ranks, several.partition, options["per_node"])
+    seconds = statistics.median(record.inference_seconds)
+    computing = inference - waiting - communication
+    predicted = predict(*what, **options, shares=shares)
+    return Checked(record.case, predicted, informed, seconds, computing, waiting, communication)
+
+
+def known_shares(record: RunRecord, work: Work, ranks: int, partition: str, per_node: int = 1) -> np.ndarray | None:
+    """Each rank's part of the rows, as `predict` takes them, where the inputs have their official order.
+
+    None: not all official inputs in their order, rows that merged, or a node with fewer ranks than others.
+    """
+    problem = record.problem
+    official = problem.official is not None and work.inputs == challenge.INPUTS and not work.merged
+    same_inputs = problem.inputs_sha256 == challenge.INPUT_SHA256.get(problem.neurons)
+    if not (official and same_inputs) or ranks == 1 or ranks % min(ranks, per_node):
+        return None
+    return official_shares(work, problem.neurons, ranks, partition, distinct=per_node == 1)

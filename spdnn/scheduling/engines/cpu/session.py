@@ -1,0 +1,161 @@
+"""The task graph on the processor: each device is a part of the threads, with feature buffers of its own.
+
+Here the inference is cut within two promises on memory, a device's and the process's; `run` runs it.
+"""
+
+import time
+from dataclasses import replace
+
+from spdnn.common import progress
+from spdnn.common.endings import check_ended
+from spdnn.common.errors import InputError, MemoryTooSmall
+from spdnn.common.resources import usable_cores
+from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
+from spdnn.engines.cpu import schedule as plan
+from spdnn.engines.cpu.batch import CpuWork
+from spdnn.engines.memory import INPUT_BYTES, give_back, limit_bytes, more_memory, resident_bytes
+from spdnn.problem.features import Inputs
+from spdnn.problem.result import Result
+from spdnn.scheduling.engines.cpu.probe import measured
+from spdnn.scheduling.engines.cpu.run import CpuDevice, Going, copied
+from spdnn.scheduling.engines.notes import notes, timeline
+from spdnn.scheduling.taskgraph.choice import choose, unmeasured
+from spdnn.scheduling.taskgraph.decomposition import Decomposition, Room, Sizes, cut
+from spdnn.scheduling.taskgraph.execution import Execution, lanes_of, run_threads
+from spdnn.scheduling.taskgraph.settings import AUTO, STREAM, TaskgraphSettings
+from spdnn.scheduling.taskgraph.simulation import TaskCosts
+
+READING = 4  # copies of a layer, while it is read: as plan.batches counts them
+TASK_BYTES = 1000  # of a task, the ones that wait for it, and when it ran (about 700 measured)
+SLACK = 1.02  # of the least memory in an error: what a process holds already differs from try to try
+
+
+class CpuGraphSession(Session):
+    """Feature buffers for the slots of all devices, weights that stay, and a graph to go through in every run."""
+
+    def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
+        super().__init__(prepared)
+        self.settings = options.settings or TaskgraphSettings()
+        if self.settings.devices > options.threads:
+            raise InputError(
+                f"{self.settings.devices} devices of {options.threads} threads: each takes one at least (--threads)"
+            )
+        self.work, self.limit = CpuWork(prepared, inputs, options), limit_bytes(options.memory)
+        self.sizes, self.predicted, self.course = self._sizes(), None, prepared.course()
+        self.decomposition, self.why = self._decomposition(options)
+        cut, work = self.decomposition, self.work
+        self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT
+        work.tile = work.tile_for(cut.batch)
+        pooled = 0 if cut.joined is None else int(work.costs.outputs[cut.stages[cut.joined][0] - 1])
+        each, more = divmod(options.threads, cut.devices)
+        self.devices = [
+            CpuDevice(each + (device < more), cut, work.widest, work.tile, pooled) for device in range(cut.devices)
+        ]
+        weights = progress.bar(work.network.layers(), "weights", work.depth)
+        self.kept = list(weights) if cut.streamed and self._keeps(cut) else []
+        if not cut.streamed:  # the processor has one memory: weights that stay are there once
+            layers = work.resident(work.bind(k, layer) for k, layer in enumerate(weights))
+            for device, stages in enumerate(cut.ranges * cut.groups):
+                self.devices[device].weights = {
+                    cut.buffer_of(device, stage): layers[slice(*cut.stages[stage])] for stage in range(*stages)
+                }
+
+    def _sizes(self) -> Sizes:
+        network, work = self.work.network, self.work
+        weights = tuple(network.header(k).nbytes for k in range(network.depth))
+        return Sizes(work.inputs.count, work.tile, weights, 8 * work.widest + INPUT_BYTES)
+
+    @property
+    def _new(self) -> int:
+        """Bytes of weights that are not in memory yet."""
+        network = self.work.network
+        return sum(nbytes for k, nbytes in enumerate(self.sizes.weights) if not network.in_memory(k))
+
+    def _aside(self, options: Options) -> int:
+        """Bytes of the process that are no device's."""
+        work = self.work
+        aside = resident_bytes() + plan.kept_bytes(work.inputs, work.last.outputs, options)
+        aside += plan.scratch_bytes(work.network, work.inputs, work.widest, options.threads, work.tile)
+        return aside + READING * max(self.sizes.weights) * self.settings.devices
+
+    def _keeps(self, decomposition: Decomposition) -> bool:
+        """Whether the process has room for all layers besides its devices: what is streamed is then copied from there,
+        as to a GPU, and else read from its source whenever it is streamed.
+        """
+        devices = sum(decomposition.memory(self.room.sizes, device) for device in range(decomposition.devices))
+        return self._new + devices + self.aside <= self.limit
+
+    def _decomposition(self, options: Options) -> tuple[Decomposition, str]:
+        """How the inference is cut, and why so, within what each device may take: its promise, and its part of what the
+        process may take, which has weights that stay once for all of them.
+
+        Raises:
+            MemoryTooSmall: it cannot be cut so fine; the sentence says the least that is needed, and of which of both.
+        """
+        devices, self.aside = self.settings.devices, 0
+        try:
+            return self._cut(options)
+        except MemoryTooSmall as error:
+            if error.device:
+                raise
+            least = int(SLACK * (self.aside + devices * error.least))
+            raise MemoryTooSmall(
+                f"memory of {self.limit:,} bytes is too small; this network, these inputs and {devices} "
+                f"device{'s' * (devices > 1)} of {options.threads} threads need at least {least:,} "
+                f"({more_memory(least)})",
+                least,
+            ) from None
+
+    def _room(self, options: Options) -> Room:
+        """What the process has for each device now."""
+        devices, self.aside = self.settings.devices, max(self.aside, self._aside(options))
+        shared = replace(self.sizes, stay_bytes=-(-self._new // devices), task_bytes=TASK_BYTES)
+        return Room(shared, max(0, self.limit - self.aside) // devices, device=False)
+
+    def _costs(self, options: Options) -> TaskCosts:
+        """What tasks cost here. Weights are taken to be copied from memory where half of it has room for them."""
+        free = max(0, self.limit - self.aside)
+        how = copied if self._new <= free // 2 else None
+        return measured(self.work, options.threads, self.settings.devices, how, self._cores(options), free // 2)
+
+    def _cores(self, options: Options) -> int:
+        return min(options.threads, usable_cores())
+
+    def _cut(self, options: Options) -> tuple[Decomposition, str]:
+        settings, self.room = self.settings, self._room(options)
+        memory, leaving = settings.device_memory, bool({"dead", "inputs"} & set(self.work.reductions))
+        limits = {"leaving": leaving, "stage_bytes": plan.PASS_WEIGHTS, "also": self.room}
+        if fixed := unmeasured(settings, self.sizes, memory, **limits):
+            return fixed
+        if settings.schedule == AUTO and settings.devices == 1 and not settings.buffers:
+            decomposition = cut(replace(settings, schedule=STREAM), self.sizes, memory, **limits)
+            return decomposition, "stream: the one device has no room for all weights"
+        costs = self._costs(options)
+        give_back()
+        self.room = self._room(options)  # less what measuring has left behind
+        limits |= {"also": self.room}
+        chosen = choose(self.sizes, settings, memory, costs, self._cores(options), **limits)
+        self.predicted = chosen.predicted.seconds
+        return chosen.decomposition, chosen.why
+
+    def run(self, exchange=None) -> Result:
+        decomposition, work = self.decomposition, self.work
+        execution = Execution(decomposition)
+        going, begun = Going(work, decomposition, self.devices, self.kept, self.course), time.process_time()
+        with going.stage:
+            run_threads(execution, going.do, lanes_of(decomposition), check_ended)
+        spent = time.process_time() - begun
+        tally = going.tally()
+        work.note(tally, self.findings)
+        parts = [going.parts[batch] for batch in sorted(going.parts)]
+        own_notes = notes(decomposition, self.sizes, self.settings, self.why, execution.graph)
+        own_notes["processor_seconds"] = spent  # of all threads, in the same run as the timeline
+        if self.predicted is not None:
+            own_notes["predicted_seconds"] = self.predicted
+        if decomposition.streamed:
+            own_notes["streamed_from"] = "memory" if self.kept else "the network's source"
+        self._spans = going.spans
+        return work.result(parts, tally, own_notes)
+
+    def tell(self, result: Result) -> None:
+        result.notes |= timeline(self._spans)

@@ -1,0 +1,72 @@
+"""What batches do on a device, captured as CUDA graphs before a run.
+
+One launch then does all of it, for batches of any size.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spdnn.engines.cuda.buffers import Launch
+from spdnn.scheduling.engines.cuda.device import GraphDevice
+from spdnn.scheduling.taskgraph.decomposition import Decomposition
+from spdnn.scheduling.taskgraph.execution import Execution, run_serially
+from spdnn.scheduling.taskgraph.graph import Kind, Task
+
+IN_GRAPHS = (Kind.COPY, Kind.LAYER, Kind.COMPACT, Kind.COLLECT)
+
+
+class Graphs:
+    """The graphs of batches on devices, captured before a run.
+
+    What a batch does on a device is the same for all batches, but for weights that the first of them may have to bring.
+    """
+
+    def __init__(self, cut: Decomposition, devices: Sequence[GraphDevice], blocks: Sequence[np.ndarray]):
+        self.cut, self.devices, self.blocks = cut, devices, blocks
+        self.held: dict[tuple, Launch] = {}
+        for rows in {0, cut.batch + 1} if cut.joined is not None else {0}:  # all are joined, or none
+            execution = Execution(cut)
+            run_serially(
+                execution, lambda task, of=execution, rows=rows: self._seen(of.graph.tasks, task, rows), min_of
+            )
+
+    def of(self, tasks: Sequence[Task]) -> Launch:
+        """The launch of the graph of these tasks, all of one batch on one device."""
+        key = tasks[0].device, tuple((task.kind, task.stage, task.slot, task.buffer) for task in tasks)
+        if key not in self.held:
+            self.held[key] = self.devices[tasks[0].device].capture(tasks, self.blocks)
+        return self.held[key]
+
+    def begins(self, task: Task) -> bool:
+        """Whether a graph begins with this layer task: the batch has just come, or may have been joined."""
+        first = task.stage in (self.cut.range_of(task.device)[0], self.cut.joined)
+        return task.kind == Kind.LAYER and first
+
+    def part(self, tasks: Sequence[Task], first: Task) -> list[Task]:
+        """All that a batch does on its device from that task on, with which a graph begins, until it may move or wait;
+        and the copy that is only for the first."""
+
+        def same(number: int, kinds: tuple[Kind, ...]) -> bool:
+            task = tasks[number]
+            return (task.batch, task.device) == (first.batch, first.device) and task.kind in kinds
+
+        begin = first.number - same(first.number - 1, (Kind.COPY,)) if first.number else 0
+        end = first.number + 1
+        while end < len(tasks) and same(end, IN_GRAPHS) and not self._next_part(tasks[end], first):
+            end += 1
+        return list(tasks[begin:end])
+
+    def _next_part(self, task: Task, first: Task) -> bool:
+        joined = self.cut.joined
+        return joined is not None and task.stage >= joined > first.stage
+
+    def _seen(self, tasks: Sequence[Task], task: Task, rows: int) -> int:
+        if self.begins(task):
+            self.of(self.part(tasks, task))
+        return rows
+
+
+def min_of(tasks: Sequence[Task]) -> Task:
+    """The first of them."""
+    return min(tasks, key=lambda task: task.number)

@@ -1,0 +1,264 @@
+"""One run of a task graph on CUDA devices: each task enters its stream once those before it have.
+
+The host does not wait for a task to be done before it issues the next; events make streams wait. So progress counts
+batches whose last task was issued, and knows neither rows nor a time to go. The host asks whether a task is done in
+three cases only: before rows move on, for their number is then known; before it is decided whether they are joined to
+others; and where several groups draw batches. With `graphs`, all that a batch does on a device in one go is one launch
+of a graph; the tasks in it are issued with the first of its layers.
+"""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from spdnn.common import progress
+from spdnn.common.endings import check_ended
+from spdnn.common.errors import SpdnnError
+from spdnn.common.progress_output import inference_name
+from spdnn.kernels.cuda.device import Event
+from spdnn.problem.result import Keep
+from spdnn.scheduling.engines.cuda.device import GraphDevice, Outcomes
+from spdnn.scheduling.engines.cuda.graphs import IN_GRAPHS, Graphs
+from spdnn.scheduling.taskgraph.decomposition import Decomposition
+from spdnn.scheduling.taskgraph.execution import Execution, Lane, lanes_of
+from spdnn.scheduling.taskgraph.graph import Kind, Task
+from spdnn.scheduling.taskgraph.timeline import Span
+
+MOST_TIMED = 1 << 15  # tasks whose times are taken
+
+
+class Going:
+    """One run.
+
+    Args:
+        batches: pinned, as batch_table has them; outcomes: where batches leave theirs.
+        blocks: pinned, of each stage, where weights are streamed; graphs: None: tasks are launched one by one.
+        numbered: gives the numbers of inputs first..last-1.
+
+    Attributes:
+        slots: of each batch, the (device, slot) where it ended.
+        values: of each batch, what `BufferSlot.finish` gave, where values are kept: the next batch overwrites them.
+    """
+
+    def __init__(
+        self,
+        cut: Decomposition,
+        devices: Sequence[GraphDevice],
+        batches: np.ndarray,
+        outcomes: Outcomes,
+        blocks: Sequence[np.ndarray],
+        graphs: Graphs | None,
+        keep: Keep,
+        numbered: Callable[[int, int], np.ndarray],
+    ):
+        self.cut, self.devices, self.batches, self.outcomes, self.blocks = cut, devices, batches, outcomes, blocks
+        self.graphs, self.keep, self.numbered = graphs, keep, numbered
+        self.execution = Execution(cut)
+        self.slots: dict[int, tuple[int, int]] = {}
+        self.values: dict[int, dict] = {}
+        self._unmoved: dict[Lane, Task] = {}
+        self._undone: list[Task] = []  # issued, and what comes next depends on when, or how, they end
+        self._waiting: dict[int, int] = {}  # rows in the pool of a device
+        self._parked: dict[int, int] = {}  # of a batch that was joined to others, the first of its rows among theirs
+        self._timed: list[tuple[Task, int, Event, Event]] = []  # task, last stage, before, after
+        self._timed_on: Counter[int] = Counter()
+        self._begun: dict[int, Event] = {}
+        self.stage = progress.Stage(inference_name(), cut.batches, "issued batch", timed=False)
+
+    def run(self) -> None:
+        """Issue all tasks, and wait."""
+        for number, one in enumerate(self.devices):
+            begun = self._begun[number] = one.device.event(timed=True)
+            one.device.record(begun)
+            for stream in one.streams.values():
+                with one.device.on(stream):
+                    one.device.wait(begun)
+        lanes = lanes_of(self.cut)
+        try:
+            with self.stage:
+                while not self.execution.finished:
+                    went_on = [self._go_on(), *(self._next(lane) for lane in lanes)]
+                    if not any(went_on):
+                        check_ended()
+                        time.sleep(0)
+                for one in self.devices:
+                    one.device.synchronize()
+        except BaseException:
+            # What is still on its way reads and writes memory that another session may get next.
+            for one in self.devices:
+                with suppress(SpdnnError):  # what was wrong before is the one to tell
+                    one.device.synchronize()
+            raise
+
+    def spans(self) -> list[Span]:
+        """What happened when, of all tasks that were timed, by the clocks of their devices."""
+        spans = []
+        for task, last, before, after in self._timed:
+            device, lane = task.lane
+            clock, begun = self.devices[device].device, self._begun[device]
+            layers = self.cut.stages[task.stage][0], self.cut.stages[last][1]
+            times = clock.elapsed(begun, before), clock.elapsed(begun, after)
+            spans.append(Span(device, lane, task.kind.value, task.batch, *layers, *times))
+        return spans
+
+    def _next(self, lane: Lane) -> bool:
+        """Issue the lane's next task, if there is one that can be; whether there was."""
+        task = self._unmoved.pop(lane, None) or self.execution.take(lane)
+        if task is None:
+            return False
+        if task.kind == Kind.MOVE and not self._counted(task):
+            self._unmoved[lane] = task
+            return False
+        self._issue(task)
+        drawn = self.cut.drawn and self.cut.groups > 1
+        if self._tells(task) or (drawn and task.kind in (Kind.MOVE, Kind.COLLECT)):
+            self._undone.append(task)
+        else:
+            self.execution.done(task)
+        return True
+
+    def _tells(self, task: Task) -> bool:
+        """Whether it depends on the rows that are left after this task what comes next."""
+        return task.kind == Kind.COMPACT and task.stage + 1 == self.cut.joined
+
+    def _counted(self, task: Task) -> bool:
+        """Whether the host knows how many rows a move has to bring."""
+        before = self.execution.graph.tasks[max(task.after, key=lambda number: self._is_source(task, number))]
+        return self.devices[before.device].event(before).done()
+
+    def _is_source(self, move: Task, number: int) -> bool:
+        task = self.execution.graph.tasks[number]
+        return task.kind == Kind.COMPACT and (task.batch, task.device) == (move.batch, move.device)
+
+    def _go_on(self) -> bool:
+        """Let batches and groups go on that wait for the host to know that a task is done; whether there were any."""
+        done = [task for task in self._undone if self._owner(task).event(task).done()]
+        for task in done:
+            self._undone.remove(task)
+            self.execution.done(task, self._owner(task).rows_after(task) if self._tells(task) else None)
+        return bool(done)
+
+    def _owner(self, task: Task) -> GraphDevice:
+        """The device on whose stream a task is."""
+        return self.devices[task.lane[0]]
+
+    def _issue(self, task: Task) -> None:
+        owner = self._owner(task)
+        device, stream = owner.device, owner.streams[task.lane[1]]
+        held = self.graphs and task.kind in IN_GRAPHS
+        if held and task.kind == Kind.COPY:
+            return
+        with device.on(stream):
+            for number in task.after:
+                self._wait(owner, task, self.execution.graph.tasks[number])
+            if not held:
+                self._timing(task, task.stage, lambda: self._launch(owner, task))
+            elif self.graphs.begins(task):
+                part = self.graphs.part(self.execution.graph.tasks, task)
+                owner.before(task, self.batches)
+                self._timing(task, part[-1].stage, self.graphs.of(part))
+            if task.kind in (Kind.COMPACT, Kind.COLLECT):
+                owner.after(task, self.outcomes)
+            if self._crosses(owner, task):
+                device.record(owner.event(task))
+        if task.kind == Kind.COLLECT:
+            self._collected(owner, task)
+
+    def _wait(self, owner: GraphDevice, task: Task, before: Task) -> None:
+        """Let the task's stream wait for one that is before it, where that is on another."""
+        preloaded = before.batch is None
+        in_graph = self.graphs and before.kind == Kind.COPY
+        if not (preloaded or in_graph or before.lane == task.lane):
+            owner.device.wait(self._owner(before).event(before))
+
+    def _crosses(self, owner: GraphDevice, task: Task) -> bool:
+        """Whether a task of another lane, or the host, may wait for this one."""
+        if task.kind == Kind.LAYER:
+            return self.cut.streamed and not self.graphs
+        return owner.counted(task) or task.kind in (Kind.COPY, Kind.MOVE, Kind.COLLECT)
+
+    def _launch(self, owner: GraphDevice, task: Task) -> None:
+        if task.kind == Kind.MOVE:
+            owner.receive(task.target[1], self.devices[task.device], task.slot)
+        elif task.kind == Kind.PARK:
+            self._park(owner, task)
+        elif task.kind == Kind.JOIN:
+            self.batches[task.batch, 1] = self._waiting.pop(task.device, 0)
+            owner.join(task, self.batches)
+        else:
+            owner.before(task, self.batches)
+            check_ended()
+            owner.launch(task, self.blocks)
+
+    def _park(self, owner: GraphDevice, task: Task) -> None:
+        first = self._waiting.get(task.device, 0)
+        self._waiting[task.device] = first + owner.rows_after(task)
+        self.slots[task.batch], self._parked[task.batch] = (task.device, task.slot), first
+        owner.park(task, first, self.outcomes)
+        self.stage.advance()
+
+    def _timing(self, task: Task, last: int, work) -> None:
+        """Call `work` between two events, of the stages from the task's to `last`."""
+        if len(self._timed) >= MOST_TIMED:
+            work()
+            return
+        owner = self._owner(task)
+        device, (before, after) = owner.device, owner.timed(self._timed_on[owner.number])
+        self._timed_on[owner.number] += 1
+        device.record(before)
+        work()
+        device.record(after)
+        self._timed.append((task, last, before, after))
+
+    def _collected(self, owner: GraphDevice, task: Task) -> None:
+        self.slots[task.batch] = task.device, task.slot
+        self.stage.advance()
+        if self.keep:
+            owner.event(task).synchronize()
+            self.values[task.batch] = self._finished(task.batch)
+
+    def parts(self) -> list[tuple[np.ndarray, dict]]:
+        """Of each batch, the numbers of its inputs and its outcome, as result.result takes them."""
+        outcomes = {batch: self.values.get(batch) or self._finished(batch) for batch in sorted(self.slots)}
+        parts = []
+        for batch in range(self.cut.batches):
+            outcome = outcomes[batch]
+            if batch in self._parked:
+                whole = next(one for one, others in self.execution.graph.joined.items() if batch in others)
+                outcome = _joined(outcome, outcomes[whole], self._parked[batch])
+            parts.append((self.numbered(*self.cut.members(batch)), outcome))
+        none = np.empty(0, np.int64)
+        return parts + [(none, {**outcomes[one], "row_of": none}) for one in self.execution.graph.joined]
+
+    def _finished(self, batch: int) -> dict:
+        """The outcome of a batch, as BufferSlot.finish has it."""
+        (device, number), outcomes = self.slots[batch], self.outcomes
+        slot, count = self.devices[device].slots[number], int(self.batches[batch, 1])
+        outcome = slot.rows.outcome(
+            outcomes.counters[batch], outcomes.row_of[batch][:count], outcomes.statistics[batch]
+        )
+        if batch in self._parked:
+            return slot.finish(outcome, Keep())
+        joined = batch in self.execution.graph.joined  # inputs of which batches: known when all are through
+        return slot.finish(outcome, self.keep, None if joined else self.numbered(*self.cut.members(batch)))
+
+
+def _joined(own: dict, whole: dict, first: int) -> dict:
+    """The outcome of a batch whose rows, from `first` on, became those of another: each input has the row of its own
+    row there; counters stay apart."""
+    row_of = np.full(own["row_of"].size, -1)
+    left = np.flatnonzero(own["row_of"] >= 0)
+    row_of[left] = whole["row_of"][first + own["row_of"][left]]
+    return {**whole, "row_of": row_of, **{name: own[name] for name in ("survivors", "work", "merged", "failed")}}
+
+
+def busy(spans: Sequence[Span]) -> dict[str, dict[str, float]]:
+    """Seconds that tasks took, by device and lane."""
+    seconds: dict[str, dict[str, float]] = defaultdict(dict)
+    for span in spans:
+        lanes = seconds[str(span.device)]
+        lanes[span.lane] = lanes.get(span.lane, 0.0) + span.end - span.begin
+    return dict(seconds)

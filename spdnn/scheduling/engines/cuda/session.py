@@ -1,0 +1,183 @@
+"""The task graph on CUDA devices: what is on each of them, how the inference is cut, and a run of it.
+
+Weights stay on the devices, or pass through rolling buffers that asynchronous copies from pinned host memory fill. All
+launches are bound, and with the schedule `graph` captured, when the session opens: how many inputs a batch has, and how
+many of its rows are left, are numbers in device memory.
+Source: SNIG (Lin and Huang, HPEC 2020); out-of-core weights: Hidayetoglu et al., HPEC 2020, section III.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from spdnn.common.errors import InputError
+from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
+from spdnn.engines.cuda.buffers import Plan, batch_table
+from spdnn.engines.cuda.inputs import TILE, DeviceInputs, stored_arrays
+from spdnn.engines.cuda.result import result
+from spdnn.engines.cuda.session import SHARE, device_notes, padding
+from spdnn.kernels.cuda.device import Device
+from spdnn.problem.features import Inputs
+from spdnn.problem.result import Result
+from spdnn.scheduling.engines.cuda.device import GraphDevice, Outcomes, joins_of
+from spdnn.scheduling.engines.cuda.graphs import Graphs
+from spdnn.scheduling.engines.cuda.layers import DeviceWeights, HostWeights
+from spdnn.scheduling.engines.cuda.probe import measured
+from spdnn.scheduling.engines.cuda.run import Going, busy
+from spdnn.scheduling.engines.notes import notes, timeline
+from spdnn.scheduling.taskgraph.choice import choose, unmeasured
+from spdnn.scheduling.taskgraph.decomposition import Decomposition, Sizes, cut
+from spdnn.scheduling.taskgraph.settings import AUTO, GRAPH, STREAM, TaskgraphSettings
+
+ARRAYS = 40  # of a slot, besides what grows with its rows; each may take up to UNIT bytes more than it needs
+UNIT = 512  # bytes, in which a device gives memory
+
+
+class CudaGraphSession(Session):
+    """Weights, slots and launches on several devices, and a graph to go through in every run.
+
+    Args:
+        devices: as many as `options.settings` says.
+        kind: of the kernels, as CudaSession takes it.
+    """
+
+    def __init__(
+        self, devices: Sequence[Device], prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None
+    ):
+        super().__init__(prepared)
+        network = prepared.network
+        inputs.check_width(network.inputs)
+        self.inputs, self.values, self.settings = inputs, options.keep, options.settings or TaskgraphSettings()
+        if len(devices) != self.settings.devices:
+            raise InputError(f"{len(devices)} devices, and {self.settings.devices} were asked for")
+        memory = min(self._allowed(device) for device in devices)
+        begun = time.perf_counter()
+        device_inputs: dict[int, DeviceInputs] = {0: DeviceInputs(devices[0], inputs)}
+        copied = time.perf_counter() - begun
+        self.plan = plan = Plan.of(devices[0], prepared, inputs, kind)
+        host = HostWeights(network, plan, options.threads)
+        self.shared = [laid.shared for laid in host.laid]
+        self.sizes = self._sizes(host)
+        self.predicted: float | None = None
+        self.cut, self.why = self._decomposition(memory, devices, device_inputs[0], host)
+        cut = self.cut
+        for group in range(1, cut.groups):
+            number = cut.device(group, 0)
+            device_inputs[number] = DeviceInputs(devices[number], inputs)
+        weights = [DeviceWeights(device, cut, self.sizes, i, host.laid) for i, device in enumerate(devices)]
+        begun = time.perf_counter()
+        self.blocks = self._blocks(devices, host, weights)
+        self.copy_seconds = copied + (0.0 if cut.streamed else time.perf_counter() - begun)
+        parts = plan.passes([first for first, _ in cut.stages])
+        self.devices = [
+            GraphDevice(device, i, plan, cut, parts, weights[i], device_inputs.get(i))
+            for i, device in enumerate(devices)
+        ]
+        self.batch_table = batch_table(devices[0], inputs.count, cut.batch, joins_of(cut))
+        self.outcomes = Outcomes(devices[0], plan, cut)
+        self.graphs = Graphs(cut, self.devices, self.blocks) if cut.schedule == GRAPH else None
+        self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT
+        self.notes = {
+            **device_notes(devices[0], plan),
+            "passes": len(parts),
+            "padding": padding(plan, host.laid),
+            "captured": self.graphs is not None and devices[0].captures,
+            "moves": self._moves(devices),
+        }
+
+    def run(self, exchange=None) -> Result:
+        cut = self.cut
+        going = Going(
+            cut, self.devices, self.batch_table, self.outcomes, self.blocks, self.graphs, self.values,
+            self.inputs.numbered,
+        )  # fmt: skip
+        begun = time.perf_counter()
+        going.run()
+        self._going, self._seconds = going, time.perf_counter() - begun
+        parts = going.parts()
+        graph_notes = notes(cut, self.sizes, self.settings, self.why, going.execution.graph)
+        if self.predicted is not None:
+            graph_notes["predicted_seconds"] = self.predicted
+        return result(self.plan, self.inputs, parts, self.shared, {**self.notes, **graph_notes}, self.values)
+
+    def tell(self, result: Result) -> None:
+        cut, seconds, spans = self.cut, self._seconds, self._going.spans()
+        # By the host's clock, from the first task to the last; and with what opening the session copied.
+        took = {self.span: seconds} | (
+            {} if cut.streamed else {"with host-to-device copies": seconds + self.copy_seconds}
+        )
+        lanes = busy(spans)
+        busiest = max((spent for one in lanes.values() for spent in one.values()), default=0.0)
+        times = {"busy_seconds": lanes, "times_busiest_lane": seconds / busiest if busiest else None, "spans": took}
+        result.notes |= timeline(spans) | times
+
+    def _allowed(self, device: Device) -> int:
+        """Bytes that this session may take on a device: what was promised, or most of what is free.
+
+        Raises:
+            MemoryTooSmall: the device does not have as many as were promised.
+        """
+        device.trim()
+        promised = self.settings.device_memory
+        if promised is None:
+            return int(SHARE * device.free_bytes())
+        device.promise(promised)
+        return device.free_bytes()
+
+    def _sizes(self, host: HostWeights) -> Sizes:
+        plan = self.plan
+        held = sum(array.nbytes for array in stored_arrays(self.inputs)) + 64 * plan.depth
+        held += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two slots at most
+        weights = tuple(one.nbytes for one in host.laid)
+        return Sizes(self.inputs.count, TILE, weights, plan.row_bytes, held + len(weights) * UNIT)
+
+    def _decomposition(
+        self, memory: int, devices: Sequence[Device], device_inputs: DeviceInputs, host: HostWeights
+    ) -> tuple[Decomposition, str]:
+        """How the inference is cut within so many bytes of each device, and why so. What tasks cost is measured only
+        where it can matter: to choose a schedule, or the ranges of a pipeline.
+        """
+        settings = self.settings
+        if fixed := unmeasured(settings, self.sizes, memory, stays=GRAPH, leaving=self.plan.leaving):
+            return fixed
+        costs = measured(devices, self.plan, self.inputs, device_inputs, host, self.sizes)
+        for device in devices:
+            device.trim()
+        if costs is None:
+            why = "the device has too little memory to measure which schedule is faster"
+            settings = replace(settings, schedule=STREAM if settings.schedule == AUTO else settings.schedule)
+            return cut(settings, self.sizes, memory, leaving=self.plan.leaving), f"{settings.schedule}: {why}"
+        chosen = choose(self.sizes, settings, memory, costs, leaving=self.plan.leaving)
+        self.predicted = chosen.predicted.seconds
+        return chosen.decomposition, chosen.why
+
+    def _blocks(
+        self, devices: Sequence[Device], host: HostWeights, weights: Sequence[DeviceWeights]
+    ) -> list[np.ndarray]:
+        """Pinned blocks of all stages, where weights are streamed; else they go to the devices now, none is kept."""
+        cut, kept = self.cut, []
+        size = max(sum(self.sizes.weights[slice(*stage)]) for stage in cut.stages)
+        passed = None if cut.streamed else devices[0].pinned(size, np.uint8)
+        for stage, layers in enumerate(cut.stages):
+            if cut.streamed:
+                kept.append(host.block(*layers, lambda nbytes: devices[0].pinned(nbytes, np.uint8)))
+                continue
+            block = host.block(*layers, lambda nbytes: passed[:nbytes])
+            for number, held in enumerate(weights):
+                if stage in range(*cut.range_of(number)):
+                    held.copy(stage, block)
+            for device in devices:
+                device.synchronize()  # the next stage takes the same memory
+        return kept
+
+    def _moves(self, devices: Sequence[Device]) -> str | None:
+        """How rows get from device to device; None where they do not. Opens the direct way where there is one."""
+        cut, length = self.cut, len(self.cut.ranges)
+        pairs = [(i, i + 1) for i in range(cut.devices) if (i + 1) % length]
+        if not pairs:
+            return None
+        direct = [devices[b].reach(devices[a]) and devices[a].reach(devices[b]) for a, b in pairs]
+        ways = {True: "from device to device", False: "through the host"}
+        return ways[direct[0]] if len(set(direct)) == 1 else "some from device to device, some through the host"

@@ -1,0 +1,223 @@
+"""The tasks of an inference and what each waits for.
+
+    copy-weights  a stage's weights into a buffer of a device       after the last reader of what the buffer held
+    layer         a batch through the layers of a stage             after its weights, and the batch's task before it
+    compact       rows that died or became equal leave              after the layers
+    move          a batch from a device to the next                 after what is before it, when the next has a slot
+    park          the few rows that are left of a batch wait in the device's pool, and its slot is free
+    join          all that waits in the pool takes a slot, and goes on as one batch
+    collect       the outcome of a batch's last rows, to the host
+
+Tasks are numbered as they come, and wait for earlier ones alone: there is no cycle. A decomposition whose
+batches are drawn or joined grows while it runs (`go_on`); what has run is a graph like any other.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from spdnn.scheduling.taskgraph.decomposition import Decomposition
+
+
+class Kind(StrEnum):
+    COPY = "copy-weights"
+    LAYER = "layer"
+    COMPACT = "compact"
+    MOVE = "move"
+    PARK = "park"
+    JOIN = "join"
+    COLLECT = "collect"
+
+
+COMPUTE = "compute"  # the lane of what is computed; copies and moves have lanes of their own
+LANES = (COMPUTE, Kind.COPY.value, Kind.MOVE.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One node.
+
+    Attributes:
+        number: its index in Graph.tasks.
+        batch: 0-based, those that were joined after the others; None: weights that stay, there before the run begins.
+        stage: whose weights or layers; of the other kinds, the stage that has just been computed.
+        device: where it happens; of a move, where the batch comes from.
+        buffer: of weights, that a copy fills or a layer reads; None for the other kinds.
+        slot: of the batch's features on the device; None for copies.
+        target: (device, slot) that a move goes to; None for the other kinds.
+        after: numbers of tasks that must be done before.
+    """
+
+    number: int
+    kind: Kind
+    batch: int | None
+    stage: int
+    device: int
+    buffer: int | None
+    slot: int | None
+    target: tuple[int, int] | None
+    after: tuple[int, ...]
+
+    @property
+    def lane(self) -> tuple[int, str]:
+        """(device, lane): tasks of one lane follow each other, those of different lanes go on at once. A move has the
+        lane of its target, whose slots say when."""
+        if self.kind == Kind.MOVE:
+            return self.target[0], Kind.MOVE.value
+        return self.device, Kind.COPY.value if self.kind == Kind.COPY else COMPUTE
+
+
+class _Device:
+    """A device while tasks are added for it."""
+
+    def __init__(self, slots: int):
+        self.content: dict[int, int] = {}  # of a buffer: the stage
+        self.filled: dict[int, int] = {}  # of a buffer: the task that filled it
+        self.readers: dict[int, list[int]] = {}  # of a buffer: the tasks that read what it holds
+        self.left: list[int | None] = [None] * slots  # of a slot: the task with which the last batch left it
+        self.arrived = 0  # batches that came to a slot of it, one after the other
+
+
+class _Pool:
+    """What waits on a group's device to be joined: batches, the tasks that parked them, and their rows."""
+
+    def __init__(self):
+        self.batches: list[int] = []
+        self.parked: list[int] = []
+        self.rows = 0
+
+
+class Graph:
+    """Tasks of a decomposition: those of weights that stay, then of every batch that was added.
+
+    Attributes:
+        tasks: in an order in which they could run.
+        groups: of each batch that was added, in that order, the group that it passes through.
+        joined: of each batch that others were joined to, their numbers.
+    """
+
+    def __init__(self, decomposition: Decomposition):
+        self.decomposition = decomposition
+        self.tasks: list[Task] = []
+        self.groups: dict[int, int] = {}
+        self.joined: dict[int, list[int]] = {}
+        self._pools = [_Pool() for _ in range(decomposition.groups)]
+        self._left = list(range(decomposition.batches))
+        self._devices = [_Device(decomposition.slots) for _ in range(decomposition.devices)]
+        if not decomposition.streamed:
+            for device in range(decomposition.devices):
+                for stage in range(*decomposition.range_of(device)):
+                    self._weights(None, device, stage)
+
+    @classmethod
+    def of(cls, decomposition: Decomposition, groups: dict[int, int] | None = None) -> "Graph":
+        """The whole graph: batches dealt out to groups one by one, or as `groups` says, in order; none is joined."""
+        graph = cls(replace(decomposition, joined=None))
+        dealt = {batch: batch % decomposition.groups for batch in range(decomposition.batches)}
+        for batch, group in (groups or dealt).items():
+            graph.add(batch, group)
+        return graph
+
+    def add(self, batch: int, group: int) -> list[Task]:
+        """The tasks of a batch that passes through that group; as far as the graph says where it goes."""
+        number, before, self.groups[batch] = len(self.tasks), None, group
+        self._left.remove(batch)
+        for position, (first, last) in enumerate(self.decomposition.ranges):
+            device, last = self.decomposition.device(group, position), self.decomposition.joined or last
+            before = self._through(batch, device, range(first, last), before)
+        return self.tasks[number:]
+
+    def begin(self) -> None:
+        """Add the batches that begin before anything has run."""
+        d = self.decomposition
+        for batch in range(min(d.groups, d.batches) if d.grows else d.batches):
+            self.add(batch, batch % d.groups)
+
+    def go_on(self, done: Task, rows: int | None = None) -> list[Task]:
+        """The tasks that follow `done`: of the batch, where it may be joined to others, and of the next.
+
+        Args:
+            rows: of the batch that are left; needed where batches are joined.
+        """
+        number, d = len(self.tasks), self.decomposition
+        if d.joined is not None and (done.kind, done.stage) == (Kind.COMPACT, d.joined - 1):
+            self._join_or_go_on(done, rows)
+        elif d.grows and done.kind in (Kind.COLLECT, Kind.PARK, Kind.MOVE) and done.device % len(d.ranges) == 0:
+            self._next(self.groups[done.batch])
+        return self.tasks[number:]
+
+    def _join_or_go_on(self, done: Task, rows: int) -> None:
+        """A batch that may be joined waits in the pool, when it left half a slot and all that wait fit one; else it
+        goes on alone.
+        """
+        pool, slot = self._pools[self.groups[done.batch]], (done.device, None, done.slot)
+        if 2 * rows > self.decomposition.batch or pool.rows + rows > self.decomposition.batch:
+            self._through(
+                done.batch, done.device, range(self.decomposition.joined, len(self.decomposition.stages)), done
+            )
+            return
+        parked = self._task(Kind.PARK, done.batch, done.stage, *slot, [done.number])
+        self._devices[done.device].left[done.slot] = parked.number
+        pool.rows += rows
+        pool.batches.append(done.batch)
+        pool.parked.append(parked.number)
+
+    def _next(self, group: int) -> None:
+        """What a group does that is through with a batch: the next one, or at last what waits in its pool."""
+        d, pool = self.decomposition, self._pools[group]
+        batch = next((one for one in self._left if d.drawn or one % d.groups == group), None)
+        if batch is not None:
+            self.add(batch, group)
+        elif pool.batches:
+            batch, device = d.batches + len(self.joined), d.device(group, 0)
+            self.groups[batch], self.joined[batch] = group, pool.batches
+            state = self._devices[device]
+            waits = [*pool.parked, *(left for left in [state.left[0]] if left is not None)]
+            before = self._task(Kind.JOIN, batch, d.joined - 1, device, None, 0, waits)
+            self._pools[group] = _Pool()
+            self._through(batch, device, range(d.joined, len(d.stages)), before)
+
+    def _through(self, batch: int, device: int, stages: range, before: Task | None) -> Task:
+        """A batch through a device's stages; `before`: its last task so far, on the device before or here."""
+        state = self._devices[device]
+        if before is not None and before.device == device:
+            return self._stages(batch, device, stages, before.slot, [before.number])
+        slot = state.arrived % self.decomposition.slots
+        state.arrived += 1
+        left = state.left[slot]
+        waits = [] if left is None else [left]
+        if before is not None:
+            waits.append(before.number)
+            before = self._task(Kind.MOVE, batch, before.stage, before.device, None, before.slot, waits, (device, slot))
+            self._devices[before.device].left[before.slot] = before.number
+            waits = [before.number]
+        return self._stages(batch, device, stages, slot, waits)
+
+    def _stages(self, batch: int, device: int, stages: range, slot: int, waits: list[int]) -> Task:
+        """A batch that has a slot through stages of a device, after the tasks `waits`; its last task."""
+        state = self._devices[device]
+        for stage in stages:
+            filled = self._weights(batch, device, stage)
+            buffer = self.decomposition.buffer_of(device, stage)
+            before = self._task(Kind.LAYER, batch, stage, device, buffer, slot, [filled, *waits])
+            state.readers[buffer].append(before.number)
+            if stage + 1 < len(self.decomposition.stages):
+                before = self._task(Kind.COMPACT, batch, stage, device, None, slot, [before.number])
+            waits = [before.number]
+        if stages[-1] + 1 == len(self.decomposition.stages):
+            before = self._task(Kind.COLLECT, batch, stages[-1], device, None, slot, waits)
+            state.left[slot] = before.number
+        return before
+
+    def _weights(self, batch: int | None, device: int, stage: int) -> int:
+        """The number of the task that brings a stage's weights to its buffer: a new one, unless they are there."""
+        state, buffer = self._devices[device], self.decomposition.buffer_of(device, stage)
+        if state.content.get(buffer) != stage:
+            # Whoever read what the buffer held has waited for whatever filled it.
+            copy = self._task(Kind.COPY, batch, stage, device, buffer, None, state.readers.get(buffer, []))
+            state.content[buffer], state.filled[buffer], state.readers[buffer] = stage, copy.number, []
+        return state.filled[buffer]
+
+    def _task(self, kind: Kind, batch, stage, device, buffer, slot, after, target=None) -> Task:
+        task = Task(len(self.tasks), kind, batch, stage, device, buffer, slot, target, tuple(sorted(set(after))))
+        self.tasks.append(task)
+        return task

@@ -1,0 +1,40 @@
+"""`spdnn info`: what it prints and writes, and its mistakes."""
+
+import json
+
+import pytest
+
+from spdnn.cli import main
+from spdnn.common.validation import converted
+from spdnn.engines.cpu.ceilings import caches
+from spdnn.records.limits import Machine
+
+
+def test_figures_are_printed_and_written(tmp_path, capsys):
+    assert main(["info", "--threads", "1", "--seconds", "0.02", "--json", str(tmp_path / "m.json")]) == 0
+    shown = capsys.readouterr().out
+    written = json.loads((tmp_path / "m.json").read_text())
+    found = converted(Machine, written["machine"], "m.json")
+    assert f"measured      1 thread, {found.instruction_set}" in shown
+    assert written["environment"]["cpu"] in shown
+    for one in caches():
+        assert f"level {one.level}: {one.bytes // 1024:,} KiB" in shown
+    for name, unit in (("copy", "GB/s"), ("load", "GB/s"), ("l2_load", "GB/s")):
+        assert f"{getattr(found, f'{name}_bytes_per_second') / 1e9:.1f} {unit}" in shown
+    assert f"{found.fma_per_second / 1e9:.1f} billion FMA/s" in shown
+    assert "bytes read + bytes written, memory to memory" in shown
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "61", "soon"])
+def test_seconds_out_of_range(seconds, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["info", "--seconds", seconds])
+    assert ended.value.code == 2
+    assert "must be a number above 0 and at most 60" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_refused_first(tmp_path, capsys):
+    assert main(["info", "--json", str(tmp_path / "nowhere/m.json")]) == 1
+    captured = capsys.readouterr()
+    assert "does not exist; make that folder" in captured.err
+    assert captured.out == ""
