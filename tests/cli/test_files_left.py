@@ -16,7 +16,6 @@ network make radixnet --neurons 1024 --layers 2 -o net.safetensors
 infer --network net.safetensors --inputs x.safetensors --count 5 --threads 1 --categories categories.txt
 run {"neurons":1024,"layers":2,"inputs":"digits","count":20,"threads":1}
 verify --categories categories.txt --truth categories.txt
-engines
 bench net.safetensors --batches 1 --seconds 0.01 --threads 1
 peers --layer-widths 1024 --count 8 --seconds 1 --threads 1
 ops spmm a.mtx --columns 4 --seconds 0.01 --threads 1
@@ -25,7 +24,7 @@ report run.json -o page.html
 plot times-whole run.json -o figure.svg
 compare run.json run.json
 plan --record run.json --devices 2
-machine
+info
 completion bash
 """
 PROGRAM = "import sys; from spdnn.cli import main; sys.exit(any(main(line.split()) for line in sys.stdin))"

@@ -180,7 +180,7 @@ def test_a_measurement_holds_its_machine(tmp_path):
 
 def test_no_machine_where_it_is_not_the_limit_or_memory_is_small(monkeypatch):
     assert measured("reference")[0].machine is None
-    monkeypatch.setattr(measure, "resident_bytes", lambda: 10**12 - 1_000_000)
+    monkeypatch.setattr("spdnn.engines.compiled.resident_bytes", lambda: 10**12 - 1_000_000)
     assert measured(memory=10**12)[0].machine is None
 
 
@@ -197,7 +197,7 @@ def test_an_engine_on_a_device_tells_its_own_ceilings(monkeypatch):
     assert found.on_device
     assert not MACHINE.on_device
 
-    def scarce(self, options, seconds):
+    def scarce(self, options, seconds, together=1):
         raise Unavailable("too little memory")
 
     monkeypatch.setattr(kind, "ceilings", scarce)
