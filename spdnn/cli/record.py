@@ -64,7 +64,7 @@ def _check(chosen) -> int:
             try:
                 evidence.check(record, f"{path}: {record.case}")
                 print(f"{printable(record.case)}: consistent")
-                for phrase in evidence.missing(record):
+                for phrase in record.missing_evidence():
                     print(f"  lacks    {phrase}")
                 failed += _rerun(chosen, record) if chosen.rerun else 0
             except SpdnnError as error:

@@ -47,6 +47,13 @@ def like(array: np.ndarray, value: Any) -> Any:
     return value.__array_namespace__().from_dlpack(array)
 
 
+def refuse_gradient(x: Any) -> None:
+    """Raise InputError for a tensor that asks for a gradient, which would be lost without a word."""
+    torch = sys.modules.get("torch")
+    if getattr(x, "requires_grad", False) and torch is not None and torch.is_grad_enabled():
+        raise InputError("x asks for a gradient, and a compiled model gives none: call x.detach() first")
+
+
 def _library(value: Any) -> str:
     return type(value).__module__.split(".")[0]
 

@@ -1,6 +1,5 @@
 """A network made ready once and called often: arrays through it, or inferences with their results."""
 
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -97,7 +96,7 @@ class Model(Shown):
         """
         if type(x) is np.ndarray and x.dtype == np.float32:
             return self._ended(self._rows(x))
-        refuse_gradient(x)
+        arrays.refuse_gradient(x)
         if sp.issparse(x):
             return self._ended(self.infer(x, values=True).all_values())
         return arrays.like(self._ended(self._rows(arrays.host(x, "x"))), x)
@@ -218,10 +217,3 @@ def held(prepared: Prepared, engine: Engine) -> Prepared:
 
 def _room(memory: int | None) -> int:
     return max(0, limit_bytes(memory) - resident_bytes()) // HELD_PART
-
-
-def refuse_gradient(x: Any) -> None:
-    """Raise InputError for a tensor that asks for a gradient, which would be lost without a word."""
-    torch = sys.modules.get("torch")
-    if getattr(x, "requires_grad", False) and torch is not None and torch.is_grad_enabled():
-        raise InputError("x asks for a gradient, and a compiled model gives none: call x.detach() first")

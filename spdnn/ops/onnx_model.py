@@ -19,7 +19,6 @@ from spdnn.common import arrays
 from spdnn.common.errors import InputError
 from spdnn.common.provenance import cpu_name
 from spdnn.common.shown import Shown, counted
-from spdnn.engines.model import refuse_gradient
 from spdnn.formats import onnx_files
 from spdnn.ops import tuning
 from spdnn.ops.backends import thread_count
@@ -293,7 +292,7 @@ def fed(what: Any, ends: Sequence, given: dict[str, Any]) -> dict[str, np.ndarra
             feed[one.name] = value
             continue
         if type(value) is not np.ndarray or value.dtype != dtype:
-            refuse_gradient(value)
+            arrays.refuse_gradient(value)
             value = _cast(one.name, arrays.host(value, one.name), dtype)
         feed[one.name] = value
     return feed

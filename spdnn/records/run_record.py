@@ -124,6 +124,18 @@ class RunRecord(Measured, kw_only=True, dict=True):
         part = None if moved is None else moved // self.ranks
         return limits.limit(self.machine, self.result.edges_computed, part, self._loaded_by_one())
 
+    def missing_evidence(self) -> Iterator[str]:
+        """What this record lacks that one made by this version has, or could have: a phrase for each."""
+        values = self.verdict.values
+        if not self.seal:
+            yield "no checksum: an edit would not be seen"
+        if self.verdict.truth.kind == "file":
+            yield "categories were compared with a file alone, and no values"
+        elif self.verdict.truth.kind == "oracle" and values.checked and not values.every:
+            yield "no last row was compared value by value"
+        if not self.machine:
+            yield "the machine was not measured, so only what no machine can do limits its times"
+
     def _loaded_by_one(self) -> int:
         """Bytes that one rank loaded at least: of the rank that loaded most, or of the one that computed most edges.
 

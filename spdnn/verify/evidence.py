@@ -1,10 +1,9 @@
-"""Whether a run record can be believed: what can be repeated without running it, and which evidence it lacks.
+"""What can be repeated of a run record without running it: the official categories, from the tables of this package.
 
-Reading a record (spdnn/records/files.py) checks its fields, claims and seal. Here is what takes tables of this package,
-and words for what a record does not tell. Nothing here runs a text of the record or opens a file that it names.
+Reading a record (spdnn/records/files.py) checks its fields, claims and seal. Nothing here runs a text of the record or
+opens a file that it names.
 """
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -36,16 +35,3 @@ def _truth(neurons: int, count: int) -> tuple[int, str]:
     """(number, digest) of the official categories of the first `count` inputs."""
     categories = verify.official(neurons, count).categories
     return int(categories.size), challenge.categories_sha256(np.asarray(categories))
-
-
-def missing(record: RunRecord) -> Iterator[str]:
-    """What a record lacks that one made by this version has, or could have: a phrase for each."""
-    verdict, values = record.verdict, record.verdict.values
-    if not record.seal:
-        yield "no checksum: an edit would not be seen"
-    if verdict.truth.kind == "file":
-        yield "categories were compared with a file alone, and no values"
-    elif verdict.truth.kind == "oracle" and values.checked and not values.every:
-        yield "no last row was compared value by value"
-    if not record.machine:
-        yield "the machine was not measured, so only what no machine can do limits its times"

@@ -9,7 +9,6 @@ from spdnn.records.operation_record import OperationRecord
 from spdnn.records.verdict import Verdict
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
-from spdnn.verify import evidence
 
 COMPARED = {
     "official": "the official categories",
@@ -85,7 +84,7 @@ def _cases(collection: Collection) -> list[dict]:
     judged = collection.judged
     rows = [_case(case, verdict, None) for case, verdict in judged if not verdict.passed]
     for number, record in enumerate(collection.records):
-        rows.append(_case(record.case, record.verdict, number) | {"lacks": list(evidence.missing(record))})
+        rows.append(_case(record.case, record.verdict, number) | {"lacks": list(record.missing_evidence())})
     return rows + [_case(case, verdict, None) for case, verdict in judged if verdict.passed]
 
 
