@@ -19,7 +19,7 @@ from spdnn.distributed.exchange import Log, RankExchange
 from spdnn.distributed.gather import gathered, messages_cost, with_values
 from spdnn.distributed.shared import room, share_inputs, share_prepared
 from spdnn.distributed.world import World
-from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
+from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session, SharesRows, SharesWeights
 from spdnn.engines.memory import free_share, more_memory, proportional_bytes, resident_bytes, shared_bytes
 from spdnn.measure import run as measure
 from spdnn.measure.load import Watch, attempts, fits, load_of, quietest
@@ -83,7 +83,7 @@ class Ranks:
         start = time.perf_counter()
         inputs, self.shared = share_inputs(world, loaded.inputs if world.leader else None)
         shares = False
-        if world.leader and world.local_size > 1 and not self.engine.copies_weights:
+        if world.leader and world.local_size > 1 and isinstance(self.engine, SharesWeights):
             shares = loaded.prepared.network.nbytes <= min(WEIGHTS_SHARE * self._allowed() - self.shared, room())
         shares = world.local.bcast(shares)
         own = world.together(lambda: loaded if shares or world.leader else read(inputs))
@@ -185,7 +185,7 @@ class Ranks:
         """What moves rows between the ranks that have inputs; None where there is nothing to move."""
         world = self.world
         comm = world.comm.Split(0 if session else world.mpi.UNDEFINED, world.rank)
-        self.exchanges_rows = session is not None and session.exchanges_rows
+        self.exchanges_rows = isinstance(session, SharesRows)
         rebalanced = self.partition == parts.REBALANCED and "dead" in prepared.reductions
         merging = "inputs" in prepared.reductions
         if not self.exchanges_rows or not (rebalanced or merging) or comm.size == 1:

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from spdnn.common import progress
 from spdnn.distributed.world import World
-from spdnn.engines.base import Engine, Prepared
+from spdnn.engines.base import Prepared, SharesWeights
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Header, Layer, Network
 
@@ -151,7 +151,7 @@ def room() -> float:
     return SHM_SHARE * free.f_bavail * free.f_frsize
 
 
-def share_prepared(world: World, engine: Engine, prepared: Prepared | None) -> Prepared:
+def share_prepared(world: World, engine: SharesWeights, prepared: Prepared | None) -> Prepared:
     """The leader's prepared network on every rank of its node, in the engine's own layout where it has one.
 
     Args:
@@ -188,7 +188,7 @@ def share_prepared(world: World, engine: Engine, prepared: Prepared | None) -> P
     return Prepared(source, network, reductions, findings, network.layout)
 
 
-def _groups(network: Network, engine: Engine) -> Iterator[list[tuple[Header, bool, tuple[np.ndarray, ...]]]]:
+def _groups(network: Network, engine: SharesWeights) -> Iterator[list[tuple[Header, bool, tuple[np.ndarray, ...]]]]:
     """(header, whether the arrays are the engine's own, arrays) of the layers, some GROUP bytes at a time."""
     group, held, enough = [], 0, max(GROUP, network.nbytes // GROUPS)
     for k in range(network.depth):

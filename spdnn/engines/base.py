@@ -121,15 +121,9 @@ class Session(abc.ABC):
     Attributes:
         span: what the time of `run` includes, RESIDENT or STREAMED.
         findings: of the reductions that depend on how many layers run; fit for JSON.
-        exchanges_rows: whether `run` takes an exchange, so that rows can move between ranks.
-        batches: into how many batches the memory makes it split its inputs.
-        least_batches: it makes no fewer, so that ranks make equally many; the last ones may be empty.
     """
 
     span: str = RESIDENT
-    exchanges_rows: bool = False
-    batches: int = 1
-    least_batches: int = 0
 
     def __init__(self, prepared: Prepared):
         notes = {name: REDUCTIONS[name].session_note(note, prepared.network.depth)
@@ -155,6 +149,18 @@ class Session(abc.ABC):
         """Add to the notes of the last run's result what is of no use to the run, and so not on its clock."""
 
 
+class SharesRows(Session):
+    """A session whose `run` takes an exchange, so that rows move between ranks.
+
+    Attributes:
+        batches: into how many batches the memory makes it split its inputs.
+        least_batches: it makes no fewer, so that ranks make equally many; the last ones may be empty.
+    """
+
+    batches: int = 1
+    least_batches: int = 0
+
+
 class Engine(abc.ABC):
     """One way to run inference. Importing an engine's module must need nothing that may be absent.
 
@@ -162,20 +168,15 @@ class Engine(abc.ABC):
         name: as the command takes it.
         summary: one line on what it is.
         offers: the reductions it can use.
-        copies_weights: it keeps weights in arrays that it makes itself, so that ranks cannot share them.
         settings: a frozen dataclass, the type of Options.settings; None: it has none.
-        on_device: weights and features are in the memory of devices, of which each rank takes its own.
-        edge_seconds: at most, of an edge and input: on one thread, or on one device. From it the workflow asks a
-            scheduler for time, so it is an upper bound, not a prediction.
+        on_device: it is one of OnDevices.
     """
 
     name: str
     summary: str
     offers: tuple[str, ...] = ()
-    copies_weights: bool = True
     settings: type | None = None
     on_device: bool = False
-    edge_seconds: float = 1e-9
 
     @abc.abstractmethod
     def missing(self) -> str | None:
@@ -192,22 +193,6 @@ class Engine(abc.ABC):
             Unsuitable: the engine cannot run this network.
         """
 
-    def layout(self, layer: Layer) -> tuple[np.ndarray, ...] | None:
-        """The arrays of a layer in an order of the engine's own, which the ranks of a node can then share; None: it
-        takes those of the layer. An engine of which neither is true copies them (`copies_weights`).
-        """
-        return None
-
-    def device_identities(self) -> tuple[str, ...] | None:
-        """Of each device that this process sees, what tells it from all others on this node, in every process; None
-        when the engine is not `on_device`. From those of all ranks it is decided which takes which
-        (distributed/devices.py).
-
-        Raises:
-            Unavailable: they cannot be distinguished.
-        """
-        return None
-
     def ceilings(self, options: Options, seconds: float, together: int = 1) -> Machine | None:
         """What the machine, or the device that `options` names, does at best, measured now in about so many seconds;
         None: it is not this engine's limit. `together` processes of this machine measure at the same moment.
@@ -217,18 +202,45 @@ class Engine(abc.ABC):
         """
         return None
 
-    def forward(self, prepared: Prepared, options: Options) -> Callable[[np.ndarray], np.ndarray] | None:
-        """What takes x, float32 (count, inputs), C-contiguous, to its last rows, float32 (count, outputs), for calls of
-        any count from several threads at once; None: there is nothing faster than a session. Weights are in memory.
-
-        It raises InputError for an x that is not finite, and as Session.run does.
-        """
-        return None
-
     @abc.abstractmethod
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         """Make ready to run: read the weights, allocate.
 
         Raises:
             InputError: the inputs' width is not the network's, or the memory allowed is too small.
+        """
+
+
+class SharesWeights(Engine):
+    """An engine whose sessions read weights where they lie, so that the ranks of a node hold them once."""
+
+    def layout(self, layer: Layer) -> tuple[np.ndarray, ...] | None:
+        """The arrays of a layer in an order of the engine's own; None: it reads those of the layer."""
+        return None
+
+
+class OnDevices(Engine):
+    """An engine that keeps weights and features in the memory of devices, of which each rank takes its own."""
+
+    on_device = True
+
+    @abc.abstractmethod
+    def device_identities(self) -> tuple[str, ...]:
+        """Of each device that this process sees, what tells it from all others on this node, in every process. From
+        those of all ranks it is decided which takes which (distributed/devices.py).
+
+        Raises:
+            Unavailable: they cannot be distinguished.
+        """
+
+
+class AnswersCalls(Engine):
+    """An engine that answers calls of a few inputs faster than a session is opened."""
+
+    @abc.abstractmethod
+    def forward(self, prepared: Prepared, options: Options) -> Callable[[np.ndarray], np.ndarray]:
+        """What takes x, float32 (count, inputs), C-contiguous, to its last rows, float32 (count, outputs), for calls of
+        any count from several threads at once. Weights are in memory.
+
+        It raises InputError for an x that is not finite, and as Session.run does.
         """

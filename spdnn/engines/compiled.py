@@ -4,18 +4,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from spdnn.common.threads import in_order
-from spdnn.engines.base import Engine, Options, Prepared
+from spdnn.engines.base import Options, Prepared, SharesWeights
 from spdnn.engines.memory import resident_bytes
 from spdnn.kernels import dispatch
 from spdnn.problem.network import Network
 from spdnn.records.limits import Machine
 
 
-class CompiledEngine(Engine):
+class CompiledEngine(SharesWeights):
     """An engine on the compiled kernels: it takes layers by output neuron and offers `dead`, `inputs` and `neurons`."""
 
     offers = ("dead", "inputs", "neurons")
-    copies_weights = False
 
     def missing(self) -> str | None:
         return dispatch.missing()

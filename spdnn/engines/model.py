@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from spdnn.common import arrays
 from spdnn.common.errors import InputError
 from spdnn.common.shown import Shown, counted
-from spdnn.engines.base import Engine, Options, Prepared
+from spdnn.engines.base import AnswersCalls, Engine, Options, Prepared, SharesWeights
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.problem.features import Inputs, shape_hint
 from spdnn.problem.network import Header, Layer, Network
@@ -70,7 +70,7 @@ class Model(Shown):
         prepared = engine.prepare(network, reductions, options.memory)
         if hold and prepared.network.nbytes <= _room(options.memory):
             prepared = held(prepared, engine)
-            self._forward = engine.forward(prepared, options)
+            self._forward = engine.forward(prepared, options) if isinstance(engine, AnswersCalls) else None
         else:
             self._forward = None
         self._ready: tuple[Engine, Prepared, Options] | None = (engine, prepared, options)
@@ -210,7 +210,7 @@ def held(prepared: Prepared, engine: Engine) -> Prepared:
     if prepared.layout is not None:
         return prepared
     network = _Held(prepared.network)
-    layout = [engine.layout(layer) for layer in network.layers()]
+    layout = [engine.layout(layer) if isinstance(engine, SharesWeights) else None for layer in network.layers()]
     laid = [arrays for arrays in layout if arrays is not None]
     return replace(prepared, network=network, layout=laid if len(laid) == len(layout) else None)
 

@@ -24,6 +24,10 @@ MERGED = 16  # neurons of a RadiX-Net that become one, and edges that do
 LAYER_COPIES = 12  # of the largest layer while it is read, checked, merged and written
 CHUNK_BYTES = 1e9  # of the oracle: 64 MiB of features a time, several float64 arrays of them, and the sparse layer
 
+# For each edge and input, at most: on one thread, or on one device (those of GPUs are not measured).
+EDGE_SECONDS = {"cpu": 5e-11, "taskgraph": 5e-11, "tiled": 1e-10, "csr": 3e-10, "cuda-csr": 1e-11, "cuda-ell": 1e-11}
+EDGE_SECONDS |= dict.fromkeys(("cuda", "cuda-staged", "cuda-persistent", "taskgraph-cuda"), 3e-12)
+ANY_EDGE_SECONDS = 1e-9  # other engines
 START_SECONDS = 60  # until a job's script begins: two Snakemakes and their imports, from a network file system
 READ_SECONDS = 6e-8  # for each edge: a formula made into layers, or a store read and checked
 PREPARE_SECONDS = 2e-8  # for each edge: 28 s at 65536 x 1920
@@ -72,7 +76,7 @@ def infer(case: RunRequest, cases: Collection[RunRequest], files: int, nodes: in
     inputs = (1 + bool(case.ranks > 1)) * count * neurons / 8
     memory = ranks * PROCESS_BYTES + _weights(case, edges * case.layers) + features + inputs
     memory += LAYER_COPIES * EDGE_BYTES * edges * ranks
-    each = _engine(case).edge_seconds * _work(case, edges, count) / ((case.threads or 1) * case.ranks)
+    each = _work_seconds(case, edges, count) / ((case.threads or 1) * case.ranks)
     return _need(case.memory or memory, READ_SECONDS * edges * case.layers + (case.repeats + 1) * each)
 
 
@@ -81,9 +85,14 @@ def _infer_on_device(case: RunRequest, neurons: int, count: int, ranks: int) -> 
     edges = challenge.NONZEROS_PER_NEURON * neurons
     memory = ranks * (PROCESS_BYTES + DEVICE_BYTES + LAID_OUT_BYTES * edges) + count * neurons / 8
     laid_out = edges * case.layers / (MERGED if _merges(case) else 1)
-    each = _engine(case).edge_seconds * _work(case, edges, count) / case.ranks
+    each = _work_seconds(case, edges, count) / case.ranks
     opening = READ_SECONDS * edges * case.layers + LAYOUT_SECONDS * laid_out
     return _need(case.memory or memory, opening + (case.repeats + 1) * each)
+
+
+def _work_seconds(case: RunRequest, edges: int, count: int) -> float:
+    """Of one thread, or of one device."""
+    return EDGE_SECONDS.get(case.engine, ANY_EDGE_SECONDS) * _work(case, edges, count)
 
 
 def _work(case: RunRequest, edges: int, count: int) -> float:

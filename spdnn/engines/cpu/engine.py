@@ -7,17 +7,16 @@ Batches are as large as the memory allows. Weights stay in memory when they fit;
 is computed. Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed weights).
 """
 
-from spdnn.engines.base import Options, Prepared, Session
+from spdnn.engines.base import AnswersCalls, Options, Prepared, Session
 from spdnn.engines.compiled import CompiledEngine
 from spdnn.engines.cpu.forward import CpuForward
 from spdnn.engines.cpu.session import CpuSession
 from spdnn.problem.features import Inputs
 
 
-class CpuEngine(CompiledEngine):
+class CpuEngine(CompiledEngine, AnswersCalls):
     name = "cpu"
     summary = "fused sparse product, bias and ReLU in C++, on all threads"
-    edge_seconds = 5e-11
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return CpuSession(prepared, inputs, options)
@@ -29,7 +28,6 @@ class CpuEngine(CompiledEngine):
 class TiledEngine(CompiledEngine):
     name = "tiled"
     summary = "ablation of cpu: all inputs finish a layer before the next begins"
-    edge_seconds = 1e-10
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return CpuSession(prepared, inputs, options, most=1)
@@ -39,7 +37,6 @@ class CsrEngine(CompiledEngine):
     name = "csr"
     summary = "ablation of tiled: a plain loop over CSR rows, one input at a time"
     offers = ()
-    edge_seconds = 3e-10
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return CpuSession(prepared, inputs, options, most=1, tile=1)

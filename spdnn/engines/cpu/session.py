@@ -9,7 +9,7 @@ import numpy as np
 from spdnn.common import progress
 from spdnn.common.endings import check_ended
 from spdnn.common.threads import in_order
-from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
+from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, SharesRows
 from spdnn.engines.compiled import read_ahead
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.batch import CpuWork, Tally
@@ -40,15 +40,13 @@ class Batch:
     k: int = 0
 
 
-class CpuSession(Session):
+class CpuSession(SharesRows):
     """Weights of all layers, or a way to stream them, and two feature buffers for one batch of inputs.
 
     Args:
         most: layers of a pass.
         tile: of the features, always; None: what fits the rows that are left.
     """
-
-    exchanges_rows = True
 
     def __init__(
         self,

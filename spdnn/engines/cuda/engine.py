@@ -5,7 +5,7 @@ Importing this needs neither CuPy nor a driver.
 """
 
 from spdnn.common.errors import Unsuitable
-from spdnn.engines.base import Engine, Options, Prepared, Session
+from spdnn.engines.base import OnDevices, Options, Prepared, Session
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED
 from spdnn.kernels.cuda import cupy_device, driver
 from spdnn.problem.features import Inputs
@@ -15,20 +15,18 @@ from spdnn.records.limits import Machine
 MOST_INPUTS = 2**31 - 1  # that kernels count
 
 
-class CudaEngine(Engine):
+class CudaEngine(OnDevices):
     """Every layer gets the kernel that is fastest on it, by timing those that suit (Choice)."""
 
     name = "cuda"
     summary = "fused kernels on one NVIDIA GPU; times those below and takes the fastest for each layer"
     offers = ("dead", "inputs", "neurons")
-    on_device = True
-    edge_seconds = 3e-12  # not measured here: kernels of others compute 3e11 edges a second on an A100
     kind: str | None = None
 
     def missing(self) -> str | None:
         return cupy_device.missing()
 
-    def device_identities(self) -> tuple[str, ...] | None:
+    def device_identities(self) -> tuple[str, ...]:
         return driver.identities()
 
     def ceilings(self, options: Options, seconds: float, together: int = 1) -> Machine | None:
@@ -55,14 +53,12 @@ class CudaCsrEngine(CudaEngine):
     name = "cuda-csr"
     summary = "ablation of cuda: CSR weights and features in global memory"
     kind = CSR
-    edge_seconds = 1e-11
 
 
 class CudaEllEngine(CudaEngine):
     name = "cuda-ell"
     summary = "ablation of cuda: weights in coalesced slices (sliced ELL)"
     kind = ELL
-    edge_seconds = 1e-11
 
 
 class CudaStagedEngine(CudaEngine):

@@ -24,6 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.engines.base import OnDevices
 from spdnn.engines.libraries.columns import Columns
 from spdnn.engines.libraries.library import EDGE_BYTES, Weights
 from spdnn.problem.network import Network
@@ -116,12 +117,11 @@ def block_inputs(neurons: int) -> int:
     return max(1, min(MOST_COLUMNS, MOST_VALUES // neurons))
 
 
-class CusparseEngine(Columns):
+class CusparseEngine(Columns, OnDevices):
     name = "cusparse"
     summary = "cuSPARSE: the vendor's CSR product with dense features on a GPU, through CuPy"
     holds = "the first and the last features and one layer, the rest on the device"
     compiles = True  # CuPy makes its elementwise kernels when they are first called
-    on_device = True
 
     def __init__(self):
         self._modules: Modules | None = None
@@ -135,7 +135,7 @@ class CusparseEngine(Columns):
 
         return cupy_device.missing()
 
-    def device_identities(self) -> tuple[str, ...] | None:
+    def device_identities(self) -> tuple[str, ...]:
         from spdnn.kernels.cuda import driver
 
         return driver.identities()

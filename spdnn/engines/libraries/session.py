@@ -11,7 +11,7 @@ import numpy as np
 
 from spdnn.common import progress
 from spdnn.common.errors import InputError, Unsuitable
-from spdnn.engines.base import Options, Prepared, Session
+from spdnn.engines.base import Options, Prepared, SharesRows
 from spdnn.engines.exchange import RowExchange
 from spdnn.engines.libraries.exchange import LibraryRows
 from spdnn.engines.memory import limit_bytes, more_memory
@@ -25,10 +25,8 @@ ROUNDED_UP = 2.0**-23  # by each term of a sum, at most, in all
 SHRINK_SHARE = 0.5
 
 
-class LibrarySession(Session):
+class LibrarySession(SharesRows):
     """All weights, and the features of all inputs, in the library's layout; `library`: a Library (library.py)."""
-
-    exchanges_rows = True
 
     def __init__(self, library: Any, prepared: Prepared, inputs: Inputs, options: Options):
         super().__init__(prepared)

@@ -9,7 +9,7 @@ import numpy as np
 
 from spdnn.common import progress
 from spdnn.common.errors import past_float32
-from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
+from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, SharesRows
 from spdnn.engines.compiled import read_ahead
 from spdnn.engines.exchange import RowExchange
 from spdnn.engines.spgemm import layers, schedule
@@ -39,10 +39,8 @@ class Tally:
     edges: int = 0
 
 
-class SpgemmSession(Session):
+class SpgemmSession(SharesRows):
     """Weights of all layers by input neuron, or a way to stream them, and two feature buffers for one batch."""
-
-    exchanges_rows = True
 
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
         super().__init__(prepared)

@@ -20,7 +20,6 @@ class TaskgraphEngine(CompiledEngine):
     name = "taskgraph"
     summary = "the kernels of cpu as a task graph: batches, streamed weights, pipelines"
     settings = TaskgraphSettings
-    edge_seconds = 5e-11
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         from spdnn.scheduling.engines.cpu.session import CpuGraphSession
