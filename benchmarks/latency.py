@@ -2,7 +2,7 @@
 
     python benchmarks/latency.py net.safetensors [--widths W ...] [--density D] [--batches N ...] [--zeros Z]
                                  [--threads T]
-    spdnn bench net.safetensors --zeros 0.8
+    spdnn bench model net.safetensors --zeros 0.8
 
 The network, stored in net.safetensors, has ReLU between its layers and logits at its end; Z of the values of its inputs
 are 0. `limit` is what this machine needs at best for what a call goes through, on T threads: a multiply-add for each

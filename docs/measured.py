@@ -563,9 +563,9 @@ def run_twelve(kind: str, place: Path) -> None:
 
 
 def run_peers(place: Path) -> None:
-    command("spdnn", "peers", "--seconds", 8, "--records", place)
+    command("spdnn", "bench", "kernels", "--seconds", 8, "--records", place)
     whole = ["--neurons", 1024, "--layers", 120, "--inputs", "mnist", "--repeats", 5]
-    command("spdnn", "peers", *whole, "--records", place)
+    command("spdnn", "bench", "kernels", *whole, "--records", place)
 
 
 def run_workflow(configuration: str, place: Path, settings: Sequence[str] = ()) -> None:
@@ -597,20 +597,22 @@ def run_threads(place: Path) -> None:
 def run_operations(place: Path) -> None:
     sparse = ["--sparsity", "80,90,95,98", "--libraries", "mkl,scipy,numpy,blas"]
     whole = ["--models", "transformer-paper", "--models", "mobilenet-paper"]
-    command("spdnn", "ops", "bench", "--set", "a", *sparse, *whole, "-o", place)
+    command("spdnn", "bench", "sets", "--set", "a", *sparse, *whole, "-o", place)
 
 
 def run_calls(place: Path) -> None:
     network = "784-2048-2048-10.safetensors"
     subprocess.run([sys.executable, ROOT / "benchmarks/latency.py", network], check=True, cwd=place)
-    command("spdnn", "bench", network, "--zeros", 0.8, "--batches", "1,8,64,512,4096", "-o", "calls", place=place)
+    command(
+        "spdnn", "bench", "model", network, "--zeros", 0.8, "--batches", "1,8,64,512,4096", "-o", "calls", place=place
+    )
 
 
 def run_onnx(place: Path) -> None:
     subprocess.run([sys.executable, ROOT / "benchmarks/onnx_models.py", place], check=True)
     for path in sorted(place.glob("*.onnx")):
         words = ["--against", "onnxruntime", "--batches", "1,8" if "encoder" in path.name else "1,16"]
-        command("spdnn", "bench", path.name, *words, "-o", f"calls-{path.stem}", place=place)
+        command("spdnn", "bench", "model", path.name, *words, "-o", f"calls-{path.stem}", place=place)
 
 
 def run_accuracy(place: Path) -> None:

@@ -28,9 +28,9 @@ exec "{BIN}/snakemake" "$@" --dry-run
     "spdnn": f"""
 case "$1 $2" in
   challenge*) set -- "$@" --count 300 ;;
-  bench*) set -- "$@" --seconds 0.1 ;;
-  peers*) set -- "$@" --count 300 --seconds 0.1 --repeats 1 ;;
-  "ops bench") set -- "$@" --network transformer --sparsity 90 --seconds 0.05 ;;
+  "bench model") set -- "$@" --seconds 0.1 ;;
+  "bench kernels") set -- "$@" --count 300 --seconds 0.1 --repeats 1 ;;
+  "bench sets") set -- "$@" --network transformer --sparsity 90 --seconds 0.05 ;;
 esac
 case "$*" in
   *"--engine cuda"*) ! "{BIN}/spdnn" "$@" && exit ;;

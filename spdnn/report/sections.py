@@ -53,13 +53,13 @@ SECTIONS = [
     Section(
         "peers", "Other libraries", peers, peers_figures, heading="Other libraries in the same run",
         absent="Other libraries on the challenge's problems are not shown: none was timed. "
-        "<code>snakemake --configfile config/peers.yaml</code> and <code>spdnn peers</code> time them.",
+        "<code>snakemake --configfile config/peers.yaml</code> and <code>spdnn bench kernels</code> time them.",
     ),
     Section(
         "operations", "Sparse operations", operations, operations_figures,
         heading="Sparse operations for deep learning",
         absent="Sparse products and attention beside other libraries are not shown: there are no records of them. "
-        "<code>spdnn ops bench -o FOLDER</code> and <code>snakemake --configfile config/ops.yaml</code> make them.",
+        "<code>spdnn bench sets -o FOLDER</code> and <code>snakemake --configfile config/ops.yaml</code> make them.",
     ),
     Section("cases", "Verification", cases),
     Section("others", "Other records", others),

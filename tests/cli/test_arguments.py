@@ -125,7 +125,7 @@ def test_two_outputs_are_not_one_file(here, capsys, link):
 def test_a_folder_of_records_is_not_one_of_its_files(here, capsys):
     Path("out").mkdir()
     os.link("w.npz", "out/calls.jsonl")
-    assert main(["bench", "w.npz", "--last", "none", "-o", "out"]) == 1
+    assert main(["bench", "model", "w.npz", "--last", "none", "-o", "out"]) == 1
     assert "out/calls.jsonl: this output would replace w.npz" in capsys.readouterr().err
 
 
@@ -153,7 +153,7 @@ def test_every_command_says_which_files_it_reads_and_writes():
         files = {name.partition("/")[0] for name in (*one.get_default("reads"), *one.get_default("writes"))}
         words = {action.dest for action in one._actions if action.type in (None, Path) and not action.choices
                  and action.nargs != 0 and not isinstance(action, argparse._HelpAction)}  # fmt: skip
-        known = NO_FILES | ({"network"} if one.prog == "spdnn ops bench" else set())
+        known = NO_FILES | ({"network"} if one.prog == "spdnn bench sets" else set())
         assert words - known - files == set(), one.prog
         assert files <= {action.dest for action in one._actions}, one.prog
 

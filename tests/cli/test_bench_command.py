@@ -1,4 +1,4 @@
-"""`spdnn bench`: its table, its records, the page that they make, and mistakes."""
+"""`spdnn bench model`: its table, its records, the page that they make, and mistakes."""
 
 import re
 
@@ -25,7 +25,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def bench(*arguments):
-    return main(["bench", "my net.safetensors", *map(str, arguments)])
+    return main(["bench", "model", "my net.safetensors", *map(str, arguments)])
 
 
 def test_the_table_the_records_and_the_page(folder, capsys, monkeypatch):
@@ -52,7 +52,7 @@ def test_the_table_the_records_and_the_page(folder, capsys, monkeypatch):
     records = read_all(["records/calls.jsonl"])[1]
     assert {one.problem.network for one in records} == {"my-net"}
     command = records[0].environment.command
-    assert "bench 'my net.safetensors' --batches 1,4 --threads 2 --against scipy,blas --inputs x.npy" in command
+    assert "bench model 'my net.safetensors' --batches 1,4 --threads 2 --against scipy,blas --inputs x.npy" in command
     (section,) = [one for one in SECTIONS if one.name == "calls"]
     (network,) = section.values(collect([], operations=records))["networks"]
     assert [entry["batch"] for entry in network["batches"]] == [1, 4]
@@ -65,7 +65,7 @@ def test_a_model_that_is_no_chain(folder, capsys):
     made.add("GlobalAveragePool")
     made.save(folder / "net.onnx")
     arguments = ["net.onnx", "--seconds", "0.01", "--threads", "1", "--against", "onnxruntime,scipy", "-o", "records"]
-    assert main(["bench", *arguments]) == 0
+    assert main(["bench", "model", *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(
         r"net.onnx \(2 nodes, 1,080 weights, \d+\.\d % nonzero\), 1 thread, drawn inputs; "
@@ -77,12 +77,12 @@ def test_a_model_that_is_no_chain(folder, capsys):
     assert [(one.program.name, one.problem.batch_columns) for one in records] == [
         (name, batch) for batch in (1, 8) for name in ("ours", "onnxruntime")
     ]
-    assert "bench net.onnx --batches 1,8 --threads 1 --against onnxruntime,scipy" in records[0].environment.command
+    assert "bench model net.onnx --batches 1,8 --threads 1 --against onnxruntime,scipy" in records[0].environment.command
     assert main(["report", "records", "-o", "report.html"]) == 0
     page = (folder / "report.html").read_text()
     assert "every value within 0.0001 of the largest of its output, by ONNX Runtime without optimisations" in page
     capsys.readouterr()
-    assert main(["bench", "net.onnx", "--zeros", "0.5"]) == 1
+    assert main(["bench", "model", "net.onnx", "--zeros", "0.5"]) == 1
     assert capsys.readouterr() == (
         "", "spdnn: --zeros is for chains of pruned layers; give another model its inputs with --inputs\n",
     )  # fmt: skip

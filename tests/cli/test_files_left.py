@@ -16,9 +16,9 @@ network make radixnet --neurons 1024 --layers 2 -o net.safetensors
 infer --network net.safetensors --inputs x.safetensors --count 5 --threads 1 --categories categories.txt
 run {"neurons":1024,"layers":2,"inputs":"digits","count":20,"threads":1}
 verify --categories categories.txt --truth categories.txt
-bench net.safetensors --batches 1 --seconds 0.01 --threads 1
-peers --layer-widths 1024 --count 8 --seconds 1 --threads 1
-ops spmm a.mtx --columns 4 --seconds 0.01 --threads 1
+bench model net.safetensors --batches 1 --seconds 0.01 --threads 1
+bench kernels --layer-widths 1024 --count 8 --seconds 1 --threads 1
+bench spmm a.mtx --columns 4 --seconds 0.01 --threads 1
 record check run.json
 report run.json -o page.html
 plot times-whole run.json -o figure.svg

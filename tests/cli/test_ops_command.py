@@ -1,4 +1,4 @@
-"""`spdnn ops`: tables, records, a matrix of one's own, and how mistakes end."""
+"""`spdnn bench sets`, `spmm` and `sddmm`: tables, records, a matrix of one's own, and how mistakes end."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def small(monkeypatch):
 def test_the_table_and_the_records(tmp_path, capsys, small):
     arguments = ["--sparsity", "80,90", "--operations", "spmm", "--libraries", "scipy,blas", "--threads", 2]
     arguments += ["--seconds", 0.01, "-o", tmp_path / "records"]
-    assert spdnn("ops", "bench", *arguments) == 0
+    assert spdnn("bench", "sets", *arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("4 problems, 2 threads")
     named = [line.split()[0] for line in lines if line.startswith("  spmm.a.net")]
@@ -39,7 +39,7 @@ def test_the_table_and_the_records(tmp_path, capsys, small):
     assert len(records) == 2 * 3 + 2 * 4  # skewed rows are run without the swizzle too
     assert len({record["comparison"] for record in records}) == 1
     command = records[0]["environment"]["command"]
-    assert command.startswith("spdnn ops bench --set a --sparsity 80,90 --operations spmm --seed 0 --threads 2")
+    assert command.startswith("spdnn bench sets --set a --sparsity 80,90 --operations spmm --seed 0 --threads 2")
     assert spdnn("report", tmp_path / "records", "-o", tmp_path / "page.html") == 0
     assert "Sparse operations for deep learning" in (tmp_path / "page.html").read_text()
 
@@ -66,7 +66,7 @@ def test_a_matrix_of_ones_own(tmp_path, capsys, matrix, suffix, operation):
 
         SparseMatrix.from_scipy(matrix).to_smtx(path)
     arguments = [path, "--columns", 5, "--threads", 2, "--seconds", 0.01, "--libraries", "blas"]
-    assert spdnn("ops", operation, *arguments, "--record", tmp_path / "r.jsonl") == 0
+    assert spdnn("bench", operation, *arguments, "--record", tmp_path / "r.jsonl") == 0
     text = capsys.readouterr().out
     assert text.startswith("30 x 40, 240 nonzeros (80 % sparse), 5 columns; 2 threads")
     records = builtins(read_all([tmp_path / "r.jsonl"])[1])
@@ -80,23 +80,23 @@ def test_a_matrix_of_ones_own(tmp_path, capsys, matrix, suffix, operation):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["bench", "--set", "d"], "set 'd' is not known: it must be one of a, b, c"),
-        (["bench", "--network", "bert"], "network 'bert' is not known"),
-        (["bench", "--sparsity", "many"], "--sparsity 'many': percents joined by commas"),
-        (["bench", "--sparsity", "100"], "sparsity 100.0: it must be in percent"),
-        (["bench", "--operations", "gemm"], "operation 'gemm' is not known: it must be one of spmm, sddmm"),
-        (["bench", "--operations", ""], "operation '' is not known"),
-        (["bench", "--models", "bert"], "model 'bert' is not known: it must be one of transformer-small"),
-        (["bench", "--libraries", "mlk"], "library 'mlk' is not known"),
-        (["bench", "-o", __file__], "a folder is needed for what is written"),
-        (["bench", "--dlmc", "nowhere.tar.gz"], "nowhere.tar.gz: there is no such DLMC archive"),
+        (["sets", "--set", "d"], "set 'd' is not known: it must be one of a, b, c"),
+        (["sets", "--network", "bert"], "network 'bert' is not known"),
+        (["sets", "--sparsity", "many"], "--sparsity 'many': percents joined by commas"),
+        (["sets", "--sparsity", "100"], "sparsity 100.0: it must be in percent"),
+        (["sets", "--operations", "gemm"], "operation 'gemm' is not known: it must be one of spmm, sddmm"),
+        (["sets", "--operations", ""], "operation '' is not known"),
+        (["sets", "--models", "bert"], "model 'bert' is not known: it must be one of transformer-small"),
+        (["sets", "--libraries", "mlk"], "library 'mlk' is not known"),
+        (["sets", "-o", __file__], "a folder is needed for what is written"),
+        (["sets", "--dlmc", "nowhere.tar.gz"], "nowhere.tar.gz: there is no such DLMC archive"),
         (["spmm", "nowhere.npz"], "nowhere.npz: there is no such matrix"),
         (["spmm", __file__], "test_ops_command.py"),
         (["spmm", "nowhere.npz", "--record", "nowhere/r.jsonl"], "nowhere does not exist"),
     ],
 )
 def test_a_mistake_is_one_sentence(capsys, arguments, sentence):
-    assert spdnn("ops", *arguments) == 1
+    assert spdnn("bench", *arguments) == 1
     error = capsys.readouterr().err
     assert sentence in error
     assert error.count("\n") == 1
@@ -109,13 +109,13 @@ def test_matrices_that_are_none(tmp_path, capsys):
     (tmp_path / "a.smtx").write_text("3, 3, 1\n0 1 1 1\n7\n")
     (tmp_path / "a.mtx").write_text("nothing")
     for name in ("nan.npy", "flat.npy", "a.smtx", "a.mtx"):
-        assert spdnn("ops", "spmm", tmp_path / name) == 1
+        assert spdnn("bench", "spmm", tmp_path / name) == 1
         error = capsys.readouterr().err
         assert name in error
         assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [["ops"], ["ops", "bench"], ["ops", "spmm"]])
+@pytest.mark.parametrize("command", [["bench", "sets"], ["bench", "spmm"]])
 def test_help_says_what_is_measured(capsys, command):
     with pytest.raises(SystemExit) as ended:
         spdnn(*command, "--help")

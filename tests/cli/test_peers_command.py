@@ -1,4 +1,4 @@
-"""`spdnn peers`: the table, the records, and how mistakes end."""
+"""`spdnn bench kernels`: the table, the records, and how mistakes end."""
 
 import json
 
@@ -25,7 +25,7 @@ def test_the_table_and_the_records(tmp_path, capsys, only_scipy):
     np.save(tmp_path / "x.npy", (np.random.default_rng(0).random((80, 1024)) < 0.2).astype(np.float32))
     arguments = ["--layer-widths", "1024,4096", "--neurons", 1024, "--layers", 3, "--inputs", tmp_path / "x.npy"]
     arguments += ["--count", 70, "--seconds", 1, "--repeats", 2, "--threads", 2, "--records", tmp_path / "records"]
-    assert spdnn("peers", *arguments) == 0
+    assert spdnn("bench", "kernels", *arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     titles = [line for line in lines if "; 2 threads, " in line]
     assert [line.split(";")[0] for line in titles] == [
@@ -43,7 +43,7 @@ def test_the_table_and_the_records(tmp_path, capsys, only_scipy):
     assert len(records) == 7
     assert len({record["comparison"] for record in records}) == 1
     words = json.dumps(records[0]["environment"]["command"])
-    assert "spdnn peers --layer-widths 1024,4096 --neurons 1024 --layers 3 --inputs" in words
+    assert "spdnn bench kernels --layer-widths 1024,4096 --neurons 1024 --layers 3 --inputs" in words
     assert "--count 70 --threads 2 --repeats 2 --seconds 1 --libraries scipy" in words
 
 
@@ -59,7 +59,7 @@ def test_the_table_and_the_records(tmp_path, capsys, only_scipy):
     ],
 )
 def test_mistakes_are_one_sentence(arguments, sentence, capsys, only_scipy):
-    assert spdnn("peers", *arguments) == 1
+    assert spdnn("bench", "kernels", *arguments) == 1
     captured = capsys.readouterr()
     assert captured.err.startswith("spdnn: ")
     assert sentence in captured.err
@@ -68,12 +68,12 @@ def test_mistakes_are_one_sentence(arguments, sentence, capsys, only_scipy):
 
 def test_records_need_a_folder(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    assert spdnn("peers", "--layer-widths", 1024, "--records", tmp_path / "file") == 1
+    assert spdnn("bench", "kernels", "--layer-widths", 1024, "--records", tmp_path / "file") == 1
     assert "a folder is needed for what is written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("widths", ["1024,", "a", "0", "1024;4096"])
 def test_widths_that_are_none_are_an_argument_error(widths, capsys):
     with pytest.raises(SystemExit, match="2"):
-        spdnn("peers", "--layer-widths", widths)
+        spdnn("bench", "kernels", "--layer-widths", widths)
     assert "must be an integer from 1" in capsys.readouterr().err

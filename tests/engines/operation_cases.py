@@ -61,7 +61,7 @@ def made_operation(
         "environment": {
             "cpu": "A CPU", "cores": 2, "memory_bytes": 8 << 30, "gpu": None, "system": "Linux x86_64",
             "versions": {"numpy": "2.1.0", "python": "3.12.1"}, "commit": "abcdef123456", "code": SHA,
-            "compiler": None, "lock": SHA, "command": "spdnn ops bench",
+            "compiler": None, "lock": SHA, "command": "spdnn bench sets",
         },
         "load": None,
     }  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from refusals import refuses
 
-from spdnn.cli.bench import _case
+from spdnn.cli.bench_model import _case
 from spdnn.peers import call_programs, calls
 from spdnn.peers.call_cases import OnnxCase
 from spdnn.peers.common import Comparison

@@ -22,7 +22,7 @@ HERE = peers.installed()[0]
 
 
 def layers(libraries=("scipy",), count=67, widths=(1024,)):
-    return peers.compare_layers(widths, count, peers.Comparison(THREADS, libraries, 0.0, "spdnn peers"))
+    return peers.compare_layers(widths, count, peers.Comparison(THREADS, libraries, 0.0, "spdnn bench kernels"))
 
 
 def bits(count, neurons, seed=0):
@@ -32,7 +32,9 @@ def bits(count, neurons, seed=0):
 
 def networks(network, inputs, libraries, repeats=2):
     request = RunRequest(network="net.txt", inputs="x.npy", layers=network.depth, threads=THREADS, repeats=repeats)
-    return peers.compare_networks(request, network, inputs, peers.Comparison(THREADS, libraries, 0.0, "spdnn peers"))
+    return peers.compare_networks(
+        request, network, inputs, peers.Comparison(THREADS, libraries, 0.0, "spdnn bench kernels")
+    )
 
 
 @pytest.mark.parametrize("count", [1, 67, 600])

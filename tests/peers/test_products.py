@@ -36,7 +36,7 @@ def product(operation="spmm", *sizes, **more):
 
 
 def compared(*problems, operations=("spmm",), libraries=("scipy",), **more):
-    comparison = Comparison(THREADS, libraries, 0.0, "spdnn ops bench", "0123456789abcdef")
+    comparison = Comparison(THREADS, libraries, 0.0, "spdnn bench sets", "0123456789abcdef")
     return list(products.compare_products(problems, operations, comparison, **more))
 
 

@@ -48,7 +48,7 @@ def test_the_section_from_operations_alone():
     assert "67,857 and 32,477 tokens/s" in text  # published figures stand beside
     assert "arXiv:2006.10901" in text
     assert "mkl 1.2" in text
-    assert "spdnn ops bench" in text  # the command
+    assert "spdnn bench sets" in text  # the command
     assert page.text.count("largest error was 0.250 of its tolerance") == 1
 
 

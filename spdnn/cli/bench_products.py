@@ -1,4 +1,4 @@
-"""`spdnn ops`: time sparse operations for deep learning, ours and those of other libraries."""
+"""`spdnn bench sets`, `spmm` and `sddmm`: sparse operations for deep learning, ours and those of other libraries."""
 
 import shlex
 import statistics
@@ -28,17 +28,9 @@ or .npy (dense; its zeros are left out).
 """
 
 
-def add(group) -> None:
-    group.description = (
-        "Time sparse-dense (spmm) and sampled dense-dense (sddmm) products with our kernels, MKL, PyTorch, SciPy and\n"
-        "dense BLAS, on problem sets or on your own matrix."
-    )
-    group.epilog = SETS
-    inner = group.add_subparsers(metavar="WHAT", required=True)
-    bench = inner.add_parser(
-        "bench", help="time problem sets", epilog=SETS,
-        description="Time every program on every problem of the sets; print a table and write records.",
-    )  # fmt: skip
+def add_sets(bench) -> None:
+    bench.description = "Time every program on every problem of the sets; print a table and write records."
+    bench.epilog = SETS
     bench.add_argument(
         "--set",
         action="append",
@@ -68,8 +60,11 @@ def add(group) -> None:
     bench.add_argument("-o", "--output", metavar="FOLDER", help="folder for the records, " + FILE)
     _shared(bench)
     bench.set_defaults(run=_bench, reads=("dlmc",), writes=(f"output/{FILE}",))
+
+
+def add_matrices(kinds) -> None:
     for name, columns in (("spmm", "columns of B"), ("sddmm", "columns of Q and K, the length of each dot product")):
-        one = inner.add_parser(
+        one = kinds.add_parser(
             name, help=f"time one {name} of your own matrix",
             description=f"Time one {name} of your own matrix with our kernels, other libraries and the dense product.",
             epilog=MATRIX,
@@ -135,7 +130,7 @@ def _one(chosen) -> None:
 
     libraries, absent = _libraries(chosen.libraries)
     threads = arguments.threads(chosen.threads)
-    words = ["spdnn", "ops", chosen.operation, chosen.matrix, "--columns", chosen.columns, "--threads", threads]
+    words = ["spdnn", "bench", chosen.operation, chosen.matrix, "--columns", chosen.columns, "--threads", threads]
     command = shlex.join(map(str, [*words, "--seconds", f"{chosen.seconds:g}", "--libraries", ",".join(libraries)]))
     matrix = own_products.read_matrix(chosen.matrix)
     comparison = Comparison(threads, libraries, chosen.seconds, command)
@@ -225,7 +220,7 @@ def _seed(text: str) -> int:
 
 def _command(chosen, libraries: list[str], threads: int) -> str:
     """The command that makes these records again."""
-    words = ["spdnn", "ops", "bench"]
+    words = ["spdnn", "bench", "sets"]
     for option, values in (("--set", chosen.sets or ["a"]), ("--network", chosen.network), ("--phase", chosen.phase)):
         for value in values or ():
             words += [option, value]

@@ -1,4 +1,4 @@
-"""`spdnn peers`: other libraries and our kernels on the same problems, timed alternately."""
+"""`spdnn bench kernels`: other libraries and our kernels on the same problems, timed alternately."""
 
 import shlex
 
@@ -87,7 +87,7 @@ def _peers(chosen) -> None:
 
 def _command(chosen, layers: list[int], libraries: list[str], threads: int) -> str:
     """The command that makes these records again."""
-    words = ["spdnn", "peers", "--layer-widths", ",".join(map(str, layers)) or "none"]
+    words = ["spdnn", "bench", "kernels", "--layer-widths", ",".join(map(str, layers)) or "none"]
     if chosen.neurons is not None:
         words += ["--neurons", chosen.neurons, "--layers", chosen.layers, "--inputs", chosen.inputs]
     for name in ("mnist", "count"):

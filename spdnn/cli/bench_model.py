@@ -1,0 +1,183 @@
+"""`spdnn bench model`: latency and throughput of one's own model, beside other libraries with the same model."""
+
+import shlex
+import statistics
+from pathlib import Path
+
+import numpy as np
+
+from spdnn.cli import arguments
+from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.shown import counted
+from spdnn.common.statistics import ratios
+from spdnn.problem.request import reading
+from spdnn.records.run_record import busy_part
+
+BATCHES = (1, 8, 64, 512)
+FILE = "calls.jsonl"
+
+
+def add(command) -> None:
+    command.description = (
+        "Time calls of your model on batches of inputs with spdnn.compile and with other libraries. SciPy (sparse),\n"
+        "dense BLAS, PyTorch and torch.compile run chains of layers; ONNX Runtime and OpenVINO run any ONNX model.\n"
+        "All outputs are first compared: of a chain with a float64 reference, of another model with ONNX Runtime.\n"
+        "Programs take turns on the same threads; a turn is several calls. A time is the mean over a turn. A ratio is\n"
+        "the median over turns with its 95 % interval, followed by the ratio of the fastest turns."
+    )
+    command.add_argument("network", metavar="MODEL", help="ONNX model, or anything that `spdnn network import` reads")
+    command.add_argument(
+        "--against",
+        metavar="LIST",
+        help="other libraries: scipy, blas (NumPy's, dense), torch, torch-compile, onnxruntime and openvino, joined by "
+        "commas (default: all that are installed)",
+    )
+    command.add_argument(
+        "--batches", type=_batches, metavar="LIST",
+        help="numbers of inputs per call, joined by commas: the first dimension, where an ONNX model leaves it free "
+        "(default: 1,8,64,512; for a model that is no chain 1,8)",
+    )  # fmt: skip
+    command.add_argument(
+        "--inputs",
+        metavar="FILE",
+        help="file of inputs: .safetensors, .npz, .npy, .mtx, .csv or official text; for a model that is no chain an "
+        ".npz with an array for each input (default: random numbers, zeros where a model takes whole numbers; where "
+        "it leaves another dimension than the first free, 64)",
+    )
+    command.add_argument(
+        "--zeros",
+        type=_part,
+        metavar="P",
+        help="fraction of zeros in the random inputs of a chain, 0 to 1 (default: 0)",
+    )
+    arguments.option(command, "threads", help="number of threads of each program (default: all cores)")
+    command.add_argument(
+        "--seconds", type=arguments.above_zero, default=5.0, metavar="S",
+        help="least seconds to measure each batch size, with at least 5 turns per program (default: 5)",
+    )  # fmt: skip
+    arguments.add_reading(command)
+    command.add_argument("-o", "--output", metavar="FOLDER", help=f"folder for the records, {FILE}")
+    command.set_defaults(run=_bench, reads=("network", "inputs"), writes=(f"output/{FILE}",))
+
+
+def _batches(text: str) -> list[int]:
+    return list(dict.fromkeys(arguments.positive(part) for part in text.split(",")))
+
+
+def _part(text: str) -> float:
+    return arguments.number(text, float, lambda n: 0 <= n <= 1, "a number from 0 to 1")
+
+
+def _bench(chosen) -> None:
+    from spdnn.peers import calls
+    from spdnn.peers.common import Comparison
+    from spdnn.records.files import write_operations
+
+    if chosen.inputs and chosen.zeros is not None:
+        raise InputError("--zeros is for random inputs; --inputs has its own zeros")
+    target = arguments.file_in(chosen.output, FILE)
+    libraries, absent = calls.others_here(chosen.against and chosen.against.split(","))
+    if chosen.against and absent:
+        raise Unavailable("--against: " + "; ".join(f"{name}: {reason}" for name, reason in absent.items()))
+    threads = arguments.threads(chosen.threads)
+    case, said = _case(chosen, threads)
+    comparison = Comparison(threads, libraries, chosen.seconds, _command(chosen, case.batches, libraries, threads))
+    of = f"{chosen.network} ({case.facts}), {counted(threads, 'threads')}, {said}"
+    print(f"{of}; all outputs verified against {case.reference}\n{_HEAD}", flush=True)
+    records, refused = [], {}
+    try:
+        for batch, of_batch, why in calls.compare_calls(case, comparison):
+            records += of_batch
+            refused |= why
+            _print(batch, of_batch)
+    finally:
+        if target and records:
+            write_operations(target, records)
+            print(f"{target}: {len(records)} records")
+    for name, reason in {**absent, **refused}.items():
+        print(f"{name}: {reason}")
+
+
+def _case(chosen, threads: int) -> tuple:
+    """(the case, its inputs in words)."""
+    from spdnn.peers.call_cases import NetworkCase, OnnxCase, drawn_rows
+    from spdnn.pipeline.load import named_inputs
+
+    network, name = _chain(chosen), _name(chosen.network)
+    if network is None:
+        if chosen.zeros is not None:
+            raise InputError("--zeros is for chains of pruned layers; give another model its inputs with --inputs")
+        case = OnnxCase(name, chosen.network, threads, chosen.batches, chosen.inputs)
+        return case, f"inputs of {chosen.inputs}" if chosen.inputs else "drawn inputs"
+    batches, zeros = chosen.batches or BATCHES, chosen.zeros or 0.0
+    count = max(NetworkCase.inputs, *batches)
+    if chosen.inputs:
+        inputs = named_inputs(chosen.inputs, network.inputs, is_file=True)
+        rows = inputs.dense(np.arange(min(count, inputs.count)), np.float32)
+        said = f"{len(rows)} inputs of {chosen.inputs}"
+    else:
+        rows, said = drawn_rows(count, network.inputs, zeros), f"drawn inputs, {100 * zeros:g} % of them 0"
+    return NetworkCase(name, network, rows, batches), said
+
+
+def _chain(chosen):
+    """The network to call; None of an ONNX model that is no chain of pruned layers."""
+    from spdnn.api import pruned
+    from spdnn.formats.readers import is_onnx, open_network
+
+    said = reading(chosen)
+    if said or not is_onnx(chosen.network):
+        return open_network(chosen.network, **said)
+    try:
+        network = open_network(chosen.network)
+    except InputError:  # OnnxCase says what is wrong with a model that is none
+        return None
+    return network if pruned(network) else None
+
+
+_RATIO = "times as long as ours: median (95 % interval), fastest turns"
+_HEAD = f"  {'batch':>6}  {'program':<14} {'time of a call':>14} {'inputs/s':>11}   {_RATIO}"
+
+
+def _print(batch: int, records: list) -> None:
+    """A line for each program; the first is ours."""
+    ours = records[0]
+    for record in records:
+        middle = statistics.median(record.seconds)
+        ratio = ""
+        if record is not ours:
+            of = ratios(ours.seconds, record.seconds)
+            fastest = min(record.seconds) / min(ours.seconds)
+            ratio = f"{of.median:.2f} ({of.low:.2f} to {of.high:.2f}), fastest {fastest:.2f}"
+        print(
+            f"  {batch if record is ours else '':>6}  {record.program.name:<14} {_spent(middle):>14} "
+            f"{batch / middle:>11,.0f}   {ratio}".rstrip(),
+            flush=True,
+        )
+    if part := busy_part(ours):
+        print(f"  BUSY: other work took {100 * part:.0f} % of the machine; ratios suffer less than times")
+
+
+def _spent(seconds: float) -> str:
+    return (
+        f"{1e6 * seconds:.1f} us"
+        if seconds < 1e-3
+        else f"{1e3 * seconds:.2f} ms"
+        if seconds < 1
+        else f"{seconds:.2f} s"
+    )
+
+
+def _name(path: str) -> str:
+    """A file's name as the name of a network in records."""
+    stem = Path(path).name.split(".")[0][:60]
+    return "".join(c if (c.isalnum() and c.isascii()) or c in "_-" else "-" for c in stem).strip("-_") or "network"
+
+
+def _command(chosen, batches: list[int], libraries: list[str], threads: int) -> str:
+    """The command that makes these records again."""
+    words = ["spdnn", "bench", "model", chosen.network, "--batches", ",".join(map(str, batches)), "--threads", threads]
+    words += ["--against", ",".join(libraries)] if libraries else []
+    words += [*arguments.reading_words(chosen), *(["--inputs", chosen.inputs] if chosen.inputs else [])]
+    words += ["--zeros", chosen.zeros] if chosen.zeros is not None else []
+    return shlex.join(map(str, [*words, "--seconds", f"{chosen.seconds:g}", "-o", "records"]))
