@@ -1,5 +1,6 @@
 """The code of a page of the documentation, so that a test can follow what the page says."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -18,6 +19,16 @@ def code_blocks(page: str, language: str = "python") -> list[str]:
     return re.findall(
         rf"^```{language}\n(.*?)^```", (HOW_TO / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
+
+
+def run_tests(block: str, request) -> None:
+    """Run the tests in a block of Python, each with the fixtures that it names."""
+    names: dict = {}
+    exec(block, names)
+    tests = [test for name, test in names.items() if name.startswith("test_")]
+    assert tests
+    for test in tests:
+        test(**{name: request.getfixturevalue(name) for name in inspect.signature(test).parameters})
 
 
 def script(page: str, activated: bool = False) -> str:

@@ -65,14 +65,6 @@ def test_no_module_imports_itself_through_others():
     assert not [module for module in MODULES if module in reached[module]]
 
 
-def test_sections_of_the_report_run_no_model():
-    """They read records, and what `spdnn.report.common.predictions` made of them before."""
-    sections = [module for module in INSIDE if re.match(r"spdnn\.report\.(?!common\b)\w+\.", module)]
-    assert "spdnn.report.scaling.values" in sections
-    pairs = ((module, other) for module in sections for other in provenance.imports(module))
-    assert not [f"{module} imports {other}" for module, other in pairs if unit(other) == "scheduling"]
-
-
 HEAVY = {"cupy", "mpi4py", "matplotlib", "seaborn", "pandas", "sklearn", "requests", "jsonschema",
          "jinja2", "snakemake", "graphblas", "sparse_dot_mkl", "jax", "onnx", "onnxruntime", "torch"}  # fmt: skip
 CORE = {"numpy", "scipy", "blake3", "msgspec"}

@@ -108,7 +108,7 @@ COMMANDS = {
 }
 
 
-def parser(complete: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+def parser(complete: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
     """The command line. Only the subcommands of `complete` have their arguments: those import libraries."""
     top = _Parser(
         prog="spdnn",

@@ -5,7 +5,7 @@ A MatMul, Gemm or Conv whose weights are constants with many zeros becomes a nod
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,37 +68,40 @@ def _product(node, constants: Mapping[str, Any]) -> tuple | None:
     """(matrix, bias, window) of a node that is a product with constant weights, many of them zero."""
     from onnx import TensorProto, helper
 
-    if node.domain not in ("", "ai.onnx") or node.op_type not in ("MatMul", "Gemm", "Conv"):
+    if node.domain not in ("", "ai.onnx") or node.op_type not in PRODUCTS:
         return None
     tensor = constants.get(node.input[1])
     if tensor is None or tensor.data_type != TensorProto.FLOAT or np.prod(tensor.dims) < LEAST_WEIGHTS:
         return None
-    bias = None
+    bias = np.zeros(1, np.float32)
     if len(node.input) > 2 and node.input[2]:
         if node.input[2] not in constants:
             return None
         bias = _array(constants[node.input[2]])
-    given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-    window = None
-    if node.op_type == "Conv":
-        window = _window(given, tensor.dims)
-        if window is None:
-            return None
-    elif len(tensor.dims) != 2 or given.get("transA"):
-        return None
     weight = _array(tensor)
     if np.count_nonzero(weight) > MOST_NONZERO * weight.size or not np.isfinite(weight).all():
         return None
-    if node.op_type == "Conv":
-        matrix = _of_groups(weight.reshape(len(weight), -1), given.get("group", 1))
-    else:
-        matrix = sp.csr_array(weight if given.get("transB") else weight.T)
-        matrix = matrix * np.float32(given.get("alpha", 1))
-        bias = None if bias is None else bias * np.float32(given.get("beta", 1))
-    bias = np.zeros(matrix.shape[0], np.float32) if bias is None else bias
+    given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    found = PRODUCTS[node.op_type](weight, given)
+    if found is None:
+        return None
+    (matrix, window), bias = found, bias * np.float32(given.get("beta", 1))
     if bias.size not in (1, matrix.shape[0]) or bias.shape[-1:] not in ((), (1,), (matrix.shape[0],)):
         return None
     return matrix.astype(np.float32), np.broadcast_to(bias.ravel(), matrix.shape[0]).astype(np.float32), window
+
+
+def _linear(weight: np.ndarray, given: dict) -> tuple | None:
+    """(matrix, no window) of MatMul and Gemm."""
+    if weight.ndim != 2 or given.get("transA"):
+        return None
+    return sp.csr_array(weight if given.get("transB") else weight.T) * np.float32(given.get("alpha", 1)), None
+
+
+def _convolution(weight: np.ndarray, given: dict) -> tuple | None:
+    """(matrix, window) of Conv."""
+    window = _window(given, weight.shape)
+    return window and (_of_groups(weight.reshape(len(weight), -1), given.get("group", 1)), window)
 
 
 def _window(given: dict, shape) -> tuple[int, ...] | None:
@@ -118,6 +121,12 @@ def _of_groups(weight: np.ndarray, groups: int) -> Any:
     first = np.arange(outputs) // (outputs // groups) * inputs  # column of each row
     columns = matrix.indices + np.repeat(first, np.diff(matrix.indptr)).astype(matrix.indices.dtype)
     return sp.csr_array((matrix.data, columns, matrix.indptr), shape=(outputs, inputs * groups))
+
+
+# By kind of node: a function of its weights and attributes, which gives (matrix, window), or None for no product.
+PRODUCTS: dict[str, Callable[[np.ndarray, dict], tuple | None]] = {
+    "MatMul": _linear, "Gemm": _linear, "Conv": _convolution,
+}  # fmt: skip
 
 
 def _followed(node, matrix, bias, window, constants, readers, reads: Counter, inner: bool) -> Product:

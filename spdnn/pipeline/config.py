@@ -43,6 +43,7 @@ def schema(path: str | Path) -> dict:
             several = {"type": "array", "items": node}
             text = f"{described[name].rstrip('.')}; one or a list"
             keys[name] = {"description": text, "anyOf": [node, several]}
+    rules["required"] = ["neurons", "layers", *rules["properties"]]
     # A network file, and what goes with it, is an item of `cases`.
     rules["properties"] = {name: key for name, key in keys.items() if name not in FILE_FIELDS} | rules["properties"]
     item = rules["properties"]["cases"]["items"]

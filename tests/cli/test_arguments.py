@@ -84,7 +84,7 @@ KEPT = [
     ("network", "import", "m.safetensors", "--last", "none", "-o", "m.safetensors"),
     ("network", "import", "layers", "--last", "none", "-o", "layers/w.npz"),
     ("network", "export", "text", "text"),
-    ("ops", "spmm", "w.npz", "--record", "w.npz"),
+    ("bench", "spmm", "w.npz", "--record", "w.npz"),
     ("plan", "--record", "records/run.json", "--json", "records/run.json"),
     ("plan", "--check", "records/run.json", "--json", "records/run.json"),
     ("report", "records", "-o", "records/run.json"),

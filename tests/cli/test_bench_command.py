@@ -77,7 +77,9 @@ def test_a_model_that_is_no_chain(folder, capsys):
     assert [(one.program.name, one.problem.batch_columns) for one in records] == [
         (name, batch) for batch in (1, 8) for name in ("ours", "onnxruntime")
     ]
-    assert "bench model net.onnx --batches 1,8 --threads 1 --against onnxruntime,scipy" in records[0].environment.command
+    assert (
+        "bench model net.onnx --batches 1,8 --threads 1 --against onnxruntime,scipy" in records[0].environment.command
+    )
     assert main(["report", "records", "-o", "report.html"]) == 0
     page = (folder / "report.html").read_text()
     assert "every value within 0.0001 of the largest of its output, by ONNX Runtime without optimisations" in page
