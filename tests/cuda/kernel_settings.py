@@ -2,9 +2,8 @@
 
 from typing import NamedTuple
 
-from spdnn.kernels.cuda import ceilings, ops, settings
+from spdnn.kernels.cuda import ceilings, groups, ops, settings
 from spdnn.kernels.cuda.declarations import Kernel
-from spdnn.kernels.layouts import groups
 
 
 class Setting(NamedTuple):

@@ -28,7 +28,7 @@ from spdnn.engines.libraries import cusparse
 from spdnn.engines.registry import ENGINES
 from spdnn.engines.taskgraph.cuda import probe as cuda_probe
 from spdnn.kernels.cuda import ceilings
-from spdnn.kernels.layouts.sliced import sliced
+from spdnn.kernels.cuda.sliced import sliced
 from spdnn.problem import challenge
 from spdnn.problem.network import from_matrices
 from spdnn.records.files import read_all

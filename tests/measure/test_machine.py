@@ -10,7 +10,7 @@ from spdnn.common.errors import InputError, Unavailable
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
 from spdnn.kernels import caches, dispatch
-from spdnn.kernels.layouts.tiles import buffer
+from spdnn.kernels.tiles import buffer
 from spdnn.measure import machine
 from spdnn.measure import run as measure
 from spdnn.measure.record import Measurement, read_samples

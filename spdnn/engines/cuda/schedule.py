@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from spdnn.kernels.cuda.device import Properties
 from spdnn.kernels.cuda.settings import PERSISTENT_INPUTS, PERSISTENT_THREADS, RESIDENT, STAGED_BLOCKS
-from spdnn.kernels.layouts.sliced import MOST_ROOM
+from spdnn.kernels.cuda.sliced import MOST_ROOM
 from spdnn.reductions.inputs import SETTLED as SHARE_SETTLED
 from spdnn.taskgraph.decomposition import pass_length
 

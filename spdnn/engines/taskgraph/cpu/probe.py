@@ -11,7 +11,7 @@ import numpy as np
 
 from spdnn.costmodel.costs import DeviceCosts, MessageCosts, Work
 from spdnn.engines.cpu.batch import CpuWork, Tally
-from spdnn.kernels.layouts.tiles import buffer
+from spdnn.kernels.tiles import buffer
 from spdnn.problem.network import Layer
 from spdnn.reductions.inputs import DuplicateSearch
 from spdnn.taskgraph.simulation import TaskCosts

@@ -15,7 +15,7 @@ from spdnn.engines.cuda.rows import COLUMNS, Pool, counters_of
 from spdnn.engines.cuda.schedule import Pass
 from spdnn.engines.taskgraph.cuda.layers import DeviceWeights
 from spdnn.kernels.cuda.device import Device, Event
-from spdnn.kernels.layouts.tiles import tiles_of
+from spdnn.kernels.tiles import tiles_of
 from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.graph import COMPUTE, Kind, Task
 

@@ -13,7 +13,7 @@ from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, Launch, Plan, bat
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.taskgraph.cuda.layers import HostWeights
 from spdnn.kernels.cuda.device import Device
-from spdnn.kernels.layouts.tiles import tiles_of
+from spdnn.kernels.tiles import tiles_of
 from spdnn.problem.features import Inputs
 from spdnn.taskgraph.decomposition import Sizes
 from spdnn.taskgraph.simulation import TaskCosts
