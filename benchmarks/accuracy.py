@@ -45,7 +45,7 @@ SPARSITIES = (0.9, 0.95)
 BATCHES = (1, 64)
 SECONDS, LEAST_ROUNDS, MOST_ROUNDS = 1.0, 5, 30  # of timing
 TURN = 64  # images of a turn of calls, at least; and four calls
-HELD, HELD_ROW = 10, 16  # bytes of a nonzero with its position, and of a row (spdnn/kernels/cpu/onnx_module.cpp)
+HELD, HELD_ROW = 10, 16  # bytes of a nonzero with its position, and of a row (kernels/cpu/onnx_products.cpp)
 TOLERANCE = 1e-4  # of the largest output
 RULE = f"largest difference from PyTorch's outputs <= {TOLERANCE:g} of the largest output"
 STEP, LEARNING_RATE = 32, 1e-3  # images of a step of training

@@ -26,7 +26,7 @@ from spdnn.engines.spgemm import layers
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
 from spdnn.kernels import dispatch
-from spdnn.kernels.layouts import tiles as layouts
+from spdnn.kernels import tiles as layouts
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, Network
 from spdnn.sources.radixnet import RadixNet

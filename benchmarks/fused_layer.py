@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from spdnn.engines.registry import usable_cores
 from spdnn.kernels import dispatch
-from spdnn.kernels.layouts import tiles as layouts
+from spdnn.kernels import tiles as layouts
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer
 from spdnn.sources.radixnet import RadixNet

@@ -130,7 +130,7 @@ def test_code_digest_sees_kernels_and_templates(tmp_path, monkeypatch):
         return [provenance.code_digest(name) for name in ("spdnn.engines.cpu.session", "spdnn.report.rendering")]
 
     before = digest()
-    with open(copy / "kernels/cpu/kernels.cpp", "a") as stream:
+    with open(copy / "kernels/cpu/fused_layers.cpp", "a") as stream:
         stream.write("// changed\n")
     kernel_changed = digest()
     assert before[0] != kernel_changed[0]

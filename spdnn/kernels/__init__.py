@@ -1,4 +1,4 @@
-"""Compiled kernels and what chooses them: `cpu/` for the processor, `cuda/` for NVIDIA GPUs, `layouts/` for both.
+"""Compiled kernels and what chooses them: `cpu/` for the processor, `cuda/` for NVIDIA GPUs, `tiles` for both.
 
 `dispatch` chooses the instruction-set level of the CPU kernels. Importing this loads none of them.
 """

@@ -1,7 +1,7 @@
 """The pruned products in the graph of an ONNX model, and the same graph with ours in their places.
 
 A MatMul, Gemm or Conv whose weights are constants with many zeros becomes a node `Product` of the domain spdnn
-(spdnn/kernels/cpu/onnx_module.cpp), with the bias and the activation that follow it.
+(spdnn/kernels/cpu/onnx_products.cpp), with the bias and the activation that follow it.
 """
 
 from collections import Counter

@@ -15,7 +15,7 @@ from spdnn.engines.libraries.library import Library
 from spdnn.engines.libraries.session import bound
 from spdnn.engines.registry import engine
 from spdnn.kernels import dispatch
-from spdnn.kernels.layouts import tiles as layouts
+from spdnn.kernels import tiles as layouts
 from spdnn.measure import run as measure
 from spdnn.measure.judging import judged
 from spdnn.measure.record import Measurement

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels.hpp"
+#include "fused_layers.hpp"
 #include "level.hpp"
 #include "spmm.hpp"
 

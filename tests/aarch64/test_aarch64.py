@@ -16,7 +16,7 @@ def test_kernels_compute_what_plain_loops_do(root, tmp_path):
         root / "spdnn/kernels/cpu",
         ["aarch64-linux-gnu-g++", *FLAGS, "-I", str(root / "spdnn/kernels/cpu")],
     )
-    parts = ["kernels", "spmm", "sddmm", "attention", "depthwise", "resize", "spgemm", "machine"]
+    parts = ["fused_layers", "spmm", "sddmm", "attention", "depthwise", "resize", "spgemm", "machine"]
     files = [root / "tests/aarch64/check.cpp", *(sources / f"{part}.cpp" for part in parts)]
     running = [
         subprocess.Popen([*compiler, "-c", file, "-o", tmp_path / f"{file.stem}.o"], stderr=subprocess.PIPE, text=True)

@@ -3,9 +3,8 @@
 from typing import NamedTuple
 
 from spdnn.engines.cuda import ceilings
-from spdnn.kernels.cuda import ops, settings
+from spdnn.kernels.cuda import groups, ops, settings
 from spdnn.kernels.cuda.declarations import Kernel
-from spdnn.kernels.layouts import groups
 
 
 class Setting(NamedTuple):

@@ -27,7 +27,7 @@ from spdnn.engines.cuda import choice, schedule
 from spdnn.engines.cuda import layers as cuda_layers
 from spdnn.engines.cuda.layers import arranged, arranged_ahead
 from spdnn.engines.registry import engine
-from spdnn.kernels.layouts.sliced import sliced, staged
+from spdnn.kernels.cuda.sliced import sliced, staged
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.reductions.registry import REDUCTIONS, parse_reductions

@@ -26,7 +26,7 @@ from spdnn.engines import registry
 from spdnn.engines.cuda import ceilings, choice, layers, session
 from spdnn.engines.libraries import cusparse
 from spdnn.engines.registry import ENGINES
-from spdnn.kernels.layouts.sliced import sliced
+from spdnn.kernels.cuda.sliced import sliced
 from spdnn.problem import challenge
 from spdnn.problem.network import from_matrices
 from spdnn.records.files import read_all

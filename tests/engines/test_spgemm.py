@@ -17,7 +17,7 @@ from spdnn.engines.registry import engine
 from spdnn.engines.spgemm import layers, schedule
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
-from spdnn.kernels.layouts.tiles import bind_inputs
+from spdnn.kernels.tiles import bind_inputs
 from spdnn.measure import run as measure
 from spdnn.measure.judging import judge
 from spdnn.measure.record import Measurement, record_of

@@ -16,7 +16,7 @@ from spdnn.engines.base import Options
 from spdnn.engines.cuda import layers
 from spdnn.engines.registry import engine
 from spdnn.kernels.cuda import cupy_device, settings
-from spdnn.kernels.layouts.groups import SHARED
+from spdnn.kernels.cuda.groups import SHARED
 from spdnn.problem.network import Network, from_matrices
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet

@@ -21,7 +21,7 @@ from spdnn.engines.cuda.choice import LATER
 from spdnn.engines.cuda.schedule import BITS, PERSISTENT, STAGED, passes, stage_room, variants
 from spdnn.kernels.cuda.device import Properties
 from spdnn.kernels.cuda.settings import PERSISTENT_SHARED, STAGED_HELD, staged_outputs
-from spdnn.kernels.layouts.sliced import CHUNK, SLICE, sliced, staged
+from spdnn.kernels.cuda.sliced import CHUNK, SLICE, sliced, staged
 from spdnn.problem import challenge
 from spdnn.problem.network import Layer
 from spdnn.records.published import read_baselines

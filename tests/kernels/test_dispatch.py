@@ -5,7 +5,7 @@ import pytest
 
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.kernels import dispatch
-from spdnn.kernels.layouts import tiles as layouts
+from spdnn.kernels import tiles as layouts
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer
 
@@ -28,7 +28,7 @@ def test_a_stale_build_is_refused(tmp_path, monkeypatch):
     assert dispatch.missing() is None
     folder = tmp_path / "cpu"
     folder.mkdir()
-    (folder / "kernels.cpp").write_text("other\n")
+    (folder / "fused_layers.cpp").write_text("other\n")
     monkeypatch.setattr(dispatch, "__file__", str(tmp_path / "__init__.py"))
     assert "not those of the sources next to them" in dispatch.missing()
     with pytest.raises(Unavailable, match="make setup"):

@@ -6,9 +6,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spdnn.kernels.layouts import sliced as layouts
-from spdnn.kernels.layouts.groups import NO_OUTPUT, SHARED
-from spdnn.kernels.layouts.sliced import CHUNK, MOST_ROOM, PIECES, SLICE, sliced, staged
+from spdnn.kernels.cuda import sliced as layouts
+from spdnn.kernels.cuda.groups import NO_OUTPUT, SHARED
+from spdnn.kernels.cuda.sliced import CHUNK, MOST_ROOM, PIECES, SLICE, sliced, staged
 from spdnn.problem.network import from_matrices
 from spdnn.reductions.neurons import merge_neurons
 from spdnn.sources.radixnet import RadixNet

@@ -7,7 +7,7 @@ import pytest
 from ladders import LEVELS, each_level
 
 from spdnn.kernels import dispatch
-from spdnn.kernels.layouts import tiles as layouts
+from spdnn.kernels import tiles as layouts
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import IDENTITY, Activation, Layer, index_dtype
 from spdnn.sources.radixnet import RadixNet

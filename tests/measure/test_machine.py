@@ -11,7 +11,7 @@ from spdnn.engines.base import Options
 from spdnn.engines.cpu import ceilings as machine
 from spdnn.engines.registry import engine
 from spdnn.kernels import caches, dispatch
-from spdnn.kernels.layouts.tiles import buffer
+from spdnn.kernels.tiles import buffer
 from spdnn.measure import run as measure
 from spdnn.measure.record import Measurement, read_samples
 from spdnn.problem.features import Inputs

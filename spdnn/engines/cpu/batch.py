@@ -15,7 +15,7 @@ from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.rows import Rows
 from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, caches
-from spdnn.kernels.layouts.tiles import active_indices, best_tile, bind, bind_inputs, tiles_of
+from spdnn.kernels.tiles import active_indices, best_tile, bind, bind_inputs, tiles_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer
 from spdnn.problem.result import LastLayer, LastRows, Result, RowStatistics

@@ -11,7 +11,7 @@ from spdnn.common.resources import affinity, available_bytes
 from spdnn.engines.base import Options
 from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, Cache, caches
-from spdnn.kernels.layouts.tiles import buffer
+from spdnn.kernels.tiles import buffer
 from spdnn.records.limits import Machine
 
 LONGEST = 60.0  # seconds

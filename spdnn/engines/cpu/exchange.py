@@ -8,7 +8,7 @@ import numpy as np
 from spdnn.engines.cpu.batch import CpuWork, Tally
 from spdnn.engines.cpu.rows import Rows
 from spdnn.engines.exchange import HeldRows, Parcel
-from spdnn.kernels.layouts.tiles import tiles_of
+from spdnn.kernels.tiles import tiles_of
 from spdnn.reductions.inputs import DuplicateSearch, Representatives
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from spdnn.common.errors import InputError, past_float32
 from spdnn.engines.base import Options, Prepared
 from spdnn.kernels import dispatch
-from spdnn.kernels.layouts.tiles import bind
+from spdnn.kernels.tiles import bind
 
 MOST_PARTS = 8  # of a layer for one input: with more, threads find too few edges of a neuron in theirs
 NOT_FINITE = -2  # of the kernel: so was a value of x

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from spdnn.engines.cpu import schedule as plan
-from spdnn.kernels.layouts.tiles import tiles_of
+from spdnn.kernels.tiles import tiles_of
 from spdnn.reductions.inputs import Representatives, representatives
 
 

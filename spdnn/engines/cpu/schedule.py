@@ -11,7 +11,7 @@ import numpy as np
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.engines.base import Options
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, more_memory, resident_bytes
-from spdnn.kernels.layouts.tiles import TILE_BYTES, feature_bytes, tiles_of
+from spdnn.kernels.tiles import TILE_BYTES, feature_bytes, tiles_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 

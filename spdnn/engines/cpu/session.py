@@ -16,7 +16,7 @@ from spdnn.engines.cpu.batch import CpuWork, Tally
 from spdnn.engines.cpu.exchange import CpuRows
 from spdnn.engines.cpu.rows import Rows
 from spdnn.engines.exchange import RowExchange
-from spdnn.kernels.layouts.tiles import buffer, tiles_of, touch
+from spdnn.kernels.tiles import buffer, tiles_of, touch
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import LastRows, Result
 from spdnn.reductions.inputs import DuplicateSearch

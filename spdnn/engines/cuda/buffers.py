@@ -21,7 +21,7 @@ from spdnn.engines.cuda.layers import LaidLayer, widths
 from spdnn.engines.cuda.rows import DeviceRows, Launch, Pool
 from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, Pass, passes, variants
 from spdnn.kernels.cuda.device import Device
-from spdnn.kernels.layouts.tiles import tiles_of
+from spdnn.kernels.tiles import tiles_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Keep, LastLayer
 

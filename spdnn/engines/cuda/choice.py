@@ -13,7 +13,7 @@ from spdnn.common.errors import MemoryTooSmall, Unsuitable
 from spdnn.engines.cuda.layers import COLUMNS, LaidLayer, Run, arranged, to_device, widths
 from spdnn.engines.cuda.schedule import CSR, KINDS, PERSISTENT, STAGED, persistent_shared, stage_room, variants
 from spdnn.kernels.cuda.device import Device, Properties
-from spdnn.kernels.layouts.tiles import tiles_of
+from spdnn.kernels.tiles import tiles_of
 from spdnn.problem.network import Layer, Network
 
 MOST_SHAPES = 4  # of layers that are timed; the others get what suits the one with most edges

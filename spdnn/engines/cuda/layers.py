@@ -25,7 +25,7 @@ from spdnn.engines.cuda.schedule import (
 )
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.device import Device
-from spdnn.kernels.layouts.sliced import MOST_ROOM, SLICE, sliced, staged
+from spdnn.kernels.cuda.sliced import MOST_ROOM, SLICE, sliced, staged
 from spdnn.problem.network import Layer
 
 WAITING = 8  # blocks of SIMPLE threads on a multiprocessor

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from spdnn.engines.passes import pass_length
 from spdnn.kernels.cuda.device import Properties
 from spdnn.kernels.cuda.settings import PERSISTENT_INPUTS, PERSISTENT_THREADS, RESIDENT, STAGED_BLOCKS
-from spdnn.kernels.layouts.sliced import MOST_ROOM
+from spdnn.kernels.cuda.sliced import MOST_ROOM
 from spdnn.reductions.inputs import SETTLED as SHARE_SETTLED
 
 BITS, CSR, ELL, STAGED, PERSISTENT = "bits", "csr", "ell", "staged", "persistent"

@@ -21,7 +21,7 @@ from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.cuda.layers import LaidLayer, arranged_ahead, to_device
 from spdnn.engines.cuda.result import result
 from spdnn.kernels.cuda.device import Device
-from spdnn.kernels.layouts.tiles import tiles_of
+from spdnn.kernels.tiles import tiles_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
 

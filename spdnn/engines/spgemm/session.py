@@ -15,7 +15,7 @@ from spdnn.engines.exchange import RowExchange
 from spdnn.engines.spgemm import layers, schedule
 from spdnn.engines.spgemm.exchange import SpgemmRows
 from spdnn.engines.spgemm.rows import Buffer, SparseRows
-from spdnn.kernels.layouts.tiles import bind_inputs
+from spdnn.kernels.tiles import bind_inputs
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import LastLayer, LastRows, Result, RowStatistics
 from spdnn.reductions.inputs import DuplicateSearch, representatives, searched

@@ -1,7 +1,7 @@
-// A block of one layer's outputs for one tile of inputs, at one instruction-set level; kernels.cpp holds it.
+// A block of one layer's outputs for one tile of inputs, at one instruction-set level; fused_layers.cpp holds it.
 #pragma once
 
-#include "kernels.hpp"
+#include "fused_layers.hpp"
 #include "level.hpp"
 
 namespace spdnn {

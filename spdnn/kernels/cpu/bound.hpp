@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "binding.hpp"
-#include "kernels.hpp"
+#include "fused_layers.hpp"
 #include "sets.hpp"
 
 namespace spdnn {

@@ -1,7 +1,7 @@
 // The inputs' own rows as what the first layer of a tile reads: words of bits, or floats.
 #pragma once
 
-#include "kernels.hpp"
+#include "fused_layers.hpp"
 #include "level.hpp"
 
 #include <algorithm>

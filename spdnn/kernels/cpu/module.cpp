@@ -139,8 +139,8 @@ void bind_spmm(nb::module_&);       // spmm_module.cpp
 void bind_sddmm(nb::module_&);      // sddmm_module.cpp
 void bind_attention(nb::module_&);  // attention_module.cpp
 void bind_depthwise(nb::module_&);  // depthwise_module.cpp
-void bind_forward(nb::module_&);    // forward_module.cpp
-void bind_onnx(nb::module_&);       // onnx_module.cpp
+void bind_small_calls(nb::module_&);  // small_calls_module.cpp
+void bind_onnx(nb::module_&);       // onnx_products.cpp
 void bind_merge(nb::module_&);      // merge_module.cpp
 void bind_text(nb::module_&);       // text_module.cpp
 void bind_resize(nb::module_&);     // resize_module.cpp
@@ -171,7 +171,7 @@ NB_MODULE(_cpu, m) {
         .def(nb::init<Array<const uint8_t, 2>, int64_t>(), "bits"_a, "neurons"_a)
         .def(nb::init<Array<const float, 2>>(), "dense"_a)
         .def(nb::init<Array<const int64_t, 1>, Array<const int64_t, 1>, Array<const float, 1>, int64_t>(), "offsets"_a, "columns"_a, "values"_a, "neurons"_a);
-    bind_forward(m);
+    bind_small_calls(m);
     bind_onnx(m);
     nb::class_<Level>(m, "Level")
         .def_prop_ro("name", [](const Level& l) { return l.kernels->name; })

@@ -5,7 +5,7 @@
 // Source     Compaction: Hidayetoglu et al., HPEC 2020, section III; here by permutations of whole vectors.
 #pragma once
 
-#include "kernels.hpp"
+#include "fused_layers.hpp"
 #include "level.hpp"
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "kernels.hpp"
+#include "fused_layers.hpp"
 
 namespace spdnn {
 

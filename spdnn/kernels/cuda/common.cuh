@@ -9,7 +9,7 @@
 
 #define TILE 32
 #define SLICE 4 // groups of outputs, and
-#define CHUNK 8 // gathers of each: sliced weights (spdnn/kernels/layouts/sliced.py)
+#define CHUNK 8 // gathers of each: sliced weights (spdnn/kernels/cuda/sliced.py)
 #define FULL_WARP 0xffffffffu
 #define WARPS (THREADS / 32)
 #define LARGEST 3.402823466e38f

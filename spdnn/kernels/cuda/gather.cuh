@@ -4,7 +4,7 @@
 // CHUNK gathers of each group: indices unsigned short (chunks, SLICE, CHUNK), values float (chunks, CHUNK * SHARED / 4,
 // SLICE, 4), of each gather one for each output. One load brings the CHUNK indices of a group to the lanes that work on it;
 // one gather brings VECTOR inputs of a neuron to a lane, for SHARED outputs. Features are in shared memory, (neurons,
-// INPUTS). Indices count UNIT Held: a neuron, or 1 where the layout has multiplied them (spdnn/kernels/layouts/sliced.py).
+// INPUTS). Indices count UNIT Held: a neuron, or 1 where the layout has multiplied them (spdnn/kernels/cuda/sliced.py).
 #pragma once
 
 #if INPUTS >= 4

@@ -4,7 +4,7 @@
 // footprint, pass through shared memory in stages of at most `room` neurons; `map` lists them, stage after stage. Sums
 // stay in registers from stage to stage; weights come in slices with indices into the stage (gather.cuh), one slice for
 // each SLICE groups and stage, as wide as its widest group there. A thread has the SHARED outputs of a group: one gather
-// serves them all. Outputs are ordered so that those of one block share inputs (spdnn/kernels/layouts/groups.py).
+// serves them all. Outputs are ordered so that those of one block share inputs (spdnn/kernels/cuda/groups.py).
 //
 // There are two stages in shared memory: the next one, be it of the next item, is copied while this one is gathered from,
 // with one barrier a stage. From sm_80 on copies go on by themselves; before, they wait for what they load, and so of each

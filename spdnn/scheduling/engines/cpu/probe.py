@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spdnn.engines.cpu.batch import CpuWork, Tally
-from spdnn.kernels.layouts.tiles import buffer
+from spdnn.kernels.tiles import buffer
 from spdnn.problem.network import Layer
 from spdnn.reductions.inputs import DuplicateSearch
 from spdnn.scheduling.costmodel.costs import DeviceCosts, MessageCosts, Work

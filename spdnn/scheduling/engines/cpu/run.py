@@ -14,7 +14,7 @@ import numpy as np
 from spdnn.common import progress
 from spdnn.engines.cpu.batch import CpuWork, Tally
 from spdnn.engines.cpu.rows import Rows
-from spdnn.kernels.layouts.tiles import buffer, touch
+from spdnn.kernels.tiles import buffer, touch
 from spdnn.problem.network import Layer
 from spdnn.problem.result import LastRows
 from spdnn.reductions.inputs import DuplicateSearch

@@ -14,7 +14,7 @@ from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.cuda.rows import COLUMNS, Pool, counters_of
 from spdnn.engines.cuda.schedule import Pass
 from spdnn.kernels.cuda.device import Device, Event
-from spdnn.kernels.layouts.tiles import tiles_of
+from spdnn.kernels.tiles import tiles_of
 from spdnn.scheduling.engines.cuda.layers import DeviceWeights
 from spdnn.scheduling.taskgraph.decomposition import Decomposition
 from spdnn.scheduling.taskgraph.graph import COMPUTE, Kind, Task

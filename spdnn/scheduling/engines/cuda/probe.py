@@ -11,7 +11,7 @@ from spdnn.common.errors import MemoryTooSmall
 from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, Launch, Plan, batch_table, launched
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.kernels.cuda.device import Device
-from spdnn.kernels.layouts.tiles import tiles_of
+from spdnn.kernels.tiles import tiles_of
 from spdnn.problem.features import Inputs
 from spdnn.scheduling.costmodel.costs import DeviceCosts, MessageCosts, Work
 from spdnn.scheduling.engines.cuda.layers import HostWeights

@@ -1,7 +1,7 @@
 // All layers of a network in one call, rows in and rows out, the same interface at every instruction-set level.
 #pragma once
 
-#include "kernels.hpp"
+#include "fused_layers.hpp"
 
 namespace spdnn {
 

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "bound.hpp"
-#include "forward.hpp"
+#include "small_calls.hpp"
 #include "ops.hpp"
 
 using namespace nb::literals;
@@ -16,7 +16,7 @@ SPDNN_LEVELS(ForwardKernels, forward);
 
 namespace {
 
-// A layer by input neuron, in parts (forward.hpp).
+// A layer by input neuron, in parts (small_calls.hpp).
 struct OwnSpread {
     std::vector<int64_t> first, offsets;
     std::vector<uint16_t> narrow;
@@ -105,7 +105,7 @@ private:
 
 }  // namespace
 
-void bind_forward(nb::module_& m) {
+void bind_small_calls(nb::module_& m) {
     nb::class_<BoundForward>(m, "Forward")
         .def(nb::init<const std::string&, const std::vector<nb::object>&, int>(), "level"_a, "layers"_a, "parts"_a)
         .def("run", &BoundForward::run, "x"_a, "y"_a, "threads"_a,

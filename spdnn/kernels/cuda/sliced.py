@@ -1,7 +1,7 @@
 """Weights in slices for the CUDA kernels, and the staging maps of footprints; NumPy and SciPy alone, no device.
 
 Outputs are in groups of `shared` (1, 2 or 4) that read the same inputs, so that one load of a feature serves them all;
-`grouped` finds the groups, spdnn/kernels/layouts/groups.py says how. A slice holds SLICE groups, in chunks of CHUNK
+`grouped` finds the groups, spdnn/kernels/cuda/groups.py says how. A slice holds SLICE groups, in chunks of CHUNK
 gathers: (chunks, SLICE, CHUNK). It is as wide as the widest of its groups, and lanes that share a group take CHUNK of
 its indices in one load. Each output's edges stay in ascending order; padding reads a neuron of zeros. The order of
 groups, and a width for each slice, keep the padding small.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn.kernels.layouts.groups import Gathers, Groups, grouped, sums
+from spdnn.kernels.cuda.groups import Gathers, Groups, grouped, sums
 from spdnn.problem.network import Layer, index_dtype
 
 SLICE = 4  # groups: what a warp works on side by side when eight lanes share one

@@ -4,7 +4,7 @@
 //            input neuron (times the weight, or with one multiplication at the end when all weights are equal). The bias
 //            and the activation are applied in registers; activity bits fall out of the stores. A tile passes through as
 //            many layers as the caller names before the next tile, in buffers that stay in the cache.
-// Layout     src, dst (tiles, neurons, tile) float32, 64-byte aligned; weights by output neuron (kernels.hpp). Binary
+// Layout     src, dst (tiles, neurons, tile) float32, 64-byte aligned; weights by output neuron (fused_layers.hpp). Binary
 //            inputs become words, one uint64 a neuron with a bit for each input of the tile, and are added under masks.
 // Sets       Outputs that read the same inputs are computed together, 8 or 4 at a time: a row is loaded once for all.
 //            The rows of the next set are copied side by side meanwhile, and those of the set after it fetched.

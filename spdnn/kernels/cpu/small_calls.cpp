@@ -5,7 +5,7 @@
 //            tile through all layers on one thread; where tiles are fewer than threads, these go from layer to layer in
 //            step, in blocks of equal edges.
 // Layout     Rows of x become (neurons, tile) float32, and the last layer's tiles rows of y, 16 neurons at a time.
-// Order      Even and odd edges of an output are summed apart, in ascending inputs, as in kernels.cpp: bits are the same
+// Order      Even and odd edges of an output are summed apart, in ascending inputs, as in fused_layers.cpp: bits are the same
 //            for any count. A skipped zero would have added 0 to a sum that is never -0.
 // Bound      One input: an edge is 6 bytes of weights, two loads and a store of its sum. 0.33 ns an edge that is not
 //            skipped on one core of the machine that this was written on (Zen 5, 4 GHz: 1.3 cycles; its stores allow 1),
@@ -13,7 +13,7 @@
 // Threads    team.hpp: nobody waits for a thread that sleeps. Meeting in a layer costs about 1 us: a thread takes
 //            kLeastEdges of a layer at least.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
-#include "forward.hpp"
+#include "small_calls.hpp"
 
 #include "blocks.hpp"
 #include "ops.hpp"
