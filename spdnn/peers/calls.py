@@ -16,13 +16,21 @@ import numpy as np
 from spdnn.common import door
 from spdnn.common.errors import SpdnnError
 from spdnn.peers.call_cases import Call, Case
-from spdnn.peers.call_programs import OTHERS, PROGRAMS, Ours, Program
 from spdnn.peers.common import Comparison, alternated, check_same, named
+from spdnn.peers.libraries.base import OURS, TimedProgram
+from spdnn.peers.libraries.numpy import BlasModel
+from spdnn.peers.libraries.onnx import OnnxRuntime, OpenVino
+from spdnn.peers.libraries.ours import OurModel
+from spdnn.peers.libraries.scipy import ScipyModel
+from spdnn.peers.libraries.torch import TorchCompiledModel, TorchModel
 from spdnn.peers.product_checks import digest
 from spdnn.peers.products import Ceilings, blas_threads, shared_parts
-from spdnn.records.operation_record import OperationRecord, Verification  # fmt: skip
-from spdnn.records.operation_record import Program as RecordProgram
+from spdnn.records.operation_record import OperationRecord, Program, Verification
 
+PROGRAMS: dict[str, type[TimedProgram]] = {
+    one.name: one for one in (OurModel, ScipyModel, BlasModel, TorchModel, TorchCompiledModel, OnnxRuntime, OpenVino)
+}
+OTHERS = {name: one for name, one in PROGRAMS.items() if one.kind != OURS}
 CALLS = 4  # of a turn, at least
 LEAST_ROUNDS, MOST_ROUNDS = 5, 200
 LAYERS = "it is compared on chains of pruned layers alone, and this model is none"
@@ -57,10 +65,10 @@ def compare_calls(case: Case, comparison: Comparison) -> Iterator[tuple[int, lis
 
 def _made(
     case: Case, comparison: Comparison, opened: contextlib.ExitStack
-) -> tuple[dict[str, Program], dict[str, float], dict[str, str]]:
+) -> tuple[dict[str, TimedProgram], dict[str, float], dict[str, str]]:
     """(programs, seconds that it took to make each, why others were not made)."""
     programs, spent, refused = {}, {}, {}
-    for name in (Ours.name, *comparison.libraries):
+    for name in (OURS, *comparison.libraries):
         begun = time.perf_counter()
         if not isinstance(case.source, PROGRAMS[name].takes):
             refused[name] = LAYERS
@@ -68,7 +76,7 @@ def _made(
         try:
             programs[name] = PROGRAMS[name](case.source, comparison.threads)
         except Exception as error:  # of another library: of any type
-            if name == Ours.name:
+            if name == OURS:
                 raise
             refused[name] = door.brief(error)
             continue
@@ -82,7 +90,7 @@ def _batch(
     batch: int,
     comparison: Comparison,
     ceilings: Ceilings,
-    programs: dict[str, Program],
+    programs: dict[str, TimedProgram],
     spent: dict[str, float],
     refused: dict[str, str],
 ) -> tuple[list[OperationRecord], dict[str, str]]:
@@ -99,7 +107,7 @@ def _batch(
             if not worst <= 1:
                 raise SpdnnError(f"outputs are off by {worst:.3g} times what rounding explains")
         except Exception as error:
-            if name == Ours.name:
+            if name == OURS:
                 raise SpdnnError(f"ours, batch {batch}: {error}") from error
             refused[name] = door.brief(error)
             continue
@@ -118,7 +126,7 @@ def _batch(
         try:
             check_same(name, digests[name], verified[name].digest)
         except SpdnnError as error:
-            if name == Ours.name:
+            if name == OURS:
                 raise
             refused[name] = str(error)
             continue
@@ -127,16 +135,16 @@ def _batch(
     return records, refused
 
 
-def _turn(program: Program, parts: list[Any]) -> list[Any]:
+def _turn(program: TimedProgram, parts: list[Any]) -> list[Any]:
     return [program(part) for part in parts]
 
 
-def _outputs(program: Program, outs: list[Any]) -> list[np.ndarray]:
+def _outputs(program: TimedProgram, outs: list[Any]) -> list[np.ndarray]:
     """The outputs of a turn of calls."""
     return [array for out in outs for array in program.arrays(out)]
 
 
-def _digest(program: Program, outs: list[Any]) -> str:
+def _digest(program: TimedProgram, outs: list[Any]) -> str:
     return _digest_of(_outputs(program, outs))
 
 
@@ -183,7 +191,7 @@ def _record(
     case: Case,
     batch: int,
     calls: Sequence[Call],
-    program: Program,
+    program: TimedProgram,
     prepared: float,
     seconds: list[float],
     verdict: Verification,
@@ -192,7 +200,7 @@ def _record(
     return OperationRecord(
         **shared,
         case=f"network.{case.name}.b{batch}.{program.name}.t{shared['threads']}",
-        program=RecordProgram(
+        program=Program(
             program.name, program.kind, program.version, program.threads_used, program.notes | {"calls": len(calls)}
         ),
         prepare_seconds=[prepared],

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.engines.libraries import cusparse
-from spdnn.peers.product_base import DENSE, SPARSE, Product, csr_bytes
+from spdnn.peers.libraries.base import DENSE, SPARSE, Product, csr_bytes
 
 REAL_32, REAL_16 = 0, 2  # cudaDataType_t
 COMPUTE_32, COMPUTE_TF32 = 68, 77  # cublasComputeType_t: CUBLAS_COMPUTE_32F, .._32F_FAST_TF32
