@@ -1,13 +1,13 @@
 """The contract of a program that is timed: prepared outside the clock, called on it, its outputs as arrays.
 
-A program solves a `Product` (one sparse product), a `Network`, another ONNX model, or one layer.
+A program solves a `Product` (one sparse product), a `DenseLayer`, a `Network`, or another ONNX model.
 """
 
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,6 +65,13 @@ class Product:
         return self.first.nbytes + second + 4 * int(np.prod(self.shape, dtype=np.int64))
 
 
+class DenseLayer(NamedTuple):
+    """One layer and its features, float32 (count, inputs)."""
+
+    layer: Layer
+    rows: np.ndarray
+
+
 class TimedProgram(abc.ABC):
     """A program on one problem. The constructor makes layouts and handles; no sample includes it.
 
@@ -75,6 +82,7 @@ class TimedProgram(abc.ABC):
             none, by module, the extra that installs it.
         version: of the library; notes: how threads were set, layout; values that JSON can hold.
         threads_used: one where a library has no threads.
+        edges: of a layer: inputs x edges that a call goes through.
         matrix_bytes: of all weights, or of the sparse matrix, as the program holds them (of its positions, where values
             play no part).
     """
@@ -88,6 +96,7 @@ class TimedProgram(abc.ABC):
     notes: dict
     threads_used: int
     matrix_bytes: int
+    edges: int
 
     @classmethod
     def missing(cls) -> str | None:
@@ -108,7 +117,7 @@ class TimedProgram(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, x: Any = None) -> Any:
-        """One call, on what `taken` gave; operands of products are in place. The next call may overwrite the output."""
+        """One call, on what `taken` gave; a product or a layer has its operands. The next may overwrite the output."""
 
     def settle(self, *x: np.ndarray) -> None:  # noqa: B027  most programs have nothing to settle
         """Get ready for calls of inputs of these shapes."""

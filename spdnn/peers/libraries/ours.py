@@ -1,4 +1,4 @@
-"""Our own programs: the kernels of spdnn.ops on one product, and a compiled model."""
+"""Our own programs: the kernels of spdnn.ops on one product, those of the engine on a layer, and a compiled model."""
 
 import importlib.metadata
 import os
@@ -9,8 +9,9 @@ import numpy as np
 
 from spdnn.api import compile as compiled
 from spdnn.kernels import dispatch
+from spdnn.kernels.layouts import tiles
 from spdnn.ops.cpu import CpuBackend
-from spdnn.peers.libraries.base import OURS, Product, TimedProgram
+from spdnn.peers.libraries.base import OURS, DenseLayer, Product, TimedProgram
 from spdnn.peers.libraries.onnx import OnnxFile
 from spdnn.problem.network import Network
 
@@ -78,6 +79,32 @@ class OurProductInOrder(OurProduct):
     """The same with rows assigned in their own order, for comparison with the swizzle."""
 
     name, swizzle = "ours-in-order", False
+
+
+class OurLayer(OurProgram):
+    """The kernel on one layer: features tiled already."""
+
+    def __init__(self, problem: DenseLayer, threads: int):
+        (layer, rows), self.level = problem, dispatch.level()
+        self.count, self.outputs, self.threads_used = len(rows), layer.outputs, threads
+        self.tile = tiles.best_tile(self.level, self.count, max(layer.inputs, layer.outputs))
+        self.tiles = tiles.tiles_of(self.count, self.tile)
+        self.bound = tiles.bind(layer, share=True)
+        self.source = tiles.tiled(rows, self.tile)
+        self.target = tiles.buffer(self.count, layer.outputs, self.tile)
+        self.target.fill(0)  # the pages are touched here, not on the clock
+        self.edges = self.tiles * self.tile * layer.edges
+        self.notes = {"instruction_set": self.level.name, "tile": self.tile}
+
+    def __call__(self, x: Any = None) -> np.ndarray:
+        active = np.zeros((1, self.tiles), np.uint64)
+        self.level.layers([self.bound], self.source, self.target, self.count, self.tile, 1, active, self.threads_used)
+        return self.target
+
+    def array(self, out: np.ndarray) -> np.ndarray:
+        rows = np.empty((self.count, self.outputs), np.float32)
+        self.level.take(out, self.tile, np.arange(len(rows)), rows, self.threads_used)
+        return rows
 
 
 class OurModel(OurProgram):
