@@ -24,8 +24,8 @@ from spdnn.peers.libraries.ours import OurModel
 from spdnn.peers.libraries.scipy import ScipyModel
 from spdnn.peers.libraries.torch import TorchCompiledModel, TorchModel
 from spdnn.peers.product_checks import digest
-from spdnn.peers.products import Ceilings, blas_threads, shared_parts
-from spdnn.records.operation_record import OperationRecord, Program, Verification
+from spdnn.peers.products import Ceilings, blas_threads, operation_record, shared_parts
+from spdnn.records.operation_record import OperationRecord, Verification
 
 PROGRAMS: dict[str, type[TimedProgram]] = {
     one.name: one for one in (OurModel, ScipyModel, BlasModel, TorchModel, TorchCompiledModel, OnnxRuntime, OpenVino)
@@ -113,15 +113,16 @@ def _batch(
             continue
         turns[name], entries = turn, sum(one.size for one in outs)
         verified[name] = Verification(entries, entries, None, case.rule, worst, _digest_of(outs))
-    end = time.perf_counter() + comparison.seconds
     samples, digests, load = alternated(
         {name: (turn, functools.partial(_digest, programs[name])) for name, turn in turns.items()},
-        lambda rounds: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
+        (LEAST_ROUNDS, MOST_ROUNDS),
+        comparison.seconds,
         warm=True,
         settle=True,
     )
     shared = shared_parts("network", _about(case, batch), comparison, ceilings.now(), load)
-    records = []
+    records, done = [], tuple(batch * one for one in case.work)
+    operands = sum(one.nbytes for one in (*calls[0].inputs, *calls[0].right))
     for name in turns:
         try:
             check_same(name, digests[name], verified[name].digest)
@@ -131,7 +132,12 @@ def _batch(
             refused[name] = str(error)
             continue
         seconds = [one / len(calls) for one in samples[name]]
-        records.append(_record(shared, case, batch, calls, programs[name], spent[name], seconds, verified[name]))
+        records.append(
+            operation_record(
+                shared, f"network.{case.name}.b{batch}", programs[name], spent[name], seconds, done, operands,
+                verified[name], calls=len(calls),
+            )
+        )  # fmt: skip
     return records, refused
 
 
@@ -184,33 +190,3 @@ def _about(case: Case, batch: int) -> dict:
         "seed": 0,
         "index_bits": 16 if case.entries <= 1 << 16 else 32,
     }
-
-
-def _record(
-    shared: dict,
-    case: Case,
-    batch: int,
-    calls: Sequence[Call],
-    program: TimedProgram,
-    prepared: float,
-    seconds: list[float],
-    verdict: Verification,
-) -> OperationRecord:
-    sparse, dense = case.work
-    return OperationRecord(
-        **shared,
-        case=f"network.{case.name}.b{batch}.{program.name}.t{shared['threads']}",
-        program=Program(
-            program.name, program.kind, program.version, program.threads_used, program.notes | {"calls": len(calls)}
-        ),
-        prepare_seconds=[prepared],
-        seconds=seconds,
-        useful_operations=2 * batch * sparse,
-        multiply_adds=batch * (dense if program.kind == "dense" else sparse),
-        matrix_bytes=program.matrix_bytes,
-        operand_bytes=sum(one.nbytes for one in (*calls[0].inputs, *calls[0].right)),
-        attention_bytes=None,
-        verification=verdict,
-        thread_imbalance=None,
-        nonzero_imbalance=None,
-    )

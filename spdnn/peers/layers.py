@@ -1,6 +1,6 @@
 """One layer on dense features: product, bias and activation, with every program's layouts made outside the clock."""
 
-import time
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -95,10 +95,10 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
         name: replace(verify.judge(result, truth), judged=judged(network, inputs, result, outputs[name]))
         for name, result in results.items()
     }
-    end = time.perf_counter() + comparison.seconds
     samples, digests, load = alternated(
         {name: (one, lambda out, one=one: digest(one.array(out))) for name, one in programs.items()},
-        lambda rounds: rounds < LEAST_ROUNDS or time.perf_counter() < end,
+        (LEAST_ROUNDS, math.inf),
+        comparison.seconds,
     )
     peak = measure.peak_memory()  # of all of them, before the machine's arrays
     ceilings, records = measure.ceilings(engine(OURS), Options(threads)), []

@@ -146,10 +146,10 @@ def one_product(
                 imbalances[name].append(imbalance)
             return digest(programs[name].array(out))
 
-        end = time.perf_counter() + comparison.seconds
         samples, digests, load = alternated(
             {name: (one, functools.partial(finish, name)) for name, one in programs.items()},
-            lambda rounds: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
+            (LEAST_ROUNDS, MOST_ROUNDS),
+            comparison.seconds,
             warm=True,
             each=EACH,
             settle=True,
@@ -157,10 +157,16 @@ def one_product(
         for name in programs:
             check_same(name, digests[name], verdicts[name].digest)
         shared = shared_parts(product.operation, about, comparison, ceilings.now(), load)
+        problem = shared["problem"]
+        case = f"{product.operation}.{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
+        case, done = f"{case}.s{100 * problem.sparsity:.4g}", (product.multiply_adds, product.dense_multiply_adds)
         return [
-            _record(shared, product, one, [spent[name]], samples[name], verdicts[name], imbalances[name])
+            operation_record(
+                shared, case, one, spent[name], samples[name], done, product.operand_bytes, verdicts[name],
+                imbalances[name],
+            )
             for name, one in programs.items()
-        ]
+        ]  # fmt: skip
 
 
 def described(problem: Problem, topology: Topology, origin: str, set_name: str | None = None) -> dict:
@@ -184,31 +190,39 @@ def described(problem: Problem, topology: Topology, origin: str, set_name: str |
     }
 
 
-def _record(
+def operation_record(
     shared: dict,
-    product: Product,
+    case: str,
     program: TimedProgram,
-    prepared: list[float],
+    prepared: float,
     seconds: list[float],
-    verdict: Verification,
-    imbalances: list[float],
+    multiply_adds: tuple[int, int],
+    operand_bytes: int,
+    verification: Verification,
+    imbalances: Sequence[float] = (),
+    **notes: Any,
 ) -> OperationRecord:
-    useful, problem = 2 * product.multiply_adds, shared["problem"]
-    done = product.dense_multiply_adds if program.kind == DENSE else product.multiply_adds
-    name = f"{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
+    """The record of a program.
+
+    Args:
+        shared: see shared_parts; case: without program and threads.
+        multiply_adds: on nonzeros, and on all entries.
+        notes: besides those of the program.
+    """
+    useful, whole = multiply_adds
     return OperationRecord(
         **shared,
-        case=f"{product.operation}.{name}.s{100 * problem.sparsity:.4g}.{program.name}.t{shared['threads']}",
-        program=Program(program.name, program.kind, program.version, program.threads_used, program.notes),
-        prepare_seconds=prepared,
+        case=f"{case}.{program.name}.t{shared['threads']}",
+        program=Program(program.name, program.kind, program.version, program.threads_used, program.notes | notes),
+        prepare_seconds=[prepared],
         seconds=seconds,
-        useful_operations=useful,
-        multiply_adds=done,
+        useful_operations=2 * useful,
+        multiply_adds=whole if program.kind == DENSE else useful,
         matrix_bytes=program.matrix_bytes,
-        operand_bytes=product.operand_bytes,
+        operand_bytes=operand_bytes,
         attention_bytes=None,
-        verification=verdict,
-        thread_imbalance=imbalances or None,
+        verification=verification,
+        thread_imbalance=list(imbalances) or None,
         nonzero_imbalance=program.nonzero_imbalance() if imbalances else None,
     )
 

@@ -59,6 +59,16 @@ class Product:
         return self.topology.shape[0] * self.topology.shape[1] * self.width
 
     @property
+    def csr(self) -> tuple[np.ndarray, np.ndarray]:
+        """(columns, offsets) of the sparse matrix with 32 bits, as the libraries here take them."""
+        return self.topology.columns.astype(np.int32), self.topology.offsets.astype(np.int32)
+
+    @property
+    def csr_bytes(self) -> int:
+        """Of the sparse matrix with these indices and its values."""
+        return 4 * (self.topology.rows + 1) + 8 * self.topology.nnz
+
+    @property
     def operand_bytes(self) -> int:
         """Of dense operands and the output."""
         second = 0 if self.second is None else self.second.nbytes
@@ -176,16 +186,6 @@ class DenseProduct(TimedProgram):
             return self.whole
         # "clip", for the indices are right: checking them would copy the output.
         return np.take(self.whole.reshape(-1), self.indices, out=self.out, mode="clip")
-
-
-def csr_bytes(product: Product) -> int:
-    """Bytes of a compressed matrix with 32-bit indices and offsets, as the libraries here store it."""
-    return 4 * (product.topology.rows + 1) + 8 * product.topology.nnz
-
-
-def csr_arrays(product: Product) -> tuple[np.ndarray, np.ndarray]:
-    """(columns, offsets) of the sparse matrix with 32 bits, as the libraries here take them."""
-    return product.topology.columns.astype(np.int32), product.topology.offsets.astype(np.int32)
 
 
 def dense(layer: Layer) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from spdnn.common.errors import SpdnnError
 from spdnn.engines.libraries.mkl import MklEngine
-from spdnn.peers.libraries.base import SPARSE, DenseProduct, Product, TimedProgram, csr_arrays, csr_bytes
+from spdnn.peers.libraries.base import SPARSE, DenseProduct, Product, TimedProgram
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # of cblas; mkl_sparse has the same name for rows
 ZERO_BASED, NO_TRANSPOSE, GENERAL = 0, 10, 20
@@ -34,8 +34,8 @@ class MklProduct(TimedProgram):
 
     def __init__(self, product: Product, threads: int):
         self.start(threads, "CSR handle, mm hint for this width, optimised outside the clock; dense by rows")
-        self.library, self.matrix_bytes = ctypes.CDLL(os.environ["MKL_RT"]), csr_bytes(product)
-        self.columns, self.offsets = csr_arrays(product)  # MKL_INT of libmkl_rt's default interface
+        self.library, self.matrix_bytes = ctypes.CDLL(os.environ["MKL_RT"]), product.csr_bytes
+        self.columns, self.offsets = product.csr  # MKL_INT of libmkl_rt's default interface
         self.values = product.values
         self.handle, self.description = ctypes.c_void_p(), _Description(GENERAL, 0, 0)
         self.dense, self.out = product.first, np.zeros(product.shape, np.float32)

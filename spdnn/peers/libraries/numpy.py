@@ -13,9 +13,8 @@ from spdnn.peers.libraries.base import (
     after,
     check_memory,
     clip,
-    csr_arrays,
     dense,
-)  # fmt: skip
+)
 from spdnn.problem.network import Network
 
 GATHERED_BYTES = 1 << 20  # of rows that einsum gets at once: they stay in a cache
@@ -59,7 +58,7 @@ class EinsumProduct(TimedProgram):
     name, kind = "numpy", SPARSE
 
     def __init__(self, product: Product, threads: int):
-        self.rows, self.columns = product.topology.row_numbers, csr_arrays(product)[0]
+        self.rows, self.columns = product.topology.row_numbers, product.csr[0]
         self.left, self.right, self.out = product.first, product.second, np.zeros(product.shape, np.float32)
         self.step = max(1, GATHERED_BYTES // (8 * product.width))
         self.threads_used, self.matrix_bytes = 1, 8 * product.topology.nnz

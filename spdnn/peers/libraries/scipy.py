@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn.engines.libraries.scipy import ScipyEngine
-from spdnn.peers.libraries.base import SPARSE, Product, TimedProgram, after, clip, csr_arrays, csr_bytes
+from spdnn.peers.libraries.base import SPARSE, Product, TimedProgram, after, clip
 from spdnn.problem.network import Network
 
 
@@ -16,8 +16,8 @@ class ScipyProduct(TimedProgram):
     name, kind, engine = "scipy", SPARSE, ScipyEngine
 
     def __init__(self, product: Product, threads: int):
-        self.matrix = sp.csr_array((product.values, *csr_arrays(product)), shape=product.topology.shape)
-        self.dense, self.matrix_bytes = product.first, csr_bytes(product)
+        self.matrix = sp.csr_array((product.values, *product.csr), shape=product.topology.shape)
+        self.dense, self.matrix_bytes = product.first, product.csr_bytes
         self.start(threads, "CSR, 32-bit indices; the output is allocated by it")
 
     def __call__(self, x: Any = None) -> np.ndarray:

@@ -6,17 +6,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.engines.libraries.torch import TorchEngine
-from spdnn.peers.libraries.base import (
-    DENSE,
-    SPARSE,
-    Product,
-    TimedProgram,
-    after,
-    check_memory,
-    csr_arrays,
-    csr_bytes,
-    dense,
-)  # fmt: skip
+from spdnn.peers.libraries.base import DENSE, SPARSE, Product, TimedProgram, after, check_memory, dense
 from spdnn.problem.network import Network
 
 
@@ -29,7 +19,7 @@ class TorchProduct(TimedProgram):
         import torch
 
         self.start(threads, "CSR, 32-bit indices")
-        self.torch, (columns, offsets) = torch, map(torch.from_numpy, csr_arrays(product))
+        self.torch, (columns, offsets) = torch, map(torch.from_numpy, product.csr)
         values = product.values if product.operation == "spmm" else np.zeros(product.topology.nnz, np.float32)
         self.matrix = torch.sparse_csr_tensor(
             offsets, columns, torch.from_numpy(values), size=product.topology.shape, check_invariants=False
@@ -39,7 +29,7 @@ class TorchProduct(TimedProgram):
             self.out = torch.zeros(product.shape)
         else:
             self.second = torch.from_numpy(product.second).T
-        self.matrix_bytes = csr_bytes(product)
+        self.matrix_bytes = product.csr_bytes
 
     def __call__(self, x: Any = None) -> Any:
         if self.second is None:
