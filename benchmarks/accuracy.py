@@ -190,10 +190,10 @@ def compared(name: str, kind: str, module: nn.Module, x: np.ndarray, labels: np.
             outputs = {one: call(x) for one, call in calls.items()}
             checks = {one: verification(f"{name}, {kind}, {one}", out, right) for one, out in outputs.items()}
             verified = {one: digest(np.concatenate(turn())) for one, turn in turns.items()}
-            end = time.perf_counter() + comparison.seconds
             samples, digests, load = alternated(
                 {one: (turn, lambda outs: digest(np.concatenate(outs))) for one, turn in turns.items()},
-                lambda rounds, end=end: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
+                (LEAST_ROUNDS, MOST_ROUNDS),
+                comparison.seconds,
                 warm=True,
                 settle=True,
             )

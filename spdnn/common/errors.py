@@ -1,12 +1,20 @@
 """The errors of spdnn: each is one clear sentence for a person, and none is ever shown as a traceback."""
 
 import difflib
+import importlib.util
 from collections.abc import Collection
 
 
 def install(extra: str) -> str:
     """How to install an extra of pyproject.toml, for sentences: no package index has spdnn, so from its sources."""
     return f"pip install -e '.[{extra}]' in a clone of spdnn"
+
+
+def absent(module: str, extra: str, package: str = "") -> str | None:
+    """None where a module can be imported, else the sentence that names its package and the extra that installs it."""
+    if importlib.util.find_spec(module) is None:
+        return f"the package {package or module} is not installed; {install(extra)} brings it"
+    return None
 
 
 class SpdnnError(Exception):

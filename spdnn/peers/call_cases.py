@@ -20,7 +20,7 @@ from spdnn.formats import onnx_files
 from spdnn.formats.readers import network_files
 from spdnn.formats.tensors import Archive
 from spdnn.ops.onnx_model import drawn, fed
-from spdnn.peers.call_programs import OnnxFile
+from spdnn.peers.libraries.onnx import OnnxFile
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.verify import oracle

@@ -16,13 +16,21 @@ import numpy as np
 from spdnn.common import door
 from spdnn.common.errors import SpdnnError
 from spdnn.peers.call_cases import Call, Case
-from spdnn.peers.call_programs import OTHERS, PROGRAMS, Ours, Program
 from spdnn.peers.common import Comparison, alternated, check_same, named
+from spdnn.peers.libraries.base import OURS, TimedProgram
+from spdnn.peers.libraries.numpy import BlasModel
+from spdnn.peers.libraries.onnx import OnnxRuntime, OpenVino
+from spdnn.peers.libraries.ours import OurModel
+from spdnn.peers.libraries.scipy import ScipyModel
+from spdnn.peers.libraries.torch import TorchCompiledModel, TorchModel
 from spdnn.peers.product_checks import digest
-from spdnn.peers.products import Ceilings, blas_threads, shared_parts
-from spdnn.records.operation_record import OperationRecord, Verification  # fmt: skip
-from spdnn.records.operation_record import Program as RecordProgram
+from spdnn.peers.products import Ceilings, blas_threads, operation_record, shared_parts
+from spdnn.records.operation_record import OperationRecord, Verification
 
+PROGRAMS: dict[str, type[TimedProgram]] = {
+    one.name: one for one in (OurModel, ScipyModel, BlasModel, TorchModel, TorchCompiledModel, OnnxRuntime, OpenVino)
+}
+OTHERS = {name: one for name, one in PROGRAMS.items() if one.kind != OURS}
 CALLS = 4  # of a turn, at least
 LEAST_ROUNDS, MOST_ROUNDS = 5, 200
 LAYERS = "it is compared on chains of pruned layers alone, and this model is none"
@@ -57,10 +65,10 @@ def compare_calls(case: Case, comparison: Comparison) -> Iterator[tuple[int, lis
 
 def _made(
     case: Case, comparison: Comparison, opened: contextlib.ExitStack
-) -> tuple[dict[str, Program], dict[str, float], dict[str, str]]:
+) -> tuple[dict[str, TimedProgram], dict[str, float], dict[str, str]]:
     """(programs, seconds that it took to make each, why others were not made)."""
     programs, spent, refused = {}, {}, {}
-    for name in (Ours.name, *comparison.libraries):
+    for name in (OURS, *comparison.libraries):
         begun = time.perf_counter()
         if not isinstance(case.source, PROGRAMS[name].takes):
             refused[name] = LAYERS
@@ -68,7 +76,7 @@ def _made(
         try:
             programs[name] = PROGRAMS[name](case.source, comparison.threads)
         except Exception as error:  # of another library: of any type
-            if name == Ours.name:
+            if name == OURS:
                 raise
             refused[name] = door.brief(error)
             continue
@@ -82,7 +90,7 @@ def _batch(
     batch: int,
     comparison: Comparison,
     ceilings: Ceilings,
-    programs: dict[str, Program],
+    programs: dict[str, TimedProgram],
     spent: dict[str, float],
     refused: dict[str, str],
 ) -> tuple[list[OperationRecord], dict[str, str]]:
@@ -99,44 +107,50 @@ def _batch(
             if not worst <= 1:
                 raise SpdnnError(f"outputs are off by {worst:.3g} times what rounding explains")
         except Exception as error:
-            if name == Ours.name:
+            if name == OURS:
                 raise SpdnnError(f"ours, batch {batch}: {error}") from error
             refused[name] = door.brief(error)
             continue
         turns[name], entries = turn, sum(one.size for one in outs)
         verified[name] = Verification(entries, entries, None, case.rule, worst, _digest_of(outs))
-    end = time.perf_counter() + comparison.seconds
     samples, digests, load = alternated(
         {name: (turn, functools.partial(_digest, programs[name])) for name, turn in turns.items()},
-        lambda rounds: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
+        (LEAST_ROUNDS, MOST_ROUNDS),
+        comparison.seconds,
         warm=True,
         settle=True,
     )
     shared = shared_parts("network", _about(case, batch), comparison, ceilings.now(), load)
-    records = []
+    records, done = [], tuple(batch * one for one in case.work)
+    operands = sum(one.nbytes for one in (*calls[0].inputs, *calls[0].right))
     for name in turns:
         try:
             check_same(name, digests[name], verified[name].digest)
         except SpdnnError as error:
-            if name == Ours.name:
+            if name == OURS:
                 raise
             refused[name] = str(error)
             continue
         seconds = [one / len(calls) for one in samples[name]]
-        records.append(_record(shared, case, batch, calls, programs[name], spent[name], seconds, verified[name]))
+        records.append(
+            operation_record(
+                shared, f"network.{case.name}.b{batch}", programs[name], spent[name], seconds, done, operands,
+                verified[name], calls=len(calls),
+            )
+        )  # fmt: skip
     return records, refused
 
 
-def _turn(program: Program, parts: list[Any]) -> list[Any]:
+def _turn(program: TimedProgram, parts: list[Any]) -> list[Any]:
     return [program(part) for part in parts]
 
 
-def _outputs(program: Program, outs: list[Any]) -> list[np.ndarray]:
+def _outputs(program: TimedProgram, outs: list[Any]) -> list[np.ndarray]:
     """The outputs of a turn of calls."""
     return [array for out in outs for array in program.arrays(out)]
 
 
-def _digest(program: Program, outs: list[Any]) -> str:
+def _digest(program: TimedProgram, outs: list[Any]) -> str:
     return _digest_of(_outputs(program, outs))
 
 
@@ -176,33 +190,3 @@ def _about(case: Case, batch: int) -> dict:
         "seed": 0,
         "index_bits": 16 if case.entries <= 1 << 16 else 32,
     }
-
-
-def _record(
-    shared: dict,
-    case: Case,
-    batch: int,
-    calls: Sequence[Call],
-    program: Program,
-    prepared: float,
-    seconds: list[float],
-    verdict: Verification,
-) -> OperationRecord:
-    sparse, dense = case.work
-    return OperationRecord(
-        **shared,
-        case=f"network.{case.name}.b{batch}.{program.name}.t{shared['threads']}",
-        program=RecordProgram(
-            program.name, program.kind, program.version, program.threads_used, program.notes | {"calls": len(calls)}
-        ),
-        prepare_seconds=[prepared],
-        seconds=seconds,
-        useful_operations=2 * batch * sparse,
-        multiply_adds=batch * (dense if program.kind == "dense" else sparse),
-        matrix_bytes=program.matrix_bytes,
-        operand_bytes=sum(one.nbytes for one in (*calls[0].inputs, *calls[0].right)),
-        attention_bytes=None,
-        verification=verdict,
-        thread_imbalance=None,
-        nonzero_imbalance=None,
-    )

@@ -99,7 +99,8 @@ def named(names: Sequence[str] | None, offered: Collection[str]) -> list[str]:
 
 def alternated(
     programs: dict[str, tuple[Callable, Callable]],
-    goes_on: Callable[[int], bool],
+    limits: tuple[int, float],
+    seconds: float = 0.0,
     warm: bool = False,
     each: int = 1,
     settle: bool = False,
@@ -108,14 +109,15 @@ def alternated(
 
     Args:
         programs: by name: what runs once and is timed, and what takes the digest of its output and is not.
-        goes_on: whether there is another round after that many.
+        limits: of rounds, the least and the most; between them, another round begins until `seconds` are over.
         warm: each timed run follows an untimed one of the same program, so that its operands are in the caches.
         each: timed runs of a program in a round.
         settle: wait before a program until all threads sleep: some stay awake for 0.1 s (OpenBLAS, measured), and would
             take the cores that it needs.
     """
     watch, samples, digests, rounds = Watch(), {name: [] for name in programs}, {name: [] for name in programs}, 0
-    while goes_on(rounds):
+    (least, most), end = limits, time.perf_counter() + seconds
+    while rounds < least or (rounds < most and time.perf_counter() < end):
         for name, (run, digest) in programs.items():
             check_ended()
             if settle:

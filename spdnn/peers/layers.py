@@ -1,8 +1,6 @@
 """One layer on dense features: product, bias and activation, with every program's layouts made outside the clock."""
 
-import abc
-import hashlib
-import time
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,14 +12,16 @@ from spdnn.engines.base import Options
 from spdnn.engines.libraries.library import Library
 from spdnn.engines.libraries.session import bound
 from spdnn.engines.registry import engine
-from spdnn.kernels import dispatch
 from spdnn.kernels import tiles as layouts
 from spdnn.measure import run as measure
 from spdnn.measure.judging import judged
 from spdnn.measure.record import Measurement
 from spdnn.peers.common import OURS, Comparison, alternated, check_same, judged_record
+from spdnn.peers.libraries.base import DenseLayer, TimedProgram
+from spdnn.peers.libraries.ours import OurLayer
+from spdnn.peers.product_checks import digest
 from spdnn.problem.features import Inputs
-from spdnn.problem.network import Layer, MemoryNetwork, Network
+from spdnn.problem.network import MemoryNetwork, Network
 from spdnn.problem.result import Result, RowStatistics
 from spdnn.records.environment import Environment, Load
 from spdnn.records.result import Engine as EngineNotes
@@ -38,69 +38,21 @@ LEAST_ROUNDS = 3
 SEED = 0  # of the random features
 
 
-class _Program(abc.ABC):
-    """One program on one layer; `run` is what is timed.
+class LibraryLayer(TimedProgram):
+    """A library on one layer; the array of the call before is offered to it again."""
 
-    Attributes:
-        notes: of the record; edges: inputs x edges that a run goes through.
-    """
-
-    notes: dict
-    edges: int
-
-    @abc.abstractmethod
-    def run(self) -> Any:
-        """One layer; what it returns is overwritten by the next run."""
-
-    @abc.abstractmethod
-    def dense(self, out: Any) -> np.ndarray:
-        """What `run` returned as float32 (count, outputs)."""
-
-    def digest(self, out: Any) -> str:
-        return _row_digest(self.dense(out))
-
-
-class _Ours(_Program):
-    """Our kernel on one layer: features tiled already."""
-
-    def __init__(self, layer: Layer, rows: np.ndarray, threads: int):
-        self.level = dispatch.level()
-        self.count, self.outputs, self.threads = len(rows), layer.outputs, threads
-        self.tile = layouts.best_tile(self.level, self.count, max(layer.inputs, layer.outputs))
-        self.tiles = layouts.tiles_of(self.count, self.tile)
-        self.bound = layouts.bind(layer, share=True)
-        self.source = layouts.tiled(rows, self.tile)
-        self.target = layouts.buffer(self.count, layer.outputs, self.tile)
-        self.target.fill(0)  # the pages are touched here, not on the clock
-        self.edges = self.tiles * self.tile * layer.edges
-        self.notes = {"instruction_set": self.level.name, "tile": self.tile}
-
-    def run(self) -> np.ndarray:
-        active = np.zeros((1, self.tiles), np.uint64)
-        self.level.layers([self.bound], self.source, self.target, self.count, self.tile, 1, active, self.threads)
-        return self.target
-
-    def dense(self, out: np.ndarray) -> np.ndarray:
-        rows = np.empty((self.count, self.outputs), np.float32)
-        self.level.take(out, self.tile, np.arange(len(rows)), rows, self.threads)
-        return rows
-
-
-class _Theirs(_Program):
-    """A library on one layer; the array of the run before is offered to it again."""
-
-    def __init__(self, library: Library, layer: Layer, rows: np.ndarray, threads: int):
-        self.library, self.spare = library, None
+    def __init__(self, library: Library, problem: DenseLayer, threads: int):
+        (layer, rows), self.library, self.spare = problem, library, None
         self.notes = library.start(threads)
         bound(layer, float(rows.max()), 0, library.name)
         self.weights, self.features = library.weights(layer), library.features(rows)
         self.edges = library.work(self.features, self.weights, len(rows))
 
-    def run(self) -> Any:
+    def __call__(self, x: Any = None) -> Any:
         self.spare = self.library.step(self.features, self.weights, self.spare)
         return self.spare
 
-    def dense(self, out: Any) -> np.ndarray:
+    def array(self, out: Any) -> np.ndarray:
         return self.library.dense(out)
 
 
@@ -129,24 +81,24 @@ def compare_layers(widths: Iterable[int], count: int | None, comparison: Compari
 
 def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list[RunRecord]:
     """Records of one layer, a network of its own."""
-    layer, rows, threads = network.layer(0), inputs.data, comparison.threads
+    layer, threads = DenseLayer(network.layer(0), inputs.data), comparison.threads
     truth = verify.oracle(network, inputs)
     programs, spent = {}, {}
-    programs[OURS], spent[OURS] = measure.timed(_Ours, layer, rows, threads)
+    programs[OURS], spent[OURS] = measure.timed(OurLayer, layer, threads)
     for name in comparison.libraries:
-        programs[name], spent[name] = measure.timed(_Theirs, engine(name), layer, rows, threads)
+        programs[name], spent[name] = measure.timed(LibraryLayer, engine(name), layer, threads)
     results, outputs = {}, {}
     for name, program in programs.items():
-        rows = program.dense(program.run())
-        results[name], outputs[name] = _layer_result(program, rows), _row_digest(rows)
+        rows = program.array(program())
+        results[name], outputs[name] = _layer_result(program, rows), digest(rows)
     verdicts = {
         name: replace(verify.judge(result, truth), judged=judged(network, inputs, result, outputs[name]))
         for name, result in results.items()
     }
-    end = time.perf_counter() + comparison.seconds
     samples, digests, load = alternated(
-        {name: (program.run, program.digest) for name, program in programs.items()},
-        lambda rounds: rounds < LEAST_ROUNDS or time.perf_counter() < end,
+        {name: (one, lambda out, one=one: digest(one.array(out))) for name, one in programs.items()},
+        (LEAST_ROUNDS, math.inf),
+        comparison.seconds,
     )
     peak = measure.peak_memory()  # of all of them, before the machine's arrays
     ceilings, records = measure.ceilings(engine(OURS), Options(threads)), []
@@ -177,12 +129,8 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
     return records
 
 
-def _layer_result(program: _Program, rows: np.ndarray) -> Result:
+def _layer_result(program: TimedProgram, rows: np.ndarray) -> Result:
     alive = np.flatnonzero(rows.any(axis=1))
     statistics, survivors = RowStatistics.of(rows[alive]), np.array([alive.size])
     edges, notes = program.edges, program.notes
     return Result(len(rows), rows.shape[1], alive, *statistics, survivors, edges, rows[alive], notes=notes)
-
-
-def _row_digest(rows: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest()

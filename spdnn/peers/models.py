@@ -5,7 +5,6 @@ verified against float64 (tests/ops/models compares whole models with it), a rec
 """
 
 import hashlib
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -72,10 +71,10 @@ def compare_model(name: str, comparison: Comparison) -> list[OperationRecord]:
     sparse = outputs.pop("sparse")
     worst, entries = max(_difference(name, sparse, out) for out in outputs.values()), int(sparse.size)
     del outputs, sparse
-    end = time.perf_counter() + comparison.seconds
     samples, digests, load = alternated(
         {one: (lambda one=one: ready.run(one), digest) for one in ready.arithmetics},
-        lambda rounds: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
+        (LEAST_ROUNDS, MOST_ROUNDS),
+        comparison.seconds,
         settle=True,
     )
     shared = shared_parts("model", ready.about, comparison, Ceilings(threads).now(), load)

@@ -55,7 +55,7 @@ def compare_networks(
     }
     samples, digests, load = alternated(
         {key: (session.run, lambda result: result.digest) for key, (session, _) in ready.items()},
-        lambda rounds: rounds < request.repeats,
+        (request.repeats, request.repeats),
     )
     measured = {}
     options = Options(comparison.threads, values=kept)

@@ -45,6 +45,6 @@ def compare_own(
     layer = re.sub("[^A-Za-z0-9_. -]", "_", name)[-60:].lstrip("_. -") or "matrix"
     shape = Shape("a", "own", layer, *topology.shape, columns, None, 1, "random", "", "own")
     problem = Problem(shape, 100 * topology.sparsity, "inference", 0)
-    product = products.product_of(operation, problem, topology, comparison.threads, matrix.values)
+    product = products.product_of(operation, problem, topology, matrix.values)
     about = products.described(problem, topology, "file", "own")
     return products.one_product(product, about, comparison, products.Ceilings(comparison.threads))

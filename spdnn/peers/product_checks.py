@@ -7,7 +7,7 @@ import numpy as np
 
 from spdnn.common.errors import SpdnnError
 from spdnn.ops import oracle
-from spdnn.peers.product_base import Product
+from spdnn.peers.libraries.base import Product
 from spdnn.records.operation_record import Verification
 
 MULTIPLY_ADDS = 4e7  # that the oracle may go through on one problem, in each of two passes

@@ -26,17 +26,28 @@ from spdnn.ops import dlmc
 from spdnn.ops.problems import Problem
 from spdnn.ops.topology import Topology
 from spdnn.peers.common import Comparison, alternated, check_same, usable
-from spdnn.peers.product_base import DENSE, OURS, Product, Program
+from spdnn.peers.libraries.base import DENSE, OURS, Product, TimedProgram
+from spdnn.peers.libraries.mkl import MklDenseProduct, MklProduct
+from spdnn.peers.libraries.numpy import BlasProduct, EinsumProduct
+from spdnn.peers.libraries.ours import OurProduct, OurProductInOrder
+from spdnn.peers.libraries.scipy import ScipyProduct
+from spdnn.peers.libraries.torch import TorchProduct
 from spdnn.peers.product_checks import Truth, digest
-from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder
 from spdnn.records.environment import Environment, Load
 from spdnn.records.limits import Machine
-from spdnn.records.operation_record import SCHEMA, VERSION, OperationProblem, OperationRecord, Verification  # fmt: skip
-from spdnn.records.operation_record import Program as RecordProgram
+from spdnn.records.operation_record import SCHEMA, VERSION, OperationProblem, OperationRecord, Program, Verification
 
+OURSELVES = OurProduct, OurProductInOrder
+PROGRAMS: dict[str, dict[str, type[TimedProgram]]] = {
+    "spmm": {
+        one.name: one for one in (*OURSELVES, MklProduct, TorchProduct, ScipyProduct, BlasProduct, MklDenseProduct)
+    },
+    "sddmm": {one.name: one for one in (*OURSELVES, TorchProduct, EinsumProduct, BlasProduct, MklDenseProduct)},
+}
+LIBRARIES = {name: one for programs in PROGRAMS.values() for name, one in programs.items() if one.kind != OURS}
 OPERATIONS = tuple(PROGRAMS)
 LEAST_ROUNDS, MOST_ROUNDS, EACH = 3, 100, 5  # rounds of a problem, and samples of a program in each
-# Threads that wait for work stay awake for about 1 ms, ours as oneMKL's (engines/peers/mkl.py): long enough for the
+# Threads that wait for work stay awake for about 1 ms, ours as oneMKL's (engines/libraries/mkl.py): long enough for the
 # next call to find them so. libgomp reads it when the kernels are loaded, and counts some 27 ns each (measured).
 SPINS = "40000"
 MACHINE_SECONDS, MACHINE_AGE = 0.1, 10.0  # of measuring the machine, and of how long that counts
@@ -94,7 +105,7 @@ def compare_products(
         topology = problem.topology() if topology is None else topology
         about, skewed = described(problem, topology, origin), origin == "dlmc" or problem.shape.lengths != "random"
         for operation in operations:
-            product = product_of(operation, problem, topology, comparison.threads)
+            product = product_of(operation, problem, topology)
             yield one_product(product, about, comparison, ceilings, skewed)
 
 
@@ -122,12 +133,12 @@ def one_product(
     """
     _check_memory(product)
     truth, spent, programs = Truth(product), {}, {}
-    with blas_threads(product.threads), contextlib.ExitStack() as opened:
+    with blas_threads(comparison.threads), contextlib.ExitStack() as opened:
         for name, program in PROGRAMS[product.operation].items():
             if _runs(name, program, skewed, comparison.libraries):
-                programs[name], spent[name] = measure.timed(program, product)
+                programs[name], spent[name] = measure.timed(program, product, comparison.threads)
                 opened.callback(programs[name].close)
-        verdicts = {name: truth.judge(name, one.array(one.run())) for name, one in programs.items()}
+        verdicts = {name: truth.judge(name, one.array(one())) for name, one in programs.items()}
         imbalances: dict[str, list[float]] = {name: [] for name in programs}
 
         def finish(name: str, out: Any) -> str:
@@ -135,10 +146,10 @@ def one_product(
                 imbalances[name].append(imbalance)
             return digest(programs[name].array(out))
 
-        end = time.perf_counter() + comparison.seconds
         samples, digests, load = alternated(
-            {name: (one.run, functools.partial(finish, name)) for name, one in programs.items()},
-            lambda rounds: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
+            {name: (one, functools.partial(finish, name)) for name, one in programs.items()},
+            (LEAST_ROUNDS, MOST_ROUNDS),
+            comparison.seconds,
             warm=True,
             each=EACH,
             settle=True,
@@ -146,10 +157,16 @@ def one_product(
         for name in programs:
             check_same(name, digests[name], verdicts[name].digest)
         shared = shared_parts(product.operation, about, comparison, ceilings.now(), load)
+        problem = shared["problem"]
+        case = f"{product.operation}.{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
+        case, done = f"{case}.s{100 * problem.sparsity:.4g}", (product.multiply_adds, product.dense_multiply_adds)
         return [
-            _record(shared, product, one, [spent[name]], samples[name], verdicts[name], imbalances[name])
+            operation_record(
+                shared, case, one, spent[name], samples[name], done, product.operand_bytes, verdicts[name],
+                imbalances[name],
+            )
             for name, one in programs.items()
-        ]
+        ]  # fmt: skip
 
 
 def described(problem: Problem, topology: Topology, origin: str, set_name: str | None = None) -> dict:
@@ -173,31 +190,39 @@ def described(problem: Problem, topology: Topology, origin: str, set_name: str |
     }
 
 
-def _record(
+def operation_record(
     shared: dict,
-    product: Product,
-    program: Program,
-    prepared: list[float],
+    case: str,
+    program: TimedProgram,
+    prepared: float,
     seconds: list[float],
-    verdict: Verification,
-    imbalances: list[float],
+    multiply_adds: tuple[int, int],
+    operand_bytes: int,
+    verification: Verification,
+    imbalances: Sequence[float] = (),
+    **notes: Any,
 ) -> OperationRecord:
-    useful, problem = 2 * product.multiply_adds, shared["problem"]
-    done = product.dense_multiply_adds if program.kind == DENSE else product.multiply_adds
-    name = f"{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
+    """The record of a program.
+
+    Args:
+        shared: see shared_parts; case: without program and threads.
+        multiply_adds: on nonzeros, and on all entries.
+        notes: besides those of the program.
+    """
+    useful, whole = multiply_adds
     return OperationRecord(
         **shared,
-        case=f"{product.operation}.{name}.s{100 * problem.sparsity:.4g}.{program.name}.t{product.threads}",
-        program=RecordProgram(program.name, program.kind, program.version, program.threads_used, program.notes),
-        prepare_seconds=prepared,
+        case=f"{case}.{program.name}.t{shared['threads']}",
+        program=Program(program.name, program.kind, program.version, program.threads_used, program.notes | notes),
+        prepare_seconds=[prepared],
         seconds=seconds,
-        useful_operations=useful,
-        multiply_adds=done,
+        useful_operations=2 * useful,
+        multiply_adds=whole if program.kind == DENSE else useful,
         matrix_bytes=program.matrix_bytes,
-        operand_bytes=product.operand_bytes,
+        operand_bytes=operand_bytes,
         attention_bytes=None,
-        verification=verdict,
-        thread_imbalance=imbalances or None,
+        verification=verification,
+        thread_imbalance=list(imbalances) or None,
         nonzero_imbalance=program.nonzero_imbalance() if imbalances else None,
     )
 
@@ -218,20 +243,18 @@ def shared_parts(operation: str, about: dict, comparison: Comparison, ceilings: 
     }
 
 
-def product_of(
-    operation: str, problem: Problem, topology: Topology, threads: int, values: np.ndarray | None = None
-) -> Product:
+def product_of(operation: str, problem: Problem, topology: Topology, values: np.ndarray | None = None) -> Product:
     """The product of a problem; its values are drawn unless there are some."""
     values, (rows, inner) = problem.values(topology) if values is None else values, topology.shape
     if operation == "spmm":
-        return Product(operation, topology, values, problem.dense(inner, "B"), None, threads)
-    return Product(operation, topology, values, problem.dense(rows, "Q"), problem.dense(inner, "K"), threads)
+        return Product(operation, topology, values, problem.dense(inner, "B"), None)
+    return Product(operation, topology, values, problem.dense(rows, "Q"), problem.dense(inner, "K"))
 
 
-def _runs(name: str, program: type[Program], skewed: bool, libraries: Sequence[str]) -> bool:
+def _runs(name: str, program: type[TimedProgram], skewed: bool, libraries: Sequence[str]) -> bool:
     """Ours always; with rows in their own order where their lengths may differ much."""
     if program.kind == OURS:
-        return program is not OursInOrder or skewed
+        return program is not OurProductInOrder or skewed
     return name in libraries
 
 

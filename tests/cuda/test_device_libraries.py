@@ -10,7 +10,7 @@ import pytest
 
 from spdnn.engines.libraries import cusparse
 from spdnn.ops import Topology
-from spdnn.peers.product_base import Product
+from spdnn.peers.libraries.base import Product
 
 KINDS = {0: ctypes.c_float, 2: ctypes.c_uint16}  # cudaDataType_t
 
@@ -153,7 +153,7 @@ def test_every_library_computes_the_product(libraries, operation):
         random.integers(-4, 5, shape).astype(np.float32) for shape in ((6,), (6, 5), (4, 3), (6, 3))
     )  # whole numbers, which half holds
     first, second = (b, None) if operation == "spmm" else (q, k)
-    product = Product(operation, topology, values, first, second, 1)
+    product = Product(operation, topology, values, first, second)
     dense = np.zeros((4, 6))
     dense[topology.row_numbers, topology.columns] = values
     expected = dense @ b if operation == "spmm" else (q @ k.T)[topology.row_numbers, topology.columns]
@@ -174,14 +174,12 @@ def test_every_library_computes_the_product(libraries, operation):
 
 def test_an_algorithm_that_is_refused_is_left_out(libraries):
     libraries.bindings.status = 10
-    one = Product(
-        "spmm", Topology((1, 1), [0, 1], [0]), *(np.ones(shape, np.float32) for shape in (1, (1, 1))), None, 1
-    )
+    one = Product("spmm", Topology((1, 1), [0, 1], [0]), *(np.ones(shape, np.float32) for shape in (1, (1, 1))), None)
     assert list(libraries.sparse_spmm(SimpleNamespace(read=np.array), one).launches) == ["CSR_ALG2"]
 
 
 def test_an_error_of_the_sampled_product_is_told(libraries):
-    product = Product("sddmm", Topology((1, 1), [0, 1], [0]), *(np.ones((1, 1), np.float32),) * 3, 1)
+    product = Product("sddmm", Topology((1, 1), [0, 1], [0]), *(np.ones((1, 1), np.float32),) * 3)
     one = libraries.sparse_sddmm(
         SimpleNamespace(read=np.array), Product(**{**vars(product), "values": np.ones(1, np.float32)})
     )
@@ -192,4 +190,4 @@ def test_an_error_of_the_sampled_product_is_told(libraries):
 
 def test_a_matrix_of_no_nonzeros_is_for_dense_programs_alone(libraries):
     none, dense = Topology((2, 3), [0, 0, 0], np.zeros(0, int)), np.ones((3, 2), np.float32)
-    assert len(list(libraries.programs(None, Product("spmm", none, np.ones(0, np.float32), dense, None, 1)))) == 3
+    assert len(list(libraries.programs(None, Product("spmm", none, np.ones(0, np.float32), dense, None)))) == 3

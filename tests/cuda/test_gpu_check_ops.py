@@ -12,7 +12,7 @@ from spdnn.common.errors import SpdnnError
 from spdnn.common.validation import builtins, converted
 from spdnn.kernels.cuda import device as device_module
 from spdnn.ops import cuda, problems
-from spdnn.peers.product_base import DENSE, OURS, SPARSE
+from spdnn.peers.libraries.base import DENSE, OURS, SPARSE
 from spdnn.records.files import read_all
 from spdnn.records.limits import Machine
 from spdnn.records.operation_record import OperationRecord

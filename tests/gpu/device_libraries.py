@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.engines.libraries import cusparse
-from spdnn.peers.product_base import DENSE, SPARSE, Product, csr_bytes
+from spdnn.peers.libraries.base import DENSE, SPARSE, Product
 
 REAL_32, REAL_16 = 0, 2  # cudaDataType_t
 COMPUTE_32, COMPUTE_TF32 = 68, 77  # cublasComputeType_t: CUBLAS_COMPUTE_32F, .._32F_FAST_TF32
@@ -74,7 +74,7 @@ def sparse_spmm(device: Any, product: Product) -> Timed:
             launches[name] = launch
     if not launches:
         raise RuntimeError(refused)
-    return Timed("cusparse", SPARSE, _version(modules), launches, out, device.read, csr_bytes(product))
+    return Timed("cusparse", SPARSE, _version(modules), launches, out, device.read, product.csr_bytes)
 
 
 def sparse_sddmm(device: Any, product: Product) -> Timed:
@@ -83,7 +83,7 @@ def sparse_sddmm(device: Any, product: Product) -> Timed:
     matrix, (q, k) = _matrix(modules, product), map(modules.array.asarray, (product.first, product.second))
     launch = prepared("cusparseSDDMM", (q, k, matrix), matrix, True, SAMPLED_DEFAULT)
     return Timed(
-        "cusparse", SPARSE, _version(modules), {"default": launch}, matrix.data, device.read, csr_bytes(product)
+        "cusparse", SPARSE, _version(modules), {"default": launch}, matrix.data, device.read, product.csr_bytes
     )
 
 

@@ -28,7 +28,7 @@ from spdnn.kernels.cuda.device import Device
 from spdnn.ops import oracle, problems
 from spdnn.ops.cuda import CudaBackend
 from spdnn.peers.common import check_same, new_identity
-from spdnn.peers.product_base import DENSE, OURS, SPARSE, Product
+from spdnn.peers.libraries.base import DENSE, OURS, SPARSE, Product
 from spdnn.peers.product_checks import Truth, digest
 from spdnn.peers.products import described
 from spdnn.records.limits import Machine
@@ -200,9 +200,9 @@ def product_of(operation: str, problem: problems.Problem) -> tuple[Product, dict
     topology = problem.topology()
     values, about = problem.values(topology), described(problem, topology, "generated")
     if operation == "spmm":
-        return Product(operation, topology, values, problem.dense(topology.shape[1], "B"), None, 1), about
+        return Product(operation, topology, values, problem.dense(topology.shape[1], "B"), None), about
     q, k = problem.dense(topology.rows, "Q"), problem.dense(topology.shape[1], "K")
-    return Product(operation, topology, values, q, k, 1), about
+    return Product(operation, topology, values, q, k), about
 
 
 HEAD = (

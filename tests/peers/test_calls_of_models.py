@@ -10,9 +10,10 @@ from onnx import TensorProto, helper, numpy_helper
 from refusals import refuses
 
 from spdnn.cli.bench_model import _case
-from spdnn.peers import call_programs, calls
+from spdnn.peers import calls
 from spdnn.peers.call_cases import OnnxCase
 from spdnn.peers.common import Comparison
+from spdnn.peers.libraries.onnx import OnnxRuntime
 from spdnn.records.files import checked
 from spdnn.records.operation_record import OperationRecord
 
@@ -108,11 +109,11 @@ def test_every_program_has_a_verified_record_of_each_batch(given, tmp_path, open
     ],
 )
 def test_a_library_with_one_wrong_output_has_no_number(spoilt, tmp_path, monkeypatch):
-    class Wrong(call_programs.OnnxRuntime):
+    class Wrong(OnnxRuntime):
         def arrays(self, out):
             return spoilt(*out)
 
-    monkeypatch.setattr(calls, "PROGRAMS", call_programs.PROGRAMS | {"wrong": Wrong})
+    monkeypatch.setattr(calls, "PROGRAMS", calls.PROGRAMS | {"wrong": Wrong})
     ((_, records, refused),) = compared(OnnxCase("mine", saved(tmp_path / "a.onnx"), 1, [2]), "wrong", "onnxruntime")
     assert [one.program.name for one in records] == ["ours", "onnxruntime"]
     assert "times what rounding explains" in refused["wrong"]

@@ -5,8 +5,11 @@ import pytest
 
 import spdnn
 from spdnn.common.errors import InputError, SpdnnError, install
-from spdnn.peers import call_cases, call_programs, calls
+from spdnn.peers import call_cases, calls
 from spdnn.peers.common import Comparison
+from spdnn.peers.libraries import base
+from spdnn.peers.libraries.numpy import BlasModel
+from spdnn.peers.libraries.ours import OurModel
 from spdnn.records.files import checked
 from spdnn.records.operation_record import OperationRecord
 
@@ -43,7 +46,7 @@ def test_every_program_has_a_record_of_each_batch(library):
         assert other.multiply_adds == batch * (network().edges if library == "scipy" else dense)
 
 
-@pytest.mark.parametrize("program", [one for one in call_programs.PROGRAMS.values() if not one.missing()])
+@pytest.mark.parametrize("program", [one for one in calls.PROGRAMS.values() if not one.missing()])
 def test_outputs_have_the_bits_of_numbers_that_the_oracle_allows(program):
     """Of a plain ReLU at the end, a network of one layer, and one input."""
     from spdnn.verify.oracle import forward
@@ -60,19 +63,19 @@ def test_outputs_have_the_bits_of_numbers_that_the_oracle_allows(program):
 
 
 def test_a_library_that_is_wrong_or_fails_or_changes_has_no_number_and_ends_nothing(monkeypatch):
-    class Wrong(call_programs.NumpyDense):
+    class Wrong(BlasModel):
         def __call__(self, x):
             return super().__call__(x) * np.float32(1.001)
 
-    class Failing(call_programs.NumpyDense):
+    class Failing(BlasModel):
         def __call__(self, x):
             raise RuntimeError("of its own")
 
-    class Large(call_programs.NumpyDense):
+    class Large(BlasModel):
         def __init__(self, network, threads):
             raise MemoryError("too large")
 
-    class Changing(call_programs.NumpyDense):
+    class Changing(BlasModel):
         turned = 0
 
         def __call__(self, x):
@@ -80,7 +83,7 @@ def test_a_library_that_is_wrong_or_fails_or_changes_has_no_number_and_ends_noth
             return super().__call__(x) + np.float32(1e-7 * self.turned * (self.turned > 70))
 
     others = {"wrong": Wrong, "failing": Failing, "large": Large, "changing": Changing}
-    monkeypatch.setattr(calls, "PROGRAMS", call_programs.PROGRAMS | others)
+    monkeypatch.setattr(calls, "PROGRAMS", calls.PROGRAMS | others)
     ((_, records, refused),) = compared([*others, "scipy"], [1])
     assert [one.program.name for one in records] == ["ours", "scipy"]
     assert "times what rounding explains" in refused["wrong"]
@@ -90,13 +93,13 @@ def test_a_library_that_is_wrong_or_fails_or_changes_has_no_number_and_ends_noth
 
 
 def test_ours_that_is_wrong_is_an_error(monkeypatch):
-    monkeypatch.setattr(call_programs.Ours, "__call__", lambda self, x: self.model(*x) + np.float32(0.01))
+    monkeypatch.setattr(OurModel, "__call__", lambda self, x: self.model(*x) + np.float32(0.01))
     with pytest.raises(SpdnnError, match="ours, batch 1: outputs are off by .* times what rounding explains"):
         compared(["scipy"])
 
 
 def test_dense_weights_that_do_not_fit_are_left_out(monkeypatch):
-    monkeypatch.setattr(call_programs, "available_bytes", lambda: 40_000)
+    monkeypatch.setattr(base, "available_bytes", lambda: 40_000)
     ((_, records, refused),) = compared(["scipy", "blas"], [2])
     assert [one.program.name for one in records] == ["ours", "scipy"]
     assert refused["blas"].startswith("dense weights take 17,640 bytes, 3 times over")

@@ -7,9 +7,11 @@ from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.ops.problems import Problem, Shape
 from spdnn.peers import product_checks, products
 from spdnn.peers.common import Comparison
-from spdnn.peers.product_base import Product
+from spdnn.peers.libraries.base import Product
+from spdnn.peers.libraries.ours import OurProductInOrder
+from spdnn.peers.libraries.scipy import ScipyProduct
 from spdnn.peers.product_checks import Truth
-from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder, ScipySparse
+from spdnn.peers.products import LIBRARIES, PROGRAMS
 from spdnn.records.files import checked
 from spdnn.records.operation_record import OperationRecord
 
@@ -32,7 +34,7 @@ def problem(rows=40, columns=56, width=9, sparsity=80.0, lengths="random"):
 
 def product(operation="spmm", *sizes, **more):
     one = problem(*sizes, **more)
-    return products.product_of(operation, one, one.topology(), THREADS)
+    return products.product_of(operation, one, one.topology())
 
 
 def compared(*problems, operations=("spmm",), libraries=("scipy",), **more):
@@ -47,9 +49,9 @@ def test_every_library_is_right(operation, sizes):
     truth = Truth(one)
     for name, program in PROGRAMS[operation].items():
         if name in HERE:
-            made = program(one)
+            made = program(one, THREADS)
             for _ in range(2):
-                verdict = truth.judge(name, made.array(made.run()))
+                verdict = truth.judge(name, made.array(made()))
             made.close()
             assert verdict.checked == verdict.entries == np.prod(one.shape)
             assert verdict.worst <= 1
@@ -87,8 +89,8 @@ def test_a_large_product_is_sampled_and_any_wrong_column_is_seen(monkeypatch, op
     monkeypatch.setattr(product_checks, "MULTIPLY_ADDS", 2000)
     one = product(operation, 60, 50, 64)
     truth, right = Truth(one), None
-    program = PROGRAMS[operation]["blas"](one)
-    right = program.array(program.run()).copy()
+    program = PROGRAMS[operation]["blas"](one, THREADS)
+    right = program.array(program()).copy()
     verdict = truth.judge("blas", right)
     assert verdict.seed == product_checks.SEED
     assert 0 < verdict.checked < verdict.entries
@@ -104,28 +106,28 @@ def test_a_large_product_is_sampled_and_any_wrong_column_is_seen(monkeypatch, op
 @pytest.mark.parametrize("operation", PROGRAMS)
 def test_a_wrong_entry_is_no_output(operation, value):
     one = product(operation)
-    program = PROGRAMS[operation]["blas"](one)
-    out = program.array(program.run()).copy()
+    program = PROGRAMS[operation]["blas"](one, THREADS)
+    out = program.array(program()).copy()
     out.flat[3] += value
     with pytest.raises(SpdnnError, match="times its tolerance"):
         Truth(one).judge("blas", out)
 
 
 def test_an_output_that_changes_while_it_is_timed_has_no_record(monkeypatch):
-    run, calls = ScipySparse.run, []
+    run, calls = ScipyProduct.__call__, []
 
     def drifts(self):
         calls.append(1)
         return run(self) * np.float32(1 + 2e-7 * (len(calls) > 1))
 
-    monkeypatch.setattr(ScipySparse, "run", drifts)
+    monkeypatch.setattr(ScipyProduct, "__call__", drifts)
     with pytest.raises(SpdnnError, match="scipy gave an output, while it was timed, that is not the one"):
         compared(problem())
 
 
 def test_a_wrong_output_ends_the_comparison(monkeypatch):
-    run = ScipySparse.run
-    monkeypatch.setattr(ScipySparse, "run", lambda self: run(self) * np.float32(1.001))
+    run = ScipyProduct.__call__
+    monkeypatch.setattr(ScipyProduct, "__call__", lambda self: run(self) * np.float32(1.001))
     with pytest.raises(SpdnnError, match="program scipy gave a wrong output of spmm"):
         compared(problem())
 
@@ -174,6 +176,6 @@ def test_a_matrix_without_nonzeros():
 def test_operands_are_counted():
     one = product("spmm", 40, 56, 9)
     assert one.operand_bytes == 4 * 9 * (56 + 40)
-    assert isinstance(OursInOrder(one).matrix_bytes, int)
-    assert PROGRAMS["spmm"]["blas"](one).matrix_bytes == 4 * 40 * 56
+    assert isinstance(OurProductInOrder(one, THREADS).matrix_bytes, int)
+    assert PROGRAMS["spmm"]["blas"](one, THREADS).matrix_bytes == 4 * 40 * 56
     assert Product.multiply_adds.fget(one) == one.topology.nnz * 9

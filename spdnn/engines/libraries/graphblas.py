@@ -10,13 +10,12 @@ Source: Davis, Aznaveh and Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural
 Time via SuiteSparse:GraphBLAS", HPEC 2019.
 """
 
-import importlib.util
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common.errors import Unsuitable, install
+from spdnn.common.errors import Unsuitable, absent
 from spdnn.engines.libraries.library import Library, Weights, degree, uniform
 from spdnn.problem.network import Header, Layer
 
@@ -27,10 +26,8 @@ class GraphblasEngine(Library):
     value_bytes = 12  # a 64-bit index and a value
 
     def missing(self) -> str | None:
-        for module, package in (("graphblas", "python-graphblas"), ("suitesparse_graphblas", "suitesparse-graphblas")):
-            if importlib.util.find_spec(module) is None:
-                return f"the package {package} is not installed; {install('peers')} brings it"
-        return None
+        binding = absent("graphblas", "peers", "python-graphblas")
+        return binding or absent("suitesparse_graphblas", "peers", "suitesparse-graphblas")
 
     def start(self, threads: int) -> dict:
         import graphblas

@@ -6,7 +6,6 @@ anew.
 Threads: XLA makes its pool once in a process, of as many threads as NPROC says when JAX starts.
 """
 
-import importlib.util
 import os
 from functools import cache
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common.errors import InputError, install
+from spdnn.common.errors import InputError, absent
 from spdnn.engines.libraries.columns import Columns
 from spdnn.engines.libraries.library import Weights
 
@@ -27,9 +26,7 @@ class JaxEngine(Columns):
     started: int | None = None
 
     def missing(self) -> str | None:
-        if importlib.util.find_spec("jax") is None:
-            return f"the package jax is not installed; {install('peers')} brings it"
-        return None
+        return absent("jax", "peers")
 
     def start(self, threads: int) -> dict:
         if JaxEngine.started not in (None, threads):

@@ -6,13 +6,12 @@ is in a cache; they use one thread.
 """
 
 import importlib.metadata
-import importlib.util
 import os
 from pathlib import Path
 
 import numpy as np
 
-from spdnn.common.errors import install
+from spdnn.common.errors import absent, install
 from spdnn.engines.libraries.columns import Columns
 from spdnn.engines.libraries.library import Weights
 
@@ -25,8 +24,8 @@ class MklEngine(Columns):
     summary = "oneMKL through sparse_dot_mkl: CSR product with dense features"
 
     def missing(self) -> str | None:
-        if importlib.util.find_spec("sparse_dot_mkl") is None:
-            return f"the package sparse-dot-mkl is not installed; {install('peers')} brings it"
+        if sentence := absent("sparse_dot_mkl", "peers", "sparse-dot-mkl"):
+            return sentence
         if not os.environ.get("MKL_RT") and _runtime() is None:
             return f"the library libmkl_rt is not found; {install('peers')} brings it, or name its file in MKL_RT"
         return None

@@ -4,13 +4,12 @@ Layout: see columns.py; W^T as a sparse CSR tensor times blocks of columns, whic
 built with it. Addition and clip are PyTorch's, in place.
 """
 
-import importlib.util
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common.errors import install
+from spdnn.common.errors import absent
 from spdnn.engines.libraries.columns import Columns
 from spdnn.engines.libraries.library import Weights
 
@@ -20,9 +19,7 @@ class TorchEngine(Columns):
     summary = "PyTorch: sparse CSR product with dense features on the CPU"
 
     def missing(self) -> str | None:
-        if importlib.util.find_spec("torch") is None:
-            return f"the package torch is not installed; {install('torch')} brings it"
-        return None
+        return absent("torch", "torch")
 
     def start(self, threads: int) -> dict:
         import torch

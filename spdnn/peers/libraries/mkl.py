@@ -12,7 +12,7 @@ import numpy as np
 
 from spdnn.common.errors import SpdnnError
 from spdnn.engines.libraries.mkl import MklEngine
-from spdnn.peers.product_base import SPARSE, DenseProgram, Product, Program, csr_bytes
+from spdnn.peers.libraries.base import SPARSE, DenseProduct, Product, TimedProgram
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # of cblas; mkl_sparse has the same name for rows
 ZERO_BASED, NO_TRANSPOSE, GENERAL = 0, 10, 20
@@ -23,50 +23,38 @@ class _Description(ctypes.Structure):
     _fields_ = [("kind", ctypes.c_int), ("triangle", ctypes.c_int), ("diagonal", ctypes.c_int)]
 
 
-def _started(threads: int) -> tuple[ctypes.CDLL, str, dict]:
-    """(the library, its version, notes) with so many threads."""
-    notes = MklEngine().start(threads)
-    library = ctypes.CDLL(os.environ["MKL_RT"])
-    return library, notes["library"].split(", ")[-1], {"threads_set": notes["threads_set"]}
-
-
 def _at(array: np.ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
 
-class MklSparse(Program):
+class MklProduct(TimedProgram):
     """mkl_sparse_s_mm on rows (CSR), dense matrices by rows."""
 
-    name, kind = "mkl", SPARSE
+    name, kind, engine = "mkl", SPARSE, MklEngine
 
-    @staticmethod
-    def missing() -> str | None:
-        return MklEngine().missing()
-
-    def __init__(self, product: Product):
-        topology = product.topology
-        self.library, self.version, self.notes = _started(product.threads)
-        self.threads_used, self.matrix_bytes = product.threads, csr_bytes(product)
-        self.offsets = topology.offsets.astype(np.int32)  # MKL_INT of libmkl_rt's default interface
-        self.columns, self.values = topology.columns.astype(np.int32), product.values
+    def __init__(self, product: Product, threads: int):
+        self.start(threads, "CSR handle, mm hint for this width, optimised outside the clock; dense by rows")
+        self.library, self.matrix_bytes = ctypes.CDLL(os.environ["MKL_RT"]), product.csr_bytes
+        self.columns, self.offsets = product.csr  # MKL_INT of libmkl_rt's default interface
+        self.values = product.values
         self.handle, self.description = ctypes.c_void_p(), _Description(GENERAL, 0, 0)
         self.dense, self.out = product.first, np.zeros(product.shape, np.float32)
         self._call(
-            "mkl_sparse_s_create_csr", ctypes.byref(self.handle), ctypes.c_int(ZERO_BASED), *map(int, topology.shape),
-            _at(self.offsets), _at(self.offsets[1:]), _at(self.columns), _at(self.values),
+            "mkl_sparse_s_create_csr", ctypes.byref(self.handle), ctypes.c_int(ZERO_BASED),
+            *map(int, product.topology.shape), _at(self.offsets), _at(self.offsets[1:]), _at(self.columns),
+            _at(self.values),
         )  # fmt: skip
         self._call(
             "mkl_sparse_set_mm_hint", self.handle, NO_TRANSPOSE, self.description, ROW_MAJOR, product.width,
             EXPECTED_CALLS,
         )  # fmt: skip
         self._call("mkl_sparse_optimize", self.handle)
-        self.notes |= {"layout": "CSR handle, mm hint for this width, optimised outside the clock; dense by rows"}
         self.arguments = (
             NO_TRANSPOSE, ctypes.c_float(1), self.handle, self.description, ROW_MAJOR, _at(self.dense), product.width,
             product.width, ctypes.c_float(0), _at(self.out), product.width,
         )  # fmt: skip
 
-    def run(self) -> np.ndarray:
+    def __call__(self, x: Any = None) -> np.ndarray:
         self._call("mkl_sparse_s_mm", *self.arguments)
         return self.out
 
@@ -81,16 +69,15 @@ class MklSparse(Program):
             raise SpdnnError(f"{function} of oneMKL ended with status {status}")
 
 
-class MklDense(DenseProgram):
+class MklDenseProduct(DenseProduct):
     """cblas_sgemm."""
 
-    name = "mkl-dense"
-    missing = MklSparse.missing
+    name, engine = "mkl-dense", MklEngine
 
-    def __init__(self, product: Product):
-        super().__init__(product)
-        self.library, self.version, self.notes = _started(product.threads)
-        self.notes |= {"layout": "dense, by rows, cblas_sgemm"}
+    def __init__(self, product: Product, threads: int):
+        super().__init__(product, threads)
+        self.start(threads, "dense, by rows, cblas_sgemm")
+        self.library = ctypes.CDLL(os.environ["MKL_RT"])
         (rows, columns), inner = self.whole.shape, self.left.shape[1]
         self.arguments = (
             ROW_MAJOR, PLAIN, PLAIN if product.operation == "spmm" else TRANSPOSED, rows, columns, inner,
