@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.common import door, files, progress
-from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.errors import InputError
 from spdnn.common.resources import usable_cores
 from spdnn.common.threads import in_order
 from spdnn.common.validation import quoted
@@ -282,10 +282,7 @@ def write_layers(network: Network, folder) -> list[Path]:
 
 def layer_text(layer: Layer) -> bytes:
     """The file of a layer."""
-    compiled = dispatch.built()
-    if compiled is None:
-        raise Unavailable(dispatch.missing())
-    return compiled.write_entries(layer.offsets, layer.indices, np.atleast_1d(layer.values))
+    return dispatch.compiled().write_entries(layer.offsets, layer.indices, np.atleast_1d(layer.values))
 
 
 def _check_folder(folder: Path, ours: set[str]) -> None:

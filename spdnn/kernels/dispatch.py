@@ -36,13 +36,15 @@ def built():
     return _cpu
 
 
-def on_rows():
-    """Functions on the rows of layers: compiled, or in NumPy where that is not built."""
-    if (compiled := built()) is not None:
-        return compiled
-    from spdnn.kernels import layer_rows
+def compiled():
+    """The compiled module.
 
-    return layer_rows
+    Raises:
+        Unavailable: it is absent or stale.
+    """
+    if built() is None:
+        raise Unavailable(missing())
+    return built()
 
 
 def levels() -> list:

@@ -153,10 +153,10 @@ def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
 
     None: all differ, and the layer is the same.
     """
-    on_rows = dispatch.on_rows()
+    compiled = dispatch.compiled()
     values, bias = np.atleast_1d(layer.values), np.atleast_1d(layer.bias)
     classes, rows = np.empty(layer.outputs, np.uint32), np.empty(layer.outputs, np.int64)
-    count = on_rows.equal_rows(layer.offsets, layer.indices, values, bias, classes, rows)
+    count = compiled.equal_rows(layer.offsets, layer.indices, values, bias, classes, rows)
     if count == layer.outputs:
         return layer, None
     rows = rows[:count]
@@ -164,7 +164,7 @@ def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
     np.cumsum(layer.offsets[rows + 1] - layer.offsets[rows], out=offsets[1:])
     indices = np.empty(offsets[-1], layer.indices.dtype)
     taken = values if layer.single_value else np.empty(offsets[-1], np.float32)
-    on_rows.take_rows(layer.offsets, layer.indices, values, rows, offsets, indices, taken)
+    compiled.take_rows(layer.offsets, layer.indices, values, rows, offsets, indices, taken)
     merged = replace(
         layer,
         outputs=count,
@@ -184,7 +184,7 @@ def _on_classes(
         inputs = int(previous.max()) + 1
         indices, sums = np.empty(layer.edges, index_dtype(inputs)), np.empty(layer.edges, np.float32)
         offsets, values = np.empty(layer.outputs + 1, np.int64), np.atleast_1d(layer.values)
-        edges = dispatch.on_rows().on_classes(
+        edges = dispatch.compiled().on_classes(
             layer.offsets, layer.indices, values, previous.astype(np.uint32), offsets, indices, sums
         )
         if edges < 0:

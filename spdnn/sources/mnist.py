@@ -146,7 +146,7 @@ def resized_bits(images: np.ndarray, side: int) -> np.ndarray:
     count, phases = len(images), side // GRID
     blocks = -(-GRID * count // BLOCK)
     workers = usable_cores()
-    work, level = dispatch.on_rows(), dispatch.level().name if dispatch.built() else ""
+    work, level = dispatch.compiled(), dispatch.level().name
     with Stage(f"inputs, MNIST at {side} x {side}", 2 * blocks, "block") as stage, ThreadPoolExecutor(workers) as pool:
         lines, nyquist = _lines(images, min(2, phases), phases > 2, pool)
         columns = level, lines, _taps(phases), nyquist, _waves(phases), *_vertical(side, nyquist)

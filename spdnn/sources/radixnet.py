@@ -151,7 +151,7 @@ class RadixNet(Network):
             raise InputError(f"layer {k}: the network has layers 0 to {self._layers - 1}")
         groups = self._groups_of(k // self.block)
         indices = np.empty(2 * GROUP * self.neurons, groups.dtype)
-        dispatch.on_rows().radixnet_rows(groups, 1 << (k % self.block), indices)
+        dispatch.compiled().radixnet_rows(groups, 1 << (k % self.block), indices)
         return Layer(
             self.neurons, self.neurons, self._offsets, indices, np.float32(challenge.WEIGHT), self.bias, self.activation
         )

@@ -33,6 +33,9 @@ def test_a_stale_build_is_refused(tmp_path, monkeypatch):
     assert "not those of the sources next to them" in dispatch.missing()
     with pytest.raises(Unavailable, match="make setup"):
         dispatch.levels()
+    monkeypatch.setattr(dispatch, "built", lambda: None)
+    with pytest.raises(Unavailable, match="make setup"):
+        dispatch.compiled()
 
 
 def test_what_does_not_fit_is_refused():

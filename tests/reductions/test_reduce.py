@@ -3,13 +3,14 @@
 import itertools
 
 import numpy as np
+import numpy_rows
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spdnn.common.errors import InputError
-from spdnn.kernels import dispatch, layer_rows
+from spdnn.kernels import dispatch
 from spdnn.problem.network import Layer, MemoryNetwork, from_matrices
 from spdnn.reductions.dead import dead_from, reviving
 from spdnn.reductions.neurons import merge_layer, merge_neurons
@@ -144,9 +145,9 @@ def chains(draw):
 
 
 def in_numpy(layer, previous):
-    """`merge_layer` where nothing is compiled: the oracle."""
+    """`merge_layer` with NumPy's functions on rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "on_rows", lambda: layer_rows)
+        patch.setattr(dispatch, "compiled", lambda: numpy_rows)
         return merge_layer(layer, previous)
 
 
@@ -198,5 +199,5 @@ def test_many_edges_on_classes_are_those_of_numpy():
         count = work.on_classes(offsets, indices, values, classes, to, left, sums)
         return count, to, left[:count], sums[:count]
 
-    for ours, expected in zip(on_classes(dispatch.on_rows()), on_classes(layer_rows), strict=True):
+    for ours, expected in zip(on_classes(dispatch.compiled()), on_classes(numpy_rows), strict=True):
         np.testing.assert_array_equal(ours, expected)

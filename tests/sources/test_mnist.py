@@ -9,7 +9,7 @@ from engine_cases import official_inputs
 from ladders import rung
 
 from spdnn.common.errors import InputError, SpdnnError
-from spdnn.kernels import dispatch, layer_rows
+from spdnn.kernels import dispatch
 from spdnn.problem import challenge
 from spdnn.sources import mnist
 
@@ -48,11 +48,6 @@ def test_resize_is_the_literal_formula_at_every_level(side, monkeypatch):
         for level in dispatch.levels():
             monkeypatch.setenv("SPDNN_ISA", level.name)
             np.testing.assert_array_equal(mnist.resized_bits(images, side), expected)
-
-
-def test_numpy_resamples_the_same_where_nothing_is_compiled(monkeypatch):
-    monkeypatch.setattr(dispatch, "on_rows", lambda: layer_rows)
-    np.testing.assert_array_equal(mnist.resized_bits(strokes(5), 128), literal(strokes(5), 128))
 
 
 @pytest.mark.parametrize("side", [32, 64, 128])

@@ -3,10 +3,11 @@
 import random
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy_rows
 import pytest
 
 from spdnn.common.errors import InputError
-from spdnn.kernels import dispatch, layer_rows
+from spdnn.kernels import dispatch
 from spdnn.reductions.neurons import merge_neurons
 from spdnn.sources.radixnet import RadixNet
 
@@ -64,10 +65,10 @@ def test_threads_read_out_of_step(merged):
 
 
 @pytest.mark.parametrize("neurons", [32, 1024, 131_072])
-def test_numpy_makes_the_same_layers_where_nothing_is_compiled(neurons, monkeypatch):
+def test_numpy_makes_the_same_layers(neurons, monkeypatch):
     compiled, network = RadixNet(neurons, 40, -0.1), RadixNet(neurons, 40, -0.1)
     for k in (0, 3, 6, 13, 39):
         expected = compiled.layer(k).check("compiled").sha256()
         with monkeypatch.context() as patch:
-            patch.setattr(dispatch, "on_rows", lambda: layer_rows)
+            patch.setattr(dispatch, "compiled", lambda: numpy_rows)
             assert network.layer(k).sha256() == expected

@@ -141,9 +141,9 @@ void bind_attention(nb::module_&);  // attention_module.cpp
 void bind_depthwise(nb::module_&);  // depthwise_module.cpp
 void bind_small_calls(nb::module_&);  // small_calls_module.cpp
 void bind_onnx(nb::module_&);       // onnx_products.cpp
-void bind_merge(nb::module_&);      // merge_module.cpp
 void bind_text(nb::module_&);       // text_module.cpp
 void bind_resize(nb::module_&);     // resize_module.cpp
+void bind_identical_neurons(nb::module_&);  // identical_neurons_module.cpp
 
 }  // namespace spdnn
 
@@ -158,7 +158,7 @@ NB_MODULE(_cpu, m) {
     bind_sddmm(m);
     bind_attention(m);
     bind_depthwise(m);
-    bind_merge(m);
+    bind_identical_neurons(m);
     bind_text(m);
     bind_resize(m);
     nb::class_<BoundLayer>(m, "BoundLayer")

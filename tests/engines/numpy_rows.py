@@ -1,9 +1,7 @@
-"""The compiled functions on rows and columns (cpu/merge_module.cpp, cpu/resize.cpp) in NumPy, where they are not built.
+"""The compiled functions on rows (spdnn/kernels/cpu/identical_neurons.cpp, radixnet.hpp) in NumPy.
 
 The same arguments and results, some ten times slower. A layer's row is what one output neuron reads.
 """
-
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -71,42 +69,6 @@ def radixnet_rows(groups, shift, indices) -> None:
     """Each row of `groups` merged with the one `shift` rows on; all of them as often as `indices` has room."""
     merged = np.sort(np.concatenate([groups, np.roll(groups, -shift, axis=0)], axis=1), axis=1)
     indices.reshape(-1, merged.size)[:] = merged.reshape(-1)
-
-
-def largest_square(level, lines, taps, nyquist, waves, real, imaginary, start, count, value) -> float:
-    """The largest |y|^2 of `count` columns of each phase, or `value` if none exceeds it (cpu/resize.hpp)."""
-    for phase in range(len(taps)):
-        columns = lines, start, count, taps[phase], nyquist, waves[phase], real, imaginary
-        for _, squares in _squares(*columns, value):
-            value = max(value, squares.max())
-    return value
-
-
-def above_threshold(level, lines, taps, nyquist, waves, real, imaginary, start, threshold, bits) -> None:
-    """Set `bits` where the |y|^2 of a column exceed the threshold; those of a column without any stay."""
-    phases = len(taps)
-    for phase in range(phases):
-        columns = lines, start, len(bits) // phases, taps[phase], nyquist, waves[phase], real, imaginary
-        for numbers, squares in _squares(*columns, threshold):
-            bits[numbers * phases + phase] = np.packbits(squares > threshold, axis=1)
-
-
-def _squares(lines, start, count, taps, nyquist, waves, real, imaginary, value) -> Iterator[tuple]:
-    """Columns of which some |y|^2 may exceed `value`, and those |y|^2, float64 (columns, side)."""
-    rows = np.zeros((len(lines), count))
-    for k, some in enumerate(taps):
-        for t, tap in enumerate(some):
-            rows += tap * lines[:, k, start + t : start + t + count]
-    cosine, sine = waves[:, np.arange(start, start + count) % waves.shape[1]]
-    rows += nyquist[:, None] * cosine
-    block = np.vstack([rows, sine, (-1.0) ** np.arange(len(rows)) @ rows])
-    norm2 = np.einsum("rc,rc->c", rows, rows) + (nyquist @ nyquist) * sine**2
-    chosen = np.flatnonzero(norm2 * (1 + 1e-9) > value)
-    step = max(1, (1 << 15) // real.shape[1])  # so that real and imaginary parts stay in the L2 cache
-    for first in range(0, len(chosen), step):
-        columns = chosen[first : first + step]
-        y, z = block[:-1, columns].T @ real, block[-2:, columns].T @ imaginary
-        yield columns, y * y + z * z
 
 
 def _edges(offsets: np.ndarray, rows: np.ndarray) -> np.ndarray:

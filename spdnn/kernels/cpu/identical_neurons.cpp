@@ -1,0 +1,182 @@
+// Algorithm  A row is compared with the first of its hash alone: one that differs from it is a class of its own. Rows
+//            often repeat in order, so a row is first compared with that of the class after its predecessor's, without
+//            any hash. On classes, the edges of some rows at a time are sorted by class, and dealt to their rows in that
+//            order.
+#include "identical_neurons.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace spdnn {
+namespace {
+
+constexpr uint32_t kNone = ~0u;
+
+// A sum of products with odd numbers, so that no product waits for another; folded at the end.
+uint64_t hash_of(const char* from, int64_t bytes, uint64_t sum) {
+    uint64_t factor = 0x9e3779b97f4a7c15u;
+    for (; bytes >= 8; from += 8, bytes -= 8, factor += 0xd1342543de82ef94u) {
+        uint64_t word;
+        std::memcpy(&word, from, sizeof word);
+        sum += (word ^ word >> 31) * factor;
+    }
+    for (; bytes > 0; from += 2, bytes -= 2, factor += 2) {
+        uint16_t part;
+        std::memcpy(&part, from, sizeof part);
+        sum += (part + uint64_t{1}) * factor;
+    }
+    sum ^= sum >> 32;
+    return sum * 0xff51afd7ed558ccdu;
+}
+
+// A number for each hash; as small as what is in it, so that it stays in the cache.
+class HashTable {
+  public:
+    // The number of that hash: kNone until it is set.
+    uint32_t& number_of(uint64_t hash) {
+        if (2 * used >= entries.size()) grow();
+        Entry& entry = find(entries, hash);
+        if (entry.number == kNone) entry.hash = hash, ++used;
+        return entry.number;
+    }
+
+  private:
+    struct Entry {
+        uint64_t hash = 0;
+        uint32_t number = kNone;
+    };
+
+    static Entry& find(std::vector<Entry>& entries, uint64_t hash) {
+        size_t at = hash >> 20 & (entries.size() - 1);
+        while (entries[at].number != kNone && entries[at].hash != hash) at = (at + 1) & (entries.size() - 1);
+        return entries[at];
+    }
+
+    void grow() {
+        std::vector<Entry> more(4 * entries.size());
+        for (const Entry& entry : entries)
+            if (entry.number != kNone) find(more, entry.hash) = entry;
+        entries.swap(more);
+    }
+
+    std::vector<Entry> entries = std::vector<Entry>(1024);
+    size_t used = 0;
+};
+
+}  // namespace
+
+int64_t number_rows(const int64_t* offsets, int64_t rows, const void* indices, int64_t bytes, const float* values,
+                    const float* biases, uint32_t* classes, int64_t* firsts) {
+    const char* const edges = static_cast<const char*>(indices);
+    const char* const weights = reinterpret_cast<const char*>(values);
+    auto hash_of_row = [&](int64_t j) {
+        const int64_t degree = offsets[j + 1] - offsets[j];
+        uint64_t hash = hash_of(edges + offsets[j] * bytes, degree * bytes, static_cast<uint64_t>(degree));
+        if (weights) hash = hash_of(weights + offsets[j] * 4, degree * 4, hash);
+        return biases ? hash_of(reinterpret_cast<const char*>(biases + j), 4, hash) : hash;
+    };
+    auto equal = [&](int64_t one, int64_t other) {
+        const int64_t degree = offsets[one + 1] - offsets[one];
+        return degree == offsets[other + 1] - offsets[other] && !std::memcmp(edges + offsets[one] * bytes, edges + offsets[other] * bytes, degree * bytes) &&
+               (!weights || !std::memcmp(weights + offsets[one] * 4, weights + offsets[other] * 4, degree * 4)) &&
+               (!biases || !std::memcmp(biases + one, biases + other, 4));
+    };
+    HashTable table;
+    uint32_t count = 0, next = 0;
+    for (int64_t j = 0; j < rows; ++j) {
+        if (next < count && equal(firsts[next], j)) {
+            classes[j] = next++;
+            continue;
+        }
+        uint32_t& number = table.number_of(hash_of_row(j));
+        if (number != kNone && equal(firsts[number], j)) {
+            classes[j] = number, next = number + 1;
+            continue;
+        }
+        if (number == kNone) number = count;
+        firsts[count] = j;
+        classes[j] = count++, next = 0;
+    }
+    return count;
+}
+
+namespace {
+
+// In the order of NumPy's add.reduceat, so that sums have the same bits: eight sums side by side, halves above 128.
+double pairwise(const double* numbers, int64_t count) {
+    if (count > 128) {
+        const int64_t half = count / 2 - count / 2 % 8;
+        return pairwise(numbers, half) + pairwise(numbers + half, count - half);
+    }
+    double sum = -0.0;
+    int64_t i = 0;
+    if (count >= 8) {
+        double part[8];
+        for (; i < 8; ++i) part[i] = numbers[i];
+        for (; i + 8 <= count; i += 8)
+            for (int k = 0; k < 8; ++k) part[k] += numbers[i + k];
+        sum = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
+    }
+    for (; i < count; ++i) sum += numbers[i];
+    return sum;
+}
+
+}  // namespace
+
+template <class From, class To>
+int64_t rows_on_classes(const int64_t* offsets, int64_t rows, const From* read, const float* weights, float weight,
+                        const uint32_t* classes, uint32_t most, int64_t* to, To* written, float* sums) {
+    constexpr int64_t kEdges = 1 << 18;  // of those rows, unless one has more: so that all of it stays in the L2 cache
+    std::vector<uint32_t> own, row_of, edge_of, edges_of;
+    std::vector<int64_t> ends, fill, next_term;
+    std::vector<double> terms;  // of each row, by class, in the order of the edges
+    int64_t count = 0;
+    for (int64_t first = 0, last; first < rows; first = last) {
+        last = std::max(first + 1, std::upper_bound(offsets + first, offsets + rows + 1, offsets[first] + kEdges) - offsets - 1);
+        const int64_t base = offsets[first], edges = offsets[last] - base;
+        own.resize(edges), row_of.resize(edges), edges_of.assign(edges, 0);
+        if (weights) edge_of.resize(edges), terms.resize(edges);
+        ends.assign(size_t{most} + 2, 0);
+        for (int64_t e = 0; e < edges; ++e) ++ends[(own[e] = classes[read[base + e]]) + 1];
+        for (size_t c = 0; c <= most; ++c) ends[c + 1] += ends[c];
+        fill.resize(last - first);
+        for (int64_t j = first; j < last; ++j) {
+            fill[j - first] = offsets[j] - base;
+            for (int64_t e = offsets[j] - base; e < offsets[j + 1] - base; ++e) {
+                const int64_t sorted = ends[own[e]]++;
+                row_of[sorted] = static_cast<uint32_t>(j - first);
+                if (weights) edge_of[sorted] = static_cast<uint32_t>(e);
+            }
+        }
+        if (weights) next_term = fill;
+        int64_t e = 0;
+        for (uint32_t c = 0; c <= most; ++c)
+            for (; e < ends[c]; ++e) {
+                int64_t& next = fill[row_of[e]];
+                const bool again = next > offsets[first + row_of[e]] - base && own[next - 1] == c;  // `own` has now what is left
+                if (!again) own[next++] = c;
+                ++edges_of[next - 1];
+                if (weights) terms[next_term[row_of[e]]++] = weights[base + edge_of[e]];
+            }
+        for (int64_t j = first; j < last; ++j) {
+            to[j] = count;
+            const double* term = terms.data() + (weights ? offsets[j] - base : 0);
+            for (int64_t k = offsets[j] - base; k < fill[j - first]; ++k, ++count) {
+                written[count] = static_cast<To>(own[k]);
+                double sum = static_cast<double>(edges_of[k]) * weight;
+                if (weights) sum = edges_of[k] > 1 ? term[0] + pairwise(term + 1, edges_of[k] - 1) : term[0], term += edges_of[k];
+                sums[count] = static_cast<float>(sum);
+            }
+        }
+    }
+    to[rows] = count;
+    return count;
+}
+
+template int64_t rows_on_classes(const int64_t*, int64_t, const uint16_t*, const float*, float, const uint32_t*, uint32_t, int64_t*, uint16_t*, float*);
+template int64_t rows_on_classes(const int64_t*, int64_t, const uint16_t*, const float*, float, const uint32_t*, uint32_t, int64_t*, uint32_t*, float*);
+template int64_t rows_on_classes(const int64_t*, int64_t, const uint32_t*, const float*, float, const uint32_t*, uint32_t, int64_t*, uint16_t*, float*);
+template int64_t rows_on_classes(const int64_t*, int64_t, const uint32_t*, const float*, float, const uint32_t*, uint32_t, int64_t*, uint32_t*, float*);
+
+}  // namespace spdnn

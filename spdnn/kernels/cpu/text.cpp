@@ -1,0 +1,117 @@
+#include "text.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+
+namespace spdnn {
+namespace {
+
+bool is_digit(char sign) { return sign >= '0' && sign <= '9'; }
+
+// What is left of a text, and how its fields are read. Each function returns false where the strict parser must judge.
+struct Reader {
+    const char *at, *end;
+    bool tabs;                   // fields are parted by one tab, else by blanks
+    std::string_view last = {};  // the text of the value before, which is most often that of the next too
+    float last_value = 0;
+
+    bool blank() const { return at < end && (*at == ' ' || *at == '\t'); }
+
+    bool number(int64_t most, int64_t& result) {
+        const char* const begin = at;
+        result = 0;
+        while (at < end && at - begin < 18 && is_digit(*at)) result = 10 * result + (*at++ - '0');
+        return result >= 1 && result <= most;
+    }
+
+    bool part() {
+        if (tabs) return at < end && *at++ == '\t';
+        if (!blank()) return false;
+        while (blank()) ++at;
+        return true;
+    }
+
+    bool value(float& result) {
+        const size_t left = end - at;
+        if (left > last.size() && !last.empty() && !std::memcmp(at, last.data(), last.size()) &&
+            (at[last.size()] == '\n' || at[last.size()] == '\r')) {
+            at += last.size(), result = last_value;
+            return true;
+        }
+        const char *const begin = at, *first = begin + (begin < end && *begin == '+');
+        const char* const digits = first + (first == begin && first < end && *first == '-');
+        if (digits >= end || !(is_digit(*digits) || (*digits == '.' && digits + 1 < end && is_digit(digits[1])))) return false;
+        double number;
+        const auto [stop, error] = std::from_chars(first, end, number);
+        result = static_cast<float>(number);
+        if (error != std::errc() || !std::isfinite(result)) return false;
+        at = stop, last = {begin, static_cast<size_t>(stop - begin)}, last_value = result;
+        return true;
+    }
+
+    bool line_end() {
+        while (!tabs && blank()) ++at;
+        if (at < end && *at == '\r') {
+            if (++at == end || *at != '\n') return false;
+        }
+        return at == end || *at++ == '\n';
+    }
+};
+
+// A value as `%e` where that is the same float32, else as `%.8e`, which always is.
+size_t decimal(float value, char* to) {
+    for (int precision : {6, 8}) {
+        char* const end = std::to_chars(to, to + 32, static_cast<double>(value), std::chars_format::scientific, precision).ptr;
+        double read;
+        std::from_chars(to, end, read);
+        if (precision == 8 || static_cast<float>(read) == value) return end - to;
+    }
+    return 0;
+}
+
+}  // namespace
+
+int64_t entries_of(const char* text, int64_t bytes, bool tabs, bool valued, int64_t most_row, int64_t most_column,
+                   int64_t room, int64_t* rows, int64_t* columns, float* values) {
+    Reader reader{text, text + bytes, tabs};
+    int64_t count = 0;
+    while (reader.at < reader.end) {
+        if (*reader.at == '\n') {
+            ++reader.at;
+            continue;
+        }
+        while (!tabs && reader.blank()) ++reader.at;
+        float value = 1;
+        if (count == room || !reader.number(most_row, rows[count]) || !reader.part() ||
+            !reader.number(most_column, columns[count]) || (valued && !(reader.part() && reader.value(value))) || !reader.line_end())
+            return -1;
+        values[count++] = value;
+    }
+    return count;
+}
+
+template <class T>
+std::string text_of(const int64_t* offsets, int64_t outputs, const T* indices, const float* values, bool valued) {
+    char target[24], weight[34], source[20];
+    std::string text;
+    text.reserve(24 * offsets[outputs]);
+    size_t width = valued || !offsets[outputs] ? 0 : decimal(values[0], weight);
+    for (int64_t j = 0; j < outputs; ++j) {
+        char* end = std::to_chars(target + 1, target + sizeof target - 1, j + 1).ptr;
+        target[0] = *end++ = '\t';
+        for (int64_t e = offsets[j]; e < offsets[j + 1]; ++e) {
+            if (valued) width = decimal(values[e], weight);
+            weight[width] = '\n';
+            text.append(source, std::to_chars(source, source + sizeof source, int64_t{indices[e]} + 1).ptr - source);
+            text.append(target, end - target).append(weight, width + 1);
+        }
+    }
+    return text;
+}
+
+template std::string text_of(const int64_t*, int64_t, const uint16_t*, const float*, bool);
+template std::string text_of(const int64_t*, int64_t, const uint32_t*, const float*, bool);
+
+}  // namespace spdnn
