@@ -8,6 +8,7 @@ import functools
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 from spdnn.common.errors import InputError, Unavailable
 
@@ -36,15 +37,15 @@ def built():
     return _cpu
 
 
-def compiled():
+def compiled() -> Any:
     """The compiled module.
 
     Raises:
         Unavailable: it is absent or stale.
     """
-    if built() is None:
+    if (module := built()) is None:
         raise Unavailable(missing())
-    return built()
+    return module
 
 
 def levels() -> list:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.api import compile as compiled
-from spdnn.kernels import dispatch
-from spdnn.kernels import tiles
+from spdnn.kernels import dispatch, tiles
 from spdnn.ops.cpu import CpuBackend
 from spdnn.peers.libraries.base import OURS, DenseLayer, Product, TimedProgram
 from spdnn.peers.libraries.onnx import OnnxFile
