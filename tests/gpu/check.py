@@ -69,6 +69,7 @@ import device_ops  # noqa: E402
 import device_ranks  # noqa: E402
 import device_schedules  # noqa: E402
 import networks  # noqa: E402
+import numpy_rows  # noqa: E402
 import predicted  # noqa: E402
 import profiling  # noqa: E402
 from tally import NotHere, Tally, TooLittleTime, child, last_line, write_details  # noqa: E402
@@ -76,6 +77,7 @@ from tally import NotHere, Tally, TooLittleTime, child, last_line, write_details
 from spdnn.common.errors import InputError, SpdnnError  # noqa: E402
 from spdnn.common.files import replacing  # noqa: E402
 from spdnn.engines.cuda import ceilings  # noqa: E402
+from spdnn.kernels import dispatch  # noqa: E402
 from spdnn.kernels.cuda import cupy_device  # noqa: E402
 from spdnn.problem import challenge  # noqa: E402
 from spdnn.records import files  # noqa: E402
@@ -84,6 +86,9 @@ from spdnn.records.operation_record import OperationRecord  # noqa: E402
 from spdnn.records.run_record import RunRecord  # noqa: E402
 from spdnn.sources.digits import digits_inputs  # noqa: E402
 from spdnn.sources.radixnet import RadixNet  # noqa: E402
+
+if dispatch.missing():  # a machine without g++: networks are made in NumPy, some ten times slower
+    dispatch.compiled = lambda: numpy_rows
 
 DIGITS = 3000  # inputs of the official network where there are no MNIST images
 PARTS = ("first", "correctness", "kernels", "sanitizer", "ranks", "networks", "taskgraph", "ops")
