@@ -332,6 +332,13 @@ def test_a_wrong_result_has_no_record(gpu, runs, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_deeper_network_follows_one_that_was_kept(gpu, runs):
+    networks, made = gpu("networks"), runs()
+    for depth in (2, 3):
+        made.run([networks.Case(challenge.Problem(1024, depth), "cuda", "all")])
+    assert (made.tally.passed, made.tally.failures) == (2, [])
+
+
 def test_cases_are_the_twelve_and_the_ladder(gpu, root):
     networks = gpu("networks")
     found = networks.cases()

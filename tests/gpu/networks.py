@@ -167,14 +167,14 @@ class Networks:
         return self._inputs[neurons]
 
     def prepared(self, runner, case: Case, depth: int) -> tuple[Prepared, float]:
+        """At least `depth` layers, kept for the next case; anew where a part before this one kept fewer."""
         key = case.problem.neurons, case.engine, case.reductions
-        if key not in self._prepared:
-            network, reductions = (
-                RadixNet(case.problem.neurons, depth),
-                parse_reductions(case.reductions, runner.offers),
-            )
-            self._prepared[key] = measure.timed(runner.prepare, network, reductions)
-        return self._prepared[key]
+        kept = self._prepared.get(key)
+        if kept is None or kept[0].source.depth < depth:
+            network = RadixNet(case.problem.neurons, depth)
+            reductions = parse_reductions(case.reductions, runner.offers)
+            self._prepared[key] = kept = measure.timed(runner.prepare, network, reductions)
+        return kept
 
 
 HEAD = "case                                  seconds  TeraEdges/s  x limit (binds)   kernels"
