@@ -30,7 +30,6 @@ import spdnn
 import spdnn.torch as st
 from spdnn.common.errors import SpdnnError
 from spdnn.common.resources import usable_cores
-from spdnn.formats import onnx_files
 from spdnn.ops.onnx_model import OnnxModel
 from spdnn.peers.common import Comparison, alternated, check_same
 from spdnn.peers.product_checks import digest
@@ -38,6 +37,7 @@ from spdnn.peers.products import Ceilings, shared_parts
 from spdnn.records.accuracy import Accuracy
 from spdnn.records.files import checked, write_operations
 from spdnn.records.operation_record import OperationRecord, Program, Verification
+from spdnn.sources.formats import onnx_files
 from spdnn.torch.export import exported
 
 TRAINING = 1257  # images; the rest are held out

@@ -25,8 +25,8 @@ import scipy.sparse as sp
 import spdnn
 from spdnn.engines.cpu import ceilings
 from spdnn.engines.registry import usable_cores
-from spdnn.formats.store import write_network
 from spdnn.peers.call_cases import drawn_rows
+from spdnn.sources.formats.store import write_network
 
 TILE, WEIGHT_BYTES = 32, 6  # inputs that go through a layer side by side; of an edge: a 16-bit index and a float32
 FIRST = """import sys, time, numpy as np, spdnn

@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from spdnn.common.files import write_text
 from spdnn.engines.base import Options, Prepared
 from spdnn.engines.registry import engine, usable_cores
-from spdnn.measure import run as measure
-from spdnn.measure.judging import judge
-from spdnn.measure.record import Measurement, record_of
 from spdnn.pipeline.load import named_inputs
+from spdnn.pipeline.measure import run as measure
+from spdnn.pipeline.measure.judging import judge
+from spdnn.pipeline.measure.record import Measurement, record_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
 from spdnn.records.run_record import RunRecord

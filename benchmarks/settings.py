@@ -17,9 +17,9 @@ from spdnn.cli.arguments import size
 from spdnn.common.statistics import ratios
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine, usable_cores
-from spdnn.measure import run as measure
-from spdnn.measure.judging import judge
 from spdnn.pipeline.load import named_inputs
+from spdnn.pipeline.measure import run as measure
+from spdnn.pipeline.measure.judging import judge
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.sources.unstructured import Unstructured

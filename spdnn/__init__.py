@@ -35,9 +35,9 @@ _NAMES = {
     "compile": "spdnn.api",
     "from_matrices": "spdnn.problem.network",
     "infer": "spdnn.api",
-    "load_records": "spdnn.api",
-    "open_inputs": "spdnn.formats.readers",
-    "open_network": "spdnn.formats.readers",
+    "load_records": "spdnn.report.frame",
+    "open_inputs": "spdnn.sources.formats.readers",
+    "open_network": "spdnn.sources.formats.readers",
     "score": "spdnn.verify.classes",
 }
 __all__ = sorted(["__version__", *_NAMES, *_PARTS])

@@ -3,11 +3,8 @@
 from spdnn import ops as ops
 from spdnn.api import compile as compile
 from spdnn.api import infer as infer
-from spdnn.api import load_records as load_records
 from spdnn.common.errors import SpdnnError as SpdnnError
 from spdnn.engines.model import Model as Model
-from spdnn.formats.readers import open_inputs as open_inputs
-from spdnn.formats.readers import open_network as open_network
 from spdnn.ops import models as models
 from spdnn.ops.onnx_model import OnnxModel as OnnxModel
 from spdnn.problem.features import Inputs as Inputs
@@ -16,7 +13,10 @@ from spdnn.problem.network import Layer as Layer
 from spdnn.problem.network import Network as Network
 from spdnn.problem.network import from_matrices as from_matrices
 from spdnn.problem.result import Result as Result
+from spdnn.report.frame import load_records as load_records
 from spdnn.scheduling.taskgraph.settings import TaskgraphSettings as TaskgraphSettings
+from spdnn.sources.formats.readers import open_inputs as open_inputs
+from spdnn.sources.formats.readers import open_network as open_network
 from spdnn.sources.radixnet import RadixNet as RadixNet
 from spdnn.verify.classes import Agreement as Agreement
 from spdnn.verify.classes import Scores as Scores

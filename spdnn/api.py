@@ -1,29 +1,24 @@
-"""The calls of the Python API that need engines, readers and records together: compile, infer, load_records."""
+"""The calls of the Python API that need engines and readers together: compile, infer."""
 
 import importlib
-import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
-from spdnn.common.errors import InputError, Unavailable, install
+from spdnn.common.errors import InputError
 from spdnn.common.resources import usable_cores
 from spdnn.engines.base import Options
 from spdnn.engines.model import Model
 from spdnn.engines.registry import engine as engine_named
-from spdnn.formats import onnx_files
-from spdnn.formats.readers import is_onnx, open_model
 from spdnn.ops.onnx_model import OnnxModel
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
 from spdnn.reductions.registry import parse_reductions
+from spdnn.sources.formats import onnx_files
+from spdnn.sources.formats.readers import is_onnx, open_model
 
-if TYPE_CHECKING:
-    import pandas
-
-__all__ = ["compile", "infer", "load_records"]
+__all__ = ["compile", "infer"]
 
 PRUNED = 0.3  # of its weights: a chain of layers with more nonzeros goes to ONNX Runtime
 
@@ -164,33 +159,6 @@ def infer(
     """
     with _compiled(network, engine, None, threads, reductions, memory, settings, hold=False) as model:
         return model.infer(inputs, values)
-
-
-def load_records(*paths: str | Path) -> "pandas.DataFrame":
-    """A pandas frame of run and operation records, a row each; its columns name their units.
-
-    Args:
-        paths: record files (.json, .jsonl), folders of them, or a workflow's results/; by default results/.
-
-    Raises:
-        InputError: nothing is there, or a record that is not sound. Unavailable: pandas is absent.
-
-    Example:
-        >>> import spdnn
-        >>> frame = spdnn.load_records("results/measured/two-cores-zen4/twelve.jsonl")
-        >>> len(frame)
-        12
-    """
-    try:
-        import pandas
-    except ImportError as error:
-        raise Unavailable(f"load_records needs pandas: {install('report')}") from error
-    from spdnn.records.record_files import record_files
-    from spdnn.report.provenance.records import records_table
-    from spdnn.report.rendering import contents
-
-    everything = contents([record_files(path) for path in paths or ("results",)])
-    return pandas.read_csv(io.StringIO(records_table(everything.runs, everything.operations)))
 
 
 def _compiled(

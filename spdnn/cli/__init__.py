@@ -16,7 +16,7 @@ from spdnn import __version__
 from spdnn.common import progress_output, resources
 from spdnn.common.endings import check_ended, clean_on_terminate, farewell
 from spdnn.common.errors import SpdnnError, nearest
-from spdnn.distributed.world import connected, launched, launched_rank, tell_and_end
+from spdnn.pipeline.distributed.world import connected, launched, launched_rank, tell_and_end
 from spdnn.records.time_to_solution import process_seconds
 
 EPILOG = """\

@@ -52,8 +52,8 @@ class Answers:
     """
 
     def __init__(self, chosen):
-        from spdnn.formats.labels import read_labels
-        from spdnn.formats.matrices import read_matrix
+        from spdnn.sources.formats.labels import read_labels
+        from spdnn.sources.formats.matrices import read_matrix
 
         if chosen.classes and not chosen.labels:
             raise InputError("--classes names the classes of --labels; give --labels y.npy too")
@@ -74,7 +74,7 @@ class Answers:
 
     def check(self, network: Network, inputs: Inputs) -> None:
         """Refuse labels, names and a reference that are not of this network and these inputs, before anything runs."""
-        from spdnn.formats.labels import read_names
+        from spdnn.sources.formats.labels import read_names
 
         chosen, most = self._chosen, inputs.count
         if self._labels is not None:

@@ -172,7 +172,7 @@ def _read(name: str, value: str | Path | list | None) -> Iterator[Path]:
     """The files that are read where the argument `name` has this value."""
     for path in map(Path, value if isinstance(value, list) else [value] if value else []):
         if name == "network":
-            from spdnn.formats.readers import network_files
+            from spdnn.sources.formats.readers import network_files
 
             yield from network_files(path)
         elif name == "records":

@@ -123,7 +123,7 @@ def _case(chosen, threads: int) -> tuple:
 def _chain(chosen):
     """The network to call; None of an ONNX model that is no chain of pruned layers."""
     from spdnn.api import pruned
-    from spdnn.formats.readers import is_onnx, open_network
+    from spdnn.sources.formats.readers import is_onnx, open_network
 
     said = reading(chosen)
     if said or not is_onnx(chosen.network):

@@ -4,7 +4,7 @@ import sys
 
 from spdnn.cli.colours import GREEN, coloured
 from spdnn.common.files import existing
-from spdnn.measure.judging import named_truth
+from spdnn.pipeline.measure.judging import named_truth
 from spdnn.problem import challenge
 from spdnn.verify import verdict as verify
 

@@ -24,8 +24,8 @@ def add(group) -> None:
 
 
 def _make(chosen) -> None:
-    from spdnn.formats.inputs import write_inputs
     from spdnn.pipeline.load import generated
+    from spdnn.sources.formats.inputs import write_inputs
 
     inputs = generated(chosen.kind, chosen.neurons, chosen.mnist)
     inputs = inputs if chosen.count is None else inputs.counted(chosen.count)

@@ -76,7 +76,7 @@ def add(group) -> None:
 
 
 def _make(chosen) -> None:
-    from spdnn.formats.store import write_network
+    from spdnn.sources.formats.store import write_network
     from spdnn.sources.radixnet import RadixNet
     from spdnn.sources.unstructured import Unstructured
 
@@ -95,7 +95,7 @@ def _make(chosen) -> None:
 
 
 def _import(chosen) -> None:
-    from spdnn.formats.readers import import_network
+    from spdnn.sources.formats.readers import import_network
 
     _check_name(chosen.output, ".safetensors")
     done = import_network(chosen.network, chosen.output, layers=chosen.layers, **reading(chosen))
@@ -103,8 +103,8 @@ def _import(chosen) -> None:
 
 
 def _export(chosen) -> None:
-    from spdnn.formats.readers import open_network
-    from spdnn.formats.text import write_layers
+    from spdnn.sources.formats.readers import open_network
+    from spdnn.sources.formats.text import write_layers
 
     network = open_network(chosen.network, **reading(chosen))
     write_layers(network, chosen.folder)
@@ -112,7 +112,7 @@ def _export(chosen) -> None:
 
 
 def _info(chosen) -> None:
-    from spdnn.formats.readers import open_network
+    from spdnn.sources.formats.readers import open_network
 
     network = open_network(chosen.network, **reading(chosen))
     headers = [network.header(k) for k in range(network.depth)]

@@ -82,10 +82,10 @@ def _by_hand(chosen, messages) -> tuple:
 
 def _named(chosen) -> tuple:
     """(name, work, order of the batches' shares, where the rows come from) of the problem that the arguments name."""
-    from spdnn.formats.readers import open_network
     from spdnn.scheduling.costmodel.calibration import WEIGHT_BYTES
     from spdnn.scheduling.costmodel.costs import Work
     from spdnn.scheduling.costmodel.official import official_shares, official_work
+    from spdnn.sources.formats.readers import open_network
 
     count = chosen.inputs or challenge.INPUTS
     if chosen.neurons:

@@ -83,8 +83,8 @@ def _refused(error: SpdnnError) -> bool:
 
 def _rerun(chosen, record) -> bool:
     """Repeat a record's run, and print what came out; whether it contradicts the record."""
-    from spdnn.formats.readers import open_inputs, open_network
     from spdnn.pipeline.rerun import rerun
+    from spdnn.sources.formats.readers import open_inputs, open_network
 
     network = open_network(chosen.network, **reading(chosen)) if chosen.network else None
     inputs = open_inputs(chosen.inputs, record.problem.neurons) if chosen.inputs else None

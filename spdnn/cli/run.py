@@ -8,9 +8,9 @@ from functools import partial
 from spdnn.cli import answers, arguments, summary
 from spdnn.common.errors import InputError
 from spdnn.common.files import together
-from spdnn.distributed.local import staged
-from spdnn.distributed.world import launched, world
 from spdnn.pipeline.cache import Cache
+from spdnn.pipeline.distributed.local import staged
+from spdnn.pipeline.distributed.world import launched, world
 from spdnn.pipeline.run import Sources, judge, recorded, run
 from spdnn.problem.request import GENERATED, RunRequest
 

@@ -8,8 +8,8 @@ import numpy as np
 from spdnn.cli.colours import GREEN, RED, coloured
 from spdnn.common.files import replacing, reserve
 from spdnn.common.shown import counted, unit_of_rate
-from spdnn.measure import run as measure
-from spdnn.measure.record import Measurement
+from spdnn.pipeline.measure import run as measure
+from spdnn.pipeline.measure.record import Measurement
 from spdnn.problem import challenge
 from spdnn.problem.request import RunRequest
 from spdnn.problem.result import Result

@@ -227,7 +227,7 @@ class OnDevices(Engine):
     @abc.abstractmethod
     def device_identities(self) -> tuple[str, ...]:
         """Of each device that this process sees, what tells it from all others on this node, in every process. From
-        those of all ranks it is decided which takes which (distributed/devices.py).
+        those of all ranks it is decided which takes which (pipeline/distributed/devices.py).
 
         Raises:
             Unavailable: they cannot be distinguished.

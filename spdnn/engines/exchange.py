@@ -1,7 +1,7 @@
 """What a session that is one rank of several offers between two layers: its rows, to be compared, moved and merged.
 
 A session calls `RowExchange.meet` before the layers that `first` and `meet` name; every rank does so before the same
-layers. What happens there (spdnn/distributed/exchange.py) reaches the rows through HeldRows, so that no engine knows
+layers. What happens there (pipeline/distributed/exchange.py) reaches the rows through HeldRows, so that no engine knows
 of messages, and what moves rows knows of no engine.
 """
 

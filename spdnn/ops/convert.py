@@ -11,10 +11,10 @@ import numpy as np
 from spdnn.common import door
 from spdnn.common.arrays import host
 from spdnn.common.errors import InputError, Unavailable, install
-from spdnn.formats import smtx
 from spdnn.ops.arrays import DTYPES, operand
 from spdnn.ops.topology import Topology
 from spdnn.problem.network import check_sparse
+from spdnn.sources.formats import smtx
 
 METHODS = ("magnitude", "random")
 

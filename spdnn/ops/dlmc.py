@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 from spdnn.common import door
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
-from spdnn.formats import smtx
-from spdnn.formats.archive import Archive
 from spdnn.ops.problems import Problem
 from spdnn.ops.topology import Topology
+from spdnn.sources.formats import smtx
+from spdnn.sources.formats.archive import Archive
 
 MODELS = {"transformer": "transformer", "resnet-50": "rn50"}
 METHOD = "random_pruning"

@@ -7,10 +7,10 @@ import numpy as np
 
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.common.shown import Shown
-from spdnn.formats import smtx
 from spdnn.ops import convert
 from spdnn.ops.arrays import CPU, CUDA, cupy, operand
 from spdnn.ops.topology import Topology
+from spdnn.sources.formats import smtx
 
 
 class SparseMatrix(Shown):
@@ -171,7 +171,7 @@ class SparseMatrix(Shown):
             values: (nnz,), or None: normal random numbers drawn with `seed`.
 
         Raises:
-            InputError: no sound .smtx file (see formats.smtx), or values that do not fit.
+            InputError: no sound .smtx file (see sources.formats.smtx), or values that do not fit.
         """
         return cls(*convert.of_smtx(path, values, seed, dtype, index_bits))
 

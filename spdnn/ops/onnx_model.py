@@ -19,11 +19,11 @@ from spdnn.common import arrays
 from spdnn.common.errors import InputError
 from spdnn.common.provenance import cpu_name
 from spdnn.common.shown import Shown, counted
-from spdnn.formats import onnx_files
 from spdnn.ops import tuning
 from spdnn.ops.backends import thread_count
 from spdnn.ops.cpu import _loaded
 from spdnn.ops.onnx_products import Product, alone, products, replaced
+from spdnn.sources.formats import onnx_files
 
 TILES = (64, 32, 128)  # worth trying; see `spmm_settings`
 UNKNOWN = 64  # the size of a dimension that neither the model nor an example states

@@ -16,13 +16,13 @@ import numpy as np
 from spdnn.common.errors import InputError
 from spdnn.common.resources import available_bytes
 from spdnn.common.shown import counted
-from spdnn.formats import onnx_files
-from spdnn.formats.readers import network_files
-from spdnn.formats.tensors import Archive
 from spdnn.ops.onnx_model import drawn, fed
 from spdnn.peers.libraries.onnx import OnnxFile
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
+from spdnn.sources.formats import onnx_files
+from spdnn.sources.formats.readers import network_files
+from spdnn.sources.formats.tensors import Archive
 from spdnn.verify import oracle
 
 SHARE = 0.5  # of the free memory, for the inputs and what the oracle makes of them

@@ -14,9 +14,9 @@ from spdnn.common.errors import InputError, SpdnnError, Unavailable, unknown
 from spdnn.common.files import together
 from spdnn.common.statistics import Interval, ratios
 from spdnn.engines.registry import PEERS, engine
-from spdnn.measure import run as measure
-from spdnn.measure.load import Watch
-from spdnn.measure.record import Measurement, record_of
+from spdnn.pipeline.measure import run as measure
+from spdnn.pipeline.measure.load import Watch
+from spdnn.pipeline.measure.record import Measurement, record_of
 from spdnn.problem.request import RunRequest
 from spdnn.records.files import write_record
 from spdnn.records.run_record import RunRecord

@@ -13,13 +13,13 @@ from spdnn.engines.libraries.library import Library
 from spdnn.engines.libraries.session import bound
 from spdnn.engines.registry import engine
 from spdnn.kernels import tiles as layouts
-from spdnn.measure import run as measure
-from spdnn.measure.judging import judged
-from spdnn.measure.record import Measurement
 from spdnn.peers.common import OURS, Comparison, alternated, check_same, judged_record
 from spdnn.peers.libraries.base import DenseLayer, TimedProgram
 from spdnn.peers.libraries.ours import OurLayer
 from spdnn.peers.product_checks import digest
+from spdnn.pipeline.measure import run as measure
+from spdnn.pipeline.measure.judging import judged
+from spdnn.pipeline.measure.record import Measurement
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import MemoryNetwork, Network
 from spdnn.problem.result import Result, RowStatistics

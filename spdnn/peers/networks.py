@@ -5,10 +5,10 @@ from msgspec.structs import replace
 from spdnn.common.errors import Unsuitable
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
-from spdnn.measure import run as measure
-from spdnn.measure.judging import judged, truth_for
-from spdnn.measure.record import Measurement
 from spdnn.peers.common import OURS, Comparison, alternated, check_same, judged_record
+from spdnn.pipeline.measure import run as measure
+from spdnn.pipeline.measure.judging import judged, truth_for
+from spdnn.pipeline.measure.record import Measurement
 from spdnn.pipeline.run import opened
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network

@@ -7,13 +7,13 @@ import scipy.sparse
 
 from spdnn.common import door
 from spdnn.common.files import existing
-from spdnn.formats import matrices
 from spdnn.ops import SparseMatrix
 from spdnn.ops.problems import Problem, Shape
 from spdnn.peers import products
 from spdnn.peers.common import Comparison
 from spdnn.problem.network import summed
 from spdnn.records.operation_record import OperationRecord
+from spdnn.sources.formats import matrices
 
 
 def read_matrix(path: str | Path) -> SparseMatrix:

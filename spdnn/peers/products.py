@@ -20,8 +20,6 @@ from spdnn.common import provenance
 from spdnn.common.errors import InputError, Unavailable, install, unknown
 from spdnn.common.resources import available_bytes
 from spdnn.engines.cpu import ceilings as machine
-from spdnn.measure import run as measure
-from spdnn.measure.record import now
 from spdnn.ops import dlmc
 from spdnn.ops.problems import Problem
 from spdnn.ops.topology import Topology
@@ -33,6 +31,8 @@ from spdnn.peers.libraries.ours import OurProduct, OurProductInOrder
 from spdnn.peers.libraries.scipy import ScipyProduct
 from spdnn.peers.libraries.torch import TorchProduct
 from spdnn.peers.product_checks import Truth, digest
+from spdnn.pipeline.measure import run as measure
+from spdnn.pipeline.measure.record import now
 from spdnn.records.environment import Environment, Load
 from spdnn.records.limits import Machine
 from spdnn.records.operation_record import SCHEMA, VERSION, OperationProblem, OperationRecord, Program, Verification

@@ -20,12 +20,12 @@ from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.files import cache_folder, sha256
 from spdnn.common.provenance import package_digest
 from spdnn.engines.base import Prepared
-from spdnn.formats.inputs import read_inputs, write_inputs
-from spdnn.formats.store import write_prepared
-from spdnn.measure import run as measure
+from spdnn.pipeline.measure import run as measure
 from spdnn.problem.challenge import MAX_LAYERS
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
+from spdnn.sources.formats.inputs import read_inputs, write_inputs
+from spdnn.sources.formats.store import write_prepared
 from spdnn.sources.radixnet import RadixNet
 
 MOST = 10_000_000_000  # bytes

@@ -22,7 +22,7 @@ def load_network(request: RunRequest, path: str | None = None, whole: bool = Fal
     Raises:
         InputError: no such file, or none that holds a network. SpdnnError: a download failed.
     """
-    from spdnn.formats.readers import open_network
+    from spdnn.sources.formats.readers import open_network
 
     if request.neurons and path is None:
         if request.source == "formula":
@@ -72,7 +72,7 @@ def named_inputs(
     if name in GENERATED and not is_file:
         inputs = generated(name, neurons, mnist, cache)
     else:
-        from spdnn.formats.readers import open_inputs
+        from spdnn.sources.formats.readers import open_inputs
 
         if not Path(name).exists() and (hint := nearest(str(name), GENERATED)):
             raise InputError(f"{name}: there is no such file of inputs{hint}")
@@ -101,8 +101,8 @@ def generated(kind: str, neurons: int, mnist: str | None = None, cache: Cache | 
 
         make = partial(digits_inputs, neurons)
     else:
-        from spdnn.formats.readers import open_inputs
         from spdnn.sources.fetch import fetch
+        from spdnn.sources.formats.readers import open_inputs
 
         return open_inputs(fetch(f"images-{neurons}", cache_folder()), neurons)
     return cache.inputs(kind, neurons, source, make) if cache else make()

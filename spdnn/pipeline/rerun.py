@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from spdnn.common.errors import InputError
 from spdnn.common.resources import usable_cores
 from spdnn.common.validation import END, UNREADABLE, shortened
-from spdnn.measure.record import Measurement
+from spdnn.pipeline.measure.record import Measurement
 from spdnn.pipeline.run import Sources, run, verdict_on
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs

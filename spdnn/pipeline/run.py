@@ -17,15 +17,15 @@ from msgspec.structs import replace
 from spdnn.common.errors import InputError
 from spdnn.common.resources import usable_cores
 from spdnn.common.threads import threads
-from spdnn.distributed.world import launched, world
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.registry import engine, names, settings_of
-from spdnn.measure import judging
-from spdnn.measure import run as measure
-from spdnn.measure.record import Measurement, record_of
-from spdnn.measure.run import Loaded
 from spdnn.pipeline.cache import Cache
+from spdnn.pipeline.distributed.world import launched, world
 from spdnn.pipeline.load import load_inputs, load_network
+from spdnn.pipeline.measure import judging
+from spdnn.pipeline.measure import run as measure
+from spdnn.pipeline.measure.record import Measurement, record_of
+from spdnn.pipeline.measure.run import Loaded
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.request import RunRequest
@@ -135,7 +135,7 @@ def run(
             runner, loaded.prepared, loaded.inputs, options, request.repeats, *spent, request.repeat_if_busy, until
         )
     else:
-        from spdnn.distributed.run import Ranks
+        from spdnn.pipeline.distributed.run import Ranks
 
         several = Ranks(ranks, runner, request.partition, memory, settings)
         loaded = several.load(load)

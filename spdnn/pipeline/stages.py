@@ -5,16 +5,16 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from spdnn.engines.registry import engine
-from spdnn.formats.inputs import read_inputs
-from spdnn.formats.readers import open_network
-from spdnn.formats.store import write_prepared
-from spdnn.measure.record import read_samples
-from spdnn.measure.run import read_result, stored_info, timed
 from spdnn.pipeline import run
+from spdnn.pipeline.measure.record import read_samples
+from spdnn.pipeline.measure.run import read_result, stored_info, timed
 from spdnn.problem.request import RunRequest
 from spdnn.records.files import read_verdict, write_record, write_verdict
 from spdnn.records.time_to_solution import WORKFLOW, solution, stage_seconds
 from spdnn.reductions.registry import parse_reductions
+from spdnn.sources.formats.inputs import read_inputs
+from spdnn.sources.formats.readers import open_network
+from spdnn.sources.formats.store import write_prepared
 
 
 def prepare(name: str, reductions: str, memory: int | None, network: str | Path, output: str | Path) -> None:

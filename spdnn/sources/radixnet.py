@@ -5,8 +5,8 @@ argsort of N numbers of MATLAB's default generator (Mersenne Twister, seed 5489)
     W[p_t[i], j] = 1/16  iff  (i - j) mod K is 0 or 2^k.
 Source: Kepner and Robinett, "RadiX-Net: Structured Sparse Matrices for Deep Neural Networks", 2019; the
 permutations come from a comparison with official files. As text, layers 1 to 120 of 1024 neurons have the official
-SHA-256 (tests/formats/test_text.py). Other layers and widths are known by their results: the official inputs give the
-official categories, and every value of a survivor is 32.
+SHA-256 (tests/sources/formats/test_text.py). Other layers and widths are known by their results: the official inputs
+give the official categories, and every value of a survivor is 32.
 """
 
 import threading

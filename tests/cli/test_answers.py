@@ -7,8 +7,8 @@ import pytest
 
 import spdnn
 from spdnn.cli import main
-from spdnn.formats.store import write_network
 from spdnn.records.files import read_record
+from spdnn.sources.formats.store import write_network
 from spdnn.verify.oracle import forward
 
 

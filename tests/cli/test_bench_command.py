@@ -9,10 +9,10 @@ from onnx_models import Maker
 import spdnn
 from spdnn.cli import main
 from spdnn.common.errors import install
-from spdnn.formats.store import write_network
 from spdnn.records.files import read_all
 from spdnn.report.common.collection import collect
 from spdnn.report.sections import SECTIONS
+from spdnn.sources.formats.store import write_network
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ STUCK = """
 import ctypes, os, signal, sys
 from spdnn.common.endings import clean_on_terminate, farewell
 from spdnn.common.files import replacing, replacing_folder, together
-from spdnn.formats.staging import staged
+from spdnn.sources.formats.staging import staged
 from pathlib import Path
 
 libc = ctypes.CDLL(None)

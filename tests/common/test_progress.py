@@ -20,9 +20,9 @@ from engine_cases import opened, rows
 from spdnn.cli import main
 from spdnn.common import progress, progress_output
 from spdnn.common.errors import InputError, SpdnnError
-from spdnn.formats.inputs import write_inputs
-from spdnn.formats.store import write_network
 from spdnn.problem.features import Inputs
+from spdnn.sources.formats.inputs import write_inputs
+from spdnn.sources.formats.store import write_network
 from spdnn.sources.radixnet import RadixNet
 
 WORDS = re.compile(

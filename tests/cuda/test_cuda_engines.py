@@ -18,9 +18,6 @@ from shim import ShimDevice
 
 from spdnn.api import infer
 from spdnn.common.errors import InputError, MemoryTooSmall, Unavailable, Unsuitable
-from spdnn.distributed import partition
-from spdnn.distributed.gather import gathered
-from spdnn.distributed.run import Ranks
 from spdnn.engines.base import Options, SharesRows
 from spdnn.engines.cuda import buffers as place
 from spdnn.engines.cuda import choice, schedule
@@ -28,6 +25,9 @@ from spdnn.engines.cuda import layers as cuda_layers
 from spdnn.engines.cuda.layers import arranged, arranged_ahead
 from spdnn.engines.registry import engine
 from spdnn.kernels.cuda.sliced import sliced, staged
+from spdnn.pipeline.distributed import partition
+from spdnn.pipeline.distributed.gather import gathered
+from spdnn.pipeline.distributed.run import Ranks
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.reductions.registry import REDUCTIONS, parse_reductions

@@ -9,7 +9,7 @@ from shim import ShimDevice
 from spdnn.cli import main
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
-from spdnn.measure.judging import judge
+from spdnn.pipeline.measure.judging import judge
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.mnist import mnist_inputs
 from spdnn.sources.radixnet import RadixNet

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from spdnn.formats.inputs import write_inputs
-from spdnn.formats.store import write_network
 from spdnn.problem.features import Inputs
+from spdnn.sources.formats.inputs import write_inputs
+from spdnn.sources.formats.store import write_network
 from spdnn.sources.radixnet import RadixNet
 
 PROGRAM = """

@@ -17,7 +17,7 @@ from refusals import refuses
 import spdnn
 from spdnn.common.errors import SpdnnError
 from spdnn.engines.memory import resident_bytes
-from spdnn.formats.store import write_network
+from spdnn.sources.formats.store import write_network
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import oracle
 

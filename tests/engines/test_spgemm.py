@@ -18,9 +18,9 @@ from spdnn.engines.spgemm import layers, schedule
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
 from spdnn.kernels.tiles import bind_inputs
-from spdnn.measure import run as measure
-from spdnn.measure.judging import judge
-from spdnn.measure.record import Measurement, record_of
+from spdnn.pipeline.measure import run as measure
+from spdnn.pipeline.measure.judging import judge
+from spdnn.pipeline.measure.record import Measurement, record_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, from_matrices
 from spdnn.records.files import checked

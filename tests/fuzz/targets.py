@@ -25,20 +25,20 @@ from operation_cases import made_imbalance, made_operation
 
 from spdnn import cli
 from spdnn.common.errors import SpdnnError
-from spdnn.formats import container, inputs, lines, readers, store, tensors
-from spdnn.formats.labels import read_labels, read_names
-from spdnn.formats.torch_files import TorchFile
-from spdnn.measure.judging import judge as make_verdict
-from spdnn.measure.record import read_samples
-from spdnn.measure.run import read_result
 from spdnn.ops import SparseMatrix
 from spdnn.pipeline import config as configuration
+from spdnn.pipeline.measure.judging import judge as make_verdict
+from spdnn.pipeline.measure.record import read_samples
+from spdnn.pipeline.measure.run import read_result
 from spdnn.problem.categories import read_categories
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.records import files as records
 from spdnn.records.published import read_baselines
 from spdnn.sources.catalog import read_sources
+from spdnn.sources.formats import container, inputs, lines, readers, store, tensors
+from spdnn.sources.formats.labels import read_labels, read_names
+from spdnn.sources.formats.torch_files import TorchFile
 from spdnn.sources.mnist import read_idx
 from spdnn.sources.radixnet import RadixNet
 

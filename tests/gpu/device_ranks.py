@@ -126,9 +126,9 @@ def one_fails(device: int) -> None:
 def rank(device: str, arguments: list[str]) -> int:
     """One rank: spdnn, which tells the devices that it opens."""
     from spdnn.cli import main
-    from spdnn.distributed import run as ranks
-    from spdnn.distributed.world import launched_rank
     from spdnn.kernels.cuda import driver
+    from spdnn.pipeline.distributed import run as ranks
+    from spdnn.pipeline.distributed.world import launched_rank
 
     real = cupy_device.open_device
 

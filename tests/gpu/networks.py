@@ -9,9 +9,9 @@ from tally import NotHere, Tally
 from spdnn.common.errors import SpdnnError
 from spdnn.engines.base import Options, Prepared
 from spdnn.engines.registry import asked_settings, engine, usable_cores
-from spdnn.measure import run as measure
-from spdnn.measure.judging import judge
-from spdnn.measure.record import Measurement
+from spdnn.pipeline.measure import run as measure
+from spdnn.pipeline.measure.judging import judge
+from spdnn.pipeline.measure.record import Measurement
 from spdnn.pipeline.run import recorded
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs

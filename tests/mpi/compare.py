@@ -19,19 +19,19 @@ import scipy.sparse as sp
 from spdnn import infer
 from spdnn.common.errors import Unsuitable
 from spdnn.common.validation import builtins
-from spdnn.distributed import exchange as row_exchange
-from spdnn.distributed import gather
-from spdnn.distributed.partition import PARTITIONS
-from spdnn.distributed.run import Ranks
-from spdnn.distributed.world import world
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.exchange import CpuRows
 from spdnn.engines.registry import engine
 from spdnn.engines.spgemm import schedule as spgemm_plan
 from spdnn.engines.spgemm.exchange import SpgemmRows
-from spdnn.measure import run as measure
-from spdnn.measure.record import Measurement
-from spdnn.measure.run import Loaded
+from spdnn.pipeline.distributed import exchange as row_exchange
+from spdnn.pipeline.distributed import gather
+from spdnn.pipeline.distributed.partition import PARTITIONS
+from spdnn.pipeline.distributed.run import Ranks
+from spdnn.pipeline.distributed.world import world
+from spdnn.pipeline.measure import run as measure
+from spdnn.pipeline.measure.record import Measurement
+from spdnn.pipeline.measure.run import Loaded
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.reductions import inputs as identical

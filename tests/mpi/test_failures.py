@@ -86,7 +86,7 @@ def test_what_is_of_one_process_refuses_several(folder, command):
 def test_without_room_for_windows_ranks_have_copies(folder):
     (folder / "program.py").write_text(
         "import sys\n"
-        "from spdnn.distributed import run, shared\n"
+        "from spdnn.pipeline.distributed import run, shared\n"
         "run.room = shared.room = lambda: 0\n"
         "from spdnn.cli import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
@@ -166,7 +166,7 @@ def test_a_rank_without_a_device_refuses(tmp_path, seen, sentence):
 def test_a_defect_shows_its_traceback_and_ends_all(tmp_path):
     (tmp_path / "program.py").write_text(
         "import sys\n"
-        "from spdnn.distributed.world import world\n"
+        "from spdnn.pipeline.distributed.world import world\n"
         "from spdnn.engines.cpu.session import CpuSession\n"
         "run = CpuSession.run\n"
         "def broken(self, exchange=None):\n"

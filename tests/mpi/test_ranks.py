@@ -12,11 +12,11 @@ from launched import SPDNN, launched, mpiexec
 
 from spdnn.cli import main
 from spdnn.common.validation import builtins
-from spdnn.formats.inputs import write_inputs
-from spdnn.formats.store import write_network
-from spdnn.measure.record import read_samples
+from spdnn.pipeline.measure.record import read_samples
 from spdnn.problem.features import Inputs
 from spdnn.records.files import read_record
+from spdnn.sources.formats.inputs import write_inputs
+from spdnn.sources.formats.store import write_network
 from spdnn.sources.mnist import mnist_inputs
 from spdnn.sources.radixnet import RadixNet
 
@@ -196,7 +196,7 @@ def test_stores_are_staged_once_a_node_and_the_copies_are_gone_at_the_end(proble
     (tmp_path / "near").mkdir()
     (tmp_path / "program.py").write_text(
         "import sys, os\n"
-        "from spdnn.formats.readers import store, inputs\n"
+        "from spdnn.sources.formats.readers import store, inputs\n"
         "for module, name in ((store, '_read'), (inputs, 'read_inputs')):\n"
         "    def told(path, read=getattr(module, name)):\n"
         "        print('read', os.environ['PMI_RANK'], path)\n"

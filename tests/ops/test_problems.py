@@ -11,10 +11,10 @@ import pytest
 from refusals import refuses
 
 from spdnn.common.errors import InputError
-from spdnn.formats import smtx
 from spdnn.ops import dlmc, problems
 from spdnn.ops.problems import COLUMNS, Problem, Shape, drawn, read_shapes
 from spdnn.sources.catalog import read_sources
+from spdnn.sources.formats import smtx
 
 SMALL = Shape("a", "resnet-50", "small", 20, 30, 7, 14, 2, "random", "bottleneck_small", "made up")
 HEAD = ",".join(COLUMNS) + "\n"

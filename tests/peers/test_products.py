@@ -133,7 +133,7 @@ def test_a_wrong_output_ends_the_comparison(monkeypatch):
 
 
 def test_positions_of_the_archive(tmp_path):
-    from spdnn.formats import smtx
+    from spdnn.sources.formats import smtx
 
     shape = Shape("a", "resnet-50", "small", 20, 30, 7, None, 1, "random", "small", "made up")
     folder = tmp_path / "rn50/random_pruning/0.9"

@@ -12,9 +12,9 @@ from spdnn.cli import main
 from spdnn.engines.base import Options
 from spdnn.engines.cpu.engine import CpuEngine
 from spdnn.engines.registry import engine
-from spdnn.measure import run as measure
-from spdnn.measure.judging import judge
-from spdnn.measure.record import Measurement, record_of
+from spdnn.pipeline.measure import run as measure
+from spdnn.pipeline.measure.judging import judge
+from spdnn.pipeline.measure.record import Measurement, record_of
 from spdnn.problem.network import MemoryNetwork
 from spdnn.records.files import read_record, write_record
 from spdnn.reductions.registry import REDUCTIONS

@@ -14,7 +14,7 @@ from spdnn.api import infer
 from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
-from spdnn.measure import run as measure
+from spdnn.pipeline.measure import run as measure
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.reductions.registry import parse_reductions

@@ -25,13 +25,13 @@ import numpy as np
 import psutil
 import scipy.sparse as sp
 
-from spdnn.formats.inputs import read_inputs
-from spdnn.formats.readers import open_network
-from spdnn.measure.record import read_samples
-from spdnn.measure.run import read_result
+from spdnn.pipeline.measure.record import read_samples
+from spdnn.pipeline.measure.run import read_result
 from spdnn.records.cases import read_cases
 from spdnn.records.files import read_all, read_record, read_verdict
 from spdnn.sources.catalog import read_sources
+from spdnn.sources.formats.inputs import read_inputs
+from spdnn.sources.formats.readers import open_network
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

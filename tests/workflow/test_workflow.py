@@ -753,6 +753,6 @@ def test_every_rule_carries_the_digest_of_its_code():
             if name == "infer":  # what it starts, on every rank of infer_ranks too, is the command itself
                 assert "INFER" in rule.split("shell:")[1]
                 assert "use rule infer as infer_ranks" in rule
-                assert "spdnn.distributed.run" in rule.split("use rule")[1]
+                assert "spdnn.pipeline.distributed.run" in rule.split("use rule")[1]
             else:
                 assert re.search(rf'script:\n +"../scripts/{name}.py"', rule)

@@ -55,7 +55,9 @@ if workflow.is_main_process and not ELSEWHERE and (most := TARGETS.threads(CORES
 @cache
 def engine_code(engine, *modules):
     """The digest of the sources that a run of `engine` reaches, and of `modules`."""
-    return code_digest("spdnn.measure.run", ENGINES.get(engine, "spdnn.engines.registry:").split(":")[0], *modules)
+    return code_digest(
+        "spdnn.pipeline.measure.run", ENGINES.get(engine, "spdnn.engines.registry:").split(":")[0], *modules
+    )
 
 
 def program(name):

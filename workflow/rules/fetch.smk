@@ -31,7 +31,7 @@ rule make_network:
         "../../envs/spdnn.yaml"
     params:
         depth=TARGETS.stored_depth,
-        code=lambda wildcards: code_digest(f"spdnn.sources.{wildcards.source}", "spdnn.formats.store"),
+        code=lambda wildcards: code_digest(f"spdnn.sources.{wildcards.source}", "spdnn.sources.formats.store"),
     script:
         "../scripts/make_network.py"
 
@@ -51,7 +51,7 @@ rule import_network:
         reading=lambda wildcards: (
             reading(TARGETS.networks[wildcards.network]) if wildcards.network in TARGETS.networks else {}
         ),
-        code=code_digest("spdnn.formats.readers"),
+        code=code_digest("spdnn.sources.formats.readers"),
     script:
         "../scripts/import_network.py"
 
@@ -71,7 +71,7 @@ rule make_inputs:
         "../../envs/spdnn.yaml"
     threads: 2
     params:
-        code=lambda wildcards: code_digest(f"spdnn.sources.{wildcards.kind}", "spdnn.formats.inputs"),
+        code=lambda wildcards: code_digest(f"spdnn.sources.{wildcards.kind}", "spdnn.sources.formats.inputs"),
     script:
         "../scripts/make_inputs.py"
 
@@ -88,7 +88,7 @@ rule import_inputs:
     conda:
         "../../envs/spdnn.yaml"
     params:
-        code=code_digest("spdnn.formats.readers"),
+        code=code_digest("spdnn.sources.formats.readers"),
     script:
         "../scripts/import_inputs.py"
 

@@ -41,7 +41,7 @@ use rule infer as infer_ranks with:
         tasks=lambda wildcards: CASES[wildcards.case].ranks,
         gpus_per_task=lambda wildcards: estimates.devices(case_of(wildcards)),
     params:
-        **inference("spdnn.distributed.run"),
+        **inference("spdnn.pipeline.distributed.run"),
         launch=lambda wildcards, resources: f"{launcher(resources)} -n {resources.tasks} ",
 
 

@@ -16,6 +16,6 @@ rule verify:
         **needed(estimates.verify),
     params:
         request=lambda wildcards: case_of(wildcards).values,
-        code=code_digest("spdnn.measure.judging"),
+        code=code_digest("spdnn.pipeline.measure.judging"),
     script:
         "../scripts/verify.py"

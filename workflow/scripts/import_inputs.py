@@ -3,7 +3,7 @@
 from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.formats.inputs import write_inputs
-    from spdnn.formats.readers import open_inputs
+    from spdnn.sources.formats.inputs import write_inputs
+    from spdnn.sources.formats.readers import open_inputs
 
     write_inputs(snakemake.output[0], open_inputs(snakemake.input[0]))

@@ -3,6 +3,6 @@
 from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.formats.readers import import_network
+    from spdnn.sources.formats.readers import import_network
 
     import_network(snakemake.input[0], snakemake.output[0], **snakemake.params.reading)

@@ -3,7 +3,7 @@
 from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.formats.inputs import write_inputs
+    from spdnn.sources.formats.inputs import write_inputs
 
     neurons = int(snakemake.wildcards.neurons)
     if snakemake.wildcards.kind == "mnist":

@@ -3,8 +3,8 @@
 from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.formats.store import write_network
     from spdnn.problem.challenge import MAX_LAYERS
+    from spdnn.sources.formats.store import write_network
     from spdnn.sources.radixnet import RadixNet
     from spdnn.sources.unstructured import Unstructured
 

@@ -5,9 +5,9 @@ import shlex
 from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.formats.inputs import read_inputs
     from spdnn.peers.common import write_records
     from spdnn.peers.compare import compare
+    from spdnn.sources.formats.inputs import read_inputs
 
     params = snakemake.params
     command = ["snakemake", "--cores", str(snakemake.threads), "results/peers"]

@@ -1,4 +1,4 @@
-// The official inputs' columns for Python: spdnn.kernels._cpu.largest_square and above_threshold, for spdnn/sources/mnist.py.
+// The official inputs' columns for Python: spdnn.kernels._cpu.largest_square and above_threshold.
 // On one thread: callers have a thread for each block.
 #include "binding.hpp"
 #include "resize.hpp"

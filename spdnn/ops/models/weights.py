@@ -1,7 +1,7 @@
 """Weights of a model: float32 arrays by name, checked against the shapes that its configuration asks for.
 
-Files are .safetensors or .npz (formats/tensors.py). A matrix is (outputs, inputs), as in torch.nn.Linear. The names are
-those of `tensor_shapes` of each model. A convolution may come with its batch norm instead of a bias, which is folded:
+Files are .safetensors or .npz. A matrix is (outputs, inputs), as in torch.nn.Linear. The names are those
+of `tensor_shapes` of each model. A convolution may come with its batch norm instead of a bias, which is folded:
 
     <layer>.weight, <layer>.norm.weight, <layer>.norm.bias, <layer>.norm.mean, <layer>.norm.variance
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from spdnn.common import door
 from spdnn.common.errors import InputError
-from spdnn.formats.tensors import open_tensors, write_tensors
+from spdnn.sources.formats.tensors import open_tensors, write_tensors
 
 Shapes = Mapping[str, tuple[int, ...]]
 NORM = ("weight", "bias", "mean", "variance")

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spdnn.common.errors import Unavailable
-from spdnn.formats import onnx_files
 from spdnn.peers.libraries.base import DENSE, TimedProgram, after, check_memory, dense
 from spdnn.problem.network import Network
+from spdnn.sources.formats import onnx_files
 
 MOST_ONNX = 2**31  # bytes of a model that protobuf can hold
 SPARSE_RATE = "CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE"  # OpenVINO decompresses weights with more zeros than this part

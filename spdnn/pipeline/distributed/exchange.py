@@ -1,0 +1,281 @@
+"""Where ranks meet between layers: rows that are equal on several are merged, and rows move to where there are fewer.
+
+Every rank knows what all of them hold from one small allgather, and comes to the same decisions; so only rows move.
+Rows are exchanged when the predicted gain, edges of the busiest rank saved until the end, exceeds the predicted cost.
+Both are counted in edges that a rank goes through, never measured: a run repeats whatever the machine does.
+
+Source of what it mends: Hidayetoglu et al., HPEC 2020, section IV.C (static parts; imbalance limits 1024 neurons).
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from spdnn.engines.exchange import HeldRows, Parcel, RowExchange, parcels
+from spdnn.pipeline.distributed import partition
+from spdnn.pipeline.distributed.world import World
+
+# In edges, of which a core goes through 2e10 to 5e10 a second. A small exchange was measured to take 0.1 to 0.5 ms and
+# is counted at the lower end, so that ranks are within 5 % of one another also in runs of ten milliseconds.
+EXCHANGE = 3_000_000  # an exchange as such: small messages to all, one large one to some, what Python does about it
+MOVE = 120  # each neuron of a row that moves: packing, sending, placing
+QUIET = 0.02  # of the rows die in a layer: below it, nothing is expected to change soon
+SLOWING = 0.75  # how much fewer of the rows die in each layer than in the one before (measured: 0.7 to 0.8, RadiX-Net)
+
+
+NOTHING = Parcel(*(np.empty(0, kind) for kind in (np.int64, np.uint8, np.int64, np.int64)))
+
+
+class Exchanged(NamedTuple):
+    """Rows that moved between ranks, as a record describes them (`spdnn.records.run_record.Exchange`)."""
+
+    before_layer: int
+    rows: int
+    bytes: int
+
+
+@dataclass
+class Log:
+    """What the ranks did for each other in one run.
+
+    Attributes:
+        waiting, communication: seconds of this rank.
+        comparisons, exchanges, merged: of all ranks; the last in rows that are computed once since.
+        edges_from_exchange: of this rank, inputs x edges from the first exchange of each batch on.
+        best: the largest gain, with its cost and layer, that was not worth an exchange.
+    """
+
+    waiting: float = 0.0
+    communication: float = 0.0
+    comparisons: int = 0
+    exchanges: list[Exchanged] = field(default_factory=list)
+    merged: int = 0
+    sent: int = 0
+    received: int = 0
+    edges_from_exchange: int | None = None
+    best: tuple[float, float, int] = (0.0, 0.0, 0)
+
+
+@dataclass
+class _State:
+    """What each rank sends before an exchange; arrays (ranks,)."""
+
+    rows: np.ndarray
+    room: np.ndarray
+    planned: np.ndarray
+    searched: np.ndarray
+    may_leave: np.ndarray
+
+
+class RankExchange(RowExchange):
+    """Meetings of the ranks that have inputs: what is left of rows is compared, and rows move where that pays.
+
+    Args:
+        comm: of these ranks.
+        rebalanced: whether rows may move for balance.
+        merging: whether equal rows are merged across ranks.
+    """
+
+    def __init__(self, world: World, comm, rebalanced: bool, merging: bool):
+        self.world, self.comm, self.rebalanced, self.merging = world, comm, rebalanced, merging
+        self.log = Log()
+        self.begin()
+
+    def begin(self) -> None:
+        """Another run."""
+        self.log, self._mark = Log(), None
+
+    def first(self, planned: int, depth: int, count: int) -> int:
+        start = time.perf_counter()
+        counts = self._gather([planned if count else depth, count])
+        self.depth, self._since, self._total, self._distance = depth, 0, int(counts[:, 1].sum()), 1
+        self._mark = None
+        self.log.communication += time.perf_counter() - start
+        return max(1, int(counts[:, 0].min()))
+
+    def meet(self, k: int, held: HeldRows) -> int:
+        start = time.perf_counter()
+        self.world.wait(self.comm.Ibarrier())
+        arrived = time.perf_counter()
+        self.log.waiting += arrived - start
+        self.log.comparisons += 1
+        state = self._state(held)
+        deaths = self._deaths(k, int(state.rows.sum()))
+        changed = 0
+        if self.merging and state.searched.any():
+            changed = self._merge(held)
+            state = self._state(held) if changed else state
+        if self.rebalanced and state.may_leave.all():
+            changed += self._balance(k, held, state, deaths)
+        self._since, self._total = k, int(state.rows.sum())
+        self.log.communication += time.perf_counter() - arrived - held.closing
+        return self._next(k, state, changed, deaths)
+
+    def end(self, edges: int) -> None:
+        if self._mark is not None:
+            self.log.edges_from_exchange = (self.log.edges_from_exchange or 0) + edges - self._mark
+
+    def _gather(self, numbers: list) -> np.ndarray:
+        """float64 (ranks, numbers): what every rank gives."""
+        mine = np.array(numbers, dtype=np.float64)
+        rows = np.empty((self.comm.size, mine.size))
+        self.comm.Allgather(mine, rows)
+        return rows
+
+    def _state(self, held: HeldRows) -> _State:
+        counts = self._gather([held.count, held.capacity, held.planned, held.searched, held.may_leave])
+        rows, room, planned, searched, may_leave = counts.astype(np.int64).T
+        return _State(rows, room, planned, searched > 0, may_leave > 0)
+
+    def _deaths(self, k: int, rows: int) -> float:
+        """The share of all rows that left in a layer since the last exchange."""
+        return 1 - (rows / max(1, self._total)) ** (1 / max(1, k - self._since))
+
+    def _next(self, k: int, state: _State, changed: int, deaths: float) -> int:
+        """The next exchange: after as many layers as any rank wants to go; twice as many when nothing changes."""
+        if state.rows.sum() <= 1:
+            return self.depth
+        self._distance = 1 if changed or deaths > QUIET else 2 * self._distance
+        busy = state.rows > 0
+        return min(self.depth, k + max(1, int(state.planned[busy].min()), self._distance))
+
+    def _balance(self, k: int, held: HeldRows, state: _State, deaths: float) -> int:
+        """Redistribute the rows when that pays; how many moved."""
+        targets = partition.targets(state.rows, state.room)
+        moving = partition.moves(state.rows, targets)
+        gain = float(state.rows.max() - targets.max()) * _ahead(held.work[k:], deaths)
+        cost = EXCHANGE + MOVE * held.neurons * float(max(moving.sum(axis=0).max(), moving.sum(axis=1).max()))
+        gain, cost = (float(number) for number in self._gather([gain, cost]).max(axis=0))  # so that all agree
+        if gain <= cost:
+            if gain > self.log.best[0]:
+                self.log.best = (gain, cost, k)
+            return 0
+        if self._mark is None:
+            self._mark = held.edges
+        rank = self.comm.rank
+        others, chosen = np.flatnonzero(moving[rank]), []
+        free = np.arange(held.count)
+        for other in others:
+            # Spread over all that are left, so that rows of every kind go, or the last ones where that is cheaper.
+            count = int(moving[rank, other])
+            spread = np.linspace(0, free.size - 1, count).round().astype(int)
+            chosen.append(free[spread] if held.gaps else free[free.size - count :])
+            free = np.setdiff1d(free, chosen[-1], assume_unique=True)
+        kept = np.zeros(held.count, bool)
+        kept[free] = True
+        # A rank sends or receives, never both, so that one piece of spare memory serves.
+        outgoing = dict(zip(others.tolist(), parcels(held, chosen, spare=True), strict=True)) if chosen else {}
+        arrived, _ = self._swap(outgoing, held.scratch)
+        if outgoing or arrived.sizes.size:
+            held.replace(kept, arrived)
+        sent = sum(_nbytes(one) for one in outgoing.values())
+        total = int(self._gather([sent])[:, 0].sum())
+        self.log.sent += int((~kept).sum())
+        self.log.received += arrived.sizes.size
+        self.log.exchanges.append(Exchanged(k + 1, int(moving.sum()), total))
+        return int(moving.sum())
+
+    def _merge(self, held: HeldRows) -> int:
+        """Rows that are equal to another rank's leave to it; how many did, on all ranks together.
+
+        A group of equal hashes has an owner among the ranks that hold one of it. The others send it theirs, it
+        compares them bit by bit, and answers which are equal: those leave, and their inputs are the owner's.
+        """
+        hashes = held.hashes()
+        own, firsts = np.unique(hashes, return_index=True)
+        sizes = self._gather([own.size])[:, 0].astype(int)
+        everyone = np.empty(int(sizes.sum()), np.uint64)
+        self.comm.Allgatherv(own, [everyone, sizes])
+        ranks = np.repeat(np.arange(sizes.size), sizes)
+        kinds, kind = np.unique(everyone, return_inverse=True)
+        holders = np.bincount(kind, minlength=kinds.size)
+        first = np.concatenate([[0], np.cumsum(holders)[:-1]])
+        ordered = ranks[np.argsort(kind, kind="stable")]  # of each kind, its ranks, ascending
+        owner = ordered[first + (kinds % holders.astype(np.uint64)).astype(int)]
+        mine = np.searchsorted(kinds, own)
+        away = (holders[mine] > 1) & (owner[mine] != self.comm.rank)
+        asked = {int(other): firsts[away & (owner[mine] == other)] for other in np.unique(owner[mine][away])}
+        outgoing = dict(zip(asked, parcels(held, list(asked.values())), strict=True)) if asked else {}
+        # The hashes travel as well, in the order of the rows, so that the owner finds its own.
+        asked_hashes = {other: hashes[rows] for other, rows in asked.items()}
+        (arrived, counts), (which, _) = self._swap(outgoing), self._send(asked_hashes, np.uint64)
+        rows = firsts[np.searchsorted(own, np.concatenate([own[:0], *(which[other] for other in counts)]))]
+        answer, came = _absorbed(held, rows, arrived)
+        ends = np.cumsum([0, *counts.values()])
+        answers = {other: answer[start:end] for other, start, end in zip(counts, ends, ends[1:], strict=False)}
+        equal, _ = self._send(answers, np.uint8)
+        leaving = np.zeros(held.count, bool)
+        for other, rows in asked.items():
+            leaving[rows[equal[other].astype(bool)]] = True
+        held.inputs().add(*came, held.count)
+        if leaving.any():
+            held.replace(~leaving, NOTHING)
+        merged = int(leaving.sum())
+        held.merged(merged)
+        total = int(self._gather([merged])[:, 0].sum())
+        self.log.merged += total
+        return total
+
+    def _swap(self, outgoing: dict[int, Parcel], memory: Callable | None = None) -> tuple[Parcel, dict[int, int]]:
+        """(the rows that come from all other ranks, how many of them by rank); `memory` (bytes) gives room for them."""
+        heads = {other: _head(one) for other, one in outgoing.items()}
+        heads, _ = self._send(heads, np.int64)
+        _, whole = self._send({other: one.data for other, one in outgoing.items()}, np.uint8, memory)
+        parts = [_parted(head) for head in heads.values()]
+        counts = {other: sizes.size for other, (sizes, _, _) in zip(heads, parts, strict=True)}
+        if not parts:
+            return NOTHING, {}
+        sizes, numbers, row_of = zip(*parts, strict=True)
+        shift = np.cumsum([0, *counts.values()])
+        rows = [of + start for of, start in zip(row_of, shift, strict=False)]
+        return Parcel(np.concatenate(sizes), whole, np.concatenate(numbers), np.concatenate(rows)), counts
+
+    def _send(
+        self, outgoing: dict[int, np.ndarray], dtype, memory: Callable | None = None
+    ) -> tuple[dict[int, np.ndarray], np.ndarray]:
+        """(the arrays from other ranks by rank, all of them as one); an empty one is not sent."""
+        lengths, come = np.zeros(self.comm.size, np.int64), np.empty(self.comm.size, np.int64)
+        for other, array in outgoing.items():
+            lengths[other] = array.size
+        self.comm.Alltoall(lengths, come)
+        ends, others = np.cumsum([0, *come]), np.flatnonzero(come)
+        whole = np.empty(ends[-1], dtype) if memory is None else memory(int(ends[-1]))
+        parts = {int(other): whole[ends[other] : ends[other + 1]] for other in others}
+        requests = [self.comm.Irecv(array, source=other) for other, array in parts.items()]
+        requests += [self.comm.Isend(array, dest=other) for other, array in outgoing.items() if array.size]
+        for request in requests:
+            self.world.wait(request)
+        return parts, whole
+
+
+def _ahead(work: np.ndarray, deaths: float) -> float:
+    """Edges that a row goes through in layers of so much work, until it dies; `deaths`: in the last layer."""
+    alive = np.cumprod(1 - max(0.0, deaths) * SLOWING ** np.arange(work.size))
+    return float(work @ alive)
+
+
+def _absorbed(held: HeldRows, rows: np.ndarray, theirs: Parcel) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Which of the rows of a parcel are equal to ours at `rows`, as bytes; and (inputs, our rows) of those."""
+    sizes, data = held.pack(rows)
+    ours, others = np.split(data, np.cumsum(sizes)[:-1]), np.split(theirs.data, np.cumsum(theirs.sizes)[:-1])
+    equal = np.array([np.array_equal(one, other) for one, other in zip(ours, others, strict=True)], bool)
+    of_equal = equal[theirs.row_of]
+    return equal.astype(np.uint8), (theirs.numbers[of_equal], rows[theirs.row_of[of_equal]])
+
+
+def _nbytes(one: Parcel) -> int:
+    return one.sizes.nbytes + one.data.nbytes + one.numbers.nbytes + one.row_of.nbytes
+
+
+def _head(one: Parcel) -> np.ndarray:
+    """All of a parcel but its data: the number of rows, their sizes, the inputs and the rows of these."""
+    return np.concatenate([[one.sizes.size], one.sizes, one.numbers, one.row_of]).astype(np.int64)
+
+
+def _parted(head: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(sizes, numbers, row_of) of what `_head` gave."""
+    sizes, rest = head[1 : 1 + head[0]], head[1 + head[0] :]
+    return sizes, *np.split(rest, 2)

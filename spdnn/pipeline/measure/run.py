@@ -1,0 +1,305 @@
+"""The clock: read, prepare, and repeated inference, each named.
+
+read       files or formulas to inputs and weights in memory
+prepare    searching for reductions, laying the network out
+inference  from inputs and weights in memory to categories and row sums (Session.run), every repeat kept
+
+What is measured is plain values, fit for JSON, in the shape that the parts of a run record have; record.py makes
+records of them, so that no change of a record's classes makes an inference run again.
+"""
+
+import json
+import resource
+import time
+from collections.abc import Callable
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spdnn.common import door, progress, progress_output, provenance
+from spdnn.common.endings import check_ended
+from spdnn.common.errors import InputError, SpdnnError, Unavailable
+from spdnn.common.files import replacing, write_text
+from spdnn.common.validation import builtins
+from spdnn.engines.base import Engine, Options, Prepared
+from spdnn.pipeline.measure.load import Watch, attempts, fits, quietest
+from spdnn.problem import challenge
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Network
+from spdnn.problem.result import Result
+from spdnn.records.limits import Machine
+from spdnn.sources.formats.container import check_unchanged
+from spdnn.sources.formats.tensors import Archive
+from spdnn.sources.radixnet import RadixNet
+from spdnn.verify.draw import draw
+
+MACHINE_SECONDS = 0.1  # of measuring the machine after the repeats, less the making of its arrays
+
+
+class Loaded(NamedTuple):
+    """Inputs, a prepared network, and the seconds that reading and preparing took."""
+
+    inputs: Inputs
+    prepared: Prepared
+    read_seconds: float
+    prepare_seconds: float
+    inputs_seconds: float = 0.0  # of read_seconds
+
+
+def timed(work: Callable, *arguments) -> tuple:
+    """(what `work(*arguments)` returns, the seconds it took)."""
+    start = time.perf_counter()
+    done = work(*arguments)
+    return done, time.perf_counter() - start
+
+
+def measure(
+    engine: Engine,
+    prepared: Prepared,
+    inputs: Inputs,
+    options: Options,
+    repeats: int,
+    read_seconds: float,
+    prepare_seconds: float,
+    again: int = 0,
+    until: float | None = None,
+) -> tuple[dict, Result]:
+    """Open a session, run it `repeats` times, and measure the machine in the same minute.
+
+    Args:
+        read_seconds, prepare_seconds: what the caller has spent on them; opening the session is added to read.
+        again: times that all repeats may be run again where the machine was busy; the quietest attempt counts.
+        until: time.perf_counter() after which no repeat but the first ends; None: all are run.
+
+    Raises:
+        SpdnnError: as check_repeats.
+    """
+    begun, watch = time.perf_counter(), Watch()
+    session, opened = timed(engine.open, prepared, inputs, options)
+    seconds, digests, result = [], [], None
+    in_time = partial(fits, until)
+
+    def attempt() -> None:
+        nonlocal result
+        for number in range(repeats):
+            if number == len(seconds) > 0 and not in_time(max(seconds)):  # of the first attempt
+                break
+            check_ended()
+            with progress_output.repeat(number, repeats):
+                result, spent = timed(session.run)
+            seconds.append(spent)
+            digests.append(result.digest)
+
+    loads = attempts(attempt, again, Watch.load, watch, in_time)
+    check_repeats(engine, digests)
+    session.tell(result)
+    kept, passed_over = chosen(seconds, loads)
+    spent = samples([read_seconds + opened], [prepare_seconds], kept)
+    reduced = session.findings, session.span
+    measurement = measured(engine.name, prepared, inputs, options, *reduced, result, spent)
+    session = None  # its buffers and weights, so that there is memory to measure
+    measurement["machine"] = ceilings(engine, options)
+    measurement |= passed_over if again else {"load": watch.load()}  # a watch that is as long as can be for nothing
+    measurement["aside_seconds"] = time.perf_counter() - begun - opened - kept[0]
+    return measurement, result
+
+
+def chosen(seconds: list[float], loads: list[dict]) -> tuple[list[float], dict]:
+    """(the repeats of the attempt on the quietest machine, its load and those of the others as a record has them)."""
+    each, best = len(seconds) // len(loads), quietest(loads)
+    parts = [seconds[at : at + each] for at in range(0, len(seconds), each)]
+    return parts[best], {"load": loads[best], "passed_over": loads[:best] + loads[best + 1 :]}
+
+
+def check_repeats(engine: Engine, digests: list[str]) -> None:
+    """Raise SpdnnError when repeats of one run gave different outputs, or a file that they used was changed."""
+    if len(set(digests)) != 1:
+        raise SpdnnError(f"engine {engine.name} gave different outputs in {len(digests)} repeats of the same run")
+    check_unchanged()
+
+
+def measured(
+    name: str,
+    prepared: Prepared,
+    inputs: Inputs,
+    options: Options,
+    findings: dict,
+    span: str,
+    result: Result,
+    samples: dict,
+) -> dict:
+    """What runs of engine `name` measured, with findings and span of their session, on one rank until more is known."""
+    return {
+        "problem": problem(prepared.source, inputs),
+        "engine": {"name": name, "notes": result.notes},
+        "reductions": {"requested": list(prepared.reductions), "found": {**prepared.findings, **findings}},
+        "threads": options.threads,
+        "ranks": 1,
+        "memory_limit_bytes": options.memory,
+        "span": span,
+        **samples,
+        "result": summary(result),
+        "peak_memory_bytes": peak_memory(),
+        "machine": None,
+        "distribution": None,
+        "load": None,
+        "passed_over": [],
+        "time_to_solution": None,
+        "environment": provenance.environment("", result.notes.get("device")),
+    }
+
+
+def samples(read: list[float], prepare: list[float], inference: list[float]) -> dict:
+    """Seconds of every repeat, as a record has them."""
+    return {"read_seconds": read, "prepare_seconds": prepare, "inference_seconds": inference}
+
+
+def stored(path: str | Path, network: Network, layers: int | None = None) -> tuple[Prepared, float]:
+    """A prepared network from its store, and the seconds that preparing took.
+
+    Args:
+        network: what it was prepared of; at least as deep.
+        layers: how many of the first to take; None: all that were prepared.
+
+    Raises:
+        InputError: no prepared network, one that is not as deep, or one of another network.
+    """
+    from spdnn.sources.formats.store import read_prepared
+
+    prepared, info = read_prepared(path)
+    source = network.first(prepared.depth)
+    if info.get("source") != source.identity():
+        raise InputError(f"{path}: this was prepared of another network than this one; prepare it anew")
+    whole = Prepared(source, prepared, tuple(info["reductions"]), info["found"])
+    return whole.first(layers or prepared.depth), info["prepare_seconds"]
+
+
+def stored_info(prepared: Prepared, seconds: float) -> dict:
+    """What a store of a prepared network tells besides its layers; `stored` reads it."""
+    info = {"reductions": list(prepared.reductions), "found": prepared.findings, "prepare_seconds": seconds}
+    return {**info, "source": prepared.source.identity()}
+
+
+def ceilings(engine: Engine, options: Options, together: int = 1) -> Machine | None:
+    """As Engine.ceilings, and None where memory is too small to measure it."""
+    try:
+        return engine.ceilings(options, MACHINE_SECONDS, together)
+    except Unavailable:
+        return None
+
+
+def problem(network: Network, inputs: Inputs) -> dict:
+    """The `problem` part of a record."""
+    matched = official(network, inputs)
+    return {
+        "official": matched.name if matched else None,
+        "network": network.description,
+        "network_identity": network.identity(),
+        "neurons": network.width,
+        "layers": network.depth,
+        "edges": network.edges,
+        "inputs": inputs.description,
+        "inputs_sha256": inputs.sha256,
+        "input_count": inputs.count,
+    }
+
+
+def official(network: Network, inputs: Inputs) -> challenge.Problem | None:
+    """The official problem that network and inputs are, recognised by their data, or None.
+
+    Any number of the official inputs counts, from the first on: the truth then covers just those.
+    """
+    if network.width not in challenge.WIDTHS or network.depth not in challenge.DEPTHS:
+        return None
+    candidate = challenge.problem(network.width, network.depth)
+    return None if not_official(network, inputs, candidate) else candidate
+
+
+def not_official(network: Network, inputs: Inputs, one: challenge.Problem) -> str | None:
+    """What of a network and inputs of its sizes is not that official problem's, in words; None: nothing."""
+    expected = challenge.INPUT_SHA256[one.neurons]
+    # All of them are known by their digest; fewer, when they were cut here from inputs of that digest.
+    part = inputs.count <= inputs.base < challenge.INPUTS and inputs.cut_from == expected
+    if inputs.sha256 != expected and not part:
+        return f"the inputs' SHA-256 is {inputs.sha256[:16]}..., not {expected[:16]}..."
+    different = _different_layer(network, one)
+    return f"layer {different} is not the official one" if different else None
+
+
+@lru_cache(maxsize=1)
+def _different_layer(network: Network, one: challenge.Problem) -> int | None:
+    """The first layer (from 1) that is not the official network's; None: each is, as its arrays say."""
+    formula = RadixNet(one.neurons, one.layers)
+    if isinstance(network, RadixNet):
+        return None if network.description == formula.description else 1
+    for k in progress.bar(range(one.layers), "compare with the official network", one.layers):
+        mine, its = network.layer(k), formula.layer(k)
+        sizes = (mine.inputs, mine.outputs, mine.edges, mine.activation) == (
+            its.inputs, its.outputs, its.edges, its.activation
+        )  # fmt: skip
+        parts = [(getattr(mine, name), getattr(its, name)) for name in ("offsets", "indices", "values", "bias")]
+        if not sizes or not all((one == other).all() for one, other in parts):
+            return k + 1
+    return None
+
+
+def drawn(network: Network, inputs: Inputs, seed: int = 0) -> bool | np.ndarray:
+    """The inputs whose last rows a run keeps for its verdict, as Options.values takes them.
+
+    None (False) where the official truth will judge: it says every value of every survivor.
+    """
+    return False if official(network, inputs) else np.sort(draw(inputs.count, network.outputs, seed))
+
+
+def summary(result: Result) -> dict:
+    """The `result` part of a record."""
+    return {
+        "categories": int(result.categories.size),
+        "categories_sha256": challenge.categories_sha256(result.categories),
+        "survivors": result.survivors.tolist(),
+        "edges_computed": int(result.edges_computed),
+        "bytes_moved": None if result.bytes_moved is None else int(result.bytes_moved),
+        "bytes_loaded": None if result.bytes_loaded is None else int(result.bytes_loaded),
+        "digest": result.digest,
+        "sha256": result.sha256,
+    }
+
+
+def peak_memory() -> int:
+    """Bytes of this process's peak resident set so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def write_samples(path: str | Path, measurement: Any) -> None:
+    """Write a measurement, plain or typed, as JSON."""
+    write_text(path, json.dumps(builtins(measurement), indent=1) + "\n")
+
+
+NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved", "bytes_loaded"}  # of a result; bytes may be missing
+
+
+def write_result(path: str | Path, result: Result) -> None:
+    """Write survivors, row sums, extremes, hashes and the values of the inputs that were drawn, as .npz."""
+    arrays = result.arrays()
+    numbers = {name: getattr(result, name) for name in NUMBERS if getattr(result, name) is not None}
+    with replacing(path) as temporary, open(temporary, "wb") as stream:
+        np.savez(stream, **arrays, **numbers)
+
+
+@door.releasing()
+def read_result(path: str | Path) -> Result:
+    """A result as write_result wrote it.
+
+    Raises:
+        InputError: the file is not one of them.
+    """
+    stored = Archive(path)
+    with door.sound(f"{path}: not a result of an inference"):
+        parts = dict(stored)
+        for name in NUMBERS & parts.keys():
+            parts[name] = int(parts[name])
+        result = Result(**parts)
+        result.check()
+        return result
