@@ -1,5 +1,5 @@
-// The CPU kernels of one level beside loops of one number at a time, in double precision: no Python, so that they can be
-// built for another processor and run by an emulator. Prints what was compared; ends with 1 where a value is off.
+// The CPU kernels of one level beside loops of one number at a time, in double precision: no Python, so that they can
+// be built for another processor and run by an emulator. Prints what was compared; ends with 1 where a value is off.
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -51,7 +51,8 @@ int wrong(const char* what, const std::vector<float>& got, const std::vector<dou
         off = error <= off ? off : error;  // a NaN is off, too
     }
     const bool bad = !(off <= kTolerance * largest) || largest == 0;
-    std::printf("%s: %zu values, largest error %.2g of %.2g%s\n", what, right.size(), off, largest, bad ? ": WRONG" : "");
+    std::printf("%s: %zu values, largest error %.2g of %.2g%s\n", what, right.size(), off, largest,
+                bad ? ": WRONG" : "");
     return bad;
 }
 
@@ -66,8 +67,21 @@ int layers() {
             spdnn::Layer both[2] = {};
             for (int k = 0; k < 2; ++k) {
                 const Sparse& one = k ? second : first;
-                both[k] = {neurons[k], neurons[k + 1], one.offsets[neurons[k + 1]], neurons[k + 1], one.offsets.data(), one.narrow.data(), 2,
-                           same ? nullptr : one.values.data(), 0.5f, bias.data(), 1, 0, 32, true, {}};
+                both[k] = {neurons[k],
+                           neurons[k + 1],
+                           one.offsets[neurons[k + 1]],
+                           neurons[k + 1],
+                           one.offsets.data(),
+                           one.narrow.data(),
+                           2,
+                           same ? nullptr : one.values.data(),
+                           0.5f,
+                           bias.data(),
+                           1,
+                           0,
+                           32,
+                           true,
+                           {}};
             }
             const int64_t tiles = (count + tile - 1) / tile;
             std::vector<float> x(tiles * neurons[0] * tile), y(tiles * neurons[2] * tile), again(y.size());
@@ -75,7 +89,8 @@ int layers() {
                 for (int64_t j = 0; j < neurons[0]; ++j) x[(i / tile * neurons[0] + j) * tile + i % tile] = drawn();
             std::vector<uint64_t> active(2 * ((count + 63) / 64 + tiles));
             for (int threads : {1, 3}) {
-                spdnn::Pass pass{both, 2, nullptr, x.data(), (threads == 1 ? y : again).data(), count, tile, 2, active.data()};
+                spdnn::Pass pass{both,  2,    nullptr, x.data(),     (threads == 1 ? y : again).data(),
+                                 count, tile, 2,       active.data()};
                 if (spdnn::SPDNN_JOIN(kernels_, SPDNN_LEVEL).run(pass, threads) != -1) bad = 1;
             }
             std::vector<double> right;
@@ -95,7 +110,8 @@ int layers() {
                     row = next;
                 }
                 right.insert(right.end(), row.begin(), row.end());
-                for (int64_t j = 0; j < neurons[2]; ++j) got.push_back(y[(i / tile * neurons[2] + j) * tile + i % tile]);
+                for (int64_t j = 0; j < neurons[2]; ++j)
+                    got.push_back(y[(i / tile * neurons[2] + j) * tile + i % tile]);
             }
             char what[80];
             std::snprintf(what, sizeof what, "layers, tile %d, %s", tile, same ? "one weight" : "weights");
@@ -112,15 +128,27 @@ int product(int64_t width, int tile, bool packed) {
     std::iota(order.begin(), order.end(), 0);
     for (float& one : b) one = drawn();
     for (float& one : bias) one = drawn();
-    spdnn::SpmmProblem problem{{rows, inner, a.offsets.data(), a.wide.data(), 4, order.data()}, width, 1, false, a.values.data(), 0,
-                               b.data(), bias.data(), 0, INFINITY, c.data(), tile, packed};
+    spdnn::SpmmProblem problem{{rows, inner, a.offsets.data(), a.wide.data(), 4, order.data()},
+                               width,
+                               1,
+                               false,
+                               a.values.data(),
+                               0,
+                               b.data(),
+                               bias.data(),
+                               0,
+                               INFINITY,
+                               c.data(),
+                               tile,
+                               packed};
     double busy[2];
     spdnn::SPDNN_JOIN(spmm_, SPDNN_LEVEL).run(problem, 2, busy);
     std::vector<double> right(c.size());
     for (int64_t i = 0; i < rows; ++i)
         for (int64_t k = 0; k < width; ++k) {
             double sum = bias[i];
-            for (int64_t e = a.offsets[i]; e < a.offsets[i + 1]; ++e) sum += double(a.values[e]) * b[a.wide[e] * width + k];
+            for (int64_t e = a.offsets[i]; e < a.offsets[i + 1]; ++e)
+                sum += double(a.values[e]) * b[a.wide[e] * width + k];
             right[i * width + k] = clipped(sum, 0, INFINITY);
         }
     char what[80];

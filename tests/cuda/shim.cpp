@@ -1,4 +1,5 @@
-// The runtime of the CUDA shim (shim.hpp says what is modelled): fibers, barriers, warp primitives, blocks on OS threads.
+// The runtime of the CUDA shim (shim.hpp says what is modelled): fibers, barriers, warp primitives, blocks on OS
+// threads.
 //
 // A fiber runs until it waits or exits, and then goes straight on to the next thread of the block's order that can run.
 // When none can and some wait, nothing ever releases them: that is the deadlock that is reported. A thread that starts
@@ -41,14 +42,16 @@ namespace {
 
 constexpr int MOST_THREADS = 1024, WARP = 32;
 constexpr size_t STACK = 256 << 10, GUARD = 4096;  // bytes; a stack that is overrun ends in its guard, a crash
-const char* const NAMES[SHIM_KINDS] = {
-    "__syncthreads", "__syncwarp", "__shfl_sync", "__shfl_xor_sync", "__ballot_sync", "__all_sync"};
+const char* const NAMES[SHIM_KINDS] = {"__syncthreads",   "__syncwarp",    "__shfl_sync",
+                                       "__shfl_xor_sync", "__ballot_sync", "__all_sync"};
 
 void fiber();
 
 // A context: where a fiber, or the scheduler, goes on.
 #if defined(__x86_64__) && !defined(SHIM_UCONTEXT)
-struct Context { void** stack; };
+struct Context {
+    void** stack;
+};
 
 // Pushes what a call must preserve, leaves its stack in *rdi, takes the one in *rsi, and goes on there.
 __attribute__((naked, noinline)) void change(Context*, const Context*) {
@@ -63,7 +66,9 @@ void begin(Context& context, char* stack) {
     context.stack[6] = reinterpret_cast<void*>(fiber);
 }
 #else
-struct Context { ucontext_t state; };
+struct Context {
+    ucontext_t state;
+};
 
 void change(Context* from, const Context* to) { swapcontext(&from->state, &to->state); }
 void begin(Context& context, char* stack) {
@@ -86,7 +91,8 @@ struct Random {  // splitmix64
 };
 
 // 0: ascending, 1: descending, from 2 on: a permutation.
-template <class Integer> void arrange(Integer* items, size_t count, int order, Random& random) {
+template <class Integer>
+void arrange(Integer* items, size_t count, int order, Random& random) {
     std::iota(items, items + count, Integer(0));
     if (order == 1) std::reverse(items, items + count);
     if (order > 1)
@@ -138,8 +144,8 @@ struct Read {
 // Reads of a warp by their place, which is the same for its lanes: kind, barriers, beginnings, and number since then.
 using Reads = std::map<std::array<int, 4>, std::vector<Read>>;
 
-// How often shared memory delivers for one load, and how often if no two words were of the same bank: to as many lanes at
-// once as ask for 128 bytes, a word of each bank.
+// How often shared memory delivers for one load, and how often if no two words were of the same bank: to as many lanes
+// at once as ask for 128 bytes, a word of each bank.
 std::pair<uint64_t, uint64_t> deliveries(const std::vector<Read>& reads) {
     std::map<int, std::set<uintptr_t>> words;  // by the lanes that are served at once
     for (const Read& one : reads)
@@ -169,11 +175,11 @@ struct Worker {  // an OS thread, and the block on it
     const Code* code;
     Context main;
     int count, cursor, current;
-    int arrived;                   // at the barrier
-    unsigned waiting[WARP];        // lanes of each warp
+    int arrived;             // at the barrier
+    unsigned waiting[WARP];  // lanes of each warp
     int order[MOST_THREADS];
     Thread threads[MOST_THREADS];
-    std::vector<char*> free;       // stacks
+    std::vector<char*> free;  // stacks
     Reads reads[MOST_THREADS / WARP];
     char* stacks;
     Random random;
@@ -247,7 +253,8 @@ __attribute__((format(printf, 2, 3))) void record(int thread, const char* format
     va_end(values);
     launch.failed.store(true);
 }
-#define FAIL(...) (record(worker->current, __VA_ARGS__), worker->park())  // the block is abandoned, so this does not return
+#define FAIL(...) \
+    (record(worker->current, __VA_ARGS__), worker->park())  // the block is abandoned, so this does not return
 
 void fiber() {
     Worker& here = *worker;
@@ -272,7 +279,8 @@ void Worker::run(int64_t block) {
     arrived = 0;
     std::fill(std::begin(waiting), std::end(waiting), 0u);
     for (int i = 0; i < count; ++i) threads[i].state = FRESH, threads[i].kind = SHIM_BARRIER, threads[i].copies.clear();
-    for (int i = 0; i < count; ++i) threads[i].barriers = threads[i].begun = threads[i].read[0] = threads[i].read[1] = 0;
+    for (int i = 0; i < count; ++i)
+        threads[i].barriers = threads[i].begun = threads[i].read[0] = threads[i].read[1] = 0;
     rearrange();
     leave(&main, pick());
     for (auto& warp : reads) {
@@ -310,7 +318,8 @@ void Worker::report_deadlock() {
         for (int i = 0; i < 2; ++i) {
             const Thread& thread = i ? two : one;
             const char* form = thread.kind != SHIM_BARRIER ? "waits at %s (mask 0x%08x)" : "waits at %s";
-            snprintf(at[i], sizeof at[i], thread.state == EXITED ? "has exited" : form, NAMES[thread.kind], thread.mask);
+            snprintf(at[i], sizeof at[i], thread.state == EXITED ? "has exited" : form, NAMES[thread.kind],
+                     thread.mask);
         }
         return record(id, "%s, thread %d %s, and none can go on", at[0], other, at[1]);
     }
@@ -338,8 +347,8 @@ void complete(Worker& here, ShimKind kind, unsigned mask, Thread* warp) {
         if (kind < SHIM_SHFL || kind > SHIM_SHFL_XOR) continue;
         const int from = source(kind, lane, one.argument, one.width);
         if (!(mask >> from & 1)) {
-            record(int(warp - here.threads) + lane, "reads lane %d in %s, which is not among the lanes 0x%08x that take part",
-                   from, NAMES[kind], mask);
+            record(int(warp - here.threads) + lane,
+                   "reads lane %d in %s, which is not among the lanes 0x%08x that take part", from, NAMES[kind], mask);
             return here.park();
         }
         results[lane] = warp[from].value;
@@ -395,7 +404,8 @@ uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, unsigned argume
     const int id = here.current, lane = id % WARP, number = id / WARP;
     Thread& me = here.threads[id];
     Thread* warp = here.threads + (id - lane);
-    if (!(mask >> lane & 1)) FAIL("calls %s with the mask 0x%08x, which lacks its own lane %d", NAMES[kind], mask, lane);
+    if (!(mask >> lane & 1))
+        FAIL("calls %s with the mask 0x%08x, which lacks its own lane %d", NAMES[kind], mask, lane);
     if (width < 1 || width > WARP || (width & (width - 1)))
         FAIL("calls %s with the width %d; it must be 1, 2, 4, 8, 16 or 32", NAMES[kind], width);
     me.kind = kind, me.mask = mask, me.value = value, me.argument = argument, me.width = width;
@@ -450,7 +460,8 @@ extern "C" SHIM_EXPORT void shim_bad_access(bool write, uintptr_t address, size_
     const bool heap = kind && !strcmp(kind, "heap"), inside = offset >= 0 && size_t(offset) < bytes;
     const char* what = start == shim_place.dynamic ? "the block's dynamic shared memory"
                        : heap                      ? inside ? "a freed array" : "an array"
-                                                   : *name ? "the variable " : "a local variable";
+                       : *name                     ? "the variable "
+                                                   : "a local variable";
     const char* act = write ? "writes" : "reads";
     if (!start) FAIL("%s %zu bytes out of bounds, near no array", act, size);
     FAIL("%s %zu bytes at byte %lld of %s%s, which has %zu bytes", act, size, offset, what, heap ? "" : name, bytes);

@@ -1,17 +1,17 @@
-// CUDA C++ for the CPU, as much of it as our kernels use: what stands before the text of a `.cu` file so that g++ compiles
-// it unmodified. The threads of a block are fibers of one OS thread (shim.cpp); each runs until it meets a
+// CUDA C++ for the CPU, as much of it as our kernels use: what stands before the text of a `.cu` file so that g++
+// compiles it unmodified. The threads of a block are fibers of one OS thread (shim.cpp); each runs until it meets a
 // synchronisation. Blocks run on several OS threads at once, so atomics are real.
 //
 // Modelled: what each primitive returns, who waits for whom, memory that nobody has written (0xFF bytes: NaN as float).
-// Not modelled: the memory model (everything is seen at once), bank conflicts, coalescing, registers, time; threads that
-// spin until another thread of their block writes (they hang, for nothing takes the processor from a fiber).
+// Not modelled: the memory model (everything is seen at once), bank conflicts, coalescing, registers, time; threads
+// that spin until another thread of their block writes (they hang, for nothing takes the processor from a fiber).
 //
-// Stricter than CUDA's guide, which excuses threads that have exited: a barrier waits for every thread of the block, a warp
-// primitive for every lane of its mask that the block ever had, and to wait for one that has exited is an error.
+// Stricter than CUDA's guide, which excuses threads that have exited: a barrier waits for every thread of the block, a
+// warp primitive for every lane of its mask that the block ever had, and to wait for one that has exited is an error.
 //
-// `__shared__` variables are static ones. Blocks on several OS threads have their own, for each thread runs its own copy of
-// the compiled library (thread_local ones would be slow to find, and AddressSanitizer would not guard them). Variables in
-// device memory would have as many copies: they do not compile.
+// `__shared__` variables are static ones. Blocks on several OS threads have their own, for each thread runs its own
+// copy of the compiled library (thread_local ones would be slow to find, and AddressSanitizer would not guard them).
+// Variables in device memory would have as many copies: they do not compile.
 #pragma once
 
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's math.h alone: C++'s takes a third of a kernel's compilation
@@ -23,16 +23,18 @@
 #include <utility>
 
 // Vectors. Their alignment is CUDA's, so that misaligned ones are found (shim.py).
-#define SHIM_VECTORS(base, name)                                                                                 \
-    struct alignas(2 * sizeof(base)) name##2 { base x, y; };                                                     \
-    struct alignas(4 * sizeof(base)) name##4 { base x, y, z, w; };                                               \
-    inline constexpr name##2 make_##name##2(base x, base y) { return {x, y}; }                                   \
+#define SHIM_VECTORS(base, name)                                               \
+    struct alignas(2 * sizeof(base)) name##2 { base x, y; };                   \
+    struct alignas(4 * sizeof(base)) name##4 { base x, y, z, w; };             \
+    inline constexpr name##2 make_##name##2(base x, base y) { return {x, y}; } \
     inline constexpr name##4 make_##name##4(base x, base y, base z, base w) { return {x, y, z, w}; }
 SHIM_VECTORS(float, float)
 SHIM_VECTORS(unsigned, uint)
 #undef SHIM_VECTORS
 
-struct uint3 { unsigned x, y, z; };
+struct uint3 {
+    unsigned x, y, z;
+};
 using dim3 = uint3;  // which kernels only read
 
 // Where the running thread is. The runtime keeps it; initial-exec makes reading it one load.
@@ -42,7 +44,13 @@ struct ShimPlace {
     unsigned char* dynamic;
 };
 enum ShimKind : int {  // what a thread can wait at; shim.cpp names them
-    SHIM_BARRIER, SHIM_SYNCWARP, SHIM_SHFL, SHIM_SHFL_XOR, SHIM_BALLOT, SHIM_ALL, SHIM_KINDS
+    SHIM_BARRIER,
+    SHIM_SYNCWARP,
+    SHIM_SHFL,
+    SHIM_SHFL_XOR,
+    SHIM_BALLOT,
+    SHIM_ALL,
+    SHIM_KINDS
 };
 #define SHIM_EXPORT __attribute__((visibility("default")))
 extern "C" {
@@ -65,8 +73,8 @@ SHIM_EXPORT uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, uns
 #define __shared__ static __attribute__((section("shim_variables")))
 #define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(shim_place.dynamic)
 
-// What is read where, for those who count it (shim.py): threads of a warp read together what they read as the same since
-// the barrier and the beginning before it.
+// What is read where, for those who count it (shim.py): threads of a warp read together what they read as the same
+// since the barrier and the beginning before it.
 enum ShimRead : int { SHIM_GATHER, SHIM_LOAD, SHIM_BEGIN, SHIM_COPY, SHIM_PREFETCH };
 extern "C" SHIM_EXPORT void shim_read(ShimRead kind, const void* address, int bytes);
 #ifdef SHIM_COUNT
@@ -94,16 +102,22 @@ inline T shim_shuffle(ShimKind kind, unsigned mask, T value, unsigned argument, 
     memcpy(&value, &bits, sizeof(T));
     return value;
 }
-template <class T> inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32) {
+template <class T>
+inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32) {
     return shim_shuffle(SHIM_SHFL, mask, value, lane, width);
 }
-template <class T> inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
+template <class T>
+inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
     return shim_shuffle(SHIM_SHFL_XOR, mask, value, lanes, width);
 }
 
 // Atomics: each returns what was there before. The second argument converts to the type of the first, as CUDA's do.
-template <class T> struct ShimSame { using type = T; };
-template <class T> using ShimArgument = typename ShimSame<T>::type;
+template <class T>
+struct ShimSame {
+    using type = T;
+};
+template <class T>
+using ShimArgument = typename ShimSame<T>::type;
 
 template <class T, class Change>
 inline T shim_atomic(T* address, Change change) {
@@ -120,15 +134,17 @@ inline T shim_atomic(T* address, Change change) {
         if (__atomic_compare_exchange_n(place, &before, after, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return old;
     }
 }
-#define SHIM_ATOMIC(name, expression)                                                                              \
-    template <class T> inline T name(T* address, ShimArgument<T> value) {                                         \
-        return shim_atomic(address, [=](T old) -> T { return expression; });                                      \
+#define SHIM_ATOMIC(name, expression)                                        \
+    template <class T>                                                       \
+    inline T name(T* address, ShimArgument<T> value) {                       \
+        return shim_atomic(address, [=](T old) -> T { return expression; }); \
     }
 SHIM_ATOMIC(atomicAdd, old + value)
 SHIM_ATOMIC(atomicOr, old | value)
 SHIM_ATOMIC(atomicMin, value < old ? value : old)
 #undef SHIM_ATOMIC
-template <class T> inline T atomicCAS(T* address, ShimArgument<T> compare, ShimArgument<T> value) {
+template <class T>
+inline T atomicCAS(T* address, ShimArgument<T> compare, ShimArgument<T> value) {
     return shim_atomic(address, [=](T old) -> T { return old == compare ? value : old; });
 }
 
@@ -147,11 +163,12 @@ struct alignas(16) ShimCopy {
 };
 extern "C" {
 SHIM_EXPORT void shim_copy(const ShimCopy* copy);
-SHIM_EXPORT int shim_landed(ShimCopy* copy); // 0: none is left
+SHIM_EXPORT int shim_landed(ShimCopy* copy);  // 0: none is left
 [[noreturn]] SHIM_EXPORT void shim_fail(const char* what);
 }
 #if __CUDA_ARCH__ >= 800
-template <class T> inline void copy_async(T* shared, const T* global) {
+template <class T>
+inline void copy_async(T* shared, const T* global) {
     SHIM_READ(SHIM_COPY, global);
     ShimCopy copy{{}, reinterpret_cast<uint32_t*>(shared), sizeof(T) / 4};
     *reinterpret_cast<T*>(copy.words) = *global;
@@ -180,7 +197,8 @@ inline void expect_bytes(unsigned long long* arrivals, int bytes) {
     if (one->arrived) shim_fail("arrives twice at an mbarrier that is for one");
     one->arrived = 1, one->bytes += bytes;
 }
-template <class T> inline void copy_bulk(T* shared, const T* global, int bytes, unsigned long long* arrivals) {
+template <class T>
+inline void copy_bulk(T* shared, const T* global, int bytes, unsigned long long* arrivals) {
     if (reinterpret_cast<uintptr_t>(shared) % 16 || bytes % 16) shim_fail("copies what is not of 16 bytes");
     float4* to = reinterpret_cast<float4*>(shared);
     for (int i = 0; i < bytes / 16; ++i) copy_async(to + i, reinterpret_cast<const float4*>(global) + i);
@@ -210,7 +228,8 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 
-template <class To, class From> inline To shim_bits(From value) {
+template <class To, class From>
+inline To shim_bits(From value) {
     static_assert(sizeof(To) == sizeof(From));
     To result;
     memcpy(&result, &value, sizeof(To));
@@ -221,34 +240,41 @@ inline float __uint_as_float(unsigned value) { return shim_bits<float>(value); }
 inline long long __double_as_longlong(double value) { return shim_bits<long long>(value); }
 
 // CUDA's min and max are fmin and fmax of floating-point numbers, and unsigned where one of two integers is.
-template <class A, class B> inline constexpr auto min(A a, B b) {
+template <class A, class B>
+inline constexpr auto min(A a, B b) {
     using T = std::common_type_t<A, B>;
     if constexpr (std::is_floating_point_v<T>) return T(sizeof(T) == 4 ? fminf(a, b) : fmin(a, b));
     else return T(b) < T(a) ? T(b) : T(a);
 }
-template <class A, class B> inline constexpr auto max(A a, B b) {
+template <class A, class B>
+inline constexpr auto max(A a, B b) {
     using T = std::common_type_t<A, B>;
     if constexpr (std::is_floating_point_v<T>) return T(sizeof(T) == 4 ? fmaxf(a, b) : fmax(a, b));
     else return T(a) < T(b) ? T(b) : T(a);
 }
 
-template <class T> inline T __ldg(const T* address) {
+template <class T>
+inline T __ldg(const T* address) {
     SHIM_READ(SHIM_LOAD, address);
     return *address;
 }
 
-// What the runtime asks of a compiled kernel: to be called with unpacked arguments, and where its `__shared__` variables are.
+// What the runtime asks of a compiled kernel: to be called with unpacked arguments, and where its `__shared__`
+// variables are.
 template <class... P, size_t... I>
 inline void shim_unpack(void (*kernel)(P...), void** arguments, std::index_sequence<I...>) {
     kernel(*static_cast<std::remove_cv_t<P>*>(arguments[I])...);
 }
-template <class... P> inline void shim_call(void (*kernel)(P...), void** arguments) {
+template <class... P>
+inline void shim_call(void (*kernel)(P...), void** arguments) {
     shim_unpack(kernel, arguments, std::index_sequence_for<P...>());
 }
 
 extern "C" {
 extern __attribute__((weak)) char __start_shim_variables[], __stop_shim_variables[];
-SHIM_EXPORT void shim_shared(char** begin, char** end) { *begin = __start_shim_variables, *end = __stop_shim_variables; }
+SHIM_EXPORT void shim_shared(char** begin, char** end) {
+    *begin = __start_shim_variables, *end = __stop_shim_variables;
+}
 }
 
 #ifdef SHIM_SANITIZED
@@ -257,24 +283,24 @@ extern "C" {
 // What sanitized code calls instead of the sanitizers' libraries: an error ends the launch, and not the process.
 [[noreturn]] SHIM_EXPORT void shim_bad_access(bool write, uintptr_t address, size_t size);
 [[noreturn]] SHIM_EXPORT void shim_misaligned(const char* type, uintptr_t address, size_t alignment);
-#define SHIM_REPORT(size)                                                                                          \
-    void __asan_report_load##size(void* at) {                               \
-        shim_bad_access(false, uintptr_t(at), size);                                                               \
-    }                                                                                                              \
-    void __asan_report_store##size(void* at) {                              \
-        shim_bad_access(true, uintptr_t(at), size);                                                                \
-    }
-SHIM_REPORT(1) SHIM_REPORT(2) SHIM_REPORT(4) SHIM_REPORT(8) SHIM_REPORT(16)
-void __asan_report_load_n(void* at, size_t size) {
+#define SHIM_REPORT(size)                                                                    \
+    void __asan_report_load##size(void* at) { shim_bad_access(false, uintptr_t(at), size); } \
+    void __asan_report_store##size(void* at) { shim_bad_access(true, uintptr_t(at), size); }
+SHIM_REPORT(1)
+SHIM_REPORT(2) SHIM_REPORT(4) SHIM_REPORT(8) SHIM_REPORT(16) void __asan_report_load_n(void* at, size_t size) {
     shim_bad_access(false, uintptr_t(at), size);
 }
-void __asan_report_store_n(void* at, size_t size) {
-    shim_bad_access(true, uintptr_t(at), size);
-}
+void __asan_report_store_n(void* at, size_t size) { shim_bad_access(true, uintptr_t(at), size); }
 void __asan_handle_no_return() {}  // the runtime cleans the stacks of fibers
-struct ShimMismatch {  // as the undefined behaviour sanitizer's code is given it
-    struct { const char* file; uint32_t line, column; } place;
-    struct { uint16_t kind, info; char name[1]; }* type;
+struct ShimMismatch {              // as the undefined behaviour sanitizer's code is given it
+    struct {
+        const char* file;
+        uint32_t line, column;
+    } place;
+    struct {
+        uint16_t kind, info;
+        char name[1];
+    }* type;
     unsigned char log_alignment, access;
 };
 void __ubsan_handle_type_mismatch_v1_abort(ShimMismatch* found, void* at) {

@@ -1,5 +1,5 @@
-// A system wakes a thread on the core of its caller, where it holds the caller up, and takes milliseconds to move it to an
-// idle one. Kernels of less than that move it themselves.
+// A system wakes a thread on the core of its caller, where it holds the caller up, and takes milliseconds to move it to
+// an idle one. Kernels of less than that move it themselves.
 #pragma once
 
 #include <omp.h>

@@ -1,22 +1,24 @@
 // Fused attention over the nonzeros of a topology. Compiled once for each instruction-set level.
 //
-// Algorithm  Groups of 8 neighbouring rows, panels of at most 1024 columns. For each panel and group: scores, exponentials
-//            under the largest score so far, and the weighted rows of V, added to what the panels before gave (rescaled
-//            where the largest score grew); the quotient by the sum of weights at the end. So scores live in the
-//            first-level cache, and the part of K and V in use in the second.
-//            Blocks of 16 aligned columns that all 8 rows have (a band along the diagonal is made of them) are dense
-//            products: lanes are columns of K transposed, then columns of V, and a vector loaded serves 4 or 8 rows. The
-//            other nonzeros go one by one: dots.hpp for scores, a multiply-add a vector for V.
+// Algorithm  Groups of 8 neighbouring rows, panels of at most 1024 columns. For each panel and group: scores,
+//            exponentials under the largest score so far, and the weighted rows of V, added to what the panels before
+//            gave (rescaled where the largest score grew); the quotient by the sum of weights at the end. So scores
+//            live in the first-level cache, and the part of K and V in use in the second. Blocks of 16 aligned columns
+//            that all 8 rows have (a band along the diagonal is made of them) are dense products: lanes are columns of
+//            K transposed, then columns of V, and a vector loaded serves 4 or 8 rows. The other nonzeros go one by one:
+//            dots.hpp for scores, a multiply-add a vector for V.
 // Plan       Which blocks are dense, and which nonzeros are left, is found once a call, for all batch entries.
 // Layout     K and V as given where they are float32, aligned and whole vectors; else packed as dots.hpp has it. K
 //            transposed, where a dense block reads it: (block of 16 columns, depth, 16).
-// Threads    Groups are dealt out by nonzeros in the order given; `tile` rows of a thread pass through all panels together.
+// Threads    Groups are dealt out by nonzeros in the order given; `tile` rows of a thread pass through all panels
+//            together.
 // Bits       Depend on the level, the depths, and the nonzeros of the row's group: not on tile, threads, batch.
 // Bound      Nonzeros one by one wait for the second-level cache: 64 bytes a cycle, (D + Dv) / 16 cycles at v4. Dense
-//            blocks wait for arithmetic: half of that. On 12288 causal positions, a band of 256, 612 nonzeros a row (39 %
-//            in dense blocks), D = Dv = 64, that is 6.4 cycles a nonzero; measured on Zen 5: 15.5 to 18 (a busy machine), and 26 a row at a time
-//            without panels and blocks. Of 15.5, dots took 4.7, weighted rows of V 4.2, softmax and its surroundings 3.6,
-//            dense blocks 1.8, the plan 1.2 (2 heads; once a call): rows have some 60 nonzeros in a panel, so starts and ends of loops count.
+//            blocks wait for arithmetic: half of that. On 12288 causal positions, a band of 256, 612 nonzeros a row (39
+//            % in dense blocks), D = Dv = 64, that is 6.4 cycles a nonzero; measured on Zen 5: 15.5 to 18 (a busy
+//            machine), and 26 a row at a time without panels and blocks. Of 15.5, dots took 4.7, weighted rows of V
+//            4.2, softmax and its surroundings 3.6, dense blocks 1.8, the plan 1.2 (2 heads; once a call): rows have
+//            some 60 nonzeros in a panel, so starts and ends of loops count.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 // Source     Online softmax: Milakov, Gimelshein, arXiv:1805.02867; panels: Dao et al., "FlashAttention", NeurIPS 2022.
 #include "attention.hpp"
@@ -30,12 +32,12 @@ namespace {
 
 using namespace SPDNN_LEVEL;
 
-constexpr int kGroup = 8;                      // rows
-constexpr int kBlock = 16;                     // columns of a dense block
-constexpr int kMostPanel = 64 * kBlock;        // columns: a bit a block in 64
-constexpr int64_t kPanelFloats = 1 << 17;      // of K and V in a panel: half of a second-level cache
-constexpr int64_t kTile = 512;                 // rows
-constexpr int kScoreRows = kLanes == 16 ? 8 : 4;  // of a dense product; registers hold 2 vectors for each
+constexpr int kGroup = 8;                            // rows
+constexpr int kBlock = 16;                           // columns of a dense block
+constexpr int kMostPanel = 64 * kBlock;              // columns: a bit a block in 64
+constexpr int64_t kPanelFloats = 1 << 17;            // of K and V in a panel: half of a second-level cache
+constexpr int64_t kTile = 512;                       // rows
+constexpr int kScoreRows = kLanes == 16 ? 8 : 4;     // of a dense product; registers hold 2 vectors for each
 constexpr int kValueVectors = kLanes == 16 ? 4 : 2;  // of a dense product of 4 rows
 
 // What a group of rows has in a panel.
@@ -54,7 +56,7 @@ struct Plan {
     Vector<int64_t> first;  // segment of each group, and their number
     Vector<Index> copies;   // of columns, where dense blocks were taken out
     Vector<uint8_t> used;   // by block: whether a dense product reads it
-    int64_t longest = 0;         // scores of a row in a segment, in whole vectors
+    int64_t longest = 0;    // scores of a row in a segment, in whole vectors
 
     Plan(const Pattern& pattern, const int32_t* begin, const int32_t* end, int64_t panel) {
         const Index* columns = static_cast<const Index*>(pattern.columns);
@@ -79,15 +81,18 @@ struct Plan {
         for (;;) {
             int64_t at = INT64_MAX;  // the next panel of any row
             for (int r = 0; r < rows; ++r)
-                if (next[r] < pattern.offsets[row + r + 1]) at = std::min(at, static_cast<int64_t>(columns[next[r]]) / panel);
+                if (next[r] < pattern.offsets[row + r + 1])
+                    at = std::min(at, static_cast<int64_t>(columns[next[r]]) / panel);
             if (at == INT64_MAX) return;
             Segment<Index> segment{at, rows == kGroup ? ~uint64_t{0} : 0, {}, {}};
             for (int r = 0; r < rows; ++r) {
                 end[r] = until(columns, next[r], pattern.offsets[row + r + 1], (at + 1) * panel);
                 if (segment.dense) segment.dense &= full_blocks(columns, next[r], end[r], at * panel);
             }
-            for (int r = 0; r < rows; ++r) take(segment, r, columns + next[r], end[r] - next[r], at * panel), next[r] = end[r];
-            for (uint64_t left = segment.dense; left; left &= left - 1) used[at * panel / kBlock + __builtin_ctzll(left)] = 1;
+            for (int r = 0; r < rows; ++r)
+                take(segment, r, columns + next[r], end[r] - next[r], at * panel), next[r] = end[r];
+            for (uint64_t left = segment.dense; left; left &= left - 1)
+                used[at * panel / kBlock + __builtin_ctzll(left)] = 1;
             segments.push_back(segment);
         }
     }
@@ -123,14 +128,16 @@ struct Plan {
 
 // scores (kRows of them, row_stride apart; kVectors vectors each) <- q times columns of K transposed.
 template <int kRows, int kVectors>
-void dense_scores(const float* q, int64_t q_stride, int64_t depth, const float* const* keys, float* scores, int64_t row_stride) {
+void dense_scores(const float* q, int64_t q_stride, int64_t depth, const float* const* keys, float* scores,
+                  int64_t row_stride) {
     Vec sum[kRows][kVectors] = {};
     for (int64_t d = 0; d < depth; ++d) {
         Vec key[kVectors];
         for (int v = 0; v < kVectors; ++v) key[v] = load(keys[v] + d * kBlock);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r)
-            for (int v = 0; v < kVectors; ++v) sum[r][v] = multiply_add(broadcast(q[r * q_stride + d]), key[v], sum[r][v]);
+            for (int v = 0; v < kVectors; ++v)
+                sum[r][v] = multiply_add(broadcast(q[r * q_stride + d]), key[v], sum[r][v]);
     }
     for (int r = 0; r < kRows; ++r)
         for (int v = 0; v < kVectors; ++v) store(sum[r][v], scores + r * row_stride + v * kLanes);
@@ -138,8 +145,8 @@ void dense_scores(const float* q, int64_t q_stride, int64_t depth, const float* 
 
 // out (4 rows of kVectors vectors) += weights times rows of V, for `count` blocks that begin at rows `blocks`.
 template <int kVectors>
-void dense_values(const float* weights, int64_t weight_stride, const float* v, int64_t stride, const int64_t* blocks, int64_t count,
-                  float* out, int64_t out_stride) {
+void dense_values(const float* weights, int64_t weight_stride, const float* v, int64_t stride, const int64_t* blocks,
+                  int64_t count, float* out, int64_t out_stride) {
     Vec sum[4][kVectors];
     for (int r = 0; r < 4; ++r)
         for (int i = 0; i < kVectors; ++i) sum[r][i] = load(out + r * out_stride + i * kLanes);
@@ -150,7 +157,8 @@ void dense_values(const float* weights, int64_t weight_stride, const float* v, i
             for (int i = 0; i < kVectors; ++i) value[i] = load(row + i * kLanes);
 #pragma GCC unroll 4
             for (int r = 0; r < 4; ++r)
-                for (int i = 0; i < kVectors; ++i) sum[r][i] = multiply_add(broadcast(weight[r * weight_stride + c]), value[i], sum[r][i]);
+                for (int i = 0; i < kVectors; ++i)
+                    sum[r][i] = multiply_add(broadcast(weight[r * weight_stride + c]), value[i], sum[r][i]);
         }
     }
     for (int r = 0; r < 4; ++r)
@@ -160,7 +168,8 @@ void dense_values(const float* weights, int64_t weight_stride, const float* v, i
 // out (kVectors vectors) += weights[e] * row columns[e] of V, for `count` nonzeros. v is the chunk of row 0.
 // Few vectors make few chains, so nonzeros are added up in kParts sums.
 template <int kVectors, class Index>
-void weighted_rows(const float* weights, const float* v, int64_t stride, const Index* columns, int64_t count, float* out) {
+void weighted_rows(const float* weights, const float* v, int64_t stride, const Index* columns, int64_t count,
+                   float* out) {
     constexpr int kParts = kVectors >= 8 ? 1 : 8 / kVectors;
     Vec sum[kParts][kVectors] = {};
     for (int i = 0; i < kVectors; ++i) sum[0][i] = load(out + i * kLanes);
@@ -196,7 +205,8 @@ struct Operand {
     int64_t stride(const Chunk& c) const { return packed ? c.vectors * kLanes : depth; }
 };
 
-// A thread's scratch: q of a group, its scores; of a tile's rows what was summed up, the largest score, the sum of weights.
+// A thread's scratch: q of a group, its scores; of a tile's rows what was summed up, the largest score, the sum of
+// weights.
 struct Room {
     float *query, *scores, *sums, *tops, *totals;
     int64_t score_stride;
@@ -235,9 +245,11 @@ struct Rows {
             float* scores = room.scores + r * room.score_stride;
             int64_t i = 0;
             for (; i + 2 <= count * kVectors; i += 2)
-                dense_scores<kScoreRows, 2>(query, query_stride, work.depth, columns + i, scores + i * kLanes, room.score_stride);
+                dense_scores<kScoreRows, 2>(query, query_stride, work.depth, columns + i, scores + i * kLanes,
+                                            room.score_stride);
             if (i < count * kVectors)
-                dense_scores<kScoreRows, 1>(query, query_stride, work.depth, columns + i, scores + i * kLanes, room.score_stride);
+                dense_scores<kScoreRows, 1>(query, query_stride, work.depth, columns + i, scores + i * kLanes,
+                                            room.score_stride);
         }
     }
 
@@ -265,7 +277,9 @@ struct Rows {
                 for (int r = 0; r < kGroup; r += 4) {
                     const float* weights = room.scores + r * room.score_stride;
                     float* out = sums + r * sum_stride + chunk.first + part * kLanes;
-                    const auto run = vectors == 4 ? dense_values<kValueVectors> : vectors == 2 ? dense_values<2> : dense_values<1>;
+                    const auto run = vectors == 4   ? dense_values<kValueVectors>
+                                     : vectors == 2 ? dense_values<2>
+                                                    : dense_values<1>;
                     run(weights, room.score_stride, value, v.stride(chunk), blocks, count, out, sum_stride);
                 }
                 part += vectors;
@@ -273,8 +287,8 @@ struct Rows {
     }
 
     // One group in one panel; its rows are rows `from` .. of the tile.
-    void segment(const Segment<Index>& segment, int64_t panel, const Operand& k, const float* transposed, const Operand& v, const Room& room,
-                 int64_t from) const {
+    void segment(const Segment<Index>& segment, int64_t panel, const Operand& k, const float* transposed,
+                 const Operand& v, const Room& room, int64_t from) const {
         int64_t blocks[64], count = 0;
         for (uint64_t left = segment.dense; left; left &= left - 1)
             blocks[count++] = segment.panel * panel + __builtin_ctzll(left) * kBlock;
@@ -285,19 +299,22 @@ struct Rows {
             float* const scores = room.scores + r * room.score_stride + count * kBlock;
             for (const Chunk& chunk : keys)
                 if (segment.count[r])
-                    row_dots_of<Index>(chunk.vectors)(room.query + r * query_stride + chunk.first, k.chunk(chunk), k.stride(chunk), segment.columns[r],
-                                                      segment.count[r], scores, chunk.first > 0);
+                    row_dots_of<Index>(chunk.vectors)(room.query + r * query_stride + chunk.first, k.chunk(chunk),
+                                                      k.stride(chunk), segment.columns[r], segment.count[r], scores,
+                                                      chunk.first > 0);
             fill_up(scores, segment.count[r]);
         }
         for (int r = 0; r < kGroup; ++r)
             if (const int64_t all = count * kBlock + padded(segment.count[r]))
-                weigh(room.scores + r * room.score_stride, all, sums + r * sum_stride, room.tops[from + r], room.totals[from + r]);
+                weigh(room.scores + r * room.score_stride, all, sums + r * sum_stride, room.tops[from + r],
+                      room.totals[from + r]);
         if (count) add_blocks(v, blocks, count, room, sums);
         for (int r = 0; r < kGroup; ++r)
             for (const Chunk& chunk : values)
                 if (segment.count[r])
-                    weighted_rows_of<Index>(chunk.vectors)(room.scores + r * room.score_stride + count * kBlock, v.chunk(chunk), v.stride(chunk),
-                                                           segment.columns[r], segment.count[r], sums + r * sum_stride + chunk.first);
+                    weighted_rows_of<Index>(chunk.vectors)(room.scores + r * room.score_stride + count * kBlock,
+                                                           v.chunk(chunk), v.stride(chunk), segment.columns[r],
+                                                           segment.count[r], sums + r * sum_stride + chunk.first);
     }
 
     bool finish(int64_t b, int64_t row, const Room& room, int64_t from) const {
@@ -324,12 +341,13 @@ struct Rows {
         if (s >= static_cast<int64_t>(plan.segments.size())) return;
         const Segment<Index>& segment = plan.segments[s];
         for (int r = 0; r < kGroup; ++r)
-            for (int32_t e = 0; e < segment.count[r]; e += 64 / sizeof(Index)) __builtin_prefetch(segment.columns[r] + e);
+            for (int32_t e = 0; e < segment.count[r]; e += 64 / sizeof(Index))
+                __builtin_prefetch(segment.columns[r] + e);
     }
 
     // Groups first .. last - 1 of the plan through all panels.
-    bool tile(int64_t b, const Plan<Index>& plan, const int32_t* groups, int64_t first, int64_t last, int64_t panel, const Operand& k,
-              const float* transposed, const Operand& v, const Room& room) const {
+    bool tile(int64_t b, const Plan<Index>& plan, const int32_t* groups, int64_t first, int64_t last, int64_t panel,
+              const Operand& k, const float* transposed, const Operand& v, const Room& room) const {
         const int64_t rows = (last - first) * kGroup;
         std::fill(room.sums, room.sums + rows * sum_stride, 0.0f);
         std::fill(room.tops, room.tops + rows, -INFINITY);
@@ -339,8 +357,10 @@ struct Rows {
             following = INT64_MAX;
             for (int64_t g = first; g < last; ++g) {
                 if (g + 2 < last) {
-                    const Segment<Index>* const ahead = plan.segments.data() + next[g + 2 - first];  // perhaps past the last
-                    __builtin_prefetch(ahead), __builtin_prefetch(reinterpret_cast<const char*>(ahead) + offsetof(Segment<Index>, count));
+                    const Segment<Index>* const ahead =
+                        plan.segments.data() + next[g + 2 - first];  // perhaps past the last
+                    __builtin_prefetch(ahead),
+                        __builtin_prefetch(reinterpret_cast<const char*>(ahead) + offsetof(Segment<Index>, count));
                 }
                 if (g + 1 < last) prefetch(plan, next[g + 1 - first]);
                 int64_t& s = next[g - first];
@@ -352,18 +372,21 @@ struct Rows {
             }
         }
         bool nan = false;
-        for (int64_t g = first; g < last; ++g) nan |= finish(b, int64_t{groups[g]} * kGroup, room, (g - first) * kGroup);
+        for (int64_t g = first; g < last; ++g)
+            nan |= finish(b, int64_t{groups[g]} * kGroup, room, (g - first) * kGroup);
         return nan;
     }
 };
 
 // Blocks first .. last - 1 of K (width, depth) transposed: (block, depth, kBlock), those in use alone.
 template <class Real>
-void transpose(const Real* k, int64_t width, int64_t depth, const uint8_t* used, int64_t first, int64_t last, float* to) {
+void transpose(const Real* k, int64_t width, int64_t depth, const uint8_t* used, int64_t first, int64_t last,
+               float* to) {
     Vector<float> rows(kBlock * padded(depth));
     for (int64_t block = first; block < last; ++block) {
         if (!used[block] || (block + 1) * kBlock > width) continue;
-        for (int c = 0; c < kBlock; ++c) widen(k + (block * kBlock + c) * depth, depth, padded(depth), rows.data() + c * padded(depth));
+        for (int c = 0; c < kBlock; ++c)
+            widen(k + (block * kBlock + c) * depth, depth, padded(depth), rows.data() + c * padded(depth));
         float* out = to + block * kBlock * depth;
         for (int64_t d = 0; d < depth; ++d)
             for (int c = 0; c < kBlock; ++c) out[d * kBlock + c] = rows[c * padded(depth) + d];
@@ -393,7 +416,8 @@ bool attention_of(const Attention<Real>& work, double* busy, int threads) {
     Vector<std::unique_ptr<Plan<Index>>> plans(threads);
     std::fill(busy, busy + threads, 0.0);
 #pragma omp parallel num_threads(threads)
-    own_shares(threads, busy, [&](int t) { plans[t].reset(new Plan<Index>(pattern, shares.begin(t), shares.end(t), panel)); });
+    own_shares(threads, busy,
+               [&](int t) { plans[t].reset(new Plan<Index>(pattern, shares.begin(t), shares.end(t), panel)); });
     Vector<uint8_t> used((width + kBlock - 1) / kBlock);
     int64_t longest = 0, dense = 0;
     for (int t = 0; t < threads; ++t) {
@@ -402,7 +426,8 @@ bool attention_of(const Attention<Real>& work, double* busy, int threads) {
     }
     const int64_t all_blocks = static_cast<int64_t>(used.size());
     float* const keys = needs_packing(work.k, work.depth) ? kept_keys.floats(width * padded(work.depth)) : nullptr;
-    float* const values = needs_packing(work.v, work.value_depth) ? kept_values.floats(width * padded(work.value_depth)) : nullptr;
+    float* const values =
+        needs_packing(work.v, work.value_depth) ? kept_values.floats(width * padded(work.value_depth)) : nullptr;
     float* const transposed = dense ? kept_transposed.floats(all_blocks * kBlock * work.depth) : nullptr;
     const int64_t room = padded(Room::floats(work.depth, work.value_depth, longest, groups * kGroup)) + 16;
     float* const rooms = kept_room.floats(room * threads);
@@ -415,17 +440,21 @@ bool attention_of(const Attention<Real>& work, double* busy, int threads) {
                 const int64_t first = width * t / threads, last = width * (t + 1) / threads;
                 if (keys) pack(k, width, work.depth, rows.keys, keys, first, last);
                 if (values) pack(v, width, work.value_depth, rows.values, values, first, last);
-                if (transposed) transpose(k, width, work.depth, used.data(), all_blocks * t / threads, all_blocks * (t + 1) / threads, transposed);
+                if (transposed)
+                    transpose(k, width, work.depth, used.data(), all_blocks * t / threads,
+                              all_blocks * (t + 1) / threads, transposed);
             });
 #pragma omp barrier
         }
         own_shares(threads, busy, [&](int t) {
             const Operand of_keys{keys ? keys : reinterpret_cast<const float*>(k), width, work.depth, keys != nullptr};
-            const Operand of_values{values ? values : reinterpret_cast<const float*>(v), width, work.value_depth, values != nullptr};
+            const Operand of_values{values ? values : reinterpret_cast<const float*>(v), width, work.value_depth,
+                                    values != nullptr};
             const Room own(rooms + t * room, work.depth, work.value_depth, longest, groups * kGroup);
             const int64_t count = shares.end(t) - shares.begin(t);
             for (int64_t first = 0; first < count; first += groups)
-                nan |= rows.tile(b, *plans[t], shares.begin(t), first, std::min(first + groups, count), panel, of_keys, transposed, of_values, own);
+                nan |= rows.tile(b, *plans[t], shares.begin(t), first, std::min(first + groups, count), panel, of_keys,
+                                 transposed, of_values, own);
         });
         if ((keys || values || transposed) && b + 1 < work.batch) {
 #pragma omp barrier
@@ -443,6 +472,7 @@ bool attention(const Attention<Real>& work, double* busy, int threads) {
 }  // namespace
 
 extern const AttentionLevel SPDNN_JOIN(attention_, SPDNN_LEVEL);
-const AttentionLevel SPDNN_JOIN(attention_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), attention<float>, attention<uint16_t>};
+const AttentionLevel SPDNN_JOIN(attention_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), attention<float>,
+                                                            attention<uint16_t>};
 
 }  // namespace spdnn

@@ -14,8 +14,8 @@ namespace nb = nanobind;
 
 // `kLevels`: what there is of a kind of kernels, compiled for each instruction-set level, the best first.
 #ifdef SPDNN_X86
-#define SPDNN_LEVELS(Kind, name)                                          \
-    extern const Kind name##_x86_64, name##_x86_64_v3, name##_x86_64_v4;  \
+#define SPDNN_LEVELS(Kind, name)                                         \
+    extern const Kind name##_x86_64, name##_x86_64_v3, name##_x86_64_v4; \
     static const Kind* const kLevels[] = {&name##_x86_64_v4, &name##_x86_64_v3, &name##_x86_64}
 #else
 #define SPDNN_LEVELS(Kind, name)      \
@@ -37,7 +37,8 @@ inline void require(bool true_, const char* what) {
 }
 
 inline void check_rows(const Array<const int64_t, 1>& numbers, int64_t rows) {
-    for (size_t i = 0; i < numbers.size(); ++i) require(numbers.data()[i] >= 0 && numbers.data()[i] < rows, "a row number is out of range");
+    for (size_t i = 0; i < numbers.size(); ++i)
+        require(numbers.data()[i] >= 0 && numbers.data()[i] < rows, "a row number is out of range");
 }
 
 // Bytes of an index: input neurons are numbered in 16 or 32 bits.
@@ -55,7 +56,8 @@ auto with_indices(const Indices_& indices, const Work& work) {
     constexpr bool kRead = std::is_const_v<std::remove_pointer_t<decltype(indices.data())>>;
     using Narrow = std::conditional_t<kRead, const uint16_t, uint16_t>;
     using Wide = std::conditional_t<kRead, const uint32_t, uint32_t>;
-    return index_bytes(indices) == 2 ? work(static_cast<Narrow*>(indices.data())) : work(static_cast<Wide*>(indices.data()));
+    return index_bytes(indices) == 2 ? work(static_cast<Narrow*>(indices.data()))
+                                     : work(static_cast<Wide*>(indices.data()));
 }
 
 // The one of `works` at the level of that name, which must be one that this processor can run.
@@ -76,7 +78,8 @@ const Work& at_level(const Work* const (&works)[count], const std::string& level
 template <class Numbers_>
 bool is_half(const Numbers_& numbers) {
     const nb::dlpack::dtype type = numbers.dtype();
-    require(type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float) && type.lanes == 1 && (type.bits == 32 || type.bits == 16),
+    require(type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float) && type.lanes == 1 &&
+                (type.bits == 32 || type.bits == 16),
             "numbers must be float32 or float16");
     return type.bits == 16;
 }

@@ -15,17 +15,32 @@ struct BoundLayer {
     nb::object arrays;
     std::unique_ptr<OwnSets> sets;
 
-    // The layer is by output neuron, or, with `by_input`, by input neuron. With `share`, outputs that read the same inputs
-    // share a list of them, in a copy that takes the place of the arrays, where that saves enough.
-    BoundLayer(int64_t inputs, int64_t outputs, Array<const int64_t, 1> offsets, ReadIndices indices, Array<const float, 1> values,
-               Array<const float, 1> bias, float low, float high, bool by_input, bool keeps_zero, bool share) {
+    // The layer is by output neuron, or, with `by_input`, by input neuron. With `share`, outputs that read the same
+    // inputs share a list of them, in a copy that takes the place of the arrays, where that saves enough.
+    BoundLayer(int64_t inputs, int64_t outputs, Array<const int64_t, 1> offsets, ReadIndices indices,
+               Array<const float, 1> values, Array<const float, 1> bias, float low, float high, bool by_input,
+               bool keeps_zero, bool share) {
         const int64_t rows = by_input ? inputs : outputs, edges = indices.size();
         require(static_cast<int64_t>(offsets.size()) == rows + 1 && offsets.data()[rows] == edges,
                 "offsets must be one more than the rows, and end at the number of edges");
-        require(values.size() == 1 || static_cast<int64_t>(values.size()) == edges, "values must be one or one an edge");
+        require(values.size() == 1 || static_cast<int64_t>(values.size()) == edges,
+                "values must be one or one an edge");
         require(bias.size() == 1 || static_cast<int64_t>(bias.size()) == outputs, "bias must be one or one an output");
-        view = Layer{inputs, outputs, edges, rows, offsets.data(), indices.data(), index_bytes(indices), values.size() > 1 ? values.data() : nullptr,
-                     values.size() ? values.data()[0] : 0.0f, bias.data(), bias.size() == 1 ? 0 : 1, low, high, keeps_zero, {}};
+        view = Layer{inputs,
+                     outputs,
+                     edges,
+                     rows,
+                     offsets.data(),
+                     indices.data(),
+                     index_bytes(indices),
+                     values.size() > 1 ? values.data() : nullptr,
+                     values.size() ? values.data()[0] : 0.0f,
+                     bias.data(),
+                     bias.size() == 1 ? 0 : 1,
+                     low,
+                     high,
+                     keeps_zero,
+                     {}};
         arrays = nb::make_tuple(offsets, indices, values, bias);
         if (!share) return;
         {
@@ -37,7 +52,8 @@ struct BoundLayer {
         arrays = nb::cast(bias);
     }
 
-    // Rows of features that one vector of inputs loads: those of the edges, one for the outputs of a set that go together.
+    // Rows of features that one vector of inputs loads: those of the edges, one for the outputs of a set that go
+    // together.
     int64_t gathers() const { return sets ? sets->gathers : view.edges; }
 
     // Bytes of the lists and values.
@@ -53,15 +69,21 @@ struct StoredRows {
     int64_t neurons, stored;
     nb::object arrays;
 
-    StoredRows(Array<const uint8_t, 2> bits, int64_t neurons) : neurons(neurons), stored(bits.shape(0)), arrays(nb::cast(bits)) {
-        require(static_cast<int64_t>(bits.shape(1)) == (neurons + 7) / 8, "bits must have ceil(neurons / 8) bytes a row");
+    StoredRows(Array<const uint8_t, 2> bits, int64_t neurons)
+        : neurons(neurons), stored(bits.shape(0)), arrays(nb::cast(bits)) {
+        require(static_cast<int64_t>(bits.shape(1)) == (neurons + 7) / 8,
+                "bits must have ceil(neurons / 8) bytes a row");
         view.bits = bits.data(), view.row_bytes = bits.shape(1);
     }
-    explicit StoredRows(Array<const float, 2> dense) : neurons(dense.shape(1)), stored(dense.shape(0)), arrays(nb::cast(dense)) {
+    explicit StoredRows(Array<const float, 2> dense)
+        : neurons(dense.shape(1)), stored(dense.shape(0)), arrays(nb::cast(dense)) {
         view.dense = dense.data();
     }
-    StoredRows(Array<const int64_t, 1> offsets, Array<const int64_t, 1> columns, Array<const float, 1> values, int64_t neurons)
-        : neurons(neurons), stored(static_cast<int64_t>(offsets.size()) - 1), arrays(nb::make_tuple(offsets, columns, values)) {
+    StoredRows(Array<const int64_t, 1> offsets, Array<const int64_t, 1> columns, Array<const float, 1> values,
+               int64_t neurons)
+        : neurons(neurons),
+          stored(static_cast<int64_t>(offsets.size()) - 1),
+          arrays(nb::make_tuple(offsets, columns, values)) {
         require(offsets.size() >= 1 && columns.size() == values.size(), "columns and values must be of one length");
         view.csr_offsets = offsets.data(), view.csr_columns = columns.data(), view.csr_values = values.data();
     }

@@ -29,7 +29,9 @@ struct Epilogue {
 // The first `count` lanes, and zeros.
 inline Vec first_of(Vec x, int64_t count) {
     alignas(64) static constexpr auto kNumbers = [] {
-        struct { int32_t lane[kLanes]; } numbers{};
+        struct {
+            int32_t lane[kLanes];
+        } numbers{};
         for (int i = 0; i < kLanes; ++i) numbers.lane[i] = i;
         return numbers;
     }();
@@ -45,12 +47,14 @@ constexpr int even_lane(int i) { return 2 * i; }
 constexpr int odd_lane(int i) { return 2 * i + 1; }
 
 // A plane with zeros around it, as float32; with stride 2 a row is its even positions, then its odd ones. Pixel x is at
-// position x + 1. The whole plane is copied before it is read: loads across stores still under way would wait for these.
+// position x + 1. The whole plane is copied before it is read: loads across stores still under way would wait for
+// these.
 template <class Real>
 struct Plane {
     const Depthwise<Real>& work;
     // With room behind the even positions for the zeros of a whole vector, which would else fall onto odd ones.
-    const int64_t half = padded((work.width + 1) / work.stride + 2) + (work.stride - 1) * kLanes, pitch = half * work.stride;
+    const int64_t half = padded((work.width + 1) / work.stride + 2) + (work.stride - 1) * kLanes,
+                  pitch = half * work.stride;
 
     int64_t floats() const { return (work.height + 2) * pitch + 2 * kLanes; }  // loads and stores pass the end of a row
 
@@ -59,11 +63,13 @@ struct Plane {
         for (int64_t y = 0; y < work.height; ++y, from += work.width) {
             float* row = to + (y + 1) * pitch;
             if (work.stride == 1) {
-                for (int64_t x = 0; x < work.width; x += kLanes) store(load_part(from + x, work.width - x), row + 1 + x);
+                for (int64_t x = 0; x < work.width; x += kLanes)
+                    store(load_part(from + x, work.width - x), row + 1 + x);
             } else {
                 for (int64_t x = 0; x < work.width; x += 2 * kLanes) {
                     const Vec a = load_part(from + x, work.width - x);
-                    const Vec b = work.width - x > kLanes ? load_part(from + x + kLanes, work.width - x - kLanes) : Vec{};
+                    const Vec b =
+                        work.width - x > kLanes ? load_part(from + x + kLanes, work.width - x - kLanes) : Vec{};
                     store(shuffled<odd_lane>(a, b), row + x / 2 + 1);
                     store(shuffled<even_lane>(a, b), row + half + x / 2);
                 }
@@ -117,10 +123,11 @@ bool planes(const Depthwise<Real>& work, double* busy, int threads) {
     return nan;
 }
 
-// A row of outputs of neighbouring channels; weights (9, channels padded) as float32. kWhole: `left` channels are a vector
-// or more.
+// A row of outputs of neighbouring channels; weights (9, channels padded) as float32. kWhole: `left` channels are a
+// vector or more.
 template <bool kWhole, class Real>
-void channels_row(const Depthwise<Real>& work, int64_t image, int64_t y, int64_t c, const float* weights, const Real* zeros, Epilogue& epilogue) {
+void channels_row(const Depthwise<Real>& work, int64_t image, int64_t y, int64_t c, const float* weights,
+                  const Real* zeros, Epilogue& epilogue) {
     const int64_t channels = work.channels, outs = work.out_width(), pitch = padded(channels), left = channels - c;
     auto read = [&](const Real* from) { return kWhole ? load(from) : load_part(from, left); };
     Real* out = work.out + (image * work.out_height() + y) * outs * channels + c;
@@ -195,6 +202,7 @@ bool depthwise(const Depthwise<Real>& work, double* busy, int threads) {
 }  // namespace
 
 extern const DepthwiseLevel SPDNN_JOIN(depthwise_, SPDNN_LEVEL);
-const DepthwiseLevel SPDNN_JOIN(depthwise_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), depthwise<float>, depthwise<uint16_t>};
+const DepthwiseLevel SPDNN_JOIN(depthwise_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), depthwise<float>,
+                                                            depthwise<uint16_t>};
 
 }  // namespace spdnn

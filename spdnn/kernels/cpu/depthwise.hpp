@@ -8,8 +8,8 @@ namespace spdnn {
 template <class Real>
 struct Depthwise {
     int64_t images, channels, height, width;
-    int stride;         // 1 or 2
-    bool nhwc;          // (images, height, width, channels), else (images, channels, height, width)
+    int stride;  // 1 or 2
+    bool nhwc;   // (images, height, width, channels), else (images, channels, height, width)
     const Real* x;
     const Real* weights;  // (channels, 3, 3)
     const float* bias;    // (channels,)

@@ -1,8 +1,8 @@
 // Dot products of one row of Q with rows of K that a topology names: shared by sddmm.cpp and attention.cpp.
 //
-// Depth D is cut into chunks of at most kMostVectors vectors, the powers of two that make it up, widest first: a chunk of q
-// stays in registers for all nonzeros of a row. The sum of a chunk is, lane by lane, a chain of multiply-adds, then a
-// tree over the lanes; chunks are added in ascending order. That order depends on D and on the level alone.
+// Depth D is cut into chunks of at most kMostVectors vectors, the powers of two that make it up, widest first: a chunk
+// of q stays in registers for all nonzeros of a row. The sum of a chunk is, lane by lane, a chain of multiply-adds,
+// then a tree over the lanes; chunks are added in ascending order. That order depends on D and on the level alone.
 #pragma once
 
 #include "lanes.hpp"
@@ -58,12 +58,13 @@ void pack(const Real* from, int64_t rows, int64_t depth, const Vector<Chunk>& ch
 
 // sums[e] = or += dot of the chunk q with that of row columns[e] of K, for `count` nonzeros. k is the chunk of row 0.
 template <int kVectors, class Index>
-void row_dots(const float* q, const float* k, int64_t stride, const Index* columns, int64_t count, float* sums, bool add) {
+void row_dots(const float* q, const float* k, int64_t stride, const Index* columns, int64_t count, float* sums,
+              bool add) {
     Vec query[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) query[v] = load(q + v * kLanes);
-    // Four nonzeros at a time: a chain of one would wait for itself. (From the first-level cache 0.73 cycles a vector at
-    // v4 on Zen 5, 0.82 one after the other; from the second, 1.10 and 1.23, where 1 is what it can deliver.)
+    // Four nonzeros at a time: a chain of one would wait for itself. (From the first-level cache 0.73 cycles a vector
+    // at v4 on Zen 5, 0.82 one after the other; from the second, 1.10 and 1.23, where 1 is what it can deliver.)
     auto group = [&](auto several, const Index* rows) __attribute__((always_inline)) {
         constexpr int kCount = decltype(several)::value;
         return lane_sums([&](auto first, Vec(&sum)[4]) __attribute__((always_inline)) {
@@ -92,12 +93,9 @@ void row_dots(const float* q, const float* k, int64_t stride, const Index* colum
     Index rows[kLanes];  // nonzeros past the last repeat it, up to a multiple of 4
     for (int i = 0; i < kLanes; ++i) rows[i] = columns[e + std::min<int64_t>(i, left - 1)];
     Vec dots;
-    if (kLanes > 8 && left > 8)
-        dots = group(std::integral_constant<int, kLanes>{}, rows);
-    else if (kLanes > 4 && left > 4)
-        dots = group(std::integral_constant<int, kLanes < 8 ? kLanes : 8>{}, rows);
-    else
-        dots = group(std::integral_constant<int, 4>{}, rows);
+    if (kLanes > 8 && left > 8) dots = group(std::integral_constant<int, kLanes>{}, rows);
+    else if (kLanes > 4 && left > 4) dots = group(std::integral_constant<int, std::min(kLanes, 8)>{}, rows);
+    else dots = group(std::integral_constant<int, 4>{}, rows);
     store_part(add ? load_part(sums + e, left) + dots : dots, sums + e, left);
 }
 

@@ -1,17 +1,18 @@
 // Fused sparse product + bias + activation on tiled features. Compiled once for each instruction-set level.
 //
 // Algorithm  One output neuron of one tile is a sum of gathered vectors: for each edge, `tile` contiguous floats of the
-//            input neuron (times the weight, or with one multiplication at the end when all weights are equal). The bias
-//            and the activation are applied in registers; activity bits fall out of the stores. A tile passes through as
-//            many layers as the caller names before the next tile, in buffers that stay in the cache.
-// Layout     src, dst (tiles, neurons, tile) float32, 64-byte aligned; weights by output neuron (fused_layers.hpp). Binary
-//            inputs become words, one uint64 a neuron with a bit for each input of the tile, and are added under masks.
+//            input neuron (times the weight, or with one multiplication at the end when all weights are equal). The
+//            bias and the activation are applied in registers; activity bits fall out of the stores. A tile passes
+//            through as many layers as the caller names before the next tile, in buffers that stay in the cache.
+// Layout     src, dst (tiles, neurons, tile) float32, 64-byte aligned; weights by output neuron (fused_layers.hpp).
+//            Binary inputs become words, one uint64 a neuron with a bit for each input of the tile, and are added under
+//            masks.
 // Sets       Outputs that read the same inputs are computed together, 8 or 4 at a time: a row is loaded once for all.
 //            The rows of the next set are copied side by side meanwhile, and those of the set after it fetched.
 // Writes     Outputs that leave the caches before they are read are written past them, which saves reading their lines.
-// Registers  8 vector accumulators (16 of a set, at the widest vectors): 4 vectors side by side (of one output, or of 4, 2
-//            outputs where a tile has fewer) times 2 partial sums, even and odd edges. So the order of a sum is the same for
-//            every tile and level.
+// Registers  8 vector accumulators (16 of a set, at the widest vectors): 4 vectors side by side (of one output, or of
+//            4, 2 outputs where a tile has fewer) times 2 partial sums, even and odd edges. So the order of a sum is
+//            the same for every tile and level.
 // Threads    Tiles are dealt out dynamically; when they are few, blocks of output neurons are, layer by layer.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 // Source     The fused SpMM + bias + ReLU of Hidayetoglu et al., "At-Scale Sparse Deep Neural Network Inference with
@@ -28,13 +29,14 @@ namespace spdnn {
 namespace SPDNN_LEVEL {
 namespace {
 
-constexpr int kSideBySide = 4;            // vectors of one pass over the edges
-constexpr int kSums = SPDNN_VECTOR_BYTES == 64 ? 8 : 4;  // vectors that a set sums up at a time, even and odd edges apart
-constexpr int kLine = 16;                 // floats
-constexpr int64_t kNear = 1 << 20;        // bytes of features that need not be fetched ahead
+constexpr int kSideBySide = 4;  // vectors of one pass over the edges
+constexpr int kSums =
+    SPDNN_VECTOR_BYTES == 64 ? 8 : 4;  // vectors that a set sums up at a time, even and odd edges apart
+constexpr int kLine = 16;              // floats
+constexpr int64_t kNear = 1 << 20;     // bytes of features that need not be fetched ahead
 constexpr int64_t kPackedEdges = 64, kPackedOutputs = 8;  // of sets whose rows are packed: at most, at least
-constexpr int64_t kLeastBlock = 64;       // output neurons a thread takes at least
-constexpr int64_t kLeastWork = 8192;      // edges x vectors of a layer that are worth a thread
+constexpr int64_t kLeastBlock = 64;                       // output neurons a thread takes at least
+constexpr int64_t kLeastWork = 8192;                      // edges x vectors of a layer that are worth a thread
 constexpr uint64_t kNoLayer = ~uint64_t{0};
 constexpr int64_t kStepBytes = 16 << 20;  // of the buffers between layers that all tiles take in step, at most
 
@@ -78,20 +80,21 @@ struct Epilogue {
 
     // One output, whose vector 0 is `out`.
     template <bool kValued, bool kMayStream = true>
-    inline __attribute__((always_inline)) void store(const V (&even)[kVectors], const V (&odd)[kVectors], int64_t output, V* out) {
+    inline __attribute__((always_inline)) void store(const V (&even)[kVectors], const V (&odd)[kVectors],
+                                                     int64_t output, V* out) {
         const V bias = Unit<V>::broadcast(layer.bias[output * layer.bias_stride]);
         V row[kVectors];
-        for (int v = 0; v < kVectors; ++v) row[v] = activated<kValued>(even[v] + odd[v], bias, value, low, high, poison[v], seen[v]);
-        if (kMayStream && layer.streamed)
-            stream_row(row, out);
+        for (int v = 0; v < kVectors; ++v)
+            row[v] = activated<kValued>(even[v] + odd[v], bias, value, low, high, poison[v], seen[v]);
+        if (kMayStream && layer.streamed) stream_row(row, out);
         else
             for (int v = 0; v < kVectors; ++v) out[v] = row[v];
     }
 
     // Vectors start .. start + kPart - 1 of several outputs: output(o) is the number of the o-th, out(o) its vector 0.
     template <bool kValued, int kOutputs, int kPart, class Output, class Out>
-    inline __attribute__((always_inline)) void finish(const V (*even)[kPart], const V (*odd)[kPart], const Output& output,
-                                                      const Out& out, int start) {
+    inline __attribute__((always_inline)) void finish(const V (*even)[kPart], const V (*odd)[kPart],
+                                                      const Output& output, const Out& out, int start) {
         constexpr int kChains = std::min(kOutputs, 2);  // short ones
         const V least = low, most = high, scale = value;
         V bad[kChains][kPart] = {};
@@ -110,7 +113,8 @@ struct Epilogue {
     }
 
     template <bool kValued>
-    static inline __attribute__((always_inline)) V activated(V sum, V bias, V value, V low, V high, V& bad, typename Unit<V>::Int& any) {
+    static inline __attribute__((always_inline)) V activated(V sum, V bias, V value, V low, V high, V& bad,
+                                                             typename Unit<V>::Int& any) {
         V y = kValued ? sum + bias : multiply_add(sum, value, bias);
         bad += y * 0.0f;
         y = y > low ? y : low;
@@ -152,8 +156,8 @@ inline void fetch(const float* from) {
     for (int at = 0; at < kFloats; at += kLine) __builtin_prefetch(from + at, kWrite);
 }
 
-// Zero, of which the compiler does not know that others are the same. Where a layer has one weight, the sums of a set are
-// equal, and each is computed all the same: only the reduction `neurons` leaves work out.
+// Zero, of which the compiler does not know that others are the same. Where a layer has one weight, the sums of a set
+// are equal, and each is computed all the same: only the reduction `neurons` leaves work out.
 template <class V>
 inline __attribute__((always_inline)) V own_zero() {
     V zero = {};
@@ -167,8 +171,9 @@ inline __attribute__((always_inline)) V own_zero() {
     return zero;
 }
 
-// Copies the rows of the next set side by side, a few at each turn while a set is computed, and fetches those of the set
-// after it. Rows of a set often lie a power of two apart, where the few places that a cache has for them would not do.
+// Copies the rows of the next set side by side, a few at each turn while a set is computed, and fetches those of the
+// set after it. Rows of a set often lie a power of two apart, where the few places that a cache has for them would not
+// do.
 template <class V, int kTile, int kVectors, class Index>
 struct Ahead {
     const float* __restrict src;
@@ -177,8 +182,12 @@ struct Ahead {
     int64_t edges = 0, each = 1, known = 0;  // of the next set; at a turn; of both sets
     int64_t done = 0;
 
-    const V* row(int64_t edge) const { return reinterpret_cast<const V*>(src + static_cast<int64_t>(inputs[edge]) * kTile); }
-    void fetch(int64_t edge) const { SPDNN_LEVEL::fetch<kVectors * Unit<V>::lanes, 0>(reinterpret_cast<const float*>(row(edge))); }
+    const V* row(int64_t edge) const {
+        return reinterpret_cast<const V*>(src + static_cast<int64_t>(inputs[edge]) * kTile);
+    }
+    void fetch(int64_t edge) const {
+        SPDNN_LEVEL::fetch<kVectors * Unit<V>::lanes, 0>(reinterpret_cast<const float*>(row(edge)));
+    }
 
     inline __attribute__((always_inline)) void turn() {
         const int64_t end = std::min(edges, done + each);
@@ -191,15 +200,17 @@ struct Ahead {
 // `kOutputs` outputs of a set for `kVectors` neighbouring vectors, `kSums / kOutputs` of them at a time: a row that was
 // loaded is added to the sums of all these outputs. row(edge) is the first vector of a row.
 template <class V, int kTile, int kVectors, int kOutputs, bool kValued, class Row, class Turn>
-inline __attribute__((always_inline)) void set_part(const Layer& layer, float* __restrict dst, int64_t list, int64_t first,
-                                                    Epilogue<V, kVectors>& epilogue, const Row& row, const Turn& turn) {
+inline __attribute__((always_inline)) void set_part(const Layer& layer, float* __restrict dst, int64_t list,
+                                                    int64_t first, Epilogue<V, kVectors>& epilogue, const Row& row,
+                                                    const Turn& turn) {
     constexpr int kPart = std::min(kVectors, kSums / kOutputs);
     const Sets& sets = layer.sets;
     const int64_t edges = layer.offsets[list + 1] - layer.offsets[list], size = sets.size(list);
     const int32_t* __restrict members = sets.members + sets.begins[list] + first;
     const float* __restrict values = kValued ? layer.values + sets.values[list] + first : nullptr;
     V rows[kOutputs][kVectors];
-    auto out = [&](int o) __attribute__((always_inline)) { return reinterpret_cast<V*>(dst + int64_t{members[o]} * kTile); };
+    auto out = [&](int o)
+                   __attribute__((always_inline)) { return reinterpret_cast<V*>(dst + int64_t{members[o]} * kTile); };
     for (int start = 0; start < kVectors; start += kPart) {
         turn();
         V even[kOutputs][kPart], odd[kOutputs][kPart];
@@ -212,10 +223,8 @@ inline __attribute__((always_inline)) void set_part(const Layer& layer, float* _
                 const V x = vectors[v];
 #pragma GCC unroll 8
                 for (int o = 0; o < kOutputs; ++o) {
-                    if (kValued)
-                        sum[o][v] += Unit<V>::broadcast(values[edge * size + o]) * x;
-                    else
-                        sum[o][v] += x;
+                    if (kValued) sum[o][v] += Unit<V>::broadcast(values[edge * size + o]) * x;
+                    else sum[o][v] += x;
                 }
             }
         };
@@ -237,16 +246,19 @@ constexpr int kMost = kValued && kVectors > 1 ? kSums / 2 : kSums;
 
 // The outputs of one set.
 template <class V, int kTile, int kVectors, bool kValued, class Row, class Turn>
-void set(const Layer& layer, float* __restrict dst, int64_t list, Epilogue<V, kVectors>& epilogue, const Row& row, const Turn& turn) {
+void set(const Layer& layer, float* __restrict dst, int64_t list, Epilogue<V, kVectors>& epilogue, const Row& row,
+         const Turn& turn) {
     constexpr int kTogether = kMost<kVectors, kValued>;
     const int64_t size = layer.sets.size(list);
     int64_t m = 0;
     for (; m + kTogether <= size; m += kTogether)
         set_part<V, kTile, kVectors, kTogether, kValued>(layer, dst, list, m, epilogue, row, turn);
     if constexpr (kTogether > 4)
-        for (; m + 4 <= size; m += 4) set_part<V, kTile, kVectors, 4, kValued>(layer, dst, list, m, epilogue, row, turn);
+        for (; m + 4 <= size; m += 4)
+            set_part<V, kTile, kVectors, 4, kValued>(layer, dst, list, m, epilogue, row, turn);
     if constexpr (kTogether > 2)
-        for (; m + 2 <= size; m += 2) set_part<V, kTile, kVectors, 2, kValued>(layer, dst, list, m, epilogue, row, turn);
+        for (; m + 2 <= size; m += 2)
+            set_part<V, kTile, kVectors, 2, kValued>(layer, dst, list, m, epilogue, row, turn);
     for (; m < size; ++m) set_part<V, kTile, kVectors, 1, kValued>(layer, dst, list, m, epilogue, row, turn);
 }
 
@@ -287,7 +299,8 @@ Seen all_sets(const Layer& layer, const float* __restrict src, float* __restrict
                 mine.edges = mine.known = mine.each = edges(j);
                 mine.turn();
             }
-            compute(j, [mine = packed[j % 2]](int64_t edge) __attribute__((always_inline)) { return mine[edge]; }, turn);
+            compute(
+                j, [mine = packed[j % 2]](int64_t edge) __attribute__((always_inline)) { return mine[edge]; }, turn);
         } else {
             for (int64_t e = 0; far && j + 1 < last && e < edges(j + 1); ++e) next.fetch(e);
             compute(j, [mine = rows(j)](int64_t edge) __attribute__((always_inline)) { return mine.row(edge); }, turn);
@@ -298,12 +311,12 @@ Seen all_sets(const Layer& layer, const float* __restrict src, float* __restrict
     return epilogue.result();
 }
 
-// The outputs of the lists first .. last - 1, which share nothing, for `kVectors` neighbouring vectors of a tile, `kOutputs`
-// at a time. kPlain: all lists of the layer are such, and nothing is written past the caches. On its own, because sums and
-// addresses do not all stay in registers beside a loop that does either.
+// The outputs of the lists first .. last - 1, which share nothing, for `kVectors` neighbouring vectors of a tile,
+// `kOutputs` at a time. kPlain: all lists of the layer are such, and nothing is written past the caches. On its own,
+// because sums and addresses do not all stay in registers beside a loop that does either.
 template <class V, int kTile, int kVectors, int kOutputs, class Index, bool kValued, bool kPlain>
-__attribute__((noinline)) Seen singles(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t first,
-                                       int64_t last) {
+__attribute__((noinline)) Seen singles(const Layer& layer, const float* __restrict src, float* __restrict dst,
+                                       int64_t first, int64_t last) {
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
     const int64_t* __restrict offsets = layer.offsets;
     Epilogue<V, kVectors> epilogue{layer};
@@ -315,10 +328,8 @@ __attribute__((noinline)) Seen singles(const Layer& layer, const float* __restri
     auto add = [&](V(&sum)[kVectors], int64_t edge) __attribute__((always_inline)) {
         const V* row = reinterpret_cast<const V*>(src + static_cast<int64_t>(indices[edge]) * kTile);
         for (int v = 0; v < kVectors; ++v) {
-            if (kValued)
-                sum[v] += Unit<V>::broadcast(values[edge]) * row[v];
-            else
-                sum[v] += row[v];
+            if (kValued) sum[v] += Unit<V>::broadcast(values[edge]) * row[v];
+            else sum[v] += row[v];
         }
     };
     auto outputs = [&](auto together, int64_t j) __attribute__((always_inline)) {
@@ -340,7 +351,8 @@ __attribute__((noinline)) Seen singles(const Layer& layer, const float* __restri
                 for (; edge + 2 <= offsets[j + o + 1]; edge += 2) add(even[o], edge), add(odd[o], edge + 1);
             if (edge < offsets[j + o + 1]) add(even[o], edge);
             const int64_t output = !kPlain && members ? members[j + o] : j + o;
-            epilogue.template store<kValued, !kPlain>(even[o], odd[o], output, reinterpret_cast<V*>(dst + output * kTile));
+            epilogue.template store<kValued, !kPlain>(even[o], odd[o], output,
+                                                      reinterpret_cast<V*>(dst + output * kTile));
         }
     };
     int64_t j = first;
@@ -388,7 +400,8 @@ Seen bit_block(const Layer& layer, const uint64_t* __restrict words, int shift, 
             Vec even[kVectors] = {}, odd[kVectors] = {};
             const float* const weight = kValued ? layer.values + layer.sets.value(j, begin) + m : nullptr;
             int64_t e = begin;
-            for (; e + 2 <= end; e += 2) add(even, e, weight + (e - begin) * size), add(odd, e + 1, weight + (e + 1 - begin) * size);
+            for (; e + 2 <= end; e += 2)
+                add(even, e, weight + (e - begin) * size), add(odd, e + 1, weight + (e + 1 - begin) * size);
             if (e < end) add(even, e, weight + (e - begin) * size);
             const int64_t output = layer.sets.output(j, m);
             epilogue.template store<kValued>(even, odd, output, reinterpret_cast<Vec*>(dst + output * kTile));
@@ -404,7 +417,8 @@ typedef uint8_t FewBytes __attribute__((vector_size(kLanes)));
 // The same when all weights are equal: the ones are counted, a byte an input. Counts are exact, so the sum is the same.
 // Eight outputs go together: in many networks neighbours read neighbours, and a line of words is then loaded once.
 template <int kTile, class Index>
-Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __restrict dst, int64_t first, int64_t last) {
+Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __restrict dst, int64_t first,
+                 int64_t last) {
     constexpr int kBytes = SPDNN_VECTOR_BYTES, kVectors = kTile / kLanes, kCounters = (kTile + kBytes - 1) / kBytes;
     constexpr int64_t kMost = 255;  // that a byte counts
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
@@ -428,7 +442,8 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
 #pragma GCC unroll 8
                 for (int o = 0; o < kTogether; ++o) {
                     if (!kShared || o == 0) {
-                        const ByteVec word = reinterpret_cast<ByteVec>(words[indices[layer.offsets[j + o] + e]] - WordVec{});
+                        const ByteVec word =
+                            reinterpret_cast<ByteVec>(words[indices[layer.offsets[j + o] + e]] - WordVec{});
                         for (int c = 0; c < kCounters; ++c)
                             ones[c] = reinterpret_cast<ByteVec>((__builtin_shuffle(word, from_byte[c]) & bit) == bit);
                     }
@@ -456,8 +471,9 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
         for (; m + 8 <= size; m += 8) outputs(eight, std::true_type{}, j, m);
         for (; m < size; ++m) outputs(one, std::true_type{}, j, m);
     }
-    by_outputs<8>(layer.offsets, several, last,
-                  [&](auto together, int64_t j) __attribute__((always_inline)) { outputs(together, std::false_type{}, j, 0); });
+    by_outputs<8>(layer.offsets, several, last, [&](auto together, int64_t j) __attribute__((always_inline)) {
+        outputs(together, std::false_type{}, j, 0);
+    });
     return epilogue.result();
 }
 #endif
@@ -532,8 +548,7 @@ uint64_t filled(const Pass& pass, int64_t t) {
 
 void least(std::atomic<uint64_t>& layer, uint64_t k) {
     uint64_t seen = layer.load(std::memory_order_relaxed);
-    while (k < seen && !layer.compare_exchange_weak(seen, k, std::memory_order_relaxed)) {
-    }
+    while (k < seen && !layer.compare_exchange_weak(seen, k, std::memory_order_relaxed)) {}
 }
 
 // Each thread takes a tile through all layers of the pass.
@@ -603,7 +618,8 @@ int64_t run_in_step(const Pass& pass, int64_t widest, int threads) {
                     if (last) std::memset(out + first * pass.tile, 0, sizeof(float) * (end - first) * pass.tile);
                     continue;
                 }
-                const Seen seen = run(layer, from + t * layer.inputs * pass.tile, out, begin(layer.lists, b), begin(layer.lists, b + 1));
+                const Seen seen = run(layer, from + t * layer.inputs * pass.tile, out, begin(layer.lists, b),
+                                      begin(layer.lists, b + 1));
                 if (seen.active) __atomic_fetch_or(&pass.active[k * tiles + t], seen.active, __ATOMIC_RELAXED);
                 if (seen.poisoned & filled(pass, t)) least(failed, k);
             }
@@ -619,8 +635,10 @@ int64_t run(const Pass& pass, int threads) {
         if (k + 1 < pass.depth) widest = std::max(widest, pass.layers[k].outputs);
         work += pass.layers[k].edges;
     }
-    const int64_t tiles = tiles_of(pass), step_bytes = 2 * widest * pass.tile * tiles * static_cast<int64_t>(sizeof(float));
-    if (pass.rows || threads == 1 || tiles >= 4 * threads || step_bytes > kStepBytes) return run_tiles(pass, widest, threads);
+    const int64_t tiles = tiles_of(pass),
+                  step_bytes = 2 * widest * pass.tile * tiles * static_cast<int64_t>(sizeof(float));
+    if (pass.rows || threads == 1 || tiles >= 4 * threads || step_bytes > kStepBytes)
+        return run_tiles(pass, widest, threads);
     const int vectors = std::max(1, pass.tile / kLanes);
     const int64_t useful = work / pass.depth * vectors * tiles / kLeastWork;
     return run_in_step(pass, widest, static_cast<int>(std::clamp<int64_t>(useful, 1, threads)));
@@ -631,7 +649,8 @@ int64_t run(const Pass& pass, int threads) {
 
 extern const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL);
 const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL) = {
-    SPDNN_STRING(SPDNN_LEVEL), SPDNN_VECTOR_BYTES,          SPDNN_LEVEL::run,  SPDNN_LEVEL::compact, SPDNN_LEVEL::row_hashes,
-    SPDNN_LEVEL::rows_differ,  SPDNN_LEVEL::row_statistics, SPDNN_LEVEL::take, SPDNN_LEVEL::insert};
+    SPDNN_STRING(SPDNN_LEVEL),   SPDNN_VECTOR_BYTES,      SPDNN_LEVEL::run,
+    SPDNN_LEVEL::compact,        SPDNN_LEVEL::row_hashes, SPDNN_LEVEL::rows_differ,
+    SPDNN_LEVEL::row_statistics, SPDNN_LEVEL::take,       SPDNN_LEVEL::insert};
 
 }  // namespace spdnn

@@ -1,8 +1,9 @@
 // The CPU kernels' interface, the same at every instruction-set level.
 //
-// Features are tiled: float32 (tiles, neurons, tile), `tile` inputs (1, 16, 32 or 64) side by side, so that the value of
-// one neuron for a whole tile is contiguous. A layer is stored by output neuron (CSC of W): output j reads the inputs of
-// list j, indices[offsets[j] .. offsets[j+1]). Outputs that read the same inputs, a set, may share a list (sets.hpp).
+// Features are tiled: float32 (tiles, neurons, tile), `tile` inputs (1, 16, 32 or 64) side by side, so that the value
+// of one neuron for a whole tile is contiguous. A layer is stored by output neuron (CSC of W): output j reads the
+// inputs of list j, indices[offsets[j] .. offsets[j+1]). Outputs that read the same inputs, a set, may share a list
+// (sets.hpp).
 #pragma once
 
 #include <cstdint>
@@ -55,10 +56,10 @@ struct Pass {
     const Rows* rows;  // what the first layer takes, or null: src
     const float* src;  // (tiles, inputs of the first layer, tile)
     float* dst;        // (tiles, outputs of the last layer, tile)
-    int64_t count;  // inputs; lanes past them hold nothing
+    int64_t count;     // inputs; lanes past them hold nothing
     int tile;
-    int64_t still_from;  // from this layer of the pass on, a row of zeros stays zeros, and a tile of them is skipped
-    uint64_t* active;    // (depth, tiles): a bit for every input with a nonzero output
+    int64_t still_from;     // from this layer of the pass on, a row of zeros stays zeros, and a tile of them is skipped
+    uint64_t* active;       // (depth, tiles): a bit for every input with a nonzero output
     bool streamed = false;  // the outputs of the last layer leave the caches before they are read
 };
 
@@ -73,8 +74,9 @@ struct RowStatistics {
 struct Kernels {
     const char* name;
     int vector_bytes;
-    // dst <- the layers of the pass, each activation(Y W + b), applied to src. Returns the first layer with a value that
-    // was not finite before the activation (float32's range was passed), or -1. Sums do not depend on tile or threads.
+    // dst <- the layers of the pass, each activation(Y W + b), applied to src. Returns the first layer with a value
+    // that was not finite before the activation (float32's range was passed), or -1. Sums do not depend on tile or
+    // threads.
     int64_t (*run)(const Pass&, int threads);
     // Input k of dst <- input indices[k] of src; the lanes past `count` become zero.
     void (*compact)(const float* src, int src_tile, float* dst, int dst_tile, int64_t neurons, const int64_t* indices,
@@ -86,9 +88,11 @@ struct Kernels {
     void (*rows_differ)(const float* src, int64_t neurons, const int64_t* indices, int64_t count, int tile,
                         uint8_t* differs, int threads);
     // Sums, least, largest and hash of each of the first `count` rows.
-    void (*row_statistics)(const float* src, int64_t neurons, int64_t count, int tile, const RowStatistics&, int threads);
+    void (*row_statistics)(const float* src, int64_t neurons, int64_t count, int tile, const RowStatistics&,
+                           int threads);
     // rows (count, neurons) <- inputs indices[k] of src.
-    void (*take)(const float* src, int tile, int64_t neurons, const int64_t* indices, int64_t count, float* rows, int threads);
+    void (*take)(const float* src, int tile, int64_t neurons, const int64_t* indices, int64_t count, float* rows,
+                 int threads);
     // Inputs first .. first + count of dst <- rows (count, neurons); the lanes of a new tile past them become zero.
     void (*insert)(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t first, int threads);
 };

@@ -1,7 +1,8 @@
 // float16 in memory (IEEE binary16 in a uint16_t), float32 in registers, at one instruction-set level.
 //
-// A float16 is a float32 exactly; the other way rounds to nearest, ties to even, with subnormals and infinities. F16C does
-// both where a level has it, integer arithmetic elsewhere, with the same bits (a NaN stays a NaN, and becomes quiet).
+// A float16 is a float32 exactly; the other way rounds to nearest, ties to even, with subnormals and infinities. F16C
+// does both where a level has it, integer arithmetic elsewhere, with the same bits (a NaN stays a NaN, and becomes
+// quiet).
 #pragma once
 
 #include "level.hpp"

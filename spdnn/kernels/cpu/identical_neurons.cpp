@@ -1,7 +1,7 @@
 // Algorithm  A row is compared with the first of its hash alone: one that differs from it is a class of its own. Rows
 //            often repeat in order, so a row is first compared with that of the class after its predecessor's, without
-//            any hash. On classes, the edges of some rows at a time are sorted by class, and dealt to their rows in that
-//            order.
+//            any hash. On classes, the edges of some rows at a time are sorted by class, and dealt to their rows in
+//            that order.
 #include "identical_neurons.hpp"
 
 #include <algorithm>
@@ -78,7 +78,8 @@ int64_t number_rows(const int64_t* offsets, int64_t rows, const void* indices, i
     };
     auto equal = [&](int64_t one, int64_t other) {
         const int64_t degree = offsets[one + 1] - offsets[one];
-        return degree == offsets[other + 1] - offsets[other] && !std::memcmp(edges + offsets[one] * bytes, edges + offsets[other] * bytes, degree * bytes) &&
+        return degree == offsets[other + 1] - offsets[other] &&
+               !std::memcmp(edges + offsets[one] * bytes, edges + offsets[other] * bytes, degree * bytes) &&
                (!weights || !std::memcmp(weights + offsets[one] * 4, weights + offsets[other] * 4, degree * 4)) &&
                (!biases || !std::memcmp(biases + one, biases + other, 4));
     };
@@ -133,7 +134,8 @@ int64_t rows_on_classes(const int64_t* offsets, int64_t rows, const From* read, 
     std::vector<double> terms;  // of each row, by class, in the order of the edges
     int64_t count = 0;
     for (int64_t first = 0, last; first < rows; first = last) {
-        last = std::max(first + 1, std::upper_bound(offsets + first, offsets + rows + 1, offsets[first] + kEdges) - offsets - 1);
+        last = std::max(first + 1,
+                        std::upper_bound(offsets + first, offsets + rows + 1, offsets[first] + kEdges) - offsets - 1);
         const int64_t base = offsets[first], edges = offsets[last] - base;
         own.resize(edges), row_of.resize(edges), edges_of.assign(edges, 0);
         if (weights) edge_of.resize(edges), terms.resize(edges);
@@ -154,7 +156,8 @@ int64_t rows_on_classes(const int64_t* offsets, int64_t rows, const From* read, 
         for (uint32_t c = 0; c <= most; ++c)
             for (; e < ends[c]; ++e) {
                 int64_t& next = fill[row_of[e]];
-                const bool again = next > offsets[first + row_of[e]] - base && own[next - 1] == c;  // `own` has now what is left
+                const bool again =
+                    next > offsets[first + row_of[e]] - base && own[next - 1] == c;  // `own` has now what is left
                 if (!again) own[next++] = c;
                 ++edges_of[next - 1];
                 if (weights) terms[next_term[row_of[e]]++] = weights[base + edge_of[e]];
@@ -165,7 +168,9 @@ int64_t rows_on_classes(const int64_t* offsets, int64_t rows, const From* read, 
             for (int64_t k = offsets[j] - base; k < fill[j - first]; ++k, ++count) {
                 written[count] = static_cast<To>(own[k]);
                 double sum = static_cast<double>(edges_of[k]) * weight;
-                if (weights) sum = edges_of[k] > 1 ? term[0] + pairwise(term + 1, edges_of[k] - 1) : term[0], term += edges_of[k];
+                if (weights)
+                    sum = edges_of[k] > 1 ? term[0] + pairwise(term + 1, edges_of[k] - 1) : term[0],
+                    term += edges_of[k];
                 sums[count] = static_cast<float>(sum);
             }
         }
@@ -174,9 +179,13 @@ int64_t rows_on_classes(const int64_t* offsets, int64_t rows, const From* read, 
     return count;
 }
 
-template int64_t rows_on_classes(const int64_t*, int64_t, const uint16_t*, const float*, float, const uint32_t*, uint32_t, int64_t*, uint16_t*, float*);
-template int64_t rows_on_classes(const int64_t*, int64_t, const uint16_t*, const float*, float, const uint32_t*, uint32_t, int64_t*, uint32_t*, float*);
-template int64_t rows_on_classes(const int64_t*, int64_t, const uint32_t*, const float*, float, const uint32_t*, uint32_t, int64_t*, uint16_t*, float*);
-template int64_t rows_on_classes(const int64_t*, int64_t, const uint32_t*, const float*, float, const uint32_t*, uint32_t, int64_t*, uint32_t*, float*);
+template int64_t rows_on_classes(const int64_t*, int64_t, const uint16_t*, const float*, float, const uint32_t*,
+                                 uint32_t, int64_t*, uint16_t*, float*);
+template int64_t rows_on_classes(const int64_t*, int64_t, const uint16_t*, const float*, float, const uint32_t*,
+                                 uint32_t, int64_t*, uint32_t*, float*);
+template int64_t rows_on_classes(const int64_t*, int64_t, const uint32_t*, const float*, float, const uint32_t*,
+                                 uint32_t, int64_t*, uint16_t*, float*);
+template int64_t rows_on_classes(const int64_t*, int64_t, const uint32_t*, const float*, float, const uint32_t*,
+                                 uint32_t, int64_t*, uint32_t*, float*);
 
 }  // namespace spdnn

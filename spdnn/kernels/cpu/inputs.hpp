@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kTransposed = 64;  // rows of bits that are transposed at a time
 
-// words (neurons) <- bit i of words[n] is input first + i of neuron n. 64 rows and a vector of bytes are transposed at a
-// time, as many 64 x 64 matrices side by side as a vector has words. Source: Warren, "Hacker's Delight", section 7-3.
+// words (neurons) <- bit i of words[n] is input first + i of neuron n. 64 rows and a vector of bytes are transposed at
+// a time, as many 64 x 64 matrices side by side as a vector has words. Source: Warren, "Hacker's Delight", section 7-3.
 void transpose(const Rows& rows, int64_t neurons, int64_t first, int filled, uint64_t* words) {
     constexpr int kWords = SPDNN_VECTOR_BYTES / 8;
     const uint8_t* row[kTransposed];

@@ -39,11 +39,17 @@ inline void store_part(Vec x, Real* to, int64_t count) {
     std::memcpy(to, whole, count * sizeof(Real));
 }
 #if defined(__AVX512VL__) && SPDNN_VECTOR_BYTES == 64
-inline __mmask16 first_lanes(int64_t count) { return static_cast<__mmask16>(count >= kLanes ? 0xffff : (1u << count) - 1); }
+inline __mmask16 first_lanes(int64_t count) {
+    return static_cast<__mmask16>(count >= kLanes ? 0xffff : (1u << count) - 1);
+}
 template <>
-inline Vec load_part<float>(const float* from, int64_t count) { return _mm512_maskz_loadu_ps(first_lanes(count), from); }
+inline Vec load_part<float>(const float* from, int64_t count) {
+    return _mm512_maskz_loadu_ps(first_lanes(count), from);
+}
 template <>
-inline void store_part<float>(Vec x, float* to, int64_t count) { _mm512_mask_storeu_ps(to, first_lanes(count), x); }
+inline void store_part<float>(Vec x, float* to, int64_t count) {
+    _mm512_mask_storeu_ps(to, first_lanes(count), x);
+}
 template <>
 inline Vec load_part<Half>(const Half* from, int64_t count) {
     return _mm512_maskz_cvtph_ps(0xffff, _mm256_maskz_loadu_epi16(first_lanes(count), from));
@@ -108,9 +114,13 @@ inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }  // b where either is 
 
 // Lane i of the result is lane kFrom(i) of a, or kFrom(i) - kLanes of b.
 template <int (*kFrom)(int), int... i>
-inline Vec shuffled(Vec a, Vec b, std::integer_sequence<int, i...>) { return __builtin_shufflevector(a, b, kFrom(i)...); }
+inline Vec shuffled(Vec a, Vec b, std::integer_sequence<int, i...>) {
+    return __builtin_shufflevector(a, b, kFrom(i)...);
+}
 template <int (*kFrom)(int)>
-inline Vec shuffled(Vec a, Vec b) { return shuffled<kFrom>(a, b, std::make_integer_sequence<int, kLanes>{}); }
+inline Vec shuffled(Vec a, Vec b) {
+    return shuffled<kFrom>(a, b, std::make_integer_sequence<int, kLanes>{});
+}
 
 // One step of a sum across lanes: vectors that hold sums of 2 kStep lanes each become one that holds sums of kStep
 // lanes, those of `a` before those of `b`; below a step of 4, within each block of 4 lanes.
@@ -119,14 +129,18 @@ constexpr int folded_lane(int i) {
     return kStep >= 4 ? i / kStep * 2 * kStep + i % kStep : i / 4 * 4 + i % 4 / 2 * kLanes + i % 2 * (2 / kStep);
 }
 template <int kStep>
-constexpr int added_lane(int i) { return folded_lane<kStep>(i) + kStep; }
+constexpr int added_lane(int i) {
+    return folded_lane<kStep>(i) + kStep;
+}
 template <int kStep>
-inline Vec fold(Vec a, Vec b) { return shuffled<folded_lane<kStep>>(a, b) + shuffled<added_lane<kStep>>(a, b); }
+inline Vec fold(Vec a, Vec b) {
+    return shuffled<folded_lane<kStep>>(a, b) + shuffled<added_lane<kStep>>(a, b);
+}
 
 // Lane i of the result is the sum of the lanes of the i-th of kCount vectors (a multiple of 4, at most kLanes), and 0
-// behind them. four(f, sums) makes vectors f, f + kFar, f + kNear, f + kFar + kNear: those that are folded first, so that
-// their chains run side by side and few vectors are live. Costs 2 shuffles and 1 addition a vector. Lane l is added to
-// lane l + kLanes / 2 first, then to the one at half that distance, and so on, whatever kCount is.
+// behind them. four(f, sums) makes vectors f, f + kFar, f + kNear, f + kFar + kNear: those that are folded first, so
+// that their chains run side by side and few vectors are live. Costs 2 shuffles and 1 addition a vector. Lane l is
+// added to lane l + kLanes / 2 first, then to the one at half that distance, and so on, whatever kCount is.
 constexpr int kFar = kLanes == 4 ? 1 : 4, kNear = kLanes == 16 ? 8 : kLanes == 8 ? 1 : 2;
 template <int kStep = 1, int kFirst = 0, class Four>
 inline __attribute__((always_inline)) Vec lane_sums(const Four& four) {
@@ -147,7 +161,9 @@ inline float lane_sum(Vec x) {  // the same order
 }
 
 template <int kDistance>
-constexpr int swapped_lane(int i) { return i ^ kDistance; }
+constexpr int swapped_lane(int i) {
+    return i ^ kDistance;
+}
 template <int kDistance = kLanes / 2>
 inline float largest_lane(Vec x) {  // of lanes that are no NaN
     if constexpr (kDistance == 0) return x[0];

@@ -1,4 +1,5 @@
-// One instruction-set level: its name in symbols, and its vectors. Its namespace keeps levels apart when they are linked.
+// One instruction-set level: its name in symbols, and its vectors. Its namespace keeps levels apart when they are
+// linked.
 //
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 #pragma once

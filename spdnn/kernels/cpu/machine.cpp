@@ -63,7 +63,7 @@ void load(const float* src, int64_t floats, int64_t rounds) {
 
 void multiply_add(int64_t rounds) {
     Vec chain[kChains], factor = broadcast(0.75f), term = broadcast(0.25f);  // sums stay at 1: no denormals
-    asm volatile("" : "+m"(factor), "+m"(term));                            // values that the compiler does not know
+    asm volatile("" : "+m"(factor), "+m"(term));                             // values that the compiler does not know
     for (int k = 0; k < kChains; ++k) chain[k] = broadcast(static_cast<float>(k));
     for (int64_t round = 0; round < rounds; ++round)
         for (int k = 0; k < kChains; ++k) chain[k] = chain[k] * factor + term;

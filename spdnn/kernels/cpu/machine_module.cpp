@@ -1,9 +1,10 @@
 // The machine's limits for Python: short windows in which all threads do one kind of work, each a sample of its rate.
 //
-// Alone   What each core has for itself (its caches, its arithmetic): the sum of what each thread did in a second of its
-//         own processor time. Another process that takes a core for a while does not lower it.
+// Alone   What each core has for itself (its caches, its arithmetic): the sum of what each thread did in a second of
+//         its own processor time. Another process that takes a core for a while does not lower it.
 // Shared  What all share (memory): the work of all threads over the time from the moment when all are there to the
-//         moment when the last has ended. Such a sample may be too low, where a thread lost its core, but never too high.
+//         moment when the last has ended. Such a sample may be too low, where a thread lost its core, but never too
+//         high.
 // The best sample of several is the limit.
 #include <nanobind/stl/vector.h>
 
@@ -67,23 +68,29 @@ std::vector<double> samples(Resource resource, int threads, double seconds, doub
 }
 
 // Where thread `thread` of `threads` begins in `floats`, in multiples of `unit`.
-static int64_t begin(int64_t floats, int64_t unit, int thread, int threads) { return floats / unit * thread / threads * unit; }
+static int64_t begin(int64_t floats, int64_t unit, int thread, int threads) {
+    return floats / unit * thread / threads * unit;
+}
 
-static std::vector<double> copy_samples(const std::string& level, Memory source, Memory target, int threads, double seconds) {
+static std::vector<double> copy_samples(const std::string& level, Memory source, Memory target, int threads,
+                                        double seconds) {
     const MachineWork& at = at_level(kLevels, level);
     check(source, threads), check(target, threads);
     const int64_t floats = source.size();
-    require(target.size() == source.size() && floats >= threads * kCopyFloats, "the two arrays must be of one size, and hold a chunk a thread");
+    require(target.size() == source.size() && floats >= threads * kCopyFloats,
+            "the two arrays must be of one size, and hold a chunk a thread");
     float *from = source.data(), *to = target.data();
     nb::gil_scoped_release release;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; ++thread) {  // each thread's pages are first touched by it
-        const int64_t first = begin(floats, kCopyFloats, thread, threads), last = begin(floats, kCopyFloats, thread + 1, threads);
+        const int64_t first = begin(floats, kCopyFloats, thread, threads),
+                      last = begin(floats, kCopyFloats, thread + 1, threads);
         std::fill(from + first, from + last, 1.0f);
         std::fill(to + first, to + last, 0.0f);
     }
     return samples(Resource::kShared, threads, seconds, 8.0 * kCopyFloats, [&](int thread, int64_t step) {
-        const int64_t first = begin(floats, kCopyFloats, thread, threads), last = begin(floats, kCopyFloats, thread + 1, threads);
+        const int64_t first = begin(floats, kCopyFloats, thread, threads),
+                      last = begin(floats, kCopyFloats, thread + 1, threads);
         const int64_t offset = first + step % ((last - first) / kCopyFloats) * kCopyFloats;
         at.copy(from + offset, to + offset, kCopyFloats);
     });
@@ -98,8 +105,10 @@ static std::vector<double> load_samples(const std::string& level, Memory memory,
     const int64_t rounds = std::max<int64_t>(1, kLoadedFloats / floats);
     nb::gil_scoped_release release;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int thread = 0; thread < threads; ++thread) std::fill(all + thread * floats, all + (thread + 1) * floats, 1.0f);
-    return samples(Resource::kAlone, threads, seconds, 4.0 * floats * rounds, [&](int thread, int64_t) { at.load(all + thread * floats, floats, rounds); });
+    for (int thread = 0; thread < threads; ++thread)
+        std::fill(all + thread * floats, all + (thread + 1) * floats, 1.0f);
+    return samples(Resource::kAlone, threads, seconds, 4.0 * floats * rounds,
+                   [&](int thread, int64_t) { at.load(all + thread * floats, floats, rounds); });
 }
 
 static std::vector<double> multiply_add_samples(const std::string& level, int threads, double seconds) {
@@ -107,7 +116,8 @@ static std::vector<double> multiply_add_samples(const std::string& level, int th
     require(threads >= 1, "no threads");
     const int64_t rounds = kMultiplyAdds / at.multiply_adds;
     nb::gil_scoped_release release;
-    return samples(Resource::kAlone, threads, seconds, static_cast<double>(rounds * at.multiply_adds), [&](int, int64_t) { at.multiply_add(rounds); });
+    return samples(Resource::kAlone, threads, seconds, static_cast<double>(rounds * at.multiply_adds),
+                   [&](int, int64_t) { at.multiply_add(rounds); });
 }
 
 void bind_machine(nb::module_& m) {

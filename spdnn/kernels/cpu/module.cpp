@@ -23,9 +23,11 @@ static bool runs(const std::string& level) {
 #ifdef SPDNN_X86
     __builtin_cpu_init();
     if (level == "x86_64_v4")
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    if (level == "x86_64_v3") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vl");
+    if (level == "x86_64_v3")
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 #endif
     return true;
 }
@@ -58,8 +60,13 @@ struct Level {
             views.push_back(layer->view);
         }
         require(static_cast<int64_t>(dst.size()) >= tiles * tile * views.back().outputs, "dst is too small");
-        require(active.shape(0) == views.size() && static_cast<int64_t>(active.shape(1)) == tiles, "active must be (layers, tiles)");
-        const Pass pass{views.data(), static_cast<int64_t>(views.size()), rows, src, dst.data(), count, tile, still_from, active.data(), streamed};
+        require(active.shape(0) == views.size() && static_cast<int64_t>(active.shape(1)) == tiles,
+                "active must be (layers, tiles)");
+        const Pass pass{views.data(),  static_cast<int64_t>(views.size()),
+                        rows,          src,
+                        dst.data(),    count,
+                        tile,          still_from,
+                        active.data(), streamed};
         nb::gil_scoped_release release;
         return kernels->run(pass, threads);
     }
@@ -71,9 +78,11 @@ struct Level {
         return run(layers, nullptr, src.data(), dst, count, tile, still_from, active, threads, streamed);
     }
 
-    int64_t layers_stored(const Layers& layers, const StoredRows& inputs, Array<const int64_t, 1> numbers, Array<float, 1> dst,
-                          int tile, int64_t still_from, Array<uint64_t, 2> active, int threads, bool streamed) const {
-        require(!layers.empty() && inputs.neurons == layers[0]->view.inputs, "rows must have as many values as the layer has inputs");
+    int64_t layers_stored(const Layers& layers, const StoredRows& inputs, Array<const int64_t, 1> numbers,
+                          Array<float, 1> dst, int tile, int64_t still_from, Array<uint64_t, 2> active, int threads,
+                          bool streamed) const {
+        require(!layers.empty() && inputs.neurons == layers[0]->view.inputs,
+                "rows must have as many values as the layer has inputs");
         const Rows rows = inputs.at(numbers);
         return run(layers, &rows, nullptr, dst, rows.count, tile, still_from, active, threads, streamed);
     }
@@ -88,7 +97,8 @@ struct Level {
         kernels->compact(src.data(), src_tile, dst.data(), dst_tile, neurons, indices.data(), count, threads);
     }
 
-    void row_hashes(Array<const float, 1> src, int64_t neurons, int64_t step, int tile, Array<uint64_t, 1> hash, int threads) const {
+    void row_hashes(Array<const float, 1> src, int64_t neurons, int64_t step, int tile, Array<uint64_t, 1> hash,
+                    int threads) const {
         const int64_t count = hash.size();
         require(neurons >= 1 && step >= 1, "rows must have neurons, and steps");
         check_source(src, neurons, count, tile);
@@ -106,17 +116,23 @@ struct Level {
         kernels->rows_differ(src.data(), neurons, indices.data(), count, tile, differs.data(), threads);
     }
 
-    void row_statistics(Array<const float, 1> src, Array<const double, 1> counts, Array<const double, 1> weights, int tile, Array<double, 1> sum,
-                        Array<double, 1> projection, Array<float, 1> min, Array<float, 1> max, Array<uint64_t, 1> hash,
-                        int threads) const {
+    void row_statistics(Array<const float, 1> src, Array<const double, 1> counts, Array<const double, 1> weights,
+                        int tile, Array<double, 1> sum, Array<double, 1> projection, Array<float, 1> min,
+                        Array<float, 1> max, Array<uint64_t, 1> hash, int threads) const {
         const int64_t count = sum.size(), neurons = weights.size();
-        require(counts.size() == weights.size() && projection.size() == sum.size() && min.size() == sum.size() && max.size() == sum.size() && hash.size() == sum.size(), "outputs must be of one length");
+        require(counts.size() == weights.size() && projection.size() == sum.size() && min.size() == sum.size() &&
+                    max.size() == sum.size() && hash.size() == sum.size(),
+                "outputs must be of one length");
         check_source(src, neurons, count, tile);
         nb::gil_scoped_release release;
-        kernels->row_statistics(src.data(), neurons, count, tile, {counts.data(), weights.data(), sum.data(), projection.data(), min.data(), max.data(), hash.data()}, threads);
+        kernels->row_statistics(
+            src.data(), neurons, count, tile,
+            {counts.data(), weights.data(), sum.data(), projection.data(), min.data(), max.data(), hash.data()},
+            threads);
     }
 
-    void take(Array<const float, 1> src, int tile, Array<const int64_t, 1> indices, Array<float, 2> rows, int threads) const {
+    void take(Array<const float, 1> src, int tile, Array<const int64_t, 1> indices, Array<float, 2> rows,
+              int threads) const {
         const int64_t count = indices.size(), neurons = rows.shape(1);
         check_features(src.data(), tile);
         require(static_cast<int64_t>(rows.shape(0)) == count, "rows must be as many as indices");
@@ -128,21 +144,22 @@ struct Level {
     void insert(Array<const float, 2> rows, Array<float, 1> dst, int tile, int64_t first, int threads) const {
         check_features(dst.data(), tile);
         const int64_t count = rows.shape(0), neurons = rows.shape(1);
-        require(first >= 0 && static_cast<int64_t>(dst.size()) >= tiles_of(first + count, tile) * tile * neurons, "dst is too small");
+        require(first >= 0 && static_cast<int64_t>(dst.size()) >= tiles_of(first + count, tile) * tile * neurons,
+                "dst is too small");
         nb::gil_scoped_release release;
         kernels->insert(rows.data(), neurons, count, dst.data(), tile, first, threads);
     }
 };
 
-void bind_spgemm(nb::module_&);     // spgemm_module.cpp
-void bind_spmm(nb::module_&);       // spmm_module.cpp
-void bind_sddmm(nb::module_&);      // sddmm_module.cpp
-void bind_attention(nb::module_&);  // attention_module.cpp
-void bind_depthwise(nb::module_&);  // depthwise_module.cpp
-void bind_small_calls(nb::module_&);  // small_calls_module.cpp
-void bind_onnx(nb::module_&);       // onnx_products.cpp
-void bind_text(nb::module_&);       // text_module.cpp
-void bind_resize(nb::module_&);     // resize_module.cpp
+void bind_spgemm(nb::module_&);             // spgemm_module.cpp
+void bind_spmm(nb::module_&);               // spmm_module.cpp
+void bind_sddmm(nb::module_&);              // sddmm_module.cpp
+void bind_attention(nb::module_&);          // attention_module.cpp
+void bind_depthwise(nb::module_&);          // depthwise_module.cpp
+void bind_small_calls(nb::module_&);        // small_calls_module.cpp
+void bind_onnx(nb::module_&);               // onnx_products.cpp
+void bind_text(nb::module_&);               // text_module.cpp
+void bind_resize(nb::module_&);             // resize_module.cpp
 void bind_identical_neurons(nb::module_&);  // identical_neurons_module.cpp
 
 }  // namespace spdnn
@@ -162,33 +179,41 @@ NB_MODULE(_cpu, m) {
     bind_text(m);
     bind_resize(m);
     nb::class_<BoundLayer>(m, "BoundLayer")
-        .def(nb::init<int64_t, int64_t, Array<const int64_t, 1>, ReadIndices, Array<const float, 1>, Array<const float, 1>, float, float, bool, bool, bool>(),
-             "inputs"_a, "outputs"_a, "offsets"_a, "indices"_a, "values"_a, "bias"_a, "low"_a, "high"_a, "by_input"_a = false, "keeps_zero"_a = false, "share"_a = false)
+        .def(nb::init<int64_t, int64_t, Array<const int64_t, 1>, ReadIndices, Array<const float, 1>,
+                      Array<const float, 1>, float, float, bool, bool, bool>(),
+             "inputs"_a, "outputs"_a, "offsets"_a, "indices"_a, "values"_a, "bias"_a, "low"_a, "high"_a,
+             "by_input"_a = false, "keeps_zero"_a = false, "share"_a = false)
         .def_prop_ro("edges", [](const BoundLayer& layer) { return layer.view.edges; })
         .def_prop_ro("nbytes", &BoundLayer::nbytes, "Bytes of the lists of inputs, and the values.")
         .def_prop_ro("gathers", &BoundLayer::gathers, "Rows of features that a vector of inputs loads.");
     nb::class_<StoredRows>(m, "StoredRows")
         .def(nb::init<Array<const uint8_t, 2>, int64_t>(), "bits"_a, "neurons"_a)
         .def(nb::init<Array<const float, 2>>(), "dense"_a)
-        .def(nb::init<Array<const int64_t, 1>, Array<const int64_t, 1>, Array<const float, 1>, int64_t>(), "offsets"_a, "columns"_a, "values"_a, "neurons"_a);
+        .def(nb::init<Array<const int64_t, 1>, Array<const int64_t, 1>, Array<const float, 1>, int64_t>(), "offsets"_a,
+             "columns"_a, "values"_a, "neurons"_a);
     bind_small_calls(m);
     bind_onnx(m);
     nb::class_<Level>(m, "Level")
         .def_prop_ro("name", [](const Level& l) { return l.kernels->name; })
         .def_prop_ro("vector_bytes", [](const Level& l) { return l.kernels->vector_bytes; })
-        .def("layers", &Level::layers, "layers"_a, "src"_a, "dst"_a, "count"_a, "tile"_a, "still_from"_a, "active"_a, "threads"_a, "streamed"_a = false)
-        .def("layers_stored", &Level::layers_stored, "layers"_a, "inputs"_a, "numbers"_a, "dst"_a, "tile"_a, "still_from"_a, "active"_a, "threads"_a, "streamed"_a = false)
+        .def("layers", &Level::layers, "layers"_a, "src"_a, "dst"_a, "count"_a, "tile"_a, "still_from"_a, "active"_a,
+             "threads"_a, "streamed"_a = false)
+        .def("layers_stored", &Level::layers_stored, "layers"_a, "inputs"_a, "numbers"_a, "dst"_a, "tile"_a,
+             "still_from"_a, "active"_a, "threads"_a, "streamed"_a = false)
         .def("compact", &Level::compact)
         .def("row_hashes", &Level::row_hashes)
         .def("rows_differ", &Level::rows_differ)
         .def("row_statistics", &Level::row_statistics)
         .def("take", &Level::take)
         .def("insert", &Level::insert);
-    m.def("levels", [] {
-        std::vector<Level> levels;
-        for (const Kernels* kernels : kLevels)
-            if (runs(kernels->name)) levels.push_back({kernels});
-        return levels;
-    }, "The levels that this processor can run, the best first.");
+    m.def(
+        "levels",
+        [] {
+            std::vector<Level> levels;
+            for (const Kernels* kernels : kLevels)
+                if (runs(kernels->name)) levels.push_back({kernels});
+            return levels;
+        },
+        "The levels that this processor can run, the best first.");
     bind_machine(m);
 }

@@ -25,7 +25,9 @@ constexpr int kInvalidArgument = 2, kFail = 1, kFloat = 1;
 template <class Function, int kNumber>
 struct Entry {
     template <class... Arguments>
-    static auto call(Api api, Arguments... arguments) { return reinterpret_cast<Function>(api[kNumber])(arguments...); }
+    static auto call(Api api, Arguments... arguments) {
+        return reinterpret_cast<Function>(api[kNumber])(arguments...);
+    }
 };
 
 using CreateStatus = Entry<Status (*)(int code, const char* text), 0>;
@@ -38,10 +40,12 @@ using Dimensions = Entry<Status (*)(const void* shape, int64_t* dimensions, size
 using TensorShape = Entry<Status (*)(const void* value, void** shape), 65>;
 using IntAttribute = Entry<Status (*)(const void* info, const char* name, int64_t* value), 86>;
 using Input = Entry<Status (*)(const void* context, size_t number, const void** value), 90>;
-using Output = Entry<Status (*)(void* context, size_t number, const int64_t* dimensions, size_t count, void** value), 91>;
+using Output =
+    Entry<Status (*)(void* context, size_t number, const int64_t* dimensions, size_t count, void** value), 91>;
 using ReleaseStatus = Entry<void (*)(Status), 93>;
 using ReleaseShape = Entry<void (*)(void* shape), 99>;
-using ParallelFor = Entry<Status (*)(const void* context, void (*work)(void*, size_t), size_t count, size_t parts, void* data), 274>;
+using ParallelFor =
+    Entry<Status (*)(const void* context, void (*work)(void*, size_t), size_t count, size_t parts, void* data), 274>;
 
 // What an operator is, as of version 16 of the interface; ONNX Runtime reads no more of it than `version` says.
 struct CustomOp {

@@ -1,14 +1,15 @@
 // A pruned product as an operator of ONNX Runtime: a MatMul, Gemm or Conv whose weights are sparse, with bias and
 // activation, on ONNX Runtime's own threads.
 //
-// Python makes a product from its weights and gets a key; a node `Product` of the domain spdnn has the key as an attribute,
-// and ONNX Runtime, which loads this module as a library of operators, finds the product by it.
+// Python makes a product from its weights and gets a key; a node `Product` of the domain spdnn has the key as an
+// attribute, and ONNX Runtime, which loads this module as a library of operators, finds the product by it.
 //
-// Layout     Rows (..., inputs) are the `by_rows` form of spmm.hpp. Images (N, C, H, W) are N matrices (C, H W) already.
+// Layout     Rows (..., inputs) are the `by_rows` form of spmm.hpp. Images (N, C, H, W) are N matrices (C, H W)
+//            already.
 // Algorithm  A convolution copies its input once, with the zeros around it, into planes of one remainder of its strides
-//            each: (C, strides, H', W'). In those, a nonzero of the weights meets the inputs of all places side by side,
-//            from an offset on; places past the end of a row are computed too, and left out (`pitch` of spmm.hpp). So no
-//            window is copied. A 1 x 1 convolution without strides and zeros copies nothing.
+//            each: (C, strides, H', W'). In those, a nonzero of the weights meets the inputs of all places side by
+//            side, from an offset on; places past the end of a row are computed too, and left out (`pitch` of
+//            spmm.hpp). So no window is copied. A 1 x 1 convolution without strides and zeros copies nothing.
 // Source     Chen, "Escoin: Efficient Sparse Convolutional Neural Network Inference on GPUs", 2018 (offsets in place of
 //            copied windows); Park et al., "Faster CNNs with Direct Sparse Convolutions and Guided Pruning", ICLR 2017.
 #include <nanobind/stl/array.h>
@@ -43,7 +44,7 @@ constexpr int64_t kSlack = 64;  // floats that can be read past the last plane
 // What one thread does by itself: another one gains less than it takes to wake it and to pass lines between caches.
 constexpr int64_t kFloats = 1 << 16, kMultiplyAdds = 1 << 17;
 
-struct Window {  // of a convolution
+struct Window {                                                                                      // of a convolution
     int64_t channels, height, width, down, across, top, left, bottom, right, row_step, column_step;  // steps: dilations
 };
 
@@ -52,10 +53,10 @@ struct Product {
     int threads, tile;
     bool convolves;
     Window window;
-    int64_t rows, inner;            // of the matrix: outputs, and inputs x kernel
-    std::vector<int64_t> offsets;   // rows + 1
-    std::vector<int32_t> columns;   // of the matrix (outputs, channels x height x width)
-    std::vector<uint16_t> narrow;   // the same where they fit
+    int64_t rows, inner;           // of the matrix: outputs, and inputs x kernel
+    std::vector<int64_t> offsets;  // rows + 1
+    std::vector<int32_t> columns;  // of the matrix (outputs, channels x height x width)
+    std::vector<uint16_t> narrow;  // the same where they fit
     std::vector<int32_t> order;
     std::vector<float> values, bias;
     float low, high;
@@ -67,7 +68,9 @@ struct Product {
     SpmmProblem problem() const {
         SpmmProblem p{};
         const bool few = !narrow.empty();
-        p.pattern = {rows, inner, offsets.data(), few ? static_cast<const void*>(narrow.data()) : columns.data(), few ? 2 : 4, order.data()};
+        p.pattern = {rows,           inner,
+                     offsets.data(), few ? static_cast<const void*>(narrow.data()) : columns.data(),
+                     few ? 2 : 4,    order.data()};
         p.values = values.data(), p.bias = bias.data(), p.low = low, p.high = high, p.tile = tile, p.packed = true;
         return p;
     }
@@ -87,15 +90,20 @@ struct Planes {
         auto planes = std::make_shared<Planes>();
         const int64_t tall = image_height + w.top + w.bottom, wide = image_width + w.left + w.right;
         const int64_t reach_down = (w.height - 1) * w.row_step, reach_across = (w.width - 1) * w.column_step;
-        if (tall <= reach_down || wide <= reach_across) throw std::invalid_argument("a kernel that is larger than the image");
+        if (tall <= reach_down || wide <= reach_across)
+            throw std::invalid_argument("a kernel that is larger than the image");
         planes->image_height = image_height, planes->image_width = image_width;
-        planes->out_height = (tall - reach_down - 1) / w.down + 1, planes->out_width = (wide - reach_across - 1) / w.across + 1;
-        planes->height = planes->out_height + reach_down / w.down, planes->width = planes->out_width + reach_across / w.across;
+        planes->out_height = (tall - reach_down - 1) / w.down + 1,
+        planes->out_width = (wide - reach_across - 1) / w.across + 1;
+        planes->height = planes->out_height + reach_down / w.down,
+        planes->width = planes->out_width + reach_across / w.across;
         const int64_t plane = planes->height * planes->width, strides = w.down * w.across;
-        if (w.channels * strides * plane + kSlack > INT32_MAX) throw std::invalid_argument("an image of more than 2^31 numbers");
+        if (w.channels * strides * plane + kSlack > INT32_MAX)
+            throw std::invalid_argument("an image of more than 2^31 numbers");
         planes->begins.resize(product.columns.size());
         for (size_t e = 0; e < product.columns.size(); ++e) {
-            const int64_t place = product.columns[e] % (w.height * w.width), channel = product.columns[e] / (w.height * w.width);
+            const int64_t place = product.columns[e] % (w.height * w.width),
+                          channel = product.columns[e] / (w.height * w.width);
             const int64_t down = place / w.width * w.row_step, across = place % w.width * w.column_step;
             const int64_t which = channel * strides + down % w.down * w.across + across % w.across;
             planes->begins[e] = static_cast<int32_t>(which * plane + down / w.down * planes->width + across / w.across);
@@ -118,7 +126,8 @@ void copy_channels(const Window& w, const Planes& planes, int64_t channels, cons
             const auto [left, right] = inside(w.left, s, w.across, planes.image_width, planes.width);
             float* line = to + (r * w.across + s) * planes.height * planes.width;
             const float* from = image + (top * w.down + r - w.top) * planes.image_width + left * w.across + s - w.left;
-            for (int64_t c = 0; c < channels; ++c, line += w.down * w.across * planes.height * planes.width, from += place) {
+            for (int64_t c = 0; c < channels;
+                 ++c, line += w.down * w.across * planes.height * planes.width, from += place) {
                 float* at = std::fill_n(line, top * planes.width, 0.0f);
                 const float* read = from;
                 for (int64_t y = top; y < bottom; ++y, read += w.down * planes.image_width) {
@@ -159,11 +168,10 @@ struct Run {
             auto& shared = *static_cast<Shared*>(data);
             try {
                 shared.work(static_cast<int64_t>(part));
-            } catch (const std::bad_alloc&) {
-                shared.starved = true;
-            }
+            } catch (const std::bad_alloc&) { shared.starved = true; }
         };
-        check(ort::ParallelFor::call(api, context, +one, static_cast<size_t>(parts), static_cast<size_t>(parts), &shared));
+        check(ort::ParallelFor::call(api, context, +one, static_cast<size_t>(parts), static_cast<size_t>(parts),
+                                     &shared));
         if (shared.starved) throw std::bad_alloc();
     }
 
@@ -195,7 +203,7 @@ thread_local KeptMemory scratch;
 
 // What ONNX Runtime makes of a node.
 class Kernel {
-public:
+  public:
     Kernel(ort::Api api, std::shared_ptr<const Product> product) : api(api), product(std::move(product)) {}
 
     void compute(void* context) {
@@ -205,7 +213,7 @@ public:
         product->convolves ? images(run, shape, x) : rows(run, shape, x);
     }
 
-private:
+  private:
     void multiply(Run& run, const SpmmProblem& p) {
         const double work = static_cast<double>(p.width) * p.batch * product->values.size();
         const int parts = static_cast<int>(std::clamp<double>(work / kMultiplyAdds, 1, product->threads));
@@ -214,7 +222,8 @@ private:
     }
 
     void rows(Run& run, std::vector<int64_t> shape, const float* x) {
-        if (shape.empty() || shape.back() != product->inner) throw std::invalid_argument("another number of features than weights");
+        if (shape.empty() || shape.back() != product->inner)
+            throw std::invalid_argument("another number of features than weights");
         shape.back() = product->rows;
         SpmmProblem p = product->problem();
         p.width = std::accumulate(shape.begin(), shape.end() - 1, int64_t{1}, std::multiplies<>());
@@ -224,7 +233,8 @@ private:
 
     void images(Run& run, std::vector<int64_t> shape, const float* x) {
         const Window& w = product->window;
-        if (shape.size() != 4 || shape[1] != w.channels) throw std::invalid_argument("other channels than those of the weights");
+        if (shape.size() != 4 || shape[1] != w.channels)
+            throw std::invalid_argument("other channels than those of the weights");
         SpmmProblem p = product->problem();
         p.batch = shape[0];
         if (product->plain()) {
@@ -234,7 +244,8 @@ private:
             return multiply(run, p);
         }
         const auto planes = planes_of(shape[2], shape[3]);
-        const int64_t image = shape[2] * shape[3], copied = w.down * w.across * planes->height * planes->width, all = p.batch * w.channels;
+        const int64_t image = shape[2] * shape[3], copied = w.down * w.across * planes->height * planes->width,
+                      all = p.batch * w.channels;
         float* const inputs = scratch.floats(all * copied + kSlack);
         std::fill(inputs + all * copied, inputs + all * copied + kSlack, 0.0f);
         p.c = run.output({shape[0], product->rows, planes->out_height, planes->out_width});
@@ -252,14 +263,15 @@ private:
 
     std::shared_ptr<const Planes> planes_of(int64_t height, int64_t width) {
         const std::lock_guard<std::mutex> guard(lock);
-        if (!last || last->image_height != height || last->image_width != width) last = Planes::of(*product, height, width);
+        if (!last || last->image_height != height || last->image_width != width)
+            last = Planes::of(*product, height, width);
         return last;
     }
 
-public:
+  public:
     const ort::Api api;
 
-private:
+  private:
     const std::shared_ptr<const Product> product;
     std::mutex lock;
     std::shared_ptr<const Planes> last;
@@ -271,9 +283,7 @@ ort::Status guarded(ort::Api api, const Body& body) {
     try {
         body();
         return nullptr;
-    } catch (const Failed& failed) {
-        return failed.status;
-    } catch (const std::bad_alloc&) {
+    } catch (const Failed& failed) { return failed.status; } catch (const std::bad_alloc&) {
         return ort::CreateStatus::call(api, ort::kFail, "spdnn: there is too little memory");
     } catch (const std::exception& error) {
         return ort::CreateStatus::call(api, ort::kInvalidArgument, (std::string("spdnn: ") + error.what()).c_str());
@@ -321,8 +331,10 @@ int64_t make_product(const std::string& level, Array<const int64_t, 1> offsets, 
     product->order.resize(product->rows);
     std::iota(product->order.begin(), product->order.end(), 0);
     rows_of(offsets, Array<const int32_t, 1>(product->order.data(), {product->order.size()}));  // checks them
-    require(columns.size() == values.size() && offsets.data()[product->rows] == static_cast<int64_t>(values.size()), "a column for each value");
-    for (size_t e = 0; e < columns.size(); ++e) require(columns.data()[e] >= 0 && columns.data()[e] < inner, "a column is out of range");
+    require(columns.size() == values.size() && offsets.data()[product->rows] == static_cast<int64_t>(values.size()),
+            "a column for each value");
+    for (size_t e = 0; e < columns.size(); ++e)
+        require(columns.data()[e] >= 0 && columns.data()[e] < inner, "a column is out of range");
     product->offsets.assign(offsets.data(), offsets.data() + offsets.size());
     product->columns.assign(columns.data(), columns.data() + columns.size());
     if (inner <= 65536) product->narrow.assign(columns.data(), columns.data() + columns.size());
@@ -333,7 +345,8 @@ int64_t make_product(const std::string& level, Array<const int64_t, 1> offsets, 
     if (window) {
         const auto& w = *window;
         product->window = {w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10]};
-        require(w[0] >= 1 && w[1] >= 1 && w[2] >= 1 && w[3] >= 1 && w[4] >= 1 && w[9] >= 1 && w[10] >= 1, "sizes of a window from 1");
+        require(w[0] >= 1 && w[1] >= 1 && w[2] >= 1 && w[3] >= 1 && w[4] >= 1 && w[9] >= 1 && w[10] >= 1,
+                "sizes of a window from 1");
         require(w[5] >= 0 && w[6] >= 0 && w[7] >= 0 && w[8] >= 0, "pads from 0");
         require(w[0] * w[1] * w[2] == inner, "channels x height x width are the columns of the weights");
     }
@@ -350,9 +363,10 @@ void drop_product(int64_t key) {  // sessions that have it keep it
 }  // namespace
 
 void bind_onnx(nb::module_& m) {
-    m.def("make_product", &make_product, "level"_a, "offsets"_a, "columns"_a, "values"_a, "bias"_a, "low"_a, "high"_a, "inner"_a, "window"_a.none(),
-          "tile"_a, "threads"_a,
-          "A key of a product for nodes `Product` of ONNX Runtime. `window`: (channels, height, width, strides, pads at the top, left, bottom and "
+    m.def("make_product", &make_product, "level"_a, "offsets"_a, "columns"_a, "values"_a, "bias"_a, "low"_a, "high"_a,
+          "inner"_a, "window"_a.none(), "tile"_a, "threads"_a,
+          "A key of a product for nodes `Product` of ONNX Runtime. `window`: (channels, height, width, strides, pads "
+          "at the top, left, bottom and "
           "right, dilations) of a convolution.");
     m.def("drop_product", &drop_product, "key"_a, "No session that is made from now on finds the product.");
 }
@@ -360,13 +374,17 @@ void bind_onnx(nb::module_& m) {
 }  // namespace spdnn
 
 // What ONNX Runtime calls in a library of operators.
-extern "C" __attribute__((visibility("default"))) spdnn::ort::Status RegisterCustomOps(void* options, const spdnn::ort::ApiBase* base) {
+extern "C" __attribute__((visibility("default"))) spdnn::ort::Status RegisterCustomOps(
+    void* options, const spdnn::ort::ApiBase* base) {
     using namespace spdnn;
     static const Operator product;
     static void* domain = nullptr;
     static std::mutex lock;
     const ort::Api api = base->api(ort::kVersion);
-    if (!api) return base->api(1) ? ort::CreateStatus::call(base->api(1), ort::kFail, "spdnn: ONNX Runtime 1.17 or newer is needed") : nullptr;
+    if (!api)
+        return base->api(1)
+                   ? ort::CreateStatus::call(base->api(1), ort::kFail, "spdnn: ONNX Runtime 1.17 or newer is needed")
+                   : nullptr;
     const std::lock_guard<std::mutex> guard(lock);
     return guarded(api, [&] {
         if (!domain) {

@@ -1,4 +1,5 @@
-// What the kernels of spdnn.ops share that knows no instruction set: topologies, how rows are dealt out, scratch memory.
+// What the kernels of spdnn.ops share that knows no instruction set: topologies, how rows are dealt out, scratch
+// memory.
 #pragma once
 
 #include <omp.h>
@@ -63,7 +64,7 @@ inline double processor_seconds() {  // of this thread
 // thread with the fewest nonzeros so far (Graham's list scheduling; with the longest rows first, his LPT rule). A row
 // counts as kRowCost nonzeros more than it has, so that empty ones are shared out too.
 class Shares {
-public:
+  public:
     Shares(const Pattern& pattern, int group, int threads) : first(threads + 1, 0), nonzeros(threads, 0) {
         const int64_t groups = (pattern.rows + group - 1) / group;
         Vector<int32_t> thread_of(groups, -1);
@@ -89,12 +90,14 @@ public:
     const int32_t* begin(int thread) const { return groups_.data() + first[thread]; }
     const int32_t* end(int thread) const { return groups_.data() + first[thread + 1]; }
 
-private:
+  private:
     static constexpr int64_t kRowCost = 4;
     struct Load {
         int64_t work;
         int thread;
-        bool operator<(const Load& other) const { return work < other.work || (work == other.work && thread < other.thread); }
+        bool operator<(const Load& other) const {
+            return work < other.work || (work == other.work && thread < other.thread);
+        }
     };
     // The least loaded thread, the root, gets more work and sinks to its position.
     static void add(Vector<Load>& heap, int64_t work) {
@@ -109,17 +112,19 @@ private:
     Vector<int32_t> groups_;
     Vector<int64_t> first;
 
-public:
+  public:
     Vector<int64_t> nonzeros;  // of each thread
 };
 
 // Where thread `thread` of `threads` begins when rows are cut into ranges of equal nonzeros (and rows).
 inline int64_t first_row(const int64_t* offsets, int64_t rows, int thread, int threads) {
-    const int64_t work = (offsets[rows] + rows) / threads * thread + (offsets[rows] + rows) % threads * thread / threads;
+    const int64_t work =
+        (offsets[rows] + rows) / threads * thread + (offsets[rows] + rows) % threads * thread / threads;
     int64_t low = 0, high = rows;  // the first row with offsets[row] + row >= work
     while (low < high) {
         const int64_t middle = (low + high) / 2;
-        if (offsets[middle] + middle < work) low = middle + 1; else high = middle;
+        if (offsets[middle] + middle < work) low = middle + 1;
+        else high = middle;
     }
     return thread == threads ? rows : low;
 }
@@ -137,7 +142,7 @@ void own_shares(int threads, double* busy, const Body& body) {
 
 // Memory that a thread keeps for the next call; only ever grows. Pages are made once, and stay warm.
 class KeptMemory {
-public:
+  public:
     KeptMemory() = default;
     KeptMemory(const KeptMemory&) = delete;
     ~KeptMemory() { std::free(data); }
@@ -153,7 +158,7 @@ public:
         return static_cast<float*>(data);
     }
 
-private:
+  private:
     void* data = nullptr;
     size_t size = 0;
 };

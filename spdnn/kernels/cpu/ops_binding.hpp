@@ -16,13 +16,15 @@ using ReadColumns = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::
 template <class First, class... Others>
 bool all_half(const First& first, const Others&... others) {
     const bool half = is_half(first);
-    require(((is_half(others) == half) && ...), "the arrays must have one dtype: they must all be float32, or all float16");
+    require(((is_half(others) == half) && ...),
+            "the arrays must have one dtype: they must all be float32, or all float16");
     return half;
 }
 
 // Rows that `offsets` and `order` agree on, in a pattern without columns.
 inline Pattern rows_of(const Array<const int64_t, 1>& offsets, const Array<const int32_t, 1>& order) {
-    require(offsets.size() >= 1 && order.size() == offsets.size() - 1, "offsets must be one more than the rows, and order as many");
+    require(offsets.size() >= 1 && order.size() == offsets.size() - 1,
+            "offsets must be one more than the rows, and order as many");
     const int64_t rows = static_cast<int64_t>(order.size());
     require(offsets.data()[0] == 0, "offsets must begin at 0");
     for (int64_t i = 0; i < rows; ++i) {
@@ -33,13 +35,15 @@ inline Pattern rows_of(const Array<const int64_t, 1>& offsets, const Array<const
 }
 
 // The same with columns, which are trusted (Topology checks them).
-inline Pattern pattern_of(const Array<const int64_t, 1>& offsets, const ReadColumns& columns, const Array<const int32_t, 1>& order,
-                          size_t width) {
+inline Pattern pattern_of(const Array<const int64_t, 1>& offsets, const ReadColumns& columns,
+                          const Array<const int32_t, 1>& order, size_t width) {
     Pattern pattern = rows_of(offsets, order);
-    require(pattern.nonzeros() == static_cast<int64_t>(columns.size()), "offsets must go from 0 to the number of nonzeros");
+    require(pattern.nonzeros() == static_cast<int64_t>(columns.size()),
+            "offsets must go from 0 to the number of nonzeros");
     const nb::dlpack::dtype type = columns.dtype();
     const bool narrow = type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::UInt) && type.bits == 16;
-    require(narrow || (type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Int) && type.bits == 32), "columns must be uint16 or int32");
+    require(narrow || (type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Int) && type.bits == 32),
+            "columns must be uint16 or int32");
     pattern.width = static_cast<int64_t>(width), pattern.columns = columns.data(), pattern.index_bytes = narrow ? 2 : 4;
     return pattern;
 }

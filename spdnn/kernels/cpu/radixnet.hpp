@@ -6,12 +6,13 @@
 
 namespace spdnn {
 
-// Row i of `groups` (classes, width), ascending, merged with the row `shift` rows on, for each class; all of that `copies`
-// times: once for each output of a class.
+// Row i of `groups` (classes, width), ascending, merged with the row `shift` rows on, for each class; all of that
+// `copies` times: once for each output of a class.
 template <class T>
 void merge_groups(const T* groups, int64_t classes, int64_t width, int64_t shift, int64_t copies, T* to) {
     for (int64_t i = 0; i < classes; ++i) {
-        const T *a = groups + i * width, *b = groups + (i + shift) % classes * width, *const a_end = a + width, *const b_end = b + width;
+        const T *a = groups + i * width,
+                *b = groups + (i + shift) % classes * width, *const a_end = a + width, *const b_end = b + width;
         T* out = to + i * 2 * width;
         while (a < a_end && b < b_end) {
             const bool first = *a <= *b;

@@ -1,10 +1,11 @@
-// The official inputs' columns: resampled, bounded, transformed, compared. Compiled once for each instruction-set level.
+// The official inputs' columns: resampled, bounded, transformed, compared. Compiled once for each instruction-set
+// level.
 //
-// Columns come in blocks, phase after phase, so that lines and columns stay in the L2 cache. A column whose norm says that
-// no |y|^2 of it can matter is left out (the transform's rows have norm 1). The others are taken in single precision, a
-// few side by side so that each factor that is loaded serves several; its error is below a bound, and what lies within it
-// is taken in double precision. The transform is folded: its row side - j is row j with the values k and rows - k of a
-// column exchanged, so sums and differences of these give both rows with half the products.
+// Columns come in blocks, phase after phase, so that lines and columns stay in the L2 cache. A column whose norm says
+// that no |y|^2 of it can matter is left out (the transform's rows have norm 1). The others are taken in single
+// precision, a few side by side so that each factor that is loaded serves several; its error is below a bound, and what
+// lies within it is taken in double precision. The transform is folded: its row side - j is row j with the values k and
+// rows - k of a column exchanged, so sums and differences of these give both rows with half the products.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 #include "resize.hpp"
 
@@ -24,9 +25,9 @@ namespace {
 
 using namespace SPDNN_LEVEL;
 
-constexpr int64_t kBlock = 1024;       // columns
+constexpr int64_t kBlock = 1024;      // columns
 constexpr int64_t kRow = kBlock + 8;  // doubles from one row of a block to the next: not all in one set of the cache
-constexpr int64_t kCoarse = 64;   // rows whose largest |y|^2 bounds that of all
+constexpr int64_t kCoarse = 64;       // rows whose largest |y|^2 bounds that of all
 constexpr int kTogether = SPDNN_VECTOR_BYTES == 64 ? 4 : 2, kVectors = SPDNN_VECTOR_BYTES == 64 ? 1 : 2;
 constexpr int64_t kStep = kVectors * kLanes;
 constexpr double kPi = 3.14159265358979323846;
@@ -35,7 +36,8 @@ typedef double Doubles __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
 typedef float Loose __attribute__((vector_size(SPDNN_VECTOR_BYTES), aligned(4), may_alias));
 typedef double LooseDoubles __attribute__((vector_size(SPDNN_VECTOR_BYTES), aligned(8), may_alias));
 
-void resample(const double* line, int64_t stride, const double* taps, int64_t parts, int64_t taps_each, double* out, int64_t count) {
+void resample(const double* line, int64_t stride, const double* taps, int64_t parts, int64_t taps_each, double* out,
+              int64_t count) {
     constexpr int64_t kWide = SPDNN_VECTOR_BYTES / 8, kSums = 6;
     std::memset(out, 0, sizeof(double) * count);
     for (int64_t k = 0; k < parts; ++k) {
@@ -51,7 +53,8 @@ void resample(const double* line, int64_t stride, const double* taps, int64_t pa
             std::memcpy(sum, out + i, sizeof sum);
             for (int64_t t = first; t < last; ++t)
 #pragma GCC unroll 6
-                for (int s = 0; s < kSums; ++s) sum[s] += tap[t] * *reinterpret_cast<const LooseDoubles*>(from + i + t + s * kWide);
+                for (int s = 0; s < kSums; ++s)
+                    sum[s] += tap[t] * *reinterpret_cast<const LooseDoubles*>(from + i + t + s * kWide);
             std::memcpy(out + i, sum, sizeof sum);
         }
         for (; i < count; ++i)
@@ -87,7 +90,8 @@ struct Block {
                 bound[i] += row[i] * row[i];
             }
         }
-        for (int64_t i = 0; i < count; ++i) bound[i] = (bound[i] + nyquist2 * sine[i] * sine[i]) * (1 + 1e-9);  // for rounding
+        for (int64_t i = 0; i < count; ++i)
+            bound[i] = (bound[i] + nyquist2 * sine[i] * sine[i]) * (1 + 1e-9);  // for rounding
     }
 
     double operator()(int64_t value, int64_t column) const { return values[value * kRow + column]; }
@@ -114,8 +118,8 @@ struct Folded {
             norm2 += one * one + other * other;
         }
         odd[half * kTogether + c] = sine[c] = static_cast<float>(s), signs[c] = static_cast<float>(w);
-        // A sum of n <= 15 products of rounded factors is wrong by less than (n + 3) 2^-24 of the product of the norms, which
-        // folding makes at most sqrt(2) times as large; y is two such sums, z smaller.
+        // A sum of n <= 15 products of rounded factors is wrong by less than (n + 3) 2^-24 of the product of the norms,
+        // which folding makes at most sqrt(2) times as large; y is two such sums, z smaller.
         error[c] = 60 * 0x1p-24 * std::sqrt(norm2);
     }
 
@@ -128,8 +132,14 @@ struct Folded {
 // Every `every`-th row of the vertical transform, folded, in single precision.
 struct Vertical {
     Vertical(const Columns& all, int64_t every)
-        : terms(all.rows / 2 + 1), side(all.side / every), even(terms * half()), odd(terms * half()), sine_even(half()),
-          sine_odd(half()), signs(half()), middle(terms) {
+        : terms(all.rows / 2 + 1),
+          side(all.side / every),
+          even(terms * half()),
+          odd(terms * half()),
+          sine_even(half()),
+          sine_odd(half()),
+          signs(half()),
+          middle(terms) {
         auto real = [&](int64_t k, int64_t j) { return all.real[k * all.side + j % side * every]; };
         auto imaginary = [&](int64_t k, int64_t j) { return all.imaginary[k * all.side + j % side * every]; };
         for (int64_t j = 0; j < side; ++j) {
@@ -140,12 +150,15 @@ struct Vertical {
         }
         for (int64_t j = 0; j < half(); ++j) {
             const auto sum = [&](auto of, int64_t k) { return static_cast<float>((of(k, j) + of(k, side - j)) / 2); };
-            const auto difference = [&](auto of, int64_t k) { return static_cast<float>((of(k, j) - of(k, side - j)) / 2); };
+            const auto difference = [&](auto of, int64_t k) {
+                return static_cast<float>((of(k, j) - of(k, side - j)) / 2);
+            };
             for (int64_t k = 0; k < terms; ++k) {
                 even[k * half() + j] = sum(real, k);
                 odd[k * half() + j] = difference(real, k < terms - 1 ? k : all.rows);
             }
-            sine_even[j] = sum(imaginary, 0), sine_odd[j] = difference(imaginary, 0), signs[j] = difference(imaginary, 1);
+            sine_even[j] = sum(imaginary, 0), sine_odd[j] = difference(imaginary, 0),
+            signs[j] = difference(imaginary, 1);
         }
         for (int64_t k = 0; k < terms; ++k) middle[k] = static_cast<float>(real(k, half()));
         middle_sine = static_cast<float>(imaginary(0, half()));
@@ -172,8 +185,11 @@ struct Vertical {
             for (int c = 0; c < kTogether; ++c) {
                 Vec low[kVectors], high[kVectors];
                 for (int v = 0; v < kVectors; ++v) {
-                    const auto at = [&](const std::vector<float>& factors) { return *reinterpret_cast<const Loose*>(&factors[j + v * kLanes]); };
-                    const Vec ze = columns.sine[c] * at(sine_even), zo = columns.sine[c] * at(sine_odd) + columns.signs[c] * at(signs);
+                    const auto at = [&](const std::vector<float>& factors) {
+                        return *reinterpret_cast<const Loose*>(&factors[j + v * kLanes]);
+                    };
+                    const Vec ze = columns.sine[c] * at(sine_even),
+                              zo = columns.sine[c] * at(sine_odd) + columns.signs[c] * at(signs);
                     low[v] = (e[c][v] + o[c][v]) * (e[c][v] + o[c][v]) + (ze + zo) * (ze + zo);
                     high[v] = (e[c][v] - o[c][v]) * (e[c][v] - o[c][v]) + (ze - zo) * (ze - zo);
                 }
@@ -187,7 +203,8 @@ struct Vertical {
         float y[kTogether] = {};
         for (int64_t k = 0; k < terms; ++k)
             for (int c = 0; c < kTogether; ++c) y[c] += columns.even[k * kTogether + c] * middle[k];
-        for (int c = 0; c < kTogether; ++c) squares[c] = y[c] * y[c] + columns.sine[c] * middle_sine * columns.sine[c] * middle_sine;
+        for (int c = 0; c < kTogether; ++c)
+            squares[c] = y[c] * y[c] + columns.sine[c] * middle_sine * columns.sine[c] * middle_sine;
     }
 
     double error(const Folded& columns, int c) const { return columns.error[c] * std::sqrt(most); }
@@ -225,7 +242,8 @@ double exact(const Block& block, int64_t column, int64_t j) {
     return y * y + z * z;
 }
 
-// Leaves in `chosen` those of which some |y|^2 may exceed `value`, as `vertical` has it and times `slack` for rows between.
+// Leaves in `chosen` those of which some |y|^2 may exceed `value`, as `vertical` has it and times `slack` for rows
+// between.
 void choose(const Block& block, Chosen& chosen, const Vertical& vertical, double slack, double value) {
     int64_t left = 0;
     together(block, chosen, [&](const Folded& columns, int64_t first, int count) {
@@ -316,7 +334,8 @@ void threshold(const Columns& all, double level, uint8_t* bits) {
         together(block, chosen, [&](const Folded& columns, int64_t begin, int count) {
             float error[kTogether], middle[kTogether];
             IntVec any[kTogether] = {};
-            for (int c = 0; c < kTogether; ++c) {  // if |y|^2 and what was found are not on one side of the level, |y| is near its root
+            for (int c = 0; c < kTogether;
+                 ++c) {  // if |y|^2 and what was found are not on one side of the level, |y| is near its root
                 const double wrong = vertical.error(columns, c);
                 error[c] = static_cast<float>((2 * std::sqrt(level) + wrong) * wrong + 1e-6 * level);
             }

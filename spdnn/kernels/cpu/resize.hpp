@@ -9,9 +9,9 @@ namespace spdnn {
 // Columns of the resized image and its vertical transform. There are `phases` columns between two points of a line, the
 // first at the point: columns phases * start .. phases * (start + count) - 1.
 //
-// Column i of phase p has `rows` values: row r is the sum over k < parts, t < taps_each of taps[p, k, t] *
-// lines[r, k, start + i + t], and nyquist[r] * cosine, of the angle (start + i) % grid of that phase. Two more follow: the
-// sine, and the sum of the rows with signs in turn. y = the first rows + 1 of them times `real` (rows + 1, side) + i times
+// Column i of phase p has `rows` values: row r is the sum over k < parts, t < taps_each of taps[p, k, t] * lines[r, k,
+// start + i + t], and nyquist[r] * cosine, of the angle (start + i) % grid of that phase. Two more follow: the sine,
+// and the sum of the rows with signs in turn. y = the first rows + 1 of them times `real` (rows + 1, side) + i times
 // the last two times `imaginary` (2, side). Row side - j of the transform must be row j with factors k and rows - k
 // exchanged, and those of the sine in y and of the signs negated.
 struct Columns {
@@ -29,8 +29,8 @@ struct Resize {
     const char* name;
     // The largest |y|^2 of these columns, or `value` if none exceeds it.
     double (*largest)(const Columns&, double value);
-    // bits (phases * count, side / 8): which |y|^2 of a column exceed `level`; the first is the highest of its byte. Those of
-    // columns that have none are left as they are.
+    // bits (phases * count, side / 8): which |y|^2 of a column exceed `level`; the first is the highest of its byte.
+    // Those of columns that have none are left as they are.
     void (*threshold)(const Columns&, double level, uint8_t* bits);
 };
 

@@ -28,8 +28,8 @@ auto by_tile(int tile, Chosen chosen) {
     }
 }
 
-// Puts one tile of kTo inputs together from the inputs `indices` of tiles of kFrom, and hands sink(neuron, vector, lanes)
-// each vector. Each is made of the vectors that its lanes come from, mostly two neighbours, with one two-source
+// Puts one tile of kTo inputs together from the inputs `indices` of tiles of kFrom, and hands sink(neuron, vector,
+// lanes) each vector. Each is made of the vectors that its lanes come from, mostly two neighbours, with one two-source
 // permutation for each: the same permutations for every neuron.
 template <int kFrom, int kTo, class Sink>
 void assemble(const float* src, int64_t neurons, const int64_t* indices, int filled, Sink sink) {
@@ -113,7 +113,8 @@ void row_hashes(const float* src, int64_t neurons, int64_t step, int64_t count, 
     const auto run = by_tile(tile, [](auto size) { return hash_tile<size>; });
 #pragma omp parallel for schedule(dynamic, 4) num_threads(threads)
     for (int64_t t = 0; t < (count + tile - 1) / tile; ++t)
-        run(src + t * neurons * tile, neurons, step, static_cast<int>(std::min<int64_t>(tile, count - t * tile)), hash + t * tile);
+        run(src + t * neurons * tile, neurons, step, static_cast<int>(std::min<int64_t>(tile, count - t * tile)),
+            hash + t * tile);
 }
 
 template <int kTile>
@@ -138,10 +139,8 @@ void rows_differ(const float* src, int64_t neurons, const int64_t* indices, int6
         const int filled = static_cast<int>(std::min<int64_t>(tile, count - t * tile));
         bool itself = true;
         for (int i = 0; i < filled; ++i) itself = itself && indices[t * tile + i] == t * tile + i;
-        if (itself)
-            std::memset(differs + t * tile, 0, filled);
-        else
-            run(src, neurons, t, indices + t * tile, filled, differs + t * tile);
+        if (itself) std::memset(differs + t * tile, 0, filled);
+        else run(src, neurons, t, indices + t * tile, filled, differs + t * tile);
     }
 }
 
@@ -174,12 +173,14 @@ void row_statistics(const float* src, int64_t neurons, int64_t count, int tile, 
     const auto run = by_tile(tile, [](auto size) { return tile_statistics<size>; });
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t t = 0; t < (count + tile - 1) / tile; ++t)
-        run(src + t * neurons * tile, neurons, static_cast<int>(std::min<int64_t>(tile, count - t * tile)), t * tile, out);
+        run(src + t * neurons * tile, neurons, static_cast<int>(std::min<int64_t>(tile, count - t * tile)), t * tile,
+            out);
 }
 
 constexpr int64_t kBlock = 16;  // neurons of a row, a cache line, that are transposed at a time
 
-void take(const float* src, int tile, int64_t neurons, const int64_t* indices, int64_t count, float* rows, int threads) {
+void take(const float* src, int tile, int64_t neurons, const int64_t* indices, int64_t count, float* rows,
+          int threads) {
     constexpr int64_t kRows = 64;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t begin = 0; begin < count; begin += kRows)

@@ -1,23 +1,24 @@
 // Sampled dense-dense products, softmax over rows of nonzeros. Compiled once for each instruction-set level.
 //
-// Algorithm  sddmm: a chunk of a row of Q stays in registers while the nonzeros of the row are gone through; each costs one
-//            load and one multiply-add a vector of K, and sums across lanes are taken of kLanes nonzeros at once
-//            (dots.hpp). Chunks of D are outermost, then panels of `tile` columns, then rows: the part of K that is read
-//            again and again, (tile, chunk), is to stay in the second-level cache. Sums over chunks are carried in `out`
-//            (float16: in scratch of float32).
-//            softmax: the maximum; e^(s - maximum) and its sum; the quotient. The row is in scratch meanwhile.
-// Layout     K as given, or packed by all threads: (chunk, row, width of the chunk), so that no power of two is a stride
-//            and a panel is contiguous. It is packed where it is float16, or where D is not a multiple of kLanes.
+// Algorithm  sddmm: a chunk of a row of Q stays in registers while the nonzeros of the row are gone through; each costs
+//            one load and one multiply-add a vector of K, and sums across lanes are taken of kLanes nonzeros at once
+//            (dots.hpp). Chunks of D are outermost, then panels of `tile` columns, then rows: the part of K that is
+//            read again and again, (tile, chunk), is to stay in the second-level cache. Sums over chunks are carried in
+//            `out` (float16: in scratch of float32). softmax: the maximum; e^(s - maximum) and its sum; the quotient.
+//            The row is in scratch meanwhile.
+// Layout     K as given, or packed by all threads: (chunk, row, width of the chunk), so that no power of two is a
+//            stride and a panel is contiguous. It is packed where it is float16, or where D is not a multiple of
+//            kLanes.
 // Threads    Rows are dealt out by nonzeros in the order given (ops.hpp): the row swizzle of Gale et al., section 5.2.
 // Bits       A sum depends on D and on the level, on no other nonzero: not on tile, packing, threads, batch.
 // Bound      A nonzero reads D floats of K from the second-level cache, 64 bytes a cycle: D / 16 cycles at v4, against
 //            D / 32 of arithmetic. Measured on Zen 5 (3.95 GHz), one thread, best setting, in cycles over D / 16: 1.26
-//            to 1.65 at 80 to 90 % sparsity and D of 256 to 1024; 1.6 at D = 64, 90 %; 2.4 at D = 1024, 98 %, where rows
-//            have 10 nonzeros, in groups of 12. K as given (not aligned to vectors, strides of a power of two) takes 1.4
-//            to 2.2 times as long at 80 to 90 %, and as long as packed at 98 %.
+//            to 1.65 at 80 to 90 % sparsity and D of 256 to 1024; 1.6 at D = 64, 90 %; 2.4 at D = 1024, 98 %, where
+//            rows have 10 nonzeros, in groups of 12. K as given (not aligned to vectors, strides of a power of two)
+//            takes 1.4 to 2.2 times as long at 80 to 90 %, and as long as packed at 98 %.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
-// Source     The SDDMM and the sparse softmax of Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC
-//            2020, sections 6 and 7.4, with registers and caches of a core in place of a thread block's.
+// Source     The SDDMM and the sparse softmax of Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning",
+//            SC 2020, sections 6 and 7.4, with registers and caches of a core in place of a thread block's.
 #include "sddmm.hpp"
 
 #include "dots.hpp"
@@ -40,9 +41,12 @@ struct Products {
     Shares shares;
 
     Products(const Sddmm<Real>& work, int threads)
-        : work(work), columns(static_cast<const Index*>(work.pattern.columns)), chunks(chunks_of(work.depth)),
+        : work(work),
+          columns(static_cast<const Index*>(work.pattern.columns)),
+          chunks(chunks_of(work.depth)),
           packed(work.packed || sizeof(Real) == 2 || work.depth % kLanes != 0),
-          tile(work.tile > 0 ? work.tile : work.pattern.width), shares(work.pattern, 1, threads) {}
+          tile(work.tile > 0 ? work.tile : work.pattern.width),
+          shares(work.pattern, 1, threads) {}
 
     // All sums of batch entry b of this thread's rows; `next` has an entry for each of them.
     bool run(int64_t b, const float* keys, float* sums, int thread, Vector<int64_t>& next) const {
@@ -58,8 +62,8 @@ struct Products {
         return nan;
     }
 
-    bool panel(int64_t b, const Chunk& chunk, bool first, bool last, int64_t limit, const float* keys, float* sums, int thread,
-               Vector<int64_t>& next) const {
+    bool panel(int64_t b, const Chunk& chunk, bool first, bool last, int64_t limit, const float* keys, float* sums,
+               int thread, Vector<int64_t>& next) const {
         const int64_t width = chunk.vectors * kLanes, filled = std::min(width, work.depth - chunk.first);
         const float* k = packed ? keys + work.pattern.width * chunk.first : keys + chunk.first;
         const int64_t stride = packed ? width : work.depth;

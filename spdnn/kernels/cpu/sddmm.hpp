@@ -33,7 +33,8 @@ struct SddmmKernels {
     bool (*sddmm)(const Sddmm<Real>&, double* busy, int threads);
     bool (*softmax)(const Softmax<Real>&, double* busy, int threads);
     // out[b, e] = values[b, permutation[e]], e < nonzeros
-    void (*gather)(const Real* values, const int64_t* permutation, int64_t batch, int64_t nonzeros, Real* out, int threads);
+    void (*gather)(const Real* values, const int64_t* permutation, int64_t batch, int64_t nonzeros, Real* out,
+                   int threads);
 };
 
 struct SddmmLevel {

@@ -11,36 +11,52 @@ namespace spdnn {
 
 SPDNN_LEVELS(SddmmLevel, sddmm);
 
-static nb::tuple sddmm(const std::string& level, Array<const int64_t, 1> offsets, ReadColumns columns, Array<const int32_t, 1> order,
-                       ReadNumbers<3> q, ReadNumbers<3> k, float scale, Numbers<2> out, int64_t tile, bool packed, int threads) {
+static nb::tuple sddmm(const std::string& level, Array<const int64_t, 1> offsets, ReadColumns columns,
+                       Array<const int32_t, 1> order, ReadNumbers<3> q, ReadNumbers<3> k, float scale, Numbers<2> out,
+                       int64_t tile, bool packed, int threads) {
     const SddmmLevel& at = at_level(kLevels, level);
     const Pattern pattern = pattern_of(offsets, columns, order, k.shape(1));
-    require(q.shape(0) == k.shape(0) && q.shape(2) == k.shape(2) && q.shape(2) >= 1, "Q and K must have one batch and one depth, 1 or more");
+    require(q.shape(0) == k.shape(0) && q.shape(2) == k.shape(2) && q.shape(2) >= 1,
+            "Q and K must have one batch and one depth, 1 or more");
     require(q.shape(1) == order.size(), "Q must have a row for each row of the topology");
     require(out.shape(0) == q.shape(0) && out.shape(1) == columns.size(), "out must be (batch, nonzeros)");
     require(tile >= 0, "a tile is a number of columns");
     return run_on(all_half(q, k, out), threads, [&](auto real, double* busy) {
         using Real = decltype(real);
-        const Sddmm<Real> work{pattern, static_cast<int64_t>(q.shape(0)), static_cast<int64_t>(q.shape(2)), static_cast<const Real*>(q.data()),
-                               static_cast<const Real*>(k.data()), scale, static_cast<Real*>(out.data()), tile, packed};
+        const Sddmm<Real> work{pattern,
+                               static_cast<int64_t>(q.shape(0)),
+                               static_cast<int64_t>(q.shape(2)),
+                               static_cast<const Real*>(q.data()),
+                               static_cast<const Real*>(k.data()),
+                               scale,
+                               static_cast<Real*>(out.data()),
+                               tile,
+                               packed};
         return at.of(real).sddmm(work, busy, threads);
     });
 }
 
-static nb::tuple softmax(const std::string& level, Array<const int64_t, 1> offsets, ReadNumbers<2> values, float scale, Numbers<2> out, int threads) {
+static nb::tuple softmax(const std::string& level, Array<const int64_t, 1> offsets, ReadNumbers<2> values, float scale,
+                         Numbers<2> out, int threads) {
     const SddmmLevel& at = at_level(kLevels, level);
-    require(offsets.size() >= 1 && offsets.data()[0] == 0 && offsets.data()[offsets.size() - 1] == static_cast<int64_t>(values.shape(1)),
+    require(offsets.size() >= 1 && offsets.data()[0] == 0 &&
+                offsets.data()[offsets.size() - 1] == static_cast<int64_t>(values.shape(1)),
             "offsets must go from 0 to the number of nonzeros");
     require(out.shape(0) == values.shape(0) && out.shape(1) == values.shape(1), "out must have the shape of values");
     return run_on(all_half(values, out), threads, [&](auto real, double* busy) {
         using Real = decltype(real);
-        const Softmax<Real> work{static_cast<int64_t>(values.shape(0)), static_cast<int64_t>(offsets.size()) - 1, offsets.data(),
-                                 static_cast<const Real*>(values.data()), scale, static_cast<Real*>(out.data())};
+        const Softmax<Real> work{static_cast<int64_t>(values.shape(0)),
+                                 static_cast<int64_t>(offsets.size()) - 1,
+                                 offsets.data(),
+                                 static_cast<const Real*>(values.data()),
+                                 scale,
+                                 static_cast<Real*>(out.data())};
         return at.of(real).softmax(work, busy, threads);
     });
 }
 
-static void gather_values(const std::string& level, ReadNumbers<2> values, Array<const int64_t, 1> permutation, Numbers<2> out, int threads) {
+static void gather_values(const std::string& level, ReadNumbers<2> values, Array<const int64_t, 1> permutation,
+                          Numbers<2> out, int threads) {
     const SddmmLevel& at = at_level(kLevels, level);
     require(out.shape(0) == values.shape(0) && out.shape(1) == values.shape(1) && permutation.size() == values.shape(1),
             "values and out must be (batch, nonzeros), and permutation (nonzeros,)");
@@ -49,10 +65,12 @@ static void gather_values(const std::string& level, ReadNumbers<2> values, Array
     nb::gil_scoped_release release;
     auto run = [&](auto real) {
         using Real = decltype(real);
-        at.of(real).gather(static_cast<const Real*>(values.data()), permutation.data(), static_cast<int64_t>(values.shape(0)),
-                           static_cast<int64_t>(permutation.size()), static_cast<Real*>(out.data()), threads);
+        at.of(real).gather(static_cast<const Real*>(values.data()), permutation.data(),
+                           static_cast<int64_t>(values.shape(0)), static_cast<int64_t>(permutation.size()),
+                           static_cast<Real*>(out.data()), threads);
     };
-    if (half) run(uint16_t{}); else run(0.0f);
+    if (half) run(uint16_t{});
+    else run(0.0f);
 }
 
 // (tile, packed) worth a try, the best default first.
@@ -61,14 +79,16 @@ static std::vector<std::pair<int64_t, bool>> sddmm_settings(const std::string& l
     return {{512, true}, {1024, true}, {0, true}, {0, false}};
 }
 
-static std::vector<int64_t> dealt_nonzeros(Array<const int64_t, 1> offsets, Array<const int32_t, 1> order, int group, int threads) {
+static std::vector<int64_t> dealt_nonzeros(Array<const int64_t, 1> offsets, Array<const int32_t, 1> order, int group,
+                                           int threads) {
     require(group >= 1 && threads >= 1, "groups have rows, and teams have threads");
     const Shares shares(rows_of(offsets, order), group, threads);
     return {shares.nonzeros.begin(), shares.nonzeros.end()};
 }
 
 void bind_sddmm(nb::module_& m) {
-    m.def("sddmm", &sddmm, "level"_a, "offsets"_a, "columns"_a, "order"_a, "q"_a, "k"_a, "scale"_a, "out"_a.noconvert(), "tile"_a, "packed"_a, "threads"_a,
+    m.def("sddmm", &sddmm, "level"_a, "offsets"_a, "columns"_a, "order"_a, "q"_a, "k"_a, "scale"_a, "out"_a.noconvert(),
+          "tile"_a, "packed"_a, "threads"_a,
           "out[b, e] = scale * dot(q[b, i], k[b, j]) for each nonzero e = (i, j); gives (busy, nan).");
     m.def("softmax", &softmax, "level"_a, "offsets"_a, "values"_a, "scale"_a, "out"_a.noconvert(), "threads"_a,
           "out <- softmax of scale * values over the nonzeros of each row; gives (busy, nan).");

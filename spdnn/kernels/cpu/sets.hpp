@@ -1,8 +1,8 @@
 // Sets of outputs that read the same inputs: they share a list of them, and one load of an input serves several.
 //
 // Algorithm  Outputs are numbered by their lists, in the order in which lists first occur: a table finds a list by its
-//            hash, and it is compared whole. A counting sort then brings the outputs of a list together, lists of several
-//            outputs first, with the values of an input side by side.
+//            hash, and it is compared whole. A counting sort then brings the outputs of a list together, lists of
+//            several outputs first, with the values of an input side by side.
 // Source     The sets that the CUDA kernels use, cuda/groups.py.
 #pragma once
 
@@ -16,7 +16,7 @@
 namespace spdnn {
 
 class OwnSets {
-public:
+  public:
     int64_t gathers = 0;  // of a vector of inputs, where kTogether outputs of a set share a load
 
     // Those of a layer; none where too little is shared for them to pay.
@@ -32,7 +32,7 @@ public:
         layer.sets = {shared, members.data(), begins.data(), starts.data()};
     }
 
-private:
+  private:
     static constexpr int64_t kTogether = 8, kNobody = -1;
     static constexpr double kPays = 0.75;  // of the loads without sets
     int64_t shared = 0;
@@ -74,7 +74,9 @@ private:
                     break;
                 }
                 const int64_t other = first[table[slot]];
-                if (length(other) == length(j) && !std::memcmp(all + layer.offsets[other], mine, length(j) * sizeof(Index))) break;
+                if (length(other) == length(j) &&
+                    !std::memcmp(all + layer.offsets[other], mine, length(j) * sizeof(Index)))
+                    break;
             }
             list[j] = table[slot];
         }

@@ -1,15 +1,15 @@
 // All layers of a network in one call, rows in and rows out. Compiled once for each instruction-set level.
 //
-// Algorithm  Few inputs (`spreads`) go through each layer one at a time, all threads in step: a nonzero of an input adds
-//            its weights to the sums of their outputs, of which each thread has a part. More go in tiles (blocks.hpp), a
-//            tile through all layers on one thread; where tiles are fewer than threads, these go from layer to layer in
-//            step, in blocks of equal edges.
+// Algorithm  Few inputs (`spreads`) go through each layer one at a time, all threads in step: a nonzero of an input
+//            adds its weights to the sums of their outputs, of which each thread has a part. More go in tiles
+//            (blocks.hpp), a tile through all layers on one thread; where tiles are fewer than threads, these go from
+//            layer to layer in step, in blocks of equal edges.
 // Layout     Rows of x become (neurons, tile) float32, and the last layer's tiles rows of y, 16 neurons at a time.
-// Order      Even and odd edges of an output are summed apart, in ascending inputs, as in fused_layers.cpp: bits are the same
-//            for any count. A skipped zero would have added 0 to a sum that is never -0.
+// Order      Even and odd edges of an output are summed apart, in ascending inputs, as in fused_layers.cpp: bits are
+//            the same for any count. A skipped zero would have added 0 to a sum that is never -0.
 // Bound      One input: an edge is 6 bytes of weights, two loads and a store of its sum. 0.33 ns an edge that is not
-//            skipped on one core of the machine that this was written on (Zen 5, 4 GHz: 1.3 cycles; its stores allow 1),
-//            as much as by output without skipping; 0.40 one sum at a time, 0.45 by vectors of gathered inputs.
+//            skipped on one core of the machine that this was written on (Zen 5, 4 GHz: 1.3 cycles; its stores allow
+//            1), as much as by output without skipping; 0.40 one sum at a time, 0.45 by vectors of gathered inputs.
 // Threads    team.hpp: nobody waits for a thread that sleeps. Meeting in a layer costs about 1 us: a thread takes
 //            kLeastEdges of a layer at least.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
@@ -29,7 +29,7 @@ namespace {
 constexpr int64_t kLeastEdges = 16384;  // x vectors, of a layer on average, that are worth a thread
 constexpr int64_t kApart = 32;          // floats, so that threads share no line of the cache, nor the next one
 constexpr int64_t kStrip = 16;          // neurons that are transposed at a time
-constexpr int64_t kChecked = 64;         // inputs whose values are looked at by one thread
+constexpr int64_t kChecked = 64;        // inputs whose values are looked at by one thread
 constexpr int64_t kNoLayer = INT64_MAX;
 
 static_assert(kTogether == 4, "a vector of four");
@@ -40,8 +40,7 @@ thread_local KeptMemory scratch;
 
 void least(std::atomic<int64_t>& layer, int64_t k) {
     int64_t seen = layer.load(std::memory_order_relaxed);
-    while (k < seen && !layer.compare_exchange_weak(seen, k, std::memory_order_relaxed)) {
-    }
+    while (k < seen && !layer.compare_exchange_weak(seen, k, std::memory_order_relaxed)) {}
 }
 
 bool finite(const float* x, int64_t count) {
@@ -84,10 +83,8 @@ void add_edges(const Layer& layer, const Spread& spread, int64_t part, const flo
         for (int64_t e = offsets[n]; e < end; e += kTogether) {  // the targets of an input differ
             const Target* const to = targets + e;
             Four sum = {sums[to[0]], sums[to[1]], sums[to[2]], sums[to[3]]};
-            if (kValued)
-                sum += *reinterpret_cast<const LooseFour*>(spread.values + e) * value;
-            else
-                sum += value;
+            if (kValued) sum += *reinterpret_cast<const LooseFour*>(spread.values + e) * value;
+            else sum += value;
             const Target a = to[0], b = to[1], c = to[2], d = to[3];
             sums[a] = sum[0], sums[b] = sum[1], sums[c] = sum[2], sums[d] = sum[3];
         }
@@ -133,7 +130,8 @@ int64_t run_spread(const Forward& p, const Sizes& sizes, Team& team) {
         const float* const from = k ? features + (k - 1) % 2 * row : p.x;
         float* const to = k + 1 < p.depth ? features + k % 2 * row : p.y;
         team.each(p.parts, [&](int64_t part) {
-            if (!spread_part(p.layers[k], p.spreads[k], part, from, nonzero + part * listed, sums + part * summed, to)) least(failed, k);
+            if (!spread_part(p.layers[k], p.spreads[k], part, from, nonzero + part * listed, sums + part * summed, to))
+                least(failed, k);
         });
     }
     return failed == kNoLayer ? kAllFinite : failed.load();
@@ -146,7 +144,8 @@ void to_tile(const float* rows, int64_t neurons, int64_t count, int size, int64_
         for (int64_t i = 0; i < count; ++i)
             for (int64_t s = 0; s < strip; ++s) tile[(n + s) * size + i] = rows[i * neurons + n + s];
         if (count < size)
-            for (int64_t s = 0; s < strip; ++s) std::fill(tile + (n + s) * size + count, tile + (n + s + 1) * size, 0.0f);
+            for (int64_t s = 0; s < strip; ++s)
+                std::fill(tile + (n + s) * size + count, tile + (n + s + 1) * size, 0.0f);
     }
 }
 
@@ -169,8 +168,12 @@ struct Tiled {
     std::atomic<int64_t> failed{kNoLayer};
 
     Tiled(const Forward& p, int tile, const Sizes& sizes)
-        : p(p), tile(tile), tiles((p.count + tile - 1) / tile), last(p.layers[p.depth - 1].outputs),
-          buffer(std::max(sizes.widest_sums, p.layers[0].inputs) * tile), room(2 * buffer) {}
+        : p(p),
+          tile(tile),
+          tiles((p.count + tile - 1) / tile),
+          last(p.layers[p.depth - 1].outputs),
+          buffer(std::max(sizes.widest_sums, p.layers[0].inputs) * tile),
+          room(2 * buffer) {}
 
     int64_t filled(int64_t t) const { return std::min<int64_t>(tile, p.count - t * tile); }
     const float* rows(int64_t t) const { return p.x + t * tile * p.layers[0].inputs; }
@@ -178,7 +181,8 @@ struct Tiled {
     float* before(float* memory, int64_t k) const { return memory + k % 2 * buffer; }
 
     void compute(int64_t t, int64_t k, float* memory, int64_t first, int64_t end) {
-        const Seen seen = block_for(p.layers[k], tile)(p.layers[k], before(memory, k), before(memory, k + 1), first, end);
+        const Seen seen =
+            block_for(p.layers[k], tile)(p.layers[k], before(memory, k), before(memory, k + 1), first, end);
         if (seen.poisoned & lanes(filled(t))) least(failed, k);
     }
 
@@ -212,7 +216,8 @@ struct Tiled {
                 const int64_t end = first_row(layer.offsets, layer.outputs, b + 1, blocks);
                 compute(t, k, memory + t * room, first, end);
                 if (k + 1 == p.depth)
-                    to_rows(before(memory + t * room, p.depth), last, filled(t), tile, first, end, p.y + t * tile * last);
+                    to_rows(before(memory + t * room, p.depth), last, filled(t), tile, first, end,
+                            p.y + t * tile * last);
             });
         }
         return failed == kNoLayer ? kAllFinite : failed.load();
@@ -223,7 +228,8 @@ struct Tiled {
 int best_tile(int64_t count, int threads) {
     auto rounds = [&](int64_t tile) {
         const int64_t tiles = (count + tile - 1) / tile;
-        return tiles < threads ? static_cast<double>(tiles) / threads : static_cast<double>((tiles + threads - 1) / threads);
+        return tiles < threads ? static_cast<double>(tiles) / threads
+                               : static_cast<double>((tiles + threads - 1) / threads);
     };
     return rounds(16) <= 1.6 * rounds(32) ? 16 : 32;
 }

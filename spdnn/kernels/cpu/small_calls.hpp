@@ -5,11 +5,11 @@
 
 namespace spdnn {
 
-// A layer by input neuron, for one input: its zeros are skipped, and so are the weights that they meet. The
-// outputs are cut into parts of equal edges. Input n adds to the sums targets[e] of part p, where e goes from
-// offsets[p * inputs + n] to the next offset. Output first[p] + j has the sums j, of its even edges, and size + j, of its
-// odd ones, where the part has `size` outputs. The edges of an input in a part are filled up to a multiple of kTogether,
-// with 0 for the sum 2 size, of nobody.
+// A layer by input neuron, for one input: its zeros are skipped, and so are the weights that they meet. The outputs are
+// cut into parts of equal edges. Input n adds to the sums targets[e] of part p, where e goes from offsets[p * inputs +
+// n] to the next offset. Output first[p] + j has the sums j, of its even edges, and size + j, of its odd ones, where
+// the part has `size` outputs. The edges of an input in a part are filled up to a multiple of kTogether, with 0 for the
+// sum 2 size, of nobody.
 constexpr int kTogether = 4;
 
 struct Spread {
@@ -34,8 +34,8 @@ constexpr int64_t kAllFinite = -1, kInputNotFinite = -2;
 
 struct ForwardKernels {
     const char* name;
-    // y <- the layers applied to x. Returns kAllFinite, kInputNotFinite, or the first layer with a value that was not finite
-    // before the activation. Sums are added in the order of `Kernels`, whatever the count and the threads.
+    // y <- the layers applied to x. Returns kAllFinite, kInputNotFinite, or the first layer with a value that was not
+    // finite before the activation. Sums are added in the order of `Kernels`, whatever the count and the threads.
     int64_t (*run)(const Forward&, int threads);
 };
 

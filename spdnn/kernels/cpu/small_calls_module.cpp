@@ -30,15 +30,13 @@ struct OwnSpread {
             first.push_back(first_row(layer.offsets, layer.outputs, p, parts));
             if (p) fits &= 2 * size(p - 1) < 65536;
         }
-        if (layer.index_bytes == 2)
-            fits ? sort<uint16_t>(layer, parts, narrow) : sort<uint16_t>(layer, parts, wide);
-        else
-            fits ? sort<uint32_t>(layer, parts, narrow) : sort<uint32_t>(layer, parts, wide);
-        view = {first.data(), offsets.data(), fits ? static_cast<const void*>(narrow.data()) : wide.data(), fits ? 2 : 4,
-                layer.values ? values.data() : nullptr};
+        if (layer.index_bytes == 2) fits ? sort<uint16_t>(layer, parts, narrow) : sort<uint16_t>(layer, parts, wide);
+        else fits ? sort<uint32_t>(layer, parts, narrow) : sort<uint32_t>(layer, parts, wide);
+        view = {first.data(), offsets.data(), fits ? static_cast<const void*>(narrow.data()) : wide.data(),
+                fits ? 2 : 4, layer.values ? values.data() : nullptr};
     }
 
-private:
+  private:
     int64_t size(int p) const { return first[p + 1] - first[p]; }
     // A counting sort of each part's edges by input neuron.
     template <class Index, class Target>
@@ -46,9 +44,12 @@ private:
         const Index* const indices = static_cast<const Index*>(layer.indices);
         offsets.assign(parts * layer.inputs + 1, 0);
         for (int p = 0; p < parts; ++p)
-            for (int64_t e = layer.offsets[first[p]]; e < layer.offsets[first[p + 1]]; ++e) ++offsets[p * layer.inputs + indices[e] + 1];
-        for (size_t i = 1; i < offsets.size(); ++i) offsets[i] = offsets[i - 1] + (offsets[i] + kTogether - 1) / kTogether * kTogether;
-        for (int p = 0; p < parts; ++p) targets.resize(offsets[(p + 1) * layer.inputs], static_cast<Target>(2 * size(p)));
+            for (int64_t e = layer.offsets[first[p]]; e < layer.offsets[first[p + 1]]; ++e)
+                ++offsets[p * layer.inputs + indices[e] + 1];
+        for (size_t i = 1; i < offsets.size(); ++i)
+            offsets[i] = offsets[i - 1] + (offsets[i] + kTogether - 1) / kTogether * kTogether;
+        for (int p = 0; p < parts; ++p)
+            targets.resize(offsets[(p + 1) * layer.inputs], static_cast<Target>(2 * size(p)));
         if (layer.values) values.assign(targets.size(), 0.0f);
         std::vector<int64_t> next(offsets.begin(), offsets.end() - 1);
         for (int p = 0; p < parts; ++p)
@@ -84,17 +85,21 @@ struct BoundForward {
     int64_t run(Array<const float, 2> x, Array<float, 2> y, int threads) {
         require(threads >= 1, "no threads");
         const int64_t count = x.shape(0);
-        require(static_cast<int64_t>(x.shape(1)) == layers.front().inputs, "x must be (count, inputs of the first layer)");
-        require(y.shape(0) == x.shape(0) && static_cast<int64_t>(y.shape(1)) == layers.back().outputs, "y must be (count, outputs of the last layer)");
+        require(static_cast<int64_t>(x.shape(1)) == layers.front().inputs,
+                "x must be (count, inputs of the first layer)");
+        require(y.shape(0) == x.shape(0) && static_cast<int64_t>(y.shape(1)) == layers.back().outputs,
+                "y must be (count, outputs of the last layer)");
         const float* const from = x.data();
         float* const to = y.data();
         nb::gil_scoped_release release;
         if (count == 1) std::call_once(once, [&] { spread(); });
-        const Forward pass{layers.data(), count == 1 ? views.data() : nullptr, static_cast<int64_t>(layers.size()), parts, from, to, count};
+        const Forward pass{
+            layers.data(), count == 1 ? views.data() : nullptr, static_cast<int64_t>(layers.size()), parts, from, to,
+            count};
         return kernels.run(pass, threads);
     }
 
-private:
+  private:
     void spread() {
         std::vector<std::unique_ptr<OwnSpread>> made;
         for (const Layer& layer : layers) made.push_back(std::make_unique<OwnSpread>(layer, parts));
@@ -109,7 +114,8 @@ void bind_small_calls(nb::module_& m) {
     nb::class_<BoundForward>(m, "Forward")
         .def(nb::init<const std::string&, const std::vector<nb::object>&, int>(), "level"_a, "layers"_a, "parts"_a)
         .def("run", &BoundForward::run, "x"_a, "y"_a, "threads"_a,
-             "y <- the layers applied to the rows of x. Returns -1, or the first layer (from 0) with a sum that was not finite; -2: x was not.\n\n"
+             "y <- the layers applied to the rows of x. Returns -1, or the first layer (from 0) with a sum that was "
+             "not finite; -2: x was not.\n\n"
              "One row takes the layers by input neuron, a second copy that the first call of one row makes.");
 }
 

@@ -15,8 +15,8 @@
 //            offset in a buffer that has room for full rows, so blocks need neither locks nor a second pass.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 // Source     Ellis and Rajamanickam, "Scalable Inference for Sparse Deep Neural Networks using Kokkos Kernels", HPEC
-//            2019 (sparse-sparse product, accumulators by density, fused bias and ReLU); Gustavson, "Two Fast Algorithms
-//            for Sparse Matrices", ACM TOMS 4(3), 1978.
+//            2019 (sparse-sparse product, accumulators by density, fused bias and ReLU); Gustavson, "Two Fast
+//            Algorithms for Sparse Matrices", ACM TOMS 4(3), 1978.
 #include "spgemm.hpp"
 
 #include "half.hpp"
@@ -153,10 +153,12 @@ inline void products(const Layer& layer, const Row& row, Product product) {
 // Adds the products of a row to the sums of their outputs, and calls mark(output) for each.
 template <class Index, bool kValued, class Mark>
 inline void scatter(const Layer& layer, const Row& row, float* __restrict sums, Mark mark) {
-    if (sum_index(layer.outputs - 1) == layer.outputs - 1) {  // indices are the outputs themselves: spare the arithmetic
+    if (sum_index(layer.outputs - 1) ==
+        layer.outputs - 1) {  // indices are the outputs themselves: spare the arithmetic
         products<Index, kValued>(layer, row, [&](Index output, float y) { sums[output] += y, mark(output); });
     } else {
-        products<Index, kValued>(layer, row, [&](Index output, float y) { sums[sum_index(output)] += y, mark(output); });
+        products<Index, kValued>(layer, row,
+                                 [&](Index output, float y) { sums[sum_index(output)] += y, mark(output); });
     }
 }
 
@@ -177,8 +179,7 @@ void touched(const Layer& layer, const Row& row, const Scratch& scratch, Epilogu
         std::memcpy(&word, marks + start, sizeof word);
         if (!word) continue;
         for (int64_t group = start; group < start + 8; ++group)
-            if (marks[group])
-                emit(epilogue, sums, group * kGroup, std::min(layer.outputs, (group + 1) * kGroup), out);
+            if (marks[group]) emit(epilogue, sums, group * kGroup, std::min(layer.outputs, (group + 1) * kGroup), out);
         std::memset(marks + start, 0, sizeof word);
     }
 }
@@ -228,7 +229,8 @@ inline void transpose(Vec (&block)[kLanes]) {
     }
 }
 
-// `filled` neighbouring rows; each is written to a Writer of its own. Their values are spread out for 64 inputs at a time.
+// `filled` neighbouring rows; each is written to a Writer of its own. Their values are spread out for 64 inputs at a
+// time.
 template <class Index, bool kValued>
 void panel(const Layer& layer, const Row* rows, int filled, const Scratch& scratch, Epilogue<kValued>& epilogue,
            Writer* out) {
@@ -338,12 +340,9 @@ Work block(const Layer& layer, const SparseRows& src, const NewRows& dst, int64_
             const int64_t count = products_of(layer, rows[r]);
             const Accumulator chosen = accumulator(layer, count, choice);
             Writer out{dst.columns + offset, dst.values + offset};
-            if (chosen == kHash)
-                hash<Index, kValued>(layer, rows[r], count, scratch, epilogue, out);
-            else if (chosen == kTouched)
-                touched<Index, kValued>(layer, rows[r], scratch, epilogue, out);
-            else
-                sweep<Index, kValued>(layer, rows[r], scratch, epilogue, out);
+            if (chosen == kHash) hash<Index, kValued>(layer, rows[r], count, scratch, epilogue, out);
+            else if (chosen == kTouched) touched<Index, kValued>(layer, rows[r], scratch, epilogue, out);
+            else sweep<Index, kValued>(layer, rows[r], scratch, epilogue, out);
             dst.begin[start + r] = offset, dst.length[start + r] = out.length;
             offset += out.length;
             work.multiply_adds += count, ++work.rows[chosen];
@@ -353,7 +352,8 @@ Work block(const Layer& layer, const SparseRows& src, const NewRows& dst, int64_
     return work;
 }
 
-// Calls run(first, last, thread) for blocks of the rows: some for each thread, of whole panels where all threads get one.
+// Calls run(first, last, thread) for blocks of the rows: some for each thread, of whole panels where all threads get
+// one.
 template <class Run>
 void over_blocks(int64_t rows, int threads, Run run) {
     int64_t size = std::min(kLargestBlock, std::max<int64_t>(1, rows / (8 * threads)));
@@ -367,7 +367,7 @@ void over_blocks(int64_t rows, int threads, Run run) {
 using Block = Work (*)(const Layer&, const SparseRows&, const NewRows&, int64_t, int64_t, const Scratch&, int);
 
 Work run_layer(const Layer& layer, const SparseRows& src, const NewRows& dst, const Scratch* scratch, int choice,
-           int threads) {
+               int threads) {
     const Block run = layer.index_bytes == 2 ? (layer.values ? block<uint16_t, true> : block<uint16_t, false>)
                                              : (layer.values ? block<uint32_t, true> : block<uint32_t, false>);
     Work whole{true, 0, {}};
@@ -396,7 +396,8 @@ void load_row(const Rows& inputs, int64_t number, int64_t neurons, Writer& out) 
         for (int64_t n = 0; n < neurons; ++n) out.add(static_cast<uint32_t>(n), row[n]);
     } else {
         for (int64_t e = inputs.csr_offsets[number]; e < inputs.csr_offsets[number + 1]; ++e)
-            if (inputs.csr_values[e] != 0.0f) out.add(static_cast<uint32_t>(inputs.csr_columns[e]), inputs.csr_values[e]);
+            if (inputs.csr_values[e] != 0.0f)
+                out.add(static_cast<uint32_t>(inputs.csr_columns[e]), inputs.csr_values[e]);
     }
 }
 
@@ -444,7 +445,8 @@ void same(const SparseRows& rows, const int64_t* first_rows, const int64_t* seco
           int threads) {
     over_blocks(pairs, threads, [&](int64_t first, int64_t last, int) {
         for (int64_t k = first; k < last; ++k) {
-            const int64_t a = rows.begin[first_rows[k]], b = rows.begin[second_rows[k]], length = rows.length[first_rows[k]];
+            const int64_t a = rows.begin[first_rows[k]], b = rows.begin[second_rows[k]],
+                          length = rows.length[first_rows[k]];
             same[k] = length == rows.length[second_rows[k]] &&
                       !std::memcmp(rows.columns + a, rows.columns + b, length * sizeof *rows.columns) &&
                       !std::memcmp(rows.values + a, rows.values + b, length * sizeof *rows.values);
@@ -477,7 +479,8 @@ void expand(const SparseRows& rows, int64_t neurons, float* dst, int threads) {
         for (int64_t i = first; i < last; ++i) {
             float* row = dst + i * neurons;
             std::memset(row, 0, neurons * sizeof *row);
-            for (int64_t k = rows.begin[i]; k < rows.begin[i] + rows.length[i]; ++k) row[rows.columns[k]] = rows.values[k];
+            for (int64_t k = rows.begin[i]; k < rows.begin[i] + rows.length[i]; ++k)
+                row[rows.columns[k]] = rows.values[k];
         }
     });
 }
@@ -485,7 +488,7 @@ void expand(const SparseRows& rows, int64_t neurons, float* dst, int threads) {
 }  // namespace
 
 extern const SpgemmKernels SPDNN_JOIN(spgemm_, SPDNN_LEVEL);
-const SpgemmKernels SPDNN_JOIN(spgemm_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), kLanes, load_rows, run_layer, hashes, same,
-                                                        statistics, expand};
+const SpgemmKernels SPDNN_JOIN(spgemm_, SPDNN_LEVEL) = {
+    SPDNN_STRING(SPDNN_LEVEL), kLanes, load_rows, run_layer, hashes, same, statistics, expand};
 
 }  // namespace spdnn

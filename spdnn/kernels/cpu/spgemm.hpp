@@ -1,8 +1,8 @@
 // The interface of the sparse-sparse kernels (engine `spgemm`), the same at every instruction-set level.
 //
-// Features are sparse rows with gaps between them: row i holds columns[begin[i] .. begin[i] + length[i]), ascending, and
-// their values, none of which is zero. A row leaves by leaving `begin` and `length`; nothing is copied.
-// Weights are by input neuron (CSR of W), the order in which Gustavson's algorithm reads them: input i reaches outputs
+// Features are sparse rows with gaps between them: row i holds columns[begin[i] .. begin[i] + length[i]), ascending,
+// and their values, none of which is zero. A row leaves by leaving `begin` and `length`; nothing is copied. Weights are
+// by input neuron (CSR of W), the order in which Gustavson's algorithm reads them: input i reaches outputs
 // indices[offsets[i] .. offsets[i+1]). Where a layer keeps zeros, outputs that no input reaches stay out of the row.
 #pragma once
 
@@ -44,9 +44,9 @@ struct Scratch {
     uint64_t* order;  // kHashEntries
 };
 
-constexpr int kGroup = 16;         // outputs that share a mark
-constexpr int kHashEntries = 2048;   // of the hash accumulator: twice the most products that it takes
-constexpr uint32_t kFree = ~0u;    // an entry of the hash accumulator without an output
+constexpr int kGroup = 16;          // outputs that share a mark
+constexpr int kHashEntries = 2048;  // of the hash accumulator: twice the most products that it takes
+constexpr uint32_t kFree = ~0u;     // an entry of the hash accumulator without an output
 
 struct Work {
     bool finite;            // every value before the activation was
@@ -65,7 +65,8 @@ struct SpgemmKernels {
     // A 64-bit hash of each row's columns and values.
     void (*hashes)(const SparseRows&, uint64_t* hash, int threads);
     // same[k] <- whether rows first[k] and second[k] are equal to the bit.
-    void (*same)(const SparseRows&, const int64_t* first, const int64_t* second, int64_t pairs, uint8_t* same, int threads);
+    void (*same)(const SparseRows&, const int64_t* first, const int64_t* second, int64_t pairs, uint8_t* same,
+                 int threads);
     // Least and largest values are over all neurons, zeros included.
     void (*statistics)(const SparseRows&, int64_t neurons, const RowStatistics&, int threads);
     // dst (count, neurons) <- the rows, zeros included.

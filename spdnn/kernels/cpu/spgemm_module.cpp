@@ -32,11 +32,12 @@ void transpose(const int64_t* offsets, const From* indices, const float* values,
 }
 
 // Layer arrays by output neuron (checked before: Layer.check) to arrays by input neuron.
-void by_input(Array<const int64_t, 1> offsets, ReadIndices indices, Array<const float, 1> values, Array<int64_t, 1> starts,
-              Indices outputs_of, Array<float, 1> moved) {
+void by_input(Array<const int64_t, 1> offsets, ReadIndices indices, Array<const float, 1> values,
+              Array<int64_t, 1> starts, Indices outputs_of, Array<float, 1> moved) {
     const int64_t outputs = offsets.size() - 1, inputs = starts.size() - 1, edges = indices.size();
     require(outputs >= 1 && inputs >= 1 && offsets.data()[outputs] == edges, "offsets must end at the number of edges");
-    require(static_cast<int64_t>(outputs_of.size()) == edges && moved.size() == values.size(), "results must be as long as the edges");
+    require(static_cast<int64_t>(outputs_of.size()) == edges && moved.size() == values.size(),
+            "results must be as long as the edges");
     require(index_bytes(outputs_of) == 4 || outputs <= 65536, "outputs past 65536 need uint32");
     const bool valued = values.size() == indices.size() && values.size() > 1;
     const float* read = valued ? values.data() : nullptr;
@@ -62,8 +63,8 @@ struct Workspace {
 
     static int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
     static int64_t bytes_of(int64_t inputs, int64_t outputs, int64_t panel) {
-        return padded(4 * sum_index(outputs)) + padded(std::max(inputs, outputs / kGroup + 8)) + padded(4 * panel * panel_index(outputs)) +
-               16 * kHashEntries;
+        return padded(4 * sum_index(outputs)) + padded(std::max(inputs, outputs / kGroup + 8)) +
+               padded(4 * panel * panel_index(outputs)) + 16 * kHashEntries;
     }
 
     Workspace(const Workspace&) = delete;
@@ -75,7 +76,11 @@ struct Workspace {
             if (!memory.back()) throw std::bad_alloc();
             uint8_t* at = static_cast<uint8_t*>(memory.back().get());
             std::memset(at, 0, bytes);
-            auto take = [&](int64_t size) { uint8_t* taken = at; at += padded(size); return taken; };
+            auto take = [&](int64_t size) {
+                uint8_t* taken = at;
+                at += padded(size);
+                return taken;
+            };
             Scratch s;
             s.sums = reinterpret_cast<float*>(take(4 * sum_index(outputs)));
             s.marks = take(std::max(inputs, outputs / kGroup + 8));
@@ -96,7 +101,8 @@ struct FeatureRows {
     Array<float, 1> values;
 
     SparseRows view() const {
-        require(begin.size() == length.size() && columns.size() == values.size(), "begin and length, or columns and values, differ in length");
+        require(begin.size() == length.size() && columns.size() == values.size(),
+                "begin and length, or columns and values, differ in length");
         const int64_t room = columns.size();
         for (size_t i = 0; i < begin.size(); ++i) {
             const int64_t at = begin.data()[i], length_ = length.data()[i];
@@ -105,8 +111,10 @@ struct FeatureRows {
         return {static_cast<int64_t>(begin.size()), begin.data(), length.data(), columns.data(), values.data()};
     }
     NewRows target(int64_t count, int64_t neurons) const {
-        require(static_cast<int64_t>(begin.size()) >= count && static_cast<int64_t>(length.size()) >= count, "the new rows do not fit");
-        require(static_cast<int64_t>(columns.size()) >= count * neurons && columns.size() == values.size(), "the new values do not fit");
+        require(static_cast<int64_t>(begin.size()) >= count && static_cast<int64_t>(length.size()) >= count,
+                "the new rows do not fit");
+        require(static_cast<int64_t>(columns.size()) >= count * neurons && columns.size() == values.size(),
+                "the new values do not fit");
         return {begin.data(), length.data(), columns.data(), values.data()};
     }
 };
@@ -122,42 +130,54 @@ struct SpgemmLevel {
         kernels->load(rows, inputs.neurons, target, threads);
     }
 
-    nb::tuple layer(const BoundLayer& layer, const FeatureRows& src, const FeatureRows& dst, const Workspace& workspace, int choice) const {
+    nb::tuple layer(const BoundLayer& layer, const FeatureRows& src, const FeatureRows& dst, const Workspace& workspace,
+                    int choice) const {
         const SparseRows rows = src.view();
         const NewRows target = dst.target(rows.count, layer.view.outputs);
-        require(layer.view.inputs <= workspace.inputs && layer.view.outputs <= workspace.outputs, "the workspace is too narrow");
+        require(layer.view.inputs <= workspace.inputs && layer.view.outputs <= workspace.outputs,
+                "the workspace is too narrow");
         require(choice >= kBest && choice < kAccumulators, "there is no such accumulator");
         Work work;
         {
             nb::gil_scoped_release release;
-            work = kernels->layer(layer.view, rows, target, workspace.scratch.data(), choice, static_cast<int>(workspace.scratch.size()));
+            work = kernels->layer(layer.view, rows, target, workspace.scratch.data(), choice,
+                                  static_cast<int>(workspace.scratch.size()));
         }
-        return nb::make_tuple(work.finite, work.multiply_adds, nb::make_tuple(work.rows[0], work.rows[1], work.rows[2], work.rows[3]));
+        return nb::make_tuple(work.finite, work.multiply_adds,
+                              nb::make_tuple(work.rows[0], work.rows[1], work.rows[2], work.rows[3]));
     }
 
     void hashes(const FeatureRows& rows, Array<uint64_t, 1> hash, int threads) const {
         const SparseRows view = rows.view();
-        require(static_cast<int64_t>(hash.size()) == view.count && threads >= 1, "one hash a row is needed, and threads");
+        require(static_cast<int64_t>(hash.size()) == view.count && threads >= 1,
+                "one hash a row is needed, and threads");
         nb::gil_scoped_release release;
         kernels->hashes(view, hash.data(), threads);
     }
-    void same(const FeatureRows& rows, Array<const int64_t, 1> first, Array<const int64_t, 1> second, Array<bool, 1> equal, int threads) const {
+    void same(const FeatureRows& rows, Array<const int64_t, 1> first, Array<const int64_t, 1> second,
+              Array<bool, 1> equal, int threads) const {
         const SparseRows view = rows.view();
-        require(first.size() == second.size() && first.size() == equal.size() && threads >= 1, "pairs must be of one length");
+        require(first.size() == second.size() && first.size() == equal.size() && threads >= 1,
+                "pairs must be of one length");
         for (size_t k = 0; k < first.size(); ++k)
-            for (int64_t row : {first.data()[k], second.data()[k]}) require(row >= 0 && row < view.count, "a row number is out of range");
+            for (int64_t row : {first.data()[k], second.data()[k]})
+                require(row >= 0 && row < view.count, "a row number is out of range");
         nb::gil_scoped_release release;
-        kernels->same(view, first.data(), second.data(), first.size(), reinterpret_cast<uint8_t*>(equal.data()), threads);
+        kernels->same(view, first.data(), second.data(), first.size(), reinterpret_cast<uint8_t*>(equal.data()),
+                      threads);
     }
     void statistics(const FeatureRows& rows, Array<const double, 1> counts, Array<const double, 1> weights,
-                    Array<double, 1> sum, Array<double, 1> projection,
-                    Array<float, 1> min, Array<float, 1> max, Array<uint64_t, 1> hash, int threads) const {
+                    Array<double, 1> sum, Array<double, 1> projection, Array<float, 1> min, Array<float, 1> max,
+                    Array<uint64_t, 1> hash, int threads) const {
         const SparseRows view = rows.view();
         require(counts.size() == weights.size(), "counts and weights must be of one length");
         for (size_t size : {sum.size(), projection.size(), min.size(), max.size(), hash.size()})
             require(static_cast<int64_t>(size) == view.count, "outputs must be as long as the rows");
         nb::gil_scoped_release release;
-        kernels->statistics(view, weights.size(), {counts.data(), weights.data(), sum.data(), projection.data(), min.data(), max.data(), hash.data()}, threads);
+        kernels->statistics(
+            view, weights.size(),
+            {counts.data(), weights.data(), sum.data(), projection.data(), min.data(), max.data(), hash.data()},
+            threads);
     }
     void expand(const FeatureRows& rows, Array<float, 2> dst, int threads) const {
         const SparseRows view = rows.view();
@@ -171,9 +191,11 @@ struct SpgemmLevel {
 
 void bind_spgemm(nb::module_& m) {
     nb::class_<FeatureRows>(m, "FeatureRows")
-        .def("__init__", [](FeatureRows* rows, Array<int64_t, 1> begin, Array<int64_t, 1> length, Array<uint32_t, 1> columns, Array<float, 1> values) {
-            new (rows) FeatureRows{begin, length, columns, values};
-        }, "begin"_a, "length"_a, "columns"_a, "values"_a);
+        .def(
+            "__init__",
+            [](FeatureRows* rows, Array<int64_t, 1> begin, Array<int64_t, 1> length, Array<uint32_t, 1> columns,
+               Array<float, 1> values) { new (rows) FeatureRows{begin, length, columns, values}; },
+            "begin"_a, "length"_a, "columns"_a, "values"_a);
     nb::class_<Workspace>(m, "SpgemmWorkspace")
         .def(nb::init<int64_t, int64_t, int, int>(), "inputs"_a, "outputs"_a, "panel"_a, "threads"_a)
         .def_static("bytes_of", &Workspace::bytes_of, "inputs"_a, "outputs"_a, "panel"_a, "Bytes for one thread.");
@@ -187,8 +209,9 @@ void bind_spgemm(nb::module_& m) {
         .def("statistics", &SpgemmLevel::statistics)
         .def("expand", &SpgemmLevel::expand);
     m.def("by_input", &by_input, "offsets"_a, "indices"_a, "values"_a, "starts"_a, "outputs"_a, "moved"_a);
-    m.def("spgemm_level", [](const std::string& name) { return SpgemmLevel{&at_level(kLevels, name)}; },
-          "The sparse-sparse kernels at a level, which must be one that `levels` gives.");
+    m.def(
+        "spgemm_level", [](const std::string& name) { return SpgemmLevel{&at_level(kLevels, name)}; },
+        "The sparse-sparse kernels at a level, which must be one that `levels` gives.");
 }
 
 }  // namespace spdnn

@@ -1,24 +1,24 @@
 // Sparse times dense product + bias + activation. Compiled once for each instruction-set level.
 //
-// Layout     B (inner, width) by rows. A panel is one tile of columns of one B, copied into (inner, tile) aligned float32
-//            of the thread: rows of B lie 2^k bytes apart in many networks, so that those of one tile share few sets of
-//            the cache, and a float16 is converted there once. Where few nonzeros use each row of B the copy costs more
-//            than it saves, and whole tiles are read where they lie (`packed` false).
-// Algorithm  A row of a panel is `tile` sums in registers: for each nonzero, value x row of the panel. Rows that are short
-//            of vectors go several at a time, so that at least 8 multiply-adds are on their way. Vectors are as narrow as
-//            B is: of 8, 4 and 1 floats below 9, 5 and 2 columns.
-//            Where the columns of B and C are rows in memory (`by_rows`), a panel is the transpose of some rows, and
-//            kBlock rows of a panel of C at a time are computed next to each other, and turned over into C from L1.
-// Order      Even and odd nonzeros of a row are summed apart, in ascending columns, whatever the tile, the rows together
-//            and the width of a vector: bits depend on the level's multiply-adds (fused or not) alone.
+// Layout     B (inner, width) by rows. A panel is one tile of columns of one B, copied into (inner, tile) aligned
+//            float32 of the thread: rows of B lie 2^k bytes apart in many networks, so that those of one tile share few
+//            sets of the cache, and a float16 is converted there once. Where few nonzeros use each row of B the copy
+//            costs more than it saves, and whole tiles are read where they lie (`packed` false).
+// Algorithm  A row of a panel is `tile` sums in registers: for each nonzero, value x row of the panel. Rows that are
+//            short of vectors go several at a time, so that at least 8 multiply-adds are on their way. Vectors are as
+//            narrow as B is: of 8, 4 and 1 floats below 9, 5 and 2 columns. Where the columns of B and C are rows in
+//            memory (`by_rows`), a panel is the transpose of some rows, and kBlock rows of a panel of C at a time are
+//            computed next to each other, and turned over into C from L1.
+// Order      Even and odd nonzeros of a row are summed apart, in ascending columns, whatever the tile, the rows
+//            together and the width of a vector: bits depend on the level's multiply-adds (fused or not) alone.
 // Threads    spmm_parts.hpp: parts of equal work, cut between rows and, where a row is long, between its vectors.
 // Bound      A nonzero x 64 columns is 256 bytes of the panel and one broadcast. One core of the machine that this was
-//            written on (Zen 5, AVX-512) loads 503 GB/s from L1, 190 to 240 from L2 and multiplies and adds 124e9 times a
-//            second (`machine`): 100e9 a second are possible with a panel in L1, 47 to 60e9 in L2, where most are
+//            written on (Zen 5, AVX-512) loads 503 GB/s from L1, 190 to 240 from L2 and multiplies and adds 124e9 times
+//            a second (`machine`): 100e9 a second are possible with a panel in L1, 47 to 60e9 in L2, where most are
 //            (inner 512: 128 KiB). Measured: 42 to 46e9 at 80 and 90 %, inner 512; 35e9 at 98 %, 10 nonzeros a row.
-//            Splitting `inner` so that panels stay in L1 can gain a tenth (80 %, inner 128 instead of 512) before sums are
-//            carried from part to part, and was left out; so were, without a gain: rows of B and C fetched ahead, four
-//            nonzeros in a step of the loop, huge pages.
+//            Splitting `inner` so that panels stay in L1 can gain a tenth (80 %, inner 128 instead of 512) before sums
+//            are carried from part to part, and was left out; so were, without a gain: rows of B and C fetched ahead,
+//            four nonzeros in a step of the loop, huge pages.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 // Source     Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section V: one-dimensional
 //            tiling, row swizzle, residue handling, with a CPU's caches and vectors in place of a GPU's.
@@ -34,14 +34,13 @@ namespace spdnn {
 namespace SPDNN_LEVEL {
 namespace {
 
-constexpr int kMostVectors = kLanes == 16 ? 8 : 4;  // of one row at a time: with two partial sums, half of the registers
+constexpr int kMostVectors =
+    kLanes == 16 ? 8 : 4;  // of one row at a time: with two partial sums, half of the registers
 
 template <class V>
 inline V broadcast_as(float x) {
-    if constexpr (lanes<V> == 1)
-        return x;
-    else
-        return x - V{};
+    if constexpr (lanes<V> == 1) return x;
+    else return x - V{};
 }
 
 thread_local KeptMemory scratch;
@@ -52,8 +51,8 @@ struct Panel {
     const float* b;  // of the first column, row 0 of B
     int64_t stride;  // floats between rows of b
     const void* values;
-    float* converted;  // room for the values of rows together, from float16
-    char* c;           // of the first column, row `row` of C
+    float* converted;       // room for the values of rows together, from float16
+    char* c;                // of the first column, row `row` of C
     int64_t row, c_stride;  // numbers between rows of c
     bool half;              // whether c has 16 bits
     int64_t width;          // columns
@@ -74,10 +73,8 @@ inline V activated(V y, V low, V high, Seen<V>& nan) {
 
 template <class V>
 inline void store_one(char* to, V y, bool half) {
-    if (half)
-        store(reinterpret_cast<Half*>(to), y);
-    else
-        store(reinterpret_cast<float*>(to), y);
+    if (half) store(reinterpret_cast<Half*>(to), y);
+    else store(reinterpret_cast<float*>(to), y);
 }
 
 // The first `count` lanes.
@@ -86,7 +83,8 @@ inline void store_some(char* to, V y, int64_t count, bool half) {
     if (count == lanes<V>) return store_one(to, y, half);
     float floats[lanes<V>];
     store(floats, y);
-    for (int64_t i = 0; i < count; ++i) store_one<float>(to + i * (half ? sizeof(Half) : sizeof(float)), floats[i], half);
+    for (int64_t i = 0; i < count; ++i)
+        store_one<float>(to + i * (half ? sizeof(Half) : sizeof(float)), floats[i], half);
 }
 
 template <class V>
@@ -117,7 +115,8 @@ struct Edges {
     const float* values[kRows];
     int64_t count[kRows], common;  // that every row has
 
-    inline __attribute__((always_inline)) Edges(const Panel& panel, const int32_t* rows) : common(panel.problem->pattern.width) {
+    inline __attribute__((always_inline)) Edges(const Panel& panel, const int32_t* rows)
+        : common(panel.problem->pattern.width) {
         const SpmmProblem& p = *panel.problem;
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
@@ -126,7 +125,8 @@ struct Edges {
             common = std::min(common, count[r]);
             columns[r] = static_cast<const Index*>(p.pattern.columns) + at;
             values[r] = p.half ? panel.converted + r * p.pattern.width : static_cast<const float*>(panel.values) + at;
-            if (p.half) convert(static_cast<const Half*>(panel.values) + at, count[r], panel.converted + r * p.pattern.width);
+            if (p.half)
+                convert(static_cast<const Half*>(panel.values) + at, count[r], panel.converted + r * p.pattern.width);
         }
     }
 };
@@ -136,13 +136,15 @@ template <class Index>
 inline void fetch_ahead(const Panel& panel, int32_t row) {
     const int64_t at = panel.problem->pattern.offsets[row];
     __builtin_prefetch(static_cast<const Index*>(panel.problem->pattern.columns) + at);
-    __builtin_prefetch(static_cast<const char*>(panel.values) + at * (panel.problem->half ? sizeof(Half) : sizeof(float)));
+    __builtin_prefetch(static_cast<const char*>(panel.values) +
+                       at * (panel.problem->half ? sizeof(Half) : sizeof(float)));
 }
 
 // Bias, activation and store of kVectors vectors from sums of even and odd nonzeros; `last`: lanes of the last vector.
 template <class V, int kVectors>
-inline __attribute__((always_inline)) void finish(const Panel& panel, const V (&even)[kVectors], const V (&odd)[kVectors],
-                                                  int32_t row, char* to, int64_t last, Seen<V>& nan) {
+inline __attribute__((always_inline)) void finish(const Panel& panel, const V (&even)[kVectors],
+                                                  const V (&odd)[kVectors], int32_t row, char* to, int64_t last,
+                                                  Seen<V>& nan) {
     const SpmmProblem& p = *panel.problem;
     const V bias = broadcast_as<V>(p.bias[row]), low = broadcast_as<V>(p.low), high = broadcast_as<V>(p.high);
     const int64_t bytes = panel.half ? sizeof(Half) : sizeof(float);
@@ -150,14 +152,13 @@ inline __attribute__((always_inline)) void finish(const Panel& panel, const V (&
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v, to += lanes<V> * bytes) {
         const V y = activated<V>(even[v] + odd[v] + bias, low, high, nan);
-        if (v + 1 < kVectors)
-            store_one(to, y, panel.half);
-        else
-            store_some(to, y, last, panel.half);
+        if (v + 1 < kVectors) store_one(to, y, panel.half);
+        else store_some(to, y, last, panel.half);
     }
 }
 
-// kVectors vectors of a panel from vector `first` on, of the rows order[from .. to), kRows at a time; whether one was NaN.
+// kVectors vectors of a panel from vector `first` on, of the rows order[from .. to), kRows at a time; whether one was
+// NaN.
 template <class V, int kVectors, int kRows, class Index>
 bool rows_of(const Panel& panel, int64_t from, int64_t to, int64_t first) {
     static_assert(kRows <= kMostRows, "there is room for the values of so many rows");
@@ -169,7 +170,8 @@ bool rows_of(const Panel& panel, int64_t from, int64_t to, int64_t first) {
     Seen<V> nan = {};
     for (; from + kRows <= to; from += kRows) {
         const int32_t* const rows = p.pattern.order + from;
-        for (int64_t next = from + kAhead; next < std::min(from + kAhead + kRows, to); ++next) fetch_ahead<Index>(panel, p.pattern.order[next]);
+        for (int64_t next = from + kAhead; next < std::min(from + kAhead + kRows, to); ++next)
+            fetch_ahead<Index>(panel, p.pattern.order[next]);
         const Edges<kRows, Index> edges(panel, rows);
         V even[kRows][kVectors] = {}, odd[kRows][kVectors] = {};
         auto add = [&](V(&sum)[kVectors], int r, int64_t e) __attribute__((always_inline)) {
@@ -207,20 +209,19 @@ bool vectors_of(const Panel& panel, int64_t from, int64_t to, int64_t first, int
         constexpr int kVectors = decltype(count)::value;
         if constexpr (kVectors <= kMostVectors && (sizeof(V) == sizeof(Vec) || kVectors == 1))
             return rows_of<V, kVectors, rows_together(kVectors), Index>(panel, from, to, first);
-        else
-            return false;  // there are no tiles of so many of such vectors
+        else return false;  // there are no tiles of so many of such vectors
     };
     bool nan = false;
     for (; first < last; first += kMostVectors) switch (std::min<int64_t>(kMostVectors, last - first)) {
-        case 1: nan |= some(std::integral_constant<int, 1>{}); break;
-        case 2: nan |= some(std::integral_constant<int, 2>{}); break;
-        case 3: nan |= some(std::integral_constant<int, 3>{}); break;
-        case 4: nan |= some(std::integral_constant<int, 4>{}); break;
-        case 5: nan |= some(std::integral_constant<int, 5>{}); break;
-        case 6: nan |= some(std::integral_constant<int, 6>{}); break;
-        case 7: nan |= some(std::integral_constant<int, 7>{}); break;
-        case 8: nan |= some(std::integral_constant<int, 8>{}); break;
-    }
+            case 1: nan |= some(std::integral_constant<int, 1>{}); break;
+            case 2: nan |= some(std::integral_constant<int, 2>{}); break;
+            case 3: nan |= some(std::integral_constant<int, 3>{}); break;
+            case 4: nan |= some(std::integral_constant<int, 4>{}); break;
+            case 5: nan |= some(std::integral_constant<int, 5>{}); break;
+            case 6: nan |= some(std::integral_constant<int, 6>{}); break;
+            case 7: nan |= some(std::integral_constant<int, 7>{}); break;
+            case 8: nan |= some(std::integral_constant<int, 8>{}); break;
+        }
     return nan;
 }
 
@@ -240,10 +241,8 @@ void pack(const T* from, int64_t inner, int64_t row, int64_t width, float* to, i
         int64_t n = 0;
         for (; n + kLanes <= width; n += kLanes) store(to + n, load<Vec>(from + n));
         for (; n < width; ++n) {
-            if constexpr (sizeof(T) == 2)
-                to[n] = float_of(from[n]);
-            else
-                to[n] = from[n];
+            if constexpr (sizeof(T) == 2) to[n] = float_of(from[n]);
+            else to[n] = from[n];
         }
         for (; n < stride; ++n) to[n] = to[width - 1];
     }
@@ -256,39 +255,49 @@ Panel make_panel(const SpmmProblem& p, const Tiles& tiles, int64_t number, float
     const int64_t bytes = p.half ? sizeof(Half) : sizeof(float);
     const int64_t inner = p.pattern.width, rows = p.pattern.rows;
     if (p.pitch)
-        return {&p, static_cast<const float*>(p.b) + batch * p.b_stride + column, 1, p.values, nullptr,
-                static_cast<char*>(p.c) + batch * rows * (p.width / p.pitch) * p.used * bytes, 0, stride, false, width, column};
-    const char* from = static_cast<const char*>(p.b) + (batch * inner * p.width + column * (p.by_rows ? inner : 1)) * bytes;
-    Panel panel{&p, memory, stride, static_cast<const char*>(p.values) + batch * p.value_stride * bytes, converted,
-                static_cast<char*>(p.c) + (batch * rows * p.width + column * (p.by_rows ? rows : 1)) * bytes, 0, p.by_rows ? stride : p.width, p.half, width, column};
+        return {&p,      static_cast<const float*>(p.b) + batch * p.b_stride + column,
+                1,       p.values,
+                nullptr, static_cast<char*>(p.c) + batch * rows * (p.width / p.pitch) * p.used * bytes,
+                0,       stride,
+                false,   width,
+                column};
+    const char* from =
+        static_cast<const char*>(p.b) + (batch * inner * p.width + column * (p.by_rows ? inner : 1)) * bytes;
+    Panel panel{&p,        memory,
+                stride,    static_cast<const char*>(p.values) + batch * p.value_stride * bytes,
+                converted, static_cast<char*>(p.c) + (batch * rows * p.width + column * (p.by_rows ? rows : 1)) * bytes,
+                0,         p.by_rows ? stride : p.width,
+                p.half,    width,
+                column};
     auto packed = [&](auto* numbers) {
-        p.by_rows ? pack_rows(numbers, inner, width, memory, stride) : pack(numbers, inner, p.width, width, memory, stride);
+        p.by_rows ? pack_rows(numbers, inner, width, memory, stride)
+                  : pack(numbers, inner, p.width, width, memory, stride);
     };
-    if (p.half)
-        packed(reinterpret_cast<const Half*>(from));
+    if (p.half) packed(reinterpret_cast<const Half*>(from));
     else if (p.by_rows || width < stride || (p.packed && (p.width != stride || reinterpret_cast<uintptr_t>(from) % 64)))
         packed(reinterpret_cast<const float*>(from));
-    else
-        panel.b = reinterpret_cast<const float*>(from), panel.stride = p.width;
+    else panel.b = reinterpret_cast<const float*>(from), panel.stride = p.width;
     return panel;
 }
 
 constexpr int64_t kBlock = 64;  // rows of a panel of C that are turned over at a time
 
 // C <- columns first .. last - 1 of `rows` rows of a panel, but for those that are not in C.
-void keep_used(const SpmmProblem& p, const float* memory, const Panel& panel, int64_t rows, int64_t first, int64_t last, float* c) {
+void keep_used(const SpmmProblem& p, const float* memory, const Panel& panel, int64_t rows, int64_t first, int64_t last,
+               float* c) {
     const int64_t width = p.width / p.pitch * p.used;
     for (int64_t n = first; n < last;) {
         const int64_t line = (panel.column + n) / p.pitch, at = (panel.column + n) % p.pitch;
         const int64_t count = std::min(last - n, p.pitch - at), kept = std::min(count, p.used - at);
         for (int64_t r = 0; kept > 0 && r < rows; ++r)
-            std::memcpy(c + p.pattern.order[panel.row + r] * width + line * p.used + at, memory + r * panel.c_stride + n, kept * sizeof(float));
+            std::memcpy(c + p.pattern.order[panel.row + r] * width + line * p.used + at,
+                        memory + r * panel.c_stride + n, kept * sizeof(float));
         n += count;
     }
 }
 
-// Rows from .. to - 1 of a panel, vectors first .. last - 1, into C by way of `memory`, which has room for kBlock rows of
-// the panel: where columns of C are rows in memory, or some are not in C.
+// Rows from .. to - 1 of a panel, vectors first .. last - 1, into C by way of `memory`, which has room for kBlock rows
+// of the panel: where columns of C are rows in memory, or some are not in C.
 template <class Index>
 bool block_of(Panel panel, int64_t lanes_used, int64_t from, int64_t to, int64_t first, int64_t last, float* memory) {
     const SpmmProblem& p = *panel.problem;
@@ -300,12 +309,13 @@ bool block_of(Panel panel, int64_t lanes_used, int64_t from, int64_t to, int64_t
         const int64_t rows = std::min(kBlock, to - from), end = std::min(last * lanes_used, panel.width);
         panel.row = from;
         nan |= vectors_of<Index>(panel, lanes_used, from, from + rows, first, last);
-        if (p.pitch)
-            keep_used(p, memory, panel, rows, first * lanes_used, end, reinterpret_cast<float*>(c));
+        if (p.pitch) keep_used(p, memory, panel, rows, first * lanes_used, end, reinterpret_cast<float*>(c));
         else if (p.half)
-            unpack_rows(memory, panel.c_stride, rows, first * lanes_used, end, reinterpret_cast<Half*>(c) + from, p.pattern.rows);
+            unpack_rows(memory, panel.c_stride, rows, first * lanes_used, end, reinterpret_cast<Half*>(c) + from,
+                        p.pattern.rows);
         else
-            unpack_rows(memory, panel.c_stride, rows, first * lanes_used, end, reinterpret_cast<float*>(c) + from, p.pattern.rows);
+            unpack_rows(memory, panel.c_stride, rows, first * lanes_used, end, reinterpret_cast<float*>(c) + from,
+                        p.pattern.rows);
     }
     return nan;
 }
@@ -313,7 +323,8 @@ bool block_of(Panel panel, int64_t lanes_used, int64_t from, int64_t to, int64_t
 // What thread k of `threads` does; whether it saw a NaN.
 bool part(const SpmmProblem& p, const Tiles& tiles, int k, int threads) {
     const int64_t widest = (tiles.vectors + tiles.count - 1) / tiles.count * tiles.lanes;
-    const int64_t panel_room = p.pitch ? 0 : (p.pattern.width * widest + kLanes + 15) / 16 * 16, block_room = p.by_rows || p.pitch ? (kBlock + 1) * std::max<int64_t>(widest, kLanes) : 0;
+    const int64_t panel_room = p.pitch ? 0 : (p.pattern.width * widest + kLanes + 15) / 16 * 16,
+                  block_room = p.by_rows || p.pitch ? (kBlock + 1) * std::max<int64_t>(widest, kLanes) : 0;
     float* const memory = scratch.floats(panel_room + block_room + (p.half ? kMostRows * p.pattern.width : 0));
     float *const block = memory + panel_room, *const converted = block + block_room;
     int64_t number = -1;
@@ -322,13 +333,14 @@ bool part(const SpmmProblem& p, const Tiles& tiles, int k, int threads) {
     auto piece = [&](auto index, int64_t from, int64_t to, int64_t first, int64_t last) {
         using Index = decltype(index);
         return p.by_rows || p.pitch ? block_of<Index>(panel, tiles.lanes, from, to, first, last, block)
-                         : vectors_of<Index>(panel, tiles.lanes, from, to, first, last);
+                                    : vectors_of<Index>(panel, tiles.lanes, from, to, first, last);
     };
     walk(p, tiles, cut(p, tiles, k, threads), cut(p, tiles, k + 1, threads),
          [&](int64_t wanted, int64_t from, int64_t to, int64_t first, int64_t last) {
              if (wanted != number) panel = make_panel(p, tiles, wanted, memory, converted);
              number = wanted;
-             nan |= p.pattern.index_bytes == 2 ? piece(uint16_t{}, from, to, first, last) : piece(int32_t{}, from, to, first, last);
+             nan |= p.pattern.index_bytes == 2 ? piece(uint16_t{}, from, to, first, last)
+                                               : piece(int32_t{}, from, to, first, last);
          });
     return nan;
 }
@@ -368,8 +380,8 @@ bool activate(T* x, int64_t width, float bias, float low, float high) {
     return rest || any(nan);
 }
 
-bool bias_activation(void* x, bool half, int64_t batch, int64_t rows, int64_t width, const float* bias, float low, float high,
-                     int threads, double* busy) {
+bool bias_activation(void* x, bool half, int64_t batch, int64_t rows, int64_t width, const float* bias, float low,
+                     float high, int threads, double* busy) {
     const int64_t all = batch * rows;
     return on_threads(threads, busy, [&](int k) {
         bool nan = false;
@@ -384,7 +396,8 @@ bool bias_activation(void* x, bool half, int64_t batch, int64_t rows, int64_t wi
 }  // namespace SPDNN_LEVEL
 
 extern const SpmmKernels SPDNN_JOIN(spmm_, SPDNN_LEVEL);
-const SpmmKernels SPDNN_JOIN(spmm_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), SPDNN_LEVEL::kLanes, SPDNN_LEVEL::run, SPDNN_LEVEL::part, SPDNN_LEVEL::shares,
-                                                    SPDNN_LEVEL::bias_activation};
+const SpmmKernels SPDNN_JOIN(spmm_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), SPDNN_LEVEL::kLanes,
+                                                    SPDNN_LEVEL::run,          SPDNN_LEVEL::part,
+                                                    SPDNN_LEVEL::shares,       SPDNN_LEVEL::bias_activation};
 
 }  // namespace spdnn

@@ -20,12 +20,12 @@ struct SpmmProblem {
     void* c;
     int tile;     // columns of B and C that are computed together at most: 16, 32, 64 or 128
     bool packed;  // a tile of B is copied next to each other before it is used
-    // B is (batch, width, inner) and C (batch, width, rows): columns are rows in memory, as where a batch of inputs has one
-    // a row. Always packed; `order` is that of the rows themselves.
+    // B is (batch, width, inner) and C (batch, width, rows): columns are rows in memory, as where a batch of inputs has
+    // one a row. Always packed; `order` is that of the rows themselves.
     bool by_rows;
     // A convolution: row k of B begins at b + columns[k], an offset in floats, and columns n with n % pitch >= used are
-    // not in C, which has `used` columns for each `pitch`. float32, `order` that of the rows themselves, batches b_stride
-    // floats apart; kLanes floats past the last one can be read. 0: a matrix B.
+    // not in C, which has `used` columns for each `pitch`. float32, `order` that of the rows themselves, batches
+    // b_stride floats apart; kLanes floats past the last one can be read. 0: a matrix B.
     int64_t pitch, used, b_stride;
 };
 
@@ -39,8 +39,8 @@ struct SpmmKernels {
     // work[t] <- what thread t does in `run`, in nonzeros x columns, without doing it.
     void (*shares)(const SpmmProblem&, int threads, int64_t* work);
     // x (batch, rows, width) <- activation(x + bias), in place. Returns whether a value before the activation was NaN.
-    bool (*bias_activation)(void* x, bool half, int64_t batch, int64_t rows, int64_t width, const float* bias, float low,
-                            float high, int threads, double* busy);
+    bool (*bias_activation)(void* x, bool half, int64_t batch, int64_t rows, int64_t width, const float* bias,
+                            float low, float high, int threads, double* busy);
 };
 
 }  // namespace spdnn

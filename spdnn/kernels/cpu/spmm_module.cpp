@@ -21,9 +21,9 @@ void check_settings(int tile, int threads) {
     require(threads >= 1, "no threads");
 }
 
-nb::tuple spmm(const std::string& level, Array<const int64_t, 1> offsets, ReadColumns columns, Array<const int32_t, 1> order,
-               ReadNumbers<2> values, ReadNumbers<3> b, Array<const float, 1> bias, float low, float high, Numbers<3> c, int tile, bool packed,
-               int threads) {
+nb::tuple spmm(const std::string& level, Array<const int64_t, 1> offsets, ReadColumns columns,
+               Array<const int32_t, 1> order, ReadNumbers<2> values, ReadNumbers<3> b, Array<const float, 1> bias,
+               float low, float high, Numbers<3> c, int tile, bool packed, int threads) {
     const SpmmKernels& kernels = at_level(kLevels, level);
     check_settings(tile, threads);
     const int64_t nonzeros = columns.size();
@@ -31,9 +31,11 @@ nb::tuple spmm(const std::string& level, Array<const int64_t, 1> offsets, ReadCo
     p.pattern = pattern_of(offsets, columns, order, b.shape(1));
     p.half = all_half(values, b, c);
     p.width = b.shape(2), p.batch = b.shape(0);
-    require(c.shape(0) == b.shape(0) && c.shape(1) == order.size() && c.shape(2) == b.shape(2), "c must be (batch, rows, columns of b)");
-    require(static_cast<int64_t>(values.shape(1)) == nonzeros && (values.shape(0) == 1 || values.shape(0) == b.shape(0)),
-            "values must be (1, nonzeros) or (batch, nonzeros)");
+    require(c.shape(0) == b.shape(0) && c.shape(1) == order.size() && c.shape(2) == b.shape(2),
+            "c must be (batch, rows, columns of b)");
+    require(
+        static_cast<int64_t>(values.shape(1)) == nonzeros && (values.shape(0) == 1 || values.shape(0) == b.shape(0)),
+        "values must be (1, nonzeros) or (batch, nonzeros)");
     require(bias.size() == order.size(), "bias must be one a row");
     require(nonzeros == 0 || p.pattern.width > 0, "nonzeros need rows of b");
     p.values = values.data(), p.value_stride = values.shape(0) == 1 ? 0 : nonzeros;
@@ -41,8 +43,9 @@ nb::tuple spmm(const std::string& level, Array<const int64_t, 1> offsets, ReadCo
     return timed(threads, [&](double* busy) { return kernels.run(p, threads, busy); });
 }
 
-nb::tuple spmm_by_rows(const std::string& level, Array<const int64_t, 1> offsets, ReadColumns columns, ReadNumbers<1> values, ReadNumbers<2> b,
-                       Array<const float, 1> bias, float low, float high, Numbers<2> c, int tile, int threads) {
+nb::tuple spmm_by_rows(const std::string& level, Array<const int64_t, 1> offsets, ReadColumns columns,
+                       ReadNumbers<1> values, ReadNumbers<2> b, Array<const float, 1> bias, float low, float high,
+                       Numbers<2> c, int tile, int threads) {
     const SpmmKernels& kernels = at_level(kLevels, level);
     check_settings(tile, threads);
     require(offsets.size() >= 1 && bias.size() == offsets.size() - 1, "bias must be one a row");
@@ -56,12 +59,13 @@ nb::tuple spmm_by_rows(const std::string& level, Array<const int64_t, 1> offsets
     require(c.shape(0) == b.shape(0) && c.shape(1) == bias.size(), "c must be (rows of b, rows)");
     require(values.size() == columns.size(), "values must be (nonzeros,)");
     require(columns.size() == 0 || p.pattern.width > 0, "nonzeros need columns of b");
-    p.values = values.data(), p.b = b.data(), p.bias = bias.data(), p.low = low, p.high = high, p.c = c.data(), p.tile = tile, p.packed = true;
+    p.values = values.data(), p.b = b.data(), p.bias = bias.data(), p.low = low, p.high = high, p.c = c.data(),
+    p.tile = tile, p.packed = true;
     return timed(threads, [&](double* busy) { return kernels.run(p, threads, busy); });
 }
 
-std::vector<int64_t> spmm_shares(const std::string& level, Array<const int64_t, 1> offsets, Array<const int32_t, 1> order, int64_t width,
-                                 int64_t batch, int tile, int threads) {
+std::vector<int64_t> spmm_shares(const std::string& level, Array<const int64_t, 1> offsets,
+                                 Array<const int32_t, 1> order, int64_t width, int64_t batch, int tile, int threads) {
     const SpmmKernels& kernels = at_level(kLevels, level);
     check_settings(tile, threads);
     require(width >= 0 && batch >= 0, "width and batch must not be negative");
@@ -78,18 +82,21 @@ std::vector<int> spmm_by_rows_settings(const std::string& level) {
     return {64, 32, 128, 16};
 }
 
-nb::tuple bias_activation(const std::string& level, Numbers<3> x, Array<const float, 1> bias, float low, float high, int threads) {
+nb::tuple bias_activation(const std::string& level, Numbers<3> x, Array<const float, 1> bias, float low, float high,
+                          int threads) {
     const SpmmKernels& kernels = at_level(kLevels, level);
     require(x.shape(1) == bias.size(), "x must be (batch, rows, columns), and bias one a row");
     const bool half = is_half(x);
     return timed(threads, [&](double* busy) {
-        return kernels.bias_activation(x.data(), half, x.shape(0), x.shape(1), x.shape(2), bias.data(), low, high, threads, busy);
+        return kernels.bias_activation(x.data(), half, x.shape(0), x.shape(1), x.shape(2), bias.data(), low, high,
+                                       threads, busy);
     });
 }
 
-// Measured with 16 lanes (benchmarks/spmm.py --tiles). (64, packed) is best or nearly so where each row of B is used by 25
-// nonzeros or more; (32, packed) where a panel of 64 columns does not fit L2, or half as many columns fit L1; (128, packed)
-// at 95 % and more, for rows are short; B where it lies, (128, not packed), where a row of B is used less, or B is small.
+// Measured with 16 lanes (benchmarks/spmm.py --tiles). (64, packed) is best or nearly so where each row of B is used by
+// 25 nonzeros or more; (32, packed) where a panel of 64 columns does not fit L2, or half as many columns fit L1; (128,
+// packed) at 95 % and more, for rows are short; B where it lies, (128, not packed), where a row of B is used less, or B
+// is small.
 std::vector<std::pair<int, bool>> spmm_settings(const std::string& level) {
     at_level(kLevels, level);
     return {{64, true}, {128, false}, {32, true}, {64, false}, {128, true}};
@@ -98,17 +105,20 @@ std::vector<std::pair<int, bool>> spmm_settings(const std::string& level) {
 }  // namespace
 
 void bind_spmm(nb::module_& m) {
-    m.def("spmm", &spmm, "level"_a, "offsets"_a, "columns"_a, "order"_a, "values"_a, "b"_a, "bias"_a, "low"_a, "high"_a, "c"_a.noconvert(), "tile"_a,
-          "packed"_a, "threads"_a,
+    m.def("spmm", &spmm, "level"_a, "offsets"_a, "columns"_a, "order"_a, "values"_a, "b"_a, "bias"_a, "low"_a, "high"_a,
+          "c"_a.noconvert(), "tile"_a, "packed"_a, "threads"_a,
           "c <- activation(A b + bias). Returns the processor seconds of each thread, and whether a sum was NaN.");
     m.def("spmm_shares", &spmm_shares, "level"_a, "offsets"_a, "order"_a, "width"_a, "batch"_a, "tile"_a, "threads"_a,
           "What each thread does in `spmm`, in nonzeros x columns.");
-    m.def("spmm_settings", &spmm_settings, "level"_a, "(tile, packed) worth trying at a level, the best default first.");
-    m.def("spmm_by_rows", &spmm_by_rows, "level"_a, "offsets"_a, "columns"_a, "values"_a, "b"_a, "bias"_a, "low"_a, "high"_a, "c"_a.noconvert(),
-          "tile"_a, "threads"_a, "c <- activation(b A^T + bias). Returns as `spmm`.");
-    m.def("spmm_by_rows_settings", &spmm_by_rows_settings, "level"_a, "Tiles worth trying at a level, the best default first.");
+    m.def("spmm_settings", &spmm_settings, "level"_a,
+          "(tile, packed) worth trying at a level, the best default first.");
+    m.def("spmm_by_rows", &spmm_by_rows, "level"_a, "offsets"_a, "columns"_a, "values"_a, "b"_a, "bias"_a, "low"_a,
+          "high"_a, "c"_a.noconvert(), "tile"_a, "threads"_a, "c <- activation(b A^T + bias). Returns as `spmm`.");
+    m.def("spmm_by_rows_settings", &spmm_by_rows_settings, "level"_a,
+          "Tiles worth trying at a level, the best default first.");
     m.def("bias_activation", &bias_activation, "level"_a, "x"_a.noconvert(), "bias"_a, "low"_a, "high"_a, "threads"_a,
-          "x <- activation(x + bias) in place. Returns the processor seconds of each thread, and whether a value was NaN.");
+          "x <- activation(x + bias) in place. Returns the processor seconds of each thread, and whether a value was "
+          "NaN.");
 }
 
 }  // namespace spdnn

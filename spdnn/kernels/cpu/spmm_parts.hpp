@@ -1,9 +1,9 @@
 // How the work of a sparse times dense product is cut: columns into tiles, all of it into parts for threads.
 //
-// All work is one line: panels (a tile of columns of one B), in each the rows as `order` has them, in each the vectors of
-// the tile. It is cut into parts of equal work, nonzeros + kRowCost a row, at vectors of a row: so a row that is more work
-// than a part is no obstacle, and a part is off by half a vector's share of a row at each end. Every thread finds its own
-// part from the lengths of the rows, so nothing is prepared, and the parts are the same in every run.
+// All work is one line: panels (a tile of columns of one B), in each the rows as `order` has them, in each the vectors
+// of the tile. It is cut into parts of equal work, nonzeros + kRowCost a row, at vectors of a row: so a row that is
+// more work than a part is no obstacle, and a part is off by half a vector's share of a row at each end. Every thread
+// finds its own part from the lengths of the rows, so nothing is prepared, and the parts are the same in every run.
 #pragma once
 
 #include "half.hpp"
@@ -42,7 +42,9 @@ struct Position {
     int64_t panel, row, vector;
 };
 
-inline int64_t edges_of(const SpmmProblem& p, int64_t i) { return p.pattern.offsets[p.pattern.order[i] + 1] - p.pattern.offsets[p.pattern.order[i]]; }
+inline int64_t edges_of(const SpmmProblem& p, int64_t i) {
+    return p.pattern.offsets[p.pattern.order[i] + 1] - p.pattern.offsets[p.pattern.order[i]];
+}
 
 // Where part k of `parts` begins in `all`; the product is not formed, for it may be past 64 bits.
 inline int64_t begin_of(int64_t all, int64_t k, int64_t parts) { return all / parts * k + all % parts * k / parts; }
@@ -50,7 +52,8 @@ inline int64_t begin_of(int64_t all, int64_t k, int64_t parts) { return all / pa
 // Where part k of `parts` begins on the line.
 inline Position cut(const SpmmProblem& p, const Tiles& tiles, int64_t k, int64_t parts) {
     if (k == parts) return {p.batch * tiles.count, 0, 0};
-    const int64_t rows_work = p.pattern.offsets[p.pattern.rows] + kRowCost * p.pattern.rows, one = rows_work * tiles.vectors;  // one: all panels of a B
+    const int64_t rows_work = p.pattern.offsets[p.pattern.rows] + kRowCost * p.pattern.rows,
+                  one = rows_work * tiles.vectors;  // one: all panels of a B
     int64_t left = begin_of(one * p.batch, k, parts), panel = left / one * tiles.count;
     left %= one;
     for (int64_t work = 0;; ++panel, left -= work) {
@@ -63,7 +66,8 @@ inline Position cut(const SpmmProblem& p, const Tiles& tiles, int64_t k, int64_t
         work = (edges_of(p, row) + kRowCost) * vectors;
         if (left >= work) continue;
         const int64_t vector = (2 * left * vectors + work) / (2 * work);  // the nearest
-        return vector < vectors ? Position{panel, row, vector} : Position{panel + (row + 1 == p.pattern.rows), (row + 1) % p.pattern.rows, 0};
+        return vector < vectors ? Position{panel, row, vector}
+                                : Position{panel + (row + 1 == p.pattern.rows), (row + 1) % p.pattern.rows, 0};
     }
     return {panel + 1, 0, 0};
 }

@@ -17,8 +17,8 @@ namespace spdnn {
 namespace {
 
 constexpr int64_t kMostUnits = (1 << 24) - 1;  // of a stage
-constexpr int kSpins = 4000;    // looks for work before a helper sleeps: some 100 us
-constexpr int kAside = 16;      // looks after which it sees again whether it is in the caller's way
+constexpr int kSpins = 4000;                   // looks for work before a helper sleeps: some 100 us
+constexpr int kAside = 16;                     // looks after which it sees again whether it is in the caller's way
 constexpr int kPatience = 400;  // looks for the end of others' units before the caller lets go of its core
 
 inline void relax() {
@@ -35,14 +35,13 @@ inline uint64_t next_of(uint64_t state) { return state & 0xffffff; }
 }  // namespace
 
 class Helpers {
-public:
+  public:
     // Makes helpers up to `count`, as far as the system lets it.
     void grow(const std::shared_ptr<Helpers>& self, int count) {
         wanted = count, woken = false;
         try {
             for (; made < count; ++made) std::thread([self, number = made] { self->help(number); }).detach();
-        } catch (const std::system_error&) {
-        }
+        } catch (const std::system_error&) {}
     }
 
     void stage(int64_t units, void (*work)(const void*, int64_t), const void* with) {
@@ -55,16 +54,16 @@ public:
             std::lock_guard<std::mutex> lock(mutex);
             wake.notify_all();
         }
-        while (take()) {
-        }
-        for (int looks = 0; done.load(std::memory_order_acquire) != units; ++looks) looks < kPatience ? relax() : void(sched_yield());
+        while (take()) {}
+        for (int looks = 0; done.load(std::memory_order_acquire) != units; ++looks)
+            looks < kPatience ? relax() : void(sched_yield());
     }
 
     std::mutex calls;  // held by the call that has the helpers
 
-private:
-    // Takes one unit and does it; whether there was one. A stage ends after its units are done, so that a unit taken is of
-    // the stage whose call and context are here.
+  private:
+    // Takes one unit and does it; whether there was one. A stage ends after its units are done, so that a unit taken is
+    // of the stage whose call and context are here.
     bool take() {
         uint64_t seen = state.load(std::memory_order_acquire);
         do {
@@ -116,7 +115,8 @@ namespace {
 std::shared_ptr<Helpers>& present() {
     static auto* const helpers = [] {
         auto* const made = new std::shared_ptr<Helpers>(std::make_shared<Helpers>());
-        pthread_atfork(nullptr, nullptr, [] { new (&present()) std::shared_ptr<Helpers>(std::make_shared<Helpers>()); });
+        pthread_atfork(nullptr, nullptr,
+                       [] { new (&present()) std::shared_ptr<Helpers>(std::make_shared<Helpers>()); });
         return made;
     }();
     return *helpers;

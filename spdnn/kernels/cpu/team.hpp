@@ -13,17 +13,18 @@ class Helpers;
 
 // The caller and the helpers of this process, unless another call has these; in a forked process, new ones.
 class Team {
-public:
+  public:
     explicit Team(int threads);
     ~Team();
     Team(const Team&) = delete;
-    // work(unit) for units 0 .. units - 1, in any order, on any thread; returns when all are done. `work` throws nothing.
+    // work(unit) for units 0 .. units - 1, in any order, on any thread; returns when all are done. `work` throws
+    // nothing.
     template <class Work>
     void each(int64_t units, const Work& work) {
         run(units, [](const void* context, int64_t unit) { (*static_cast<const Work*>(context))(unit); }, &work);
     }
 
-private:
+  private:
     using Call = void (*)(const void* context, int64_t unit);
     void run(int64_t units, Call, const void* context);
     std::shared_ptr<Helpers> helpers;  // none: the caller is alone

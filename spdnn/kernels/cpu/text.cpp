@@ -42,7 +42,8 @@ struct Reader {
         }
         const char *const begin = at, *first = begin + (begin < end && *begin == '+');
         const char* const digits = first + (first == begin && first < end && *first == '-');
-        if (digits >= end || !(is_digit(*digits) || (*digits == '.' && digits + 1 < end && is_digit(digits[1])))) return false;
+        if (digits >= end || !(is_digit(*digits) || (*digits == '.' && digits + 1 < end && is_digit(digits[1]))))
+            return false;
         double number;
         const auto [stop, error] = std::from_chars(first, end, number);
         result = static_cast<float>(number);
@@ -63,7 +64,8 @@ struct Reader {
 // A value as `%e` where that is the same float32, else as `%.8e`, which always is.
 size_t decimal(float value, char* to) {
     for (int precision : {6, 8}) {
-        char* const end = std::to_chars(to, to + 32, static_cast<double>(value), std::chars_format::scientific, precision).ptr;
+        char* const end =
+            std::to_chars(to, to + 32, static_cast<double>(value), std::chars_format::scientific, precision).ptr;
         double read;
         std::from_chars(to, end, read);
         if (precision == 8 || static_cast<float>(read) == value) return end - to;
@@ -85,7 +87,8 @@ int64_t entries_of(const char* text, int64_t bytes, bool tabs, bool valued, int6
         while (!tabs && reader.blank()) ++reader.at;
         float value = 1;
         if (count == room || !reader.number(most_row, rows[count]) || !reader.part() ||
-            !reader.number(most_column, columns[count]) || (valued && !(reader.part() && reader.value(value))) || !reader.line_end())
+            !reader.number(most_column, columns[count]) || (valued && !(reader.part() && reader.value(value))) ||
+            !reader.line_end())
             return -1;
         values[count++] = value;
     }

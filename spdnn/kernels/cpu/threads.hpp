@@ -22,9 +22,7 @@ bool on_threads(int threads, double* busy, Share share) {
         const double began = processor_seconds();
         try {
             if (share(k)) any = true;
-        } catch (const std::bad_alloc&) {
-            starved = true;
-        }
+        } catch (const std::bad_alloc&) { starved = true; }
         busy[k] = processor_seconds() - began;
     }
     if (starved) throw std::bad_alloc();

@@ -1,7 +1,7 @@
 // Matrices turned over between memory and a panel, kLanes x kLanes at a time, at one instruction-set level.
 //
-// Algorithm  Lane l of vector r goes to lane r of vector l in log2(kLanes) steps; step s swaps the blocks of s lanes off
-//            the diagonal, one shuffle a vector. 1 shuffle moves kLanes / log2(kLanes) numbers.
+// Algorithm  Lane l of vector r goes to lane r of vector l in log2(kLanes) steps; step s swaps the blocks of s lanes
+//            off the diagonal, one shuffle a vector. 1 shuffle moves kLanes / log2(kLanes) numbers.
 #pragma once
 
 #include "lanes.hpp"
@@ -12,9 +12,13 @@ namespace spdnn {
 namespace SPDNN_LEVEL {
 
 template <int kStep>
-constexpr int kept_lane(int i) { return i & kStep ? kLanes + i - kStep : i; }
+constexpr int kept_lane(int i) {
+    return i & kStep ? kLanes + i - kStep : i;
+}
 template <int kStep>
-constexpr int moved_lane(int i) { return i & kStep ? kLanes + i : i + kStep; }
+constexpr int moved_lane(int i) {
+    return i & kStep ? kLanes + i : i + kStep;
+}
 
 template <int kStep = kLanes / 2>
 inline __attribute__((always_inline)) void transpose(Vec (&rows)[kLanes]) {
@@ -28,8 +32,8 @@ inline __attribute__((always_inline)) void transpose(Vec (&rows)[kLanes]) {
     if constexpr (kStep > 1) transpose<kStep / 2>(rows);
 }
 
-// to (inner, stride) <- the transpose of `width` rows of `inner` numbers. Its columns past them become the last one once
-// more (see pack). Where stride < kLanes, up to kLanes numbers behind `to` are overwritten.
+// to (inner, stride) <- the transpose of `width` rows of `inner` numbers. Its columns past them become the last one
+// once more (see pack). Where stride < kLanes, up to kLanes numbers behind `to` are overwritten.
 template <class T>
 void pack_rows(const T* from, int64_t inner, int64_t width, float* to, int64_t stride) {
     for (int64_t n = 0; n < stride; n += kLanes) {

@@ -16,7 +16,7 @@
 // Reference   STREAM's copy (McCalpin 1995); the roofline model (Williams et al., CACM 52(4), 2009).
 #include "common.cuh"
 
-#define IN_FLIGHT 4  // loads of a thread before it needs the first of them
+#define IN_FLIGHT 4       // loads of a thread before it needs the first of them
 #define GROUP (TILE / 4)  // threads that load a line
 #ifdef SPDNN_SHIM
 #define PAST_L1(address) (*(address))
@@ -25,20 +25,15 @@
 #endif
 static_assert(ROWS >= IN_FLIGHT && (ROWS & (ROWS - 1)) == 0, "ROWS is a power of two, and at least IN_FLIGHT");
 
-__device__ __forceinline__ void add(float4& sum, const float4& value)
-{
+__device__ __forceinline__ void add(float4& sum, const float4& value) {
     sum.x += value.x;
     sum.y += value.y;
     sum.z += value.z;
     sum.w += value.w;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) copy_memory(
-    const float* __restrict__ source,
-    float* __restrict__ target,
-    long long count,
-    int rounds)
-{
+extern "C" __global__ void __launch_bounds__(THREADS)
+    copy_memory(const float* __restrict__ source, float* __restrict__ target, long long count, int rounds) {
     const float4* from = reinterpret_cast<const float4*>(source);
     float4* to = reinterpret_cast<float4*>(target);
     const long long all = (long long)gridDim.x * THREADS, first = (long long)blockIdx.x * THREADS + threadIdx.x;
@@ -56,8 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) copy_memory(
 }
 
 // sums: float4 of each thread; `rounds` times the sum over all lines of its four floats.
-extern "C" __global__ void __launch_bounds__(THREADS) load_shared(float* __restrict__ sums, int rounds)
-{
+extern "C" __global__ void __launch_bounds__(THREADS) load_shared(float* __restrict__ sums, int rounds) {
     DYNAMIC_SHARED(float, lines);
     for (int k = threadIdx.x; k < ROWS * TILE; k += THREADS) lines[k] = (float)(k / TILE + k % TILE);
     __syncthreads();
@@ -76,12 +70,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) load_shared(float* __restr
 
 // sums: float4 of each thread. After every count / (threads of the grid) rounds, all of them together have grown by
 // IN_FLIGHT times the sum of the buffer.
-extern "C" __global__ void __launch_bounds__(THREADS) load_second(
-    const float* __restrict__ buffer,
-    float* __restrict__ sums,
-    int count,
-    int rounds)
-{
+extern "C" __global__ void __launch_bounds__(THREADS)
+    load_second(const float* __restrict__ buffer, float* __restrict__ sums, int count, int rounds) {
     const float4* held = reinterpret_cast<const float4*>(buffer);
     const int all = gridDim.x * THREADS, first = blockIdx.x * THREADS + threadIdx.x;
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -101,12 +91,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) load_second(
 }
 
 // sums: of each thread; chain k begins at k, and the sum is over all chains.
-extern "C" __global__ void __launch_bounds__(THREADS) multiply_add(
-    float* __restrict__ sums,
-    float factor,
-    float step,
-    int rounds)
-{
+extern "C" __global__ void __launch_bounds__(THREADS)
+    multiply_add(float* __restrict__ sums, float factor, float step, int rounds) {
     float chain[CHAINS];
 #pragma unroll
     for (int k = 0; k < CHAINS; ++k) chain[k] = (float)k;

@@ -1,17 +1,17 @@
 // The inner loop of all kernels on sliced weights: one group of outputs of a slice, for the inputs that a lane holds.
 //
-// Weights: slices of SLICE groups of SHARED outputs that read the same inputs; a slice is a run of chunks, a chunk holds
-// CHUNK gathers of each group: indices unsigned short (chunks, SLICE, CHUNK), values float (chunks, CHUNK * SHARED / 4,
-// SLICE, 4), of each gather one for each output. One load brings the CHUNK indices of a group to the lanes that work on it;
-// one gather brings VECTOR inputs of a neuron to a lane, for SHARED outputs. Features are in shared memory, (neurons,
-// INPUTS). Indices count UNIT Held: a neuron, or 1 where the layout has multiplied them (spdnn/kernels/cuda/sliced.py).
+// Weights: slices of SLICE groups of SHARED outputs that read the same inputs; a slice is a run of chunks, a chunk
+// holds CHUNK gathers of each group: indices unsigned short (chunks, SLICE, CHUNK), values float (chunks, CHUNK *
+// SHARED / 4, SLICE, 4), of each gather one for each output. One load brings the CHUNK indices of a group to the lanes
+// that work on it; one gather brings VECTOR inputs of a neuron to a lane, for SHARED outputs. Features are in shared
+// memory, (neurons, INPUTS). Indices count UNIT Held: a neuron, or 1 where the layout has multiplied them
+// (spdnn/kernels/cuda/sliced.py).
 #pragma once
 
 #if INPUTS >= 4
 #define VECTOR 4
 typedef float4 Held;
-__device__ __forceinline__ void add(Held& sum, float weight, const Held& value)
-{
+__device__ __forceinline__ void add(Held& sum, float weight, const Held& value) {
     sum.x = fmaf(weight, value.x, sum.x);
     sum.y = fmaf(weight, value.y, sum.y);
     sum.z = fmaf(weight, value.z, sum.z);
@@ -19,8 +19,7 @@ __device__ __forceinline__ void add(Held& sum, float weight, const Held& value)
 }
 typedef uint4 Seen;
 // bias added, activated; the bits of the values are added to `seen`, and `beyond` is set for a sum past float32.
-__device__ __forceinline__ Held finished(Held sum, float bias, float low, float high, Seen& seen, bool& beyond)
-{
+__device__ __forceinline__ Held finished(Held sum, float bias, float low, float high, Seen& seen, bool& beyond) {
     sum.x = activated(__fadd_rn(sum.x, bias), low, high, beyond), seen.x |= __float_as_uint(sum.x);
     sum.y = activated(__fadd_rn(sum.y, bias), low, high, beyond), seen.y |= __float_as_uint(sum.y);
     sum.z = activated(__fadd_rn(sum.z, bias), low, high, beyond), seen.z |= __float_as_uint(sum.z);
@@ -28,8 +27,7 @@ __device__ __forceinline__ Held finished(Held sum, float bias, float low, float 
     return sum;
 }
 // Bit i is set where a value i was not zero; -0 is zero.
-__device__ __forceinline__ unsigned int alive_of(Seen seen)
-{
+__device__ __forceinline__ unsigned int alive_of(Seen seen) {
     return (seen.x << 1 != 0) | (seen.y << 1 != 0) << 1 | (seen.z << 1 != 0) << 2 | (seen.w << 1 != 0) << 3;
 }
 #else
@@ -37,37 +35,33 @@ __device__ __forceinline__ unsigned int alive_of(Seen seen)
 typedef float Held;
 __device__ __forceinline__ void add(Held& sum, float weight, const Held& value) { sum = fmaf(weight, value, sum); }
 typedef unsigned int Seen;
-__device__ __forceinline__ Held finished(Held sum, float bias, float low, float high, Seen& seen, bool& beyond)
-{
+__device__ __forceinline__ Held finished(Held sum, float bias, float low, float high, Seen& seen, bool& beyond) {
     sum = activated(__fadd_rn(sum, bias), low, high, beyond), seen |= __float_as_uint(sum);
     return sum;
 }
 __device__ __forceinline__ unsigned int alive_of(Seen seen) { return seen << 1 != 0; }
 #endif
-#define LANES (INPUTS / VECTOR) // threads that share a group of outputs
+#define LANES (INPUTS / VECTOR)  // threads that share a group of outputs
 #ifndef UNIT
 #define UNIT LANES
 #endif
 
 #if __CUDA_ARCH__ < 900
-typedef int Place; // in Held: loads multiply it by 16
+typedef int Place;  // in Held: loads multiply it by 16
 #else
-typedef unsigned int Place; // they do not, and sums of ints would be of 64 bits
+typedef unsigned int Place;  // they do not, and sums of ints would be of 64 bits
 #endif
 
 // What a lane whose first inputs are at `from` holds of the neuron at `index`.
-__device__ __forceinline__ Held gathered(const Held* features, unsigned int from, unsigned int index)
-{
+__device__ __forceinline__ Held gathered(const Held* features, unsigned int from, unsigned int index) {
     return GATHERED(features + (Place(from) + Place(index * UNIT)));
 }
 #if INPUTS == TILE
 // The same of words, a bit for each input.
-__device__ __forceinline__ unsigned int gathered(const unsigned int* words, unsigned int from, unsigned int index)
-{
+__device__ __forceinline__ unsigned int gathered(const unsigned int* words, unsigned int from, unsigned int index) {
     return GATHERED(words + (Place(from / LANES) + Place(index * UNIT / LANES))) >> from % LANES * VECTOR;
 }
-__device__ __forceinline__ void add(Held& sum, float weight, unsigned int bits)
-{
+__device__ __forceinline__ void add(Held& sum, float weight, unsigned int bits) {
     if (bits & 1) sum.x = __fadd_rn(sum.x, weight);
     if (bits & 2) sum.y = __fadd_rn(sum.y, weight);
     if (bits & 4) sum.z = __fadd_rn(sum.z, weight);
@@ -80,9 +74,8 @@ __device__ __forceinline__ void add(Held& sum, float weight, unsigned int bits)
 //   eight  indices; weight: of all edges, where they have no values; values(i): else the next four, which are number i
 template <int OUTPUTS, class Features, class Values>
 __device__ __forceinline__ void add_chunk(Held* sums, const Features* features, unsigned int from, const uint4& eight,
-                                          float weight, Values values)
-{
-    constexpr int STEP = OUTPUTS == 1 ? 4 : 2; // gathers in flight: registers are short
+                                          float weight, Values values) {
+    constexpr int STEP = OUTPUTS == 1 ? 4 : 2;  // gathers in flight: registers are short
     const unsigned int pairs[CHUNK / 2] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
     for (int half = 0; half < CHUNK / STEP; ++half) {
@@ -108,16 +101,15 @@ __device__ __forceinline__ void add_chunk(Held* sums, const Features* features, 
 template <int OUTPUTS, class Features>
 __device__ __forceinline__ void add_chunks(Held* sums, const Features* features, unsigned int from,
                                            const unsigned short* indices, const float* values, float weight, int group,
-                                           int begin, int end)
-{
+                                           int begin, int end) {
 #if __CUDA_ARCH__ < 900
-    if (sizeof(Features) == sizeof(Held)) features += from, from = 0; // of words it says which bits, too
+    if (sizeof(Features) == sizeof(Held)) features += from, from = 0;  // of words it says which bits, too
 #endif
     // In units of four; those of a layer fit an int, as positions do (spdnn/engines/cuda/layers.py).
     const float4* weights = reinterpret_cast<const float4*>(values) + begin * (CHUNK * OUTPUTS / 4) + group;
     const auto next_four = [&](int) { return weights += SLICE, __ldg(weights - SLICE); };
     GATHERS_BEGIN();
-#pragma unroll(VECTOR == 1 && VALUED ? 2 : 1) // positions in units of CHUNK gathers
+#pragma unroll(VECTOR == 1 && VALUED ? 2 : 1)  // positions in units of CHUNK gathers
     for (int position = begin + group; position < end; position += SLICE)
         add_chunk<OUTPUTS>(sums, features, from, __ldg(reinterpret_cast<const uint4*>(indices) + position), weight,
                            next_four);

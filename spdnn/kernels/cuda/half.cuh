@@ -8,26 +8,22 @@ struct half {
 };
 
 #ifdef SPDNN_SHIM
-__device__ __forceinline__ float widened(half value)
-{
+__device__ __forceinline__ float widened(half value) {
     _Float16 number;
     memcpy(&number, &value, sizeof number);
     return number;
 }
-__device__ __forceinline__ void narrow(half& to, float value)
-{
+__device__ __forceinline__ void narrow(half& to, float value) {
     const _Float16 number = value;
     memcpy(&to, &number, sizeof number);
 }
 #else
-__device__ __forceinline__ float widened(half value)
-{
+__device__ __forceinline__ float widened(half value) {
     float number;
     asm("cvt.f32.f16 %0, %1;" : "=f"(number) : "h"(value.bits));
     return number;
 }
-__device__ __forceinline__ void narrow(half& to, float value)
-{
+__device__ __forceinline__ void narrow(half& to, float value) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(value));
 }
 #endif

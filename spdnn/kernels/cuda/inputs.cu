@@ -1,21 +1,22 @@
 // Stored inputs to what the first layer reads.
 //
-// words         packed bits (base, bytes), most significant bit first, to words (tiles, neurons): bit i is input i of the
-//               tile. A warp takes 32 inputs x 32 neurons: each lane reads one input's 32 bits, and 32 votes transpose them.
-// dense_tiles   float (base, neurons) to features: 32 x 32 values at a time through shared memory, both sides coalesced.
+// words         packed bits (base, bytes), most significant bit first, to words (tiles, neurons): bit i is input i of
+//               the tile. A warp takes 32 inputs x 32 neurons: each lane reads one input's 32 bits, and 32 votes
+//               transpose them.
+// dense_tiles   float (base, neurons) to features: 32 x 32 values at a time through shared memory, both sides
+//               coalesced.
 // sparse_tiles  CSR float to features that are zero already: a warp for each input.
 //
-// `stored` names the stored row behind each input of all batches; `batch` is where in it this one begins, and
-// how many inputs it has: read here, so that one captured launch serves every batch. Launch: THREADS a block, any number
-// of blocks.
+// `stored` names the stored row behind each input of all batches; `batch` is where in it this one begins, and how many
+// inputs it has: read here, so that one captured launch serves every batch. Launch: THREADS a block, any number of
+// blocks.
 #include "common.cuh"
 
-#define GROUPS 8 // of 32 neurons that a warp transposes one after the other: a sector of each input's bits
+#define GROUPS 8  // of 32 neurons that a warp transposes one after the other: a sector of each input's bits
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4) words(
-    const unsigned char* __restrict__ bits, const int* __restrict__ stored, const int* __restrict__ batch, int neurons,
-    unsigned int* __restrict__ words)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+    words(const unsigned char* __restrict__ bits, const int* __restrict__ stored, const int* __restrict__ batch,
+          int neurons, unsigned int* __restrict__ words) {
     const int count = batch[1];
     stored += batch[0];
     const int lane = threadIdx.x % 32, bytes = (neurons + 7) / 8;
@@ -27,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) words(
         const unsigned char* from = bits + (long long)stored[min(row, count - 1)] * bytes;
         for (int group = (int)(item % wide) * GROUPS; group < (int)(item % wide + 1) * GROUPS; ++group) {
             if (group * 32 >= neurons) break;
-            unsigned int word = 0; // the first bit is its highest
+            unsigned int word = 0;  // the first bit is its highest
             if (bytes % 4 == 0) {
                 if (row < count) word = __byte_perm(reinterpret_cast<const unsigned int*>(from)[group], 0, 0x0123);
             } else {
@@ -45,10 +46,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) words(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4) dense_tiles(
-    const float* __restrict__ values, const int* __restrict__ stored, const int* __restrict__ batch, int neurons,
-    float* __restrict__ features)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+    dense_tiles(const float* __restrict__ values, const int* __restrict__ stored, const int* __restrict__ batch,
+                int neurons, float* __restrict__ features) {
     const int count = batch[1];
     stored += batch[0];
     __shared__ float square[TILE][TILE + 1];
@@ -67,10 +67,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) dense_tiles(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4) sparse_tiles(
-    const long long* __restrict__ offsets, const int* __restrict__ columns, const float* __restrict__ values,
-    const int* __restrict__ stored, const int* __restrict__ batch, int neurons, float* __restrict__ features)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+    sparse_tiles(const long long* __restrict__ offsets, const int* __restrict__ columns,
+                 const float* __restrict__ values, const int* __restrict__ stored, const int* __restrict__ batch,
+                 int neurons, float* __restrict__ features) {
     const int count = batch[1];
     stored += batch[0];
     for (int row = blockIdx.x * WARPS + threadIdx.x / 32; row < count; row += gridDim.x * WARPS) {

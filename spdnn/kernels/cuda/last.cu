@@ -1,19 +1,19 @@
 // Statistics of the rows that are nonzero at the end: sums, projections, extremes, hashes.
 //
-// `statistics` gets COLUMNS words of 8 bytes for each of the rows 0..*rows-1 in the order of `list`, so that the host reads all
-// at once: sum and projection, double; least and most value, float; hash. A neuron here represents `counts` original ones,
-// and `weights` is the sum of their projection weights. Sums are double, in an order of their own that is always the same:
-// each warp takes every WARPS-th neuron, then the warps' sums are added in order. A block takes a tile, a lane is a row.
-// Launch: THREADS a block, any number of blocks; no dynamic shared memory.
+// `statistics` gets COLUMNS words of 8 bytes for each of the rows 0..*rows-1 in the order of `list`, so that the host
+// reads all at once: sum and projection, double; least and most value, float; hash. A neuron here represents `counts`
+// original ones, and `weights` is the sum of their projection weights. Sums are double, in an order of their own that
+// is always the same: each warp takes every WARPS-th neuron, then the warps' sums are added in order. A block takes a
+// tile, a lane is a row. Launch: THREADS a block, any number of blocks; no dynamic shared memory.
 #include "common.cuh"
 #include "hash.cuh"
 
 #define COLUMNS 4
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4) row_statistics(
-    const float* __restrict__ features, int neurons, const int* __restrict__ list, const int* __restrict__ rows,
-    const double* __restrict__ counts, const double* __restrict__ weights, unsigned long long* __restrict__ statistics)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+    row_statistics(const float* __restrict__ features, int neurons, const int* __restrict__ list,
+                   const int* __restrict__ rows, const double* __restrict__ counts, const double* __restrict__ weights,
+                   unsigned long long* __restrict__ statistics) {
     __shared__ double all_sums[WARPS][TILE], all_projections[WARPS][TILE];
     __shared__ float all_least[WARPS][TILE], all_most[WARPS][TILE];
     __shared__ unsigned long long all_hashes[WARPS][TILE];

@@ -5,20 +5,19 @@
 // ell_layer  weights in slices (gather.cuh): the indices of SLICE outputs x CHUNK edges come in one coalesced load, and
 //            are passed around by shuffles; the sums of the SLICE outputs are independent.
 //
-// A warp takes a tile of inputs and a group of SLICE outputs. Bias, activation and the marks of active inputs are part of
-// the kernel (Hidayetoglu et al., HPEC 2020, section III-A).
-// Launch: THREADS a block, any number of blocks; no dynamic shared memory.
-// Macros: THREADS; INDEX, the type of indices; VALUED: 1 where edges have values of their own, else `values` has one.
+// A warp takes a tile of inputs and a group of SLICE outputs. Bias, activation and the marks of active inputs are part
+// of the kernel (Hidayetoglu et al., HPEC 2020, section III-A). Launch: THREADS a block, any number of blocks; no
+// dynamic shared memory. Macros: THREADS; INDEX, the type of indices; VALUED: 1 where edges have values of their own,
+// else `values` has one.
 #include "common.cuh"
 
 // What is the same for both: the loop over groups and tiles, and what becomes of the sums.
 //   sums_of(group, row, sums)  of a lane's row, into float (&)[SLICE]; output_of(entry): the output of an entry, or -1
 template <class Sums, class Output>
-__device__ __forceinline__ void every_group(
-    Sums sums_of, Output output_of, const float* source, const int* list, int count, int inputs, int groups,
-    float* target, int outputs, const float* bias, int bias_step, float low, float high, unsigned int* active,
-    unsigned long long* work, int* failed, int layer)
-{
+__device__ __forceinline__ void every_group(Sums sums_of, Output output_of, const float* source, const int* list,
+                                            int count, int inputs, int groups, float* target, int outputs,
+                                            const float* bias, int bias_step, float low, float high,
+                                            unsigned int* active, unsigned long long* work, int* failed, int layer) {
     const int lane = threadIdx.x % 32;
     const long long items = (long long)tiles_of(count) * groups;
     for (long long item = (long long)blockIdx.x * WARPS + threadIdx.x / 32; item < items;
@@ -44,12 +43,12 @@ __device__ __forceinline__ void every_group(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4) csr_layer(
-    const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
-    const int* __restrict__ rows, int inputs, int outputs, const long long* __restrict__ offsets,
-    const INDEX* __restrict__ indices, const float* __restrict__ values, const float* __restrict__ bias, int bias_step,
-    float low, float high, unsigned int* active, unsigned long long* work, int* failed, int layer)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+    csr_layer(const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
+              const int* __restrict__ rows, int inputs, int outputs, const long long* __restrict__ offsets,
+              const INDEX* __restrict__ indices, const float* __restrict__ values, const float* __restrict__ bias,
+              int bias_step, float low, float high, unsigned int* active, unsigned long long* work, int* failed,
+              int layer) {
     const auto sums_of = [&](int group, const float* row, float (&sums)[SLICE]) {
         for (int i = 0; i < SLICE && group * SLICE + i < outputs; ++i) {
             const long long end = offsets[group * SLICE + i + 1];
@@ -60,18 +59,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) csr_layer(
             sums[i] = sum;
         }
     };
-    every_group(sums_of, [&](int entry) { return entry < outputs ? entry : -1; }, source, list, *rows, inputs,
-                (outputs + SLICE - 1) / SLICE, target, outputs, bias, bias_step, low, high, active, work, failed,
-                layer);
+    every_group(
+        sums_of, [&](int entry) { return entry < outputs ? entry : -1; }, source, list, *rows, inputs,
+        (outputs + SLICE - 1) / SLICE, target, outputs, bias, bias_step, low, high, active, work, failed, layer);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4) ell_layer(
-    const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
-    const int* __restrict__ rows, int inputs, int outputs, const int* __restrict__ order, int slices,
-    const int* __restrict__ starts, const INDEX* __restrict__ indices, const float* __restrict__ values,
-    const float* __restrict__ bias, int bias_step, float low, float high, unsigned int* active,
-    unsigned long long* work, int* failed, int layer)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+    ell_layer(const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
+              const int* __restrict__ rows, int inputs, int outputs, const int* __restrict__ order, int slices,
+              const int* __restrict__ starts, const INDEX* __restrict__ indices, const float* __restrict__ values,
+              const float* __restrict__ bias, int bias_step, float low, float high, unsigned int* active,
+              unsigned long long* work, int* failed, int layer) {
     // Of values those of four edges of each output are side by side.
     const int lane = threadIdx.x % 32, place = (lane % CHUNK / 4 * SLICE + lane / CHUNK) * 4 + lane % 4;
     const auto sums_of = [&](int group, const float* row, float (&sums)[SLICE]) {
@@ -90,6 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) ell_layer(
                 }
         }
     };
-    every_group(sums_of, [&](int entry) { return order[entry]; }, source, list, *rows, inputs, slices, target, outputs,
-                bias, bias_step, low, high, active, work, failed, layer);
+    every_group(
+        sums_of, [&](int entry) { return order[entry]; }, source, list, *rows, inputs, slices, target, outputs, bias,
+        bias_step, low, high, active, work, failed, layer);
 }

@@ -16,17 +16,16 @@
 
 #define NO_KEY 0xffffffffffffffffull
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4) hash_rows(
-    const float* __restrict__ features, int neurons, const int* __restrict__ rows, int tiles, int first, int last,
-    const unsigned int* __restrict__ active, int may_leave, int settled, const int* __restrict__ origin,
-    const int* __restrict__ weight, unsigned long long* __restrict__ hashes, unsigned int* __restrict__ keep,
-    int* __restrict__ open, unsigned long long* survivors)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+    hash_rows(const float* __restrict__ features, int neurons, const int* __restrict__ rows, int tiles, int first,
+              int last, const unsigned int* __restrict__ active, int may_leave, int settled,
+              const int* __restrict__ origin, const int* __restrict__ weight, unsigned long long* __restrict__ hashes,
+              unsigned int* __restrict__ keep, int* __restrict__ open, unsigned long long* survivors) {
     __shared__ unsigned long long sums[TILE];
     __shared__ int counted[WARPS];
     const int count = *rows, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const unsigned int* marks = active + (long long)(last - 1) * tiles;
-    int going = 0; // rows that go on, counted by every block for itself
+    int going = 0;  // rows that go on, counted by every block for itself
     for (int i = threadIdx.x; i < tiles_of(count); i += THREADS) going += __popc(marks[i]);
     for (int distance = 16; distance; distance /= 2) going += __shfl_xor_sync(FULL_WARP, going, distance);
     if (lane == 0) counted[warp] = going;
@@ -56,11 +55,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) hash_rows(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4) insert_rows(
-    const int* __restrict__ open, const int* __restrict__ rows, const unsigned int* __restrict__ keep,
-    const unsigned long long* __restrict__ hashes, int mask, unsigned long long* keys, int* firsts,
-    int* __restrict__ entry_of)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+    insert_rows(const int* __restrict__ open, const int* __restrict__ rows, const unsigned int* __restrict__ keep,
+                const unsigned long long* __restrict__ hashes, int mask, unsigned long long* keys, int* firsts,
+                int* __restrict__ entry_of) {
     if (!*open) return;
     for (int row = blockIdx.x * THREADS + threadIdx.x; row < *rows; row += gridDim.x * THREADS) {
         if (!(keep[row / TILE] >> row % TILE & 1)) continue;
@@ -78,11 +76,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) insert_rows(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4) compare_rows(
-    const int* __restrict__ open, const float* __restrict__ features, int neurons, const int* __restrict__ rows,
-    const int* __restrict__ firsts, const int* __restrict__ entry_of, const int* __restrict__ origin, int* parent,
-    int* weight, unsigned int* __restrict__ keep, int* merged)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+    compare_rows(const int* __restrict__ open, const float* __restrict__ features, int neurons,
+                 const int* __restrict__ rows, const int* __restrict__ firsts, const int* __restrict__ entry_of,
+                 const int* __restrict__ origin, int* parent, int* weight, unsigned int* __restrict__ keep,
+                 int* merged) {
     if (!*open) return;
     __shared__ unsigned int differ;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -97,7 +95,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) compare_rows(
             const float *mine = features + row_start(row, neurons), *other = features + row_start(first, neurons);
             bool same = true;
             for (int neuron = warp; neuron < neurons; neuron += WARPS)
-                same &= __float_as_uint(mine[(long long)neuron * TILE]) == __float_as_uint(other[(long long)neuron * TILE]);
+                same &=
+                    __float_as_uint(mine[(long long)neuron * TILE]) == __float_as_uint(other[(long long)neuron * TILE]);
             const unsigned int others = __ballot_sync(FULL_WARP, !same);
             if (lane == 0 && others) atomicOr(&differ, others);
         }

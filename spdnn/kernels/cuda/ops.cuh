@@ -11,42 +11,56 @@
 
 #define FULL_WARP 0xffffffffu
 #define NEGATIVE_INFINITY __uint_as_float(0xff800000u)
-#define STEP 4 // nonzeros of a vector of values or indices: rows are backed up to a multiple of it
+#define STEP 4  // nonzeros of a vector of values or indices: rows are backed up to a multiple of it
 
-template <int BYTES> struct Words;
-template <> struct Words<2> { typedef unsigned short type; };
-template <> struct Words<4> { typedef unsigned int type; };
-template <> struct Words<8> { typedef uint2 type; };
-template <> struct Words<16> { typedef uint4 type; };
+template <int BYTES>
+struct Words;
+template <>
+struct Words<2> {
+    typedef unsigned short type;
+};
+template <>
+struct Words<4> {
+    typedef unsigned int type;
+};
+template <>
+struct Words<8> {
+    typedef uint2 type;
+};
+template <>
+struct Words<16> {
+    typedef uint4 type;
+};
 
 // The bits of COUNT numbers of type T, as loaded: half the registers of floats where T is half.
-template <class T, int COUNT> struct Raw {
+template <class T, int COUNT>
+struct Raw {
     typedef typename Words<sizeof(T) * COUNT>::type Word;
     Word word;
 };
 
-template <int COUNT> __device__ __forceinline__ void spread(float (&to)[COUNT], const Raw<float, COUNT>& raw)
-{
+template <int COUNT>
+__device__ __forceinline__ void spread(float (&to)[COUNT], const Raw<float, COUNT>& raw) {
     memcpy(to, &raw.word, sizeof raw.word);
 }
-template <int COUNT> __device__ __forceinline__ void spread(float (&to)[COUNT], const Raw<half, COUNT>& raw)
-{
+template <int COUNT>
+__device__ __forceinline__ void spread(float (&to)[COUNT], const Raw<half, COUNT>& raw) {
     half numbers[COUNT];
     memcpy(numbers, &raw.word, sizeof raw.word);
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) to[i] = widened(numbers[i]);
 }
 
-template <class T, int COUNT> __device__ __forceinline__ Raw<T, COUNT> load(const void* from)
-{
+template <class T, int COUNT>
+__device__ __forceinline__ Raw<T, COUNT> load(const void* from) {
     Raw<T, COUNT> raw;
     raw.word = __ldg(reinterpret_cast<const typename Raw<T, COUNT>::Word*>(from));
     return raw;
 }
 
 // COUNT numbers to memory of type T, rounded once, in one instruction.
-template <class T, int COUNT> __device__ __forceinline__ void store(T* to, const float (&from)[COUNT])
-{
+template <class T, int COUNT>
+__device__ __forceinline__ void store(T* to, const float (&from)[COUNT]) {
     T numbers[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) narrow(numbers[i], from[i]);
@@ -56,9 +70,8 @@ template <class T, int COUNT> __device__ __forceinline__ void store(T* to, const
 }
 
 // STEP indices from `position`, a multiple of STEP.
-__device__ __forceinline__ void load_indices(
-    unsigned int (&to)[STEP], const unsigned short* columns, long long position, int index_bytes)
-{
+__device__ __forceinline__ void load_indices(unsigned int (&to)[STEP], const unsigned short* columns,
+                                             long long position, int index_bytes) {
     if (index_bytes == 2) {
         const uint2 words = __ldg(reinterpret_cast<const uint2*>(columns + position));
         to[0] = words.x & 0xffffu, to[1] = words.x >> 16, to[2] = words.y & 0xffffu, to[3] = words.y >> 16;
@@ -69,19 +82,16 @@ __device__ __forceinline__ void load_indices(
 }
 
 // NaN passes through.
-__device__ __forceinline__ float activated(float y, float low, float high)
-{
+__device__ __forceinline__ float activated(float y, float low, float high) {
     return y < low ? low : y > high ? high : y;
 }
 
-__device__ __forceinline__ bool aligned_to(const void* address, int bytes)
-{
+__device__ __forceinline__ bool aligned_to(const void* address, int bytes) {
     return reinterpret_cast<unsigned long long>(address) % bytes == 0;
 }
 
 // Quotient and remainder; most numbers are small enough for 32-bit division, which is many times faster.
-__device__ __forceinline__ long long divided(long long number, int by, int& rest)
-{
+__device__ __forceinline__ long long divided(long long number, int by, int& rest) {
     if (number >> 32 == 0) {
         const unsigned int quotient = (unsigned int)number / (unsigned int)by;
         rest = (int)((unsigned int)number - quotient * (unsigned int)by);
@@ -92,14 +102,12 @@ __device__ __forceinline__ long long divided(long long number, int by, int& rest
 }
 
 // The maximum, or the sum, over the lanes of a warp; every lane gets it.
-__device__ __forceinline__ float largest(float value)
-{
+__device__ __forceinline__ float largest(float value) {
 #pragma unroll
     for (int distance = 16; distance; distance /= 2) value = fmaxf(value, __shfl_xor_sync(FULL_WARP, value, distance));
     return value;
 }
-__device__ __forceinline__ float total(float value)
-{
+__device__ __forceinline__ float total(float value) {
 #pragma unroll
     for (int distance = 16; distance; distance /= 2) value += __shfl_xor_sync(FULL_WARP, value, distance);
     return value;

@@ -30,18 +30,17 @@
 #define COLUMNS (32 * WIDE * HELD)
 static_assert(CHUNK == 32 && CHUNK % TOGETHER == 0, "a lane has one score of a chunk");
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sparse_attention(
-    const long long* __restrict__ offsets, const unsigned short* __restrict__ columns, int index_bytes,
-    const int* __restrict__ order, const VALUE* __restrict__ q, const VALUE* __restrict__ k,
-    const VALUE* __restrict__ v, float scale, VALUE* __restrict__ out, int rows, int keys, int depth, int width,
-    int batch)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    sparse_attention(const long long* __restrict__ offsets, const unsigned short* __restrict__ columns, int index_bytes,
+                     const int* __restrict__ order, const VALUE* __restrict__ q, const VALUE* __restrict__ k,
+                     const VALUE* __restrict__ v, float scale, VALUE* __restrict__ out, int rows, int keys, int depth,
+                     int width, int batch) {
     __shared__ float all_weights[THREADS / 32][CHUNK];
     __shared__ unsigned int all_keys[THREADS / 32][CHUNK];
     const int tiles = (width - 1) / COLUMNS + 1;
     const long long warp = (long long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     int tile, position;
-    const long long item = divided(warp, tiles, tile); // a row of a matrix of the batch
+    const long long item = divided(warp, tiles, tile);  // a row of a matrix of the batch
     const int matrix = (int)divided(item, rows, position);
     if (matrix >= batch) return;
     const int row = order[position], lane = threadIdx.x % 32;
@@ -50,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sparse_attention(
 
     q += ((long long)matrix * rows + row) * depth;
     k += (long long)matrix * keys * depth;
-    const int column = tile * COLUMNS + lane * WIDE; // and WIDE x 32 further on, HELD times
+    const int column = tile * COLUMNS + lane * WIDE;  // and WIDE x 32 further on, HELD times
     v += (long long)matrix * keys * width + column;
     out += ((long long)matrix * rows + row) * width + column;
     float sums[HELD][WIDE];
@@ -65,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sparse_attention(
 
     for (int at = 0; at < length && length > masked; at += CHUNK) {
         // Scores, one for each nonzero of the chunk.
-        __syncwarp(); // the chunk before is read
+        __syncwarp();  // the chunk before is read
         for (int first = 0; first < CHUNK && at + first < length; first += TOGETHER) {
             const int mine = first + threadIdx.x % 32 / LANES * STEP, part = threadIdx.x % LANES;
             unsigned int indices[STEP] = {0, 0, 0, 0};
@@ -86,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sparse_attention(
         const float base = most == NEGATIVE_INFINITY ? 0.f : most;
         const float weight = mine ? expf(score - base) : 0.f, shrink = expf(before - base);
         all = fmaf(all, shrink, total(weight));
-        __syncwarp(); // the scores are read
+        __syncwarp();  // the scores are read
         weights[lane] = weight;
         __syncwarp();
 
@@ -97,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sparse_attention(
             for (int i = 0; i < WIDE; ++i) sums[held][i] *= shrink;
         }
         const int last = min(CHUNK, length - at);
-#pragma unroll 4 // loads in flight
+#pragma unroll 4  // loads in flight
         for (int e = max(0, masked - at); e < last; ++e) {
             const float factor = weights[e];
             const VALUE* from = v + (long long)named[e] * width;

@@ -24,11 +24,10 @@
 #define TAPS 9
 #define MOST_ACROSS 32
 
-#if VECTOR == 1 // once is enough
+#if VECTOR == 1  // once is enough
 template <int STRIDE>
-__device__ __forceinline__ void column_of_outputs(
-    float (&sums)[RUN], const VALUE* plane, const float (&weights)[TAPS], int top, int left, int height, int width)
-{
+__device__ __forceinline__ void column_of_outputs(float (&sums)[RUN], const VALUE* plane, const float (&weights)[TAPS],
+                                                  int top, int left, int height, int width) {
 #pragma unroll
     for (int r = 0; r < (RUN - 1) * STRIDE + 3; ++r) {
         const int y = top + r;
@@ -47,11 +46,10 @@ __device__ __forceinline__ void column_of_outputs(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_nchw(
-    const VALUE* __restrict__ x, const VALUE* __restrict__ weights, const float* __restrict__ bias, int bias_step,
-    float low, float high, VALUE* __restrict__ out, int images, int channels, int height, int width,
-    int out_height, int out_width, int stride)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    depthwise_nchw(const VALUE* __restrict__ x, const VALUE* __restrict__ weights, const float* __restrict__ bias,
+                   int bias_step, float low, float high, VALUE* __restrict__ out, int images, int channels, int height,
+                   int width, int out_height, int out_width, int stride) {
     const int runs = (out_height + RUN - 1) / RUN;
     const long long all = (long long)images * channels * runs * out_width, step = (long long)gridDim.x * THREADS;
     for (long long item = (long long)blockIdx.x * THREADS + threadIdx.x; item < all; item += step) {
@@ -65,10 +63,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_nchw(
         for (int i = 0; i < RUN; ++i) sums[i] = 0.f;
         const VALUE* from = x + plane * height * width;
         const int top = run * RUN * stride - 1, left = column * stride - 1;
-        if (stride == 1)
-            column_of_outputs<1>(sums, from, own, top, left, height, width);
-        else
-            column_of_outputs<2>(sums, from, own, top, left, height, width);
+        if (stride == 1) column_of_outputs<1>(sums, from, own, top, left, height, width);
+        else column_of_outputs<2>(sums, from, own, top, left, height, width);
         const float added = bias[(long long)channel * bias_step];
         VALUE* to = out + (plane * out_height + run * RUN) * out_width + column;
 #pragma unroll
@@ -79,11 +75,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_nchw(
 #endif
 
 template <int STRIDE>
-__device__ __forceinline__ void row_of_outputs(float (&sums)[RUN][VECTOR], const VALUE* image,
-                                               const float* weights, int pitch, int top, int left, int height,
-                                               int width, int channels)
-{
-#pragma unroll 1 // a row at a time: 9 loads of stride 2 are enough in flight, and more would spill
+__device__ __forceinline__ void row_of_outputs(float (&sums)[RUN][VECTOR], const VALUE* image, const float* weights,
+                                               int pitch, int top, int left, int height, int width, int channels) {
+#pragma unroll 1  // a row at a time: 9 loads of stride 2 are enough in flight, and more would spill
     for (int r = 0; r < 3; ++r) {
         const int y = top + r;
         const bool there = y >= 0 && y < height;
@@ -112,20 +106,19 @@ __device__ __forceinline__ void row_of_outputs(float (&sums)[RUN][VECTOR], const
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_nhwc(
-    const VALUE* __restrict__ x, const VALUE* __restrict__ weights, const float* __restrict__ bias, int bias_step,
-    float low, float high, VALUE* __restrict__ out, int images, int channels, int height, int width,
-    int out_height, int out_width, int stride, int across)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    depthwise_nhwc(const VALUE* __restrict__ x, const VALUE* __restrict__ weights, const float* __restrict__ bias,
+                   int bias_step, float low, float high, VALUE* __restrict__ out, int images, int channels, int height,
+                   int width, int out_height, int out_width, int stride, int across) {
     constexpr int pitch = MOST_ACROSS * VECTOR;
-    __shared__ __align__(16) float staged[TAPS * pitch]; // [tap][channel of the tile]
+    __shared__ __align__(16) float staged[TAPS * pitch];  // [tap][channel of the tile]
     const int tiles = (channels + across * VECTOR - 1) / (across * VECTOR);
     const int first = (int)(blockIdx.x % tiles) * across * VECTOR, held = min(across * VECTOR, channels - first);
     for (int i = threadIdx.x; i < held * TAPS; i += THREADS)
         staged[i % TAPS * pitch + i / TAPS] = widened(weights[(long long)first * TAPS + i]);
     __syncthreads();
 
-    const int group = threadIdx.x % across, together = THREADS / across; // threads beyond together * across have none
+    const int group = threadIdx.x % across, together = THREADS / across;  // threads beyond together * across have none
     const int runs = (out_width + RUN - 1) / RUN, mine = group * VECTOR;
     if (mine >= held || (int)threadIdx.x >= together * across) return;
     const long long all = (long long)images * out_height * runs, step = (long long)(gridDim.x / tiles) * together;
@@ -140,10 +133,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_nhwc(
         }
         const VALUE* from = x + image * height * width * channels + first + mine;
         const int top = row * stride - 1, left = run * RUN * stride - 1;
-        if (stride == 1)
-            row_of_outputs<1>(sums, from, staged + mine, pitch, top, left, height, width, channels);
-        else
-            row_of_outputs<2>(sums, from, staged + mine, pitch, top, left, height, width, channels);
+        if (stride == 1) row_of_outputs<1>(sums, from, staged + mine, pitch, top, left, height, width, channels);
+        else row_of_outputs<2>(sums, from, staged + mine, pitch, top, left, height, width, channels);
         VALUE* to = out + ((image * out_height + row) * out_width + run * RUN) * channels + first + mine;
 #pragma unroll
         for (int i = 0; i < RUN; ++i) {

@@ -10,16 +10,15 @@
 #pragma once
 #include "ops.cuh"
 
-#define LANES (32 / VECTOR)    // threads of a subwarp
-#define SUBWARPS VECTOR        // of a warp
-#define TOGETHER (SUBWARPS * STEP) // dots that a warp computes at once
+#define LANES (32 / VECTOR)         // threads of a subwarp
+#define SUBWARPS VECTOR             // of a warp
+#define TOGETHER (SUBWARPS * STEP)  // dots that a warp computes at once
 static_assert(LANES >= STEP, "a lane ends with one dot");
 
 // The neighbours of this lane's partial sums, added up.
 __device__ __forceinline__ float added(const float (&sums)[1]) { return sums[0]; }
 __device__ __forceinline__ float added(const float (&sums)[4]) { return (sums[0] + sums[1]) + (sums[2] + sums[3]); }
-__device__ __forceinline__ float added(const float (&sums)[8])
-{
+__device__ __forceinline__ float added(const float (&sums)[8]) {
     return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
@@ -27,9 +26,8 @@ __device__ __forceinline__ float added(const float (&sums)[8])
 // (`any` is false) read nothing.
 //   q, k     from their row and matrix on; rows of `depth` numbers, which VECTOR divides
 //   indices  the same for all lanes of the subwarp
-__device__ __forceinline__ float dots(
-    const VALUE* q, const VALUE* k, int depth, const unsigned int (&indices)[STEP], bool any)
-{
+__device__ __forceinline__ float dots(const VALUE* q, const VALUE* k, int depth, const unsigned int (&indices)[STEP],
+                                      bool any) {
     const int lane = threadIdx.x % LANES;
     float sums[STEP][VECTOR];
 #pragma unroll

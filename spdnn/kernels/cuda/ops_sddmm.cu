@@ -24,14 +24,13 @@
 // neither (one run, 90 % zeros).
 #include "ops_dots.cuh"
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sddmm(
-    const long long* __restrict__ offsets, const unsigned short* __restrict__ columns, int index_bytes,
-    const int* __restrict__ order, const VALUE* __restrict__ q, const VALUE* __restrict__ k, float scale,
-    VALUE* __restrict__ out, int rows, int keys, int depth, int batch, long long nnz, int span, int parts)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    sddmm(const long long* __restrict__ offsets, const unsigned short* __restrict__ columns, int index_bytes,
+          const int* __restrict__ order, const VALUE* __restrict__ q, const VALUE* __restrict__ k, float scale,
+          VALUE* __restrict__ out, int rows, int keys, int depth, int batch, long long nnz, int span, int parts) {
     const long long warp = (long long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     int part, position;
-    const long long item = divided(warp, parts, part); // a row of a matrix of the batch
+    const long long item = divided(warp, parts, part);  // a row of a matrix of the batch
     const int matrix = (int)divided(item, rows, position);
     if (matrix >= batch) return;
     const int row = order[position];

@@ -17,10 +17,9 @@
 // sectors of 32 bytes where the permutation jumps.
 #include "ops.cuh"
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sparse_softmax(
-    const long long* __restrict__ offsets, const int* __restrict__ order, const VALUE* values, float scale, VALUE* out,
-    int rows, int batch, long long nnz)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    sparse_softmax(const long long* __restrict__ offsets, const int* __restrict__ order, const VALUE* values,
+                   float scale, VALUE* out, int rows, int batch, long long nnz) {
     const long long item = (long long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     if (item >= (long long)rows * batch) return;
     int position;
@@ -59,17 +58,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sparse_softmax(
     for (int e = lane; e < length; e += 32) sum += expf(__fmul_rn(scale, widened(values[e])) - most);
     sum = total(sum);
 #pragma unroll 4
-    for (int e = lane; e < length; e += 32)
-        narrow(out[e], expf(__fmul_rn(scale, widened(values[e])) - most) / sum);
+    for (int e = lane; e < length; e += 32) narrow(out[e], expf(__fmul_rn(scale, widened(values[e])) - most) / sum);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gather_values(
-    const VALUE* __restrict__ values, const long long* __restrict__ permutation, VALUE* __restrict__ out, long long nnz,
-    int batch)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    gather_values(const VALUE* __restrict__ values, const long long* __restrict__ permutation, VALUE* __restrict__ out,
+                  long long nnz, int batch) {
     const long long all = (long long)gridDim.x * THREADS;
     for (long long e = (long long)blockIdx.x * THREADS + threadIdx.x; e < nnz; e += all) {
-        const long long from = permutation[e]; // read once for the batch
+        const long long from = permutation[e];  // read once for the batch
         for (int matrix = 0; matrix < batch; ++matrix) out[matrix * nnz + e] = values[matrix * nnz + from];
     }
 }

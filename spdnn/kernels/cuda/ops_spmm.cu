@@ -27,9 +27,9 @@
 // Shared      static: 8 bytes a staged nonzero, ROWS x (CHUNK + 2): 4 KB and a little. The two are padding, so that
 //             subwarps read their nonzeros from different banks.
 // Macros      THREADS; VALUE (float, half); LANES (4..32, a power of two); VECTOR, numbers of a load of B; HELD,
-//             vectors of a thread; TOGETHER, nonzeros whose rows of B are loaded at once: as many as there are registers
-//             for, and more where there are few warps, for each waits for its loads; BLOCKS, that a multiprocessor
-//             holds at least.
+//             vectors of a thread; TOGETHER, nonzeros whose rows of B are loaded at once: as many as there are
+//             registers for, and more where there are few warps, for each waits for its loads; BLOCKS, that a
+//             multiprocessor holds at least.
 // Reference   Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, sections V-A to V-D.
 //
 // Predicted: every multiply-add needs a number of B from the first-level cache, 128 bytes a cycle: 32 floats, of 64
@@ -47,7 +47,7 @@
 
 #define COLUMNS (LANES * VECTOR * HELD)
 #define ROWS (THREADS / LANES)
-#define CHUNK (LANES * STEP) // nonzeros of a row that are staged at once
+#define CHUNK (LANES * STEP)  // nonzeros of a row that are staged at once
 static_assert(THREADS % 32 == 0 && 32 % LANES == 0, "a subwarp is a part of a warp, and a block has whole warps");
 static_assert(VECTOR * sizeof(VALUE) <= 16, "a load has at most 16 bytes");
 static_assert(LANES >= 4, "eight subwarps of a warp read from eight quarters of the banks; more would meet");
@@ -56,13 +56,12 @@ static_assert(CHUNK % TOGETHER == 0, "a chunk is whole groups of loads");
 typedef Raw<VALUE, VECTOR> Piece;
 
 // Where a block works. Tiles go to `wide` multiprocessors side by side and the row groups of a tile to the same ones,
-// as far as blocks are dealt to multiprocessors round robin; with one multiprocessor it is tile after tile. Order alone:
-// any would do.
-__device__ __forceinline__ bool located(
-    unsigned int block, int groups, int tiles, int multiprocessors, int& group, int& tile)
-{
-    const int side = min(multiprocessors, tiles);                 // tiles that are in work at once
-    const int wide = multiprocessors / side;                      // multiprocessors of each
+// as far as blocks are dealt to multiprocessors round robin; with one multiprocessor it is tile after tile. Order
+// alone: any would do.
+__device__ __forceinline__ bool located(unsigned int block, int groups, int tiles, int multiprocessors, int& group,
+                                        int& tile) {
+    const int side = min(multiprocessors, tiles);  // tiles that are in work at once
+    const int wide = multiprocessors / side;       // multiprocessors of each
     const int steps = (groups + wide - 1) / wide;
     const unsigned int row_of_blocks = (unsigned int)(side * wide);
     const unsigned int number = block / row_of_blocks, column = block % row_of_blocks;
@@ -71,7 +70,7 @@ __device__ __forceinline__ bool located(
     return group < groups && tile < tiles;
 }
 
-struct Fetched { // STEP nonzeros on their way from memory to the staged chunk
+struct Fetched {  // STEP nonzeros on their way from memory to the staged chunk
     float values[STEP];
     unsigned int columns[STEP];
 };
@@ -79,8 +78,7 @@ struct Fetched { // STEP nonzeros on their way from memory to the staged chunk
 // Nonzeros at, .., at + STEP - 1 of a row that has `length` from its aligned begin on; past its end, columns that
 // can be read.
 __device__ __forceinline__ void fetch(Fetched& next, const VALUE* values, bool vectors, const unsigned short* columns,
-                                      int at, int length, int index_bytes, unsigned int scale)
-{
+                                      int at, int length, int index_bytes, unsigned int scale) {
     if (at >= length) {
 #pragma unroll
         for (int i = 0; i < STEP; ++i) next.columns[i] = 0;
@@ -101,8 +99,7 @@ __device__ __forceinline__ void fetch(Fetched& next, const VALUE* values, bool v
 // `last`.
 template <bool WHOLE>
 __device__ __forceinline__ void add(float (&sums)[HELD][VECTOR], const bool (&inside)[HELD], const uint4* staged,
-                                    const char* from, unsigned int unit, int first, int last)
-{
+                                    const char* from, unsigned int unit, int first, int last) {
     float weights[TOGETHER];
     Piece pieces[TOGETHER][HELD];
 #pragma unroll
@@ -132,13 +129,12 @@ __device__ __forceinline__ void add(float (&sums)[HELD][VECTOR], const bool (&in
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) spmm(
-    const long long* __restrict__ offsets, const unsigned short* __restrict__ columns, int index_bytes,
-    const int* __restrict__ order, const VALUE* __restrict__ values, long long values_step,
-    const VALUE* __restrict__ b, const float* __restrict__ bias, int bias_step, float low, float high,
-    VALUE* __restrict__ c, int rows, int inner, int width, int batch, unsigned int scale, unsigned int unit,
-    int multiprocessors)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    spmm(const long long* __restrict__ offsets, const unsigned short* __restrict__ columns, int index_bytes,
+         const int* __restrict__ order, const VALUE* __restrict__ values, long long values_step,
+         const VALUE* __restrict__ b, const float* __restrict__ bias, int bias_step, float low, float high,
+         VALUE* __restrict__ c, int rows, int inner, int width, int batch, unsigned int scale, unsigned int unit,
+         int multiprocessors) {
     __shared__ __align__(16) uint4 chunks[ROWS][CHUNK / 2 + 1];
 
     // Who: a row, and a tile of columns of one matrix of the batch.
@@ -156,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) spmm(
     values += matrix * values_step + begin;
     columns += begin * (index_bytes / 2);
     const bool vectors = aligned_to(values, STEP * sizeof(VALUE));
-    int longest = length; // of the rows of this warp: its lanes stay together
+    int longest = length;  // of the rows of this warp: its lanes stay together
 #pragma unroll
     for (int distance = LANES; distance < 32; distance *= 2)
         longest = max(longest, __shfl_xor_sync(FULL_WARP, longest, distance));
@@ -177,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) spmm(
     Fetched next;
     fetch(next, values, vectors, columns, lane * STEP, length, index_bytes, scale);
     for (int at = 0; at < longest; at += CHUNK) {
-        __syncwarp(); // the chunk before is read
+        __syncwarp();  // the chunk before is read
 #pragma unroll
         for (int pair = 0; pair < STEP / 2; ++pair)
             staged[lane * (STEP / 2) + pair] =
@@ -186,12 +182,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) spmm(
         __syncwarp();
         fetch(next, values, vectors, columns, at + CHUNK + lane * STEP, length, index_bytes, scale);
         const int first = max(masked - at, 0), last = min(length - at, CHUNK);
-#pragma unroll 1 // unrolled, it spills
+#pragma unroll 1  // unrolled, it spills
         for (int i = 0; i < last; i += TOGETHER) {
-            if (i >= first && i + TOGETHER <= last)
-                add<true>(sums, inside, staged + i / 2, from, unit, 0, TOGETHER);
-            else
-                add<false>(sums, inside, staged + i / 2, from, unit, first - i, last - i);
+            if (i >= first && i + TOGETHER <= last) add<true>(sums, inside, staged + i / 2, from, unit, 0, TOGETHER);
+            else add<false>(sums, inside, staged + i / 2, from, unit, first - i, last - i);
         }
     }
 

@@ -1,13 +1,15 @@
 // Many layers in one launch: a block keeps the features of INPUTS inputs in shared memory while layers pass.
 //
-// Two buffers (neurons, INPUTS) alternate; weights, in slices (gather.cuh), are read from global memory, that is from the
-// second-level cache which all blocks share. LANES threads share a group of outputs; each layer says how many outputs a
-// group has, and so how many a gather serves. Each output is in `ends` once, with its bias. Rows go from `source` to
-// `target` once for all layers. A group of rows that is zero after a layer from which zeros stay zeros goes no further.
+// Two buffers (neurons, INPUTS) alternate; weights, in slices (gather.cuh), are read from global memory, that is from
+// the second-level cache which all blocks share. LANES threads share a group of outputs; each layer says how many
+// outputs a group has, and so how many a gather serves. Each output is in `ends` once, with its bias. Rows go from
+// `source` to `target` once for all layers. A group of rows that is zero after a layer from which zeros stay zeros goes
+// no further.
 //
-// With few rows a layer takes as long as its loads take one after the other. So before a thread works on a group, it has
-// loaded the group's place, outputs, biases and first weights, for its first group before the barrier that ends the
-// layer before. Rows of the table come two layers ahead; blocks bring the next layer's weights to the cache, each a part.
+// With few rows a layer takes as long as its loads take one after the other. So before a thread works on a group, it
+// has loaded the group's place, outputs, biases and first weights, for its first group before the barrier that ends the
+// layer before. Rows of the table come two layers ahead; blocks bring the next layer's weights to the cache, each a
+// part.
 //
 // Of the settings of INPUTS that are launched one after the other, the one does the work whose range of rows holds the
 // number that are left, which the device alone knows.
@@ -19,40 +21,37 @@
 #include "common.cuh"
 #include "gather.cuh"
 
-#define COLUMNS 8 // of `layers`, 8 bytes each: what Layer holds
-#define RING 4 // of its rows are in shared memory: the layer before, whose mark is still read, this one, the next two
+#define COLUMNS 8  // of `layers`, 8 bytes each: what Layer holds
+#define RING 4  // of its rows are in shared memory: the layer before, whose mark is still read, this one, the next two
 #define FEW (INPUTS == 1)
-#define MOST (VALUED ? 2 : 4) // outputs of a group: with values, four take more registers than there are
-#define FIRST (FEW && !VALUED ? 4 : 0) // chunks that are loaded ahead, likewise
+#define MOST (VALUED ? 2 : 4)           // outputs of a group: with values, four take more registers than there are
+#define FIRST (FEW && !VALUED ? 4 : 0)  // chunks that are loaded ahead, likewise
 
 struct __align__(16) Layer {
     const int* starts;
     const unsigned short* indices;
     const float* values;
-    const uint2* ends; // which output, or -1, and the bits of its bias: (slices, outputs of a group, SLICE)
+    const uint2* ends;  // which output, or -1, and the bits of its bias: (slices, outputs of a group, SLICE)
     int groups, outputs, shared, chunks;
     float low, high, weight;
-    unsigned int mark; // 0 in the table; here, the inputs that are not zero after the layer
-    __device__ __forceinline__ uint2 end(int group, int of, int one) const
-    {
+    unsigned int mark;  // 0 in the table; here, the inputs that are not zero after the layer
+    __device__ __forceinline__ uint2 end(int group, int of, int one) const {
         return __ldg(ends + ((group / SLICE * of + one) * SLICE + group % SLICE));
     }
 };
 
 // What a thread knows of a group before it works on it.
 struct Ahead {
-    int begin, end; // its chunks, times SLICE; there is no group where `end` is negative
+    int begin, end;  // its chunks, times SLICE; there is no group where `end` is negative
     uint4 indices[FIRST + 1];
     uint2 ends[MOST];
 
-    __device__ __forceinline__ void find(const Layer& layer, int group, bool there)
-    {
+    __device__ __forceinline__ void find(const Layer& layer, int group, bool there) {
         there = there && group < layer.groups;
         begin = there ? __ldg(layer.starts + group / SLICE) * SLICE : 0;
         end = there ? __ldg(layer.starts + group / SLICE + 1) * SLICE : -1;
     }
-    __device__ __forceinline__ void load(const Layer& layer, int group, int outputs)
-    {
+    __device__ __forceinline__ void load(const Layer& layer, int group, int outputs) {
 #pragma unroll
         for (int i = 0; i < FIRST; ++i)
             if (begin + i * SLICE < end)
@@ -61,8 +60,7 @@ struct Ahead {
         for (int one = 0; one < MOST; ++one)
             if (one < outputs && end >= 0) ends[one] = layer.end(group, outputs, one);
     }
-    __device__ __forceinline__ void first(const Layer& layer, bool there)
-    {
+    __device__ __forceinline__ void first(const Layer& layer, bool there) {
         find(layer, threadIdx.x / LANES, there);
         load(layer, threadIdx.x / LANES, layer.shared);
     }
@@ -72,8 +70,7 @@ struct Ahead {
 // `ahead`: of this thread's first group; then of its first one in the next layer, if there is one.
 template <int OUTPUTS>
 __device__ __forceinline__ unsigned int through(const Layer* ring, int k, int last, Ahead& ahead, const Held* here,
-                                                Held* there, int* failed)
-{
+                                                Held* there, int* failed) {
     const Layer& layer = ring[k & (RING - 1)];
     unsigned int bits = 0;
     const int first = threadIdx.x / LANES;
@@ -96,7 +93,7 @@ __device__ __forceinline__ unsigned int through(const Layer* ring, int k, int la
         for (int one = 0; one < OUTPUTS; ++one) {
             const uint2 own = FEW ? ahead.ends[one] : layer.end(group, OUTPUTS, one);
             if ((int)own.x < 0) continue;
-            Seen seen = {}; // of each output by itself: registers are short
+            Seen seen = {};  // of each output by itself: registers are short
             bool beyond = false;
             there[own.x * LANES] = finished(sums[one], __uint_as_float(own.y), layer.low, layer.high, seen, beyond);
             bits |= alive_of(seen);
@@ -108,20 +105,19 @@ __device__ __forceinline__ unsigned int through(const Layer* ring, int k, int la
     return bits;
 }
 
-// Brings lines of 128 bytes to the second-level cache: this block's of those that the blocks with any of the rows share.
-__device__ __forceinline__ void prefetch_lines(const void* from, int lines, int rows)
-{
+// Brings lines of 128 bytes to the second-level cache: this block's of those that the blocks with any of the rows
+// share.
+__device__ __forceinline__ void prefetch_lines(const void* from, int lines, int rows) {
     const int blocks = min((int)gridDim.x, (rows + INPUTS - 1) / INPUTS);
     for (int line = blockIdx.x * THREADS + threadIdx.x; line < lines; line += blocks * THREADS)
         prefetch(static_cast<const char*>(from) + line * 128LL);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) persistent_layers(
-    const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
-    const int* __restrict__ rows, int least, int most, const unsigned long long* __restrict__ layers, int first,
-    int last, int inputs, int width, int dead_from, int tiles, unsigned int* active, unsigned long long* work,
-    int* failed)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
+    persistent_layers(const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
+                      const int* __restrict__ rows, int least, int most, const unsigned long long* __restrict__ layers,
+                      int first, int last, int inputs, int width, int dead_from, int tiles, unsigned int* active,
+                      unsigned long long* work, int* failed) {
     static_assert(sizeof(Layer) == COLUMNS * sizeof(long long), "a row of the table is a Layer");
     const int count = *rows;
     if (count < least || count > most) return;
@@ -146,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) persistent
 
         Ahead ahead;
         if (FEW) ahead.first(ring[first & (RING - 1)], true);
-        int here = 0, k = first; // begin of the buffer that is read
+        int here = 0, k = first;  // begin of the buffer that is read
         for (; k < last; ++k) {
             Layer &layer = ring[k & (RING - 1)], &next = ring[(k + 1) & (RING - 1)];
             if (FEW && k + 1 < last) {
@@ -162,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) persistent
             if (layer.shared == MOST) bits = through<MOST>(ring, k, last, ahead, from, to, failed);
             else if (MOST == 4 && layer.shared == 2) bits = through<2>(ring, k, last, ahead, from, to, failed);
             else bits = through<1>(ring, k, last, ahead, from, to, failed);
-            if (FEW && threadIdx.x / LANES >= layer.groups) ahead.first(next, k + 1 < last); // it had none here
+            if (FEW && threadIdx.x / LANES >= layer.groups) ahead.first(next, k + 1 < last);  // it had none here
             bits <<= part * VECTOR;
             if (threadIdx.x < INPUTS) shared[there + layer.outputs * INPUTS + threadIdx.x] = 0.f;
             __syncwarp();

@@ -1,12 +1,12 @@
 // Which rows there are: at the start, after each pass, and at the end. The host never needs to know how many.
 //
-// A row represents one input at first, its *origin*. Where rows became identical (merge.cu), `parent` leads from an origin
-// to the one that its row was merged into, and `weight` of an origin is how many inputs its row represents.
+// A row represents one input at first, its *origin*. Where rows became identical (merge.cu), `parent` leads from an
+// origin to the one that its row was merged into, and `weight` of an origin is how many inputs its row represents.
 //
 // begin      all inputs have a row of their own, in the order of their numbers; counters are zero
-// next_rows  the rows that `keep` has set, in order, are the ones that go on: `list` has their row indices; and the survivors
-//            of the layers first..last-1 of the pass are counted. A block takes WARPS tiles, and adds up the marks of all
-//            tiles before its own itself: reading them costs less than a second launch would.
+// next_rows  the rows that `keep` has set, in order, are the ones that go on: `list` has their row indices; and the
+//            survivors of the layers first..last-1 of the pass are counted. A block takes WARPS tiles, and adds up the
+//            marks of all tiles before its own itself: reading them costs less than a second launch would.
 // row_index  of each origin, the index of its row at the end
 // resolve    of each input, the index of the row that it has at the end, or -1
 // park_rows  the rows that go on, in order, to the rows from *next on in a pool of features and weights, where the few
@@ -14,14 +14,15 @@
 //
 // `batch`: where in the inputs of all batches this one begins, and how many inputs it has, as inputs.cu takes it.
 //
-// Launch: begin, row_index, resolve, park_rows (a block takes a tile): any number of blocks; next_rows: one for every WARPS tiles.
+// Launch: begin, row_index, resolve, park_rows (a block takes a tile): any number of blocks; next_rows: one for every
+// WARPS tiles.
 #include "common.cuh"
 #include "tally.cuh"
 
-extern "C" __global__ void __launch_bounds__(THREADS) begin(
-    const int* __restrict__ batch, int layers, int tiles, int* list, int* origin, int* parent, int* weight, int* rows,
-    unsigned int* active, unsigned long long* survivors, unsigned long long* work, int* failed, int* merged)
-{
+extern "C" __global__ void __launch_bounds__(THREADS)
+    begin(const int* __restrict__ batch, int layers, int tiles, int* list, int* origin, int* parent, int* weight,
+          int* rows, unsigned int* active, unsigned long long* survivors, unsigned long long* work, int* failed,
+          int* merged) {
     const int count = batch[1];
     const long long first = (long long)blockIdx.x * THREADS + threadIdx.x, step = (long long)gridDim.x * THREADS;
     for (long long i = first; i < count; i += step) {
@@ -34,12 +35,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) begin(
     if (first == 0) *failed = layers, *merged = 0;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) next_rows(
-    const unsigned int* __restrict__ keep, const unsigned int* __restrict__ active, int tiles, int first, int last,
-    const int* __restrict__ rows, int* __restrict__ next, int may_leave, const int* __restrict__ origin,
-    const int* __restrict__ weight, int* __restrict__ list, int* __restrict__ next_origin,
-    unsigned long long* survivors)
-{
+extern "C" __global__ void __launch_bounds__(THREADS)
+    next_rows(const unsigned int* __restrict__ keep, const unsigned int* __restrict__ active, int tiles, int first,
+              int last, const int* __restrict__ rows, int* __restrict__ next, int may_leave,
+              const int* __restrict__ origin, const int* __restrict__ weight, int* __restrict__ list,
+              int* __restrict__ next_origin, unsigned long long* survivors) {
     __shared__ int before[WARPS];
     const int count = *rows, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int block_tile = blockIdx.x * WARPS, tile = block_tile + warp;
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) next_rows(
         if (blockIdx.x == 0 && threadIdx.x == 0) *next = 0;
         return;
     }
-    int sum = 0; // of the marks in tiles before this block's
+    int sum = 0;  // of the marks in tiles before this block's
     for (int i = threadIdx.x; i < block_tile; i += THREADS) sum += may_leave ? __popc(keep[i]) : TILE;
     for (int distance = 16; distance; distance /= 2) sum += __shfl_xor_sync(FULL_WARP, sum, distance);
     if (lane == 0) before[warp] = sum;
@@ -73,17 +73,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) next_rows(
     if (first < last) tally(active, tiles, first, last, tile, mine < 0 ? 0 : weight[mine], survivors);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) row_index(
-    const int* __restrict__ rows, const int* __restrict__ origin, int* __restrict__ index_of)
-{
+extern "C" __global__ void __launch_bounds__(THREADS)
+    row_index(const int* __restrict__ rows, const int* __restrict__ origin, int* __restrict__ index_of) {
     for (int row = blockIdx.x * THREADS + threadIdx.x; row < *rows; row += gridDim.x * THREADS)
         index_of[origin[row]] = row;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) resolve(
-    const int* __restrict__ batch, const int* __restrict__ parent, const int* __restrict__ index_of,
-    int* __restrict__ row_of)
-{
+extern "C" __global__ void __launch_bounds__(THREADS)
+    resolve(const int* __restrict__ batch, const int* __restrict__ parent, const int* __restrict__ index_of,
+            int* __restrict__ row_of) {
     const int count = batch[1];
     for (int input = blockIdx.x * THREADS + threadIdx.x; input < count; input += gridDim.x * THREADS) {
         int root = input;
@@ -92,11 +90,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) resolve(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) park_rows(
-    const float* __restrict__ features, int neurons, const int* __restrict__ list, const int* __restrict__ rows,
-    const int* __restrict__ origin, const int* __restrict__ weight, const int* __restrict__ next,
-    float* __restrict__ pool, int* __restrict__ pool_weight)
-{
+extern "C" __global__ void __launch_bounds__(THREADS)
+    park_rows(const float* __restrict__ features, int neurons, const int* __restrict__ list,
+              const int* __restrict__ rows, const int* __restrict__ origin, const int* __restrict__ weight,
+              const int* __restrict__ next, float* __restrict__ pool, int* __restrict__ pool_weight) {
     const int count = *rows, first = *next, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (int tile = blockIdx.x; tile * TILE < count; tile += gridDim.x) {
         const int row = tile * TILE + lane;

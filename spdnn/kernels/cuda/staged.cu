@@ -1,24 +1,25 @@
 // One layer of any width: footprints staged through shared memory (the at-scale method, made to fit any network).
 //
-// A block computes HELD * THREADS / LANES outputs for one tile of inputs. The inputs that these outputs read, the block's
-// footprint, pass through shared memory in stages of at most `room` neurons; `map` lists them, stage after stage. Sums
-// stay in registers from stage to stage; weights come in slices with indices into the stage (gather.cuh), one slice for
-// each SLICE groups and stage, as wide as its widest group there. A thread has the SHARED outputs of a group: one gather
-// serves them all. Outputs are ordered so that those of one block share inputs (spdnn/kernels/cuda/groups.py).
+// A block computes HELD * THREADS / LANES outputs for one tile of inputs. The inputs that these outputs read, the
+// block's footprint, pass through shared memory in stages of at most `room` neurons; `map` lists them, stage after
+// stage. Sums stay in registers from stage to stage; weights come in slices with indices into the stage (gather.cuh),
+// one slice for each SLICE groups and stage, as wide as its widest group there. A thread has the SHARED outputs of a
+// group: one gather serves them all. Outputs are ordered so that those of one block share inputs
+// (spdnn/kernels/cuda/groups.py).
 //
-// There are two stages in shared memory: the next one, be it of the next item, is copied while this one is gathered from,
-// with one barrier a stage. From sm_80 on copies go on by themselves; before, they wait for what they load, and so of each
-// scheduler's warps one half copies first and then gathers, and the other half the other way round. Where the rows of a
-// tile lie side by side a lane copies 16 bytes, else 4.
+// There are two stages in shared memory: the next one, be it of the next item, is copied while this one is gathered
+// from, with one barrier a stage. From sm_80 on copies go on by themselves; before, they wait for what they load, and
+// so of each scheduler's warps one half copies first and then gathers, and the other half the other way round. Where
+// the rows of a tile lie side by side a lane copies 16 bytes, else 4.
 //
 // SOURCE is float; or unsigned int, for a first layer on binary inputs: a neuron is a word of the 32 inputs' bits
 // (inputs.cu), in a stage too.
 //
-// BULK, for sm_90 to sm_103: instead of 16 bytes a lane, a thread copies the 128 bytes of a neuron with one instruction. Nothing
-// selects it until a device has passed it (tests/gpu/correctness.py).
+// BULK, for sm_90 to sm_103: instead of 16 bytes a lane, a thread copies the 128 bytes of a neuron with one
+// instruction. Nothing selects it until a device has passed it (tests/gpu/correctness.py).
 //
-// Launch: THREADS a block, any number of blocks. Shared bytes: those of 2 * (room + 1) neurons, and 32; the last neuron of
-// each stage is zeros, which padding reads. Macros: THREADS, HELD, SHARED, VALUED, SOURCE, BULK. INPUTS is TILE.
+// Launch: THREADS a block, any number of blocks. Shared bytes: those of 2 * (room + 1) neurons, and 32; the last neuron
+// of each stage is zeros, which padding reads. Macros: THREADS, HELD, SHARED, VALUED, SOURCE, BULK. INPUTS is TILE.
 // Source: Hidayetoglu et al., HPEC 2020, section III-B: staging, 16-bit indices, reuse from registers.
 #define INPUTS 32
 #define UNIT 1
@@ -26,11 +27,12 @@
 #include "common.cuh"
 #include "gather.cuh"
 
-// Copies every `step`th of the neurons map[0..size-1] from `first` on, a T of the NEURON of each, from `rows` to `stage`.
+// Copies every `step`th of the neurons map[0..size-1] from `first` on, a T of the NEURON of each, from `rows` to
+// `stage`.
 template <int NEURON, class T>
-__device__ __forceinline__ void copy_neurons(T* stage, const T* rows, const unsigned int* map, int first, int step, int size)
-{
-    constexpr int ONCE = 4; // on their way together
+__device__ __forceinline__ void copy_neurons(T* stage, const T* rows, const unsigned int* map, int first, int step,
+                                             int size) {
+    constexpr int ONCE = 4;  // on their way together
     for (int begin = first; begin < size; begin += ONCE * step) {
         unsigned int neurons[ONCE];
 #pragma unroll
@@ -44,8 +46,7 @@ __device__ __forceinline__ void copy_neurons(T* stage, const T* rows, const unsi
 
 // Copies a stage of a tile of `list`, neurons map[0..size-1], to `stage`.
 __device__ __forceinline__ void copy_stage(float* stage, const float* source, const int* list, int tile, int count,
-                                           int inputs, const unsigned int* map, int size, void* arrivals)
-{
+                                           int inputs, const unsigned int* map, int size, void* arrivals) {
     const int lane = threadIdx.x % 32;
     const int index = list[min(tile * TILE + lane, count - 1)], first = __shfl_sync(FULL_WARP, index, 0);
     const float* row = source + row_start(index, inputs);
@@ -61,46 +62,47 @@ __device__ __forceinline__ void copy_stage(float* stage, const float* source, co
 #endif
     if (together) {
         const int part = threadIdx.x % LANES;
-        copy_neurons<LANES>(reinterpret_cast<Held*>(stage) + part, reinterpret_cast<const Held*>(row - lane) + part, map,
-                            threadIdx.x / LANES, THREADS / LANES, size);
+        copy_neurons<LANES>(reinterpret_cast<Held*>(stage) + part, reinterpret_cast<const Held*>(row - lane) + part,
+                            map, threadIdx.x / LANES, THREADS / LANES, size);
     } else {
         copy_neurons<TILE>(stage + lane, row, map, threadIdx.x / 32, WARPS, size);
     }
 }
 
 __device__ __forceinline__ void copy_stage(unsigned int* stage, const unsigned int* words, const int*, int tile, int,
-                                           int inputs, const unsigned int* map, int size, void*)
-{
+                                           int inputs, const unsigned int* map, int size, void*) {
     copy_neurons<1>(stage, words + (long long)tile * inputs, map, threadIdx.x, THREADS, size);
 }
 
-__device__ __forceinline__ const Held* gathered_from(const float* stages) { return reinterpret_cast<const Held*>(stages); }
+__device__ __forceinline__ const Held* gathered_from(const float* stages) {
+    return reinterpret_cast<const Held*>(stages);
+}
 __device__ __forceinline__ const unsigned int* gathered_from(const unsigned int* stages) { return stages; }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
-    const SOURCE* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
-    const int* __restrict__ rows, int inputs, int outputs, int room, int parts, const int* __restrict__ stages,
-    const int* __restrict__ map_starts, const unsigned int* __restrict__ map, const int* __restrict__ order,
-    const int* __restrict__ starts, const unsigned short* __restrict__ indices, const float* __restrict__ values,
-    const float* __restrict__ bias, int bias_step, float low, float high, unsigned int* active,
-    unsigned long long* work, int* failed, int layer)
-{
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    staged_layer(const SOURCE* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
+                 const int* __restrict__ rows, int inputs, int outputs, int room, int parts,
+                 const int* __restrict__ stages, const int* __restrict__ map_starts,
+                 const unsigned int* __restrict__ map, const int* __restrict__ order, const int* __restrict__ starts,
+                 const unsigned short* __restrict__ indices, const float* __restrict__ values,
+                 const float* __restrict__ bias, int bias_step, float low, float high, unsigned int* active,
+                 unsigned long long* work, int* failed, int layer) {
     DYNAMIC_SHARED(SOURCE, staged);
     constexpr int groups = THREADS / LANES, rounds = HELD / SHARED;
-    constexpr int NEURON = (SOURCE)0.5f ? TILE : 1; // of SOURCE: a type without fractions holds words
+    constexpr int NEURON = (SOURCE)0.5f ? TILE : 1;  // of SOURCE: a type without fractions holds words
     static_assert(groups % SLICE == 0 && HELD % SHARED == 0, "the groups of a slice are computed side by side");
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part_of_tile = threadIdx.x % LANES;
     const int group = threadIdx.x / LANES;
-    const bool ahead = COPIES_GO_ON || warp / 4 % 2; // which of the two comes first
-    const int count = *rows, items = tiles_of(count) * parts; // the host sees to it that they can be counted
+    const bool ahead = COPIES_GO_ON || warp / 4 % 2;           // which of the two comes first
+    const int count = *rows, items = tiles_of(count) * parts;  // the host sees to it that they can be counted
     int item = blockIdx.x;
     if (item >= items) return;
-    const int size = (room + 1) * NEURON; // of a stage
-    int there = size; // begin of the stage that is copied to; the other is gathered from
+    const int size = (room + 1) * NEURON;  // of a stage
+    int there = size;                      // begin of the stage that is copied to; the other is gathered from
     if (warp < 2 && lane < NEURON) staged[warp * size + room * NEURON + lane] = 0;
     int stage = stages[item % parts];
 #if BULK
-    Arrivals* arrivals = reinterpret_cast<Arrivals*>(staged + 2 * size) + 2; // of each stage
+    Arrivals* arrivals = reinterpret_cast<Arrivals*>(staged + 2 * size) + 2;  // of each stage
     int parities = 0;
     if (threadIdx.x < 2) make_arrivals(arrivals + threadIdx.x);
     __syncthreads();
@@ -131,8 +133,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
                            map_starts[after + 1] - map_starts[after], arrivals + (there ? 1 : 0));
         };
         if (ahead) copy_next();
-        const int here = part_of_tile + (there ? 0 : NEURON == 1 ? size * LANES : size / VECTOR); // of add_chunks
-        const int slice = (stage * (groups / SLICE) + group / SLICE) * rounds; // those of a warp are side by side
+        const int here = part_of_tile + (there ? 0 : NEURON == 1 ? size * LANES : size / VECTOR);  // of add_chunks
+        const int slice = (stage * (groups / SLICE) + group / SLICE) * rounds;  // those of a warp are side by side
         int begin = starts[slice] * SLICE;
 #pragma unroll
         for (int round = 0; round < rounds; ++round) {
@@ -167,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
         parities ^= 1 << to;
         before_bulk();
 #endif
-        __syncthreads(); // the next stage is there, and this one is read
+        __syncthreads();  // the next stage is there, and this one is read
         item = then[0], stage = then[1];
         there = size - there;
     }
