@@ -35,9 +35,6 @@ def add(group) -> None:
         metavar="N",
         help="random seed (default: the official one, or 0 for an unstructured network)",
     )
-    make.add_argument(
-        "--formula", action="store_true", help="write the formula of a RadiX-Net (net.json) instead of its layers"
-    )
     make.add_argument("-o", "--output", required=True, metavar="net.safetensors", help="model file to write")
     make.set_defaults(run=_make, reads=(), writes=("output",))
 
@@ -80,17 +77,16 @@ def _make(chosen) -> None:
     from spdnn.sources.radixnet import RadixNet
     from spdnn.sources.unstructured import Unstructured
 
-    if not (chosen.formula and chosen.output.endswith(".json")):
-        _check_name(chosen.output, ".safetensors", ", or .json for a formula" if chosen.formula else "")
+    _check_name(chosen.output, ".safetensors")
     if chosen.kind == "radixnet":
         seed = challenge.SEED if chosen.seed is None else chosen.seed
         clip = {None: challenge.YMAX, "none": None}.get(chosen.clip, chosen.clip)
         network = RadixNet(chosen.neurons, chosen.layers, chosen.bias, clip, seed)
-    elif chosen.bias is not None or chosen.clip is not None or chosen.formula:
-        raise InputError("--bias, --clip and --formula are for a RadiX-Net; an unstructured network takes none")
+    elif chosen.bias is not None or chosen.clip is not None:
+        raise InputError("--bias and --clip are for a RadiX-Net; an unstructured network takes neither")
     else:
         network = Unstructured(chosen.neurons, chosen.layers, chosen.seed or 0)
-    write_network(chosen.output, network, formula_ok=chosen.formula)
+    write_network(chosen.output, network)
     print(f"{chosen.output}: {network.depth} layers of {network.neurons} neurons, {network.edges:,} edges")
 
 
@@ -143,7 +139,7 @@ def _described(header: Header) -> str:
     return f"{header.inputs} -> {header.outputs}, {nonzero:.3g} % nonzero, {bias}, {header.activation}"
 
 
-def _check_name(path: str, ending: str, hint: str = "") -> None:
+def _check_name(path: str, ending: str) -> None:
     """Raise InputError unless the name of a model file to write has its ending."""
     if not path.endswith(ending):
-        raise InputError(f"-o {path}: the name of a model file must end with {ending}{hint}")
+        raise InputError(f"-o {path}: the name of a model file must end with {ending}")

@@ -15,7 +15,7 @@ from spdnn.common.errors import InputError
 
 MOST_DEVICES, MOST_INPUTS = 10**6, 10**12
 DEVICES = (1, 10, 100, 1000, 10000)
-RANKS = ("check", "few", "partition", "per_node", "memory")  # options that a cut does not take
+RANKS = ("check", "partition", "per_node", "memory")  # options that a cut does not take
 
 
 def add(plan) -> None:
@@ -38,15 +38,13 @@ def add(plan) -> None:
     plan.add_argument("--json", metavar="FILE", help="also write the result as JSON; with --cut, the timeline too")
     ranks = plan.add_argument_group("ranks")
     what.add_argument("--check", nargs="+", metavar="run.json", help="measured records of one rank and of several")
-    ranks.add_argument("--few", metavar="few.json", help="record of one rank on few inputs, which shows the "
-                       "fixed cost of a run")  # fmt: skip
     ranks.add_argument("--partition", metavar="P", help="static, cyclic or rebalanced (default: rebalanced)")
     ranks.add_argument(
         "--per-node", type=arguments.positive, metavar="N", help="number of devices on a node (default: 1)"
     )
     arguments.option(ranks, "memory", help="memory of a node in bytes (default: as in the record)")
     plan_cut.add(plan)
-    plan.set_defaults(run=_plan, reads=("record", "check", "few", "network"), writes=("json", "svg"))
+    plan.set_defaults(run=_plan, reads=("record", "check", "network"), writes=("json", "svg"))
 
 
 def _counts(most: int):
@@ -87,8 +85,7 @@ def _show_plan(chosen) -> dict:
     if not chosen.record:
         raise InputError("the cost of a run is not known: give --record or --check, or --cut and a problem")
     record = read_record(chosen.record)
-    fixed = calibration.run_seconds(record, read_record(chosen.few)) if chosen.few else 0.0
-    device, work = calibration.from_record(record, fixed)
+    device, work = calibration.from_record(record)
     if chosen.memory:
         device = replace(device, memory_bytes=chosen.memory)
     messages = costs.MessageCosts(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH)
@@ -114,7 +111,7 @@ def _show_plan(chosen) -> dict:
             print(f"no number of devices up to {limit.ranks:,} has the memory")
     return {
         "predicted": True,
-        "calibrated_by": {"case": record.case, "seconds": seconds, "run_seconds": fixed},
+        "calibrated_by": {"case": record.case, "seconds": seconds},
         "messages": asdict(messages),
         "plans": [_figures(one) for one in plans],
         "enough": [_figures(one) for one in limits],
@@ -148,8 +145,7 @@ def _show_check(chosen) -> dict:
     from spdnn.records.files import read_record
     from spdnn.scheduling.costmodel import calibration
 
-    few = read_record(chosen.few) if chosen.few else None
-    checked = calibration.check([read_record(path) for path in chosen.check], few)
+    checked = calibration.check([read_record(path) for path in chosen.check])
     print(" predicted   measured   error informed  case (informed: with the measured active inputs of each rank)")
     for one in checked:
         informed = "" if one.informed is None else f"{one.informed_error:+.1%}"

@@ -13,7 +13,7 @@ from spdnn.problem.request import reading
 
 TILE = 32  # inputs computed together, where no record has a number
 MOST_DEVICES = 4096
-RATES = ("edges_per_second", "copy_bandwidth", "launch_seconds")
+RATES = ("edges_per_second", "copy_bandwidth")
 LATENCY, BANDWIDTH = 2e-6, 1e10  # of messages: seconds, bytes a second
 
 
@@ -43,9 +43,8 @@ def _recorded(chosen, devices: int, messages) -> tuple:
     from spdnn.records.files import read_record
     from spdnn.scheduling.taskgraph.calibration import costs_of
 
-    for name in ("edges_per_second", "launch_seconds"):
-        if getattr(chosen, name):
-            raise InputError(f"--{name.replace('_', '-')} and --record exclude each other: a record has its own rate")
+    if chosen.edges_per_second:
+        raise InputError("--edges-per-second and --record exclude each other: a record has its own rate")
     record = read_record(chosen.record)
     costs, cores = costs_of(record, devices, messages, chosen.copy_bandwidth)
     origin = f"calibrated by {record.case}, measured {statistics.median(record.seconds):.4g} s"
@@ -73,7 +72,7 @@ def _by_hand(chosen, messages) -> tuple:
             "streamed, --copy-bandwidth"
         )
     device = DeviceCosts(
-        (1 / chosen.edges_per_second,), 0.0, chosen.launch_seconds or 0.0, tiles=(TILE,),
+        (1 / chosen.edges_per_second,), 0.0, 0.0, tiles=(TILE,),
         copy_bytes_per_second=chosen.copy_bandwidth,
     )  # fmt: skip
     name, work, order, rows = _named(chosen)

@@ -27,7 +27,6 @@ def add(plan) -> None:
     for name, metavar, help in (
         ("edges-per-second", "R", "edges per second that a device computes"),
         ("copy-bandwidth", "B", "bytes of weights per second copied to a device"),
-        ("launch-seconds", "S", "fixed seconds of each layer (default: 0)"),
     ):
         group.add_argument(f"--{name}", type=arguments.above_zero, metavar=metavar, help=help)
     group.add_argument("--svg", metavar="FILE", help="also draw the timeline as SVG")

@@ -170,10 +170,9 @@ def test_enough_devices():
 
 
 @pytest.mark.parametrize("log", [True, False])
-@pytest.mark.parametrize("run_seconds", [0.0, 0.01])
-def test_one_rank_reproduces_its_record(log, run_seconds):
+def test_one_rank_reproduces_its_record(log):
     made = record(log=log)
-    found, some = calibration.from_record(typed(made), run_seconds)
+    found, some = calibration.from_record(typed(made))
     again = prediction.predict(some, found, MESSAGES)
     assert again.seconds == pytest.approx(statistics.median(made["inference_seconds"]), rel=1e-12)
     assert (again.waiting_seconds, again.communication_seconds, again.efficiency) == (0, 0, 1)
@@ -192,15 +191,6 @@ def test_passes_calibrate_layer_by_layer():
     without, rows = calibration.from_record(typed(cut))  # a log that was cut tells less than the survivors
     assert rows.rows.tolist() == [4000, *cut["result"]["survivors"][:-1]]
     assert prediction.predict(rows, without).seconds == pytest.approx(0.5)
-
-
-def test_a_run_on_few_inputs_tells_what_every_run_costs():
-    made, few = record(), record(inputs=40, seconds=0.02, log=False)
-    fixed = calibration.run_seconds(typed(made), typed(few))
-    assert 0 < fixed < 0.02
-    few["problem"]["network_identity"] = "cd" * 32
-    with pytest.raises(InputError, match="the same network"):
-        calibration.run_seconds(typed(made), typed(few))
 
 
 def distributed(ranks, seconds, **changes):

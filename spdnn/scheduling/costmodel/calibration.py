@@ -19,11 +19,8 @@ WEIGHT_BYTES = 8  # in memory, of an edge: an index and a value
 LOG_TOLERANCE = 0.01  # relative: a log of passes that lacks more of the edges was cut, and is not used
 
 
-def from_record(record: RunRecord, run_seconds: float = 0.0) -> tuple[DeviceCosts, Work]:
+def from_record(record: RunRecord) -> tuple[DeviceCosts, Work]:
     """What a run record of one rank tells of the device and the work; predicting it again gives its median time.
-
-    Args:
-        run_seconds: spent whatever is computed (see `run_seconds`).
 
     Raises:
         InputError: a record of several ranks, of a run that did nothing, or with a log of passes that cannot be read.
@@ -36,7 +33,7 @@ def from_record(record: RunRecord, run_seconds: float = 0.0) -> tuple[DeviceCost
         raise InputError(f"{record.case}: {inputs} inputs through {layers} layers say nothing about a device")
     alive = np.array([inputs, *result.survivors[:-1]], float)
     edges, rows, spent, comparisons = _logged(record, alive)
-    total = max(0.0, statistics.median(record.inference_seconds) - run_seconds)
+    total = statistics.median(record.inference_seconds)
     if spent is None:
         spent = total * edges * rows / max(1.0, (edges * rows).sum())
     elif spent.sum() > total:
@@ -44,7 +41,7 @@ def from_record(record: RunRecord, run_seconds: float = 0.0) -> tuple[DeviceCost
     tile = record.engine.notes.tile
     tiles = (*(size for size in TILES if size < tile), tile) if tile else (1,)
     device = DeviceCosts(
-        (0.0,), (total - spent.sum()) / inputs, 0.0, run_seconds, tiles,
+        (0.0,), (total - spent.sum()) / inputs, 0.0, 0.0, tiles,
         record.memory_limit_bytes or record.environment.memory_bytes,
         cores=record.environment.cores, threads=record.threads,
     )  # fmt: skip
@@ -83,19 +80,6 @@ def _logged(record: RunRecord, alive: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return np.full(layers, computed / max(1.0, rows.sum()) if computed else share), rows, None, layers
 
 
-def run_seconds(record: RunRecord, few: RunRecord) -> float:
-    """What a run costs whatever it computes: the time of `few`, a record of few inputs, less what its rows cost.
-
-    Raises:
-        InputError: `few` is of several ranks or of another network.
-    """
-    device, work = from_record(record)
-    if few.ranks != 1 or few.problem.network_identity != record.problem.network_identity:
-        raise InputError(f"{few.case}: the run on few inputs must be of one rank and of the same network")
-    rows = predict(work.of(few.problem.input_count), device).seconds
-    return max(0.0, statistics.median(few.inference_seconds) - rows)
-
-
 @dataclass(frozen=True)
 class Checked:
     """A measured record of several ranks next to its prediction from one rank.
@@ -123,7 +107,7 @@ class Checked:
         return None if self.informed is None else self.informed.seconds / self.measured_seconds - 1
 
 
-def check(records: Sequence[RunRecord], few: RunRecord | None = None) -> list[Checked]:
+def check(records: Sequence[RunRecord]) -> list[Checked]:
     """Each record of several ranks next to its prediction from the record of one rank that did the same work.
 
     Of several such records, the one with most threads, for it fills the node.
@@ -138,7 +122,7 @@ def check(records: Sequence[RunRecord], few: RunRecord | None = None) -> list[Ch
             source = next((one for one in reversed(single) if _same_work(one, record)), None)
             if source is None:
                 raise InputError(f"{record.case}: no record of one rank with the same network, engine and reductions")
-            checked.append(_checked(record, source, few))
+            checked.append(_checked(record, source))
     if not checked:
         raise InputError("no record of several ranks to check the model against")
     return checked
@@ -153,9 +137,9 @@ def _same_work(one: RunRecord, other: RunRecord) -> bool:
     return key(one) == key(other)
 
 
-def _checked(record: RunRecord, source: RunRecord, few: RunRecord | None) -> Checked:
+def _checked(record: RunRecord, source: RunRecord) -> Checked:
     several, ranks = record.distribution, record.ranks
-    device, work = from_record(source, run_seconds(source, few) if few else 0.0)
+    device, work = from_record(source)
     work = work.of(record.problem.input_count)
     options = {"per_node": math.ceil(ranks / several.nodes), "threads": record.threads}
     what = (
