@@ -31,14 +31,14 @@ import spdnn.torch as st
 from spdnn.common.errors import SpdnnError
 from spdnn.common.resources import usable_cores
 from spdnn.ops.onnx_model import OnnxModel
-from spdnn.peers.common import Comparison, alternated, check_same
+from spdnn.peers.common import ComparisonSettings, alternate, check_same
 from spdnn.peers.product_checks import digest
-from spdnn.peers.products import Ceilings, shared_parts
+from spdnn.peers.products import Ceilings, common_fields
 from spdnn.records.accuracy import Accuracy
-from spdnn.records.files import checked, write_operations
+from spdnn.records.files import check_content, write_operations
 from spdnn.records.operation_record import OperationRecord, Program, Verification
 from spdnn.sources.formats import onnx_files
-from spdnn.torch.export import exported
+from spdnn.torch.export import export
 
 TRAINING = 1257  # images; the rest are held out
 SPARSITIES = (0.9, 0.95)
@@ -148,9 +148,9 @@ def fit(model: nn.Module, x: torch.Tensor, labels: torch.Tensor, epochs: int) ->
 def pruned(model: nn.Module, sparsity: float) -> nn.Module:
     """A copy with masks on convolutions and sparse layers in place of Linear."""
     model = copy.deepcopy(model)
-    for one in model.modules():
-        if isinstance(one, nn.Conv2d | nn.Linear) and one.weight.numel() >= LEAST_WEIGHTS:
-            prune.l1_unstructured(one, "weight", sparsity)
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear) and module.weight.numel() >= LEAST_WEIGHTS:
+            prune.l1_unstructured(module, "weight", sparsity)
     st.sparsify(model, min_size=LEAST_WEIGHTS, measure=False, quiet=True)
     return model.eval()
 
@@ -169,16 +169,18 @@ def variants(name: str, x: torch.Tensor, labels: torch.Tensor):
         yield f"fine-tuned {100 * sparsity:g}", one
 
 
-def compared(name: str, kind: str, module: nn.Module, x: np.ndarray, labels: np.ndarray, comparison: Comparison):
+def compared(
+    name: str, kind: str, module: nn.Module, x: np.ndarray, labels: np.ndarray, comparison: ComparisonSettings
+):
     """The records of a model in spdnn and in ONNX Runtime, for each number of images of a call."""
     with torch.inference_mode():
         right = module(torch.from_numpy(x)).numpy()
-    with exported(module, torch.from_numpy(x[:2])) as path:
+    with export(module, torch.from_numpy(x[:2])) as path:
         begun = time.perf_counter()
         session = onnx_files.session(str(path), lambda one: setattr(one, "intra_op_num_threads", comparison.threads))
         spent = {"onnxruntime": time.perf_counter() - begun}
-        (taken,) = (one.name for one in session.get_inputs())
-        whole = [numpy_helper.to_array(one) for one in onnx_files.simplified(path).graph.initializer]
+        (taken,) = (get_input.name for get_input in session.get_inputs())
+        whole = [numpy_helper.to_array(one) for one in onnx_files.simplify(path).graph.initializer]
         whole = [one for one in whole if one.dtype == np.float32]
         for batch in BATCHES:
             begun = time.perf_counter()
@@ -190,7 +192,7 @@ def compared(name: str, kind: str, module: nn.Module, x: np.ndarray, labels: np.
             outputs = {one: call(x) for one, call in calls.items()}
             checks = {one: verification(f"{name}, {kind}, {one}", out, right) for one, out in outputs.items()}
             verified = {one: digest(np.concatenate(turn())) for one, turn in turns.items()}
-            samples, digests, load = alternated(
+            samples, digests, load = alternate(
                 {one: (turn, lambda outs: digest(np.concatenate(outs))) for one, turn in turns.items()},
                 (LEAST_ROUNDS, MOST_ROUNDS),
                 comparison.seconds,
@@ -198,7 +200,7 @@ def compared(name: str, kind: str, module: nn.Module, x: np.ndarray, labels: np.
                 settle=True,
             )
             problem = about(name, kind, whole, batch)
-            shared = shared_parts("network", problem, comparison, Ceilings(comparison.threads).now(), load)
+            shared = common_fields("network", problem, comparison, Ceilings(comparison.threads).now(), load)
             done = batch * problem["nonzeros"]
             for one in calls:
                 check_same(one, digests[one], verified[one])
@@ -235,8 +237,8 @@ def verification(what: str, out: np.ndarray, right: np.ndarray) -> Verification:
 
 def saved(model: OnnxModel) -> int:
     """Bytes of the dense weights of the products that spdnn computes, less those of their nonzeros and positions."""
-    ours = [one.matrix for one in model.ours]
-    return sum(4 * math.prod(one.shape) - HELD * one.nnz - HELD_ROW * one.shape[0] for one in ours)
+    ours = [our.matrix for our in model.ours]
+    return sum(4 * math.prod(our.shape) - HELD * our.nnz - HELD_ROW * our.shape[0] for our in ours)
 
 
 def accuracy(outputs: np.ndarray, labels: np.ndarray) -> Accuracy:
@@ -267,9 +269,9 @@ def main(folder: str) -> None:
     records = []
     for name in MODELS:
         for kind, module in variants(name, x, y):
-            comparison = Comparison(threads, ["onnxruntime"], SECONDS, "python benchmarks/accuracy.py .")
+            comparison = ComparisonSettings(threads, ["onnxruntime"], SECONDS, "python benchmarks/accuracy.py .")
             for one in compared(name, kind, module, images[TRAINING:], labels[TRAINING:], comparison):
-                records.append(checked(OperationRecord, one, one.case)[0])
+                records.append(check_content(OperationRecord, one, one.case)[0])
                 held = f"top-1 {one.accuracy.top1} of {len(labels) - TRAINING}, {one.matrix_bytes:,} bytes"
                 print(f"{one.case:<60} {1e3 * statistics.median(one.seconds):8.3f} ms, {held}", flush=True)
     Path(folder).mkdir(parents=True, exist_ok=True)

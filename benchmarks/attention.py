@@ -102,13 +102,13 @@ def main() -> None:
     options.add_argument("--depth", type=int, default=64)
     options.add_argument("--threads", type=int, default=usable_cores())
     options.add_argument("--turns", type=int, default=5)
-    chosen = options.parse_args()
-    arrays, rng = topology(chosen.length, chosen.band, chosen.sparsity), np.random.default_rng(1)
-    q, k, v = (rng.standard_normal((chosen.heads, chosen.length, chosen.depth), np.float32) for _ in range(3))
-    out, scale = np.empty_like(q), chosen.depth**-0.5
-    run = programs(arrays, q, k, v, out, scale, chosen.threads)
+    args = options.parse_args()
+    arrays, rng = topology(args.length, args.band, args.sparsity), np.random.default_rng(1)
+    q, k, v = (rng.standard_normal((args.heads, args.length, args.depth), np.float32) for _ in range(3))
+    out, scale = np.empty_like(q), args.depth**-0.5
+    run = programs(arrays, q, k, v, out, scale, args.threads)
     turns, busy = {name: [] for name in run}, {name: [] for name in run}
-    for turn in range(chosen.turns + 1):
+    for turn in range(args.turns + 1):
         for name, program in run.items():
             out.fill(np.nan)
             start = time.perf_counter()
@@ -118,11 +118,11 @@ def main() -> None:
                 busy[name].append(spent)
             if name == "parts" or name.startswith("fused"):
                 verify(arrays, q, k, v, out, scale)
-    edges = int(arrays[0][-1]) * chosen.heads
+    edges = int(arrays[0][-1]) * args.heads
     best = min((name for name in run if name.startswith("fused")), key=lambda name: np.median(turns[name]))
     clock = max(_cpu.multiply_add_samples(dispatch.level().name, 1, 0.05)) / (dispatch.level().vector_bytes / 2)
-    rows = chosen.length * chosen.heads
-    print(f"{chosen.threads} threads, {dispatch.level().name}; {edges} edges, {edges / rows:.0f} a row")
+    rows = args.length * args.heads
+    print(f"{args.threads} threads, {dispatch.level().name}; {edges} edges, {edges / rows:.0f} a row")
     for name in run:
         ratio = np.median(np.array(turns[name]) / turns[best])
         cycles = f"{clock * np.median(busy[name]) / edges:6.2f} cycles an edge" if name.startswith("fused") else ""

@@ -32,8 +32,8 @@ from spdnn.common.errors import SpdnnError, Unavailable
 from spdnn.common.files import write_text
 from spdnn.common.validation import builtins
 from spdnn.engines.cuda import ceilings
-from spdnn.engines.cuda.choice import IN_A_ROW, several_layers, unsuited
-from spdnn.engines.cuda.layers import arranged, to_device
+from spdnn.engines.cuda.choice import IN_A_ROW, several_layers, why_unsuitable
+from spdnn.engines.cuda.layers import lay_out, to_device
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED, stage_room
 from spdnn.engines.registry import engine
 from spdnn.kernels.cuda import cupy_device
@@ -141,9 +141,9 @@ def ours(device: Device, features: Features) -> Iterator[tuple[str, Launch, Laun
         return verify
 
     for kind in (CSR, ELL, STAGED, PERSISTENT):
-        if unsuited(device.properties, kind, layer.inputs, layer.outputs):
+        if why_unsuitable(device.properties, kind, layer.inputs, layer.outputs):
             continue
-        laid = to_device(device, arranged(layer, kind, room))
+        laid = to_device(device, lay_out(layer, kind, room))
         for times in (1, IN_A_ROW) if kind == PERSISTENT else (1,):
             launch = several_layers(device, laid, source, target, features.count, times)
             yield f"{kind} x{times}" if times > 1 else kind, launch, verifying(launch, times), times
@@ -272,16 +272,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--megabytes", type=int, default=1024, help="of a buffer of features (default: 1024)")
     options.add_argument("--device", type=int, help="its number (default: 0)")
     options.add_argument("--json", metavar="FILE", help="all samples, as JSON")
-    chosen = options.parse_args(arguments)
+    args = options.parse_args(arguments)
     try:
-        device = cupy_device.open_device(chosen.device)
+        device = cupy_device.open_device(args.device)
         machine = ceilings.measure(device, seconds=1.0)
         gathers = machine.load_bytes_per_second / EDGE_BYTES
         print(f"{device.properties.name}: {gathers / 1e12:.3f} x 10^12 gathers/s from shared memory (the ceiling)")
-        size = chosen.megabytes << 20
-        rows = measure(device, machine, chosen.neurons, chosen.samples, size, chosen.device)
-        if chosen.json:
-            write_text(chosen.json, json.dumps({**described(device, machine), "kernels": rows}, indent=1) + "\n")
+        size = args.megabytes << 20
+        rows = measure(device, machine, args.neurons, args.samples, size, args.device)
+        if args.json:
+            write_text(args.json, json.dumps({**described(device, machine), "kernels": rows}, indent=1) + "\n")
     except SpdnnError as error:
         print(f"cuda_kernels: {error}", file=sys.stderr)
         return 1

@@ -48,7 +48,7 @@ def fused(layer: Layer, rows: np.ndarray, threads: int) -> Callable[[], None]:
     level, (count, neurons) = dispatch.level(), rows.shape
     tile = layouts.best_tile(level, count, neurons)
     tiles, bound = layouts.tiles_of(count, tile), layouts.bind(layer, share=True)
-    source, target = layouts.tiled(rows, tile), layouts.buffer(count, neurons, tile)
+    source, target = layouts.tile_rows(rows, tile), layouts.buffer(count, neurons, tile)
     active, got = np.zeros((1, tiles), np.uint64), np.empty_like(rows)
 
     def run() -> None:
@@ -90,25 +90,23 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=1.0, help="for each line (default: 1)")
     options.add_argument("--threads", type=int, default=usable_cores())
     options.add_argument("--neurons", type=int, nargs="+", default=[1024, 16384])
-    chosen = options.parse_args()
-    names = spgemm.ACCUMULATORS if chosen.accumulators else ()
-    print(f"{chosen.threads} threads, {dispatch.level().name}; microseconds a row and layer, median")
-    print(
-        f"{'neurons':>8}{'density':>9}{'cpu':>9}{'spgemm':>9}{'gain':>7}  {'chosen':<16}", *(f"{n:>8}" for n in names)
-    )
-    for neurons in chosen.neurons:
+    args = options.parse_args()
+    names = spgemm.ACCUMULATORS if args.accumulators else ()
+    print(f"{args.threads} threads, {dispatch.level().name}; microseconds a row and layer, median")
+    print(f"{'neurons':>8}{'density':>9}{'cpu':>9}{'spgemm':>9}{'gain':>7}  {'args':<16}", *(f"{n:>8}" for n in names))
+    for neurons in args.neurons:
         network = RadixNet(neurons, 20, BIAS)
         layer = network.layer(network.block + 1)
         count = FEATURE_BYTES // (4 * neurons)
         for density in DENSITIES:
             rng = np.random.default_rng(0)
             rows = (rng.random((count, neurons)) < density) * rng.random((count, neurons), np.float32)
-            ways = {"cpu": (fused(layer, rows, chosen.threads),)}
-            run = sparse(network, layer, rows, chosen.threads)
+            ways = {"cpu": (fused(layer, rows, args.threads),)}
+            run = sparse(network, layer, rows, args.threads)
             taken = run(spgemm.BEST)[2]
             ways |= {"spgemm": (run, spgemm.BEST), **{name: (run, k) for k, name in enumerate(names)}}
             samples = {name: [] for name in ways}
-            end = time.perf_counter() + chosen.seconds
+            end = time.perf_counter() + args.seconds
             while time.perf_counter() < end or not samples["spgemm"]:
                 for name, way in ways.items():
                     samples[name].append(timed(*way) / count * 1e6)

@@ -56,8 +56,8 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=3.0, help="for each width (default: 3)")
     options.add_argument("--threads", type=int, default=usable_cores())
-    chosen = options.parse_args()
-    print(f"{chosen.threads} threads; billion edges/s, median; 32 nonzeros a neuron, permuted layer")
+    args = options.parse_args()
+    print(f"{args.threads} threads; billion edges/s, median; 32 nonzeros a neuron, permuted layer")
     for neurons in (1024, 4096, 16384, 65536):
         network = RadixNet(neurons, 20)
         layer = network.layer(network.block + 1)
@@ -71,12 +71,12 @@ def main() -> None:
             check(level, layer, tile)
         settings.append((dispatch.level(), layouts.best_tile(dispatch.level(), count, neurons), alone))
         samples = {setting: [] for setting in settings}
-        end = time.perf_counter() + chosen.seconds
+        end = time.perf_counter() + args.seconds
         while time.perf_counter() < end or not samples[settings[-1]]:
             for level, tile, weights in settings:
                 active = np.zeros((1, count // tile), np.uint64)
                 start = time.perf_counter()
-                level.layers([weights], source, target, count // tile * tile, tile, 1, active, chosen.threads)
+                level.layers([weights], source, target, count // tile * tile, tile, 1, active, args.threads)
                 samples[level, tile, weights].append(count * layer.edges / (time.perf_counter() - start) / 1e9)
         for (level, tile, weights), rates in samples.items():
             what = "band" if weights is alone else "layer"

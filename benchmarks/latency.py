@@ -25,7 +25,7 @@ import scipy.sparse as sp
 import spdnn
 from spdnn.engines.cpu import ceilings
 from spdnn.engines.registry import usable_cores
-from spdnn.peers.call_cases import drawn_rows
+from spdnn.peers.call_cases import draw_rows
 from spdnn.sources.formats.store import write_network
 
 TILE, WEIGHT_BYTES = 32, 6  # inputs that go through a layer side by side; of an edge: a 16-bit index and a float32
@@ -74,22 +74,22 @@ def main() -> None:
     options.add_argument("--batches", type=int, nargs="+", default=[1, 8, 64, 512, 4096])
     options.add_argument("--zeros", type=float, default=0.8, help="of the inputs (default: 0.8, as of digits)")
     options.add_argument("--threads", type=int, default=usable_cores())
-    chosen = options.parse_args()
-    layers = pruned(chosen.widths, chosen.density)
+    args = options.parse_args()
+    layers = pruned(args.widths, args.density)
     biases = [np.random.default_rng(k).normal(0, 0.1, layer.shape[1]).astype(np.float32)
               for k, layer in enumerate(layers)]  # fmt: skip
     network = spdnn.from_matrices(layers, biases, last="none")
-    write_network(chosen.output, network)
-    print(f"{chosen.output}: {'-'.join(map(str, chosen.widths))} at {chosen.density:.3g}, {network.edges:,} edges")
-    limits = ceilings.measure(chosen.threads, 1.0)
-    x, features = drawn_rows(max(chosen.batches), chosen.widths[0], chosen.zeros), []
+    write_network(args.output, network)
+    print(f"{args.output}: {'-'.join(map(str, args.widths))} at {args.density:.3g}, {network.edges:,} edges")
+    limits = ceilings.measure(args.threads, 1.0)
+    x, features = draw_rows(max(args.batches), args.widths[0], args.zeros), []
     for layer, bias in zip(layers, biases, strict=True):
         features.append(x)
         x = np.maximum(x @ layer + bias, 0)
-    for batch in chosen.batches:
-        least = limit_seconds(layers, [one[:batch] for one in features], limits)
-        print(f"limit of a call with {batch} inputs, {chosen.threads} threads: {1e6 * least:.1f} us")
-    wall, processor = first_call(chosen.output)
+    for batch in args.batches:
+        least = limit_seconds(layers, [feature[:batch] for feature in features], limits)
+        print(f"limit of a call with {batch} inputs, {args.threads} threads: {1e6 * least:.1f} us")
+    wall, processor = first_call(args.output)
     print(f"first call of the stored network after import: {wall:.3f} s, {processor:.3f} s of the processor")
 
 

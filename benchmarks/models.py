@@ -216,21 +216,21 @@ def main() -> None:
     options.add_argument("--memory", action="store_true")
     options.add_argument("--stored", action="store_true")
     options.add_argument("--peak", help=argparse.SUPPRESS)
-    chosen = options.parse_args()
-    wanted = WAITS | ({"OPENBLAS_CORETYPE": chosen.blas} if chosen.blas else {})
+    args = options.parse_args()
+    wanted = WAITS | ({"OPENBLAS_CORETYPE": args.blas} if args.blas else {})
     if any(os.environ.get(name) != value for name, value in wanted.items()):
         os.environ.update(wanted)
         os.execv(sys.executable, [sys.executable, *sys.argv])
-    if chosen.peak:
-        peak(chosen)
+    if args.peak:
+        peak(args)
         return
-    print(f"{chosen.threads} threads; BLAS {blas()}")
-    models = chosen.models or MODELS
+    print(f"{args.threads} threads; BLAS {blas()}")
+    models = args.models or MODELS
     if "transformer" in models:
-        (memory if chosen.memory else transformer_programs)(chosen)
-    if "mobilenet" in models and not chosen.memory:
-        for width in chosen.widths or [mobilenet.PRESETS[chosen.preset].width]:
-            mobilenet_programs(chosen, width)
+        (memory if args.memory else transformer_programs)(args)
+    if "mobilenet" in models and not args.memory:
+        for width in args.widths or [mobilenet.PRESETS[args.preset].width]:
+            mobilenet_programs(args, width)
 
 
 if __name__ == "__main__":

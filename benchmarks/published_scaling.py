@@ -119,7 +119,7 @@ def _on_one(device: DeviceCosts, published: dict, neurons: int, fixed: float) ->
     seconds, block = np.array([published[neurons, layers, 1] for layers in depths]), _block(neurons)
     work = [official_work(neurons, layers) for layers in depths]
     edges = [device.lanes(one.rows) * one.edges for one in work]
-    first, deeper = (np.array([one[part].sum() for one in edges]) for part in (slice(block), slice(block, None)))
+    first, deeper = (np.array([edge[part].sum() for edge in edges]) for part in (slice(block), slice(block, None)))
     columns = [first, deeper] if fixed else [np.array(depths, float), first + deeper]
     left = seconds - fixed * np.array(depths)
     found = np.linalg.lstsq(np.stack(columns, axis=1) / seconds[:, None], left / seconds, rcond=None)[0]
@@ -157,10 +157,10 @@ def _show(scaling: Scaling, both: bool) -> dict:
 def main(words: list[str] | None = None) -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--json", metavar="FILE", help="write all figures")
-    chosen = options.parse_args(words)
+    args = options.parse_args(words)
     content = {"one_constant": _show(at_scale(), False), "two_constants": _show(at_scale(both=True), True)}
-    if chosen.json:
-        write_text(chosen.json, json.dumps(content, indent=1) + "\n")
+    if args.json:
+        write_text(args.json, json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -278,10 +278,10 @@ def _cell(row: Row | None) -> str:
 def main(words: list[str] | None = None) -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--json", metavar="FILE", help="write all figures")
-    chosen = options.parse_args(words)
+    args = options.parse_args(words)
     content = _show(snig_table())
-    if chosen.json:
-        write_text(chosen.json, json.dumps(content, indent=1) + "\n")
+    if args.json:
+        write_text(args.json, json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

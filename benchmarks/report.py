@@ -66,12 +66,12 @@ def main() -> None:
     parser.add_argument("--runs", type=int, nargs="+", default=[1000, 10_000], help="run records (default: 1000 10000)")
     parser.add_argument("--operations", type=int, help="operation records (default: a fifth of the runs)")
     parser.add_argument("--only", choices=["read", "render"], help="one program (default: both)")
-    chosen = parser.parse_args()
+    args = parser.parse_args()
     tell(*COLUMNS)
-    for runs in chosen.runs:
-        operations = runs // 5 if chosen.operations is None else chosen.operations
+    for runs in args.runs:
+        operations = runs // 5 if args.operations is None else args.operations
         with tempfile.TemporaryDirectory() as folder:
-            measure(Path(folder), runs, operations, chosen.only)
+            measure(Path(folder), runs, operations, args.only)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from spdnn.common.files import write_text
 from spdnn.engines.base import Options, Prepared
 from spdnn.engines.registry import engine, usable_cores
-from spdnn.pipeline.load import named_inputs
+from spdnn.pipeline.load import load_named_inputs
 from spdnn.pipeline.measure import run as measure
 from spdnn.pipeline.measure.judging import judge
 from spdnn.pipeline.measure.record import Measurement, record_of
@@ -101,45 +101,45 @@ def settings_of(devices: list[int], threads: int, batches: int | None) -> list[S
     return found
 
 
-def run(one: Setting, prepared: Prepared, inputs: Inputs, runner, patient: bool = True) -> Result:
+def run(setting: Setting, prepared: Prepared, inputs: Inputs, runner, patient: bool = True) -> Result:
     """One run of a session made for it, when the machine is quiet (`patient`); all give the same output, to the bit.
 
     Raises:
         SystemExit: another output.
     """
-    session = runner.open(prepared, inputs, one.options)
+    session = runner.open(prepared, inputs, setting.options)
     if patient:
         wait_for_quiet()
     before = busy_seconds()
-    result, seconds = measure.timed(session.run)
+    result, seconds = measure.time_call(session.run)
     others = max(0.0, busy_seconds() - before - TICK) / (seconds * usable_cores())
     session.tell(result)
-    one.decomposition = session.decomposition
-    if one.digest not in ("", result.digest):
-        sys.exit(f"{one.schedule} on {one.devices}: another output than before")
-    one.digest = result.digest
-    one.seconds.append(seconds)
-    one.others.append(others)
-    if one.best == len(one.seconds) - 1:
+    setting.decomposition = session.decomposition
+    if setting.digest not in ("", result.digest):
+        sys.exit(f"{setting.schedule} on {setting.devices}: another output than before")
+    setting.digest = result.digest
+    setting.seconds.append(seconds)
+    setting.others.append(others)
+    if setting.best == len(setting.seconds) - 1:
         spent = measure.samples([0.0], [0.0], [seconds])
-        one.fastest = measure.measured(
-            runner.name, prepared, inputs, one.options, session.findings, session.span, result, spent
+        setting.fastest = measure.measurement_of(
+            runner.name, prepared, inputs, setting.options, session.findings, session.span, result, spent
         )
     return result
 
 
-def verified(one: Setting, prepared: Prepared, inputs: Inputs, runner) -> Verdict:
+def verified(setting: Setting, prepared: Prepared, inputs: Inputs, runner) -> Verdict:
     """The verdict on a first run, which is not timed.
 
     Raises:
         SystemExit: the output is wrong.
     """
-    result = run(one, prepared, inputs, runner, patient=False)
-    one.seconds.clear()
-    one.others.clear()
+    result = run(setting, prepared, inputs, runner, patient=False)
+    setting.seconds.clear()
+    setting.others.clear()
     verdict = judge(prepared.source, inputs, result)
     if not verdict.passed:
-        sys.exit(f"{one.schedule} on {one.devices}: {'; '.join(verdict.reasons)}")
+        sys.exit(f"{setting.schedule} on {setting.devices}: {'; '.join(verdict.reasons)}")
     return verdict
 
 
@@ -154,7 +154,7 @@ def compared(found: list[Setting], record: RunRecord) -> list[dict]:
             "measured": measured, "predicted": predicted.seconds, "error": predicted.seconds / measured - 1,
             "bound": predicted.bound, "samples": one.seconds, "others": one.others[one.best], "quiet": one.quiet,
             "timeline": one.fastest.engine.noted["timeline"],
-            "simulated": [span.listed() for span in predicted.timeline],
+            "simulated": [span.as_list() for span in predicted.timeline],
         })  # fmt: skip
     return rows
 
@@ -185,17 +185,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="quiet runs of each setting")
     parser.add_argument("--seconds", type=float, default=300, help="for them, at most, for each of the reductions")
     parser.add_argument("--json", metavar="FILE")
-    chosen = parser.parse_args()
-    runner, network = engine("taskgraph"), RadixNet(chosen.neurons, chosen.layers)
-    inputs, told = named_inputs("mnist", chosen.neurons, chosen.count), {}
-    for name in chosen.reductions.split(","):
+    args = parser.parse_args()
+    runner, network = engine("taskgraph"), RadixNet(args.neurons, args.layers)
+    inputs, told = load_named_inputs("mnist", args.neurons, args.count), {}
+    for name in args.reductions.split(","):
         prepared = runner.prepare(network, parse_reductions(name, runner.offers), None)
-        found = settings_of([int(part) for part in chosen.devices.split(",")], chosen.threads, chosen.batches)
+        found = settings_of([int(part) for part in args.devices.split(",")], args.threads, args.batches)
         judged = [verified(one, prepared, inputs, runner) for one in found]
-        end = time.monotonic() + chosen.seconds
+        end = time.monotonic() + args.seconds
         while any(not one.seconds for one in found) or time.monotonic() < end:
             one = min(found, key=lambda one: (one.quiet, len(one.seconds)))
-            if one.quiet >= chosen.rounds:
+            if one.quiet >= args.rounds:
                 break
             run(one, prepared, inputs, runner)
         if not found[0].quiet:
@@ -207,8 +207,8 @@ def main() -> None:
         record = record_of("schedules", base, judged[0], "benchmarks/schedules.py")
         told[name] = compared(found, record)
         printed(told[name], name, record)
-    if chosen.json:
-        write_text(chosen.json, json.dumps(told) + "\n")
+    if args.json:
+        write_text(args.json, json.dumps(told) + "\n")
 
 
 if __name__ == "__main__":

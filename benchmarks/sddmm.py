@@ -124,14 +124,14 @@ def main() -> None:
     options.add_argument("--depths", type=int, nargs="+", default=[64, 256, 1024])
     options.add_argument("--sparsity", type=float, nargs="+", default=[0.8, 0.9, 0.98])
     options.add_argument("--shapes", nargs="+", default=list(dict.fromkeys(SHAPES)))
-    chosen = options.parse_args()
-    print(f"{chosen.threads} threads, {dispatch.level().name}; ns a nonzero, then each peer's time over ours")
+    args = options.parse_args()
+    print(f"{args.threads} threads, {dispatch.level().name}; ns a nonzero, then each peer's time over ours")
     best = []
-    for shape in chosen.shapes:
+    for shape in args.shapes:
         m, n = map(int, shape.split("x"))
-        for depth in chosen.depths:
-            for sparsity in chosen.sparsity:
-                setting, seconds, ratios, busy = problem(m, n, depth, sparsity, chosen.threads, chosen.seconds)
+        for depth in args.depths:
+            for sparsity in args.sparsity:
+                setting, seconds, ratios, busy = problem(m, n, depth, sparsity, args.threads, args.seconds)
                 best.append(min(ratios.values()))
                 each = "  ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
                 nonzero = 1e9 * seconds / (m * n * (1 - sparsity))

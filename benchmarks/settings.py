@@ -17,7 +17,7 @@ from spdnn.cli.arguments import size
 from spdnn.common.statistics import ratios
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine, usable_cores
-from spdnn.pipeline.load import named_inputs
+from spdnn.pipeline.load import load_named_inputs
 from spdnn.pipeline.measure import run as measure
 from spdnn.pipeline.measure.judging import judge
 from spdnn.reductions.registry import parse_reductions
@@ -38,25 +38,25 @@ def main() -> None:
     options.add_argument("--threads", nargs="+", type=int, default=[usable_cores()])
     options.add_argument("--memory", type=size, help="bytes for each setting (8GiB)")
     options.add_argument("--rounds", type=int, default=7)
-    chosen = options.parse_args()
-    kind = RadixNet if chosen.network == "radixnet" else Unstructured
-    network = kind(chosen.neurons, chosen.layers)
-    inputs = named_inputs(chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
+    args = options.parse_args()
+    kind = RadixNet if args.network == "radixnet" else Unstructured
+    network = kind(args.neurons, args.layers)
+    inputs = load_named_inputs(args.inputs, args.neurons, args.count, args.mnist)
     sessions, samples = {}, {}
-    for setting in itertools.product(chosen.engines, chosen.reductions, chosen.threads):
+    for setting in itertools.product(args.engines, args.reductions, args.threads):
         name, reductions, threads = setting
         runner = engine(name)
         prepared = runner.prepare(network, parse_reductions(reductions, runner.offers))
-        sessions[setting], samples[setting] = runner.open(prepared, inputs, Options(threads, chosen.memory)), []
+        sessions[setting], samples[setting] = runner.open(prepared, inputs, Options(threads, args.memory)), []
     for setting, session in sessions.items():
         verdict = judge(network, inputs, session.run())
         if not verdict.passed:
             raise SystemExit(f"{setting}: the verdict is fail ({'; '.join(verdict.reasons)})")
-    for _ in range(chosen.rounds):
+    for _ in range(args.rounds):
         for setting, session in sessions.items():
-            samples[setting].append(measure.timed(session.run)[1])
+            samples[setting].append(measure.time_call(session.run)[1])
     first = next(iter(samples.values()))
-    print(f"{chosen.network} {chosen.neurons} x {chosen.layers}, {inputs.count} {chosen.inputs} inputs, all verified")
+    print(f"{args.network} {args.neurons} x {args.layers}, {inputs.count} {args.inputs} inputs, all verified")
     for (name, reductions, threads), seconds in samples.items():
         ratio = ratios(first, seconds)
         print(

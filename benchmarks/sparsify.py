@@ -164,23 +164,23 @@ def main() -> None:
     options.add_argument("--images", type=int, default=8)
     options.add_argument("--compile", action="store_true")
     options.add_argument("--table", action="store_true")
-    chosen = options.parse_args()
+    args = options.parse_args()
     torch.manual_seed(0)
-    torch.set_num_threads(chosen.threads)
+    torch.set_num_threads(args.threads)
     print(f"PyTorch {torch.__version__}")
-    for name in chosen.models or MODELS:
+    for name in args.models or MODELS:
         if name == "mlp":
-            for sparsity in chosen.sparsities:
-                for batch in chosen.batches:
+            for sparsity in args.sparsities:
+                for batch in args.batches:
                     target = TARGETS.get((name, sparsity), 1.0)
-                    forward(name, torch_models.mlp(), torch.randn(batch, 4096), sparsity, target, chosen)
+                    forward(name, torch_models.mlp(), torch.randn(batch, 4096), sparsity, target, args)
         elif name == "training":
-            training(chosen)
+            training(args)
         elif name == "encoder":
-            forward(name, torch_models.encoder(), torch.randn(1, 512, 768), 0.9, TARGETS[name], chosen)
+            forward(name, torch_models.encoder(), torch.randn(1, 512, 768), 0.9, TARGETS[name], args)
         else:
-            images = torch.randn(chosen.images, 3, 224, 224)
-            forward(name, getattr(torch_models, name)(), images, 0.9, TARGETS[name], chosen)
+            images = torch.randn(args.images, 3, 224, 224)
+            forward(name, getattr(torch_models, name)(), images, 0.9, TARGETS[name], args)
 
 
 if __name__ == "__main__":

@@ -135,30 +135,30 @@ def medians(ways: dict[object, Callable], seconds: float) -> dict[object, float]
     return {name: statistics.median(found) for name, found in samples.items()}
 
 
-def compare(case: Case, chosen: argparse.Namespace, mkl: Mkl) -> tuple[str, tuple[float, float, float]]:
+def compare(case: Case, args: argparse.Namespace, mkl: Mkl) -> tuple[str, tuple[float, float, float]]:
     """A line of the table, and its three ratios: sparse, dense, default."""
-    settings = _cpu.spmm_settings(chosen.level)
-    ours = {setting: case.ours(chosen.level, chosen.threads, *setting) for setting in settings}
+    settings = _cpu.spmm_settings(args.level)
+    ours = {setting: case.ours(args.level, args.threads, *setting) for setting in settings}
     sparse, dense = case.peers(mkl)
-    found = medians(ours | sparse | dense, chosen.seconds)
+    found = medians(ours | sparse | dense, args.seconds)
     rates = {name: f"{case.work / spent / 1e9:.1f}" for name, spent in found.items()}
     best, *others = (min(group, key=found.get) for group in (settings, sparse, dense))
     ratios = (found[others[0]] / found[best], found[others[1]] / found[best], found[others[0]] / found[settings[0]])
     label = {setting: f"{setting[0]}{'p' if setting[1] else ''}" for setting in settings}
     line = "".join(f"{value:>8.2f}" for value in ratios) + f"{rates[best]:>8} {label[best]:<4}"
     line += "".join(f"  {name} {rates[name]}" for name in others)
-    if chosen.tiles:
+    if args.tiles:
         line += "  |" + "".join(f"  {label[setting]} {rates[setting]}" for setting in settings)
     return line, ratios
 
 
-def ladder(case: Case, chosen: argparse.Namespace) -> str:
+def ladder(case: Case, args: argparse.Namespace) -> str:
     """The rate of each rung."""
     ways = {}
     for tile, packed, swizzled in LADDER:
         name = f"{tile}{'p' if packed else ''}{' swizzled' if swizzled else ''}"
-        ways[name] = case.ours(chosen.level, chosen.threads, tile, bool(packed), bool(swizzled))
-    return "".join(f"  {name} {case.work / spent / 1e9:.1f}" for name, spent in medians(ways, chosen.seconds).items())
+        ways[name] = case.ours(args.level, args.threads, tile, bool(packed), bool(swizzled))
+    return "".join(f"  {name} {case.work / spent / 1e9:.1f}" for name, spent in medians(ways, args.seconds).items())
 
 
 def main() -> None:
@@ -170,20 +170,20 @@ def main() -> None:
     options.add_argument("--level", default=dispatch.level().name)
     options.add_argument("--tiles", action="store_true", help="print every setting")
     options.add_argument("--ladder", action="store_true", help="print what each step gains, without other programs")
-    chosen = options.parse_args()
+    args = options.parse_args()
     if not os.environ.keys() >= AT_ONCE_ASLEEP.keys():
         os.execve(sys.executable, [sys.executable, *sys.argv], AT_ONCE_ASLEEP | os.environ)
-    mkl, ratios = Mkl(chosen.threads), []
-    print(f"{chosen.threads} threads, {chosen.level}; 10^9 multiply-adds of nonzeros a second, medians")
-    if not chosen.ladder:
+    mkl, ratios = Mkl(args.threads), []
+    print(f"{args.threads} threads, {args.level}; 10^9 multiply-adds of nonzeros a second, medians")
+    if not args.ladder:
         print(
             f"{'shape':<16}{'zeros':>6}{'sparse':>8}{'dense':>8}{'default':>8}{'ours':>8} with, and the fastest others"
         )
-    with threadpool_limits(chosen.threads):
-        for shape in chosen.shapes:
-            for sparsity in chosen.sparsity:
+    with threadpool_limits(args.threads):
+        for shape in args.shapes:
+            for sparsity in args.sparsity:
                 case = Case(shape, sparsity)
-                line, found = (ladder(case, chosen), None) if chosen.ladder else compare(case, chosen, mkl)
+                line, found = (ladder(case, args), None) if args.ladder else compare(case, args, mkl)
                 ratios += [found] if found else []
                 print(f"{shape:<16}{sparsity:>6.0%}{line}", flush=True)
     if ratios:

@@ -22,9 +22,9 @@ def page() -> str:
     lines = [HEAD, "| command | does |", "|---|---|"]
     lines += [f"| [`spdnn {name}`](#{_anchor(f'spdnn {name}')}) | {line} |" for name, (_, line) in COMMANDS.items()]
     top = parser()
-    for one in _commands(top):
-        if one is not top:
-            lines += _section(one)
+    for command in _commands(top):
+        if command is not top:
+            lines += _section(command)
     return "\n".join(lines)
 
 

@@ -36,7 +36,7 @@ from spdnn.records.run_record import RunRecord
 from spdnn.report.calls.values import values as values_of_calls
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.limits.values import values as values_of_limits
-from spdnn.report.operations.values import compared, means, models_of
+from spdnn.report.operations.values import compare_problems, means, models_of
 from spdnn.report.peers.values import OURS
 from spdnn.report.peers.values import values as values_of_peers
 from spdnn.report.scaling.values import values as values_of_ranks
@@ -69,7 +69,7 @@ def runs() -> dict[tuple[Size, str], RunRecord]:
     """By ((neurons, layers), kind): the latest record of the twelve on the official inputs, by engine cpu."""
     records, _ = read_all(files_of_the_twelve())
     found = {}
-    for record in sorted(records, key=lambda one: one.created):
+    for record in sorted(records, key=lambda record: record.created):
         problem = record.problem
         kind = next((kind for kind, names in KINDS.items() if names == record.reductions.requested), None)
         whole = problem.official and problem.input_count == challenge.INPUTS
@@ -117,9 +117,11 @@ def cores(records: Iterable[RunRecord]) -> str:
 def source(records: Sequence[RunRecord]) -> str:
     """Machine, date and commit of some records, in a sentence."""
     environments = [record.environment for record in records]
-    machines = sorted({one.gpu or f"{one.cores} cores of an {one.cpu}" for one in environments})
+    machines = sorted(
+        {environment.gpu or f"{environment.cores} cores of an {environment.cpu}" for environment in environments}
+    )
     days = sorted({record.created[:10] for record in records})
-    commits = sorted({one.commit for one in environments if one.commit})
+    commits = sorted({environment.commit for environment in environments if environment.commit})
     return f"{' and '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}, commit {', '.join(commits)}"
 
 
@@ -238,7 +240,7 @@ def limit() -> str | None:
 def unstructured() -> str | None:
     """What the search for reductions costs where it finds nothing."""
     pairs = defaultdict(lambda: {True: [], False: []})
-    for one in sorted(kept("unstructured").records, key=lambda one: one.created):
+    for one in sorted(kept("unstructured").records, key=lambda record: record.created):
         pairs[one.problem.neurons, one.problem.layers][bool(one.reductions.requested)].append(one)
     if not pairs:
         return None
@@ -253,13 +255,15 @@ def unstructured() -> str | None:
 
 def threads() -> str | None:
     """Inference on one thread and on several."""
-    records = sorted(kept("threads").records, key=lambda one: one.threads)
+    records = sorted(kept("threads").records, key=lambda record: record.threads)
     if len(records) < 2:
         return None
     first = records[0]
     lines = [["threads", "inference", "times as fast"]]
-    for one in records:
-        lines.append([str(one.threads), _median(one), f"{ratio_of_medians(first.seconds, one.seconds).median:.2f}"])
+    for record in records:
+        lines.append(
+            [str(record.threads), _median(record), f"{ratio_of_medians(first.seconds, record.seconds).median:.2f}"]
+        )
     size = _name((first.problem.neurons, first.problem.layers))
     told = f"{size}, {first.problem.input_count:,} inputs, {', '.join(first.reductions.requested)}. {source(records)}."
     return table(lines, told)
@@ -268,7 +272,7 @@ def threads() -> str | None:
 def plans() -> str | None:
     """How far the cost model's predictions are from the runs on several ranks."""
     records = kept("ranks").records
-    if not any(one.ranks > 1 for one in records):
+    if not any(record.ranks > 1 for record in records):
         return None
     errors = defaultdict(list)
     for group in values_of_ranks(kept("ranks"))["groups"]:
@@ -289,18 +293,18 @@ def streamed() -> str | None:
     records = kept("streamed").records
     if not records:
         return None
-    records = sorted(records, key=lambda one: (one.problem.neurons, one.problem.layers))
+    records = sorted(records, key=lambda record: (record.problem.neurons, record.problem.layers))
     lines = [["network", "inference", "TeraEdges/s", "peak GiB", f"to solution{ONCE}"]]
-    for one in records:
-        spent = one.time_to_solution
-        cells = [_median(one), rate(one), f"{one.peak_memory_bytes / 2**30:.2g}", seconds(spent.seconds)]
-        lines.append([_name((one.problem.neurons, one.problem.layers)), *cells])
+    for record in records:
+        spent = record.time_to_solution
+        cells = [_median(record), rate(record), f"{record.peak_memory_bytes / 2**30:.2g}", seconds(spent.seconds)]
+        lines.append([_name((record.problem.neurons, record.problem.layers)), *cells])
     return table(lines, f"{source(records)}.")
 
 
 def models() -> str | None:
     """Whole models with sparse and with dense arithmetic."""
-    rows = models_of([one for one in kept("operations").operations if one.operation == "model"])
+    rows = models_of([operation for operation in kept("operations").operations if operation.operation == "model"])
     if not rows:
         return None
     lines = [["model", "compared with", "sparse", "the other", "times as fast", "memory of the other, times"]]
@@ -338,15 +342,21 @@ def gpu_ladder() -> str | None:
     """As ladder, on a GPU."""
     first = challenge.PROBLEMS[0]
     records = kept("networks").records
-    return steps([one for one in records if (one.problem.neurons, one.problem.layers) == (first.neurons, first.layers)])
+    return steps(
+        [
+            record
+            for record in records
+            if (record.problem.neurons, record.problem.layers) == (first.neurons, first.layers)
+        ]
+    )
 
 
 def gpu() -> str | None:
     """Inference of each of the twelve on one GPU, beside the fastest published on one."""
     ours, theirs = defaultdict(dict), published()[0]
-    for one in kept("networks").records:
-        if one.engine.name == "cuda":
-            ours[one.problem.neurons, one.problem.layers][",".join(one.reductions.requested)] = one
+    for record in kept("networks").records:
+        if record.engine.name == "cuda":
+            ours[record.problem.neurons, record.problem.layers][",".join(record.reductions.requested)] = record
     if not ours:
         return None
     lines = [["network", "all three", "TeraEdges/s", "dead inputs alone", "TeraEdges/s", "of its limit"]]
@@ -368,7 +378,7 @@ def steps(records: Sequence[RunRecord]) -> str | None:
         return None
     lines = [["engine", "reductions", "inference", "times as fast as the step before"]]
     before = None
-    for one in sorted(records, key=lambda one: -statistics.median(one.seconds)):
+    for one in sorted(records, key=lambda record: -statistics.median(record.seconds)):
         spent = statistics.median(one.seconds)
         on = ", ".join(one.reductions.requested) or "none"
         lines.append([one.engine.name, on, seconds(spent), f"{before / spent:.3g}" if before else ""])
@@ -401,13 +411,16 @@ def gpu_products() -> str | None:
 def operations(kind: str = "operations") -> str | None:
     """How many times as fast as others our products are, geometric means at each sparsity."""
     every = kept(kind).operations
-    problems = [one for one in compared(every) if one.operation != "model"]
+    problems = [compare_problem for compare_problem in compare_problems(every) if compare_problem.operation != "model"]
     if not problems:
         return None
-    levels = sorted({one.percent for one in problems})
+    levels = sorted({problem.percent for problem in problems})
     lines = [["operation", "than", *(f"{percent} %" for percent in levels)]]
-    for name in dict.fromkeys(one.operation for one in problems):
-        of_level = [means([one for one in problems if (one.operation, one.percent) == (name, p)]) for p in levels]
+    for name in dict.fromkeys(problem.operation for problem in problems):
+        of_level = [
+            means([problem for problem in problems if (problem.operation, problem.percent) == (name, p)])
+            for p in levels
+        ]
         for kind, told in (("sparse", "the fastest sparse library"), ("dense", "the fastest dense")):
             cells = [f"{one[kind]:.2f} ({one[f'{kind}_best']:.2f})" if one[kind] else "" for one in of_level]
             lines.append([f"`{name}`", told, *cells])
@@ -451,11 +464,11 @@ def onnx() -> str | None:
 
 def accuracy() -> str | None:
     """Top-1 accuracy of small models by how they are pruned, time of a call and memory, next to ONNX Runtime."""
-    records = [one for one in kept("accuracy").operations if one.accuracy]
+    records = [operation for operation in kept("accuracy").operations if operation.accuracy]
     if not records:
         return None
     found: dict[tuple, dict] = defaultdict(dict)
-    for one in sorted(records, key=lambda one: one.created):
+    for one in sorted(records, key=lambda record: record.created):
         found[one.problem.network, one.problem.layer][one.problem.batch_columns, one.program.kind == "ours"] = one
     batches = sorted({batch for each in found.values() for batch, _ in each})
     lines = [["model", "weights", "nonzero", "top-1 accuracy"]]

@@ -11,7 +11,7 @@ import msgspec
 import msgspec.inspect
 
 from spdnn.common import validation
-from spdnn.common.validation import allowed
+from spdnn.common.validation import allowed_values
 from spdnn.problem.request import RunRequest
 from spdnn.records.columns import note_types, value_types
 from spdnn.records.fields import descriptions
@@ -41,10 +41,12 @@ def schema(kind: str) -> dict:
     whole = validation.schema(KINDS[kind])
     classes = {one.__name__: one for one in _classes(KINDS[kind])}
     if kind == "run":
-        noted = validation.schema(msgspec.defstruct("Noted", [(one.__name__, one) for one in note_types()]))["$defs"]
+        noted = validation.schema(
+            msgspec.defstruct("Noted", [(note_type.__name__, note_type) for note_type in note_types()])
+        )["$defs"]
         whole["$defs"] |= {name: node for name, node in noted.items() if name != "Noted"}
         whole["notes_of"] = {engine: f"#/$defs/{one.__name__}" for engine, one in sorted(NOTES.items())}
-        classes |= {one.__name__: one for one in note_types()}
+        classes |= {note_type.__name__: note_type for note_type in note_types()}
     for name, node in whole["$defs"].items():
         node["description"] = _introduction(classes[name])
         for field, description in _described(classes[name]).items():
@@ -68,10 +70,10 @@ def _classes(kind: type) -> list[type]:
     """The class, then those of its fields and of theirs, in the order of the fields."""
     classes = [kind]
     for field in msgspec.inspect.type_info(kind).fields:
-        for one in value_types(field.type)[1]:
-            one = getattr(one, "item_type", one)
-            if isinstance(one, msgspec.inspect.StructType):
-                classes += [inner for inner in _classes(one.cls) if inner not in classes]
+        for value_type in value_types(field.type)[1]:
+            value_type = getattr(value_type, "item_type", value_type)
+            if isinstance(value_type, msgspec.inspect.StructType):
+                classes += [inner for inner in _classes(value_type.cls) if inner not in classes]
     return classes
 
 
@@ -108,8 +110,8 @@ def _kind(node: dict) -> str:
         name = node["$ref"].rpartition("/")[2]
         return f"[{name}]({'configuration.md' if name == RunRequest.__name__ else f'#{name.lower()}'})"
     if node.get("type") == "array" and isinstance(node.get("items"), dict):
-        return f"{allowed(node)} of {_kind(node['items'])}"
-    return allowed(node).replace("|", "\\|")
+        return f"{allowed_values(node)} of {_kind(node['items'])}"
+    return allowed_values(node).replace("|", "\\|")
 
 
 def main(arguments: list[str]) -> None:

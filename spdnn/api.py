@@ -89,13 +89,13 @@ def compile(
     modules = getattr(sys.modules.get("torch"), "nn", None)
     if modules is not None and isinstance(network, modules.Module):
         export = importlib.import_module("spdnn.torch.export")
-        with export.exported(network, example) as path:
+        with export.export(network, example) as path:
             return _of_onnx(path, type(network).__name__, example, chosen)
     if isinstance(network, str | os.PathLike) and is_onnx(network):
         return _of_onnx(network, network, example, chosen)
     if example is not None:
         raise InputError("example: it is for a torch.nn.Module or an ONNX model alone")
-    return _compiled(open_model(network) if isinstance(network, str | os.PathLike) else network, *chosen)
+    return _make_model(open_model(network) if isinstance(network, str | os.PathLike) else network, *chosen)
 
 
 def _of_onnx(path: Any, name: Any, example: Any, chosen: tuple) -> Model | OnnxModel:
@@ -105,7 +105,7 @@ def _of_onnx(path: Any, name: Any, example: Any, chosen: tuple) -> Model | OnnxM
     """
     engine, batch, threads, _, memory, settings = chosen
     anywhere = engine == "cpu" and memory is None and settings is None
-    model = onnx_files.simplified(path, name)
+    model = onnx_files.simplify(path, name)
     try:
         steps = onnx_files.chain(name, model)
         softmax = steps[-1].kind if steps[-1].kind in onnx_files.ENDS else None
@@ -114,15 +114,17 @@ def _of_onnx(path: Any, name: Any, example: Any, chosen: tuple) -> Model | OnnxM
         if not anywhere:
             raise InputError(f"{error}; without engine, memory and settings") from error
     else:
-        if not anywhere or pruned(network):
-            return _compiled(network, *chosen, softmax=softmax, flattens=any(step.kind == "flatten" for step in steps))
+        if not anywhere or is_pruned(network):
+            return _make_model(
+                network, *chosen, softmax=softmax, flattens=any(step.kind == "flatten" for step in steps)
+            )
     return OnnxModel(path, model, threads, example, batch, name)
 
 
-def pruned(network: Network) -> bool:
+def is_pruned(network: Network) -> bool:
     """Whether a chain of layers in an ONNX model becomes a Model, and no OnnxModel."""
     headers = map(network.header, range(network.depth))
-    return network.edges <= PRUNED * sum(one.inputs * one.outputs for one in headers)
+    return network.edges <= PRUNED * sum(header.inputs * header.outputs for header in headers)
 
 
 def infer(
@@ -157,11 +159,11 @@ def infer(
         >>> result.categories  # the second input has no value above zero
         array([1, 3])
     """
-    with _compiled(network, engine, None, threads, reductions, memory, settings, hold=False) as model:
+    with _make_model(network, engine, None, threads, reductions, memory, settings, hold=False) as model:
         return model.infer(inputs, values)
 
 
-def _compiled(
+def _make_model(
     network: Network,
     name: str,
     batch: int | None,

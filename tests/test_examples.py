@@ -25,7 +25,7 @@ def faults(name: str, value: object) -> list[str]:
     examples = doctest.DocTestParser().get_doctest(value.__doc__ or "", {}, name, None, 0)
     if not examples.examples:
         return [] if name.split(".")[-1] in WITHOUT else [f"{name} has no example"]
-    lines = sum(len((one.source + one.want).splitlines()) for one in examples.examples)
+    lines = sum(len((example.source + example.want).splitlines()) for example in examples.examples)
     told = [f"{name}: an example of {lines} lines"] if lines > LONGEST else []
     doctest.DocTestRunner().run(examples, out=told.append)
     return told

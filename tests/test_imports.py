@@ -97,7 +97,7 @@ def test_every_command_has_its_arguments_when_they_are_asked_for(capsys):
 
 
 def test_code_digest_follows_what_is_reached():
-    reached = provenance.reached("spdnn.pipeline.measure.run", "spdnn.engines.cpu.session")
+    reached = provenance.reachable("spdnn.pipeline.measure.run", "spdnn.engines.cpu.session")
     assert {
         "spdnn.engines.cpu.session",
         "spdnn.kernels.dispatch",
@@ -111,12 +111,12 @@ def test_code_digest_follows_what_is_reached():
 def test_inference_depends_on_no_class_of_a_run_record():
     """What records and verdicts hold may change without another inference; the machine's rates are measured with it."""
     engines = {module.split(":")[0] for module in ENGINES.values()}
-    reached = provenance.reached("spdnn.pipeline.measure.run", "spdnn.pipeline.distributed.run", *engines)
+    reached = provenance.reachable("spdnn.pipeline.measure.run", "spdnn.pipeline.distributed.run", *engines)
     assert {module for module in reached if unit(module) == "records"} == {
         "spdnn.records", "spdnn.records.fields", "spdnn.records.limits",
     }  # fmt: skip
-    assert "spdnn.records.run_record" in provenance.reached("spdnn.pipeline.measure.record")
-    assert "spdnn.records.verdict" in provenance.reached("spdnn.pipeline.measure.judging")
+    assert "spdnn.records.run_record" in provenance.reachable("spdnn.pipeline.measure.record")
+    assert "spdnn.records.verdict" in provenance.reachable("spdnn.pipeline.measure.judging")
 
 
 def test_code_digest_sees_kernels_and_templates(tmp_path, monkeypatch):

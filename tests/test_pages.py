@@ -144,7 +144,7 @@ def test_models_are_pruned_and_served_from_onnx_without_torch(tmp_path):
 def test_python_of_the_pages(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    inputs, square = digits_inputs(1024).counted(300), rng.random((60, 60), dtype=np.float32)
+    inputs, square = digits_inputs(1024).first(300), rng.random((60, 60), dtype=np.float32)
 
     def ran(page, blocks, **names):
         for block in blocks:

@@ -76,7 +76,11 @@ def test_every_argument_and_answer_has_a_type():
     lacking = []
     for name, function in functions():
         signature = inspect.signature(function)
-        named = {one.name: one.annotation for one in signature.parameters.values() if one.name not in ("self", "cls")}
+        named = {
+            parameter.name: parameter.annotation
+            for parameter in signature.parameters.values()
+            if parameter.name not in ("self", "cls")
+        }
         named |= {} if name.endswith("__init__") else {"return": signature.return_annotation}
         lacking += [f"{name}: {argument}" for argument, kind in named.items() if kind is inspect.Parameter.empty]
     assert lacking == []
@@ -96,6 +100,6 @@ def test_pyright_takes_them_in_basic_mode(tmp_path):
     errors = [one for one in told["generalDiagnostics"] if one["severity"] == "error"]
     lines = USE.splitlines()
     wrong = {number for number, line in enumerate(lines) if line.endswith("# no")}
-    assert {one["range"]["start"]["line"] for one in errors if one["file"].endswith("use.py")} == wrong
-    assert [one["message"] for one in errors if not one["file"].endswith("use.py")] == []
+    assert {error["range"]["start"]["line"] for error in errors if error["file"].endswith("use.py")} == wrong
+    assert [error["message"] for error in errors if not error["file"].endswith("use.py")] == []
     assert told["summary"]["filesAnalyzed"] == 1 + len(sources)

@@ -16,7 +16,7 @@ from spdnn import __version__
 from spdnn.common import progress_output, resources
 from spdnn.common.endings import check_ended, clean_on_terminate, farewell
 from spdnn.common.errors import SpdnnError, nearest
-from spdnn.pipeline.distributed.world import connected, launched, launched_rank, tell_and_end
+from spdnn.pipeline.distributed.world import connect, launched_count, launched_rank, tell_and_end
 from spdnn.records.time_to_solution import process_seconds
 
 EPILOG = """\
@@ -46,10 +46,12 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message):
-        actions = next((one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction)), {})
+        actions = next(
+            (action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)), {}
+        )
         if actions and "are required" in message:
             message = f"{message}, one of {', '.join(actions)}"
-        self.exit(2, f"{self.prog}: {_corrected(message, self._words, _options(self))} (see `{self.prog} --help`)\n")
+        self.exit(2, f"{self.prog}: {_suggest(message, self._words, _options(self))} (see `{self.prog} --help`)\n")
 
     def _get_values(self, action, arg_strings):
         # `--inputs=--` names a file: argparse before Python 3.13 takes the value for the end of the options.
@@ -58,7 +60,7 @@ class _Parser(argparse.ArgumentParser):
         return super()._get_values(action, arg_strings)
 
 
-def _corrected(message: str, words: Sequence[str], options: Collection[str]) -> str:
+def _suggest(message: str, words: Sequence[str], options: Collection[str]) -> str:
     """The message of argparse, or where a word is unknown, a sentence with the nearest known word."""
     names = [word.partition("=")[0] for word in words if word.startswith("--")]
     unknown = [name for name in names if len(name) > 2 and name not in options]
@@ -145,8 +147,8 @@ def _run(arguments: list[str] | None) -> int:
     chosen = argparse.Namespace()
     try:
         if sentence := resources.too_small_to_start():
-            return _refused(sentence)
-        chosen = _parsed(arguments)
+            return _refuse(sentence)
+        chosen = _parse(arguments)
         chosen.begun = begun
         try:
             from spdnn.cli.arguments import check_files  # with the libraries that a command needs
@@ -154,11 +156,9 @@ def _run(arguments: list[str] | None) -> int:
             progress_output.begin()
             check_files(chosen)
         except SpdnnError as error:
-            return _refused(str(error))
-        if not getattr(chosen, "several", False) and (ranks := launched()) > 1:
-            return _refused(
-                f"{ranks} processes were started, and this command takes one; challenge and infer take more"
-            )
+            return _refuse(str(error))
+        if not getattr(chosen, "several", False) and (ranks := launched_count()) > 1:
+            return _refuse(f"{ranks} processes were started, and this command takes one; challenge and infer take more")
         try:
             status = chosen.run(chosen) or 0
         except Exception:
@@ -170,25 +170,25 @@ def _run(arguments: list[str] | None) -> int:
             raise
         except OSError as error:
             raise SpdnnError(f"standard output cannot be written to ({error.strerror}); all else is done") from error
-        if connected():
-            connected().barrier(patient=True)  # rank 0 verifies and writes; what ends it ends all
+        if connect():
+            connect().barrier(patient=True)  # rank 0 verifies and writes; what ends it ends all
         return status
     except SpdnnError as error:
-        return _failed(str(error), 1)
+        return _fail(str(error), 1)
     except BrokenPipeError:
-        return _failed(None, 1)
+        return _fail(None, 1)
     except KeyboardInterrupt:
-        return _failed(farewell(), 130)
+        return _fail(farewell(), 130)
     except BaseException as error:
         if resources.is_out_of_memory(error):
-            return _failed(resources.out_of_memory(vars(chosen)), 1)
+            return _fail(resources.out_of_memory(vars(chosen)), 1)
         if isinstance(error, OSError):
             where = f"{error.filename}: " if error.filename else ""
-            return _failed(f"{where}{error.strerror or error}", 1)
-        if connected() and not connected().ending:
+            return _fail(f"{where}{error.strerror or error}", 1)
+        if connect() and not connect().ending:
             if not isinstance(error, SystemExit):
                 traceback.print_exc()
-            connected().abort(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
+            connect().abort(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
         raise
 
 
@@ -213,7 +213,7 @@ def _open_streams() -> None:
         sys.stdout.reconfigure(line_buffering=False, write_through=False)
 
 
-def _parsed(arguments: list[str] | None) -> argparse.Namespace:
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
     """The arguments; of several ranks that were started together, the first alone prints what is wrong with them."""
     words = sys.argv[1:] if arguments is None else arguments
     if not words or words[0] == "help":
@@ -225,16 +225,16 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
         return command.parse_args(words)
 
 
-def _refused(sentence: str) -> int:
+def _refuse(sentence: str) -> int:
     """Print a sentence that all processes would print, on the first one alone; the exit status."""
     if launched_rank() == 0:
         print(f"spdnn: {sentence}", file=sys.stderr)
     return 1
 
 
-def _failed(sentence: str | None, status: int) -> int:
+def _fail(sentence: str | None, status: int) -> int:
     """Print an error of this process; one of several ranks ends all of them."""
-    if connected():
+    if connect():
         tell_and_end(sentence or "standard output was closed", status)
     if sentence:
         print(f"spdnn: {sentence}", file=sys.stderr)

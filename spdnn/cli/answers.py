@@ -51,18 +51,18 @@ class Answers:
         InputError: options that need others, or files that cannot be read.
     """
 
-    def __init__(self, chosen):
+    def __init__(self, args):
         from spdnn.sources.formats.labels import read_labels
         from spdnn.sources.formats.matrices import read_matrix
 
-        if chosen.classes and not chosen.labels:
+        if args.classes and not args.labels:
             raise InputError("--classes names the classes of --labels; give --labels y.npy too")
-        if chosen.tolerance is not None and not chosen.reference:
+        if args.tolerance is not None and not args.reference:
             raise InputError("--tolerance is for --reference; give --reference out.npy too")
-        self._chosen, self._names = chosen, None
-        self._tolerance = classes.TOLERANCE if chosen.tolerance is None else chosen.tolerance
-        self._labels = read_labels(chosen.labels) if chosen.labels else None
-        matrix = read_matrix(chosen.reference) if chosen.reference else None
+        self._chosen, self._names = args, None
+        self._tolerance = classes.TOLERANCE if args.tolerance is None else args.tolerance
+        self._labels = read_labels(args.labels) if args.labels else None
+        matrix = read_matrix(args.reference) if args.reference else None
         self._reference = matrix if matrix is None or isinstance(matrix, np.ndarray) else matrix.toarray()
         self.scores: Scores | None = None
         self.agreement: Agreement | None = None
@@ -76,24 +76,24 @@ class Answers:
         """Refuse labels, names and a reference that are not of this network and these inputs, before anything runs."""
         from spdnn.sources.formats.labels import read_names
 
-        chosen, most = self._chosen, inputs.count
+        args, most = self._chosen, inputs.count
         if self._labels is not None:
-            if chosen.count:
+            if args.count:
                 self._labels = self._labels[:most]
-            self._labels = classes.checked_labels(self._labels, most, network.outputs, chosen.labels)
-            if chosen.classes:
-                self._names = read_names(chosen.classes, network.outputs)
+            self._labels = classes.check_labels(self._labels, most, network.outputs, args.labels)
+            if args.classes:
+                self._names = read_names(args.classes, network.outputs)
         self._last = network.header(network.depth - 1).activation
         if self._reference is not None:
             if self._reference.ndim != 2:
                 wanted, shape = (most, network.outputs), self._reference.shape
                 hint = "; class labels go to --labels" if self._reference.dtype.kind in "iu" else ""
-                raise InputError(f"{chosen.reference}: it must be outputs {wanted}, not {shape}{hint}")
-            reference = classes.checked_reference(self._reference, chosen.reference)
-            self._reference = reference[:most] if chosen.count else reference
+                raise InputError(f"{args.reference}: it must be outputs {wanted}, not {shape}{hint}")
+            reference = classes.check_reference(self._reference, args.reference)
+            self._reference = reference[:most] if args.count else reference
             if self._reference.shape != (most, network.outputs):
                 raise InputError(
-                    f"{chosen.reference}: outputs {reference.shape}; {most} inputs have {(most, network.outputs)}"
+                    f"{args.reference}: outputs {reference.shape}; {most} inputs have {(most, network.outputs)}"
                 )
 
     def accuracy(self, result: Result) -> Accuracy | None:
@@ -181,11 +181,11 @@ def _print_mixed(confusion: np.ndarray, words: list[str]) -> None:
         print(f"  {times:>6}  {words[label]} taken for {words[answer]}")
 
 
-def _print_agreement(one: Agreement) -> None:
-    close = f", {one.close} close" if one.close else ""
+def _print_agreement(agreement: Agreement) -> None:
+    close = f", {agreement.close} close" if agreement.close else ""
     print(
-        f"reference   {'equal' if one.passed else 'DIFFERENT'}: {one.said}; "
-        f"the same class for {one.same} of {one.inputs} inputs{close}"
+        f"reference   {'equal' if agreement.passed else 'DIFFERENT'}: {agreement.said}; "
+        f"the same class for {agreement.same} of {agreement.inputs} inputs{close}"
     )
 
 
@@ -198,7 +198,7 @@ def _softmax(probabilities: str, theirs: bool) -> str:
     )
 
 
-def _different(one: Agreement) -> str:
-    if one.worst > one.tolerance:
-        return f"the outputs differ from the reference: {one.said}"
-    return f"input {one.first} (counted from 0) is of another class than in the reference"
+def _different(agreement: Agreement) -> str:
+    if agreement.worst > agreement.tolerance:
+        return f"the outputs differ from the reference: {agreement.said}"
+    return f"input {agreement.first} (counted from 0) is of another class than in the reference"

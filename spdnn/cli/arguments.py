@@ -16,7 +16,7 @@ from msgspec import UNSET
 from spdnn.common.errors import InputError
 from spdnn.common.files import check_outputs, check_target
 from spdnn.common.threads import threads as threads
-from spdnn.engines.registry import asked_settings, settings_types
+from spdnn.engines.registry import nondefault_settings, settings_types
 from spdnn.problem.request import ALL_EDGES, LARGEST, ORACLE_EDGES, ORACLE_SPEED, READING, RunRequest, option_words
 from spdnn.records.fields import descriptions
 
@@ -125,7 +125,7 @@ def request(args: argparse.Namespace, **more: Any) -> RunRequest:
     """The request that the options of a command make; `more`: fields that no option has."""
     names = (field for field in RunRequest.__struct_fields__ if field != "settings")
     given = {name: value for name in names if (value := getattr(args, name, None)) is not None}
-    chosen = asked_settings(given.get("engine", "cpu"), settings(args))
+    chosen = nondefault_settings(given.get("engine", "cpu"), settings(args))
     return RunRequest.of(given | {"settings": chosen} | more, "")
 
 
@@ -190,7 +190,7 @@ def _words(field: inspect.Field, described: str) -> dict:
     if isinstance(kind, inspect.UnionType):
         kinds = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
         kind = kinds[0] if len(kinds) == 1 else inspect.UnionType(tuple(kinds))
-        extra = next((one.extra for one in kinds if isinstance(one, inspect.Metadata) and one.extra), {})
+        extra = next((kind.extra for kind in kinds if isinstance(kind, inspect.Metadata) and kind.extra), {})
     if isinstance(kind, inspect.Metadata):
         kind, extra = kind.type, kind.extra or {}
     text = described.rstrip(".").replace("%", "%%")

@@ -54,45 +54,45 @@ def widths(text: str) -> list[int]:
     return list(dict.fromkeys(arguments.positive(part) for part in text.split(",")))
 
 
-def _peers(chosen) -> None:
+def _peers(args) -> None:
     from spdnn.peers import compare as peers
 
-    whole = chosen.neurons is not None
-    if whole != (chosen.layers is not None):
+    whole = args.neurons is not None
+    if whole != (args.layers is not None):
         raise InputError("--neurons and --layers go together: they are the width and the depth of a whole network")
-    layers = chosen.layer_widths if chosen.layer_widths is not None else [] if whole else list(WIDTHS)
+    layers = args.layer_widths if args.layer_widths is not None else [] if whole else list(WIDTHS)
     if not (layers or whole):
         raise InputError("nothing to compare: --layer-widths is none, and there is no --neurons and --layers")
-    names = chosen.libraries if chosen.libraries == "all" else chosen.libraries.split(",")
-    libraries, absent = peers.installed(names)
-    threads, records, refused = arguments.threads(chosen.threads), [], {}
-    command = _command(chosen, layers, libraries, threads)
-    comparison = peers.Comparison(threads, libraries, chosen.seconds, command)
+    names = args.libraries if args.libraries == "all" else args.libraries.split(",")
+    libraries, absent = peers.find_libraries(names)
+    threads, records, refused = arguments.threads(args.threads), [], {}
+    command = _command(args, layers, libraries, threads)
+    comparison = peers.ComparisonSettings(threads, libraries, args.seconds, command)
     for width in layers:
-        measured = peers.compare_layers([width], chosen.count, comparison)
+        measured = peers.compare_layers([width], args.count, comparison)
         _print(f"one layer, {width} neurons, {measured[0].problem.input_count} inputs", measured, peers)
         records += measured
     if whole:
-        request = arguments.request(chosen, threads=threads)
+        request = arguments.request(args, threads=threads)
         network = load_network(request)
         inputs = load_inputs(request, network.inputs)
         measured, refused = peers.compare_networks(request, network, inputs, comparison)
-        _print(f"{chosen.neurons} neurons x {chosen.layers} layers, {inputs.count} inputs", measured, peers)
+        _print(f"{args.neurons} neurons x {args.layers} layers, {inputs.count} inputs", measured, peers)
         records += measured
     for name, reason in {**absent, **refused}.items():
         print(f"{name}: {reason}")
-    if chosen.records:
-        peers.write_records(chosen.records, records)
+    if args.records:
+        peers.write_records(args.records, records)
 
 
-def _command(chosen, layers: list[int], libraries: list[str], threads: int) -> str:
+def _command(args, layers: list[int], libraries: list[str], threads: int) -> str:
     """The command that makes these records again."""
     words = ["spdnn", "bench", "kernels", "--layer-widths", ",".join(map(str, layers)) or "none"]
-    if chosen.neurons is not None:
-        words += ["--neurons", chosen.neurons, "--layers", chosen.layers, "--inputs", chosen.inputs]
+    if args.neurons is not None:
+        words += ["--neurons", args.neurons, "--layers", args.layers, "--inputs", args.inputs]
     for name in ("mnist", "count"):
-        words += [f"--{name}", getattr(chosen, name)] if getattr(chosen, name) else []
-    words += ["--threads", threads, "--repeats", chosen.repeats, "--seconds", f"{chosen.seconds:g}"]
+        words += [f"--{name}", getattr(args, name)] if getattr(args, name) else []
+    words += ["--threads", threads, "--repeats", args.repeats, "--seconds", f"{args.seconds:g}"]
     return shlex.join(map(str, [*words, "--libraries", ",".join(libraries), "--records", "records"]))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from spdnn.cli import arguments
 from spdnn.common.errors import InputError, Unavailable
-from spdnn.common.shown import counted
+from spdnn.common.shown import with_unit
 from spdnn.common.statistics import ratios
 from spdnn.problem.request import reading
 from spdnn.records.run_record import busy_part
@@ -68,21 +68,21 @@ def _part(text: str) -> float:
     return arguments.number(text, float, lambda n: 0 <= n <= 1, "a number from 0 to 1")
 
 
-def _bench(chosen) -> None:
+def _bench(args) -> None:
     from spdnn.peers import calls
-    from spdnn.peers.common import Comparison
+    from spdnn.peers.common import ComparisonSettings
     from spdnn.records.files import write_operations
 
-    if chosen.inputs and chosen.zeros is not None:
+    if args.inputs and args.zeros is not None:
         raise InputError("--zeros is for random inputs; --inputs has its own zeros")
-    target = arguments.file_in(chosen.output, FILE)
-    libraries, absent = calls.others_here(chosen.against and chosen.against.split(","))
-    if chosen.against and absent:
+    target = arguments.file_in(args.output, FILE)
+    libraries, absent = calls.others_here(args.against and args.against.split(","))
+    if args.against and absent:
         raise Unavailable("--against: " + "; ".join(f"{name}: {reason}" for name, reason in absent.items()))
-    threads = arguments.threads(chosen.threads)
-    case, said = _case(chosen, threads)
-    comparison = Comparison(threads, libraries, chosen.seconds, _command(chosen, case.batches, libraries, threads))
-    of = f"{chosen.network} ({case.facts}), {counted(threads, 'threads')}, {said}"
+    threads = arguments.threads(args.threads)
+    case, said = _case(args, threads)
+    comparison = ComparisonSettings(threads, libraries, args.seconds, _command(args, case.batches, libraries, threads))
+    of = f"{args.network} ({case.facts}), {with_unit(threads, 'threads')}, {said}"
     print(f"{of}; all outputs verified against {case.reference}\n{_HEAD}", flush=True)
     records, refused = [], {}
     try:
@@ -98,41 +98,41 @@ def _bench(chosen) -> None:
         print(f"{name}: {reason}")
 
 
-def _case(chosen, threads: int) -> tuple:
+def _case(args, threads: int) -> tuple:
     """(the case, its inputs in words)."""
-    from spdnn.peers.call_cases import NetworkCase, OnnxCase, drawn_rows
-    from spdnn.pipeline.load import named_inputs
+    from spdnn.peers.call_cases import NetworkCase, OnnxCase, draw_rows
+    from spdnn.pipeline.load import load_named_inputs
 
-    network, name = _chain(chosen), _name(chosen.network)
+    network, name = _chain(args), _name(args.network)
     if network is None:
-        if chosen.zeros is not None:
+        if args.zeros is not None:
             raise InputError("--zeros is for chains of pruned layers; give another model its inputs with --inputs")
-        case = OnnxCase(name, chosen.network, threads, chosen.batches, chosen.inputs)
-        return case, f"inputs of {chosen.inputs}" if chosen.inputs else "drawn inputs"
-    batches, zeros = chosen.batches or BATCHES, chosen.zeros or 0.0
+        case = OnnxCase(name, args.network, threads, args.batches, args.inputs)
+        return case, f"inputs of {args.inputs}" if args.inputs else "drawn inputs"
+    batches, zeros = args.batches or BATCHES, args.zeros or 0.0
     count = max(NetworkCase.inputs, *batches)
-    if chosen.inputs:
-        inputs = named_inputs(chosen.inputs, network.inputs, is_file=True)
+    if args.inputs:
+        inputs = load_named_inputs(args.inputs, network.inputs, is_file=True)
         rows = inputs.dense(np.arange(min(count, inputs.count)), np.float32)
-        said = f"{len(rows)} inputs of {chosen.inputs}"
+        said = f"{len(rows)} inputs of {args.inputs}"
     else:
-        rows, said = drawn_rows(count, network.inputs, zeros), f"drawn inputs, {100 * zeros:g} % of them 0"
+        rows, said = draw_rows(count, network.inputs, zeros), f"drawn inputs, {100 * zeros:g} % of them 0"
     return NetworkCase(name, network, rows, batches), said
 
 
-def _chain(chosen):
+def _chain(args):
     """The network to call; None of an ONNX model that is no chain of pruned layers."""
-    from spdnn.api import pruned
+    from spdnn.api import is_pruned
     from spdnn.sources.formats.readers import is_onnx, open_network
 
-    said = reading(chosen)
-    if said or not is_onnx(chosen.network):
-        return open_network(chosen.network, **said)
+    said = reading(args)
+    if said or not is_onnx(args.network):
+        return open_network(args.network, **said)
     try:
-        network = open_network(chosen.network)
+        network = open_network(args.network)
     except InputError:  # OnnxCase says what is wrong with a model that is none
         return None
-    return network if pruned(network) else None
+    return network if is_pruned(network) else None
 
 
 _RATIO = "times as long as ours: median (95 % interval), fastest turns"
@@ -150,7 +150,7 @@ def _print(batch: int, records: list) -> None:
             fastest = min(record.seconds) / min(ours.seconds)
             ratio = f"{of.median:.2f} ({of.low:.2f} to {of.high:.2f}), fastest {fastest:.2f}"
         print(
-            f"  {batch if record is ours else '':>6}  {record.program.name:<14} {_spent(middle):>14} "
+            f"  {batch if record is ours else '':>6}  {record.program.name:<14} {_format_seconds(middle):>14} "
             f"{batch / middle:>11,.0f}   {ratio}".rstrip(),
             flush=True,
         )
@@ -158,7 +158,7 @@ def _print(batch: int, records: list) -> None:
         print(f"  BUSY: other work took {100 * part:.0f} % of the machine; ratios suffer less than times")
 
 
-def _spent(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return (
         f"{1e6 * seconds:.1f} us"
         if seconds < 1e-3
@@ -174,10 +174,10 @@ def _name(path: str) -> str:
     return "".join(c if (c.isalnum() and c.isascii()) or c in "_-" else "-" for c in stem).strip("-_") or "network"
 
 
-def _command(chosen, batches: list[int], libraries: list[str], threads: int) -> str:
+def _command(args, batches: list[int], libraries: list[str], threads: int) -> str:
     """The command that makes these records again."""
-    words = ["spdnn", "bench", "model", chosen.network, "--batches", ",".join(map(str, batches)), "--threads", threads]
+    words = ["spdnn", "bench", "model", args.network, "--batches", ",".join(map(str, batches)), "--threads", threads]
     words += ["--against", ",".join(libraries)] if libraries else []
-    words += [*arguments.reading_words(chosen), *(["--inputs", chosen.inputs] if chosen.inputs else [])]
-    words += ["--zeros", chosen.zeros] if chosen.zeros is not None else []
-    return shlex.join(map(str, [*words, "--seconds", f"{chosen.seconds:g}", "-o", "records"]))
+    words += [*arguments.reading_words(args), *(["--inputs", args.inputs] if args.inputs else [])]
+    words += ["--zeros", args.zeros] if args.zeros is not None else []
+    return shlex.join(map(str, [*words, "--seconds", f"{args.seconds:g}", "-o", "records"]))

@@ -58,7 +58,7 @@ def add_sets(bench) -> None:
                        "of set a (default: random)")  # fmt: skip
     bench.add_argument("--seed", type=_seed, default=0, metavar="N", help="random seed (default: 0)")
     bench.add_argument("-o", "--output", metavar="FOLDER", help="folder for the records, " + FILE)
-    _shared(bench)
+    _add_shared(bench)
     bench.set_defaults(run=_bench, reads=("dlmc",), writes=(f"output/{FILE}",))
 
 
@@ -74,11 +74,11 @@ def add_matrices(kinds) -> None:
             "--columns", type=arguments.positive, default=256, metavar="N", help=f"{columns} (default: 256)"
         )
         one.add_argument("--record", metavar="FILE.jsonl", help="file to write the records to")
-        _shared(one)
+        _add_shared(one)
         one.set_defaults(run=_one, operation=name, reads=("matrix",), writes=("record",))
 
 
-def _shared(command) -> None:
+def _add_shared(command) -> None:
     command.add_argument(
         "--libraries", default="auto", metavar="LIST",
         help="other libraries, joined by commas: mkl, torch, scipy, numpy (sddmm alone), blas (NumPy's, dense), "
@@ -91,29 +91,29 @@ def _shared(command) -> None:
     )  # fmt: skip
 
 
-def _bench(chosen) -> None:
+def _bench(args) -> None:
     from spdnn.ops.problems import problems
     from spdnn.peers import models, products
-    from spdnn.peers.common import Comparison
+    from spdnn.peers.common import ComparisonSettings
 
-    operations = chosen.operations.split(",")
+    operations = args.operations.split(",")
     products.check_operations(operations)
-    sparsities = _percents(chosen.sparsity)
-    sets = dict.fromkeys(chosen.sets or ["a"], sparsities)
-    cases = problems(sets, chosen.phase or ["inference"], chosen.network, chosen.seed)
-    models.check(chosen.models)
-    target = arguments.file_in(chosen.output, FILE)
-    libraries, absent = _libraries(chosen.libraries)
-    threads, records = arguments.threads(chosen.threads), []
-    comparison = Comparison(threads, libraries, chosen.seconds, _command(chosen, libraries, threads))
+    sparsities = _percents(args.sparsity)
+    sets = dict.fromkeys(args.sets or ["a"], sparsities)
+    cases = problems(sets, args.phase or ["inference"], args.network, args.seed)
+    models.check(args.models)
+    target = arguments.file_in(args.output, FILE)
+    libraries, absent = _libraries(args.libraries)
+    threads, records = arguments.threads(args.threads), []
+    comparison = ComparisonSettings(threads, libraries, args.seconds, _command(args, libraries, threads))
     print(
         f"{len(cases)} problems, {threads} threads; times are medians, ratios how many times as long as ours\n{_HEAD}"
     )
     try:
-        for group in products.compare_products(cases, operations, comparison, chosen.dlmc):
+        for group in products.compare_products(cases, operations, comparison, args.dlmc):
             records += group
             _print(group)
-        for name in chosen.models:
+        for name in args.models:
             group = models.compare_model(name, comparison)
             records += group
             _print(group)
@@ -124,17 +124,17 @@ def _bench(chosen) -> None:
         print(f"{name}: {reason}")
 
 
-def _one(chosen) -> None:
+def _one(args) -> None:
     from spdnn.peers import own_products
-    from spdnn.peers.common import Comparison
+    from spdnn.peers.common import ComparisonSettings
 
-    libraries, absent = _libraries(chosen.libraries)
-    threads = arguments.threads(chosen.threads)
-    words = ["spdnn", "bench", chosen.operation, chosen.matrix, "--columns", chosen.columns, "--threads", threads]
-    command = shlex.join(map(str, [*words, "--seconds", f"{chosen.seconds:g}", "--libraries", ",".join(libraries)]))
-    matrix = own_products.read_matrix(chosen.matrix)
-    comparison = Comparison(threads, libraries, chosen.seconds, command)
-    one = own_products.compare_own(matrix, Path(chosen.matrix).name, chosen.operation, chosen.columns, comparison)
+    libraries, absent = _libraries(args.libraries)
+    threads = arguments.threads(args.threads)
+    words = ["spdnn", "bench", args.operation, args.matrix, "--columns", args.columns, "--threads", threads]
+    command = shlex.join(map(str, [*words, "--seconds", f"{args.seconds:g}", "--libraries", ",".join(libraries)]))
+    matrix = own_products.read_matrix(args.matrix)
+    comparison = ComparisonSettings(threads, libraries, args.seconds, command)
+    one = own_products.compare_own(matrix, Path(args.matrix).name, args.operation, args.columns, comparison)
     problem = one[0].problem
     size = f"{problem.rows} x {problem.columns}, {problem.nonzeros} nonzeros"
     sparse, columns = f"{100 * problem.sparsity:.4g} % sparse", problem.batch_columns
@@ -145,7 +145,7 @@ def _one(chosen) -> None:
         rate, version = record.operations_per_second.median, record.program.version
         spent = 1e3 * statistics.median(record.seconds)
         print(f"  {record.program.name:<14} {spent:>10.4f} {rate / 1e9:>10.2f}   {version}")
-    _write(chosen.record, one)
+    _write(args.record, one)
     for name, reason in absent.items():
         print(f"{name}: {reason}")
 
@@ -155,9 +155,9 @@ _HEAD = f"  {'problem':<58} {'ours ms':>9} {'10^9 op/s':>9} {'% peak':>6} {'spar
 
 def _print(group: list) -> None:
     """One problem in a line."""
-    from spdnn.report.operations.values import compared
+    from spdnn.report.operations.values import compare_problems
 
-    for one in compared(group):
+    for one in compare_problems(group):
         ours = statistics.median(one.ours.seconds)
         name = one.ours.case.rsplit(".", 2)[0]
         peak = "-" if one.peak is None else f"{one.peak:.1f}"
@@ -171,12 +171,14 @@ def _print(group: list) -> None:
 
 def _summary(records: list) -> None:
     """Geometric means by operation, set and sparsity."""
-    from spdnn.report.operations.values import compared, means
+    from spdnn.report.operations.values import compare_problems, means
 
     groups: dict[tuple, list] = {}
-    for one in compared(records):
-        if one.operation != "model":
-            groups.setdefault((one.operation, one.problem.set, one.percent), []).append(one)
+    for compare_problem in compare_problems(records):
+        if compare_problem.operation != "model":
+            groups.setdefault(
+                (compare_problem.operation, compare_problem.problem.set, compare_problem.percent), []
+            ).append(compare_problem)
     print("\ngeometric means: ours is so many times as fast; in brackets, by fastest samples")
     print(f"  {'operation':<9} {'set':<4} {'sparsity':>8} {'problems':>8} {'sparse':>15} {'dense':>15} {'% peak':>7}")
     for (operation, kind, percent), members in groups.items():
@@ -218,17 +220,17 @@ def _seed(text: str) -> int:
     return arguments.number(text, int, lambda n: 0 <= n < 1 << 63, "a whole number from 0")
 
 
-def _command(chosen, libraries: list[str], threads: int) -> str:
+def _command(args, libraries: list[str], threads: int) -> str:
     """The command that makes these records again."""
     words = ["spdnn", "bench", "sets"]
-    for option, values in (("--set", chosen.sets or ["a"]), ("--network", chosen.network), ("--phase", chosen.phase)):
+    for option, values in (("--set", args.sets or ["a"]), ("--network", args.network), ("--phase", args.phase)):
         for value in values or ():
             words += [option, value]
-    for option, value in (("--sparsity", chosen.sparsity), ("--dlmc", chosen.dlmc)):
+    for option, value in (("--sparsity", args.sparsity), ("--dlmc", args.dlmc)):
         words += [option, value] if value else []
-    for name in chosen.models:
+    for name in args.models:
         words += ["--models", name]
-    words += ["--operations", chosen.operations, "--seed", chosen.seed, "--threads", threads]
+    words += ["--operations", args.operations, "--seed", args.seed, "--threads", threads]
     return shlex.join(
-        map(str, [*words, "--seconds", f"{chosen.seconds:g}", "--libraries", ",".join(libraries), "-o", "."])
+        map(str, [*words, "--seconds", f"{args.seconds:g}", "--libraries", ",".join(libraries), "-o", "."])
     )

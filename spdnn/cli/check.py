@@ -2,9 +2,9 @@
 
 import sys
 
-from spdnn.cli.colours import GREEN, coloured
+from spdnn.cli.colours import GREEN, colour_text
 from spdnn.common.files import existing
-from spdnn.pipeline.measure.judging import named_truth
+from spdnn.pipeline.measure.judging import load_truth
 from spdnn.problem import challenge
 from spdnn.verify import verdict as verify
 
@@ -25,10 +25,10 @@ def _verify(args) -> int:
 
     categories = read_categories(existing(args.categories, "list of categories"))
     official = args.truth.startswith("official:")
-    truth = named_truth(args.truth, challenge.INPUTS if official else None)
+    truth = load_truth(args.truth, challenge.INPUTS if official else None)
     verdict = verify.judge_categories(categories, truth)
     if not verdict.passed:
         print(f"spdnn: verification failed: {'; '.join(verdict.reasons)}", file=sys.stderr)
         return 1
-    print(f"{coloured('pass', GREEN)}: {verdict.categories:,} categories, {truth.source}")
+    print(f"{colour_text('pass', GREEN)}: {verdict.categories:,} categories, {truth.source}")
     return 0

@@ -41,25 +41,25 @@ def add(command) -> None:
     command.set_defaults(run=_compare, reads=("a", "b"), writes=("json",))
 
 
-def _compare(chosen) -> int:
+def _compare(args) -> int:
     from spdnn.records.comparison import SLOWER, compare
     from spdnn.report.common.words import printable
 
     try:
-        (a, unrecorded_a), (b, unrecorded_b) = _read(chosen.a), _read(chosen.b)
+        (a, unrecorded_a), (b, unrecorded_b) = _read(args.a), _read(args.b)
         comparison = compare(a, b)
     except (SpdnnError, OSError) as error:  # 1 is an answer here, as of diff
         print(f"spdnn: {printable(error, 1000)}", file=sys.stderr)
         return 2
     if not comparison.pairs:
-        raise InputError(printable(f"{chosen.a} and {chosen.b}: {_unlike(comparison)}", 2000))
-    if chosen.sort == "ratio":
+        raise InputError(printable(f"{args.a} and {args.b}: {_unlike(comparison)}", 2000))
+    if args.sort == "ratio":
         comparison = comparison._replace(pairs=sorted(comparison.pairs, key=lambda pair: pair.ratio.median))
-    sides = (chosen.a, len(a), unrecorded_a), (chosen.b, len(b), unrecorded_b)
+    sides = (args.a, len(a), unrecorded_a), (args.b, len(b), unrecorded_b)
     _print(_text(comparison, sides))
-    if chosen.json:
-        write_text(chosen.json, _json(comparison, sides) + "\n")
-    return 1 if chosen.fail_slower and comparison.counts[SLOWER] else 0
+    if args.json:
+        write_text(args.json, _json(comparison, sides) + "\n")
+    return 1 if args.fail_slower and comparison.counts[SLOWER] else 0
 
 
 def _read(name: str) -> tuple[list[Comparable], list[str]]:
@@ -84,13 +84,13 @@ def _read(name: str) -> tuple[list[Comparable], list[str]]:
 def _unlike(comparison) -> str:
     """Why nothing can be compared: the differences of the nearest pair."""
     from spdnn.records.comparison import nearest
-    from spdnn.records.keys import shown
+    from spdnn.records.keys import abbreviate
 
     best = nearest(comparison.only_a, comparison.only_b)
     if best is None:
         kinds = [dict(only[0].key)["kind"] for only in (comparison.only_a, comparison.only_b)]
         return f"nothing can be compared; the records are of {kinds[0]} in one and of {kinds[1]} in the other"
-    differs = "; ".join(f"{name}: {shown(mine)} and {shown(other)}" for name, mine, other in best.differs)
+    differs = "; ".join(f"{name}: {abbreviate(mine)} and {abbreviate(other)}" for name, mine, other in best.differs)
     return f"nothing can be compared; the nearest pair ({best.a.name} and {best.b.name}) is the same but for {differs}"
 
 
@@ -134,7 +134,7 @@ def _text(comparison, sides) -> str:
     from spdnn.cli.compare_table import lines
 
     width = max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
-    return "\n".join(lines(comparison, sides, width, colours.shown()))
+    return "\n".join(lines(comparison, sides, width, colours.has_colours()))
 
 
 def _print(text: str) -> None:

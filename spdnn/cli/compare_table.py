@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from spdnn.cli.colours import GREEN, PLAIN, RED
-from spdnn.records.comparison import FASTER, SLOWER, TOO_FEW, Alone, Comparison, Pair, enough
+from spdnn.records.comparison import FASTER, SLOWER, TOO_FEW, Comparison, OnlyIn, Pair, enough
 from spdnn.records.limits import BUSY
 from spdnn.report.common.words import plural, printable, significant
 
@@ -35,13 +35,7 @@ def lines(
     """
     heads = [_head(*row) for row in zip("AB", sides, comparison.circumstances, strict=True)]
     notes = [*_settings(comparison), *_counts(comparison), *_alone(comparison, sides), DAYS]
-    return [
-        *_wrapped([*heads, DIRECTION], width),
-        "",
-        *table(comparison.pairs, width, colours),
-        "",
-        *_wrapped(notes, width),
-    ]
+    return [*_wrap([*heads, DIRECTION], width), "", *table(comparison.pairs, width, colours), "", *_wrap(notes, width)]
 
 
 def table(pairs: Iterable[Pair], width: int | None, colours: bool) -> list[str]:
@@ -50,10 +44,10 @@ def table(pairs: Iterable[Pair], width: int | None, colours: bool) -> list[str]:
     sizes = [max(columns(row[i]) for row in rows) for i in range(len(HEAD))]
     figures = sum(sizes[1:]) + len(GAP) * (len(HEAD) - 1)
     if width is not None and width < figures + min(LEAST_NAME, sizes[0]):
-        return [line for row in rows for line in _stacked(row, sizes, width, colours)]
+        return [line for row in rows for line in _stack(row, sizes, width, colours)]
     name = sizes[0] if width is None else min(sizes[0], width - figures)
     return [
-        GAP.join([_left(cut(row[0], name), name), *_figures(row, sizes), _coloured(row[-1], colours)]).rstrip()
+        GAP.join([_align_left(cut(row[0], name), name), *_figures(row, sizes), _colour(row[-1], colours)]).rstrip()
         for row in rows
     ]
 
@@ -70,14 +64,14 @@ def _figures(row: Sequence[str], sizes: Sequence[int]) -> list[str]:
     return [row[1].rjust(sizes[1]), row[2].rjust(sizes[2]), row[3].ljust(sizes[3]), row[4].ljust(sizes[4])]
 
 
-def _stacked(row: Sequence[str], sizes: Sequence[int], width: int, colours: bool) -> list[str]:
+def _stack(row: Sequence[str], sizes: Sequence[int], width: int, colours: bool) -> list[str]:
     """The name and the verdict, and the figures below them."""
     room = width - sizes[-1] - len(GAP)
-    first = _left(cut(row[0], room), min(room, sizes[0])) + GAP + _coloured(row[-1], colours)
+    first = _align_left(cut(row[0], room), min(room, sizes[0])) + GAP + _colour(row[-1], colours)
     return [first, (GAP + GAP.join(_figures(row, sizes))).rstrip()]
 
 
-def _coloured(verdict: str, colours: bool) -> str:
+def _colour(verdict: str, colours: bool) -> str:
     return f"{COLOURS[verdict]}{verdict}{PLAIN}" if colours and verdict in COLOURS else verdict
 
 
@@ -108,11 +102,11 @@ def _fitting(text: str, room: int) -> str:
     return text
 
 
-def _left(text: str, size: int) -> str:
+def _align_left(text: str, size: int) -> str:
     return text + " " * (size - columns(text))
 
 
-def _wrapped(sentences: Iterable[str], width: int | None) -> list[str]:
+def _wrap(sentences: Iterable[str], width: int | None) -> list[str]:
     if width is None:
         return list(sentences)
     return [
@@ -145,14 +139,16 @@ def _settings(comparison: Comparison) -> list[str]:
         notes.append(f"Different machines, and the ratios compare these too: A on {a}; B on {b}.")
     elif comparison.moved:
         pairs = plural(len(comparison.moved), "pair")
-        names = _listed(comparison.moved, len(comparison.moved))
+        names = _join_names(comparison.moved, len(comparison.moved))
         notes.append(f"Different machines in A and in B in {pairs}, and the ratios compare these too: {names}.")
     if comparison.mixed:
-        notes.append(f"Samples of several machines taken together: {_listed(comparison.mixed, len(comparison.mixed))}.")
+        notes.append(
+            f"Samples of several machines taken together: {_join_names(comparison.mixed, len(comparison.mixed))}."
+        )
     for letter, names in zip("AB", comparison.busy, strict=True):
         if names:
             busy = f"Busy machine in {letter} (other work above {100 * BUSY:.0f} %), so times may be longer"
-            notes.append(f"{busy}: {_listed(names, len(names))}.")
+            notes.append(f"{busy}: {_join_names(names, len(names))}.")
     rest = [name for name in differs if name not in ("machine", "commit", "date")]
     if rest:
         both = ((_clean(name, 60), *map(_values, differs[name])) for name in rest)
@@ -181,19 +177,21 @@ def _alone(comparison: Comparison, sides: Sequence[tuple[str, int, list[str]]]) 
     for letter, only in zip("AB", (comparison.only_a, comparison.only_b), strict=True):
         if only:
             records = sum(one.records for one in only)
-            notes.append(f"In {letter} alone, {plural(records, 'record')}: {_listed(map(_named, only), len(only))}.")
+            notes.append(
+                f"In {letter} alone, {plural(records, 'record')}: {_join_names(map(_name_of, only), len(only))}."
+            )
     for letter, (_, _, failed) in zip("AB", sides, strict=True):
         if failed:
             notes.append(
-                f"Failed verification in {letter}, {plural(len(failed), 'case')}: {_listed(failed, len(failed))}."
+                f"Failed verification in {letter}, {plural(len(failed), 'case')}: {_join_names(failed, len(failed))}."
             )
     return notes
 
 
-def _named(one: Alone) -> str:
+def _name_of(one: OnlyIn) -> str:
     return one.name if one.records == 1 else f"{one.name} ({one.records} records)"
 
 
-def _listed(names: Iterable[str], count: int) -> str:
+def _join_names(names: Iterable[str], count: int) -> str:
     some = [_clean(name, 1000) for name, _ in zip(names, range(MOST_LISTED), strict=False)]
     return "; ".join(some) + (f"; and {count - MOST_LISTED} more" if count > MOST_LISTED else "")

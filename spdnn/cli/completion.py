@@ -11,7 +11,7 @@ def add(command) -> None:
     command.set_defaults(run=_completion)
 
 
-def _completion(chosen) -> None:
+def _completion(args) -> None:
     from spdnn.cli import parser
     from spdnn.common.errors import Unavailable, install
 
@@ -19,4 +19,4 @@ def _completion(chosen) -> None:
         import shtab
     except ImportError:
         raise Unavailable(f"the package shtab is not installed; {install('full')} brings it") from None
-    print(shtab.complete(parser(), chosen.shell))
+    print(shtab.complete(parser(), args.shell))

@@ -43,15 +43,15 @@ def _info(args) -> None:
     best = measure(threads, args.seconds)
     environment = provenance.environment("spdnn info")
     print(f"processor     {environment['cpu']}, {environment['cores']} usable cores")
-    for one in caches():
-        kib, shared = one.bytes / 1024, f", shared by {one.shared_by}" if one.shared_by > 1 else ""
-        print(f"cache         level {one.level}: {kib:,.0f} KiB{shared}")
+    for cach in caches():
+        kib, shared = cach.bytes / 1024, f", shared by {cach.shared_by}" if cach.shared_by > 1 else ""
+        print(f"cache         level {cach.level}: {kib:,.0f} KiB{shared}")
     workers = f"{threads} thread{'s' if threads > 1 else ''}"
     print(f"measured      {workers}, {best.instruction_set}, the best of short windows")
     for name, (what, unit, includes) in INCLUDES.items():
         print(f"{what:<13} {getattr(best, name) / 1e9:8.1f} {unit:<13} {includes}")
     if args.json:
-        content = {"machine": builtins(best), "caches": [asdict(one) for one in caches()], "environment": environment}
+        content = {"machine": builtins(best), "caches": [asdict(cach) for cach in caches()], "environment": environment}
         write_text(args.json, json.dumps(content, indent=1) + "\n")
 
 

@@ -23,14 +23,14 @@ def add(group) -> None:
     make.set_defaults(run=_make, reads=("mnist",), writes=("output",))
 
 
-def _make(chosen) -> None:
-    from spdnn.pipeline.load import generated
+def _make(args) -> None:
+    from spdnn.pipeline.load import generate_inputs
     from spdnn.sources.formats.inputs import write_inputs
 
-    inputs = generated(chosen.kind, chosen.neurons, chosen.mnist)
-    inputs = inputs if chosen.count is None else inputs.counted(chosen.count)
-    write_inputs(chosen.output, inputs)
+    inputs = generate_inputs(args.kind, args.neurons, args.mnist)
+    inputs = inputs if args.count is None else inputs.first(args.count)
+    write_inputs(args.output, inputs)
     print(
-        f"{chosen.output}: {inputs.count} inputs of {inputs.neurons} neurons, {inputs.nonzeros:,} ones stored, "
+        f"{args.output}: {inputs.count} inputs of {inputs.neurons} neurons, {inputs.nonzeros:,} ones stored, "
         f"SHA-256 {inputs.sha256}"
     )

@@ -72,45 +72,45 @@ def add(group) -> None:
     info.set_defaults(run=_info)
 
 
-def _make(chosen) -> None:
+def _make(args) -> None:
     from spdnn.sources.formats.store import write_network
     from spdnn.sources.radixnet import RadixNet
     from spdnn.sources.unstructured import Unstructured
 
-    _check_name(chosen.output, ".safetensors")
-    if chosen.kind == "radixnet":
-        seed = challenge.SEED if chosen.seed is None else chosen.seed
-        clip = {None: challenge.YMAX, "none": None}.get(chosen.clip, chosen.clip)
-        network = RadixNet(chosen.neurons, chosen.layers, chosen.bias, clip, seed)
-    elif chosen.bias is not None or chosen.clip is not None:
+    _check_name(args.output, ".safetensors")
+    if args.kind == "radixnet":
+        seed = challenge.SEED if args.seed is None else args.seed
+        clip = {None: challenge.YMAX, "none": None}.get(args.clip, args.clip)
+        network = RadixNet(args.neurons, args.layers, args.bias, clip, seed)
+    elif args.bias is not None or args.clip is not None:
         raise InputError("--bias and --clip are for a RadiX-Net; an unstructured network takes neither")
     else:
-        network = Unstructured(chosen.neurons, chosen.layers, chosen.seed or 0)
-    write_network(chosen.output, network)
-    print(f"{chosen.output}: {network.depth} layers of {network.neurons} neurons, {network.edges:,} edges")
+        network = Unstructured(args.neurons, args.layers, args.seed or 0)
+    write_network(args.output, network)
+    print(f"{args.output}: {network.depth} layers of {network.neurons} neurons, {network.edges:,} edges")
 
 
-def _import(chosen) -> None:
+def _import(args) -> None:
     from spdnn.sources.formats.readers import import_network
 
-    _check_name(chosen.output, ".safetensors")
-    done = import_network(chosen.network, chosen.output, layers=chosen.layers, **reading(chosen))
-    print(f"{chosen.output}: {done.depth} layers, {done.inputs} inputs to {done.outputs} outputs, {done.edges:,} edges")
+    _check_name(args.output, ".safetensors")
+    done = import_network(args.network, args.output, layers=args.layers, **reading(args))
+    print(f"{args.output}: {done.depth} layers, {done.inputs} inputs to {done.outputs} outputs, {done.edges:,} edges")
 
 
-def _export(chosen) -> None:
+def _export(args) -> None:
     from spdnn.sources.formats.readers import open_network
     from spdnn.sources.formats.text import write_layers
 
-    network = open_network(chosen.network, **reading(chosen))
-    write_layers(network, chosen.folder)
-    print(f"{chosen.folder}: {network.depth} files")
+    network = open_network(args.network, **reading(args))
+    write_layers(network, args.folder)
+    print(f"{args.folder}: {network.depth} files")
 
 
-def _info(chosen) -> None:
+def _info(args) -> None:
     from spdnn.sources.formats.readers import open_network
 
-    network = open_network(chosen.network, **reading(chosen))
+    network = open_network(args.network, **reading(args))
     headers = [network.header(k) for k in range(network.depth)]
     widths = {header.outputs for header in headers} | {network.inputs}
     rows = {
@@ -127,12 +127,12 @@ def _info(chosen) -> None:
         print(f"{name:<16} {value}")
     for k, header in enumerate(headers, 1):
         if k <= SHOWN or k == len(headers):
-            print(f"{f'layer {k}':<16} {_described(header)}")
+            print(f"{f'layer {k}':<16} {_describe(header)}")
         elif k == SHOWN + 1:
             print("...")
 
 
-def _described(header: Header) -> str:
+def _describe(header: Header) -> str:
     """A layer in a line."""
     nonzero = 100 * header.edges / (header.inputs * header.outputs)
     bias = f"bias {float(header.bias):g}" if np.ndim(header.bias) == 0 else "a bias for each output"

@@ -62,49 +62,49 @@ def _counts(most: int):
     return counts
 
 
-def _plan(chosen) -> None:
+def _plan(args) -> None:
     from spdnn.common.files import together, write_text
 
-    for name in RANKS if chosen.cut else plan_cut.OPTIONS:
-        if getattr(chosen, name) is not None:
+    for name in RANKS if args.cut else plan_cut.OPTIONS:
+        if getattr(args, name) is not None:
             option = f"--{name.replace('_', '-')}".replace("--join", "--no-join")
-            raise InputError(f"{option} is {'not for' if chosen.cut else 'for'} a cut; see `spdnn plan --help`")
+            raise InputError(f"{option} is {'not for' if args.cut else 'for'} a cut; see `spdnn plan --help`")
     with together():
-        content = (plan_cut.show if chosen.cut else _show_check if chosen.check else _show_plan)(chosen)
-        if chosen.json:
-            schema, indent = ("spdnn-decomposition", None) if chosen.cut else ("spdnn-plan", 1)
-            write_text(chosen.json, json.dumps({"schema": schema, "version": 1} | content, indent=indent) + "\n")
+        content = (plan_cut.show if args.cut else _show_check if args.check else _show_plan)(args)
+        if args.json:
+            schema, indent = ("spdnn-decomposition", None) if args.cut else ("spdnn-plan", 1)
+            write_text(args.json, json.dumps({"schema": schema, "version": 1} | content, indent=indent) + "\n")
 
 
-def _show_plan(chosen) -> dict:
+def _show_plan(args) -> dict:
     from dataclasses import replace
 
     from spdnn.records.files import read_record
     from spdnn.scheduling.costmodel import calibration, costs, prediction
 
-    if not chosen.record:
+    if not args.record:
         raise InputError("the cost of a run is not known: give --record or --check, or --cut and a problem")
-    record = read_record(chosen.record)
+    record = read_record(args.record)
     device, work = calibration.from_record(record)
-    if chosen.memory:
-        device = replace(device, memory_bytes=chosen.memory)
-    messages = costs.MessageCosts(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH)
-    partition, per_node = chosen.partition or "rebalanced", chosen.per_node or 1
+    if args.memory:
+        device = replace(device, memory_bytes=args.memory)
+    messages = costs.MessageCosts(args.latency or LATENCY, args.bandwidth or BANDWIDTH)
+    partition, per_node = args.partition or "rebalanced", args.per_node or 1
     seconds = statistics.median(record.seconds)
     print(f"calibrated by {record.case}: {seconds:.4g} s on one rank, measured; all below is predicted")
     plans, limits = [], []
-    for inputs in chosen.inputs or [work.inputs]:
+    for inputs in args.inputs or [work.inputs]:
         some = work.of(inputs)
         order = lambda ranks, some=some: calibration.known_shares(record, some, ranks, partition, per_node)  # noqa: E731
         rows = [
             prediction.predict(some, device, messages, ranks, partition, shares=order(ranks), per_node=per_node)
-            for ranks in chosen.devices or DEVICES
+            for ranks in args.devices or DEVICES
         ]
         limit = prediction.enough(some, device, messages, partition, order=order, per_node=per_node)
         plans, limits = plans + rows, [*limits, limit]
         print(f"\n{inputs:,} inputs, {partition}, predicted\n{_line(_HEAD)}  bound by")
-        for one in rows:
-            print(_plan_row(one))
+        for row in rows:
+            print(_plan_row(row))
         if limit.fits:
             print(f"more than {limit.ranks:,} devices do not help: {limit.seconds:.4g} s there, {limit.bound}")
         else:
@@ -113,8 +113,8 @@ def _show_plan(chosen) -> dict:
         "predicted": True,
         "calibrated_by": {"case": record.case, "seconds": seconds},
         "messages": asdict(messages),
-        "plans": [_figures(one) for one in plans],
-        "enough": [_figures(one) for one in limits],
+        "plans": [_figures(plan) for plan in plans],
+        "enough": [_figures(limit) for limit in limits],
     }
 
 
@@ -141,11 +141,11 @@ def _figures(one) -> dict:
     return asdict(one) | {"bound": one.bound}
 
 
-def _show_check(chosen) -> dict:
+def _show_check(args) -> dict:
     from spdnn.records.files import read_record
     from spdnn.scheduling.costmodel import calibration
 
-    checked = calibration.check([read_record(path) for path in chosen.check])
+    checked = calibration.check([read_record(path) for path in args.check])
     print(" predicted   measured   error informed  case (informed: with the measured active inputs of each rank)")
     for one in checked:
         informed = "" if one.informed is None else f"{one.informed_error:+.1%}"

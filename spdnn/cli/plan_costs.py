@@ -17,7 +17,7 @@ RATES = ("edges_per_second", "copy_bandwidth")
 LATENCY, BANDWIDTH = 2e-6, 1e10  # of messages: seconds, bytes a second
 
 
-def problem_of(chosen) -> tuple:
+def problem_of(args) -> tuple:
     """(its name, request, costs of tasks, sizes, cores that devices share, where costs and rows come from).
 
     Raises:
@@ -27,32 +27,32 @@ def problem_of(chosen) -> tuple:
     from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
     from spdnn.scheduling.taskgraph.simulation import sizes_of
 
-    request = TaskgraphSettings(**arguments.settings(chosen))
+    request = TaskgraphSettings(**arguments.settings(args))
     if request.devices > MOST_DEVICES:
         raise InputError(f"{request.devices} devices: at most {MOST_DEVICES:,}")
-    if (chosen.layers is None) != (chosen.neurons is None):
+    if (args.layers is None) != (args.neurons is None):
         raise InputError("--neurons and --layers go together, and say which official network it is")
-    priced = chosen.latency or chosen.bandwidth or not chosen.record
-    messages = MessageCosts(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH) if priced else None
-    problem = _recorded(chosen, request.devices, messages) if chosen.record else _by_hand(chosen, messages)
+    priced = args.latency or args.bandwidth or not args.record
+    messages = MessageCosts(args.latency or LATENCY, args.bandwidth or BANDWIDTH) if priced else None
+    problem = _from_record(args, request.devices, messages) if args.record else _by_hand(args, messages)
     name, costs, cores, priced = problem
     return name, request, costs, sizes_of(costs.work, costs.device), cores, priced
 
 
-def _recorded(chosen, devices: int, messages) -> tuple:
+def _from_record(args, devices: int, messages) -> tuple:
     from spdnn.records.files import read_record
     from spdnn.scheduling.taskgraph.calibration import costs_of
 
-    if chosen.edges_per_second:
+    if args.edges_per_second:
         raise InputError("--edges-per-second and --record exclude each other: a record has its own rate")
-    record = read_record(chosen.record)
-    costs, cores = costs_of(record, devices, messages, chosen.copy_bandwidth)
+    record = read_record(args.record)
+    costs, cores = costs_of(record, devices, messages, args.copy_bandwidth)
     origin = f"calibrated by {record.case}, measured {statistics.median(record.seconds):.4g} s"
-    if not (chosen.neurons or chosen.network):
-        if chosen.inputs:
-            costs = replace(costs, work=costs.work.of(chosen.inputs), order=lambda batches: None)
+    if not (args.neurons or args.network):
+        if args.inputs:
+            costs = replace(costs, work=costs.work.of(args.inputs), order=lambda batches: None)
         return record.case, costs, cores, f"{origin}; rows are those that its run had left"
-    name, work, order, rows = _named(chosen)
+    name, work, order, rows = _from_names(args)
     # The part of an edge, and of its bytes, that its reductions left; rows of another problem may not merge.
     left = costs.work.edges.sum() / max(1, record.problem.edges)
     nbytes = costs.work.weight_bytes.sum() / max(1.0, costs.work.edges.sum())
@@ -60,47 +60,49 @@ def _recorded(chosen, devices: int, messages) -> tuple:
     return name, replace(costs, work=work, order=order), cores, f"{origin}; {rows}"
 
 
-def _by_hand(chosen, messages) -> tuple:
+def _by_hand(args, messages) -> tuple:
     from spdnn.scheduling.costmodel.costs import DeviceCosts
     from spdnn.scheduling.taskgraph.simulation import TaskCosts
 
-    if not (chosen.neurons or chosen.network):
+    if not (args.neurons or args.network):
         raise InputError("no problem is named: give --neurons and --layers, --network or --record")
-    if not chosen.edges_per_second:
+    if not args.edges_per_second:
         raise InputError(
             "the cost of a layer is not known: give --record run.json, or --edges-per-second and, for weights that are "
             "streamed, --copy-bandwidth"
         )
     device = DeviceCosts(
-        (1 / chosen.edges_per_second,), 0.0, 0.0, tiles=(TILE,),
-        copy_bytes_per_second=chosen.copy_bandwidth,
+        (1 / args.edges_per_second,), 0.0, 0.0, tiles=(TILE,),
+        copy_bytes_per_second=args.copy_bandwidth,
     )  # fmt: skip
-    name, work, order, rows = _named(chosen)
+    name, work, order, rows = _from_names(args)
     return name, TaskCosts(work, device, messages, order=order), None, f"by the rates given; {rows}"
 
 
-def _named(chosen) -> tuple:
+def _from_names(args) -> tuple:
     """(name, work, order of the batches' shares, where the rows come from) of the problem that the arguments name."""
     from spdnn.scheduling.costmodel.calibration import WEIGHT_BYTES
     from spdnn.scheduling.costmodel.costs import Work
     from spdnn.scheduling.costmodel.official import official_shares, official_work
     from spdnn.sources.formats.readers import open_network
 
-    count = chosen.inputs or challenge.INPUTS
-    if chosen.neurons:
-        problem = challenge.problem(chosen.neurons, chosen.layers)
+    count = args.inputs or challenge.INPUTS
+    if args.neurons:
+        problem = challenge.problem(args.neurons, args.layers)
         work = official_work(problem.neurons, problem.layers)
         weights = np.full(problem.layers, WEIGHT_BYTES * problem.edges / problem.layers)
         work = replace(work, weight_bytes=weights).of(count)
         official = count == challenge.INPUTS
         order = lambda batches: official_shares(work, problem.neurons, batches, "static") if official else None  # noqa: E731
         return problem.name, work, order, "rows are those that the official inputs have left"
-    network = open_network(chosen.network, **reading(chosen))
+    network = open_network(args.network, **reading(args))
     headers = [network.header(k) for k in range(network.depth)]
     edges, wide, weights = (
         np.array([float(value) for value in values])
-        for values in zip(*((one.edges, 4 * max(one.inputs, one.outputs), one.nbytes) for one in headers), strict=True)
+        for values in zip(
+            *((header.edges, 4 * max(header.inputs, header.outputs), header.nbytes) for header in headers), strict=True
+        )
     )
     rows = np.full(network.depth, float(count))
     work = Work(count, edges, rows, rows, wide, weights, network.inputs / 8)
-    return Path(chosen.network).name, work, lambda batches: None, "no row is taken to die"
+    return Path(args.network).name, work, lambda batches: None, "no row is taken to die"

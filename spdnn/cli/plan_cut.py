@@ -34,17 +34,17 @@ def add(plan) -> None:
     arguments.add_reading(plan)
 
 
-def show(chosen) -> dict:
+def show(args) -> dict:
     """Print the decomposition that would be chosen, its memory and its predicted time; what JSON holds of it."""
     for name in ("devices", "inputs"):
-        numbers = getattr(chosen, name) or [None]
+        numbers = getattr(args, name) or [None]
         if len(numbers) > 1:
             raise InputError(f"--{name}: a cut takes one number, not {len(numbers)}")
-        setattr(chosen, name, numbers[0])
-    return _show(chosen, *problem_of(chosen))
+        setattr(args, name, numbers[0])
+    return _show(args, *problem_of(args))
 
 
-def _show(chosen, name: str, request, costs, sizes, cores: int | None, origin: str) -> dict:
+def _show(args, name: str, request, costs, sizes, cores: int | None, origin: str) -> dict:
     from spdnn.scheduling.taskgraph.choice import choose
 
     leaving = bool((costs.work.survivors[-1:] < costs.work.inputs).all())
@@ -54,12 +54,12 @@ def _show(chosen, name: str, request, costs, sizes, cores: int | None, origin: s
     if decomposition.streamed and costs.device.copy_bytes_per_second is None:
         raise InputError("weights would be streamed at an unknown rate: give --copy-bandwidth")
     print(f"{name}, {sizes.inputs:,} inputs: predicted, {origin}")
-    print(f"{_described(decomposition)}\n{best.why}\n")
+    print(f"{_describe(decomposition)}\n{best.why}\n")
     _print_memory(decomposition, sizes, request.device_memory)
     _print_time(predicted)
     _print_considered(best.considered)
-    if chosen.svg:
-        _draw(chosen.svg, name, decomposition, predicted)
+    if args.svg:
+        _draw(args.svg, name, decomposition, predicted)
     return {
         "predicted": True,
         "problem": name,
@@ -73,7 +73,7 @@ def _show(chosen, name: str, request, costs, sizes, cores: int | None, origin: s
         "busy": [[*lane, share] for lane, share in predicted.busy.items()],
         "why": best.why,
         "considered": [_plain(one) for one in best.considered],
-        "timeline": [span.listed() for span in predicted.timeline],
+        "timeline": [span.as_list() for span in predicted.timeline],
     }
 
 
@@ -100,7 +100,7 @@ def _print_considered(considered) -> None:
         print(f"{'-':>12}  {len(slower)} more, none faster than {least:.4g} s even if nothing waited")
 
 
-def _described(d) -> str:
+def _describe(d) -> str:
     """A decomposition in one line."""
     longest = max(last - first for first, last in d.stages)
     weights = "weights stay" if not d.streamed else f"weights pass through {d.buffers} buffers"
@@ -136,11 +136,11 @@ def _print_time(predicted) -> None:
 
 def _draw(path: str, name: str, decomposition, predicted) -> None:
     from spdnn.common.files import write_text
-    from spdnn.report.common.drawing import saved, style
+    from spdnn.report.common.drawing import save, style
     from spdnn.report.schedules.figures import gantt
 
     title = f"Predicted timeline of {name}, schedule {decomposition.schedule}"
-    panels = [("predicted", [span.listed() for span in predicted.timeline])]
+    panels = [("predicted", [span.as_list() for span in predicted.timeline])]
     with style():
-        drawing = saved(gantt(panels, "timeline", title, title), "schedules")
+        drawing = save(gantt(panels, "timeline", title, title), "schedules")
     write_text(path, drawing.svg + "\n")

@@ -39,8 +39,8 @@ def inches(text: str) -> float:
     return width
 
 
-def _plot(chosen) -> None:
+def _plot(args) -> None:
     from spdnn.report.rendering import plot
 
-    plot(chosen.kind, list(map(record_files, chosen.records)), chosen.output, chosen.width, chosen.style)
-    print(chosen.output)
+    plot(args.kind, list(map(record_files, args.records)), args.output, args.width, args.style)
+    print(args.output)

@@ -43,19 +43,19 @@ def add(group) -> None:
     check.set_defaults(run=_check)
 
 
-def _check(chosen) -> int:
+def _check(args) -> int:
     from spdnn.records.files import read_all
     from spdnn.report.common.words import printable
     from spdnn.verify import evidence
 
-    if not chosen.rerun and (named := [name for name in ("network", "inputs", "mnist") if getattr(chosen, name)]):
+    if not args.rerun and (named := [name for name in ("network", "inputs", "mnist") if getattr(args, name)]):
         raise InputError(f"--{named[0]} is for --rerun alone: without it nothing is run")
     failed, count = 0, 0
-    for path in (path for name in chosen.records for path in record_files(name).records):
+    for path in (path for name in args.records for path in record_files(name).records):
         try:
             runs, operations = read_all([path])
         except SpdnnError as error:
-            failed += _refused(error)
+            failed += _is_refusal(error)
             continue
         count += len(runs)
         if operations:
@@ -66,29 +66,29 @@ def _check(chosen) -> int:
                 print(f"{printable(record.case)}: consistent")
                 for phrase in record.missing_evidence():
                     print(f"  lacks    {phrase}")
-                failed += _rerun(chosen, record) if chosen.rerun else 0
+                failed += _rerun(args, record) if args.rerun else 0
             except SpdnnError as error:
-                failed += _refused(error)
+                failed += _is_refusal(error)
     if not count and not failed:
         print("no run record there")
     return 1 if failed else 0
 
 
-def _refused(error: SpdnnError) -> bool:
+def _is_refusal(error: SpdnnError) -> bool:
     from spdnn.report.common.words import printable
 
     print(f"spdnn: {printable(error, 1000)}", file=sys.stderr)
     return True
 
 
-def _rerun(chosen, record) -> bool:
+def _rerun(args, record) -> bool:
     """Repeat a record's run, and print what came out; whether it contradicts the record."""
     from spdnn.pipeline.rerun import rerun
     from spdnn.sources.formats.readers import open_inputs, open_network
 
-    network = open_network(chosen.network, **reading(chosen)) if chosen.network else None
-    inputs = open_inputs(chosen.inputs, record.problem.neurons) if chosen.inputs else None
-    outcome = rerun(record, network, inputs, chosen.mnist)
+    network = open_network(args.network, **reading(args)) if args.network else None
+    inputs = open_inputs(args.inputs, record.problem.neurons) if args.inputs else None
+    outcome = rerun(record, network, inputs, args.mnist)
     for word, sentences in zip(("same", "open", "WRONG"), outcome, strict=True):
         for sentence in sentences:
             print(f"  {word:<8} {sentence}")

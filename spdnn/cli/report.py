@@ -38,16 +38,16 @@ def add(page) -> None:
     page.set_defaults(run=_report, reads=("records", "other_records"), writes=("output", "csv", "figures/*/*"))
 
 
-def _report(chosen) -> None:
+def _report(args) -> None:
     from spdnn.common.errors import InputError
-    from spdnn.common.shown import counted
+    from spdnn.common.shown import with_unit
     from spdnn.report.rendering import render
 
-    folders = [record_files(name) for name in chosen.records]
+    folders = [record_files(name) for name in args.records]
     named = [path for folder in folders for path in (*folder.records, *folder.verdicts)]
     if not any(path.stat().st_size for path in named) and not any(folder.expected for folder in folders):
-        raise InputError(f"{', '.join(chosen.records)}: no records there")
-    options = {"figures": chosen.figures, "table": chosen.csv}
-    options["others"] = {name: record_files(name) for name in chosen.other_records}
-    count = render(folders, Path(chosen.output), **options)
-    print(f"{chosen.output}: {counted(count, 'records')}")
+        raise InputError(f"{', '.join(args.records)}: no records there")
+    options = {"figures": args.figures, "table": args.csv}
+    options["others"] = {name: record_files(name) for name in args.other_records}
+    count = render(folders, Path(args.output), **options)
+    print(f"{args.output}: {with_unit(count, 'records')}")

@@ -8,10 +8,10 @@ from functools import partial
 from spdnn.cli import answers, arguments, summary
 from spdnn.common.errors import InputError
 from spdnn.common.files import together
-from spdnn.pipeline.cache import Cache
-from spdnn.pipeline.distributed.local import staged
-from spdnn.pipeline.distributed.world import launched, world
-from spdnn.pipeline.run import Sources, judge, recorded, run
+from spdnn.pipeline.cache import StoreCache
+from spdnn.pipeline.distributed.local import stage_files
+from spdnn.pipeline.distributed.world import launched_count, world
+from spdnn.pipeline.run import Sources, judge, make_record, run
 from spdnn.problem.request import GENERATED, RunRequest
 
 OUTPUTS = ("categories", "values", "record", "samples", "result")  # options that name files to write
@@ -110,8 +110,8 @@ def _add_outputs(command) -> None:
 
 
 def _challenge(args) -> int:
-    request = world().together(_asked, args)
-    cache = Cache() if request.cache else None
+    request = world().together(_request_of, args)
+    cache = StoreCache() if request.cache else None
     done = run(request, cache=cache, begun=args.begun)
     if done.result is None:  # rank 0 has it
         return 0
@@ -122,25 +122,25 @@ def _challenge(args) -> int:
 
 
 def _infer(args) -> int:
-    request = world().together(_asked, args)
+    request = world().together(_request_of, args)
     judged = bool(args.record or request.truth or args.oracle_edges)
     inputs = None if request.inputs in GENERATED else request.inputs
     return _from_files(args, request, Sources(request.network, inputs, args.prepared), judged)
 
 
-def _asked(args) -> RunRequest:
+def _request_of(args) -> RunRequest:
     """The request of the command line, on as many ranks as were started."""
-    return arguments.request(args, ranks=launched())
+    return arguments.request(args, ranks=launched_count())
 
 
 def _run(args) -> int:
-    from spdnn.common import door
-    from spdnn.common.validation import parsed
+    from spdnn.common import safe_open
+    from spdnn.common.validation import parse
 
     def read() -> RunRequest:
         inline = args.request.startswith("{") and not os.path.exists(args.request[:255])
-        text = args.request if inline else door.text(args.request, "request")
-        asked = parsed(RunRequest, text, "request" if inline else args.request, "request")
+        text = args.request if inline else safe_open.text(args.request, "request")
+        asked = parse(RunRequest, text, "request" if inline else args.request, "request")
         arguments.check_files(args, asked)
         return asked
 
@@ -160,7 +160,7 @@ def _from_files(args, request: RunRequest, sources: Sources, judged: bool) -> in
     asked = world().together(answers.Answers, args) if hasattr(args, "labels") else None
     keep = True if args.values or (asked and asked.needed) else False if judged or args.result else None
     begun = time.perf_counter()
-    with staged(world(), args.stage, sources.network, sources.inputs, sources.prepared) as files:
+    with stage_files(world(), args.stage, sources.network, sources.inputs, sources.prepared) as files:
         done = run(
             request,
             Sources(*files),
@@ -179,7 +179,7 @@ def _from_files(args, request: RunRequest, sources: Sources, judged: bool) -> in
             summary.write_outputs(args, measurement, done.result)
         status = _finish(args, done, verdict, measurement, asked)
         wrong = asked.judge(done.result) if asked and not status else None
-    return _failed(wrong) if wrong else status
+    return _fail(wrong) if wrong else status
 
 
 def _check(args, asked, network, inputs) -> None:
@@ -198,11 +198,11 @@ def _finish(args, done, verdict, measurement, asked=None) -> int:
         from spdnn.records.files import write_record
 
         accuracy = asked.accuracy(result) if asked else None
-        write_record(args.record, recorded(request, measurement, verdict, accuracy=accuracy))
+        write_record(args.record, make_record(request, measurement, verdict, accuracy=accuracy))
     summary.show(request, measurement, result, verdict)
-    return 0 if verdict is None or verdict.passed else _failed(f"verification failed: {'; '.join(verdict.reasons)}")
+    return 0 if verdict is None or verdict.passed else _fail(f"verification failed: {'; '.join(verdict.reasons)}")
 
 
-def _failed(sentence: str) -> int:
+def _fail(sentence: str) -> int:
     print(f"spdnn: {sentence}", file=sys.stderr)
     return 1

@@ -5,9 +5,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from spdnn.cli.colours import GREEN, RED, coloured
+from spdnn.cli.colours import GREEN, RED, colour_text
 from spdnn.common.files import replacing, reserve
-from spdnn.common.shown import counted, unit_of_rate
+from spdnn.common.shown import unit_of_rate, with_unit
 from spdnn.pipeline.measure import run as measure
 from spdnn.pipeline.measure.record import Measurement
 from spdnn.problem import challenge
@@ -32,7 +32,7 @@ def show(request: RunRequest, measurement: Measurement, result: Result, verdict:
     truth = verdict.truth
     source = {"oracle": "a float64 reference", "official": f"the {truth.source}"}.get(truth.kind, truth.source)
     against = f"{truth.checked:,} of {truth.inputs:,} inputs compared with {source}; {verdict.values.rule}"
-    passed = coloured("pass", GREEN) if verdict.passed else coloured("FAIL", RED)
+    passed = colour_text("pass", GREEN) if verdict.passed else colour_text("FAIL", RED)
     print(f"verified    {passed}: {against}")
     if not verdict.passed:
         return
@@ -58,7 +58,7 @@ def show(request: RunRequest, measurement: Measurement, result: Result, verdict:
 
 
 def _workers(measurement: Measurement) -> str:
-    threads, ranked = counted(measurement.threads, "threads"), measurement.distribution
+    threads, ranked = with_unit(measurement.threads, "threads"), measurement.distribution
     if measurement.ranks == 1:
         return threads
     balance = f"imbalance {ranked.imbalance.edges:.3f} in edges; {ranked.told}"

@@ -13,14 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from spdnn.common.processes import parsed
+from spdnn.common.processes import parse
 
 GRACE = 0.5  # seconds, after a signal, in which a process may end by itself
 STARTER = "SPDNN_ENDS_WITH"  # environment variable: the process (processes.Process) that this one does not outlive
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class _State:
+class _Signals:
     """Of the innermost `clean_on_terminate`, and of what is under way in it."""
 
     def __init__(self):
@@ -29,7 +29,7 @@ class _State:
         self.undo: list[Callable[[], object]] = []
 
 
-_state = _State()
+_state = _Signals()
 
 
 @contextlib.contextmanager
@@ -56,14 +56,14 @@ def clean_on_terminate(own: bool = False) -> Iterator[None]:
         if _state.ended_by is None or unraisable.exc_type not in (KeyboardInterrupt, SystemExit):
             default(unraisable)
 
-    before, _state = _state, _State()
+    before, _state = _state, _Signals()
     hook, sys.unraisablehook = sys.unraisablehook, unraisable_hook
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     handled = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
     try:
         for number in handled:
             signal.signal(number, ended)
-        with _watched(handled) if own else contextlib.nullcontext():
+        with _enforce_end(handled) if own else contextlib.nullcontext():
             yield
     finally:
         for number, handler in handled.items():
@@ -91,20 +91,20 @@ def farewell() -> str:
     return _farewell(_state)
 
 
-def _farewell(state: _State) -> str:
+def _farewell(state: _Signals) -> str:
     state.told = True
     word = "interrupted" if state.ended_by == signal.SIGINT else "terminated"
     what = "what has its final name is whole" if state.appeared else "nothing was written under a final name"
     return f"{word}; {what}"
 
 
-def appeared() -> None:
+def mark_final() -> None:
     """Tell that something has its final name now."""
     _state.appeared = True
 
 
 @contextlib.contextmanager
-def held() -> Iterator[None]:
+def hold_signals() -> Iterator[None]:
     """In this block, a few system calls at most, no signal raises anything; what came is raised at its end."""
     _state.held = True
     try:
@@ -130,7 +130,7 @@ def undone(action: Callable[[], object]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _watched(numbers) -> Iterator[None]:
+def _enforce_end(numbers) -> Iterator[None]:
     """After one of these signals, end the process with this block, or GRACE seconds later by a thread."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -148,7 +148,7 @@ def _watched(numbers) -> Iterator[None]:
             os._exit(128 + _state.ended_by)
 
 
-def _watch(state: _State, reader: int, numbers: frozenset[int]) -> None:
+def _watch(state: _Signals, reader: int, numbers: frozenset[int]) -> None:
     """Until the other end of `reader` is closed: wait for a signal, and end the process some time after it."""
     waiting = select.poll()
     waiting.register(reader, select.POLLIN)
@@ -169,7 +169,7 @@ def _watch(state: _State, reader: int, numbers: frozenset[int]) -> None:
 
 def _starter() -> int | None:
     """A file that can be read from once the process that STARTER names has ended; None: there is none to be had."""
-    named = parsed(os.environ.get(STARTER, ""))
+    named = parse(os.environ.get(STARTER, ""))
     if named is None or not named.here:
         return None
     file = None
@@ -185,7 +185,7 @@ def _terminate() -> None:
     signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
 
 
-def _end(state: _State, number: int) -> None:
+def _end(state: _Signals, number: int) -> None:
     """End the process, with what it would have done by itself."""
     state.ended_by = state.ended_by or number
     for action in reversed(state.undo):

@@ -34,7 +34,7 @@ def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
     def name():
         os.replace(temporary, target)
 
-    with _named(target, name, lambda: temporary.unlink(missing_ok=True)):
+    with _rename_after(target, name, lambda: temporary.unlink(missing_ok=True)):
         with open(temporary, "xb"):
             pass
         yield temporary
@@ -71,7 +71,7 @@ def replacing_folder(path: str | os.PathLike) -> Iterator[Path]:
             os.replace(before, target)
         shutil.rmtree(stage, ignore_errors=True)
 
-    with _named(target, name, discard):
+    with _rename_after(target, name, discard):
         whole.mkdir(parents=True)
         yield whole
 
@@ -102,7 +102,7 @@ def together() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _named(target: Path, name: Callable[[], None], discard: Callable[[], None]) -> Iterator[None]:
+def _rename_after(target: Path, name: Callable[[], None], discard: Callable[[], None]) -> Iterator[None]:
     """After this block, or the one of `together` around it, `name` is called; `discard` is, however that ends."""
     with contextlib.ExitStack() as own:
         discarded, names = _together or (own, None)
@@ -119,13 +119,13 @@ def _named(target: Path, name: Callable[[], None], discard: Callable[[], None]) 
 
 
 def _name(names: list[tuple[Path, Callable[[], None]]]) -> None:
-    with endings.held():
+    with endings.hold_signals():
         for target, name in names:
             try:
                 name()
             except OSError as error:
                 raise _sentence(error, target) from error
-            endings.appeared()
+            endings.mark_final()
 
 
 def _temporary(target: Path) -> Path:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Process(NamedTuple):
-    """A process, as others can find it; `str` and `parsed` are a line of text of it.
+    """A process, as others can find it; `str` and `parse` are a line of text of it.
 
     Attributes:
         host: its name; boot: what its system drew when it was started, and the namespace that numbers its processes.
@@ -35,7 +35,7 @@ class Process(NamedTuple):
         return self.here and _start(self.number) != self.start
 
 
-def parsed(text: str) -> Process | None:
+def parse(text: str) -> Process | None:
     """The process of a line of text; None: the line tells of none."""
     host, boot, number, start, *more = (*text.split(), "", "", "", "")
     whole = all(re.fullmatch(r"[0-9]{1,18}", text) for text in (number, start)) and not any(more)

@@ -43,7 +43,7 @@ class Stage:
         done: items so far.
 
     Raises:
-        InputError: when it begins, as progress_output.chosen.
+        InputError: when it begins, as progress_output.output_mode.
     """
 
     def __init__(self, name: str, total: int | None = None, unit: str = "layer", before: int = 0, timed: bool = True):
@@ -67,7 +67,7 @@ class Stage:
         self._due = math.inf
         if self._output:
             if self._output.shown and not kind:
-                self._write(self.ended(monotonic()))
+                self._write(self.summarize(monotonic()))
             self._output.close()
         self._work = None  # which holds what the engine computes with
 
@@ -90,13 +90,13 @@ class Stage:
     def text(self, now: float, brief: bool = False) -> str:
         """How far it is; `brief`: on a line that a bar needs a part of."""
         left = self._seconds_left(now) if self.timed else None
-        return self._joined(now, brief, None if left is None else f"{duration(left)} to go")
+        return self._join(now, brief, None if left is None else f"{duration(left)} to go")
 
-    def ended(self, now: float) -> str:
+    def summarize(self, now: float) -> str:
         """How far it came, and how long that took."""
-        return self._joined(now, False, f"done in {duration(now - self.begun)}")
+        return self._join(now, False, f"done in {duration(now - self.begun)}")
 
-    def _joined(self, now: float, brief: bool, last: str | None) -> str:
+    def _join(self, now: float, brief: bool, last: str | None) -> str:
         rate = self.rate(now - self.begun) if self.timed and now > self.begun else None
         return ", ".join(part for part in (*self.where(brief), rate, last) if part)
 
@@ -136,7 +136,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Course:
+class WorkProfile:
     """The layers that an inference goes through, counted before its clock starts: lists of layers + 1 numbers.
 
     Attributes:
@@ -148,7 +148,7 @@ class Course:
     ahead: list[int]
 
     @classmethod
-    def of(cls, edges: Iterable[int], prepared: Iterable[int]) -> "Course":
+    def of(cls, edges: Iterable[int], prepared: Iterable[int]) -> "WorkProfile":
         """From the edges of each layer of both networks."""
         return cls([0, *accumulate(edges)], [0, *accumulate(reversed(list(prepared)))][::-1])
 
@@ -170,7 +170,7 @@ class Inference(Stage):
         computed: inputs x edges really computed, where the engine counts them here.
     """
 
-    def __init__(self, course: Course, inputs: int, batches: int = 1, name: str | None = None):
+    def __init__(self, course: WorkProfile, inputs: int, batches: int = 1, name: str | None = None):
         super().__init__(name or inference_name(), batches * course.depth)
         self.course, self.inputs, self.named = course, inputs, name is not None
         self.batches, self.batch, self.before, self.size = batches, 0, 0, 0
@@ -205,16 +205,16 @@ class Inference(Stage):
             self._count()
             super().update()
 
-    def ended(self, now: float) -> str:
+    def summarize(self, now: float) -> str:
         self._count()
-        return super().ended(now)
+        return super().summarize(now)
 
     def _count(self) -> None:
         self.done = max(0, self.batch - 1) * self.course.depth + self.layer
 
     def where(self, brief: bool) -> list[str]:
         batch = [f"batch {of(self.batch, self.batches, brief)}"] if self.batches > 1 else []
-        return [*batch, f"layer {of(self.layer, self.course.depth, brief)}", _left(self.left, self.size, brief)]
+        return [*batch, f"layer {of(self.layer, self.course.depth, brief)}", _inputs_left(self.left, self.size, brief)]
 
     def edges(self) -> float | None:
         return None if self.named else self.before * self.course.passed[-1] + self.size * self.course.passed[self.layer]
@@ -239,7 +239,7 @@ class Batches(Stage):
         left: inputs with a nonzero row, those included that have not begun.
     """
 
-    def __init__(self, course: Course, inputs: int, batches: int, work: Callable | None = None):
+    def __init__(self, course: WorkProfile, inputs: int, batches: int, work: Callable | None = None):
         of_layers = (batches * course.depth, "layer") if work else (batches, "batch")
         super().__init__(inference_name(), *of_layers)
         self.course, self.inputs, self.batches, self.left = course, inputs, batches, inputs
@@ -256,7 +256,7 @@ class Batches(Stage):
             return super().where(brief)
         layers = of(self.done, self.total, brief)
         several = f"{layers} layers" + ("" if brief else f" of {self.batches:,} batches")
-        return [several if self.batches > 1 else f"layer {layers}", _left(self.left, self.inputs, brief)]
+        return [several if self.batches > 1 else f"layer {layers}", _inputs_left(self.left, self.inputs, brief)]
 
     def edges(self) -> float:
         return self._passed
@@ -265,7 +265,7 @@ class Batches(Stage):
         return self._work() if self._work else (self._passed, self.inputs * self.course.passed[-1] - self._passed)
 
 
-def _left(left: int, inputs: int, brief: bool) -> str:
+def _inputs_left(left: int, inputs: int, brief: bool) -> str:
     return f"{int(left):,} left" if brief else f"{of(left, inputs, brief)} inputs left"
 
 

@@ -48,7 +48,7 @@ def begin() -> None:
     Raises:
         InputError: SPDNN_PROGRESS is none of what it can be.
     """
-    chosen()
+    output_mode()
     _run.since = monotonic()
 
 
@@ -72,7 +72,7 @@ def inference_name() -> str:
     return f"inference{_run.repeat}{_run.rank}"
 
 
-def chosen() -> tuple[str, float]:
+def output_mode() -> tuple[str, float]:
     """(off, bar or lines, seconds between two of them), as the variable says, or as standard error is.
 
     Raises:
@@ -94,18 +94,18 @@ def chosen() -> tuple[str, float]:
     )
 
 
-def output(now: float) -> "Bar | Lines | None":
-    """The output for a stage that begins now; None: there is none. Raises as `chosen`."""
+def output(now: float) -> "ProgressBar | Lines | None":
+    """The output for a stage that begins now; None: there is none. Raises as `output_mode`."""
     if _run.quiet:
         return None
-    how, seconds = chosen()
+    how, seconds = output_mode()
     if how == "bar":
         try:
             import tqdm  # noqa: F401  before the stage's clock starts
         except ImportError:
             how, seconds = "lines", SECONDS["lines"]
         else:
-            return Bar(seconds, now)
+            return ProgressBar(seconds, now)
     return Lines(seconds, now) if how == "lines" else None
 
 
@@ -139,7 +139,7 @@ class Lines:
         """The stage is over."""
 
 
-class Bar:
+class ProgressBar:
     """A bar that is drawn where a stage has lasted `seconds`, again after as many, and is gone when the stage ends."""
 
     brief, shown = True, False

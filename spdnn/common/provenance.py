@@ -52,7 +52,7 @@ def imports(module: str) -> tuple[str, ...]:
     return tuple(sorted(modules - {module}))
 
 
-def reached(*modules: str) -> list[str]:
+def reachable(*modules: str) -> list[str]:
     """`modules` and all that they import within this package, sorted."""
     seen, todo = set(), list(modules)
     while todo:
@@ -66,7 +66,7 @@ def reached(*modules: str) -> list[str]:
 def code_digest(*modules: str) -> str:
     """SHA-256 over the sources that `modules` reach; what a workflow rule depends on besides its input files."""
     digest = hashlib.sha256()
-    for module in reached(*modules):
+    for module in reachable(*modules):
         files = [module_file(module)]
         for pattern in DATA.get(module, ()):
             files.extend(sorted(path for path in PACKAGE.parent.glob(pattern) if path.is_file()))
@@ -99,7 +99,7 @@ def lock_digest() -> str:
     return hashlib.sha256("".join(f"{name}\n" for name in sorted(installed)).encode()).hexdigest()
 
 
-def _built() -> tuple[str | None, dict[str, str]]:
+def _build_facts() -> tuple[str | None, dict[str, str]]:
     """(compiler and flags of the kernels, versions of the libraries under them) of the modules that were imported."""
     versions: dict[str, str] = {}
     kernels, mpi, cupy = (sys.modules.get(name) for name in ("spdnn.kernels._cpu", "mpi4py.MPI", "cupy"))
@@ -116,7 +116,7 @@ def _built() -> tuple[str | None, dict[str, str]]:
 
 def environment(command: str, gpu: str | None = None) -> dict:
     """The machine and the software, as a record holds them; `command` reproduces the run, which used `gpu` or none."""
-    compiler, libraries = _built()
+    compiler, libraries = _build_facts()
     found = {name: version for name in VERSIONS if (version := _version(name))}
     return {
         "cpu": cpu_name(),

@@ -58,7 +58,7 @@ def available_bytes(root: Path = ROOT) -> int | None:
 def tightest(root: Path = ROOT) -> tuple[str, float]:
     """(name, bytes left) of the limit that leaves least; without any, ("", infinity)."""
     left = {name: max(0, limit - used) for name, (limit, used) in _limits(root).items()}
-    return min(left.items(), key=lambda one: one[1], default=("", math.inf))
+    return min(left.items(), key=lambda item: item[1], default=("", math.inf))
 
 
 def kernel_bytes(path: str | Path, name: str) -> int | None:
@@ -130,7 +130,7 @@ def groups(controller: str, root: Path = ROOT) -> Iterator[Path]:
         kind = {"cgroup2": "", "cgroup": controller}.get(kinds[0])
         if kind is None or kind not in own or (kind and kind not in kinds[2].split(",")):
             continue
-        top, point = (_unescaped(field) for field in fields[3:5])
+        top, point = (_unescape(field) for field in fields[3:5])
         # A container may see its own group as the top, while the names of groups begin at the machine's.
         path, within = Path(own[kind]), Path(top)
         inside = path.relative_to(within) if path.is_relative_to(within) and ".." not in path.parts else Path()
@@ -191,7 +191,7 @@ def _number(path: Path) -> int | None:
     return int(word) if re.fullmatch(r"-?\d+", word) else None
 
 
-def _unescaped(field: str) -> str:
+def _unescape(field: str) -> str:
     """A path of /proc/self/mountinfo, which writes a blank as \\040."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
 

@@ -5,7 +5,7 @@ import html
 RATES = ((1e12, "TeraEdges/s"), (1e9, "GigaEdges/s"), (1e6, "MegaEdges/s"), (1.0, "edges/s"))
 
 
-class Shown:
+class WithRepr:
     """An object with a few facts that tell what it is; subclasses have them in `_facts`."""
 
     def _facts(self) -> dict[str, str]:
@@ -24,7 +24,7 @@ class Shown:
         return f"<table><caption style='text-align: left'>{name}</caption>{rows}</table>"
 
 
-def counted(number: int, what: str) -> str:
+def with_unit(number: int, what: str) -> str:
     """`number` with its unit, which `what` names in the plural."""
     return f"{number:,} {what.removesuffix('s') if number == 1 else what}"
 

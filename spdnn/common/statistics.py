@@ -41,7 +41,7 @@ def interval(samples_seconds: Sequence[float], confidence: float = CONFIDENCE, s
     Raises:
         InputError: no sample, a sample that is not a positive number, or a confidence out of range.
     """
-    samples = checked(samples_seconds, confidence)
+    samples = as_samples(samples_seconds, confidence)
     median = float(np.median(samples))
     if samples.size == 1:
         return Interval(median, median, median, 0)
@@ -78,7 +78,7 @@ def ratio_of_medians(samples_a: Sequence[float], samples_b: Sequence[float]) -> 
     Raises:
         InputError: as of `interval`; or seconds so far apart that their ratio is no float64.
     """
-    a, b = (np.sort(checked(samples)) for samples in (samples_a, samples_b))
+    a, b = (np.sort(as_samples(samples)) for samples in (samples_a, samples_b))
     swapped = a.tolist() > b.tolist()
     first, second = (b, a) if swapped else (a, b)
     with np.errstate(over="ignore", under="ignore"):
@@ -92,7 +92,7 @@ def ratio_of_medians(samples_a: Sequence[float], samples_b: Sequence[float]) -> 
     return Interval(1 / over.median, 1 / over.high, 1 / over.low, over.resamples) if swapped else over
 
 
-def checked(samples_seconds: Sequence[float], confidence: float = CONFIDENCE) -> np.ndarray:
+def as_samples(samples_seconds: Sequence[float], confidence: float = CONFIDENCE) -> np.ndarray:
     """The samples as float64 (samples,). Raises InputError as of `interval`."""
     samples = np.asarray(samples_seconds, dtype=np.float64)
     if samples.ndim != 1 or not samples.size:
@@ -121,7 +121,7 @@ def _medians_of_few(samples: np.ndarray, seed: int | tuple[int, int]) -> np.ndar
 
     In ascending order, the k-th value of a resample is the first sample up to which more than k were drawn.
     """
-    order, counts = np.argsort(samples), _drawn(samples.size, seed)
+    order, counts = np.argsort(samples), _draw_resamples(samples.size, seed)
     ascending, middles = samples[order], {(samples.size - 1) // 2, samples.size // 2}  # one, or two
     drawn, indices = np.zeros(RESAMPLES, dtype=np.uint8), {middle: np.zeros(RESAMPLES, np.uint8) for middle in middles}
     for sample in order[:-1]:
@@ -132,7 +132,7 @@ def _medians_of_few(samples: np.ndarray, seed: int | tuple[int, int]) -> np.ndar
 
 
 @lru_cache(KEPT)
-def _drawn(size: int, seed: int | tuple[int, int]) -> np.ndarray:
+def _draw_resamples(size: int, seed: int | tuple[int, int]) -> np.ndarray:
     """How often each of `size` samples is in each resample, whatever their values: uint8 (size, RESAMPLES)."""
     drawn = np.random.default_rng(seed).integers(size, size=(RESAMPLES, size))
     indices = drawn + size * np.arange(RESAMPLES)[:, None]

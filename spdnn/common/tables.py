@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError, Unavailable
-from spdnn.common.validation import quoted
+from spdnn.common.validation import quote
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = PACKAGE.parent
@@ -27,7 +27,7 @@ def table(name: str) -> Path:
     return path
 
 
-def filled(cells: dict[str, str], names: Iterable[str], where: str) -> None:
+def check_filled(cells: dict[str, str], names: Iterable[str], where: str) -> None:
     """Raise InputError where one of these cells is empty."""
     for name in names:
         if not cells[name].strip():
@@ -38,14 +38,14 @@ def positive(text: str, name: str, where: str) -> float:
     """The positive number in the cell of column `name`; InputError where it is none."""
     number = float(text) if re.fullmatch(r"\d+(\.\d+)?(e[+-]?\d+)?", text) else math.nan
     if not 0 < number < math.inf:
-        raise InputError(f"{where}: {name} {quoted(text)} must be a positive number")
+        raise InputError(f"{where}: {name} {quote(text)} must be a positive number")
     return number
 
 
 def whole(text: str, name: str, where: str, most: int = 999_999_999) -> int:
     """The whole number from 1 in the cell of column `name`; InputError where it is none."""
     if not re.fullmatch(r"[1-9]\d{0,8}", text) or int(text) > most:
-        raise InputError(f"{where}: {name} {quoted(text)} must be a whole number from 1 to {most:,}")
+        raise InputError(f"{where}: {name} {quote(text)} must be a whole number from 1 to {most:,}")
     return int(text)
 
 
@@ -56,7 +56,7 @@ def rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[dict[str, str],
         InputError: it cannot be read, has other columns, or a row has more or fewer cells.
     """
     try:
-        with open(door.checked(path, "table"), newline="", encoding="utf-8-sig") as stream:
+        with open(safe_open.check_file(path, "table"), newline="", encoding="utf-8-sig") as stream:
             reader = csv.reader(stream, strict=True)
             if tuple(next(reader, ())) != columns:
                 raise InputError(f"{path} line 1: the columns must be {','.join(columns)}")
@@ -66,4 +66,4 @@ def rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[dict[str, str],
                     raise InputError(f"{where}: {len(cells)} cells, not {len(columns)}")
                 yield dict(zip(columns, cells, strict=True)), where
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: it cannot be read as a CSV table in UTF-8 ({door.brief(error)})") from error
+        raise InputError(f"{path}: it cannot be read as a CSV table in UTF-8 ({safe_open.brief(error)})") from error

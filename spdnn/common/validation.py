@@ -27,7 +27,7 @@ UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 Kind = TypeVar("Kind")
 
 
-def parsed(kind: type[Kind], text: str, where: str, what: str) -> Kind:
+def parse(kind: type[Kind], text: str, where: str, what: str) -> Kind:
     """The object of class `kind` that a text in JSON holds.
 
     Args:
@@ -37,11 +37,11 @@ def parsed(kind: type[Kind], text: str, where: str, what: str) -> Kind:
     Raises:
         InputError: no JSON, or a value that the class does not allow; the sentence names its field.
     """
-    return parsed_encoded(kind, text, where, what)[0]
+    return parse_encoded(kind, text, where, what)[0]
 
 
-def parsed_encoded(kind: type[Kind], text: str, where: str, what: str) -> tuple[Kind, bytes]:
-    """(the object as of `parsed`, what `encoded` makes of it)."""
+def parse_encoded(kind: type[Kind], text: str, where: str, what: str) -> tuple[Kind, bytes]:
+    """(the object as of `parse`, what `encode` makes of it)."""
     try:
         line = text.encode()
         value = _decoder(kind).decode(line)
@@ -52,11 +52,11 @@ def parsed_encoded(kind: type[Kind], text: str, where: str, what: str) -> tuple[
             return value, again
     except UNREADABLE:
         pass
-    value = converted(kind, json_of(text, where, what), where)
-    return value, encoded(value)
+    value = convert(kind, json_of(text, where, what), where)
+    return value, encode(value)
 
 
-def encoded(value: Any) -> bytes:
+def encode(value: Any) -> bytes:
     """An object of typed classes in JSON, the same bytes for the same values: fields in order of their class."""
     try:
         return msgspec.json.encode(value, order="deterministic")
@@ -64,8 +64,8 @@ def encoded(value: Any) -> bytes:
         return json.dumps(builtins(value), separators=(",", ":")).encode()
 
 
-def converted(kind: type[Kind], content: Any, where: str) -> Kind:
-    """The object of class `kind` that `content` is, as `json.loads` gives it; InputError as of `parsed`."""
+def convert(kind: type[Kind], content: Any, where: str) -> Kind:
+    """The object of class `kind` that `content` is, as `json.loads` gives it; InputError as of `parse`."""
     check_numbers(content, where)
     try:
         return msgspec.convert(content, kind)
@@ -73,17 +73,17 @@ def converted(kind: type[Kind], content: Any, where: str) -> Kind:
         raise InputError(f"{where}: {_sentence(kind, content, str(error))}") from error
     except UnicodeEncodeError:  # text that is no Unicode, where there are only some values: in a likeness
         text = json.dumps(content, ensure_ascii=False).encode(errors="xmlcharrefreplace")
-        return converted(kind, json.loads(text), where)
+        return convert(kind, json.loads(text), where)
     except UNREADABLE as error:  # a key that is no text, a list within itself
-        raise InputError(f"{where}: it is no JSON ({shortened(str(error))})") from error
+        raise InputError(f"{where}: it is no JSON ({shorten(str(error))})") from error
 
 
 def json_of(text: str, where: str, what: str) -> Any:
     """What a text in JSON holds. Raises InputError where it is none, or gives a key twice."""
     try:
-        return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unrepeated)
+        return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unique_pairs)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: it is not a {what} in JSON ({shortened(str(error))})") from error
+        raise InputError(f"{where}: it is not a {what} in JSON ({shorten(str(error))})") from error
 
 
 def builtins(value: Any) -> Any:
@@ -101,20 +101,20 @@ def check_numbers(content: Any, where: str) -> None:
         elif isinstance(value, list):
             todo += ((f"{key}[{index}]", part) for index, part in enumerate(value))
         elif isinstance(value, float) and not math.isfinite(value):
-            raise InputError(f"{where}: {shortened(key)}: {value} is not a finite number")
+            raise InputError(f"{where}: {shorten(key)}: {value} is not a finite number")
         elif isinstance(value, int) and abs(value) > LARGEST:
-            raise InputError(f"{where}: {shortened(key)}: a whole number beyond 2**63 - 1")
+            raise InputError(f"{where}: {shorten(key)}: a whole number beyond 2**63 - 1")
 
 
-def shortened(text: str, longest: int = LONGEST_VALUE) -> str:
+def shorten(text: str, longest: int = LONGEST_VALUE) -> str:
     """The text on one line without control characters, its end left out where it is longer."""
     text = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
-def quoted(value: object) -> str:
+def quote(value: object) -> str:
     """A value in quotes as Python writes it, for the sentence of an error: on one line, its end left out."""
-    return shortened(repr(value))
+    return shorten(repr(value))
 
 
 def schema(kind: type) -> dict:
@@ -122,10 +122,10 @@ def schema(kind: type) -> dict:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
 
 
-def allowed(node: dict) -> str:
+def allowed_values(node: dict) -> str:
     """The values that a part of a JSON Schema allows, in words."""
     if "anyOf" in node:
-        return _either(allowed(one) for one in node["anyOf"])
+        return _either(allowed_values(one) for one in node["anyOf"])
     if "enum" in node:
         return ("one of " if len(node["enum"]) > 1 else "") + _either(map(_json, node["enum"]))
     kind = node.get("type", "object")
@@ -160,29 +160,29 @@ def _sentence(kind: type, content: Any, error: str) -> str:
         content = content[name or int(entry)] if entry != "..." and content is not None else None
     key = key.lstrip(".")
     if not message.startswith(OWN):
-        return shortened(f"{key}.{message}".lstrip("."), LONGEST_SENTENCE)
+        return shorten(f"{key}.{message}".lstrip("."), LONGEST_SENTENCE)
     if absent := re.fullmatch(r"Object missing required field `(.*)`", message, re.DOTALL):
         sentence = f'the field "{absent[1]}" is missing'
     elif unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message, re.DOTALL):
         sentence = f'there is no field "{unknown[1]}"'
     else:
-        value = "a value" if "[...]" in key or "key` in" in path else shortened(_json(content))
-        sentence = f"{value} is not {allowed(_resolved(whole, node))}"
-    where = f"{shortened(key)}: " if key else ""
-    return where + shortened(sentence, LONGEST_SENTENCE - len(where))
+        value = "a value" if "[...]" in key or "key` in" in path else shorten(_json(content))
+        sentence = f"{value} is not {allowed_values(_resolve(whole, node))}"
+    where = f"{shorten(key)}: " if key else ""
+    return where + shorten(sentence, LONGEST_SENTENCE - len(where))
 
 
 def _part(whole: dict, node: dict, name: str) -> dict:
     """The schema of the field `name`; of the entries, where it is empty."""
-    node = _resolved(whole, node)
-    for one in (_resolved(whole, one) for one in node.get("anyOf", [node])):
+    node = _resolve(whole, node)
+    for one in (_resolve(whole, one) for one in node.get("anyOf", [node])):
         schema = one.get("properties", {}).get(name) if name else one.get("items", one.get("additionalProperties"))
         if schema:
             return schema
     return {}
 
 
-def _resolved(whole: dict, node: dict) -> dict:
+def _resolve(whole: dict, node: dict) -> dict:
     return whole["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
 
 
@@ -210,7 +210,7 @@ def _finite(text: str) -> float:
     return number
 
 
-def _unrepeated(pairs: list[tuple[str, Any]]) -> dict:
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict:
     content = dict(pairs)
     if len(content) != len(pairs):
         raise ValueError("a key is given twice in one object")
@@ -227,7 +227,7 @@ def _schema(kind: type) -> dict:
     return schema(kind)
 
 
-def shown(text: str) -> str:
+def quote_short(text: str) -> str:
     """`text` quoted for a message, and cut when it is long."""
     quoted = repr(text if len(text) <= 40 else text[:37] + "...")
     return quoted if len(quoted) <= 50 else f"{quoted[:46]}...'"

@@ -16,7 +16,7 @@ from spdnn.engines.exchange import RowExchange
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, Network
-from spdnn.problem.result import Keep, Result
+from spdnn.problem.result import KeptInputs, Result
 from spdnn.records.limits import Machine
 from spdnn.reductions.dead import dead_from
 from spdnn.reductions.registry import REDUCTIONS
@@ -52,9 +52,9 @@ class Options:
             raise InputError(f"memory {self.memory!r}: a number of bytes from 1, or None")
 
     @property
-    def keep(self) -> Keep:
+    def keep(self) -> KeptInputs:
         """Which last rows are kept with their values."""
-        return Keep(self.values)
+        return KeptInputs(self.values)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Prepared:
     layout: Sequence[tuple[np.ndarray, ...]] | None = None
 
     @classmethod
-    def reduced(cls, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> "Prepared":
+    def reduce(cls, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> "Prepared":
         """Without what the reductions leave out of the network itself; the engine keeps its layers by output neuron.
 
         Args:
@@ -97,11 +97,11 @@ class Prepared:
             return self.network.depth
         return dead_from(self.findings["dead"]["layers_that_revive_zeros"], self.network.depth)
 
-    def course(self) -> progress.Course:
+    def course(self) -> progress.WorkProfile:
         """The layers for progress; built when a session opens, for it reads every header."""
         depth = range(self.network.depth)
         source_edges, prepared_edges = ((one.header(k).edges for k in depth) for one in (self.source, self.network))
-        return progress.Course.of(source_edges, prepared_edges)
+        return progress.WorkProfile.of(source_edges, prepared_edges)
 
     def first(self, depth: int) -> "Prepared":
         """Of the first `depth` layers; findings are then of these, and its seconds of all that were prepared.

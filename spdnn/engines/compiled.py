@@ -20,7 +20,7 @@ class CompiledEngine(SharesWeights):
         return dispatch.missing()
 
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
-        return Prepared.reduced(network, reductions, memory)
+        return Prepared.reduce(network, reductions, memory)
 
     def ceilings(self, options: Options, seconds: float, together: int = 1) -> Machine | None:
         from spdnn.engines.cpu import ceilings

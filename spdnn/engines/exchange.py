@@ -85,7 +85,7 @@ class HeldRows(abc.ABC):
         """Rows that are not `kept` (bool) leave, and those of the parcel follow the ones that stay."""
 
     @abc.abstractmethod
-    def merged(self, rows: int) -> None:
+    def set_merged(self, rows: int) -> None:
         """So many rows left, or came to represent others', since equal ones were on other ranks."""
 
 

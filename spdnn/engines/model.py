@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from spdnn.common import arrays
 from spdnn.common.errors import InputError
-from spdnn.common.shown import Shown, counted
+from spdnn.common.shown import WithRepr, with_unit
 from spdnn.engines.base import AnswersCalls, Engine, Options, Prepared, SharesWeights
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.problem.features import Inputs, shape_hint
@@ -19,7 +19,7 @@ HELD_PART = 2  # of the memory that is left, for weights that are held; the rest
 DEEP, MANY = 16, 1024  # layers and inputs from which it pays that rows which died or became equal leave
 
 
-class Model(Shown):
+class Model(WithRepr):
     """A network in an engine, ready for calls, which may come from several threads at once.
 
     `spdnn.compile` makes it. What depends on the network alone happens once, here; how many inputs there are may change
@@ -69,7 +69,7 @@ class Model(Shown):
         self.softmax, self._flattens = softmax, flattens
         prepared = engine.prepare(network, reductions, options.memory)
         if hold and prepared.network.nbytes <= _room(options.memory):
-            prepared = held(prepared, engine)
+            prepared = hold_in_memory(prepared, engine)
             self._forward = engine.forward(prepared, options) if isinstance(engine, AnswersCalls) else None
         else:
             self._forward = None
@@ -95,11 +95,11 @@ class Model(Shown):
             SpdnnError: a sum passed the range of float32.
         """
         if type(x) is np.ndarray and x.dtype == np.float32:
-            return self._ended(self._rows(x))
+            return self._finish(self._rows(x))
         arrays.refuse_gradient(x)
         if sp.issparse(x):
-            return self._ended(self.infer(x, values=True).all_values())
-        return arrays.like(self._ended(self._rows(arrays.host(x, "x"))), x)
+            return self._finish(self.infer(x, values=True).all_values())
+        return arrays.like(self._finish(self._rows(arrays.host(x, "x"))), x)
 
     def infer(self, inputs: Any, values: bool = False) -> Result:
         """One inference.
@@ -115,7 +115,7 @@ class Model(Shown):
             InputError: inputs or memory that do not fit, or the model is closed.
             SpdnnError: a sum passed the range of float32.
         """
-        engine, prepared, options = self._opened()
+        engine, prepared, options = self._open()
         inputs = inputs if isinstance(inputs, Inputs) else Inputs.from_array(inputs)
         session = engine.open(prepared, inputs, replace(options, values=values))
         result = session.run()
@@ -133,22 +133,22 @@ class Model(Shown):
         self.close()
 
     def _facts(self) -> dict[str, str]:
-        state = {"engine": f"engine {self.engine}", "threads": counted(self.threads, "threads")}
+        state = {"engine": f"engine {self.engine}", "threads": with_unit(self.threads, "threads")}
         return {
             "widths": f"{self.inputs} -> {self.outputs}",
-            "depth": counted(self.depth, "layers"),
-            "edges": counted(self.edges, "edges"),
+            "depth": with_unit(self.depth, "layers"),
+            "edges": with_unit(self.edges, "edges"),
             **({"softmax": self.softmax} if self.softmax else {}),
         } | (state if self._ready else {"state": "closed"})
 
-    def _opened(self) -> tuple[Engine, Prepared, Options]:
+    def _open(self) -> tuple[Engine, Prepared, Options]:
         ready = self._ready
         if ready is None:
             raise InputError("this model is closed; spdnn.compile makes another one")
         return ready
 
     def _rows(self, x: np.ndarray) -> np.ndarray:
-        self._opened()
+        self._open()
         if self._flattens and x.ndim > 2:
             x = x.reshape(len(x), -1)
         if x.ndim != 2 or x.shape[1] != self.inputs:
@@ -166,7 +166,7 @@ class Model(Shown):
             return np.empty((0, self.outputs), np.float32)
         return self.infer(x, values=True).all_values()
 
-    def _ended(self, outputs: np.ndarray) -> np.ndarray:
+    def _finish(self, outputs: np.ndarray) -> np.ndarray:
         """The outputs, with the softmax that follows the last layer, if there is one."""
         if self.softmax is None:
             return outputs
@@ -176,7 +176,7 @@ class Model(Shown):
         return outputs - np.log(total) if self.softmax == "LogSoftmax" else shares / total
 
 
-class _Held(Network):
+class _InMemoryNetwork(Network):
     """A network whose layers are all read, and stay in memory."""
 
     def __init__(self, network: Network):
@@ -205,11 +205,11 @@ class _Held(Network):
         return True
 
 
-def held(prepared: Prepared, engine: Engine) -> Prepared:
+def hold_in_memory(prepared: Prepared, engine: Engine) -> Prepared:
     """The same with its layers in memory, in the engine's layout where it has one."""
     if prepared.layout is not None:
         return prepared
-    network = _Held(prepared.network)
+    network = _InMemoryNetwork(prepared.network)
     layout = [engine.layout(layer) if isinstance(engine, SharesWeights) else None for layer in network.layers()]
     laid = [arrays for arrays in layout if arrays is not None]
     return replace(prepared, network=network, layout=laid if len(laid) == len(layout) else None)

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from spdnn.common.errors import InputError, Unavailable, unknown
-from spdnn.common.validation import converted
+from spdnn.common.validation import convert
 from spdnn.engines.base import Engine
 
 GROUP = "spdnn.engines"  # of the entry points by which installed packages add engines of their own
@@ -42,16 +42,16 @@ def engine(name: str, usable: bool = True) -> Engine:
         InputError: no engine of that name.
         Unavailable: it cannot run here; the sentence says what is missing.
     """
-    if name not in ENGINES and name not in installed_engines():
+    if name not in ENGINES and name not in find_installed():
         raise unknown("engine", name, names())
-    found = _load(ENGINES.get(name) or installed_engines()[name])
+    found = _load(ENGINES.get(name) or find_installed()[name])
     if usable and (reason := found.missing()):
         raise Unavailable(f"engine {name} cannot run here: {reason}; `spdnn info` lists those that can")
     return found
 
 
 @cache
-def installed_engines() -> dict[str, str]:
+def find_installed() -> dict[str, str]:
     """`module:class` of the engines that installed packages add, by name."""
     points = importlib.metadata.entry_points(group=GROUP)
     return {point.name: point.value for point in points if point.name not in ENGINES}
@@ -59,7 +59,7 @@ def installed_engines() -> dict[str, str]:
 
 def names() -> list[str]:
     """The names of all engines."""
-    return [*ENGINES, *installed_engines()]
+    return [*ENGINES, *find_installed()]
 
 
 @cache
@@ -82,7 +82,7 @@ def settings_of(name: str, values: Mapping[str, Any]) -> Any:
                   and unknown[0] in its.__dataclass_fields__]  # fmt: skip
         hint = f"; the engines {' and '.join(having)} do" if having else f"; it has {', '.join(known) or 'none'}"
         raise InputError(f"engine {name} has no setting {unknown[0]}{hint}")
-    return converted(kind, dict(values), f"settings of engine {name}") if kind else None
+    return convert(kind, dict(values), f"settings of engine {name}") if kind else None
 
 
 def settings_types() -> list[type]:
@@ -91,7 +91,7 @@ def settings_types() -> list[type]:
     return [getattr(importlib.import_module(module), name) for module, name in pairs]
 
 
-def asked_settings(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def nondefault_settings(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """These settings of an engine without those that are its defaults; raises as settings_of."""
     default = settings_of(name, {})
     settings_of(name, values)

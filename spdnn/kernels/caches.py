@@ -10,7 +10,7 @@ SYSFS = Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True)
-class Cache:
+class CacheLevel:
     """One level of the data caches: bytes of one, and the number of cores (hardware threads) that share it."""
 
     level: int
@@ -19,11 +19,11 @@ class Cache:
 
 
 # Where sysfs has nothing: small guesses for what must fit a cache, a large one for what must not.
-UNKNOWN = (Cache(1, 32 << 10, 1), Cache(2, 256 << 10, 1), Cache(3, 64 << 20, 1 << 10))
+UNKNOWN = (CacheLevel(1, 32 << 10, 1), CacheLevel(2, 256 << 10, 1), CacheLevel(3, 64 << 20, 1 << 10))
 
 
 @cache
-def caches(folder: Path = SYSFS) -> tuple[Cache, ...]:
+def caches(folder: Path = SYSFS) -> tuple[CacheLevel, ...]:
     """The data caches of a core, the nearest first, as Linux lists them in sysfs; empty where it does not."""
     result = []
     first = min(affinity())
@@ -36,7 +36,7 @@ def caches(folder: Path = SYSFS) -> tuple[Cache, ...]:
                 break
         else:
             if sizes["type"] != "Instruction":
-                result.append(Cache(int(sizes["level"]), _bytes(sizes["size"]), _count(sizes["shared_cpu_list"])))
+                result.append(CacheLevel(int(sizes["level"]), _bytes(sizes["size"]), _count(sizes["shared_cpu_list"])))
     return tuple(sorted(result, key=lambda one: one.level))
 
 

@@ -28,7 +28,7 @@ def missing() -> str | None:
 
 
 @functools.cache
-def built():
+def find_module():
     """The compiled module; None where it is absent or stale."""
     if missing() is not None:
         return None
@@ -37,13 +37,13 @@ def built():
     return _cpu
 
 
-def compiled() -> Any:
+def compiled_module() -> Any:
     """The compiled module.
 
     Raises:
         Unavailable: it is absent or stale.
     """
-    if (module := built()) is None:
+    if (module := find_module()) is None:
         raise Unavailable(missing())
     return module
 
@@ -56,7 +56,7 @@ def levels() -> list:
     """
     if reason := missing():  # asked anew: sources may have changed since they were loaded
         raise Unavailable(reason)
-    return built().levels()
+    return find_module().levels()
 
 
 def level(name: str | None = None):

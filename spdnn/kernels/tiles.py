@@ -58,7 +58,7 @@ def touch(memory: np.ndarray, threads: int) -> None:
             pass
 
 
-def tiled(rows: np.ndarray, tile: int) -> np.ndarray:
+def tile_rows(rows: np.ndarray, tile: int) -> np.ndarray:
     """A buffer that holds `rows`, float32 (count, neurons), in tiles; the lanes past the last row are zero."""
     count, neurons = rows.shape
     padded = np.zeros((tiles_of(count, tile) * tile, neurons), np.float32)

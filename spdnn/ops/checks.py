@@ -89,14 +89,14 @@ def batch(sizes: dict[str, int | None]) -> int | None:
     return next(iter(present.values()), None)
 
 
-def batched(array: Any, dimensions: int) -> Any:
+def with_batch(array: Any, dimensions: int) -> Any:
     return array if array.ndim > dimensions else array[None]
 
 
 def spread(array: Any, dimensions: int, batch: int | None) -> Any:
     """`array` with its batch in front; what is shared is repeated, for kernels step through it."""
     if array.ndim > dimensions or (batch or 1) == 1:
-        return batched(array, dimensions)
+        return with_batch(array, dimensions)
     return contiguous(array[None].repeat(batch, axis=0))
 
 

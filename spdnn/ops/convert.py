@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.arrays import host
 from spdnn.common.errors import InputError, Unavailable, install
 from spdnn.ops.arrays import DTYPES, operand
@@ -19,7 +19,7 @@ from spdnn.sources.formats import smtx
 METHODS = ("magnitude", "random")
 
 
-def rounded(values: Any, dtype) -> Any:
+def round_to(values: Any, dtype) -> Any:
     """Values of `dtype`, float32 or float16, not copied where they are of it.
 
     Raises:
@@ -52,7 +52,7 @@ def of_scipy(matrix, dtype, index_bits: int | None) -> tuple[Topology, np.ndarra
         rows, columns = entries.row, entries.col
         return _of_entries(matrix.shape, rows, columns, entries.data, dtype, index_bits)
     # Copied: SciPy changes them in place (eliminate_zeros and others), and a topology must not change.
-    return Topology(matrix.shape, matrix.indptr.copy(), matrix.indices.copy(), index_bits), rounded(matrix.data, dtype)
+    return Topology(matrix.shape, matrix.indptr.copy(), matrix.indices.copy(), index_bits), round_to(matrix.data, dtype)
 
 
 def of_dense(array, sparsity, method: str, seed: int, dtype, index_bits) -> tuple[Topology, np.ndarray]:
@@ -61,11 +61,11 @@ def of_dense(array, sparsity, method: str, seed: int, dtype, index_bits) -> tupl
         raise InputError(f"a dense matrix has two dimensions of real numbers, not {dense.ndim} of {dense.dtype}")
     if not np.isfinite(dense).all():
         raise InputError("the dense matrix holds NaN or an infinity; pruning needs finite numbers")
-    kept = dense != 0 if sparsity is None else pruned(dense, sparsity, method, seed)
-    return _of_mask(kept, rounded(dense[kept], dtype), index_bits)
+    kept = dense != 0 if sparsity is None else prune(dense, sparsity, method, seed)
+    return _of_mask(kept, round_to(dense[kept], dtype), index_bits)
 
 
-def pruned(dense: np.ndarray, sparsity: float, method: str = "magnitude", seed: int = 0) -> np.ndarray:
+def prune(dense: np.ndarray, sparsity: float, method: str = "magnitude", seed: int = 0) -> np.ndarray:
     """bool, as `dense`: the round((1 - sparsity) size) entries that stay. Raises InputError: see from_dense."""
     if not (isinstance(sparsity, (int, float, np.floating)) and 0 <= sparsity < 1):
         raise InputError(f"sparsity {sparsity!r}: it must be a number from 0 to below 1")
@@ -96,7 +96,7 @@ def _of_tensor(tensor, dtype, index_bits) -> tuple[Topology, np.ndarray]:
     shape = tuple(tensor.shape)
     if tensor.layout == torch.sparse_csr:
         offsets, columns = (part.cpu().numpy().copy() for part in (tensor.crow_indices(), tensor.col_indices()))
-        return Topology(shape, offsets, columns, index_bits), rounded(_values(tensor.values(), dtype), dtype)
+        return Topology(shape, offsets, columns, index_bits), round_to(_values(tensor.values(), dtype), dtype)
     if tensor.layout == torch.sparse_coo:
         if not tensor.is_coalesced():
             raise InputError("the sparse COO tensor is not coalesced; call its coalesce() first")
@@ -105,16 +105,16 @@ def _of_tensor(tensor, dtype, index_bits) -> tuple[Topology, np.ndarray]:
     if tensor.layout != torch.strided:
         raise InputError(f"a torch tensor of layout {tensor.layout}: it must be dense, sparse CSR or sparse COO")
     mask = (tensor != 0).cpu().numpy()
-    return _of_mask(mask, rounded(_values(tensor.cpu(), dtype)[mask], dtype), index_bits)
+    return _of_mask(mask, round_to(_values(tensor.cpu(), dtype)[mask], dtype), index_bits)
 
 
 def of_smtx(path, values, seed: int, dtype, index_bits) -> tuple[Topology, Any]:
     shape, offsets, columns = smtx.read(path)
-    with door.refused(path):
+    with safe_open.name_errors(path):
         topology = Topology(shape, offsets, columns, index_bits)
     if values is None:
         values = _random(seed).standard_normal(topology.nnz, dtype=np.float32)
-        values = rounded(values, dtype)
+        values = round_to(values, dtype)
     return topology, values
 
 
@@ -160,7 +160,7 @@ def _of_entries(shape, rows, columns, values, dtype, index_bits) -> tuple[Topolo
     order = np.lexsort((columns, rows))
     counts = np.bincount(rows, minlength=shape[0]) if len(rows) else np.zeros(shape[0], np.int64)
     offsets = np.concatenate(([0], np.cumsum(counts)))
-    return Topology(shape, offsets, columns[order], index_bits), rounded(values[order], dtype)
+    return Topology(shape, offsets, columns[order], index_bits), round_to(values[order], dtype)
 
 
 def _of_mask(mask: np.ndarray, values: np.ndarray, index_bits) -> tuple[Topology, np.ndarray]:

@@ -27,7 +27,7 @@ _settings: weakref.WeakKeyDictionary[Topology, dict] = weakref.WeakKeyDictionary
 
 
 @cache
-def _loaded(level: str | None) -> tuple[ModuleType, str]:
+def _load(level: str | None) -> tuple[ModuleType, str]:
     """The compiled kernels and the name of their level; cached, for a call may take less time than this search."""
     name = dispatch.level(level).name
     from spdnn.kernels import _cpu
@@ -59,7 +59,7 @@ class CpuBackend(Backend):
 
     def __init__(self, threads: int, swizzle: bool = True, setting: Any = None, refuse_nan: bool = True):
         self.refuse_nan = refuse_nan
-        self.kernels, self.level = _loaded(os.environ.get("SPDNN_ISA"))
+        self.kernels, self.level = _load(os.environ.get("SPDNN_ISA"))
         self.threads, self.swizzle, self.setting = 1 if _forked else threads, swizzle, setting
         self.notes: dict = {}
 
@@ -72,19 +72,21 @@ class CpuBackend(Backend):
     def spmm(self, topology, values, b, bias, low, high, out) -> None:
         bias = np.zeros(topology.rows, np.float32) if bias is None else bias
         arguments = self._where(topology), (values, b, bias, low, high, out)
-        self._tuned("spmm", topology, (b.shape[2], b.shape[0]), arguments, "the product")
+        self._run_tuned("spmm", topology, (b.shape[2], b.shape[0]), arguments, "the product")
 
     def linear(self, topology, values, x, bias, low, high, out) -> None:
         bias = np.zeros(topology.rows, np.float32) if bias is None else bias
         arguments = (topology.offsets, topology.columns), (values, x, bias, low, high, out)
-        self._tuned("spmm_by_rows", topology, (len(x), 1), arguments, "the product")
+        self._run_tuned("spmm_by_rows", topology, (len(x), 1), arguments, "the product")
 
     def sddmm(self, topology, q, k, scale, out) -> None:
-        self._tuned("sddmm", topology, (q.shape[2], q.shape[0]), (self._where(topology), (q, k, scale, out)), "Q K^T")
+        self._run_tuned(
+            "sddmm", topology, (q.shape[2], q.shape[0]), (self._where(topology), (q, k, scale, out)), "Q K^T"
+        )
 
     def softmax(self, topology, values, scale, out) -> None:
         outcome = self.kernels.softmax(self.level, topology.offsets, values, scale, out, self.threads)
-        self._noted("softmax", None, outcome, "a row's softmax (all of its values are -inf, or +inf is among them)")
+        self._note("softmax", None, outcome, "a row's softmax (all of its values are -inf, or +inf is among them)")
 
     def gather(self, values, permutation, out) -> None:
         self.kernels.gather_values(self.level, values, permutation, out, self.threads)
@@ -92,12 +94,12 @@ class CpuBackend(Backend):
 
     def attention(self, topology, q, k, v, scale, out) -> None:
         arguments = self._where(topology), (q, k, v, scale, out)
-        self._tuned("attention", topology, (q.shape[2] + v.shape[2], q.shape[0]), arguments, "attention")
+        self._run_tuned("attention", topology, (q.shape[2] + v.shape[2], q.shape[0]), arguments, "attention")
 
     def depthwise(self, x, weights, bias, low, high, stride, nhwc, out) -> None:
         bias = np.zeros(len(weights), np.float32) if bias is None else bias
         outcome = self.kernels.depthwise(self.level, x, weights, bias, low, high, stride, nhwc, out, self.threads)
-        self._noted("depthwise", None, outcome, "the convolution")
+        self._note("depthwise", None, outcome, "the convolution")
 
     def bias_activation(self, x: np.ndarray, bias: np.ndarray, low: float, high: float) -> None:
         """In place: bias (M,) is added to the rows of x (batch, M, N) float32, then clipped.
@@ -110,7 +112,7 @@ class CpuBackend(Backend):
         order = topology.order if self.swizzle else np.arange(topology.rows, dtype=np.int32)
         return topology.offsets, topology.columns, order
 
-    def _tuned(
+    def _run_tuned(
         self, operation: str, topology: Topology, sizes: tuple[int, int], call: tuple[tuple, tuple], what: str
     ) -> None:
         """Run with the setting of the class that the call belongs to, small work on one thread.
@@ -139,7 +141,7 @@ class CpuBackend(Backend):
             if alike not in cached:
                 cached[alike] = self._setting(operation, topology, sizes, dtype, threads, seconds)
             setting = cached[alike]
-        self._noted(operation, setting, run(setting), what)
+        self._note(operation, setting, run(setting), what)
 
     def _setting(
         self,
@@ -157,9 +159,9 @@ class CpuBackend(Backend):
         shape = tuning.shape_class(*topology.shape, *sizes, sparsity=topology.sparsity)
         kind, code = f"{dtype}/{topology.index_bits}", self.kernels.source_digest[:16]
         key = f"{cpu_name()} {self.level} t{threads} {code} {operation} {kind} {shape}"
-        return tuning.chosen(key, settings, 2 * topology.nnz * sizes[0] * sizes[1], seconds)
+        return tuning.choose(key, settings, 2 * topology.nnz * sizes[0] * sizes[1], seconds)
 
-    def _noted(self, operation: str, setting: Any, outcome: tuple[np.ndarray, bool], what: str) -> None:
+    def _note(self, operation: str, setting: Any, outcome: tuple[np.ndarray, bool], what: str) -> None:
         """Keep the kernel's outcome.
 
         Raises:
@@ -180,5 +182,5 @@ class CpuBackend(Backend):
 def _usual_first(settings: list, topology: Topology, columns: int) -> list:
     """The settings of spmm, the usual one first: B is read where it is when its rows are used few times (measured)."""
     few = topology.nnz < FEW_USES * topology.shape[1] and columns % 16 == 0
-    usual = next((one for one in settings if one[1] != few), settings[0])
-    return [usual, *(one for one in settings if one != usual)]
+    usual = next((setting for setting in settings if setting[1] != few), settings[0])
+    return [usual, *(setting for setting in settings if setting != usual)]

@@ -3,7 +3,7 @@
 Launches go to the caller's current CuPy stream, and the host does not wait. Exceptions: a topology or permutation is
 copied to the device once, and settings are timed once for each class of shapes (tuning.py). While a graph is captured
 neither is possible: a topology that is not on the device is refused (call each operation once before), and settings
-without a stored choice are the usual ones. A call takes the host tens of microseconds; `bound` saves that for repeated
+without a stored choice are the usual ones. A call takes the host tens of microseconds; `bind` saves that for repeated
 calls on the same arrays.
 
 NaN is not searched for, since that would be a wait: where the processor's backend raises, here it propagates.
@@ -22,7 +22,7 @@ from spdnn.kernels.cuda.declarations import source
 from spdnn.kernels.cuda.device import Device
 from spdnn.ops import cuda_launches, tuning
 from spdnn.ops.backend import Backend
-from spdnn.ops.cuda_launches import Launch, Placed, Plan
+from spdnn.ops.cuda_launches import DeviceTopology, Launch, LaunchPlan
 from spdnn.ops.topology import Topology
 
 BIAS = {"spmm": 2, "depthwise": 1}  # its index after the first argument; where there is none, a zero represents all
@@ -93,7 +93,7 @@ class CudaBackend(Backend):
         """The settings that suit an operation (a method's name) with a method's arguments; the first is the usual."""
         return self._plan(operation, *arguments).settings
 
-    def bound(self, operation: str, *arguments: Any, setting: Any = None) -> Callable[[], None]:
+    def bind(self, operation: str, *arguments: Any, setting: Any = None) -> Callable[[], None]:
         """A launch of an operation, checked and compiled now; calling it launches on the stream that is current then.
 
         Args:
@@ -104,7 +104,7 @@ class CudaBackend(Backend):
             SpdnnError: see Device.bind.
         """
         plan = self._plan(operation, *arguments)
-        return self._bound(plan.launch(self._chosen(operation, plan, arguments) if setting is None else setting))
+        return self._bind(plan.launch(self._choose(operation, plan, arguments) if setting is None else setting))
 
     def seconds(self, launch: Callable[[], None]) -> float:
         """Call a bound launch, and wait; the seconds between two events around it."""
@@ -113,12 +113,12 @@ class CudaBackend(Backend):
 
     def _run(self, operation: str, *arguments: Any) -> None:
         plan = self._plan(operation, *arguments)
-        setting = self._chosen(operation, plan, arguments)
+        setting = self._choose(operation, plan, arguments)
         launch = plan.launch(setting)
-        self._bound(launch)()
+        self._bind(launch)()
         self.notes = {"operation": operation, "kernel": str(launch.kernel), "setting": setting}
 
-    def _bound(self, launch: Launch) -> Callable[[], None]:
+    def _bind(self, launch: Launch) -> Callable[[], None]:
         kernel, blocks, arguments, sizes = launch
         with self.device.on(self._stream()):
             bound = self.device.bind(kernel, blocks, arguments, sizes=sizes)
@@ -129,7 +129,7 @@ class CudaBackend(Backend):
 
         return call
 
-    def _chosen(self, operation: str, plan: Plan, arguments: tuple) -> Any:
+    def _choose(self, operation: str, plan: LaunchPlan, arguments: tuple) -> Any:
         if self.setting in plan.settings:
             return self.setting
         dtype, topology = arguments[-1].dtype, arguments[0] if isinstance(arguments[0], Topology) else None
@@ -144,20 +144,20 @@ class CudaBackend(Backend):
             usual = plan.settings[0]  # which depends on the loads that addresses and the width allow
             key = f"{properties.name} {properties.software} {code} {operation} {dtype}{bits} {shape} {usual}"
             with self.device.on(self._stream()):
-                self._settings[asked] = tuning.chosen(key, plan.settings, plan.operations, self._timer(plan))
+                self._settings[asked] = tuning.choose(key, plan.settings, plan.operations, self._timer(plan))
         return self._settings[asked]
 
-    def _timer(self, plan: Plan) -> Callable[[Any], float]:
+    def _timer(self, plan: LaunchPlan) -> Callable[[Any], float]:
         """What times a setting, on the current stream."""
         lead: list = []
 
         def seconds(setting: Any) -> float:
             lead[:] = lead or [self.device.lead()]
-            return self.device.seconds_ahead(self._bound(plan.launch(setting)), *lead)
+            return self.device.seconds_ahead(self._bind(plan.launch(setting)), *lead)
 
         return seconds
 
-    def _plan(self, operation: str, *arguments: Any) -> Plan:
+    def _plan(self, operation: str, *arguments: Any) -> LaunchPlan:
         first, *others = arguments
         if not all(self.device.holds(array) for array in arguments if hasattr(array, "dtype")):
             raise InputError(
@@ -173,7 +173,7 @@ class CudaBackend(Backend):
             index = BIAS[operation]
             others[index] = (self._zero, 0) if others[index] is None else (others[index], 1)
         if isinstance(first, Topology):
-            return make(self.device, self._once(first, lambda: Placed(self.device, first)), first, *others)
+            return make(self.device, self._once(first, lambda: DeviceTopology(self.device, first)), first, *others)
         return make(self.device, first, *others)
 
     def _once(self, owner: Any, make: Callable[[], Any]) -> Any:

@@ -1,7 +1,7 @@
 """Launches of the operations' kernels: from arrays and a setting to kernel, grid and arguments. Nothing is run here.
 
 The kernels, and what they need of shapes and addresses, are in spdnn/kernels/cuda/ops_*.cu; their settings in
-spdnn/kernels/cuda/ops.py. Arrays are the device's own; those of a topology are in `Placed`.
+spdnn/kernels/cuda/ops.py. Arrays are the device's own; those of a topology are in `DeviceTopology`.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ class Launch(NamedTuple):
     sizes: Mapping[str, int]
 
 
-class Plan(NamedTuple):
+class LaunchPlan(NamedTuple):
     """An operation on its arrays.
 
     Attributes:
@@ -52,7 +52,7 @@ class Plan(NamedTuple):
     launch: Callable[[Any], Launch]
 
 
-class Placed:
+class DeviceTopology:
     """A topology's arrays on a device: they stay there as long as the topology is used."""
 
     def __init__(self, device: Device, topology: Topology):
@@ -71,7 +71,7 @@ class Placed:
         return {name: self.arguments[name] for name in ("offsets", "order")}
 
 
-def spmm(device: Device, placed: Placed, topology: Topology, values, b, bias, low, high, out) -> Plan:
+def spmm(device: Device, placed: DeviceTopology, topology: Topology, values, b, bias, low, high, out) -> LaunchPlan:
     """C = activation(A B + bias); `bias` an array of the device and its step."""
     (rows, inner), (batch, _, width) = topology.shape, b.shape
     dtype, multiprocessors = np.dtype(out.dtype), device.properties.multiprocessors
@@ -95,7 +95,7 @@ def spmm(device: Device, placed: Placed, topology: Topology, values, b, bias, lo
     size = vector(device, ops.SPMM_VECTORS[dtype], width, b, out)
     few = batch * rows * width // size < FEW_THREADS * multiprocessors
     settings = spmm_settings(dtype, width, size, few)
-    return Plan(settings, (*topology.shape, width, batch), 2 * topology.nnz * width * batch, launch)
+    return LaunchPlan(settings, (*topology.shape, width, batch), 2 * topology.nnz * width * batch, launch)
 
 
 @lru_cache(1024)
@@ -117,7 +117,7 @@ def grid(groups: int, tiles: int, multiprocessors: int) -> int:
     return _ceil(tiles, side) * _ceil(groups, wide) * side * wide
 
 
-def sddmm(device: Device, placed: Placed, topology: Topology, q, k, scale, out) -> Plan:
+def sddmm(device: Device, placed: DeviceTopology, topology: Topology, q, k, scale, out) -> LaunchPlan:
     """scale * Q K^T at the nonzeros."""
     (rows, keys), (batch, _, depth) = topology.shape, q.shape
     dtype = np.dtype(out.dtype)
@@ -137,7 +137,7 @@ def sddmm(device: Device, placed: Placed, topology: Topology, q, k, scale, out) 
     spans = sddmm_spans(placed.longest, topology.nnz / rows, batch * topology.nnz / warps)
     unrolls = (ops.DOT_UNROLL[size], ops.DEEP_UNROLL)[: 1 if depth <= WARP else 2]
     settings = tuple((span, unroll) for span in spans for unroll in unrolls)
-    return Plan(settings, (*topology.shape, depth, batch), 2 * topology.nnz * depth * batch, launch)
+    return LaunchPlan(settings, (*topology.shape, depth, batch), 2 * topology.nnz * depth * batch, launch)
 
 
 def sddmm_spans(longest: int, mean: float, fair: float) -> tuple[int, ...]:
@@ -148,7 +148,7 @@ def sddmm_spans(longest: int, mean: float, fair: float) -> tuple[int, ...]:
     return (small, usual) if small < usual else (usual,)
 
 
-def softmax(device: Device, placed: Placed, topology: Topology, values, scale, out) -> Plan:
+def softmax(device: Device, placed: DeviceTopology, topology: Topology, values, scale, out) -> LaunchPlan:
     """softmax(scale * values) by rows."""
     batch, nnz = values.shape
     arguments = {
@@ -159,7 +159,7 @@ def softmax(device: Device, placed: Placed, topology: Topology, values, scale, o
     return _only(Launch(kernel, _ceil(batch * topology.rows, WARPS), arguments, {"out": batch * nnz}))
 
 
-def gather(device: Device, values, permutation, out) -> Plan:
+def gather(device: Device, values, permutation, out) -> LaunchPlan:
     """values[:, permutation]; the permutation on the device."""
     batch, nnz = values.shape
     arguments = {"values": values, "permutation": permutation, "out": out, "nnz": nnz, "batch": batch}
@@ -167,7 +167,7 @@ def gather(device: Device, values, permutation, out) -> Plan:
     return _only(Launch(ops.rowwise("gather_values", np.dtype(out.dtype)), blocks, arguments, {"out": batch * nnz}))
 
 
-def attention(device: Device, placed: Placed, topology: Topology, q, k, v, scale, out) -> Plan:
+def attention(device: Device, placed: DeviceTopology, topology: Topology, q, k, v, scale, out) -> LaunchPlan:
     """softmax(scale * Q K^T at the nonzeros) V."""
     (rows, keys), (batch, _, depth), width = topology.shape, q.shape, v.shape[-1]
     dtype = np.dtype(out.dtype)
@@ -183,7 +183,7 @@ def attention(device: Device, placed: Placed, topology: Topology, q, k, v, scale
     return _only(launch, (*topology.shape, depth, width, batch), 2 * topology.nnz * (depth + width) * batch)
 
 
-def depthwise(device: Device, x, weights, bias, low, high, stride, nhwc, out) -> Plan:
+def depthwise(device: Device, x, weights, bias, low, high, stride, nhwc, out) -> LaunchPlan:
     """3 x 3 convolution of each channel; `bias` an array of the device and its step."""
     images, channels = x.shape[0], x.shape[3 if nhwc else 1]
     (height, width), (out_height, out_width) = (a.shape[1:3] if nhwc else a.shape[2:] for a in (x, out))
@@ -215,9 +215,9 @@ def vector(device: Device, sizes: tuple[int, ...], width: int, *arrays: Any) -> 
     )
 
 
-def _only(launch: Launch, sizes: tuple[int, ...] = (), operations: int = 0) -> Plan:
+def _only(launch: Launch, sizes: tuple[int, ...] = (), operations: int = 0) -> LaunchPlan:
     """Of an operation that has one setting."""
-    return Plan(("only",), sizes, operations, lambda setting: launch)
+    return LaunchPlan(("only",), sizes, operations, lambda setting: launch)
 
 
 def _ceil(a: int, b: int) -> int:

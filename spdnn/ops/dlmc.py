@@ -8,21 +8,21 @@ Source: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
-from spdnn.ops.problems import Problem
+from spdnn.ops.problems import ShapeProblem
 from spdnn.ops.topology import Topology
 from spdnn.sources.formats import smtx
-from spdnn.sources.formats.archive import Archive
+from spdnn.sources.formats.archive import TarArchive
 
 MODELS = {"transformer": "transformer", "resnet-50": "rn50"}
 METHOD = "random_pruning"
 ENDINGS = ("", "_fully_connected", "_aux", "_aux_fully_connected")
 
 
-@door.releasing()
-def topologies(archive: str | Path, problems: Iterable[Problem], method: str = METHOD) -> dict[tuple, Topology]:
+@safe_open.releasing()
+def topologies(archive: str | Path, problems: Iterable[ShapeProblem], method: str = METHOD) -> dict[tuple, Topology]:
     """The matrices of the archive that these problems name, by `key`; those that it does not have are left out.
 
     The archive is read once; nothing is unpacked to a disk.
@@ -47,32 +47,32 @@ def topologies(archive: str | Path, problems: Iterable[Problem], method: str = M
             raise InputError(
                 f"{where}: {shape[0]} x {shape[1]}, and the table has {problem.shape.rows} x {problem.shape.columns}"
             )
-        with door.refused(where):
+        with safe_open.name_errors(where):
             result[key(problem)] = Topology(shape, offsets, columns)
     return result
 
 
-def key(problem: Problem) -> tuple:
+def key(problem: ShapeProblem) -> tuple:
     """Of `topologies`: problems that differ in their batch columns alone share a matrix."""
     return problem.shape.network, problem.shape.layer, problem.sparsity
 
 
-def _names(problem: Problem, method: str) -> list[str]:
+def _names(problem: ShapeProblem, method: str) -> list[str]:
     """What the matrix may be called, below the archive's first folder."""
     folder = f"{MODELS[problem.shape.network]}/{method}/{problem.sparsity / 100:g}"
     return [f"{folder}/{problem.shape.matrix}{ending}.smtx" for ending in ENDINGS]
 
 
-def _contents(path: Path, problems: dict[str, Problem]):
+def _contents(path: Path, problems: dict[str, ShapeProblem]):
     """(name, bytes) of the members in `problems`."""
     if path.is_dir():
         base = path / "dlmc" if (path / "dlmc").is_dir() else path
         for name in problems:
             if (base / name).is_file():
-                yield name, door.whole(base / name)
+                yield name, safe_open.whole(base / name)
         return
-    with door.refused(path, "not a whole tar archive"):
-        for member, _, content in Archive(path).members():
+    with safe_open.name_errors(path, "not a whole tar archive"):
+        for member, _, content in TarArchive(path).members():
             parts = PurePosixPath(member).parts
             name = "/".join(parts[1:] if parts[:1] == ("dlmc",) else parts)
             if name in problems:

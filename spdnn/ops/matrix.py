@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from spdnn.common.errors import InputError, Unavailable
-from spdnn.common.shown import Shown
+from spdnn.common.shown import WithRepr
 from spdnn.ops import convert
 from spdnn.ops.arrays import CPU, CUDA, cupy, operand
 from spdnn.ops.topology import Topology
 from spdnn.sources.formats import smtx
 
 
-class SparseMatrix(Shown):
+class SparseMatrix(WithRepr):
     """A sparse matrix by rows, or a batch of them that share their topology.
 
     Attributes:
@@ -89,7 +89,7 @@ class SparseMatrix(Shown):
         Raises:
             InputError: another dtype, or a value that becomes infinite.
         """
-        return SparseMatrix.of(self.topology, convert.rounded(self.values, dtype), self._device)
+        return SparseMatrix.of(self.topology, convert.round_to(self.values, dtype), self._device)
 
     def to(self, device: str) -> "SparseMatrix":
         """The same with values on "cpu" or "cuda" (CuPy's current device); itself when they are there.

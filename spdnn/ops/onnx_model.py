@@ -18,11 +18,11 @@ import numpy as np
 from spdnn.common import arrays
 from spdnn.common.errors import InputError
 from spdnn.common.provenance import cpu_name
-from spdnn.common.shown import Shown, counted
+from spdnn.common.shown import WithRepr, with_unit
 from spdnn.ops import tuning
 from spdnn.ops.backends import thread_count
-from spdnn.ops.cpu import _loaded
-from spdnn.ops.onnx_products import Product, alone, products, replaced
+from spdnn.ops.cpu import _load
+from spdnn.ops.onnx_products import GraphProduct, alone, products, replace_products
 from spdnn.sources.formats import onnx_files
 
 TILES = (64, 32, 128)  # worth trying; see `spmm_settings`
@@ -32,11 +32,11 @@ TURNS, TURN = 4, 0.002  # of a timing, after one that warms up; seconds of a tur
 ONNX_RUNTIME, OURS = "onnxruntime", "spdnn"
 
 
-class OnnxModel(Shown):
+class OnnxModel(WithRepr):
     """An ONNX model, ready for calls, which may come from several threads at once.
 
     Args:
-        path: of the file; model: what onnx_files.simplified makes of it; name: of the model in messages, by default the
+        path: of the file; model: what onnx_files.simplify makes of it; name: of the model in messages, by default the
             path.
         threads: of a call; all cores by default.
         example: arrays as the model takes them, one or several, on whose shapes products are timed; by default random
@@ -65,12 +65,12 @@ class OnnxModel(Shown):
         name: Any = None,
     ):  # fmt: skip
         self.path, self.threads = path if name is None else name, thread_count(threads)
-        self._kernels, self._level = _loaded(None)
+        self._kernels, self._level = _load(None)
         self._plain = onnx_files.session(str(path), self._options, self.path)
         self._ends = self._plain.get_inputs()
-        self.inputs = [one.name for one in self._ends]
-        self._usual = [(one.name, np.dtype(TYPES.get(one.type, object))) for one in self._ends]
-        self.outputs = [one.name for one in self._plain.get_outputs()]
+        self.inputs = [end.name for end in self._ends]
+        self._usual = [(end.name, np.dtype(TYPES.get(end.type, object))) for end in self._ends]
+        self.outputs = [get_output.name for get_output in self._plain.get_outputs()]
         self._found = list(products(model.graph))
         self._told: dict[str, str] = {}  # of each product, how it runs and why
         self._session = self._plain
@@ -78,7 +78,7 @@ class OnnxModel(Shown):
         if self._found:
             sample = self._sample(example, batch)
             try:
-                tiles = self._chosen(model, sample)
+                tiles = self._choose(model, sample)
                 if any(tiles) and self._session is self._plain:  # a choice that was kept, or made without a trial
                     self._session = self._with(model, tiles)
             except InputError as error:  # ONNX Runtime simplified the model to one that it does not take
@@ -144,16 +144,16 @@ class OnnxModel(Shown):
         self.close()
 
     def _facts(self) -> dict[str, str]:
-        facts = {"products": f"{len(self.ours)} of {counted(len(self._found), 'pruned products')} by spdnn"}
-        return facts | {"threads": counted(self.threads, "threads") if self._session else "closed"}
+        facts = {"products": f"{len(self.ours)} of {with_unit(len(self._found), 'pruned products')} by spdnn"}
+        return facts | {"threads": with_unit(self.threads, "threads") if self._session else "closed"}
 
     def _feed(self, x: Sequence, named: dict[str, Any]) -> dict[str, np.ndarray]:
         given = dict(zip(self.inputs, x, strict=False)) | named
         if len(x) > len(self.inputs):
-            raise InputError(f"{self.path}: {counted(len(x) + len(named), 'inputs')}; it takes {_list(self.inputs)}")
-        return fed(self.path, self._ends, given)
+            raise InputError(f"{self.path}: {with_unit(len(x) + len(named), 'inputs')}; it takes {_list(self.inputs)}")
+        return make_feed(self.path, self._ends, given)
 
-    def _opened(self, model: Any) -> Any:
+    def _open(self, model: Any) -> Any:
         """A session for a model in memory; a large one goes through a file."""
         if model.ByteSize() < LARGE:
             return onnx_files.session(model.SerializeToString(), self._options, self.path)
@@ -174,9 +174,9 @@ class OnnxModel(Shown):
         if example is not None:
             several = example if isinstance(example, tuple | list) else [example]
             return self._feed(several, {})
-        return drawn(self._ends, batch or 1)
+        return draw_inputs(self._ends, batch or 1)
 
-    def _chosen(self, model: Any, sample: dict[str, np.ndarray] | None) -> Sequence[int]:
+    def _choose(self, model: Any, sample: dict[str, np.ndarray] | None) -> Sequence[int]:
         """The tile of each product, kept or timed; 0 where ONNX Runtime runs it."""
         usual = [TILES[0] if one.nonzero <= SURE else 0 for one in self._found]
         if sample is None:
@@ -186,13 +186,13 @@ class OnnxModel(Shown):
         graph += [node.op_type for node in model.graph.node]
         key = self._class(f"model {hashlib.sha256(repr((shapes, graph)).encode()).hexdigest()[:32]}")
         allowed = (*TILES, 0)
-        tiles = tuning.kept(
-            key, lambda: self._timed(model, sample, usual),
+        tiles = tuning.keep(
+            key, lambda: self._time(model, sample, usual),
             lambda one: isinstance(one, tuple) and len(one) == len(usual) and set(one) <= set(allowed),
         )  # fmt: skip
         return usual if tiles is None else tiles
 
-    def _timed(self, model: Any, sample: dict[str, np.ndarray], usual: Sequence[int]) -> tuple[int, ...]:
+    def _time(self, model: Any, sample: dict[str, np.ndarray], usual: Sequence[int]) -> tuple[int, ...]:
         """The tile that each product is fastest with, or zeros, where the whole model is faster without ours."""
         reach = self._features(model, sample)
         tiles, times = [], {}
@@ -221,12 +221,12 @@ class OnnxModel(Shown):
         self._told |= {one.gives: f"{ONNX_RUNTIME}: the whole model is faster in it" for one in self._found}
         return (0,) * len(tiles)
 
-    def _times(self, model: Any, product: Product, x: np.ndarray) -> dict[int, float]:
+    def _times(self, model: Any, product: GraphProduct, x: np.ndarray) -> dict[int, float]:
         """Seconds of a product with each tile; 0: in ONNX Runtime."""
         calls = {}
         for tile in (*TILES, 0):
             key = self._key(product, tile) if tile else None
-            session = self._opened(alone(model, product, x, key))
+            session = self._open(alone(model, product, x, key))
             if key is not None:
                 self._kernels.drop_product(key)
             calls[tile] = partial(session.run, None, {product.reads: x})
@@ -244,7 +244,7 @@ class OnnxModel(Shown):
         there = {one.name for one in copy.graph.output}
         copy.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in wanted if name not in there)
         try:
-            found = self._opened(copy).run(wanted, sample) if wanted else []
+            found = self._open(copy).run(wanted, sample) if wanted else []
         except Exception:  # of many types: shapes of our own choice do not fit
             return {}
         return sample | dict(zip(wanted, found, strict=True))
@@ -253,12 +253,12 @@ class OnnxModel(Shown):
         """A session with our products, those that have a tile."""
         keys = {one.gives: self._key(one, tile) for one, tile in zip(self._found, tiles, strict=True) if tile}
         try:
-            return self._opened(replaced(model, keys, self._found))
+            return self._open(replace_products(model, keys, self._found))
         finally:
             for key in keys.values():
                 self._kernels.drop_product(key)
 
-    def _key(self, product: Product, tile: int) -> int:
+    def _key(self, product: GraphProduct, tile: int) -> int:
         matrix = product.matrix
         return self._kernels.make_product(
             self._level, matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, product.bias,
@@ -279,22 +279,22 @@ TYPES = {
 }  # fmt: skip
 
 
-def fed(what: Any, ends: Sequence, given: dict[str, Any]) -> dict[str, np.ndarray]:
+def make_feed(what: Any, ends: Sequence, given: dict[str, Any]) -> dict[str, np.ndarray]:
     """Arrays for the inputs of a session, in their order and of their types. Raises InputError, which begins with
     `what`: others than it takes."""
-    names = [one.name for one in ends]
+    names = [end.name for end in ends]
     if set(given) != set(names):
-        raise InputError(f"{what}: {counted(len(given), 'inputs')}; it takes {_list(names)}")
+        raise InputError(f"{what}: {with_unit(len(given), 'inputs')}; it takes {_list(names)}")
     feed = {}
-    for one in ends:
-        value, dtype = given[one.name], TYPES.get(one.type)
-        if not one.type.startswith("tensor("):  # a list of arrays, or None
-            feed[one.name] = value
+    for end in ends:
+        value, dtype = given[end.name], TYPES.get(end.type)
+        if not end.type.startswith("tensor("):  # a list of arrays, or None
+            feed[end.name] = value
             continue
         if type(value) is not np.ndarray or value.dtype != dtype:
             arrays.refuse_gradient(value)
-            value = _cast(one.name, arrays.host(value, one.name), dtype)
-        feed[one.name] = value
+            value = _cast(end.name, arrays.host(value, end.name), dtype)
+        feed[end.name] = value
     return feed
 
 
@@ -307,22 +307,22 @@ def _cast(name: str, array: np.ndarray, dtype: Any) -> np.ndarray:
     return array.astype(dtype)
 
 
-def drawn(ends: Sequence, batch: int, seed: int = 0) -> dict[str, np.ndarray] | None:
+def draw_inputs(ends: Sequence, batch: int, seed: int = 0) -> dict[str, np.ndarray] | None:
     """Random numbers of the shapes that the inputs of a session state, zeros where they are whole numbers.
 
     Free first dimensions are `batch`, other free ones UNKNOWN. None: an input is of no type that NumPy has.
     """
-    sizes = {one.shape[0]: batch for one in ends if one.shape and isinstance(one.shape[0], str)}
+    sizes = {end.shape[0]: batch for end in ends if end.shape and isinstance(end.shape[0], str)}
     sample, random = {}, np.random.default_rng(seed)
-    for one in ends:
-        if (dtype := TYPES.get(one.type)) is None:
+    for end in ends:
+        if (dtype := TYPES.get(end.type)) is None:
             return None
-        first = [batch] if one.shape and one.shape[0] is None else []
+        first = [batch] if end.shape and end.shape[0] is None else []
         shape = first + [
-            size if isinstance(size, int) else sizes.get(size, UNKNOWN) for size in one.shape[len(first) :]
+            size if isinstance(size, int) else sizes.get(size, UNKNOWN) for size in end.shape[len(first) :]
         ]
         whole = np.dtype(dtype).kind != "f"
-        sample[one.name] = np.zeros(shape, dtype) if whole else random.standard_normal(shape).astype(dtype)
+        sample[end.name] = np.zeros(shape, dtype) if whole else random.standard_normal(shape).astype(dtype)
     return sample
 
 

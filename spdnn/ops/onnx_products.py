@@ -1,6 +1,6 @@
 """The pruned products in the graph of an ONNX model, and the same graph with ours in their places.
 
-A MatMul, Gemm or Conv whose weights are constants with many zeros becomes a node `Product` of the domain spdnn
+A MatMul, Gemm or Conv whose weights are constants with many zeros becomes a node `GraphProduct` of the domain spdnn
 (spdnn/kernels/cpu/onnx_products.cpp), with the bias and the activation that follow it.
 """
 
@@ -18,7 +18,7 @@ DOMAIN = "spdnn"
 
 
 @dataclass(frozen=True)
-class Product:
+class GraphProduct:
     """A product in a graph.
 
     Attributes:
@@ -50,7 +50,7 @@ class Product:
         return self.matrix.nnz / max(1, np.prod(self.matrix.shape))
 
 
-def products(graph, outer: Mapping[str, Any] | None = None) -> Iterator[Product]:
+def products(graph, outer: Mapping[str, Any] | None = None) -> Iterator[GraphProduct]:
     """All products of a graph that are worth a trial, those of its branches and loops among them."""
     constants = {**(outer or {}), **{one.name: one for one in graph.initializer}}
     for one in graph.input:
@@ -61,7 +61,7 @@ def products(graph, outer: Mapping[str, Any] | None = None) -> Iterator[Product]
             yield from products(inside, constants)
         found = _product(node, constants)
         if found is not None:
-            yield _followed(node, *found, constants, readers, reads, outer is None)
+            yield _fuse_epilogue(node, *found, constants, readers, reads, outer is None)
 
 
 def _product(node, constants: Mapping[str, Any]) -> tuple | None:
@@ -129,7 +129,7 @@ PRODUCTS: dict[str, Callable[[np.ndarray, dict], tuple | None]] = {
 }  # fmt: skip
 
 
-def _followed(node, matrix, bias, window, constants, readers, reads: Counter, inner: bool) -> Product:
+def _fuse_epilogue(node, matrix, bias, window, constants, readers, reads: Counter, inner: bool) -> GraphProduct:
     """The product with the bias and the activation that follow it and read nothing else."""
     nodes, low, high = [node], -np.inf, np.inf
 
@@ -147,7 +147,7 @@ def _followed(node, matrix, bias, window, constants, readers, reads: Counter, in
     limits = _limits(following, constants) if following is not None else None
     if limits is not None:
         (low, high), _ = limits, nodes.append(following)
-    return Product(tuple(nodes), node.input[0], nodes[-1].output[0], matrix, bias, low, high, window, inner)
+    return GraphProduct(tuple(nodes), node.input[0], nodes[-1].output[0], matrix, bias, low, high, window, inner)
 
 
 def _limits(node, constants: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -174,16 +174,16 @@ def _readers(graph) -> tuple[dict[str, Any], Counter]:
             readers[value] = node
             reads[value] += 1
         for inside in _subgraphs(node):
-            reads.update(_mentioned(inside))
+            reads.update(_names_in(inside))
     return readers, reads
 
 
-def _mentioned(graph) -> Iterator[str]:
+def _names_in(graph) -> Iterator[str]:
     yield from (one.name for one in graph.output)
     for node in graph.node:
         yield from node.input
         for inside in _subgraphs(node):
-            yield from _mentioned(inside)
+            yield from _names_in(inside)
 
 
 def _subgraphs(node) -> list:
@@ -196,8 +196,8 @@ def _array(tensor) -> np.ndarray:
     return numpy_helper.to_array(tensor)
 
 
-def replaced(model, keys: Mapping[str, int], found: Collection[Product]):
-    """A copy of a model with nodes `Product` in place of some products.
+def replace_products(model, keys: Mapping[str, int], found: Collection[GraphProduct]):
+    """A copy of a model with nodes `GraphProduct` in place of some products.
 
     Args:
         keys: of the kernels, by what the product gives; found: all products of the model.
@@ -205,7 +205,7 @@ def replaced(model, keys: Mapping[str, int], found: Collection[Product]):
     from onnx import helper
 
     ours = {one.gives: one for one in found if one.gives in keys}
-    gone = {value for one in ours.values() for node in one.nodes for value in node.output}
+    gone = {value for our in ours.values() for node in our.nodes for value in node.output}
     copy = type(model)()
     copy.CopyFrom(model)
     copy.opset_import.append(helper.make_opsetid(DOMAIN, 1))
@@ -226,7 +226,7 @@ def replaced(model, keys: Mapping[str, int], found: Collection[Product]):
         del graph.node[:]
         graph.node.extend(nodes)
         # ONNX Runtime drops what nobody reads, but would first copy it
-        used = set(_mentioned(graph))
+        used = set(_names_in(graph))
         kept = [one for one in graph.initializer if one.name in used]
         if len(kept) < len(graph.initializer):
             del graph.initializer[:]
@@ -236,7 +236,7 @@ def replaced(model, keys: Mapping[str, int], found: Collection[Product]):
     return copy
 
 
-def alone(model, product: Product, x: np.ndarray, key: int | None):
+def alone(model, product: GraphProduct, x: np.ndarray, key: int | None):
     """A model of one product, as it is, or as ours where it has a key, for features like x."""
     from onnx import TensorProto, helper
 

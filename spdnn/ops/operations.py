@@ -68,7 +68,7 @@ def spmm(
     added = checks.bias(bias, M, b)
     target, result = checks.output(run, (M, N), batch, b, out, (A.values, b.array, added))
     if target.size:
-        values, dense = checks.batched(A.values, 1), checks.spread(b.array, 2, batch)
+        values, dense = checks.with_batch(A.values, 1), checks.spread(b.array, 2, batch)
         run.spmm(A.topology, values, dense, added, low, high, target)
     return result
 
@@ -182,7 +182,7 @@ def softmax(A: SparseMatrix, scale: float = 1.0, out: Any = None, threads: int |
     run, factor, values = backend(A.device, threads), checks.number(scale, "scale"), checks.own(A)
     target, _ = checks.output(run, (A.nnz,), A.batch, values, out, same=A.values)
     if target.size:
-        run.softmax(A.topology, checks.batched(A.values, 1), factor, target)
+        run.softmax(A.topology, checks.with_batch(A.values, 1), factor, target)
     return SparseMatrix.of(A.topology, target if A.batch is not None else target[0], A.device)
 
 
@@ -209,7 +209,7 @@ def transpose(A: SparseMatrix, out: Any = None, threads: int | None = None) -> S
     run = backend(A.device, threads)
     target, _ = checks.output(run, (A.nnz,), A.batch, checks.own(A), out, (A.values,))
     if target.size:
-        run.gather(checks.batched(A.values, 1), permutation, target)
+        run.gather(checks.with_batch(A.values, 1), permutation, target)
     return SparseMatrix.of(topology, target if A.batch is not None else target[0], A.device)
 
 

@@ -63,7 +63,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ShapeProblem:
     """A shape at a sparsity, with so many columns of the dense matrix; `seed` draws positions and values.
 
     Attributes:
@@ -88,7 +88,7 @@ class Problem:
 
     def topology(self) -> Topology:
         """The positions, drawn: the same for the same shape, sparsity and seed, whatever the batch columns."""
-        return drawn(
+        return draw_topology(
             self.shape.rows, self.shape.columns, self.sparsity, self.shape.lengths, self._generator("positions")
         )
 
@@ -111,7 +111,7 @@ def problems(
     networks: Sequence[str] | None = None,
     seed: int = 0,
     shapes: Iterable[Shape] | None = None,
-) -> list[Problem]:
+) -> list[ShapeProblem]:
     """The problems of some sets, in the order of the table.
 
     Args:
@@ -134,14 +134,14 @@ def problems(
         for phase in phases:
             if getattr(shape, phase) is not None:
                 chosen += [
-                    Problem(shape, s, phase, seed) for s in map(_percent, sets[shape.set] or SPARSITIES[shape.set])
+                    ShapeProblem(shape, s, phase, seed) for s in map(_percent, sets[shape.set] or SPARSITIES[shape.set])
                 ]
     if not chosen:
         raise InputError("no problem is left: the sets, networks and phases chosen have none in common")
     return chosen
 
 
-def drawn(rows: int, columns: int, sparsity: float, lengths: str, random: np.random.Generator) -> Topology:
+def draw_topology(rows: int, columns: int, sparsity: float, lengths: str, random: np.random.Generator) -> Topology:
     """A topology with the nearest number of nonzeros to `sparsity` percent, each row's columns uniform in it.
 
     Raises:
@@ -204,7 +204,7 @@ def _shape(cell: dict[str, str], where: str) -> Shape:
             raise InputError(f"{where}: {name} {cell[name]!r} must be of small letters, digits, - and _")
     if not _LENGTHS.fullmatch(cell["lengths"]):
         raise InputError(f"{where}: lengths {cell['lengths']!r} must be random, zipf-S or rising-S with a number S")
-    tables.filled(cell, ("source",), where)
+    tables.check_filled(cell, ("source",), where)
     for name in ("rows", "columns", "inference", "training", "repeats"):
         cell[name] = None if name in PHASES and not cell[name] else tables.whole(cell[name], name, where, MOST)
     return Shape(**cell)

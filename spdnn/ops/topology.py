@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from spdnn.common.errors import InputError
-from spdnn.common.shown import Shown
+from spdnn.common.shown import WithRepr
 
 MOST_COLUMNS_16 = 1 << 16  # that 16-bit indices reach
 MOST_COLUMNS = (1 << 31) - 1  # that 32-bit indices reach; rows are numbered with as many bits
 INDEX_BITS = (16, 32)
 
 
-class Topology(Shown):
+class Topology(WithRepr):
     """The positions of the nonzeros of a matrix; matrices with other values, and batches of values, share one.
 
     Attributes:

@@ -32,7 +32,7 @@ def shape_class(*sizes: int, sparsity: float | None = None) -> str:
     return rounded if sparsity is None else f"{rounded}@{5 * round(20 * sparsity)}"
 
 
-def chosen(key: str, candidates: Sequence[Any], operations: int, seconds: Callable[[Any], float]) -> Any:
+def choose(key: str, candidates: Sequence[Any], operations: int, seconds: Callable[[Any], float]) -> Any:
     """The candidate to use: a stored choice, or the fastest in a few alternating rounds of all of them.
 
     Args:
@@ -47,7 +47,7 @@ def chosen(key: str, candidates: Sequence[Any], operations: int, seconds: Callab
     if operations < LEAST_OPERATIONS or len(candidates) == 1:
         mode()
         return candidates[0]
-    best = kept(key, lambda: _fastest(candidates, seconds), lambda choice: choice in candidates)
+    best = keep(key, lambda: _fastest(candidates, seconds), lambda choice: choice in candidates)
     return candidates[0] if best is None else candidates[candidates.index(best)]  # 64.0 or 1 of a file are 64 and True
 
 
@@ -59,7 +59,7 @@ def mode() -> str:
     return mode
 
 
-def kept(key: str, make: Callable[[], Any], fits: Callable[[Any], bool]) -> Any:
+def keep(key: str, make: Callable[[], Any], fits: Callable[[Any], bool]) -> Any:
     """The stored choice of this key, if it `fits`, or the one that `make` gives, which is stored; None: tuning is off.
 
     Raises:
@@ -70,7 +70,7 @@ def kept(key: str, make: Callable[[], Any], fits: Callable[[Any], bool]) -> Any:
     with _lock:
         file = path()
         if file not in _known:
-            _known[file] = {} if how == "forget" else _kept(file)
+            _known[file] = {} if how == "forget" else _read_choices(file)
         known = _known[file]
         if key not in known or not fits(known[key]):
             known[key] = make()
@@ -97,7 +97,7 @@ def _fastest(candidates: Sequence[Any], seconds: Callable[[Any], float]) -> Any:
     return candidates[best.index(min(best))]
 
 
-def _kept(file: Path | None) -> dict[str, Any]:
+def _read_choices(file: Path | None) -> dict[str, Any]:
     """What the file holds; a broken one, or one of another format, holds nothing."""
     try:
         content = json.loads(file.read_text(encoding="utf-8")) if file else {}
@@ -115,7 +115,7 @@ def _save(file: Path | None, known: dict[str, Any]) -> None:
         return
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        choices = {**_kept(file), **known}
+        choices = {**_read_choices(file), **known}
         write_text(file, json.dumps({"format": FORMAT, "choices": choices}, indent=1, sort_keys=True) + "\n")
     except (OSError, SpdnnError):
         pass

@@ -15,14 +15,14 @@ import numpy as np
 
 from spdnn.common.errors import InputError
 from spdnn.common.resources import available_bytes
-from spdnn.common.shown import counted
-from spdnn.ops.onnx_model import drawn, fed
+from spdnn.common.shown import with_unit
+from spdnn.ops.onnx_model import draw_inputs, make_feed
 from spdnn.peers.libraries.onnx import OnnxFile
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.sources.formats import onnx_files
 from spdnn.sources.formats.readers import network_files
-from spdnn.sources.formats.tensors import Archive
+from spdnn.sources.formats.tensors import NpzArchive
 from spdnn.verify import oracle
 
 SHARE = 0.5  # of the free memory, for the inputs and what the oracle makes of them
@@ -54,14 +54,14 @@ class NetworkCase:
     def __init__(self, name: str, network: Network, rows: np.ndarray, batches: Sequence[int]):
         headers = list(map(network.header, range(network.depth)))
         self.name, self.source, self.batches, self.digest = name, network, batches, network.sha256()
-        self.entries, self.nonzeros = sum(one.inputs * one.outputs for one in headers), network.edges
-        self.work, self.layers = (self.nonzeros, self.entries), counted(network.depth, "layers")
+        self.entries, self.nonzeros = sum(header.inputs * header.outputs for header in headers), network.edges
+        self.work, self.layers = (self.nonzeros, self.entries), with_unit(network.depth, "layers")
         self.facts = f"{network.inputs} -> {network.outputs}, {self.layers}, {network.edges:,} edges"
         count = max(self.inputs, *batches)
         _check_memory(network, count)
         self._x = np.ascontiguousarray(np.take(rows, np.arange(count), axis=0, mode="wrap"), np.float32)
         numbers = np.arange(count)
-        self._truth = oracle.judged(network, Inputs.from_array(self._x), None, numbers, "verify outputs")[1]
+        self._truth = oracle.judge(network, Inputs.from_array(self._x), None, numbers, "verify outputs")[1]
 
     def calls(self, batch: int, count: int) -> Iterable[Call]:
         """So many calls, each of `batch` inputs."""
@@ -97,11 +97,11 @@ class OnnxCase:
 
         self.name, self._path, self._session = name, path, onnx_files.session(path, plain, path)
         self._ends = self._session.get_inputs()
-        self._free = [bool(one.shape) and not isinstance(one.shape[0], int) for one in self._ends]
-        self.batches = list(batches or self.BATCHES) if any(self._free) else self._stated(batches)
+        self._free = [bool(end.shape) and not isinstance(end.shape[0], int) for end in self._ends]
+        self.batches = list(batches or self.BATCHES) if any(self._free) else self._fixed_batches(batches)
         self._given = None if given is None else self._read(given)
         next(iter(self.calls(self.batches[0], 1)))  # what it does not take is refused before anything is printed
-        self._weights(onnx_files.simplified(path))
+        self._weights(onnx_files.simplify(path))
         self.digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(network_files(path)))).hexdigest()
 
     def calls(self, batch: int, count: int) -> Iterable[Call]:
@@ -114,11 +114,11 @@ class OnnxCase:
                 raise InputError(f"{self._path}: {onnx_files.reason(error)}") from error
             if not all(isinstance(one, np.ndarray) and one.dtype.kind in "biuf" for one in right):
                 raise InputError(f"{self._path}: it has outputs that are no numbers, which cannot be compared")
-            yield Call(tuple(feed.values()), right, list(map(_tolerated, right)))
+            yield Call(tuple(feed.values()), right, list(map(_tolerance, right)))
 
     def _feed(self, batch: int, call: int) -> dict[str, np.ndarray]:
         if self._given is None:
-            feed = drawn(self._ends, batch, call)
+            feed = draw_inputs(self._ends, batch, call)
             if feed is None:
                 raise InputError(f"{self._path}: no inputs of its types can be drawn; give them with --inputs")
             return feed
@@ -129,14 +129,14 @@ class OnnxCase:
         }
 
     def _read(self, file: str) -> dict[str, np.ndarray]:
-        archive = Archive(file)
-        given = fed(file, self._ends, {name: archive.any(name) for name in archive})
+        archive = NpzArchive(file)
+        given = make_feed(file, self._ends, {name: archive.any(name) for name in archive})
         for one, free in zip(self._ends, self._free, strict=True):
             if free and (given[one.name].ndim != len(one.shape) or not len(given[one.name])):
                 raise InputError(f"{file}: {one.name} is of shape {given[one.name].shape}; the model takes {one.shape}")
         return given
 
-    def _stated(self, batches: Sequence[int] | None) -> list[int]:
+    def _fixed_batches(self, batches: Sequence[int] | None) -> list[int]:
         """The one number of inputs that the model takes."""
         shape = self._ends[0].shape if self._ends else []
         own = [max(1, shape[0]) if shape else 1]
@@ -149,17 +149,17 @@ class OnnxCase:
         from onnx import numpy_helper
 
         weights = [numpy_helper.to_array(one) for one in model.graph.initializer if len(one.dims) > 1]
-        self.entries = max(1, sum(one.size for one in weights))
-        self.nonzeros = sum(int(np.count_nonzero(one)) for one in weights)
-        self.source = OnnxFile(self._path, sum(one.nbytes for one in weights))
-        self.layers = counted(len(model.graph.node), "nodes")
+        self.entries = max(1, sum(weight.size for weight in weights))
+        self.nonzeros = sum(int(np.count_nonzero(weight)) for weight in weights)
+        self.source = OnnxFile(self._path, sum(weight.nbytes for weight in weights))
+        self.layers = with_unit(len(model.graph.node), "nodes")
         self.facts = f"{self.layers}, {self.entries:,} weights, {100 * self.nonzeros / self.entries:.3g} % nonzero"
 
 
 Case = NetworkCase | OnnxCase
 
 
-def drawn_rows(count: int, neurons: int, zeros: float, seed: int = 0) -> np.ndarray:
+def draw_rows(count: int, neurons: int, zeros: float, seed: int = 0) -> np.ndarray:
     """float32 (count, neurons): uniform numbers from 0 to 1, of which the part `zeros` is 0."""
     random = np.random.default_rng(seed)
     rows = random.random((count, neurons), dtype=np.float32)
@@ -167,7 +167,7 @@ def drawn_rows(count: int, neurons: int, zeros: float, seed: int = 0) -> np.ndar
     return rows
 
 
-def _tolerated(right: np.ndarray) -> np.ndarray:
+def _tolerance(right: np.ndarray) -> np.ndarray:
     if right.dtype.kind != "f":
         return np.zeros(right.shape)
     part = max(TOLERANCE, ROUNDINGS * float(np.finfo(right.dtype).eps))

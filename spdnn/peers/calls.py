@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import SpdnnError
 from spdnn.peers.call_cases import Call, Case
-from spdnn.peers.common import Comparison, alternated, check_same, named
+from spdnn.peers.common import ComparisonSettings, alternate, check_names, check_same
 from spdnn.peers.libraries.base import OURS, TimedProgram
 from spdnn.peers.libraries.numpy import BlasModel
 from spdnn.peers.libraries.onnx import OnnxRuntime, OpenVino
@@ -24,7 +24,7 @@ from spdnn.peers.libraries.ours import OurModel
 from spdnn.peers.libraries.scipy import ScipyModel
 from spdnn.peers.libraries.torch import TorchCompiledModel, TorchModel
 from spdnn.peers.product_checks import digest
-from spdnn.peers.products import Ceilings, blas_threads, operation_record, shared_parts
+from spdnn.peers.products import Ceilings, blas_threads, common_fields, operation_record
 from spdnn.records.operation_record import OperationRecord, Verification
 
 PROGRAMS: dict[str, type[TimedProgram]] = {
@@ -45,11 +45,13 @@ def others_here(names: Sequence[str] | None = None) -> tuple[list[str], dict[str
     Raises:
         InputError: a name that is none, or there twice.
     """
-    reasons = {name: OTHERS[name].missing() for name in named(names, OTHERS)}
+    reasons = {name: OTHERS[name].missing() for name in check_names(names, OTHERS)}
     return [name for name in reasons if not reasons[name]], {name: why for name, why in reasons.items() if why}
 
 
-def compare_calls(case: Case, comparison: Comparison) -> Iterator[tuple[int, list[OperationRecord], dict[str, str]]]:
+def compare_calls(
+    case: Case, comparison: ComparisonSettings
+) -> Iterator[tuple[int, list[OperationRecord], dict[str, str]]]:
     """Yield (batch, the records of all programs, ours first, why each of the others has none).
 
     Raises:
@@ -58,13 +60,13 @@ def compare_calls(case: Case, comparison: Comparison) -> Iterator[tuple[int, lis
     """
     ceilings = Ceilings(comparison.threads)
     with blas_threads(comparison.threads), contextlib.ExitStack() as opened:
-        programs, spent, refused = _made(case, comparison, opened)
+        programs, spent, refused = _make_programs(case, comparison, opened)
         for batch in case.batches:
             yield batch, *_batch(case, batch, comparison, ceilings, programs, spent, refused)
 
 
-def _made(
-    case: Case, comparison: Comparison, opened: contextlib.ExitStack
+def _make_programs(
+    case: Case, comparison: ComparisonSettings, opened: contextlib.ExitStack
 ) -> tuple[dict[str, TimedProgram], dict[str, float], dict[str, str]]:
     """(programs, seconds that it took to make each, why others were not made)."""
     programs, spent, refused = {}, {}, {}
@@ -78,7 +80,7 @@ def _made(
         except Exception as error:  # of another library: of any type
             if name == OURS:
                 raise
-            refused[name] = door.brief(error)
+            refused[name] = safe_open.brief(error)
             continue
         spent[name] = time.perf_counter() - begun
         opened.callback(programs[name].close)
@@ -88,7 +90,7 @@ def _made(
 def _batch(
     case: Case,
     batch: int,
-    comparison: Comparison,
+    comparison: ComparisonSettings,
     ceilings: Ceilings,
     programs: dict[str, TimedProgram],
     spent: dict[str, float],
@@ -97,7 +99,7 @@ def _batch(
     calls = list(case.calls(batch, max(CALLS, case.inputs // batch)))
     turns, verified, spent, refused = {}, {}, dict(spent), dict(refused)
     for name, program in programs.items():
-        turn = functools.partial(_turn, program, [program.taken(*call.inputs) for call in calls])
+        turn = functools.partial(_turn, program, [program.convert_inputs(*call.inputs) for call in calls])
         try:
             begun = time.perf_counter()
             program.settle(*calls[0].inputs)
@@ -109,18 +111,18 @@ def _batch(
         except Exception as error:
             if name == OURS:
                 raise SpdnnError(f"ours, batch {batch}: {error}") from error
-            refused[name] = door.brief(error)
+            refused[name] = safe_open.brief(error)
             continue
-        turns[name], entries = turn, sum(one.size for one in outs)
+        turns[name], entries = turn, sum(out.size for out in outs)
         verified[name] = Verification(entries, entries, None, case.rule, worst, _digest_of(outs))
-    samples, digests, load = alternated(
+    samples, digests, load = alternate(
         {name: (turn, functools.partial(_digest, programs[name])) for name, turn in turns.items()},
         (LEAST_ROUNDS, MOST_ROUNDS),
         comparison.seconds,
         warm=True,
         settle=True,
     )
-    shared = shared_parts("network", _about(case, batch), comparison, ceilings.now(), load)
+    shared = common_fields("network", _about(case, batch), comparison, ceilings.now(), load)
     records, done = [], tuple(batch * one for one in case.work)
     operands = sum(one.nbytes for one in (*calls[0].inputs, *calls[0].right))
     for name in turns:
@@ -131,7 +133,7 @@ def _batch(
                 raise
             refused[name] = str(error)
             continue
-        seconds = [one / len(calls) for one in samples[name]]
+        seconds = [sample / len(calls) for sample in samples[name]]
         records.append(
             operation_record(
                 shared, f"network.{case.name}.b{batch}", programs[name], spent[name], seconds, done, operands,
@@ -155,13 +157,13 @@ def _digest(program: TimedProgram, outs: list[Any]) -> str:
 
 
 def _digest_of(outs: Sequence[np.ndarray]) -> str:
-    return digest(np.concatenate([np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in outs]))
+    return digest(np.concatenate([np.ascontiguousarray(out).reshape(-1).view(np.uint8) for out in outs]))
 
 
 def _worst(outs: Sequence[np.ndarray], calls: Sequence[Call]) -> float:
     """The largest error, over what is tolerated there; infinite or no number where outputs cannot be compared."""
     expected = [pair for call in calls for pair in zip(call.right, call.tolerated, strict=True)]
-    if [one.shape for one in outs] != [right.shape for right, _ in expected]:
+    if [out.shape for out in outs] != [right.shape for right, _ in expected]:
         return np.inf
     worst = 0.0
     for out, (right, tolerated) in zip(outs, expected, strict=True):

@@ -15,7 +15,7 @@ from spdnn.common.files import together
 from spdnn.common.statistics import Interval, ratios
 from spdnn.engines.registry import PEERS, engine
 from spdnn.pipeline.measure import run as measure
-from spdnn.pipeline.measure.load import Watch
+from spdnn.pipeline.measure.load import LoadMonitor
 from spdnn.pipeline.measure.record import Measurement, record_of
 from spdnn.problem.request import RunRequest
 from spdnn.records.files import write_record
@@ -34,7 +34,7 @@ def new_identity() -> str:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonSettings:
     """What all parts of one comparison share.
 
     Attributes:
@@ -51,7 +51,7 @@ class Comparison:
     identity: str = field(default_factory=new_identity)
 
 
-def installed(names: str | Sequence[str] = "all") -> tuple[list[str], dict[str, str]]:
+def find_libraries(names: str | Sequence[str] = "all") -> tuple[list[str], dict[str, str]]:
     """(the peers to run, why each of the others cannot run here).
 
     Args:
@@ -81,13 +81,13 @@ def usable(
     if names is None:
         reasons = {name: reason for name, missing in offered.items() if (reason := missing())}
         return [name for name in offered if name not in reasons], reasons
-    for name in named(names, offered):
+    for name in check_names(names, offered):
         if reason := offered[name]():
             raise Unavailable(f"{kind} {name} cannot run here: {reason}")
     return list(names), {}
 
 
-def named(names: Sequence[str] | None, offered: Collection[str]) -> list[str]:
+def check_names(names: Sequence[str] | None, offered: Collection[str]) -> list[str]:
     """The names themselves, all that are offered for None; InputError for one that is not, or is there twice."""
     for name in names or ():
         if name not in offered:
@@ -97,7 +97,7 @@ def named(names: Sequence[str] | None, offered: Collection[str]) -> list[str]:
     return list(offered if names is None else names)
 
 
-def alternated(
+def alternate(
     programs: dict[str, tuple[Callable, Callable]],
     limits: tuple[int, float],
     seconds: float = 0.0,
@@ -115,7 +115,7 @@ def alternated(
         settle: wait before a program until all threads sleep: some stay awake for 0.1 s (OpenBLAS, measured), and would
             take the cores that it needs.
     """
-    watch, samples, digests, rounds = Watch(), {name: [] for name in programs}, {name: [] for name in programs}, 0
+    watch, samples, digests, rounds = LoadMonitor(), {name: [] for name in programs}, {name: [] for name in programs}, 0
     (least, most), end = limits, time.perf_counter() + seconds
     while rounds < least or (rounds < most and time.perf_counter() < end):
         for name, (run, digest) in programs.items():
@@ -125,7 +125,7 @@ def alternated(
             for _ in range(each):
                 if warm:
                     run()
-                out, took = measure.timed(run)
+                out, took = measure.time_call(run)
                 samples[name].append(took)
                 digests[name].append(digest(out))
         rounds += 1
@@ -148,14 +148,18 @@ def check_same(name: str, digests: Sequence[str], verified: str) -> None:
         raise SpdnnError(f"engine {name} gave an output, while it was timed, that is not the one that was verified")
 
 
-def judged_record(
-    case: str, measurement: Measurement, verdict: Verdict, comparison: Comparison, request: RunRequest | None = None
+def judge_record(
+    case: str,
+    measurement: Measurement,
+    verdict: Verdict,
+    comparison: ComparisonSettings,
+    request: RunRequest | None = None,
 ) -> RunRecord:
     """The record of a case of the comparison; SpdnnError when its verdict is fail."""
     return record_of(case, measurement, verdict, comparison.command, comparison.identity, request)
 
 
-class Row(NamedTuple):
+class TimedRow(NamedTuple):
     """One program in the table of a comparison: medians, and how many times as long as ours it took."""
 
     name: str
@@ -165,11 +169,11 @@ class Row(NamedTuple):
     verdict: str
 
 
-def rows(records: Sequence[RunRecord]) -> list[Row]:
+def rows(records: Sequence[RunRecord]) -> list[TimedRow]:
     """The rows of one problem's records, of which ours is the first."""
     ours = records[0].seconds
     return [
-        Row(
+        TimedRow(
             _label(record),
             float(np.median(record.seconds)),
             record.edges_per_second.median,

@@ -6,7 +6,7 @@ whatever else the machine does, so pairs of samples give ratios that can be trus
 is verified before its program is timed, and every timed output must equal the verified one to the bit.
 """
 
-from spdnn.peers.common import Comparison, installed, rows, write_records
+from spdnn.peers.common import ComparisonSettings, find_libraries, rows, write_records
 from spdnn.peers.layers import compare_layers
 from spdnn.peers.networks import compare_networks
 from spdnn.pipeline.load import load_network
@@ -14,7 +14,15 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.request import RunRequest
 from spdnn.records.run_record import RunRecord
 
-__all__ = ["Comparison", "compare", "compare_layers", "compare_networks", "installed", "rows", "write_records"]
+__all__ = [
+    "ComparisonSettings",
+    "compare",
+    "compare_layers",
+    "compare_networks",
+    "find_libraries",
+    "rows",
+    "write_records",
+]
 
 
 def compare(settings: dict, inputs: Inputs | None, command: str) -> list[RunRecord]:
@@ -29,13 +37,13 @@ def compare(settings: dict, inputs: Inputs | None, command: str) -> list[RunReco
         InputError, Unavailable: see installed, compare_layers and compare_networks.
     """
     names = settings["libraries"]
-    libraries, _ = installed("all" if names == "auto" else names)
-    comparison = Comparison(settings["threads"], libraries, settings["seconds"], command)
+    libraries, _ = find_libraries("all" if names == "auto" else names)
+    comparison = ComparisonSettings(settings["threads"], libraries, settings["seconds"], command)
     records = compare_layers(settings["widths"], settings["count"], comparison)
     if whole := settings["network"]:
         request = RunRequest.of(
             {key: value for key, value in whole.items() if value is not None} | {"threads": settings["threads"]}
         )
-        inputs = inputs if request.count is None else inputs.counted(request.count)
+        inputs = inputs if request.count is None else inputs.first(request.count)
         records += compare_networks(request, load_network(request), inputs, comparison)[0]
     return records

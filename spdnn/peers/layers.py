@@ -10,23 +10,23 @@ from msgspec.structs import replace
 from spdnn.common import provenance
 from spdnn.engines.base import Options
 from spdnn.engines.libraries.library import Library
-from spdnn.engines.libraries.session import bound
+from spdnn.engines.libraries.session import upper_bound
 from spdnn.engines.registry import engine
 from spdnn.kernels import tiles as layouts
-from spdnn.peers.common import OURS, Comparison, alternated, check_same, judged_record
+from spdnn.peers.common import OURS, ComparisonSettings, alternate, check_same, judge_record
 from spdnn.peers.libraries.base import DenseLayer, TimedProgram
 from spdnn.peers.libraries.ours import OurLayer
 from spdnn.peers.product_checks import digest
 from spdnn.pipeline.measure import run as measure
-from spdnn.pipeline.measure.judging import judged
+from spdnn.pipeline.measure.judging import verdict_key
 from spdnn.pipeline.measure.record import Measurement
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import MemoryNetwork, Network
 from spdnn.problem.result import Result, RowStatistics
 from spdnn.records.environment import Environment, Load
-from spdnn.records.result import Engine as EngineNotes
-from spdnn.records.result import Problem, Reductions
-from spdnn.records.result import Result as RecordResult
+from spdnn.records.result import EngineRecord as EngineNotes
+from spdnn.records.result import ProblemRecord, Reductions
+from spdnn.records.result import ResultRecord as RecordResult
 from spdnn.records.run_record import RunRecord
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
@@ -44,7 +44,7 @@ class LibraryLayer(TimedProgram):
     def __init__(self, library: Library, problem: DenseLayer, threads: int):
         (layer, rows), self.library, self.spare = problem, library, None
         self.notes = library.start(threads)
-        bound(layer, float(rows.max()), 0, library.name)
+        upper_bound(layer, float(rows.max()), 0, library.name)
         self.weights, self.features = library.weights(layer), library.features(rows)
         self.edges = library.work(self.features, self.weights, len(rows))
 
@@ -56,7 +56,7 @@ class LibraryLayer(TimedProgram):
         return self.library.dense(out)
 
 
-def compare_layers(widths: Iterable[int], count: int | None, comparison: Comparison) -> list[RunRecord]:
+def compare_layers(widths: Iterable[int], count: int | None, comparison: ComparisonSettings) -> list[RunRecord]:
     """Records of one layer on dense features, ours first, at each width, in LEAST_ROUNDS rounds or more.
 
     Args:
@@ -79,23 +79,23 @@ def compare_layers(widths: Iterable[int], count: int | None, comparison: Compari
     return records
 
 
-def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list[RunRecord]:
+def _one_width(network: Network, inputs: Inputs, comparison: ComparisonSettings) -> list[RunRecord]:
     """Records of one layer, a network of its own."""
     layer, threads = DenseLayer(network.layer(0), inputs.data), comparison.threads
     truth = verify.oracle(network, inputs)
     programs, spent = {}, {}
-    programs[OURS], spent[OURS] = measure.timed(OurLayer, layer, threads)
+    programs[OURS], spent[OURS] = measure.time_call(OurLayer, layer, threads)
     for name in comparison.libraries:
-        programs[name], spent[name] = measure.timed(LibraryLayer, engine(name), layer, threads)
+        programs[name], spent[name] = measure.time_call(LibraryLayer, engine(name), layer, threads)
     results, outputs = {}, {}
     for name, program in programs.items():
         rows = program.array(program())
         results[name], outputs[name] = _layer_result(program, rows), digest(rows)
     verdicts = {
-        name: replace(verify.judge(result, truth), judged=judged(network, inputs, result, outputs[name]))
+        name: replace(verify.judge(result, truth), judged=verdict_key(network, inputs, result, outputs[name]))
         for name, result in results.items()
     }
-    samples, digests, load = alternated(
+    samples, digests, load = alternate(
         {name: (one, lambda out, one=one: digest(one.array(out))) for name, one in programs.items()},
         (LEAST_ROUNDS, math.inf),
         comparison.seconds,
@@ -105,7 +105,7 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
     for name, program in programs.items():
         check_same(name, digests[name], outputs[name])
         measurement = Measurement(
-            problem=Problem(**measure.problem(network, inputs)),
+            problem=ProblemRecord(**measure.problem(network, inputs)),
             engine=EngineNotes(name, program.notes),
             reductions=Reductions([], {}),
             threads=threads,
@@ -125,7 +125,7 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
             environment=Environment(**provenance.environment("")),
         )
         case = f"peers-layer-{network.width}.random-{inputs.count}.{name}.t{threads}"
-        records.append(judged_record(case, measurement, verdicts[name], comparison))
+        records.append(judge_record(case, measurement, verdicts[name], comparison))
     return records
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from spdnn.common.errors import SpdnnError, unknown
 from spdnn.common.resources import available_bytes
 from spdnn.ops.models.arithmetic import TOLERANCE, difference
-from spdnn.peers.common import Comparison, alternated, check_same
+from spdnn.peers.common import ComparisonSettings, alternate, check_same
 from spdnn.peers.product_checks import digest
-from spdnn.peers.products import Ceilings, shared_parts, stay_awake
+from spdnn.peers.products import Ceilings, common_fields, stay_awake
 from spdnn.records.operation_record import OperationRecord, Program, Verification  # fmt: skip
 
 ARITHMETICS = {"sparse": "ours", "dense": "dense", "stored": "dense"}  # and the kind of program of each in a record
@@ -26,7 +26,7 @@ LEAST_ROUNDS, MOST_ROUNDS = 2, 50
 SEED = 0
 
 
-class Ready(NamedTuple):
+class ReadyModel(NamedTuple):
     """A model that is ready to run.
 
     Attributes:
@@ -52,7 +52,7 @@ def check(names: Sequence[str]) -> None:
             raise unknown("model", name, [f"{model}-{preset}" for model in MODELS for preset in PRESETS])
 
 
-def compare_model(name: str, comparison: Comparison) -> list[OperationRecord]:
+def compare_model(name: str, comparison: ComparisonSettings) -> list[OperationRecord]:
     """The records of a model in each arithmetic, the sparse first, of LEAST_ROUNDS rounds or more.
 
     Args:
@@ -71,13 +71,13 @@ def compare_model(name: str, comparison: Comparison) -> list[OperationRecord]:
     sparse = outputs.pop("sparse")
     worst, entries = max(_difference(name, sparse, out) for out in outputs.values()), int(sparse.size)
     del outputs, sparse
-    samples, digests, load = alternated(
-        {one: (lambda one=one: ready.run(one), digest) for one in ready.arithmetics},
+    samples, digests, load = alternate(
+        {arithmetic: (lambda arithmetic=arithmetic: ready.run(arithmetic), digest) for arithmetic in ready.arithmetics},
         (LEAST_ROUNDS, MOST_ROUNDS),
         comparison.seconds,
         settle=True,
     )
-    shared = shared_parts("model", ready.about, comparison, Ceilings(threads).now(), load)
+    shared = common_fields("model", ready.about, comparison, Ceilings(threads).now(), load)
     records = []
     for one in ready.arithmetics:
         check_same(f"{name}, {one}", digests[one], verified[one])
@@ -113,7 +113,7 @@ def _difference(name: str, first: np.ndarray, second: np.ndarray) -> float:
     return apart
 
 
-def _transformer(preset: str, threads: int) -> Ready:
+def _transformer(preset: str, threads: int) -> ReadyModel:
     from spdnn.ops.models.transformer import PRESETS as configurations
     from spdnn.ops.models.transformer import Transformer
 
@@ -123,7 +123,7 @@ def _transformer(preset: str, threads: int) -> Ready:
     operands = 4 * config.sequence * (7 * config.width + config.vocabulary)
     room = MEMORY_SHARE * (available_bytes() or 0)
     nonzeros, sizes = model.mask.nnz, (config.sequence, config.sequence, config.depth, config.heads)
-    return Ready(
+    return ReadyModel(
         lambda one: model.prefill(tokens, one, threads),
         _about("transformer", f"{preset} {config.sequence} tokens", sizes, nonzeros, repr(config)),
         model.flops,
@@ -132,7 +132,7 @@ def _transformer(preset: str, threads: int) -> Ready:
     )
 
 
-def _mobilenet(preset: str, threads: int) -> Ready:
+def _mobilenet(preset: str, threads: int) -> ReadyModel:
     from spdnn.ops.models.mobilenet import PRESETS as configurations
     from spdnn.ops.models.mobilenet import MobileNet
 
@@ -143,7 +143,7 @@ def _mobilenet(preset: str, threads: int) -> Ready:
     sparse = [one for one in model.pointwise if hasattr(one, "nnz")]
     entries, nonzeros = sum(one.shape[0] * one.shape[1] for one in sparse), sum(one.nnz for one in sparse)
     operands = 4 * IMAGES * max(config.channels) * (config.size // 2) ** 2
-    return Ready(
+    return ReadyModel(
         lambda one: model.images(x, one, threads),
         _about("mobilenet", f"{preset} width {config.width:g}", (1, entries, IMAGES, 1), nonzeros, repr(config)),
         lambda one: IMAGES * model.flops(one),

@@ -5,11 +5,11 @@ from msgspec.structs import replace
 from spdnn.common.errors import Unsuitable
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
-from spdnn.peers.common import OURS, Comparison, alternated, check_same, judged_record
+from spdnn.peers.common import OURS, ComparisonSettings, alternate, check_same, judge_record
 from spdnn.pipeline.measure import run as measure
-from spdnn.pipeline.measure.judging import judged, truth_for
+from spdnn.pipeline.measure.judging import truth_for, verdict_key
 from spdnn.pipeline.measure.record import Measurement
-from spdnn.pipeline.run import opened
+from spdnn.pipeline.run import open_session
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.request import RunRequest
@@ -20,7 +20,7 @@ REDUCTIONS = ("all", "dead")  # of our own engine: all that it offers, which the
 
 
 def compare_networks(
-    request: RunRequest, network: Network, inputs: Inputs, comparison: Comparison
+    request: RunRequest, network: Network, inputs: Inputs, comparison: ComparisonSettings
 ) -> tuple[list[RunRecord], dict[str, str]]:
     """Records of a whole network in our engine, with each of REDUCTIONS, and in each library with all that it offers.
 
@@ -39,10 +39,10 @@ def compare_networks(
     requests = {OURS if reductions == REDUCTIONS[0] else f"{OURS}-{reductions}": asked(OURS, reductions)
                 for reductions in REDUCTIONS}  # fmt: skip
     requests |= {library: asked(library, "all") for library in comparison.libraries}
-    kept, refused, ready = measure.drawn(network, inputs), {}, {}
+    kept, refused, ready = measure.draw_kept(network, inputs), {}, {}
     for key, wanted in requests.items():
         try:
-            ready[key] = opened(wanted, network, inputs, kept)
+            ready[key] = open_session(wanted, network, inputs, kept)
         except Unsuitable as error:
             if wanted.engine == OURS:
                 raise
@@ -50,10 +50,10 @@ def compare_networks(
     results = {key: session.run() for key, (session, _) in ready.items()}
     truth = truth_for(network, inputs, results[OURS])
     verdicts = {
-        key: replace(verify.judge(result, truth), judged=judged(network, inputs, result))
+        key: replace(verify.judge(result, truth), judged=verdict_key(network, inputs, result))
         for key, result in results.items()
     }
-    samples, digests, load = alternated(
+    samples, digests, load = alternate(
         {key: (session.run, lambda result: result.digest) for key, (session, _) in ready.items()},
         (request.repeats, request.repeats),
     )
@@ -62,7 +62,7 @@ def compare_networks(
     for key, (session, loaded) in ready.items():
         check_same(key, digests[key], results[key].digest)
         spent = measure.samples([loaded.read_seconds], [loaded.prepare_seconds], samples[key])
-        run = measure.measured(
+        run = measure.measurement_of(
             requests[key].engine, loaded.prepared, inputs, options, session.findings, session.span, results[key],
             spent,
         )  # fmt: skip
@@ -70,7 +70,7 @@ def compare_networks(
     # The machine last: its arrays would count as memory of the runs.
     ceilings = {key: measure.ceilings(engine(requests[key].engine), options) for key in ready}
     records = [
-        judged_record(
+        judge_record(
             f"peers-{requests[key].name}", replace(measurement, machine=ceilings[key]), verdicts[key],
             comparison, requests[key],
         )

@@ -1,7 +1,7 @@
 """The comparison of operations and models that a configuration asks for: products first, then whole models."""
 
 from spdnn.ops.problems import problems
-from spdnn.peers.common import Comparison
+from spdnn.peers.common import ComparisonSettings
 from spdnn.peers.models import check as check_models
 from spdnn.peers.models import compare_model
 from spdnn.peers.products import compare_products, libraries_here
@@ -22,7 +22,7 @@ def compare(settings: dict, command: str, archive: str | None = None) -> list[Op
     check_models(settings["models"])
     libraries, _ = libraries_here(settings["libraries"])
     chosen = problems(settings["sets"], settings["phases"], settings["networks"], settings["seed"])
-    comparison = Comparison(settings["threads"], libraries, settings["seconds"], command)
+    comparison = ComparisonSettings(settings["threads"], libraries, settings["seconds"], command)
     groups = compare_products(chosen, settings["operations"], comparison, archive)
     records = [record for group in groups for record in group]
     for name in settings["models"]:

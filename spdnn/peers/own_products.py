@@ -5,13 +5,13 @@ from pathlib import Path
 
 import scipy.sparse
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.files import existing
 from spdnn.ops import SparseMatrix
-from spdnn.ops.problems import Problem, Shape
+from spdnn.ops.problems import Shape, ShapeProblem
 from spdnn.peers import products
-from spdnn.peers.common import Comparison
-from spdnn.problem.network import summed
+from spdnn.peers.common import ComparisonSettings
+from spdnn.problem.network import sum_duplicates
 from spdnn.records.operation_record import OperationRecord
 from spdnn.sources.formats import matrices
 
@@ -26,14 +26,14 @@ def read_matrix(path: str | Path) -> SparseMatrix:
     if path.suffix == ".smtx":
         return SparseMatrix.from_smtx(path)
     matrix = matrices.read_matrix(path)
-    with door.refused(path):
+    with safe_open.name_errors(path):
         if scipy.sparse.issparse(matrix):
-            return SparseMatrix.from_scipy(summed(matrix, scipy.sparse.csr_array))
+            return SparseMatrix.from_scipy(sum_duplicates(matrix, scipy.sparse.csr_array))
         return SparseMatrix.from_dense(matrix)
 
 
 def compare_own(
-    matrix: SparseMatrix, name: str, operation: str, columns: int, comparison: Comparison
+    matrix: SparseMatrix, name: str, operation: str, columns: int, comparison: ComparisonSettings
 ) -> list[OperationRecord]:
     """The records of one product of a user's matrix, ours first; what is dense is drawn.
 
@@ -44,7 +44,7 @@ def compare_own(
     topology = matrix.topology
     layer = re.sub("[^A-Za-z0-9_. -]", "_", name)[-60:].lstrip("_. -") or "matrix"
     shape = Shape("a", "own", layer, *topology.shape, columns, None, 1, "random", "", "own")
-    problem = Problem(shape, 100 * topology.sparsity, "inference", 0)
+    problem = ShapeProblem(shape, 100 * topology.sparsity, "inference", 0)
     product = products.product_of(operation, problem, topology, matrix.values)
-    about = products.described(problem, topology, "file", "own")
+    about = products.describe_problem(problem, topology, "file", "own")
     return products.one_product(product, about, comparison, products.Ceilings(comparison.threads))

@@ -14,7 +14,7 @@ MULTIPLY_ADDS = 4e7  # that the oracle may go through on one problem, in each of
 SEED = 0  # of the sample
 
 
-class Truth:
+class ProductTruth:
     """What the output of a product must be, worked out once for all programs.
 
     Of a product that is too large, whole columns of the output (of sddmm, nonzeros) are drawn with SEED, the first and

@@ -21,16 +21,16 @@ from spdnn.common.errors import InputError, Unavailable, install, unknown
 from spdnn.common.resources import available_bytes
 from spdnn.engines.cpu import ceilings as machine
 from spdnn.ops import dlmc
-from spdnn.ops.problems import Problem
+from spdnn.ops.problems import ShapeProblem
 from spdnn.ops.topology import Topology
-from spdnn.peers.common import Comparison, alternated, check_same, usable
+from spdnn.peers.common import ComparisonSettings, alternate, check_same, usable
 from spdnn.peers.libraries.base import DENSE, OURS, Product, TimedProgram
 from spdnn.peers.libraries.mkl import MklDenseProduct, MklProduct
 from spdnn.peers.libraries.numpy import BlasProduct, EinsumProduct
 from spdnn.peers.libraries.ours import OurProduct, OurProductInOrder
 from spdnn.peers.libraries.scipy import ScipyProduct
 from spdnn.peers.libraries.torch import TorchProduct
-from spdnn.peers.product_checks import Truth, digest
+from spdnn.peers.product_checks import ProductTruth, digest
 from spdnn.pipeline.measure import run as measure
 from spdnn.pipeline.measure.record import now
 from spdnn.records.environment import Environment, Load
@@ -85,7 +85,10 @@ def libraries_here(names: str | Sequence[str] = "auto") -> tuple[list[str], dict
 
 
 def compare_products(
-    chosen: Iterable[Problem], operations: Sequence[str], comparison: Comparison, archive: str | None = None
+    chosen: Iterable[ShapeProblem],
+    operations: Sequence[str],
+    comparison: ComparisonSettings,
+    archive: str | None = None,
 ):
     """Yield the records of each problem and operation, ours first, of LEAST_ROUNDS to MOST_ROUNDS rounds.
 
@@ -103,7 +106,10 @@ def compare_products(
         topology = stored.get(dlmc.key(problem))
         origin = "generated" if topology is None else "dlmc"
         topology = problem.topology() if topology is None else topology
-        about, skewed = described(problem, topology, origin), origin == "dlmc" or problem.shape.lengths != "random"
+        about, skewed = (
+            describe_problem(problem, topology, origin),
+            origin == "dlmc" or problem.shape.lengths != "random",
+        )
         for operation in operations:
             product = product_of(operation, problem, topology)
             yield one_product(product, about, comparison, ceilings, skewed)
@@ -123,7 +129,7 @@ def stay_awake() -> None:
 
 
 def one_product(
-    product: Product, about: dict, comparison: Comparison, ceilings: Ceilings, skewed: bool = True
+    product: Product, about: dict, comparison: ComparisonSettings, ceilings: Ceilings, skewed: bool = True
 ) -> list[OperationRecord]:
     """The records of all programs on one product.
 
@@ -132,11 +138,11 @@ def one_product(
         skewed: whether rows may differ much in length.
     """
     _check_memory(product)
-    truth, spent, programs = Truth(product), {}, {}
+    truth, spent, programs = ProductTruth(product), {}, {}
     with blas_threads(comparison.threads), contextlib.ExitStack() as opened:
         for name, program in PROGRAMS[product.operation].items():
             if _runs(name, program, skewed, comparison.libraries):
-                programs[name], spent[name] = measure.timed(program, product, comparison.threads)
+                programs[name], spent[name] = measure.time_call(program, product, comparison.threads)
                 opened.callback(programs[name].close)
         verdicts = {name: truth.judge(name, one.array(one())) for name, one in programs.items()}
         imbalances: dict[str, list[float]] = {name: [] for name in programs}
@@ -146,7 +152,7 @@ def one_product(
                 imbalances[name].append(imbalance)
             return digest(programs[name].array(out))
 
-        samples, digests, load = alternated(
+        samples, digests, load = alternate(
             {name: (one, functools.partial(finish, name)) for name, one in programs.items()},
             (LEAST_ROUNDS, MOST_ROUNDS),
             comparison.seconds,
@@ -156,7 +162,7 @@ def one_product(
         )
         for name in programs:
             check_same(name, digests[name], verdicts[name].digest)
-        shared = shared_parts(product.operation, about, comparison, ceilings.now(), load)
+        shared = common_fields(product.operation, about, comparison, ceilings.now(), load)
         problem = shared["problem"]
         case = f"{product.operation}.{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
         case, done = f"{case}.s{100 * problem.sparsity:.4g}", (product.multiply_adds, product.dense_multiply_adds)
@@ -169,7 +175,7 @@ def one_product(
         ]  # fmt: skip
 
 
-def described(problem: Problem, topology: Topology, origin: str, set_name: str | None = None) -> dict:
+def describe_problem(problem: ShapeProblem, topology: Topology, origin: str, set_name: str | None = None) -> dict:
     """The part `problem` of a record."""
     shape = problem.shape
     return {
@@ -227,7 +233,9 @@ def operation_record(
     )
 
 
-def shared_parts(operation: str, about: dict, comparison: Comparison, ceilings: Machine | None, load: dict) -> dict:
+def common_fields(
+    operation: str, about: dict, comparison: ComparisonSettings, ceilings: Machine | None, load: dict
+) -> dict:
     """The fields that the records of all programs on one problem have in common; `about` is `problem` of each."""
     return {
         "schema": SCHEMA,
@@ -243,7 +251,7 @@ def shared_parts(operation: str, about: dict, comparison: Comparison, ceilings: 
     }
 
 
-def product_of(operation: str, problem: Problem, topology: Topology, values: np.ndarray | None = None) -> Product:
+def product_of(operation: str, problem: ShapeProblem, topology: Topology, values: np.ndarray | None = None) -> Product:
     """The product of a problem; its values are drawn unless there are some."""
     values, (rows, inner) = problem.values(topology) if values is None else values, topology.shape
     if operation == "spmm":

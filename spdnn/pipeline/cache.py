@@ -33,7 +33,7 @@ SLACK = 1 << 20  # of a store besides its arrays
 Content = TypeVar("Content")
 
 
-class Cache:
+class StoreCache:
     """The stores of one run: those that were read, and those to write once the run is verified.
 
     Attributes:
@@ -57,7 +57,7 @@ class Cache:
             self._keep(path, inputs.nbytes, lambda path: write_inputs(path, inputs, durable=False))
         return inputs
 
-    def prepared(
+    def prepare(
         self, network: Network, engine: str, reductions: tuple[str, ...], make: Callable[[], Prepared]
     ) -> Prepared:
         """A network prepared for an engine, from here if it was as deep or deeper, or by `make`."""
@@ -68,14 +68,14 @@ class Cache:
         path = self._path(f"prepared-{network.neurons}-{engine}", key)
 
         def read(path: Path) -> Prepared | None:
-            stored, _ = measure.stored(path, whole)
+            stored, _ = measure.read_store(path, whole)
             return stored.first(network.depth) if stored.network.depth >= network.depth else None
 
         prepared = self._take("prepare", path, read)
         if prepared is None:
             prepared = make()
             if type(prepared.network) is not RadixNet:  # else there is nothing to gain
-                info = measure.stored_info(prepared, 0.0)
+                info = measure.store_info(prepared, 0.0)
                 write = lambda path: write_prepared(path, prepared.network, info, durable=False)  # noqa: E731
                 self._keep(path, prepared.network.nbytes, write)
         return prepared

@@ -16,8 +16,8 @@ import msgspec
 
 from spdnn.common.errors import InputError
 from spdnn.common.files import check_no_url
-from spdnn.common.validation import LONGEST_SENTENCE, allowed, shortened
-from spdnn.engines.registry import asked_settings, engine, settings_types
+from spdnn.common.validation import LONGEST_SENTENCE, allowed_values, shorten
+from spdnn.engines.registry import engine, nondefault_settings, settings_types
 from spdnn.problem.request import FILE_FIELDS, GENERATED, RunRequest
 from spdnn.records.fields import descriptions
 
@@ -70,7 +70,7 @@ def check(config: dict, path: str | Path) -> dict:
     if errors:
         raise InputError(f"config: {_sentence(errors[0])}")
     _check_path("ops.dlmc", (config["ops"] or {}).get("dlmc"))
-    return _listed(config) | {"cases": [_listed(item) for item in config["cases"]]}
+    return _with_lists(config) | {"cases": [_with_lists(item) for item in config["cases"]]}
 
 
 def _check_path(key: str, path: str | None) -> None:
@@ -79,7 +79,7 @@ def _check_path(key: str, path: str | None) -> None:
         return
     check_no_url(path)
     if {"{", "}"} <= set(path):
-        said = shortened(repr(path))
+        said = shorten(repr(path))
         raise InputError(f"config: {key}: {said} has braces, which are wildcards in Snakemake; rename what it names")
 
 
@@ -92,7 +92,7 @@ def _rules(path: Path) -> tuple[dict, Any]:
     return rules, jsonschema.Draft202012Validator(rules)
 
 
-def _listed(config: dict) -> dict:
+def _with_lists(config: dict) -> dict:
     """A configuration, or a change of one, with a list for each key of a request."""
     each = {"bias"}  # a list of it is one value
     return {key: [value] if key in KEYS and (key in each or not isinstance(value, list)) else value
@@ -107,7 +107,7 @@ def requests(config: dict) -> list[RunRequest]:
     Raises:
         InputError: nothing to run, a request that no run could have, or two that have the same name and differ.
     """
-    parts = [config, *(_changed(config, item) for item in config["cases"])]
+    parts = [config, *(_apply_case(config, item) for item in config["cases"])]
     found = {}
     for request in (request for part in parts for request in _combinations(part)):
         if found.setdefault(request.name, request) != request:
@@ -117,7 +117,7 @@ def requests(config: dict) -> list[RunRequest]:
     return list(found.values())
 
 
-def _changed(config: dict, item: dict) -> dict:
+def _apply_case(config: dict, item: dict) -> dict:
     """The configuration as an item of its `cases` changes it."""
     part = config | item
     if "network" in item:
@@ -153,7 +153,7 @@ def _request(values: dict, inputs_per_rank: int | None) -> RunRequest:
     values = {key: value for key, value in values.items() if value is not None}
     kind, ranks = engine(values.get("engine", "cpu"), usable=False).settings, values.get("ranks", 1)
     known = [field.name for field in dataclasses.fields(kind)] if kind else []
-    asked = asked_settings(values.get("engine", "cpu"), {key: values[key] for key in known if key in values})
+    asked = nondefault_settings(values.get("engine", "cpu"), {key: values[key] for key in known if key in values})
     fields = {key: value for key, value in values.items() if key in FIELDS} | {"settings": asked}
     if inputs_per_rank is not None:
         fields["count"] = ranks * inputs_per_rank
@@ -199,11 +199,13 @@ def _sentence(error) -> str:
         unknown = min(map(str, set(error.instance) - set(known)))
         close = difflib.get_close_matches(unknown, known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
-        return f"{where}: the key {shortened(repr(unknown))} is not known{hint}"
+        return f"{where}: the key {shorten(repr(unknown))} is not known{hint}"
     schema = error.schema
     if error.validator == "required":
         absent = [name for name in error.validator_value if name not in error.instance]
         return f"{where}: {absent[0]} is missing; {schema.get('description', 'it is required')}"
-    meant = schema.get("description") or shortened(error.message, LONGEST_SENTENCE)
-    meant += f" ({allowed(schema['anyOf'][0])})" if "anyOf" in schema and "type" in str(schema["anyOf"][0]) else ""
-    return f"{where}: {shortened(repr(error.instance))} is not allowed; {meant}"
+    meant = schema.get("description") or shorten(error.message, LONGEST_SENTENCE)
+    meant += (
+        f" ({allowed_values(schema['anyOf'][0])})" if "anyOf" in schema and "type" in str(schema["anyOf"][0]) else ""
+    )
+    return f"{where}: {shorten(repr(error.instance))} is not allowed; {meant}"

@@ -3,7 +3,7 @@
 They come from simple models: a job that asks for too little is killed, one that asks for too much waits a little
 longer. Constants were measured (docs/results.md; two cores of an AMD EPYC, Zen 5) and rounded up; times are multiplied
 by SLOWER. Of a user's own networks only the sizes of their files are known. A run plans with the memory of its job
-(`allowed`), so an estimate that is too low makes more batches.
+(`allowed_bytes`), so an estimate that is too low makes more batches.
 """
 
 import math
@@ -42,14 +42,14 @@ OWN_FILES, OWN_BYTES, OWN_SECONDS = 30, 2e9, 600  # memory for each byte of file
 
 
 @dataclass(frozen=True)
-class Need:
+class JobResources:
     """What to ask a scheduler for: memory on one node in megabytes (1e6 bytes), time in minutes."""
 
     megabytes: int
     minutes: int
 
 
-def prepare(case: RunRequest, cases: Collection[RunRequest], files: int) -> Need:
+def prepare(case: RunRequest, cases: Collection[RunRequest], files: int) -> JobResources:
     """Of rule prepare, which reads all layers that the network's file has."""
     size = _size(case)
     if size is None:
@@ -62,7 +62,7 @@ def prepare(case: RunRequest, cases: Collection[RunRequest], files: int) -> Need
     return _need(case.memory or PROCESS_BYTES + memory, (READ_SECONDS + PREPARE_SECONDS) * edges * layers)
 
 
-def infer(case: RunRequest, cases: Collection[RunRequest], files: int, nodes: int = 1) -> Need:
+def infer(case: RunRequest, cases: Collection[RunRequest], files: int, nodes: int = 1) -> JobResources:
     """Of rules infer and infer_ranks: all repeats of a case. The memory holds the ranks of one of so many nodes."""
     size = _size(case)
     if size is None:
@@ -80,7 +80,7 @@ def infer(case: RunRequest, cases: Collection[RunRequest], files: int, nodes: in
     return _need(case.memory or memory, READ_SECONDS * edges * case.layers + (case.repeats + 1) * each)
 
 
-def _infer_on_device(case: RunRequest, neurons: int, count: int, ranks: int) -> Need:
+def _infer_on_device(case: RunRequest, neurons: int, count: int, ranks: int) -> JobResources:
     """As infer, of an engine that keeps everything on a device of its own; `ranks` of a node."""
     edges = challenge.NONZEROS_PER_NEURON * neurons
     memory = ranks * (PROCESS_BYTES + DEVICE_BYTES + LAID_OUT_BYTES * edges) + count * neurons / 8
@@ -103,7 +103,7 @@ def _work(case: RunRequest, edges: int, count: int) -> float:
     return rows * edges / (MERGED if _merges(case) else 1)
 
 
-def verify(case: RunRequest, cases: Collection[RunRequest], files: int) -> Need:
+def verify(case: RunRequest, cases: Collection[RunRequest], files: int) -> JobResources:
     """Of rule verify: the official truth, or the oracle within the edges that the configuration allows it."""
     size = _size(case)
     if size is None:
@@ -120,7 +120,7 @@ def devices(case: RunRequest) -> int:
     return int(case.settings.get("devices", 1)) if _engine(case).on_device else 0
 
 
-def allowed(megabytes: int) -> int:
+def allowed_bytes(megabytes: int) -> int:
     """Bytes that the run of a job with so many megabytes may hold: what Snakemake leaves of them."""
     return max(int(megabytes * 1e6 - SNAKEMAKE_BYTES), 1)
 
@@ -140,7 +140,7 @@ def _deepest(cases: Collection[RunRequest]) -> int:
     return max(case.layers for case in cases if case.neurons)
 
 
-def _own(files: int) -> Need:
+def _own(files: int) -> JobResources:
     """For networks of one's own: from the bytes of the files that the job reads."""
     return _need(max(OWN_BYTES, OWN_FILES * files), OWN_SECONDS)
 
@@ -167,7 +167,7 @@ def _weights(case: RunRequest, edges: int) -> float:
     return edges * (MERGED_EDGE_BYTES if _merges(case) else EDGE_BYTES)
 
 
-def _need(memory: float, seconds: float) -> Need:
+def _need(memory: float, seconds: float) -> JobResources:
     """Rounded up, Snakemake's own memory and the start included."""
     minutes = math.ceil((START_SECONDS + SLOWER * seconds) / 60)
-    return Need(100 * math.ceil((memory + SNAKEMAKE_BYTES) / 1e8), minutes + 1)
+    return JobResources(100 * math.ceil((memory + SNAKEMAKE_BYTES) / 1e8), minutes + 1)

@@ -12,7 +12,7 @@ from spdnn.common.resources import is_out_of_memory, out_of_memory
 
 
 @contextlib.contextmanager
-def logged(log: str) -> Iterator[None]:
+def log_errors(log: str) -> Iterator[None]:
     """Send standard error to the file `log`; end the process with status 1 and one sentence on an SpdnnError.
 
     The sentence goes to the log and to the terminal, and progress (spdnn/common/progress.py) to the log.

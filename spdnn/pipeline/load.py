@@ -5,7 +5,7 @@ from pathlib import Path
 
 from spdnn.common.errors import InputError, SpdnnError, nearest
 from spdnn.common.files import cache_folder, existing
-from spdnn.pipeline.cache import Cache
+from spdnn.pipeline.cache import StoreCache
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.request import GENERATED, RunRequest, reading
@@ -41,7 +41,7 @@ def load_network(request: RunRequest, path: str | None = None, whole: bool = Fal
     return network.first(request.layers) if request.layers and not whole else network
 
 
-def load_inputs(request: RunRequest, neurons: int, path: str | None = None, cache: Cache | None = None) -> Inputs:
+def load_inputs(request: RunRequest, neurons: int, path: str | None = None, cache: StoreCache | None = None) -> Inputs:
     """The inputs of a request, as many as it counts.
 
     Args:
@@ -52,15 +52,15 @@ def load_inputs(request: RunRequest, neurons: int, path: str | None = None, cach
         InputError: no such file, or none that holds inputs of that width. SpdnnError: a download failed.
     """
     name = request.inputs if path is None else path
-    return named_inputs(name, neurons, request.count, request.mnist, cache, is_file=path is not None)
+    return load_named_inputs(name, neurons, request.count, request.mnist, cache, is_file=path is not None)
 
 
-def named_inputs(
+def load_named_inputs(
     name: str,
     neurons: int,
     count: int | None = None,
     mnist: str | None = None,
-    cache: Cache | None = None,
+    cache: StoreCache | None = None,
     is_file: bool = False,
 ) -> Inputs:
     """The inputs that `mnist`, `digits`, `official` or the path of a file names; raises as load_inputs.
@@ -70,17 +70,17 @@ def named_inputs(
         is_file: it is a path, whatever it is called.
     """
     if name in GENERATED and not is_file:
-        inputs = generated(name, neurons, mnist, cache)
+        inputs = generate_inputs(name, neurons, mnist, cache)
     else:
         from spdnn.sources.formats.readers import open_inputs
 
         if not Path(name).exists() and (hint := nearest(str(name), GENERATED)):
             raise InputError(f"{name}: there is no such file of inputs{hint}")
         inputs = open_inputs(name, neurons)
-    return inputs if count is None else inputs.counted(count)
+    return inputs if count is None else inputs.first(count)
 
 
-def generated(kind: str, neurons: int, mnist: str | None = None, cache: Cache | None = None) -> Inputs:
+def generate_inputs(kind: str, neurons: int, mnist: str | None = None, cache: StoreCache | None = None) -> Inputs:
     """All inputs of a width: `mnist` or `digits` by formula, or `official`, downloaded.
 
     Args:
@@ -92,10 +92,10 @@ def generated(kind: str, neurons: int, mnist: str | None = None, cache: Cache | 
     """
     source: Path | None = None
     if kind == "mnist":
-        from spdnn.sources.mnist import downloaded_mnist, mnist_inputs
+        from spdnn.sources.mnist import find_downloaded, mnist_inputs
 
-        source = existing(mnist, "file of MNIST images") if mnist else downloaded_mnist() or _fetched()
-        make = lambda: mnist_inputs(neurons, source if mnist else _fetched())  # noqa: E731
+        source = existing(mnist, "file of MNIST images") if mnist else find_downloaded() or _fetch_mnist()
+        make = lambda: mnist_inputs(neurons, source if mnist else _fetch_mnist())  # noqa: E731
     elif kind == "digits":
         from spdnn.sources.digits import digits_inputs
 
@@ -108,7 +108,7 @@ def generated(kind: str, neurons: int, mnist: str | None = None, cache: Cache | 
     return cache.inputs(kind, neurons, source, make) if cache else make()
 
 
-def _fetched() -> Path:
+def _fetch_mnist() -> Path:
     """MNIST's training images, checked; downloaded unless they are there."""
     from spdnn.sources.mnist import locate_mnist
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from spdnn.common.errors import InputError
 from spdnn.common.resources import usable_cores
-from spdnn.common.validation import END, UNREADABLE, shortened
+from spdnn.common.validation import END, UNREADABLE, shorten
 from spdnn.pipeline.measure.record import Measurement
 from spdnn.pipeline.run import Sources, run, verdict_on
 from spdnn.problem import challenge
@@ -63,7 +63,7 @@ class _Inputs(msgspec.Struct):
     source: Literal["mnist", "digits"]
 
 
-class Outcome(NamedTuple):
+class RerunOutcome(NamedTuple):
     """What a repeated run showed.
 
     Attributes:
@@ -77,7 +77,7 @@ class Outcome(NamedTuple):
 
 def rerun(
     record: RunRecord, network: Network | None = None, inputs: Inputs | None = None, mnist: str | None = None
-) -> Outcome:
+) -> RerunOutcome:
     """Run a checked record's run once more here, on one rank, and compare.
 
     Args:
@@ -89,15 +89,15 @@ def rerun(
         Unavailable: its engine cannot run here.
     """
     problem = record.problem
-    network = _network(record) if network is None else _named(record, network.first(problem.layers))
+    network = _network(record) if network is None else _check_identity(record, network.first(problem.layers))
     inputs = _inputs(record, mnist) if inputs is None else inputs
-    inputs = inputs if inputs.count == problem.input_count else inputs.counted(problem.input_count)
+    inputs = inputs if inputs.count == problem.input_count else inputs.first(problem.input_count)
     _check_same_sizes(record, network, inputs)
     request = _request(record)
     by_file = record.verdict.truth.kind == "file"
     done = run(request, Sources(network, inputs), keep=None if by_file else False)
     measurement, result = done.measurement, done.result
-    outcome = Outcome([], [], [])
+    outcome = RerunOutcome([], [], [])
     _compare_outputs(record, measurement, outcome)
     _compare_times(record, measurement, outcome)
     if by_file:
@@ -114,18 +114,18 @@ def _network(record: RunRecord) -> Network:
     problem = record.problem
     if problem.official:  # from official text or by formula: the layers are the same
         return RadixNet(problem.neurons, problem.layers)
-    told = _typed(_RadixNet | _Unstructured, problem.network)
+    told = _as_kind(_RadixNet | _Unstructured, problem.network)
     if told is None:
         raise InputError("its network is made by no formula; name the file of it (--network)")
     if not isinstance(told, _Unstructured) or not told.sha256:
-        return _named(record, told.network())
+        return _check_identity(record, told.network())
     # A store of an unstructured network is known by the digest of all its layers.
     if Unstructured(told.neurons, told.layers, told.seed).sha256() != told.sha256:
         raise InputError("its unstructured network is not what the formula gives: another digest of the layers")
     return told.network()
 
 
-def _named(record: RunRecord, network: Network) -> Network:
+def _check_identity(record: RunRecord, network: Network) -> Network:
     """The network, when it is the one that the record names."""
     problem = record.problem
     if not problem.official and network.identity() != problem.network_identity:
@@ -134,7 +134,7 @@ def _named(record: RunRecord, network: Network) -> Network:
 
 
 def _inputs(record: RunRecord, mnist: str | None) -> Inputs:
-    told, neurons = _typed(_Inputs, record.problem.inputs), record.problem.neurons
+    told, neurons = _as_kind(_Inputs, record.problem.inputs), record.problem.neurons
     told = _Inputs("mnist") if record.problem.official else told
     if told is None or neurons not in challenge.WIDTHS:
         raise InputError("its inputs are made by no formula; name the file of them (--inputs)")
@@ -147,7 +147,7 @@ def _inputs(record: RunRecord, mnist: str | None) -> Inputs:
     return mnist_inputs(neurons, mnist or locate_mnist())
 
 
-def _typed(kind: Any, described: dict) -> Any:
+def _as_kind(kind: Any, described: dict) -> Any:
     """What a free description says, when it is of that kind; None otherwise."""
     try:
         return msgspec.convert(described, kind)
@@ -182,7 +182,7 @@ def _request(record: RunRecord) -> RunRequest:
     )
 
 
-def _compare_outputs(record: RunRecord, again: Measurement, outcome: Outcome) -> None:
+def _compare_outputs(record: RunRecord, again: Measurement, outcome: RerunOutcome) -> None:
     mine, its = record.result, again.result
     for name in ("categories", "categories_sha256", "survivors"):
         same = getattr(mine, name) == getattr(its, name)
@@ -208,9 +208,9 @@ def _other_bits(record: RunRecord, again: Measurement) -> str | None:
     return None if mine.versions == its.versions else "other versions of libraries"
 
 
-def _compare_times(record: RunRecord, again: Measurement, outcome: Outcome) -> None:
+def _compare_times(record: RunRecord, again: Measurement, outcome: RerunOutcome) -> None:
     theirs, ours = median(record.seconds), min(again.inference_seconds)
-    times = f"{shortened(f'{theirs:.4g}')} s in the record, {ours:.4g} s here"
+    times = f"{shorten(f'{theirs:.4g}')} s in the record, {ours:.4g} s here"
     if differences := list(_other_machine(record, again)):
         outcome.open.append(f"times not compared ({', '.join(differences)}): {times}")
     elif theirs * FASTER < ours and not math.isclose(theirs * FASTER, ours):

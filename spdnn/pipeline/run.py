@@ -19,13 +19,13 @@ from spdnn.common.resources import usable_cores
 from spdnn.common.threads import threads
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.registry import engine, names, settings_of
-from spdnn.pipeline.cache import Cache
-from spdnn.pipeline.distributed.world import launched, world
+from spdnn.pipeline.cache import StoreCache
+from spdnn.pipeline.distributed.world import launched_count, world
 from spdnn.pipeline.load import load_inputs, load_network
 from spdnn.pipeline.measure import judging
 from spdnn.pipeline.measure import run as measure
 from spdnn.pipeline.measure.record import Measurement, record_of
-from spdnn.pipeline.measure.run import Loaded
+from spdnn.pipeline.measure.run import LoadedRun
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.request import RunRequest
@@ -54,7 +54,7 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunOutcome:
     """What a run left. On ranks but the first, measurement and result are None.
 
     Attributes:
@@ -62,15 +62,15 @@ class Run:
     """
 
     request: RunRequest
-    loaded: Loaded
+    loaded: LoadedRun
     measurement: Measurement | None
     result: Result | None
     begun: float | None = None
     startup_seconds: float = 0.0
-    cache: Cache | None = None
+    cache: StoreCache | None = None
 
 
-def checked(request: RunRequest) -> tuple[Engine, tuple[str, ...], Any]:
+def check_request(request: RunRequest) -> tuple[Engine, tuple[str, ...], Any]:
     """(engine, names of the reductions, settings of the engine) of a request.
 
     Raises:
@@ -86,10 +86,10 @@ def checked(request: RunRequest) -> tuple[Engine, tuple[str, ...], Any]:
             f"--device {request.device}: several ranks share out the devices that they see; "
             "CUDA_VISIBLE_DEVICES says which these are"
         )
-    if request.ranks != launched():
+    if request.ranks != launched_count():
         raise InputError(
-            f"{request.ranks} ranks were asked for and {launched()} started; start as many, with the launcher of the "
-            "MPI that mpi4py uses (mpiexec -n, or the resource mpi of infer_ranks)"
+            f"{request.ranks} ranks were asked for and {launched_count()} started; start as many, with the launcher of "
+            "the MPI that mpi4py uses (mpiexec -n, or the resource mpi of infer_ranks)"
         )
     return runner, parse_reductions(request.reductions, runner.offers), settings
 
@@ -98,13 +98,13 @@ def run(
     request: RunRequest,
     sources: Sources = Sources(),
     keep: bool | None = False,
-    cache: Cache | None = None,
+    cache: StoreCache | None = None,
     memory: int | None = None,
     begun: float | None = None,
     reading: float = 0.0,
     check: Check | None = None,
     seconds: float | None = None,
-) -> Run:
+) -> RunOutcome:
     """Run a request on as many ranks as it asks for, which all call this.
 
     Args:
@@ -123,13 +123,13 @@ def run(
     ranks = world()
     startup = 0.0 if begun is None else time.perf_counter() - begun
     until = None if seconds is None else time.perf_counter() - startup + seconds
-    runner, reductions, settings = ranks.together(checked, request)
+    runner, reductions, settings = ranks.together(check_request, request)
     memory = request.memory or memory
     load = partial(_load, request, sources, runner, reductions, memory, cache, reading, check)
     workers = threads(request.threads, ranks.local_size, warn=ranks.rank == 0)
     if ranks.size == 1:
         loaded = load(None)
-        options = Options(workers, memory, _kept(request, loaded, keep), request.device, settings)
+        options = Options(workers, memory, _inputs_to_keep(request, loaded, keep), request.device, settings)
         spent = loaded.read_seconds, loaded.prepare_seconds
         measured, result = measure.measure(
             runner, loaded.prepared, loaded.inputs, options, request.repeats, *spent, request.repeat_if_busy, until
@@ -139,11 +139,11 @@ def run(
 
         several = Ranks(ranks, runner, request.partition, memory, settings)
         loaded = several.load(load)
-        kept = ranks.together(lambda: _kept(request, loaded, keep) if ranks.rank == 0 else None)
+        kept = ranks.together(lambda: _inputs_to_keep(request, loaded, keep) if ranks.rank == 0 else None)
         options = several.options(workers, ranks.comm.bcast(kept))
         measured, result = several.measure(loaded, options, request.repeats, request.repeat_if_busy, until)
     measurement = Measurement.of(measured) if measured else None
-    return Run(request, loaded, measurement, result, begun, startup, cache)
+    return RunOutcome(request, loaded, measurement, result, begun, startup, cache)
 
 
 def _load(
@@ -152,56 +152,62 @@ def _load(
     runner: Engine,
     reductions: tuple[str, ...],
     memory: int | None,
-    cache: Cache | None,
+    cache: StoreCache | None,
     reading: float,
     check: Check | None,
     shared_inputs: Inputs | None,
-) -> Loaded:
+) -> LoadedRun:
     """Inputs, unless a rank of this node shares them, and the prepared network, with the seconds that each took."""
     network, opening = sources.network, 0.0
     if not isinstance(network, Network):
         whole = sources.prepared is not None  # what was prepared may be deeper, and of the same network
-        network, opening = measure.timed(load_network, request, network, whole)
+        network, opening = measure.time_call(load_network, request, network, whole)
     inputs, spent = shared_inputs or sources.inputs, 0.0
     if not isinstance(inputs, Inputs):
-        inputs, spent = measure.timed(load_inputs, request, network.inputs, inputs, cache)
+        inputs, spent = measure.time_call(load_inputs, request, network.inputs, inputs, cache)
     if check:
         check(network, inputs)
     if request.truth not in (None, "oracle"):
-        judging.named_truth(request.truth, inputs.count)
+        judging.load_truth(request.truth, inputs.count)
     if sources.prepared is None:
-        prepared, seconds = measure.timed(prepare, network, runner, reductions, memory, cache)
+        prepared, seconds = measure.time_call(prepare, network, runner, reductions, memory, cache)
     else:
-        (prepared, seconds), stored = measure.timed(measure.stored, sources.prepared, network, request.layers)
+        (prepared, seconds), stored = measure.time_call(measure.read_store, sources.prepared, network, request.layers)
         opening += stored
         if prepared.reductions != reductions:
             names = "+".join(prepared.reductions) or "none"
             raise InputError(f"{sources.prepared}: prepared with reductions {names}, not with {request.reductions}")
-    return Loaded(inputs, prepared, reading + opening + spent, seconds, spent)
+    return LoadedRun(inputs, prepared, reading + opening + spent, seconds, spent)
 
 
 def prepare(
-    network: Network, runner: Engine, reductions: tuple[str, ...], memory: int | None = None, cache: Cache | None = None
+    network: Network,
+    runner: Engine,
+    reductions: tuple[str, ...],
+    memory: int | None = None,
+    cache: StoreCache | None = None,
 ) -> Prepared:
     """The network in the engine's layout, without what the reductions leave out; from the cache where it has it."""
     make = partial(runner.prepare, network, reductions, memory)
-    return cache.prepared(network, runner.name, reductions, make) if cache else make()
+    return cache.prepare(network, runner.name, reductions, make) if cache else make()
 
 
-def opened(request: RunRequest, network: Network, inputs: Inputs, kept: np.ndarray | bool) -> tuple[Session, Loaded]:
+def open_session(
+    request: RunRequest, network: Network, inputs: Inputs, kept: np.ndarray | bool
+) -> tuple[Session, LoadedRun]:
     """A session that is ready to run a request on one rank, and what it was made of.
 
     Raises:
         Unsuitable: the engine cannot run this network.
     """
-    runner, reductions, settings = checked(request)
-    prepared, spent = measure.timed(prepare, network, runner, reductions, request.memory)
+    runner, reductions, settings = check_request(request)
+    prepared, spent = measure.time_call(prepare, network, runner, reductions, request.memory)
     options = Options(request.threads or usable_cores(), request.memory, kept, request.device, settings)
-    session, read = measure.timed(runner.open, prepared, inputs, options)
-    return session, Loaded(inputs, prepared, read, spent)
+    session, read = measure.time_call(runner.open, prepared, inputs, options)
+    return session, LoadedRun(inputs, prepared, read, spent)
 
 
-def judge(run: Run, telling: bool = False) -> tuple[Verdict | None, Measurement]:
+def judge(run: RunOutcome, telling: bool = False) -> tuple[Verdict | None, Measurement]:
     """(verdict on the result of a run, its measurement with the time to solution).
 
     No verdict where the reference would judge itself.
@@ -212,7 +218,7 @@ def judge(run: Run, telling: bool = False) -> tuple[Verdict | None, Measurement]
         request.truth == "oracle" or (request.truth is None and not measure.official(network, inputs))
     ):
         return None, measurement
-    verdict, spent = measure.timed(verdict_on, request, network, inputs, run.result, telling)
+    verdict, spent = measure.time_call(verdict_on, request, network, inputs, run.result, telling)
     if run.begun is None:
         return verdict, measurement
     total = solution(
@@ -240,7 +246,7 @@ def verdict_on(request: RunRequest, network: Network, inputs: Inputs, result: Re
     return judging.judge(network, inputs, result, truth, request.oracle_edges, request.seed, telling)
 
 
-def recorded(
+def make_record(
     request: RunRequest,
     measurement: Measurement,
     verdict: Verdict,
@@ -261,8 +267,8 @@ def recorded(
     return record_of(request.name, measurement, verdict, command, None, asked, configuration, accuracy)
 
 
-def _kept(request: RunRequest, loaded: Loaded, keep: bool | None) -> bool | np.ndarray:
+def _inputs_to_keep(request: RunRequest, loaded: LoadedRun, keep: bool | None) -> bool | np.ndarray:
     """Whose last rows a run keeps, as Options.values takes it."""
     if keep is None or keep:
         return bool(keep)
-    return measure.drawn(loaded.prepared.source, loaded.inputs, request.seed)
+    return measure.draw_kept(loaded.prepared.source, loaded.inputs, request.seed)

@@ -33,24 +33,24 @@ def watch(folder: Path, executor: str) -> None:
 def _watch(folder: Path, requeues: bool) -> None:
     reported, last = set(), set()
     while True:
-        jobs = [(job, state, reason) for job, state, where, reason in _listed() if where == str(folder)]
+        jobs = [(job, state, reason) for job, state, where, reason in _list_jobs() if where == str(folder)]
         stuck = {(job, reason) for job, state, reason in jobs if state == "PENDING" and ENDLESS.search(reason)}
         for job, reason in sorted((stuck & last) - reported):
             _tell(f"job {job} waits and will not start by itself: {reason}; `scontrol show job {job}` has more")
         for job in (job for job, state, _ in jobs if requeues and state == "PREEMPTED"):
-            if not _asked("scontrol", "requeue", job)[0]:
+            if not _ask("scontrol", "requeue", job)[0]:
                 _tell(f"job {job} was preempted, and is in the queue again")
         reported, last = reported | (stuck & last), stuck
         time.sleep(SECONDS)
 
 
-def _listed() -> list[list[str]]:
+def _list_jobs() -> list[list[str]]:
     """[number, state, folder, reason] of this user's jobs that wait or were preempted, as far as Slurm answers."""
     asked = ("--me", "--noheader", "--states=PENDING,PREEMPTED", "--format=%i|%T|%Z|%r")
-    return [line.split("|", 3) for line in _asked("squeue", *asked)[1].splitlines() if line.count("|") >= 3]
+    return [line.split("|", 3) for line in _ask("squeue", *asked)[1].splitlines() if line.count("|") >= 3]
 
 
-def _asked(*command: str) -> tuple[int, str]:
+def _ask(*command: str) -> tuple[int, str]:
     """(exit status, standard output) of a command of Slurm."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from spdnn.engines.registry import engine
 from spdnn.pipeline import run
 from spdnn.pipeline.measure.record import read_samples
-from spdnn.pipeline.measure.run import read_result, stored_info, timed
+from spdnn.pipeline.measure.run import read_result, store_info, time_call
 from spdnn.problem.request import RunRequest
 from spdnn.records.files import read_verdict, write_record, write_verdict
 from spdnn.records.time_to_solution import WORKFLOW, solution, stage_seconds
@@ -27,8 +27,8 @@ def prepare(name: str, reductions: str, memory: int | None, network: str | Path,
     """
     runner = engine(name, usable=False)
     found = parse_reductions(reductions, runner.offers)
-    prepared, seconds = timed(run.prepare, open_network(network), runner, found, memory)
-    write_prepared(output, prepared.network, stored_info(prepared, seconds))
+    prepared, seconds = time_call(run.prepare, open_network(network), runner, found, memory)
+    write_prepared(output, prepared.network, store_info(prepared, seconds))
 
 
 def verify(
@@ -36,7 +36,7 @@ def verify(
 ) -> None:
     """Judge the result of a request and write the verdict."""
     taken = read_inputs(inputs)
-    taken = taken if request.count is None else taken.counted(request.count)
+    taken = taken if request.count is None else taken.first(request.count)
     whole = open_network(network)
     # The presets must be worth running; in unstructured networks all inputs survive, and values are what tells.
     telling = request.network is None and request.source != "unstructured"
@@ -67,4 +67,4 @@ def benchmark(
     # What a run takes besides its first inference is its start, and opening the stores.
     parts = {"verification": seconds.pop("verify"), "inference": first, "startup": max(0.0, running - first), **seconds}
     measurement = replace(measurement, time_to_solution=solution(WORKFLOW, sum(parts.values()), **parts))
-    write_record(output, run.recorded(request, measurement, read_verdict(verdict), configuration))
+    write_record(output, run.make_record(request, measurement, read_verdict(verdict), configuration))

@@ -72,7 +72,7 @@ class Targets:
             raise InputError(f"config: mnist: {len(named)} files of MNIST images in one configuration; name one")
         return named.pop() if named else MNIST
 
-    def stored_depth(self, wildcards) -> int | None:
+    def depth_to_store(self, wildcards) -> int | None:
         """Layers of a network that is made: a formula covers every depth, an unstructured one the deepest case."""
         if wildcards.source == "radixnet":
             return None

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from spdnn.common import door, files
+from spdnn.common import files, safe_open
 from spdnn.common.errors import InputError
-from spdnn.common.validation import WHOLE, shown
+from spdnn.common.validation import WHOLE, quote_short
 
 
 def read_categories(path) -> np.ndarray:
@@ -17,11 +17,11 @@ def read_categories(path) -> np.ndarray:
         InputError: `path:line: ...` for what is not a whole number from 1, or is there twice; no such file.
     """
     first: dict[int, int] = {}
-    for line, text in door.lines(path):
+    for line, text in safe_open.lines(path):
         if not text:
             continue
         if not WHOLE.fullmatch(text) or int(text) < 1:
-            raise InputError(f"{path}:{line}: {shown(text)} is not a category; one is a whole number from 1")
+            raise InputError(f"{path}:{line}: {quote_short(text)} is not a category; one is a whole number from 1")
         if int(text) in first:
             raise InputError(f"{path}:{line}: category {int(text)} is given twice, first in line {first[int(text)]}")
         first[int(text)] = line

@@ -44,7 +44,7 @@ MNIST_SHA256 = "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db
 
 
 @dataclass(frozen=True)
-class Problem:
+class OfficialProblem:
     """One of the twelve official problems."""
 
     neurons: int
@@ -64,16 +64,16 @@ class Problem:
         return NONZEROS_PER_NEURON * self.neurons * self.layers
 
 
-PROBLEMS = tuple(Problem(neurons, layers) for neurons in WIDTHS for layers in DEPTHS)
+PROBLEMS = tuple(OfficialProblem(neurons, layers) for neurons in WIDTHS for layers in DEPTHS)
 
 
-def problem(neurons: int, layers: int) -> Problem:
+def problem(neurons: int, layers: int) -> OfficialProblem:
     """The official problem of that size.
 
     Raises:
         InputError: it is not one of the twelve.
     """
-    one = Problem(neurons, layers)
+    one = OfficialProblem(neurons, layers)
     if one not in PROBLEMS:
         raise InputError(
             f"{neurons} neurons x {layers} layers is not an official problem: neurons must be one of "

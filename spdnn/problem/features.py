@@ -11,13 +11,13 @@ import scipy.sparse as sp
 
 from spdnn.common import arrays
 from spdnn.common.errors import InputError
-from spdnn.common.shown import Shown
-from spdnn.problem.network import check_sparse, summed
+from spdnn.common.shown import WithRepr
+from spdnn.problem.network import check_sparse, sum_duplicates
 
 BITS, SPARSE = 1 << 29, 64  # bytes that sparse inputs may take as bits: so many, or so many for each nonzero
 
 
-class Inputs(Shown):
+class Inputs(WithRepr):
     """`count` rows of `neurons` values, kept as bits when binary, else dense float32 or CSR float32.
 
     `count` may exceed the rows that are stored (`base`): row i is then stored row i mod base, so that scaling
@@ -49,7 +49,7 @@ class Inputs(Shown):
     ):
         if sp.issparse(data):
             check_sparse(data, "inputs are not a sound CSR array")
-            data = summed(data, sp.csr_array)
+            data = sum_duplicates(data, sp.csr_array)
             self.kind, self.neurons, values = "csr", int(data.shape[1]), data.data
         elif data.dtype == np.uint8 and data.ndim == 2 and neurons is not None:
             self.kind, self.neurons, values = "bits", int(neurons), None
@@ -92,7 +92,7 @@ class Inputs(Shown):
             raise InputError(f"inputs of type {array.dtype} are not real numbers")
         with np.errstate(over="ignore"):
             if sp.issparse(array):
-                rows: Any = summed(array, sp.csr_array).astype(np.float32)
+                rows: Any = sum_duplicates(array, sp.csr_array).astype(np.float32)
                 rows.eliminate_zeros()
                 small = rows.shape[0] * (rows.shape[1] + 7) // 8 <= max(BITS, SPARSE * rows.nnz)
                 if (rows.data == 1).all() and rows.shape[0] and rows.shape[1] and small:
@@ -114,7 +114,7 @@ class Inputs(Shown):
             shape = (self.base, self.neurons)
             raise InputError(f"{where} is {shape}; the network takes (inputs, {neurons}){shape_hint(shape, neurons)}")
 
-    def counted(self, count: int) -> "Inputs":
+    def first(self, count: int) -> "Inputs":
         """The first `count` inputs; more than there are repeats them in order."""
         if count < 1:
             raise InputError(f"{count} inputs asked for; there must be at least 1")
@@ -131,18 +131,18 @@ class Inputs(Shown):
         part.numbers, part.count = np.asarray(numbers, dtype=np.int64), len(numbers)
         return part
 
-    def numbered(self, start: int, stop: int) -> np.ndarray:
+    def numbers_of(self, start: int, stop: int) -> np.ndarray:
         """int64: the numbers of inputs start..stop-1 of these, counted from 0 in the whole that these are a part of."""
         span = slice(start, min(stop, self.count))
         return np.arange(span.start, span.stop) if self.numbers is None else self.numbers[span]
 
-    def stored(self, rows: np.ndarray) -> np.ndarray:
+    def stored_rows(self, rows: np.ndarray) -> np.ndarray:
         """The stored rows (int64) behind the inputs `rows` (0-based)."""
         return np.asarray(rows, dtype=np.int64) % self.base
 
     def dense(self, rows: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
         """The inputs `rows` (0-based) as (len(rows), neurons)."""
-        part = self.data[self.stored(rows)]
+        part = self.data[self.stored_rows(rows)]
         if self.kind == "bits":
             return np.unpackbits(part, axis=1, count=self.neurons).astype(dtype)
         return (part.toarray() if self.kind == "csr" else part).astype(dtype)

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common import arrays, door, progress
+from spdnn.common import arrays, progress, safe_open
 from spdnn.common.errors import InputError
-from spdnn.common.shown import Shown, counted
-from spdnn.common.validation import quoted
+from spdnn.common.shown import WithRepr, with_unit
+from spdnn.common.validation import quote
 
 NARROW_WIDTH = 65_536  # widest layer input that uint16 indices can number
 
@@ -98,7 +98,7 @@ class Header:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Layer(Shown):
+class Layer(WithRepr):
     """One layer, by output neuron.
 
     Attributes:
@@ -142,7 +142,7 @@ class Layer(Shown):
 
     def _facts(self) -> dict[str, str]:
         widths = f"{self.inputs} -> {self.outputs}"
-        return {"widths": widths, "edges": counted(self.edges, "edges"), "activation": str(self.activation)}
+        return {"widths": widths, "edges": with_unit(self.edges, "edges"), "activation": str(self.activation)}
 
     def matrix(self, dtype: Any = np.float32) -> sp.csc_array:
         """W as a SciPy CSC array (inputs x outputs)."""
@@ -218,7 +218,7 @@ class Layer(Shown):
             raise InputError(f"{where}: weights of type {matrix.dtype} are not real numbers")
         if matrix.dtype == np.float16:  # SciPy has no sparse float16
             matrix = matrix.astype(np.float32)
-        columns: Any = summed(matrix, sp.csc_array) if sp.issparse(matrix) else sp.csc_array(matrix)
+        columns: Any = sum_duplicates(matrix, sp.csc_array) if sp.issparse(matrix) else sp.csc_array(matrix)
         with np.errstate(over="ignore"):
             columns = columns.astype(np.float32)
         columns.eliminate_zeros()
@@ -226,7 +226,7 @@ class Layer(Shown):
         inputs, outputs = columns.shape
         given = arrays.host(0.0 if bias is None else bias, f"{where}: the bias")
         if given.dtype.kind not in "fiub":
-            raise InputError(f"{where}: bias {quoted(bias)} is not a number or a vector of numbers")
+            raise InputError(f"{where}: bias {quote(bias)} is not a number or a vector of numbers")
         with np.errstate(over="ignore"):
             bias = np.asarray(given, dtype=np.float32)
         bias = bias[()] if bias.ndim == 0 else np.ascontiguousarray(bias)
@@ -235,7 +235,7 @@ class Layer(Shown):
             outputs,
             columns.indptr.astype(np.int64),
             columns.indices.astype(index_dtype(inputs)),
-            shared_value(columns.data),
+            common_value(columns.data),
             bias,
             activation,
         ).check(where)
@@ -246,7 +246,7 @@ def check_sparse(matrix: Any, what: str) -> Any:
     try:
         return check_indices(matrix)
     except Exception as error:  # of SciPy and NumPy, nearly anything
-        raise InputError(f"{what}: {door.brief(error)}") from None
+        raise InputError(f"{what}: {safe_open.brief(error)}") from None
 
 
 def check_indices(matrix: Any) -> Any:
@@ -314,7 +314,7 @@ def _check_range(indices: np.ndarray, size: int) -> None:
         raise ValueError(f"an index of {int(indices.min())} or {int(indices.max())} in {size}")
 
 
-def summed(matrix: Any, form: type) -> Any:
+def sum_duplicates(matrix: Any, form: type) -> Any:
     """A copy of a sound SciPy sparse matrix as `form` (csr_array or csc_array), sorted, each entry there once.
 
     Duplicates are summed in the matrix's own type and in the order in which they are stored: as toarray() does.
@@ -339,14 +339,14 @@ def summed(matrix: Any, form: type) -> Any:
     return result
 
 
-def shared_value(values: np.ndarray) -> np.ndarray | np.float32:
+def common_value(values: np.ndarray) -> np.ndarray | np.float32:
     """The one value that all of `values` (float32) are, or `values` themselves when they differ."""
     if values.size and (values == values[0]).all():
         return np.float32(values[0])
     return np.float32(0) if values.size == 0 else values
 
 
-class Network(Shown, abc.ABC):
+class Network(WithRepr, abc.ABC):
     """An ordered sequence of layers whose widths chain. Reading one layer never needs another in memory."""
 
     #: where the layers come from: a dictionary fit for JSON, kept in every record
@@ -389,8 +389,8 @@ class Network(Shown, abc.ABC):
     def _facts(self) -> dict[str, str]:
         return {
             "widths": f"{self.inputs} -> {self.outputs}",
-            "depth": counted(self.depth, "layers"),
-            "edges": counted(self.edges, "edges"),
+            "depth": with_unit(self.depth, "layers"),
+            "edges": with_unit(self.edges, "edges"),
         }
 
     def neuron_classes(self, k: int) -> np.ndarray | None:
@@ -420,7 +420,7 @@ class Network(Shown, abc.ABC):
         """
         if not 1 <= depth <= self.depth:
             raise InputError(f"{depth} layers asked for; the network has 1 to {self.depth}")
-        return self if depth == self.depth else _First(self, depth)
+        return self if depth == self.depth else _FirstLayers(self, depth)
 
     def layer_sha256(self, k: int) -> str:
         """The digest of layer k (Layer.sha256); sources that keep it need not read the layer."""
@@ -444,7 +444,7 @@ def digest_of_layers(digests: Iterator[str]) -> str:
     return whole.hexdigest()
 
 
-class _First(Network):
+class _FirstLayers(Network):
     def __init__(self, network: Network, depth: int):
         self._network, self._depth = network, depth
         self.description = {**network.description, "first_layers": depth}
@@ -541,7 +541,7 @@ def from_matrices(matrices: Sequence, bias: Any = 0.0, clip: float | None = None
         MemoryNetwork(4 -> 2, 2 layers, 9 edges)
     """
     if isinstance(matrices, (str, PathLike)):
-        raise InputError(f"matrices {quoted(matrices)}: they are a list of matrices; spdnn.open_network reads files")
+        raise InputError(f"matrices {quote(matrices)}: they are a list of matrices; spdnn.open_network reads files")
     if not isinstance(matrices, Iterable) or getattr(matrices, "ndim", None) == 2:
         raise InputError(f"matrices is a {type(matrices).__name__}; it must be a list of matrices, one for each layer")
     matrices = list(matrices)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from spdnn.common.errors import InputError
-from spdnn.common.validation import builtins, converted
+from spdnn.common.validation import builtins, convert
 from spdnn.problem import challenge
 
 LARGEST = 10**9
@@ -138,7 +138,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             InputError: a value that is not allowed; `where` begins the sentence, unless it is empty.
         """
         try:
-            return converted(cls, values, where)
+            return convert(cls, values, where)
         except InputError as error:
             raise InputError(str(error).removeprefix(": ")) from error
 

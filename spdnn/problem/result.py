@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spdnn.common.errors import InputError
-from spdnn.common.shown import Shown, counted
+from spdnn.common.shown import WithRepr, with_unit
 from spdnn.problem.network import Network
 
 BLOCK = 256  # rows handled at a time where a copy of all would take too much memory
@@ -52,7 +52,7 @@ class RowStatistics(NamedTuple):
         return result
 
     @classmethod
-    def joined(cls, parts: "Sequence[RowStatistics]") -> "RowStatistics":
+    def join(cls, parts: "Sequence[RowStatistics]") -> "RowStatistics":
         """Of the rows of all parts, one after the other."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
@@ -62,7 +62,7 @@ class RowStatistics(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Keep:
+class KeptInputs:
     """Which last rows are kept with all their values.
 
     Attributes:
@@ -87,7 +87,7 @@ class Keep:
 
 
 @dataclass(repr=False)
-class Result(Shown):
+class Result(WithRepr):
     """What an inference gives.
 
     Attributes:
@@ -122,10 +122,10 @@ class Result(Shown):
     bytes_loaded: int | None = None
 
     def _facts(self) -> dict[str, str]:
-        depth = counted(self.survivors.size, "layers")
+        depth = with_unit(self.survivors.size, "layers")
         return {
-            "survivors": f"{self.alive.size} of {counted(self.inputs, 'inputs')} active after {depth}",
-            "outputs": counted(self.outputs, "outputs"),
+            "survivors": f"{self.alive.size} of {with_unit(self.inputs, 'inputs')} active after {depth}",
+            "outputs": with_unit(self.outputs, "outputs"),
         }
 
     def check(self) -> None:
@@ -177,7 +177,7 @@ class Result(Shown):
         """float32 (stop - start, outputs): the last rows of these inputs (0-based), zeros where nothing survived."""
         rows = np.zeros((stop - start, self.outputs), dtype=np.float32)
         first, after = np.searchsorted(self.alive, (start, stop))
-        rows[self.alive[first:after] - start] = self._kept()[first:after]
+        rows[self.alive[first:after] - start] = self._kept_numbers()[first:after]
         return rows
 
     def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -194,12 +194,12 @@ class Result(Shown):
         neurons = np.tile(np.arange(k), (self.inputs, 1))
         values = np.zeros((self.inputs, k), np.float32)
         for start in range(0, self.alive.size, BLOCK):
-            rows, part = self.alive[start : start + BLOCK], self._kept()[start : start + BLOCK]
+            rows, part = self.alive[start : start + BLOCK], self._kept_numbers()[start : start + BLOCK]
             neurons[rows] = np.argsort(-part, axis=1, kind="stable")[:, :k]
             values[rows] = np.take_along_axis(part, neurons[rows], axis=1)
         return neurons, values
 
-    def _kept(self) -> np.ndarray:
+    def _kept_numbers(self) -> np.ndarray:
         if self.values is None or self.valued is not None:
             raise InputError(
                 "the values were not kept: run model.infer(x, values=True), or spdnn.infer(network, x, values=True)"
@@ -239,7 +239,7 @@ class LastLayer:
         self.counts = np.bincount(classes).astype(np.float64)
         self.weights = np.bincount(classes, projection_weights(classes.size).astype(np.float64))
 
-    def rows(self, numbers: np.ndarray, rows: np.ndarray, keep: Keep) -> LastRows:
+    def rows(self, numbers: np.ndarray, rows: np.ndarray, keep: KeptInputs) -> LastRows:
         """What a batch leaves whose inputs `numbers` (int64) have a row each, by NumPy; rows of zeros are left out.
 
         Args:
@@ -253,7 +253,7 @@ class LastLayer:
         kept = keep.rows(numbers, row_of, numbers.size)
         return LastRows(numbers, row_of, RowStatistics.of(whole), kept, rows[kept])
 
-    def result(self, inputs: int, batches: Sequence[LastRows], keep: Keep, **counted: Any) -> Result:
+    def result(self, inputs: int, batches: Sequence[LastRows], keep: KeptInputs, **counted: Any) -> Result:
         """The result of all batches.
 
         Args:
@@ -262,7 +262,7 @@ class LastLayer:
             counted: survivors, edges_computed and what else Result has.
         """
         alive = np.concatenate([batch.alive for batch in batches])
-        statistics = RowStatistics.joined([batch.statistics.at(batch.row_of) for batch in batches])
+        statistics = RowStatistics.join([batch.statistics.at(batch.row_of) for batch in batches])
         position = None
         if (np.diff(alive) < 0).any():  # rows came from other batches
             order = np.argsort(alive)
@@ -271,12 +271,12 @@ class LastLayer:
             alive, statistics = alive[order], statistics.at(order)
         values = valued = None
         if isinstance(keep.of, np.ndarray):
-            values, valued = self._chosen(batches, keep.of)
+            values, valued = self._select(batches, keep.of)
         elif keep:
             values = self._values(batches, position)
         return Result(inputs, self.outputs, alive, *statistics, values=values, valued=valued, **counted)
 
-    def _chosen(self, batches: Sequence[LastRows], numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _select(self, batches: Sequence[LastRows], numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(values, the inputs that they are of, ascending): of those inputs `numbers` that are alive."""
         valued, rows = [np.empty(0, np.int64)], [np.empty((0, self.outputs), np.float32)]
         for batch in batches:

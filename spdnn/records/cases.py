@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.files import write_text
-from spdnn.common.validation import parsed
+from spdnn.common.validation import parse
 from spdnn.records.fields import Record, Unique, check_unique
 from spdnn.records.files import as_text
 
@@ -63,11 +63,11 @@ def write_cases(
         "ops": ops,
     }
     text = as_text(content, str(path), indent=1)
-    parsed(Cases, text, str(path), "list of cases")
+    parse(Cases, text, str(path), "list of cases")
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
 
 
 def read_cases(path: str | Path) -> Cases:
     """The content of the file `path`; InputError when it is not sound."""
-    return parsed(Cases, door.text(path, "list of cases"), str(path), "list of cases")
+    return parse(Cases, safe_open.text(path, "list of cases"), str(path), "list of cases")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec.inspect
 
 from spdnn.records.notes import NOTES, Notes
-from spdnn.records.result import Engine
+from spdnn.records.result import EngineRecord
 from spdnn.records.run_record import RunRecord
 
 DERIVED = {  # columns of run records that are properties, and their paths
@@ -30,8 +30,8 @@ def columns(kind: type, path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple
                 yield from columns(one.cls, (*path, field.name))
     if kind is RunRecord:
         yield from DERIVED.items()
-    if kind is Engine:
-        yield from dict.fromkeys(pair for one in note_types() for pair in columns(one, (*path, "notes")))
+    if kind is EngineRecord:
+        yield from dict.fromkeys(pair for note_type in note_types() for pair in columns(note_type, (*path, "notes")))
 
 
 def value_types(kind: msgspec.inspect.Type) -> tuple[str | None, list[msgspec.inspect.Type]]:

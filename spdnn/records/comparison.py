@@ -16,7 +16,7 @@ import numpy as np
 from spdnn.common.statistics import Interval, ratio_of_medians
 from spdnn.common.validation import builtins
 from spdnn.records.environment import Environment
-from spdnn.records.keys import Key, Value, key_of, shown
+from spdnn.records.keys import Key, Value, abbreviate, key_of
 from spdnn.records.operation_record import OperationRecord
 from spdnn.records.run_record import RunRecord, busy_part
 
@@ -28,7 +28,7 @@ Comparable = RunRecord | OperationRecord
 MOST_ARRANGEMENTS = 20_000  # that an exact test with ties tries: those of 8 and 8 samples are 12,870
 
 
-class Side(NamedTuple):
+class PairSide(NamedTuple):
     """A pair's records in one set; their samples are taken together."""
 
     records: int
@@ -48,14 +48,14 @@ class Pair(NamedTuple):
 
     name: str
     key: Key
-    a: Side
-    b: Side
+    a: PairSide
+    b: PairSide
     ratio: Interval
     p: float
     verdict: str
 
 
-class Alone(NamedTuple):
+class OnlyIn(NamedTuple):
     """What one set alone has records of."""
 
     name: str
@@ -75,8 +75,8 @@ class Comparison(NamedTuple):
     """
 
     pairs: list[Pair]
-    only_a: list[Alone]
-    only_b: list[Alone]
+    only_a: list[OnlyIn]
+    only_b: list[OnlyIn]
     circumstances: tuple[dict[str, list[str]], dict[str, list[str]]]
     moved: list[str]
     mixed: list[str]
@@ -109,14 +109,14 @@ def compare(records_a: Iterable[Comparable], records_b: Iterable[Comparable]) ->
     Raises:
         InputError: seconds so far apart that they have no ratio.
     """
-    a, b = _grouped(records_a), _grouped(records_b)
+    a, b = _group(records_a), _group(records_b)
     names = _names(a, b)
     order = sorted(names, key=lambda key: (names[key], repr(key)))
     both = [key for key in order if key in a and key in b]
     return Comparison(
         [_pair(names[key], key, a[key], b[key]) for key in both],
-        [Alone(names[key], key, len(a[key])) for key in order if key not in b],
-        [Alone(names[key], key, len(b[key])) for key in order if key not in a],
+        [OnlyIn(names[key], key, len(a[key])) for key in order if key not in b],
+        [OnlyIn(names[key], key, len(b[key])) for key in order if key not in a],
         (_circumstances(a, both), _circumstances(b, both)),
         [names[key] for key in both if _machines(a[key]) != _machines(b[key])],
         [names[key] for key in both if max(len(_machines(records[key])) for records in (a, b)) > 1],
@@ -124,7 +124,7 @@ def compare(records_a: Iterable[Comparable], records_b: Iterable[Comparable]) ->
     )
 
 
-def _grouped(records: Iterable[Comparable]) -> dict[Key, list[Comparable]]:
+def _group(records: Iterable[Comparable]) -> dict[Key, list[Comparable]]:
     """The records of each key, without repeats of what is the same to the last value."""
     groups: dict[Key, dict[str, Comparable]] = {}
     for record in records:
@@ -146,7 +146,9 @@ def _names(*sets: dict[Key, list[Comparable]]) -> dict[Key, str]:
 
 def _apart(key: Key, others: Sequence[Key]) -> list[str]:
     """The values of a key that are not the same in all the others."""
-    return [f"{name} {shown(value)}" for name, value in key if len({dict(other).get(name) for other in others}) > 1]
+    return [
+        f"{name} {abbreviate(value)}" for name, value in key if len({dict(other).get(name) for other in others}) > 1
+    ]
 
 
 def _circumstances(groups: dict[Key, list[Comparable]], keys: Iterable[Key]) -> dict[str, list[str]]:
@@ -179,12 +181,12 @@ def _machines(records: Iterable[Comparable]) -> set[str]:
 def _pair(name: str, key: Key, records_a: list[Comparable], records_b: list[Comparable]) -> Pair:
     a, b = ([value for record in records for value in record.seconds] for records in (records_a, records_b))
     ratio, p = ratio_of_medians(a, b), p_value(a, b)
-    side_a = Side(len(records_a), len(a), statistics.median(a))
-    side_b = Side(len(records_b), len(b), statistics.median(b))
+    side_a = PairSide(len(records_a), len(a), statistics.median(a))
+    side_b = PairSide(len(records_b), len(b), statistics.median(b))
     return Pair(name, key, side_a, side_b, ratio, p, _verdict(side_a, side_b, ratio, p))
 
 
-def _verdict(a: Side, b: Side, ratio: Interval, p: float) -> str:
+def _verdict(a: PairSide, b: PairSide, ratio: Interval, p: float) -> str:
     if not can_tell(a.samples, b.samples):
         return TOO_FEW
     if p < SIGNIFICANCE and not ratio.low <= 1 <= ratio.high:
@@ -226,15 +228,15 @@ def p_value(samples_a: Sequence[float], samples_b: Sequence[float]) -> float:
     return float(mannwhitneyu(first, second, method=method).pvalue)
 
 
-class Nearest(NamedTuple):
+class NearestPair(NamedTuple):
     """Two records, one of each set, that are the same but for what differs: (name, value in A, value in B)."""
 
-    a: Alone
-    b: Alone
+    a: OnlyIn
+    b: OnlyIn
     differs: list[tuple[str, Value, Value]]
 
 
-def nearest(only_a: Sequence[Alone], only_b: Sequence[Alone]) -> Nearest | None:
+def nearest(only_a: Sequence[OnlyIn], only_b: Sequence[OnlyIn]) -> NearestPair | None:
     """The pair of one kind with the fewest differences, the first of several; None: there is no pair of one kind."""
     others = [(b, dict(b.key)) for b in only_b]
     best = None
@@ -243,5 +245,5 @@ def nearest(only_a: Sequence[Alone], only_b: Sequence[Alone]) -> Nearest | None:
         for b, other in others:
             names = [name for name in {**mine, **other} if mine.get(name) != other.get(name)]
             if mine["kind"] == other["kind"] and (best is None or len(names) < len(best.differs)):
-                best = Nearest(a, b, [(name, mine.get(name), other.get(name)) for name in names])
+                best = NearestPair(a, b, [(name, mine.get(name), other.get(name)) for name in names])
     return best

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 
 from spdnn.records.fields import Claim, Count, Positive, Rate, Record, Samples, Seconds, column
-from spdnn.records.result import Problem, Result
+from spdnn.records.result import ProblemRecord, ResultRecord
 from spdnn.records.samples import CLOCK, TOLERANCE
 
 PER_REPEAT = ("inference_seconds", "waiting_seconds", "communication_seconds")
@@ -128,7 +128,7 @@ class Distribution(Record):
         )
 
     def claims(
-        self, ranks: int, seconds: Sequence[float], problem: Problem, result: Result, merging: bool
+        self, ranks: int, seconds: Sequence[float], problem: ProblemRecord, result: ResultRecord, merging: bool
     ) -> Iterator[Claim]:
         """Rank by rank, it adds up to the whole run; `merging`: whether identical inputs were merged."""
         entries = len(self.per_rank)
@@ -164,8 +164,8 @@ class Distribution(Record):
     def _exchanges(self, layers: int, merging: bool) -> Iterator[Claim]:
         """No row is lost where rows change ranks, and there are figures from then on exactly if any did."""
         per_rank, count, merged = self.per_rank, len(self.exchanges), self.rows_merged_across_ranks
-        moved = sum(one.rows for one in self.exchanges)
-        last = max((one.before_layer for one in self.exchanges), default=1)
+        moved = sum(exchange.rows for exchange in self.exchanges)
+        last = max((exchange.before_layer for exchange in self.exchanges), default=1)
         sent, received = sum(rank.rows_sent for rank in per_rank), sum(rank.rows_received for rank in per_rank)
         where = "distribution.exchanges"
         yield not count or self.partition == "rebalanced", f"{where}: {count} with the partition {self.partition}"

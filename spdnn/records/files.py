@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError
 from spdnn.common.files import write_text
-from spdnn.common.validation import UNREADABLE, builtins, check_numbers, encoded, parsed_encoded, shortened
+from spdnn.common.validation import UNREADABLE, builtins, check_numbers, encode, parse_encoded, shorten
 from spdnn.records import operation_record
 from spdnn.records.operation_record import OperationRecord
 from spdnn.records.run_record import RunRecord
@@ -25,18 +25,18 @@ SEALED = len(b'""}') + 64
 Checked = TypeVar("Checked", RunRecord, OperationRecord, Verdict)
 
 
-class _Kind(msgspec.Struct):
+class _RecordKind(msgspec.Struct):
     schema: Any = None
 
 
 def read_record(path: str | Path) -> RunRecord:
     """The run record in the file `path`; InputError when there is none that is sound."""
-    return parsed_record(RunRecord, door.text(path, "run record"), str(path))
+    return parse_record(RunRecord, safe_open.text(path, "run record"), str(path))
 
 
 def read_verdict(path: str | Path) -> Verdict:
     """The verdict in the file `path`, passed or failed; InputError when there is none that is sound."""
-    return parsed_record(Verdict, door.text(path, "verdict"), str(path))
+    return parse_record(Verdict, safe_open.text(path, "verdict"), str(path))
 
 
 def read_all(paths: Iterable[str | Path]) -> tuple[list[RunRecord], list[OperationRecord]]:
@@ -50,33 +50,33 @@ def read_all(paths: Iterable[str | Path]) -> tuple[list[RunRecord], list[Operati
         for path in paths:
             for text, where in _texts(path):
                 if _is_operation(text):
-                    operations.append(parsed_record(OperationRecord, text, where))
+                    operations.append(parse_record(OperationRecord, text, where))
                 else:
-                    runs.append(parsed_record(RunRecord, text, where))
+                    runs.append(parse_record(RunRecord, text, where))
     return runs, operations
 
 
 def write_record(path: str | Path, record: RunRecord | dict) -> None:
     """Check the record and write it to `path`, whole or not at all."""
-    write_text(path, checked(RunRecord, record, str(path), indent=1)[1])
+    write_text(path, check_content(RunRecord, record, str(path), indent=1)[1])
 
 
 def write_verdict(path: str | Path, verdict: Verdict | dict) -> None:
     """Check the verdict and write it to `path`, whole or not at all."""
-    write_text(path, checked(Verdict, verdict, str(path), indent=1)[1])
+    write_text(path, check_content(Verdict, verdict, str(path), indent=1)[1])
 
 
 def write_operations(path: str | Path, records: Sequence[OperationRecord | dict]) -> None:
     """Check the records and write them to `path`, one on each line, whole or not at all."""
     where = (f"{path}, line {number}" for number in range(1, len(records) + 1))
-    lines = [checked(OperationRecord, record, line)[1] for record, line in zip(records, where, strict=True)]
+    lines = [check_content(OperationRecord, record, line)[1] for record, line in zip(records, where, strict=True)]
     write_text(path, "".join(lines))
 
 
-def sealed(record: RunRecord, where: str) -> RunRecord:
+def seal_record(record: RunRecord, where: str) -> RunRecord:
     """The record as it is read from a file, with the digest of all that it says; InputError when it is not sound."""
-    plain = checked(RunRecord, replace(record, seal=None), where)[0]
-    return replace(plain, seal=_seal(encoded(plain)))
+    plain = check_content(RunRecord, replace(record, seal=None), where)[0]
+    return replace(plain, seal=_seal(encode(plain)))
 
 
 def _seal(text: bytes) -> str:
@@ -84,10 +84,12 @@ def _seal(text: bytes) -> str:
     return hashlib.sha256(text if text.endswith(UNSEALED) else text[:-SEALED] + UNSEALED).hexdigest()
 
 
-def checked(kind: type[Checked], content: Checked | dict, where: str, indent: int | None = None) -> tuple[Checked, str]:
+def check_content(
+    kind: type[Checked], content: Checked | dict, where: str, indent: int | None = None
+) -> tuple[Checked, str]:
     """(the sound object of class `kind` that `content` is, its text in a file); InputError when it is none."""
     text = as_text(content, where, indent)
-    return parsed_record(kind, text, where), text
+    return parse_record(kind, text, where), text
 
 
 def as_text(content: Any, where: str, indent: int | None = None) -> str:
@@ -105,13 +107,13 @@ def as_text(content: Any, where: str, indent: int | None = None) -> str:
     except UnicodeEncodeError:  # a command that names a file in another encoding: escaped, it can be written
         return json.dumps(content, indent=indent) + "\n"
     except UNREADABLE as error:
-        raise InputError(f"{where}: it cannot be written as JSON ({shortened(str(error))})") from error
+        raise InputError(f"{where}: it cannot be written as JSON ({shorten(str(error))})") from error
     return text
 
 
-def parsed_record(kind: type[Checked], text: str, where: str) -> Checked:
+def parse_record(kind: type[Checked], text: str, where: str) -> Checked:
     """The object of class `kind` that a text in JSON holds, when its claims hold; InputError when it is not sound."""
-    value, again = parsed_encoded(kind, text, where, {Verdict: "verdict"}.get(kind, "run record"))
+    value, again = parse_encoded(kind, text, where, {Verdict: "verdict"}.get(kind, "run record"))
     for holds, wrong in value.claims():
         if not holds:
             raise InputError(f"{where}: {wrong}")
@@ -123,14 +125,14 @@ def parsed_record(kind: type[Checked], text: str, where: str) -> Checked:
 def _texts(path: str | Path) -> list[tuple[str, str]]:
     """(text, where it is) of the records in the file `path`: one, or one on each line of a .jsonl file."""
     if Path(path).suffix != ".jsonl":
-        return [(door.text(path, "run record"), str(path))]
-    lines = door.text(path, "file of run records").removesuffix("\n").split("\n")  # texts hold other ends of lines
+        return [(safe_open.text(path, "run record"), str(path))]
+    lines = safe_open.text(path, "file of run records").removesuffix("\n").split("\n")  # texts hold other ends of lines
     return [(line, f"{path}, line {number}") for number, line in enumerate(lines if lines != [""] else [], 1)]
 
 
 def _is_operation(text: str) -> bool:
     try:
-        return msgspec.json.decode(text, type=_Kind).schema == operation_record.SCHEMA
+        return msgspec.json.decode(text, type=_RecordKind).schema == operation_record.SCHEMA
     except UNREADABLE:  # text that is no Unicode, perhaps: its schema is still named in it
         return f'"{operation_record.SCHEMA}"' in text
 

@@ -56,7 +56,7 @@ def _plain(value: object) -> Value:
     return value if value is None or isinstance(value, str | int | float) else json.dumps(value, sort_keys=True)
 
 
-def shown(value: Value) -> str:
+def abbreviate(value: Value) -> str:
     """A value of a key in a few letters; of a digest, the first ones."""
     text = str(value)
     digest = len(text) == 64 and set(text) <= set("0123456789abcdef")

@@ -53,7 +53,7 @@ def notes_of(*engines: str) -> Callable[[Type], Type]:
     return register
 
 
-def typed(engine: str, notes: dict[str, Any]) -> Notes:
+def read_notes(engine: str, notes: dict[str, Any]) -> Notes:
     """The notes of an engine as its type has them; what is of another kind is None.
 
     An engine that has no type here is read by the type that has most of the fields that it notes.

@@ -106,7 +106,7 @@ class Program(Record):
     notes: dict[str, Any]
 
 
-class Device(NamedTuple):
+class DeviceRecord(NamedTuple):
     """Where an operation ran: cpu or cuda, and its name."""
 
     kind: str
@@ -211,10 +211,10 @@ class OperationRecord(Record, kw_only=True, dict=True, omit_defaults=True):
         return self.matrix_bytes + self.operand_bytes + (self.attention_bytes or 0)
 
     @property
-    def device(self) -> Device:
+    def device(self) -> DeviceRecord:
         """The GPU, where one was used."""
         place = self.environment
-        return Device("cuda", place.gpu) if place.gpu else Device("cpu", place.cpu)
+        return DeviceRecord("cuda", place.gpu) if place.gpu else DeviceRecord("cpu", place.cpu)
 
     @property
     def span(self) -> str:

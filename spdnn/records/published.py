@@ -13,7 +13,7 @@ from typing import NamedTuple
 from spdnn.common import tables
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
-from spdnn.common.validation import quoted
+from spdnn.common.validation import quote
 from spdnn.problem import challenge
 
 SPANS = {
@@ -110,7 +110,7 @@ class Baseline:
         return DEVICES[0] if int(re.match(r"\d+", self.devices)[0]) == 1 else DEVICES[1]
 
 
-class Group(NamedTuple):
+class BaselineGroup(NamedTuple):
     """Figures that may be compared: what the time includes, on what, on how many, exact or not."""
 
     span: str
@@ -152,34 +152,34 @@ def read_preparations() -> list[Preparation]:
     """
     preparations = []
     for cell, where in tables.rows(tables.table("preparations.csv"), Preparation._fields):
-        tables.filled(cell, Preparation._fields, where)
+        tables.check_filled(cell, Preparation._fields, where)
         seconds = tables.positive(cell["seconds"], "seconds", where)
         year = tables.whole(cell["year"], "year", where)
         preparations.append(Preparation(**{**cell, "year": year, "seconds": seconds}))
     return preparations
 
 
-def best(rows: Iterable[Baseline], neurons: int, layers: int) -> dict[Group, Baseline]:
+def best(rows: Iterable[Baseline], neurons: int, layers: int) -> dict[BaselineGroup, Baseline]:
     """The fastest published figure of each group on that network, in the order of SPANS."""
-    fastest: dict[Group, Baseline] = {}
+    fastest: dict[BaselineGroup, Baseline] = {}
     for row in rows:
         if (row.neurons, row.layers) != (neurons, layers) or row.edges_per_second is None:
             continue
-        group = Group(row.span, row.kind, row.device_class, row.lossy)
+        group = BaselineGroup(row.span, row.kind, row.device_class, row.lossy)
         if group not in fastest or row.edges_per_second > fastest[group].edges_per_second:
             fastest[group] = row
     return {group: fastest[group] for group in sorted(fastest, key=lambda group: group.order)}
 
 
 def _baseline(cell: dict[str, str], where: str) -> Baseline:
-    tables.filled(cell, ("system", "venue", "hardware", "source"), where)
+    tables.check_filled(cell, ("system", "venue", "hardware", "source"), where)
     for name, allowed in (("span", SPANS), ("lossy", ("yes", "no")), ("quantity", QUANTITIES)):
         if cell[name] not in allowed:
-            raise InputError(f"{where}: {name} {quoted(cell[name])} must be one of: {'; '.join(allowed)}")
+            raise InputError(f"{where}: {name} {quote(cell[name])} must be one of: {'; '.join(allowed)}")
     if not any(words.search(cell["hardware"]) for words in _KIND.values()):
-        raise InputError(f"{where}: hardware {quoted(cell['hardware'])} names no CPU, GPU or FPGA")
+        raise InputError(f"{where}: hardware {quote(cell['hardware'])} names no CPU, GPU or FPGA")
     if cell["devices"] and not re.match(r"[1-9]\d*(?!\d)", cell["devices"]):
-        raise InputError(f"{where}: devices {quoted(cell['devices'])} must begin with a number from 1, or be empty")
+        raise InputError(f"{where}: devices {quote(cell['devices'])} must begin with a number from 1, or be empty")
     finished, rate = not cell["seconds"].startswith(">"), cell["edges_per_second"]
     row = Baseline(
         **{name: cell[name] for name in TEXTS},
@@ -201,7 +201,7 @@ def _check_rate(row: Baseline, rounded: bool, where: str) -> None:
         raise InputError(f"{where}: neurons and layers must both be given, or neither")
     for name in ("seconds", "edges_per_second"):
         if row.quantity in (name, "both") and getattr(row, name) is None:
-            raise InputError(f"{where}: quantity is {quoted(row.quantity)}, but {name} is empty")
+            raise InputError(f"{where}: quantity is {quote(row.quantity)}, but {name} is empty")
     if not row.finished and row.edges_per_second is not None:
         raise InputError(f"{where}: a run that did not finish has no rate")
     if None in (row.neurons, row.seconds, row.edges_per_second):

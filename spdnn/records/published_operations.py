@@ -6,7 +6,7 @@ from pathlib import Path
 from spdnn.common import tables
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
-from spdnn.common.validation import quoted
+from spdnn.common.validation import quote
 
 COLUMNS = ("operation", "network", "quantity", "value", "printed", "hardware", "against", "source")
 QUANTITIES = ("speed-up", "percent of peak", "memory ratio")
@@ -48,7 +48,7 @@ def read_operation_baselines(path: str | Path | None = None) -> list[OperationBa
 
 
 def _row(cell: dict[str, str], where: str) -> OperationBaseline:
-    tables.filled(cell, (name for name in COLUMNS if name not in OPTIONAL), where)
+    tables.check_filled(cell, (name for name in COLUMNS if name not in OPTIONAL), where)
     if cell["quantity"] not in QUANTITIES:
-        raise InputError(f"{where}: quantity {quoted(cell['quantity'])} must be one of: {'; '.join(QUANTITIES)}")
+        raise InputError(f"{where}: quantity {quote(cell['quantity'])} must be one of: {'; '.join(QUANTITIES)}")
     return OperationBaseline(**{**cell, "value": tables.positive(cell["value"], "value", where)})

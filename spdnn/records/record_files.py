@@ -9,7 +9,7 @@ from spdnn.common.files import check_no_url
 from spdnn.records.cases import read_cases
 
 
-class Folder(NamedTuple):
+class RecordFolder(NamedTuple):
     """The files of one folder of records.
 
     Attributes:
@@ -24,7 +24,7 @@ class Folder(NamedTuple):
     expected: Sequence[str] = ()
 
 
-def record_files(name: str | Path) -> Folder:
+def record_files(name: str | Path) -> RecordFolder:
     """The files at `name`: a file, a folder of files, or a workflow's results/ (with cases.json in it).
 
     Of a workflow's results/ these are the files of its last configuration: what earlier ones left there, and what was
@@ -49,4 +49,4 @@ def record_files(name: str | Path) -> Folder:
     if not (records or verdicts) or not all(path.is_file() for path in records):
         check_no_url(named)
         raise InputError(f"{name}: {'no records there' if name.exists() else 'there is no such file or folder'}")
-    return Folder(records, verdicts, expected)
+    return RecordFolder(records, verdicts, expected)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any
 
-from spdnn.common.validation import shortened
+from spdnn.common.validation import shorten
 from spdnn.problem import challenge
 from spdnn.records import notes
 from spdnn.records.fields import Claim, Count, Digest, Label, Positive, Record, Unique, Word, check_unique, column
@@ -17,7 +17,7 @@ from spdnn.records.verdict import Verdict
 TILE, BATCHES = 64, 1000
 
 
-class Problem(Record):
+class ProblemRecord(Record):
     """The network and its inputs.
 
     Attributes:
@@ -43,7 +43,7 @@ class Problem(Record):
         """Inputs x edges, whatever a run leaves out."""
         return self.input_count * self.edges
 
-    def claims(self, result: Result, verdict: Verdict) -> Iterator[Claim]:
+    def claims(self, result: ResultRecord, verdict: Verdict) -> Iterator[Claim]:
         """One of the twelve has known sizes, and with all inputs known digests of inputs and truth."""
         kind = verdict.truth.kind
         if self.official is None:
@@ -51,7 +51,7 @@ class Problem(Record):
             return
         width, sizes = self.neurons, f"{self.neurons} neurons, {self.layers} layers and {self.edges} edges"
         official = ((one.name, one.neurons, one.layers, one.edges) for one in challenge.PROBLEMS)
-        wrong = f"{shortened(repr(self.official))} is not the official problem of {sizes}"
+        wrong = f"{shorten(repr(self.official))} is not the official problem of {sizes}"
         yield (self.official, width, self.layers, self.edges) in official, f"problem.official: {wrong}"
         part = self.input_count != challenge.INPUTS
         count, same = challenge.TRUTH_COUNT[width], result.categories_sha256 == challenge.TRUTH_SHA256[width]
@@ -62,7 +62,7 @@ class Problem(Record):
         yield part or same, "result.categories_sha256: not the digest of the official ground truth"
 
 
-class Engine(Record, dict=True, rename={"noted": "notes"}):
+class EngineRecord(Record, dict=True, rename={"noted": "notes"}):
     """The program that ran.
 
     Attributes:
@@ -76,7 +76,7 @@ class Engine(Record, dict=True, rename={"noted": "notes"}):
     @cached_property
     def notes(self) -> notes.Notes:
         """The notes as the type of this engine has them (`spdnn.records.notes`)."""
-        return notes.typed(self.name, self.noted)
+        return notes.read_notes(self.name, self.noted)
 
 
 class Reductions(Record):
@@ -105,7 +105,7 @@ class Reductions(Record):
         return value if type(value) is int and value >= 0 else None
 
 
-class Result(Record):
+class ResultRecord(Record):
     """What came out, and the work that it took.
 
     Attributes:
@@ -130,7 +130,7 @@ class Result(Record):
     digest: Digest
     sha256: Digest
 
-    def claims(self, problem: Problem, verdict: Verdict, ranks: int) -> Iterator[Claim]:
+    def claims(self, problem: ProblemRecord, verdict: Verdict, ranks: int) -> Iterator[Claim]:
         """It agrees with the problem and the verdict."""
         survivors, computed = self.survivors, self.edges_computed
         count, edges = problem.input_count, problem.edges

@@ -20,7 +20,7 @@ from spdnn.records.distribution import Distribution
 from spdnn.records.environment import Environment, Load
 from spdnn.records.fields import Case, Claim, Digest, Identity, Positive, Record, Samples, Time, column
 from spdnn.records.limits import Limit, Machine
-from spdnn.records.result import Engine, Problem, Reductions, Result
+from spdnn.records.result import EngineRecord, ProblemRecord, Reductions, ResultRecord
 from spdnn.records.samples import TimeToSolution, WorkPerSecond, check_samples
 from spdnn.records.verdict import Verdict, run_digest
 
@@ -49,8 +49,8 @@ class Measured(Record, kw_only=True):
         time_to_solution: null where no process ran from start to verdict: of other libraries, which took turns.
     """
 
-    problem: Problem
-    engine: Engine
+    problem: ProblemRecord
+    engine: EngineRecord
     reductions: Reductions
     threads: Annotated[Positive, column()]
     ranks: Annotated[Positive, column()]
@@ -59,7 +59,7 @@ class Measured(Record, kw_only=True):
     read_seconds: Samples
     prepare_seconds: Samples
     inference_seconds: Samples
-    result: Result
+    result: ResultRecord
     peak_memory_bytes: Annotated[Positive, column()]
     machine: Machine | None
     distribution: Distribution | None
@@ -122,7 +122,7 @@ class RunRecord(Measured, kw_only=True, dict=True):
             return None
         moved = self.result.bytes_moved
         part = None if moved is None else moved // self.ranks
-        return limits.limit(self.machine, self.result.edges_computed, part, self._loaded_by_one())
+        return limits.limit(self.machine, self.result.edges_computed, part, self._bytes_by_one_rank())
 
     def missing_evidence(self) -> Iterator[str]:
         """What this record lacks that one made by this version has, or could have: a phrase for each."""
@@ -136,7 +136,7 @@ class RunRecord(Measured, kw_only=True, dict=True):
         if not self.machine:
             yield "the machine was not measured, so only what no machine can do limits its times"
 
-    def _loaded_by_one(self) -> int:
+    def _bytes_by_one_rank(self) -> int:
         """Bytes that one rank loaded at least: of the rank that loaded most, or of the one that computed most edges.
 
         A rank's own bytes are not in the record. The mean is a bound; so is what is left of the whole when every edge
@@ -149,7 +149,7 @@ class RunRecord(Measured, kw_only=True, dict=True):
     def claims(self) -> Iterator[Claim]:
         """Its verdict passed and is on this run, and its numbers are possible; one is worked out after another."""
         yield from ((holds, f"verdict.{wrong}") for holds, wrong in self.verdict.claims())
-        yield from self._allowed()
+        yield from self._verdict_claims()
         yield from self.result.claims(self.problem, self.verdict, self.ranks)
         yield from self.problem.claims(self.result, self.verdict)
         yield from self.accuracy.claims(self.problem.input_count) if self.accuracy else ()
@@ -165,7 +165,7 @@ class RunRecord(Measured, kw_only=True, dict=True):
         yield busier, "passed_over: an attempt on a quieter machine than that of inference_seconds"
         yield from self._machine() if self.machine else self._any_machine()
 
-    def _allowed(self) -> Iterator[Claim]:
+    def _verdict_claims(self) -> Iterator[Claim]:
         """Its verdict allows a number, and is on this run."""
         verdict, result = self.verdict, self.result
         needed = 0 if verdict.truth.kind == "file" else verdict.categories - verdict.borderline.count
@@ -187,11 +187,14 @@ class RunRecord(Measured, kw_only=True, dict=True):
         most = self.ranks * limits.DEVICE_BYTES if self.environment.gpu else workers * limits.THREAD_BYTES
         edges, fastest = self.result.edges_computed, min(self.seconds)
         told = f"{edges} edges in {fastest:g} s are more than any machine can load with {workers} threads"
-        yield self._loaded_by_one() * self.ranks <= most * fastest, f"result.edges_computed: {told}; {limits.BEYOND}"
+        yield (
+            self._bytes_by_one_rank() * self.ranks <= most * fastest,
+            f"result.edges_computed: {told}; {limits.BEYOND}",
+        )
 
     def _machine(self) -> Iterator[Claim]:
         edges, fastest = self.result.edges_computed, min(self.seconds)
-        times = limits.limit(self.machine, edges, None, self._loaded_by_one()).seconds / fastest
+        times = limits.limit(self.machine, edges, None, self._bytes_by_one_rank()).seconds / fastest
         wrong = f"{edges} edges in {fastest:g} s, {times:.3g} times what the machine can load"
         yield times <= limits.TOLERANCE, f"result.edges_computed: {wrong}; {limits.BEYOND}"
 

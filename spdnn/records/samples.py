@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from spdnn.common.errors import InputError
-from spdnn.common.statistics import CONFIDENCE, checked, interval
+from spdnn.common.statistics import CONFIDENCE, as_samples, interval
 from spdnn.records.fields import Claim, Record, Seconds, Unique, check_unique
 
 TOLERANCE = 1e-6  # relative: between figures that follow from one another
@@ -85,6 +85,6 @@ class WorkPerSecond(NamedTuple):
 def check_samples(name: str, seconds: Sequence[float]) -> Iterator[Claim]:
     """The claim that samples have a median: each is above 0."""
     try:
-        checked(seconds)
+        as_samples(seconds)
     except InputError as error:
         yield False, f"{name}: {error}"

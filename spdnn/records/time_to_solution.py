@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError
 
 if TYPE_CHECKING:  # the command starts without the library of records
@@ -56,11 +56,11 @@ def stage_seconds(path: str | Path) -> float:
         InputError: it is no such file.
     """
     try:
-        with door.refused(path, "not a job's time"):
-            head, first = door.text(path, "file", "UTF-8").splitlines()[:2]
+        with safe_open.name_errors(path, "not a job's time"):
+            head, first = safe_open.text(path, "file", "UTF-8").splitlines()[:2]
         seconds = float(dict(zip(head.split("\t"), first.split("\t"), strict=True))["s"])
         if math.isfinite(seconds) and seconds >= 0:
             return seconds
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{path}: not a job's time as Snakemake writes it ({door.brief(error)})") from error
+        raise InputError(f"{path}: not a job's time as Snakemake writes it ({safe_open.brief(error)})") from error
     raise InputError(f"{path}: a job of {seconds} s")

@@ -9,7 +9,7 @@ from spdnn.records.fields import Claim, Count, Digest, First, Record, Whole
 SCHEMA, VERSION = "spdnn-verdict", 2
 
 
-class Truth(Record):
+class TruthRecord(Record):
     """What an output was compared with.
 
     Attributes:
@@ -81,7 +81,7 @@ class Verdict(Record):
     schema: Literal["spdnn-verdict"]
     version: Literal[2]
     passed: bool
-    truth: Truth
+    truth: TruthRecord
     categories: Count
     expected: Count
     missing: Difference

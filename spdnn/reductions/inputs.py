@@ -22,7 +22,7 @@ class IdenticalInputs(Reduction):
     left_out = "inputs that became identical"
 
 
-def searched(searches: int = 0, merged: int = 0, seconds: float = 0.0) -> dict:
+def search_note(searches: int = 0, merged: int = 0, seconds: float = 0.0) -> dict:
     """The note of a run: so many searches for equal rows, which merged so many rows, in so many seconds."""
     return {"looks": searches, "rows_merged": merged, "seconds": seconds}
 
@@ -103,7 +103,7 @@ class DuplicateSearch:
             return None
         return max(0, self._next - k)
 
-    def ended(self, k: int, rows: int, merged: int) -> None:
+    def finish(self, k: int, rows: int, merged: int) -> None:
         """A search among the rows before layer k merged so many of them."""
         self._paid = merged > PAID * rows
         self._distance = 1 if self._paid else 2 * self._distance

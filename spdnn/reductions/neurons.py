@@ -15,7 +15,7 @@ from spdnn.common import progress
 from spdnn.common.resources import usable_cores
 from spdnn.common.threads import in_order
 from spdnn.kernels import dispatch
-from spdnn.problem.network import Header, Layer, Network, index_dtype, shared_value
+from spdnn.problem.network import Header, Layer, Network, common_value, index_dtype
 from spdnn.reductions.base import Reduction
 
 
@@ -109,7 +109,7 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
             classes.append(previous)
     except _PastFloat32:
         layers, notes = [None], {"left_as_it_is": f"weights of layer {len(layers) + 1} would add up past float32"}
-    merged = network if all(one is None for one in layers) else MergedNetwork(network, layers, classes)
+    merged = network if all(layer is None for layer in layers) else MergedNetwork(network, layers, classes)
     return merged, {**merge_notes(network, merged), **notes, "seconds": time.perf_counter() - start}
 
 
@@ -153,7 +153,7 @@ def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
 
     None: all differ, and the layer is the same.
     """
-    compiled = dispatch.compiled()
+    compiled = dispatch.compiled_module()
     values, bias = np.atleast_1d(layer.values), np.atleast_1d(layer.bias)
     classes, rows = np.empty(layer.outputs, np.uint32), np.empty(layer.outputs, np.int64)
     count = compiled.equal_rows(layer.offsets, layer.indices, values, bias, classes, rows)
@@ -184,12 +184,12 @@ def _on_classes(
         inputs = int(previous.max()) + 1
         indices, sums = np.empty(layer.edges, index_dtype(inputs)), np.empty(layer.edges, np.float32)
         offsets, values = np.empty(layer.outputs + 1, np.int64), np.atleast_1d(layer.values)
-        edges = dispatch.compiled().on_classes(
+        edges = dispatch.compiled_module().on_classes(
             layer.offsets, layer.indices, values, previous.astype(np.uint32), offsets, indices, sums
         )
         if edges < 0:
             raise _PastFloat32
-        values, indices = shared_value(sums[:edges].copy()), indices[:edges].copy()
+        values, indices = common_value(sums[:edges].copy()), indices[:edges].copy()
         layer, again = _distinct(replace(layer, inputs=inputs, offsets=offsets, indices=indices, values=values))
         if again is not None:
             classes = again if classes is None else again[classes]

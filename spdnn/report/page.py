@@ -34,13 +34,13 @@ THEME = {
 }  # fmt: skip
 
 
-def themed(svg: str) -> str:
+def theme(svg: str) -> str:
     """A figure whose lines, letters and grounds follow the page's colours, light or dark."""
     return re.sub("|".join(THEME), lambda colour: f"var(--{THEME[colour[0]]})", svg)
 
 
 FILTERS = {
-    "themed": themed, "significant": words.significant, "plural": words.plural,
+    "themed": theme, "significant": words.significant, "plural": words.plural,
     "printable": words.printable,
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from spdnn.common.files import check_outputs, check_target, replacing, together,
 from spdnn.records.files import read_all, read_verdict
 from spdnn.records.published import read_baselines
 from spdnn.records.published_operations import read_operation_baselines
-from spdnn.records.record_files import Folder
+from spdnn.records.record_files import RecordFolder
 from spdnn.report import page
 from spdnn.report.common import drawing, figure_files
 from spdnn.report.common.collection import Collection, Part, collect
@@ -24,13 +24,13 @@ NARROW = 5.5  # inches
 
 
 def render(
-    folders: Sequence[Folder],
+    folders: Sequence[RecordFolder],
     output: Path,
     baselines_path: Path | None = None,
     *,
     figures: Path | None = None,
     table: Path | None = None,
-    others: Mapping[str, Folder] | None = None,
+    others: Mapping[str, RecordFolder] | None = None,
 ) -> int:
     """Write the page to `output`: the same bytes for the same records; the number of records.
 
@@ -65,7 +65,7 @@ def render(
     return len(everything.records) + len(everything.operations)
 
 
-def contents(folders: Sequence[Folder], baselines_path: Path | None = None) -> Collection:
+def contents(folders: Sequence[RecordFolder], baselines_path: Path | None = None) -> Collection:
     """What a page of these folders has, read and checked; as `render`."""
     parts, operations = [], []
     for folder in folders:
@@ -77,7 +77,7 @@ def contents(folders: Sequence[Folder], baselines_path: Path | None = None) -> C
     return collect(parts, read_baselines(baselines_path), operations, published)
 
 
-def plot(kind: str, folders: Sequence[Folder], output: Path, width: float, style: str) -> None:
+def plot(kind: str, folders: Sequence[RecordFolder], output: Path, width: float, style: str) -> None:
     """Write the figure `kind` of the page of these folders to `output`: .pdf, .svg or .png.
 
     Args:
@@ -103,7 +103,7 @@ def plot(kind: str, folders: Sequence[Folder], output: Path, width: float, style
     raise unknown("figure", kind, known) if known else InputError("these records have no figures")
 
 
-def _check_targets(folders: Sequence[Folder], output: Path, table: Path | None, figures: Path | None) -> None:
+def _check_targets(folders: Sequence[RecordFolder], output: Path, table: Path | None, figures: Path | None) -> None:
     """Raise InputError where page, table or figures would replace what they must not, before anything is written."""
     outputs = [output] if table is None else [output, table]
     check_outputs(outputs, (path for folder in folders for path in (*folder.records, *folder.verdicts)))

@@ -11,7 +11,7 @@ from pathlib import Path
 from spdnn.common.errors import SpdnnError
 from spdnn.records.files import read_verdict
 from spdnn.report.common.figure_files import remove_figures
-from spdnn.report.rendering import Folder, render
+from spdnn.report.rendering import RecordFolder, render
 
 RESULTS = Path("results")
 
@@ -20,7 +20,7 @@ def report_unfinished(
     cases: Sequence[str],
     stale: Collection[str],
     comparisons: Iterable[str],
-    others: Mapping[str, Folder],
+    others: Mapping[str, RecordFolder],
     baselines: str,
 ) -> None:
     """As `render_unfinished`, with its sentence on standard error. It raises nothing, which would hide the failure."""
@@ -36,7 +36,7 @@ def render_unfinished(
     cases: Sequence[str],
     stale: Collection[str],
     comparisons: Iterable[Path],
-    others: Mapping[str, Folder],
+    others: Mapping[str, RecordFolder],
     baselines: Path,
 ) -> str:
     """Render `results`/report.html, remove `results`/figures, and return a sentence on what the page holds.
@@ -65,7 +65,7 @@ def render_unfinished(
     page, failed = results / "report.html", [path.parent.name for path in verdicts if not read_verdict(path).passed]
     records += made(comparisons)
     remove_figures(results / "figures")
-    render([Folder(records, verdicts, cases)], page, baselines, others=others)
+    render([RecordFolder(records, verdicts, cases)], page, baselines, others=others)
     before = baselines.stat().st_mtime - 1
     os.utime(page, (before, before))
     counts = [f"{len(verdicts) - len(failed)} of {len(cases)} cases passed verification"]

@@ -12,11 +12,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
 from spdnn.common.tables import table
-from spdnn.common.validation import quoted
+from spdnn.common.validation import quote
 
 COLUMNS = (
     "name",
@@ -73,7 +73,9 @@ class Source:
             return None
         digest = hashlib.new(self.algorithm, usedforsecurity=False)
         try:
-            with door.opened(file, any_name=True) if self.digest_of == "content" else open(file, "rb") as stream:
+            with (
+                safe_open.open_file(file, any_name=True) if self.digest_of == "content" else open(file, "rb") as stream
+            ):
                 while chunk := stream.read(CHUNK):
                     digest.update(chunk)
         except InputError as error:
@@ -90,7 +92,7 @@ def read_sources(path: str | os.PathLike | None = None) -> dict[str, Source]:
         InputError: a row that breaks a rule; the sentence has the file and the line.
     """
     file = table("data.tsv") if path is None else existing(path, "table of downloads")
-    lines = door.text(file, "table of downloads", "UTF-8").splitlines()
+    lines = safe_open.text(file, "table of downloads", "UTF-8").splitlines()
     if not lines or tuple(lines[0].split("\t")) != COLUMNS:
         raise InputError(f"{file}, line 1: the columns must be {', '.join(COLUMNS)}, separated by tabs")
     sources: dict[str, Source] = {}
@@ -98,7 +100,7 @@ def read_sources(path: str | os.PathLike | None = None) -> dict[str, Source]:
         try:
             source = _source(line.split("\t"))
             if source.name in sources:
-                raise ValueError(f"{quoted(source.name)} is there twice")
+                raise ValueError(f"{quote(source.name)} is there twice")
         except ValueError as error:
             raise InputError(f"{file}, line {number}: {error}") from None
         sources[source.name] = source
@@ -112,22 +114,22 @@ def _source(cells: list[str]) -> Source:
     if not name:
         raise ValueError("the name is empty")
     if not urls or not all(re.match(r"https?://[^/]", url) for url in urls.split()):
-        raise ValueError(f"urls {quoted(urls)} must be one or more addresses that begin with http:// or https://")
+        raise ValueError(f"urls {quote(urls)} must be one or more addresses that begin with http:// or https://")
     if algorithm not in DIGITS:
-        raise ValueError(f"algorithm {quoted(algorithm)} must be one of {', '.join(DIGITS)}")
+        raise ValueError(f"algorithm {quote(algorithm)} must be one of {', '.join(DIGITS)}")
     if not re.fullmatch(f"[0-9a-f]{{{DIGITS[algorithm]}}}", digest):
-        raise ValueError(f"digest {quoted(digest)} must have {DIGITS[algorithm]} digits 0-9a-f for {algorithm}")
+        raise ValueError(f"digest {quote(digest)} must have {DIGITS[algorithm]} digits 0-9a-f for {algorithm}")
     if digest_of not in ("file", "content"):
-        raise ValueError(f"digest_of {quoted(digest_of)} must be file or content")
+        raise ValueError(f"digest_of {quote(digest_of)} must be file or content")
     if size and not re.fullmatch("[1-9][0-9]{0,17}", size):
-        raise ValueError(f"bytes {quoted(size)} must be a positive whole number, or empty")
+        raise ValueError(f"bytes {quote(size)} must be a positive whole number, or empty")
     if bool(size) == bool(most) or (most and not re.fullmatch("[1-9][0-9]{0,17}", most)):
-        raise ValueError(f"at_most {quoted(most)} must be a positive whole number, just where bytes are empty")
+        raise ValueError(f"at_most {quote(most)} must be a positive whole number, just where bytes are empty")
     for column, limit in zip(("seconds", "stall", "redirects"), limits, strict=True):
         if not re.fullmatch("[1-9][0-9]{0,8}", limit):
-            raise ValueError(f"{column} {quoted(limit)} must be a positive whole number")
+            raise ValueError(f"{column} {quote(limit)} must be a positive whole number")
     if not path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-        raise ValueError(f"path {quoted(path)} must be relative and must not leave its folder")
+        raise ValueError(f"path {quote(path)} must be relative and must not leave its folder")
     nbytes, limits = int(size) if size else None, map(int, limits)
     return Source(
         name, tuple(urls.split()), algorithm, digest, digest_of, nbytes, int(size or most), *limits, path, note

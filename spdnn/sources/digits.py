@@ -46,7 +46,7 @@ def digits_inputs(neurons: int, count: int = challenge.INPUTS) -> Inputs:
         raise InputError(f"{neurons} neurons: the digit inputs exist for {allowed}")
     if not 1 <= count <= challenge.INPUTS:
         raise InputError(f"{count} digit inputs asked for; there are 1 to {challenge.INPUTS:,}")
-    digits = _bundled()
+    digits = _load_digits()
     horizontal, vertical, level = _draws(count)
     weights = _weights(side)
     bits = np.empty((count, neurons // 8), dtype=np.uint8)
@@ -61,7 +61,7 @@ def digits_inputs(neurons: int, count: int = challenge.INPUTS) -> Inputs:
     return Inputs(bits, neurons, None, {"source": "digits", "neurons": neurons, "seed": SEED, "count": count})
 
 
-def _bundled() -> np.ndarray:
+def _load_digits() -> np.ndarray:
     """float32 (1797, 8, 8): scikit-learn's digits, row by row, whole numbers from 0 to 16."""
     try:
         from sklearn.datasets import load_digits

@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urljoin
 
-from spdnn.common.door import brief
 from spdnn.common.errors import InputError, SpdnnError, Unavailable, install
 from spdnn.common.files import replacing
 from spdnn.common.progress import BYTES, Stage
+from spdnn.common.safe_open import brief
 from spdnn.sources.catalog import Source, read_sources
 
 RETRIES, BACKOFF = 3, 1.0
@@ -82,7 +82,7 @@ def fetch(
     raise SpdnnError(f"{name} could not be fetched; tried {'; '.join(failures)}")
 
 
-class _Bad(Exception):
+class _DownloadError(Exception):
     """A download that failed; `again`: it may work at another time."""
 
     def __init__(self, why: str, again: bool):
@@ -100,8 +100,8 @@ def _copy(source: Source, origin: Path, target: Path) -> str | None:
         with replacing(target) as temporary:
             shutil.copyfile(origin, temporary)
             if fault := source.fault(temporary):
-                raise _Bad(fault, False)
-    except _Bad as bad:
+                raise _DownloadError(fault, False)
+    except _DownloadError as bad:
         return str(bad)
     return None
 
@@ -168,14 +168,14 @@ def _fetch_url(source: Source, url: str, target: Path, retries: int, backoff: fl
         if time.monotonic() >= until:
             return f"not done within {source.seconds:g} s"
         try:
-            with _locked(part) as stream:
+            with _lock(part) as stream:
                 if target.is_file() and source.fault(target) is None:  # another process was faster
                     os.unlink(stream.name)
                     return None
                 _download(source, url, stream, until)
                 os.replace(stream.name, target)
                 return None
-        except _Bad as bad:
+        except _DownloadError as bad:
             why = str(bad)
             if not bad.again:
                 break
@@ -185,7 +185,7 @@ def _fetch_url(source: Source, url: str, target: Path, retries: int, backoff: fl
 
 
 @contextlib.contextmanager
-def _locked(part: Path) -> Iterator:
+def _lock(part: Path) -> Iterator:
     """`part`, opened for appending and locked; a file of one's own where locks are unknown.
 
     After an error it stays for another try when there is something in it, and it is no one's own file.
@@ -231,15 +231,15 @@ def _download(source: Source, url: str, stream, until: float) -> None:
         with _Guard(source, until) as guard:
             try:
                 _receive(source, url, stream, have, guard)
-            except _Bad as bad:
-                raise _Bad(guard.why or str(bad), again=bad.again or bool(guard.why)) from None
+            except _DownloadError as bad:
+                raise _DownloadError(guard.why or str(bad), again=bad.again or bool(guard.why)) from None
         if guard.why:  # an answer of unknown length just ends then
-            raise _Bad(guard.why, again=True)
+            raise _DownloadError(guard.why, again=True)
     stream.flush()
     os.fsync(stream.fileno())
     if fault := source.fault(Path(stream.name)):
         stream.truncate(0)
-        raise _Bad(fault, again=have > 0)
+        raise _DownloadError(fault, again=have > 0)
 
 
 def _receive(source: Source, url: str, stream, have: int, guard: _Guard) -> None:
@@ -254,13 +254,13 @@ def _receive(source: Source, url: str, stream, have: int, guard: _Guard) -> None
         with _session(guard) as session, _answer(session, source, url, headers) as answer:
             _receive_body(source, answer, stream, _start(answer, stream, have), guard)
     except (requests.Timeout, urllib3.exceptions.TimeoutError):
-        raise _Bad(f"no answer within {source.stall:g} s", again=True) from None
+        raise _DownloadError(f"no answer within {source.stall:g} s", again=True) from None
     except (requests.ConnectionError, urllib3.exceptions.HTTPError) as error:
         reason = re.search(r"\[(?:Errno|SSL)[^\]]*\] ?[^'\")]*", str(error))
         why = f"no connection ({reason.group()})" if reason else "the connection broke off"
-        raise _Bad(why, again=True) from None
+        raise _DownloadError(why, again=True) from None
     except (requests.RequestException, ValueError) as error:
-        raise _Bad(brief(error), again=False) from None
+        raise _DownloadError(brief(error), again=False) from None
 
 
 def _session(guard: _Guard):
@@ -274,11 +274,11 @@ def _session(guard: _Guard):
             pool.ConnectionCls = lambda **words: guard.guarded(made(**words))
             return pool
 
-    class Session(requests.Session):
+    class DownloadSession(requests.Session):
         def get_redirect_target(self, resp):
             return None  # else requests reads the whole body first, however long it is
 
-    session = Session()
+    session = DownloadSession()
     for scheme in SCHEMES:
         session.mount(scheme, Adapter())
     return session
@@ -293,8 +293,8 @@ def _answer(session, source: Source, url: str, headers: dict):
         answer.close()
         url = urljoin(url, answer.headers["Location"])
         if not url.startswith(SCHEMES):
-            raise _Bad(f"a redirect to {url[:60]!r}, which is no address of the web", again=False)
-    raise _Bad(f"more than {source.redirects} redirects", again=False)
+            raise _DownloadError(f"a redirect to {url[:60]!r}, which is no address of the web", again=False)
+    raise _DownloadError(f"more than {source.redirects} redirects", again=False)
 
 
 def _start(answer, stream, have: int) -> int:
@@ -304,12 +304,12 @@ def _start(answer, stream, have: int) -> int:
         if re.match(rf"bytes {have}-", answer.headers.get("Content-Range", "")):
             return have
         stream.truncate(0)
-        raise _Bad("the server continued at another place than asked", again=True)
+        raise _DownloadError("the server continued at another place than asked", again=True)
     if status == 416 and have:
         stream.truncate(0)
-        raise _Bad("the server has no more than what was left of an earlier download", again=True)
+        raise _DownloadError("the server has no more than what was left of an earlier download", again=True)
     if status != 200:
-        raise _Bad(f"the server answered {status} {answer.reason}", again=status in TRANSIENT)
+        raise _DownloadError(f"the server answered {status} {answer.reason}", again=status in TRANSIENT)
     stream.truncate(0)
     return 0
 
@@ -319,10 +319,10 @@ def _receive_body(source: Source, answer, stream, have: int, guard: _Guard) -> N
     total = have + int(length) if re.fullmatch("[0-9]{1,18}", length) else source.size
     if source.size is not None and total != source.size:
         stream.truncate(0)
-        raise _Bad(f"the server has {total:,} bytes, not {source.size:,}", again=False)
+        raise _DownloadError(f"the server has {total:,} bytes, not {source.size:,}", again=False)
     if total is not None and total > source.most:
         stream.truncate(0)
-        raise _Bad(f"the server has {total:,} bytes; at most {source.most:,} are taken", again=False)
+        raise _DownloadError(f"the server has {total:,} bytes; at most {source.most:,} are taken", again=False)
     with Stage(f"fetch {source.name}", total, BYTES, have) as stage:
         for chunk in answer.raw.stream(LEAST, decode_content=False):
             stream.write(chunk)
@@ -331,6 +331,6 @@ def _receive_body(source: Source, answer, stream, have: int, guard: _Guard) -> N
             stage.advance(len(chunk))
             if have > source.most:
                 stream.truncate(0)
-                raise _Bad(f"more than {source.most:,} bytes", again=False)
+                raise _DownloadError(f"more than {source.most:,} bytes", again=False)
     if total is not None and have < total:
-        raise _Bad(f"broke off after {have:,} of {total:,} bytes", again=True)
+        raise _DownloadError(f"broke off after {have:,} of {total:,} bytes", again=True)

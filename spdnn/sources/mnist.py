@@ -39,7 +39,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.files import cache_folder, existing
 from spdnn.common.progress import Stage
@@ -77,7 +77,7 @@ def locate_mnist(path: str | os.PathLike | None = None, folder: str | os.PathLik
     return Path(path)
 
 
-def downloaded_mnist() -> Path | None:
+def find_downloaded() -> Path | None:
     """The file that `locate_mnist` fetched before, not checked again; None where there is none."""
     with contextlib.suppress(OSError, Unavailable):  # no home folder, or one that may not be read
         path = cache_folder() / read_sources()[NAME].path
@@ -96,8 +96,8 @@ def read_idx(path: str | os.PathLike, sha256: str | None = challenge.MNIST_SHA25
         InputError: no such file, not idx or gzip, cut short, other dimensions, or another digest.
     """
     file = existing(path, "file of MNIST images")
-    with door.refused(file, "MNIST images, plain or gzip, cannot be read from it"):
-        content = door.whole(file, door.TEXT, any_name=True)
+    with safe_open.name_errors(file, "MNIST images, plain or gzip, cannot be read from it"):
+        content = safe_open.whole(file, safe_open.TEXT, any_name=True)
     if len(content) < 16 or struct.unpack(">I", content[:4])[0] != MAGIC:
         raise InputError(f"{file}: not an idx file of images; it does not begin with {MAGIC:#010x}")
     count, rows, columns = struct.unpack(">III", content[4:16])
@@ -123,7 +123,7 @@ def mnist_inputs(neurons: int, mnist_path: str | os.PathLike) -> Inputs:
     if neurons not in challenge.WIDTHS:
         allowed = ", ".join(map(str, challenge.WIDTHS))
         raise InputError(f"{neurons} neurons: the MNIST inputs exist for {allowed}")
-    bits = resized_bits(read_idx(mnist_path), math.isqrt(neurons))
+    bits = resize_to_bits(read_idx(mnist_path), math.isqrt(neurons))
     inputs = Inputs(bits, neurons, None, {"source": "mnist", "official_sha256": challenge.INPUT_SHA256[neurons]})
     if inputs.sha256 != challenge.INPUT_SHA256[neurons]:
         raise SpdnnError(
@@ -133,7 +133,7 @@ def mnist_inputs(neurons: int, mnist_path: str | os.PathLike) -> Inputs:
     return inputs
 
 
-def resized_bits(images: np.ndarray, side: int) -> np.ndarray:
+def resize_to_bits(images: np.ndarray, side: int) -> np.ndarray:
     """Resize `images` together as the module says and compare with half their largest modulus.
 
     Args:
@@ -146,7 +146,7 @@ def resized_bits(images: np.ndarray, side: int) -> np.ndarray:
     count, phases = len(images), side // GRID
     blocks = -(-GRID * count // BLOCK)
     workers = usable_cores()
-    work, level = dispatch.compiled(), dispatch.level().name
+    work, level = dispatch.compiled_module(), dispatch.level().name
     with Stage(f"inputs, MNIST at {side} x {side}", 2 * blocks, "block") as stage, ThreadPoolExecutor(workers) as pool:
         lines, nyquist = _lines(images, min(2, phases), phases > 2, pool)
         columns = level, lines, _taps(phases), nyquist, _waves(phases), *_vertical(side, nyquist)

@@ -97,18 +97,18 @@ class RadixNet(Network):
     def _offsets(self) -> np.ndarray:
         return np.arange(self.neurons + 1, dtype=np.int64) * (2 * GROUP)
 
-    def _grouped(self, permutation: np.ndarray) -> np.ndarray:
+    def _inputs_by_class(self, permutation: np.ndarray) -> np.ndarray:
         """(classes, 16): the input neurons p_t[i] of each class i mod K, ascending."""
         groups = permutation.reshape(GROUP, self.classes).T.astype(index_dtype(self.neurons))
         return np.sort(groups, axis=1)
 
     def _groups_of(self, t: int) -> np.ndarray:
-        """As `_grouped`, of block t; those of the last few blocks that were asked for are held."""
+        """As `_inputs_by_class`, of block t; those of the last few blocks that were asked for are held."""
         with self._lock:
             if t not in self._held:
                 if len(self._held) == READERS:
                     self._held.pop(next(iter(self._held)))
-                self._held[t] = self._grouped(_order(self._numbers(t)) if t else np.arange(self.neurons))
+                self._held[t] = self._inputs_by_class(_order(self._numbers(t)) if t else np.arange(self.neurons))
             return self._held[t]
 
     def _numbers(self, t: int) -> np.ndarray:
@@ -151,7 +151,7 @@ class RadixNet(Network):
             raise InputError(f"layer {k}: the network has layers 0 to {self._layers - 1}")
         groups = self._groups_of(k // self.block)
         indices = np.empty(2 * GROUP * self.neurons, groups.dtype)
-        dispatch.compiled().radixnet_rows(groups, 1 << (k % self.block), indices)
+        dispatch.compiled_module().radixnet_rows(groups, 1 << (k % self.block), indices)
         return Layer(
             self.neurons, self.neurons, self._offsets, indices, np.float32(challenge.WEIGHT), self.bias, self.activation
         )

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.export.dynamic_shapes import ShapesCollection
 
 from spdnn.common.errors import InputError, Unavailable, install
-from spdnn.common.validation import shortened
+from spdnn.common.validation import shorten
 from spdnn.torch.modules import SparseConv2d, SparseLinear
 
 HALF = (torch.float16, torch.bfloat16)  # computed in float32
 
 
 @contextlib.contextmanager
-def exported(module: nn.Module, example: Any = None) -> Iterator[Path]:
+def export(module: nn.Module, example: Any = None) -> Iterator[Path]:
     """The path of an ONNX model of a module in inference, for any number of inputs; it is removed at the end.
 
     Args:
@@ -49,7 +49,7 @@ def exported(module: nn.Module, example: Any = None) -> Iterator[Path]:
                 sizes = sizes.dynamic_shapes(dense, given)
                 torch.onnx.export(dense, given, str(path), dynamo=True, dynamic_shapes=sizes, verbose=False)
         except Exception as error:  # of any kind: the module's own code runs
-            why = shortened(" ".join(str(error.__cause__ or error).split()), 150)
+            why = shorten(" ".join(str(error.__cause__ or error).split()), 150)
             raise InputError(f"{name}: torch.onnx cannot export it for any number of inputs ({why})") from error
         yield path
 
@@ -71,7 +71,7 @@ def _silent() -> Iterator[None]:
 def _example(name: str, module: nn.Module, example: Any) -> tuple[Tensor, ...]:
     if example is None:
         leaves = (one for one in module.modules() if not list(one.children()))
-        first = next((one for one in leaves if not isinstance(one, nn.Identity | nn.Dropout)), None)
+        first = next((leave for leave in leaves if not isinstance(leave, nn.Identity | nn.Dropout)), None)
         if not isinstance(first, nn.Linear | SparseLinear):
             raise InputError(
                 f"{name}: its first layer is no Linear: give an input of it (example=), two of them or more"
@@ -98,7 +98,7 @@ def _in_inference(module: nn.Module) -> Iterator[nn.Module]:
     try:
         for name, one in sparse.items():
             whole.set_submodule(name, dense[one])
-        half = any(one.dtype in HALF for one in module.parameters())
+        half = any(parameter.dtype in HALF for parameter in module.parameters())
         yield (copy.deepcopy(whole[0]).float() if half else whole[0]).eval()
     finally:
         for name, one in sparse.items():

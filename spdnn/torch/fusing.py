@@ -5,7 +5,7 @@ from collections import Counter
 import torch
 from torch import Tensor, fx, nn
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError
 from spdnn.torch.modules import SparseConv2d, SparseWeight
 
@@ -41,10 +41,10 @@ def fuse(model: nn.Module) -> list[str]:
     try:
         nodes = _Tracer().trace(model).nodes
     except Exception as error:  # of the model's own code, any
-        raise InputError(f"the model cannot be traced by torch.fx ({door.brief(error)})") from error
+        raise InputError(f"the model cannot be traced by torch.fx ({safe_open.brief(error)})") from error
     modules = dict(model.named_modules())
     calls = Counter(id(modules[node.target]) for node in nodes if node.op == "call_module")
-    owners = Counter(id(one) for module in modules.values() for one in module.parameters(recurse=False))
+    owners = Counter(id(parameter) for module in modules.values() for parameter in module.parameters(recurse=False))
     folded = []
     for node in nodes:
         before = node.args[0] if node.op == "call_module" and node.args else None
@@ -64,7 +64,11 @@ def _alone(module: nn.Module, calls: Counter, owners: Counter) -> bool:
     """Whether a change of the module is one of this place alone, and its weights are what it computes with."""
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
     plain = not hooks and not hasattr(module, "parametrizations")
-    return plain and calls[id(module)] == 1 and all(owners[id(one)] == 1 for one in module.parameters(recurse=False))
+    return (
+        plain
+        and calls[id(module)] == 1
+        and all(owners[id(parameter)] == 1 for parameter in module.parameters(recurse=False))
+    )
 
 
 @torch.no_grad()

@@ -40,7 +40,9 @@ def topology_of(offsets: Tensor, columns: Tensor, width: int) -> Topology:
     parts = tuple((one.storage_offset(), one.numel(), one.dtype, _version(one)) for one in (offsets, columns))
     key = (storages[0]._cdata, storages[1]._cdata, width, *parts)
     if key not in _known:
-        for other in [k for k, (references, _) in _known.items() if any(one.expired() for one in references)]:
+        for other in [
+            k for k, (references, _) in _known.items() if any(reference.expired() for reference in references)
+        ]:
             _known.pop(other, None)
         # A weak reference keeps the address from another storage, so that a key cannot come to mean another memory.
         arrays = (one.detach().cpu().numpy() for one in (offsets, columns))
@@ -69,7 +71,7 @@ def refuse_tangents(*tensors: Tensor | None) -> None:
     """Raises InputError for forward-mode derivatives (torch.func.jvp): torch would take them for zero."""
     if torch.compiler.is_compiling():
         return
-    if any(one is not None and forward_ad.unpack_dual(one).tangent is not None for one in tensors):
+    if any(tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
         raise InputError("spdnn.torch has no forward-mode derivatives (jvp); backward() has them all")
 
 
@@ -89,7 +91,7 @@ def _device(tensor: Tensor) -> str:
     return CPU if tensor.device.type == "cpu" else "cuda"
 
 
-def _gathered(run: Backend, values: Tensor, permutation) -> Tensor:
+def _gather(run: Backend, values: Tensor, permutation) -> Tensor:
     """values[..., permutation] (batch, nnz)."""
     values = values.contiguous()
     out = torch.empty_like(values)
@@ -135,7 +137,7 @@ def _product(x, values, offsets, columns, width, bias, transposed, by_rows) -> T
         raise InputError(f"there are {values.shape[-1]} values; the topology has {topology.nnz} nonzeros")
     if transposed:
         topology, permutation = topology.transposed
-        values = _gathered(run, values, permutation)
+        values = _gather(run, values, permutation)
     out = x.new_empty(_product_shape(x, outer, by_rows))
     if out.numel():
         operands = (
@@ -166,7 +168,7 @@ def _product_backward(ctx, grown):
         of_x = product(grown, values, *topology, None, not ctx.transposed, by_rows)
     if ctx.needs_input_grad[1]:
         rows, others = (x, grown) if ctx.transposed else (grown, x)
-        of_values = sampled(rows, others, *topology, by_rows)
+        of_values = sample_product(rows, others, *topology, by_rows)
         of_values = of_values if by_rows or values.dim() == 2 else of_values.sum(0)
     if ctx.needs_input_grad[5]:
         of_bias = grown.sum(0 if by_rows else (0, 2), dtype=torch.float32).to(ctx.bias_dtype)
@@ -177,16 +179,16 @@ product.register_autograd(_product_backward, setup_context=_product_context)
 
 
 @torch.library.custom_op("spdnn::sampled", mutates_args=())
-def sampled(rows: Tensor, others: Tensor, offsets: Tensor, columns: Tensor, width: int, by_rows: bool) -> Tensor:
+def sample_product(rows: Tensor, others: Tensor, offsets: Tensor, columns: Tensor, width: int, by_rows: bool) -> Tensor:
     """rows (batch, M, N), others (batch, K, N) to (batch, nnz); by_rows: (N, M) and (N, K) to (nnz,)."""
-    return _sampled(rows, others, offsets, columns, width, by_rows)
+    return _sample(rows, others, offsets, columns, width, by_rows)
 
 
 @on_callers_stream
-def _sampled(rows, others, offsets, columns, width, by_rows) -> Tensor:
+def _sample(rows, others, offsets, columns, width, by_rows) -> Tensor:
     if by_rows:
         turned = (one.t().contiguous()[None] for one in (rows, others))
-        return _sampled(*turned, offsets, columns, width, False)[0]
+        return _sample(*turned, offsets, columns, width, False)[0]
     topology, run = topology_of(offsets, columns, width), _backend(_device(rows))
     if not rows.shape[2]:  # sums of nothing
         return rows.new_zeros((rows.shape[0], topology.nnz))
@@ -196,7 +198,7 @@ def _sampled(rows, others, offsets, columns, width, by_rows) -> Tensor:
     return out
 
 
-@sampled.register_fake
+@sample_product.register_fake
 def _(rows, others, offsets, columns, width, by_rows):
     return rows.new_empty(columns.shape if by_rows else (rows.shape[0], *columns.shape))
 
@@ -214,7 +216,7 @@ def _sampled_backward(ctx, grown):
     return of_rows, of_others, None, None, None, None
 
 
-sampled.register_autograd(_sampled_backward, setup_context=_sampled_context)
+sample_product.register_autograd(_sampled_backward, setup_context=_sampled_context)
 
 
 @torch.library.custom_op("spdnn::softmax", mutates_args=())
@@ -285,12 +287,12 @@ def _attention_backward(ctx, grown):
     """The scores again: they were not kept."""
     q, k, v, offsets, columns = ctx.saved_tensors
     topology, scale = (offsets, columns, k.shape[1]), ctx.scale
-    weights = softmax(sampled(q, k, *topology, False), *topology, scale)
+    weights = softmax(sample_product(q, k, *topology, False), *topology, scale)
     of_v = product(grown, weights, *topology, None, True, False) if ctx.needs_input_grad[2] else None
     of_q = of_k = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         rows = (grown.float() * product(v, weights, *topology, None, False, False).float()).sum(2)
-        of_weights = sampled(grown, v, *topology, False)
+        of_weights = sample_product(grown, v, *topology, False)
         number = torch.repeat_interleave(
             torch.arange(q.shape[1], device=q.device), offsets.diff(), output_size=columns.shape[0]
         )

@@ -20,7 +20,7 @@ MIN_SIZE = 16_384  # weights
 _measured: dict[tuple, tuple[float, float]] = {}
 
 
-class Row(NamedTuple):
+class LayerRow(NamedTuple):
     """A layer: what became of it.
 
     Attributes:
@@ -39,7 +39,7 @@ class Row(NamedTuple):
     sparse: float | None = None
 
 
-class Table(tuple[Row, ...]):
+class Table(tuple[LayerRow, ...]):
     """The rows of all layers that have weights of two dimensions or four; as text, a table."""
 
     @property
@@ -102,7 +102,7 @@ def sparsify(
     rows, made = [], {}
     for name, layer in layers.items():
         excluded = any(fnmatchcase(name, pattern) for pattern in exclude)
-        row, sparse = _judged(
+        row, sparse = _judge(
             name, layer, sparsity, min_size, excluded, owners, shapes.get(layer), measure, made.get(layer)
         )
         rows.append(row)
@@ -168,7 +168,7 @@ def _owners(modules: Mapping[str, nn.Module]) -> dict[int, set[nn.Module]]:
     return owners
 
 
-def _judged(
+def _judge(
     name: str,
     layer: nn.Module,
     sparsity: float | None,
@@ -178,17 +178,19 @@ def _judged(
     shape: tuple | None,
     measure: bool,
     made: nn.Module | None,
-) -> tuple[Row, nn.Module | None]:
+) -> tuple[LayerRow, nn.Module | None]:
     """The row of a layer, and what replaces it."""
     weight = getattr(layer, "weight_orig", layer.weight)
     lazy = nn.parameter.is_lazy(weight)  # it has no shape
     size = (len(weight), weight[0].numel()) if not lazy and len(weight) else (0, 0)
 
-    def left(reason: str, sparsity: float = 0.0, *times: float) -> tuple[Row, None]:
-        return Row(name, type(layer).__name__, size, sparsity, False, reason, *times), None
+    def left(reason: str, sparsity: float = 0.0, *times: float) -> tuple[LayerRow, None]:
+        return LayerRow(name, type(layer).__name__, size, sparsity, False, reason, *times), None
 
     if made is not None:
-        return Row(name, type(layer).__name__, size, made.sparsity, True, "the same layer under another name"), made
+        return LayerRow(
+            name, type(layer).__name__, size, made.sparsity, True, "the same layer under another name"
+        ), made
     reason = "excluded" if excluded else _reason(layer, weight, min_size, owners)
     if reason:
         return left(reason)
@@ -200,13 +202,13 @@ def _judged(
     if not zeros:
         return left("no weight is zero or masked; give a sparsity")
     if not measure:
-        return Row(name, type(layer).__name__, size, zeros, True, "not measured"), sparse
+        return LayerRow(name, type(layer).__name__, size, zeros, True, "not measured"), sparse
     dense_time, sparse_time = _times(layer, sparse, shape)
     ratio = dense_time / sparse_time
     if ratio <= 1:
         return left(f"dense is {1 / ratio:.2f} times as fast", zeros, dense_time, sparse_time)
     told = f"{ratio:.2f} times as fast"
-    return Row(name, type(layer).__name__, size, zeros, True, told, dense_time, sparse_time), sparse
+    return LayerRow(name, type(layer).__name__, size, zeros, True, told, dense_time, sparse_time), sparse
 
 
 def _reason(layer: nn.Module, weight: Tensor, min_size: int, owners: dict[int, set[nn.Module]]) -> str | None:
@@ -222,7 +224,11 @@ def _reason(layer: nn.Module, weight: Tensor, min_size: int, owners: dict[int, s
     others = {*owners.get(id(weight), ()), *owners.get(id(layer.bias), ())} - {layer}
     if others:
         return f"its parameters are shared with a {type(next(iter(others))).__name__}"
-    hooks = [one for one in layer._forward_pre_hooks.values() if not isinstance(one, prune.BasePruningMethod)]
+    hooks = [
+        forward_pre_hook
+        for forward_pre_hook in layer._forward_pre_hooks.values()
+        if not isinstance(forward_pre_hook, prune.BasePruningMethod)
+    ]
     hooks += [*layer._forward_hooks.values(), *layer._backward_hooks.values(), *layer._backward_pre_hooks.values()]
     return "it has hooks, which would be lost" if hooks else None
 
@@ -237,7 +243,7 @@ def _shapes(model: nn.Module, layers: Iterable[nn.Module], inputs: Any) -> dict[
             shapes.setdefault(layer, (tuple(given[0].shape), last and not given[0].is_contiguous()))
 
     hooks = [layer.register_forward_pre_hook(note) for layer in set(layers)]
-    training = {one: one.training for one in model.modules()}
+    training = {module: module.training for module in model.modules()}
     try:
         model.eval()
         with torch.no_grad():

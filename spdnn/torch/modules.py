@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from spdnn.common.errors import InputError
-from spdnn.ops.convert import pruned
+from spdnn.ops.convert import prune
 from spdnn.ops.matrix import SparseMatrix
 from spdnn.ops.topology import Topology
 from spdnn.torch import library
@@ -117,7 +117,7 @@ class SparseLinear(SparseWeight):
         """
         if not isinstance(module, nn.Linear):
             raise InputError(f"{type(module).__name__} is no torch.nn.Linear")
-        return _made(cls(pruned_weight(module, sparsity), module.bias), module)
+        return _restore(cls(prune_weight(module, sparsity), module.bias), module)
 
     @property
     def in_features(self) -> int:
@@ -130,7 +130,7 @@ class SparseLinear(SparseWeight):
     def to_dense(self) -> nn.Linear:
         """A torch.nn.Linear with the same weights, zeros where there are none."""
         dense = nn.Linear(self.width, self.rows, self.bias is not None, dtype=self.values.dtype)
-        return _filled(dense, self)
+        return _fill(dense, self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Raises InputError: an input of another width or type."""
@@ -161,7 +161,7 @@ class SparseConv2d(SparseWeight):
             raise InputError(f"{type(module).__name__} is no torch.nn.Conv2d")
         if why := unsuitable(module):
             raise InputError(f"this convolution {why}; SparseConv2d has kernels of 1 x 1, one group, no padding")
-        return _made(cls(pruned_weight(module, sparsity), module.bias, module.stride), module)
+        return _restore(cls(prune_weight(module, sparsity), module.bias, module.stride), module)
 
     @property
     def in_channels(self) -> int:
@@ -174,7 +174,7 @@ class SparseConv2d(SparseWeight):
     def to_dense(self) -> nn.Conv2d:
         """A torch.nn.Conv2d with the same weights, zeros where there are none."""
         options = {"stride": self.stride, "bias": self.bias is not None, "dtype": self.values.dtype}
-        return _filled(nn.Conv2d(self.width, self.rows, 1, **options), self)
+        return _fill(nn.Conv2d(self.width, self.rows, 1, **options), self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Raises InputError: an input of another shape or type."""
@@ -209,7 +209,7 @@ def unsuitable(module: nn.Conv2d) -> str | None:
     return None
 
 
-def masked_weight(module: nn.Module) -> tuple[np.ndarray, np.ndarray]:
+def split_mask(module: nn.Module) -> tuple[np.ndarray, np.ndarray]:
     """(weights, which of them stay), (out, in): those of torch's mask, or without one those that are not zero."""
     weight, mask = getattr(module, "weight_orig", module.weight), getattr(module, "weight_mask", None)
     if nn.parameter.is_lazy(weight):
@@ -221,19 +221,19 @@ def masked_weight(module: nn.Module) -> tuple[np.ndarray, np.ndarray]:
     return dense, dense != 0 if mask is None else mask.detach().cpu().flatten(1).numpy() != 0
 
 
-def pruned_weight(module: nn.Module, sparsity: float | None) -> SparseMatrix:
+def prune_weight(module: nn.Module, sparsity: float | None) -> SparseMatrix:
     """A copy of a layer's weight (out, in) as its mask has it, or of that sparsity."""
-    dense, kept = masked_weight(module)
+    dense, kept = split_mask(module)
     if not np.isfinite(dense).all():
         raise InputError("its weights hold NaN or an infinity")
     if sparsity is not None:
-        kept = kept & pruned(np.where(kept, dense, 0), sparsity)
+        kept = kept & prune(np.where(kept, dense, 0), sparsity)
     rows, columns = np.nonzero(kept)
     offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(dense)))))
     return SparseMatrix(Topology(dense.shape, offsets, columns), dense[kept])
 
 
-def _made(layer: SparseWeight, module: nn.Module) -> Any:
+def _restore(layer: SparseWeight, module: nn.Module) -> Any:
     """The layer as the module was: its device, mode and what of it is trained."""
     weight = getattr(module, "weight_orig", module.weight)
     layer.values.requires_grad_(weight.requires_grad)
@@ -242,7 +242,7 @@ def _made(layer: SparseWeight, module: nn.Module) -> Any:
     return layer.to(weight.device).train(module.training)
 
 
-def _filled(dense: nn.Module, layer: SparseWeight) -> Any:
+def _fill(dense: nn.Module, layer: SparseWeight) -> Any:
     with torch.no_grad():
         dense.weight.copy_(torch.from_numpy(layer.matrix().to_dense()).view(dense.weight.shape))
         if layer.bias is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from spdnn.common import arrays
 from spdnn.common.errors import InputError
-from spdnn.common.shown import Shown, counted
+from spdnn.common.shown import WithRepr, with_unit
 from spdnn.problem.result import Result
 
 TOLERANCE = 1e-5  # of the reference's largest value: float32 sums in another order, and some layers of them
@@ -22,7 +22,7 @@ BLOCK_BYTES = 8 << 20  # of float64 rows that are compared at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Scores(Shown):
+class Scores(WithRepr):
     """Accuracy of outputs against labels.
 
     Attributes:
@@ -68,15 +68,15 @@ class Scores(Shown):
 
     def _facts(self) -> dict[str, str]:
         return {
-            "inputs": counted(self.inputs, "inputs"),
-            "classes": counted(self.classes, "classes"),
+            "inputs": with_unit(self.inputs, "inputs"),
+            "classes": with_unit(self.classes, "classes"),
             "top1": f"top-1 {100 * self.top1:.4g} %",
             "top5": f"top-5 {100 * self.top5:.4g} %",
         }
 
 
 @dataclass(frozen=True, repr=False)
-class Agreement(Shown):
+class Agreement(WithRepr):
     """How near outputs are to those of a reference; it is true where `passed` is.
 
     Attributes:
@@ -115,7 +115,7 @@ class Agreement(Shown):
         return {
             "passed": f"passed={self.passed}",
             "worst": self.said,
-            "same": f"same class for {self.same} of {counted(self.inputs, 'inputs')}",
+            "same": f"same class for {self.same} of {with_unit(self.inputs, 'inputs')}",
         }
 
 
@@ -137,7 +137,7 @@ def score(outputs: Any, labels: Any) -> Scores:
         (2, 3)
     """
     shape = _shape(outputs)
-    labels = checked_labels(labels, *shape)
+    labels = check_labels(labels, *shape)
     answers, ranks = np.empty(shape[0], np.int64), np.empty(shape[0], np.int64)
     for part, rows in _blocks(outputs, shape):
         mine = labels[part][:, None]
@@ -166,7 +166,7 @@ def agreement(outputs: Any, reference: Any, tolerance: float = TOLERANCE) -> Agr
     """
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < np.inf:
         raise InputError(f"tolerance {tolerance!r}: a number from 0")
-    shape, reference = _shape(outputs), checked_reference(reference)
+    shape, reference = _shape(outputs), check_reference(reference)
     if reference.shape != shape:
         raise InputError(f"the reference has shape {reference.shape}; the outputs have {shape}")
     largest, difference, same, close, first = float(np.abs(reference).max()), 0.0, 0, 0, None
@@ -194,7 +194,7 @@ def are_probabilities(outputs: Any) -> bool:
     )
 
 
-def checked_labels(labels: Any, inputs: int, classes: int, where: str = "the labels") -> np.ndarray:
+def check_labels(labels: Any, inputs: int, classes: int, where: str = "the labels") -> np.ndarray:
     """int64 (inputs,): labels of so many inputs, 0 to classes - 1.
 
     Raises:
@@ -217,12 +217,12 @@ def checked_labels(labels: Any, inputs: int, classes: int, where: str = "the lab
         from_one = "; are they counted from 1?" if array.min() >= 1 and array.max() == classes else ""
         raise InputError(
             f"{where}: label {array[at]} of input {at} (counted from 0) is out of range; "
-            f"{counted(classes, 'classes')} are 0 to {classes - 1}{from_one}"
+            f"{with_unit(classes, 'classes')} are 0 to {classes - 1}{from_one}"
         )
     return array.astype(np.int64)
 
 
-def checked_reference(reference: Any, where: str = "the reference") -> np.ndarray:
+def check_reference(reference: Any, where: str = "the reference") -> np.ndarray:
     """A matrix of finite real numbers; InputError, which begins with `where`, for anything else."""
     array = arrays.host(reference, where)
     if array.ndim != 2 or array.dtype.kind not in "fiub" or not array.size:
@@ -235,7 +235,7 @@ def checked_reference(reference: Any, where: str = "the reference") -> np.ndarra
 def _shape(outputs: Any) -> tuple[int, int]:
     if isinstance(outputs, Result):
         return outputs.inputs, outputs.outputs
-    return checked_reference(outputs, "the outputs").shape
+    return check_reference(outputs, "the outputs").shape
 
 
 def _blocks(outputs: Any, shape: tuple[int, int]) -> Iterator[tuple[slice, np.ndarray]]:

@@ -32,7 +32,7 @@ from spdnn.common.errors import past_float32
 from spdnn.common.threads import threads
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, Network
-from spdnn.problem.result import Keep, Result, RowStatistics
+from spdnn.problem.result import KeptInputs, Result, RowStatistics
 
 CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
 BLOCK = 128  # inputs that a thread takes through a layer; smaller blocks are slower where few inputs are left
@@ -107,7 +107,7 @@ def _forward(
             for number, blocks in enumerate(of_copies):
                 step = partial(_next, layer, *(_off(weights, bias, random) if number else (weights, bias)))
                 begun.append([pool.submit(step, block, None if number else k) for block in blocks])
-            of_copies = [[one.result() for one in blocks] for blocks in begun]
+            of_copies = [[block.result() for block in blocks] for blocks in begun]
             if stage:
                 stage.computed += alive * layer.edges
             survivors[k] = alive = _alive(of_copies[0])
@@ -189,29 +189,29 @@ def infer(
         InputError: the inputs' width is not the network's.
         SpdnnError: a sum is past float32.
     """
-    return _gone_through(network, inputs, rows, Keep(values), stage, False, workers)[0]
+    return _propagate(network, inputs, rows, KeptInputs(values), stage, False, workers)[0]
 
 
-def judged(
+def judge(
     network: Network, inputs: Inputs, rows: np.ndarray | None, drawn: np.ndarray, stage: str | None = None
 ) -> tuple[Result, Tolerances]:
     """As `infer`, and how far a right result may be from it; with the values of the inputs `drawn` (int64, ascending)
     among those gone through.
     """
-    return _gone_through(network, inputs, rows, Keep(drawn), stage, True)
+    return _propagate(network, inputs, rows, KeptInputs(drawn), stage, True)
 
 
-def _gone_through(
+def _propagate(
     network: Network,
     inputs: Inputs,
     rows: np.ndarray | None,
-    keep: Keep,
+    keep: KeptInputs,
     stage: str | None,
     judging: bool,
     workers: int | None = None,
 ) -> tuple[Result, Tolerances | None]:
     inputs.check_width(network.inputs)
-    rows = inputs.numbered(0, inputs.count) if rows is None else np.asarray(rows, dtype=np.int64)
+    rows = inputs.numbers_of(0, inputs.count) if rows is None else np.asarray(rows, dtype=np.int64)
     headers = [network.header(k) for k in range(network.depth)]
     edges = [header.edges for header in headers]
     # Errors are drawn for weights, not for inputs: where few neurons pass them on, one draw says little.
@@ -219,7 +219,7 @@ def _gone_through(
     copies = min(max(1, WIDE // narrowest), MOST) if judging else 0
     chunk = max(1, CHUNK_BYTES // (8 * network.width * (1 + copies)))
     survivors, alive, statistics, kept, tolerated = np.zeros(network.depth, np.int64), [], [], [], []
-    with progress.Inference(progress.Course.of(edges, edges), rows.size, -(-rows.size // chunk), stage) as steps:
+    with progress.Inference(progress.WorkProfile.of(edges, edges), rows.size, -(-rows.size // chunk), stage) as steps:
         for start in range(0, rows.size, chunk):
             numbers = rows[start : start + chunk]
             first = inputs.dense(numbers, np.float64)
@@ -240,7 +240,7 @@ def _gone_through(
         rows.size if inputs.numbers is None else inputs.total,
         network.outputs,
         np.concatenate(alive),
-        *RowStatistics.joined(statistics),
+        *RowStatistics.join(statistics),
         survivors,
         int(np.concatenate([[rows.size], survivors[:-1]]) @ edges),
         values,

@@ -24,7 +24,7 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
 from spdnn.records.verdict import SCHEMA, VERSION, Difference, Values, Verdict
-from spdnn.records.verdict import Truth as Against
+from spdnn.records.verdict import TruthRecord as Against
 from spdnn.verify import oracle as reference
 from spdnn.verify.draw import draw
 from spdnn.verify.oracle import Tolerances
@@ -110,7 +110,7 @@ def from_file(path, count: int | None) -> Truth:
 def oracle(network: Network, inputs: Inputs, rows: np.ndarray | None = None, seed: int = 0) -> Truth:
     """The oracle's truth on the inputs `rows` (None: all), with the values of those that `draw` gives for the seed."""
     drawn = np.sort(draw(inputs.count, network.outputs, seed))
-    result, tolerances = reference.judged(network, inputs, rows, drawn, stage="verify")
+    result, tolerances = reference.judge(network, inputs, rows, drawn, stage="verify")
     sampled = None if rows is None else seed
     return Truth("oracle", "float64 reference", inputs.count, result.categories, rows, sampled, result, tolerances)
 
@@ -169,7 +169,7 @@ def judge(result: Result, truth: Truth) -> Verdict:
 
 def judge_categories(categories: np.ndarray, truth: Truth) -> Verdict:
     """The verdict on a list of categories alone (int64, ascending, 1-based); values are not checked."""
-    none, values = np.empty(0, np.int64), _unchecked("only the categories are known")
+    none, values = np.empty(0, np.int64), _not_checked("only the categories are known")
     return verdict(truth, categories.size, *differences(categories, truth.categories), none, values)
 
 
@@ -228,7 +228,7 @@ def _near(number: int, result: Result, unit: float, tolerances: Tolerances) -> b
     return largest <= max(BORDERLINE * unit, tolerances.value[place]) or bool(cancelled)
 
 
-def _unchecked(why: str) -> Values:
+def _not_checked(why: str) -> Values:
     return Values(f"values not checked: {why}", 0, 0, 0, [], None)
 
 
@@ -238,9 +238,9 @@ def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
         wrong = (result.row_min != truth.ymax) | (result.row_max != truth.ymax)
         wrong |= result.row_sum != truth.ymax * result.outputs
         error = np.maximum(abs(result.row_min - truth.ymax), abs(result.row_max - truth.ymax))
-        return _checked(f"every value of every active input is {truth.ymax:g}", result.alive + 1, wrong, error)
+        return _compare_values(f"every value of every active input is {truth.ymax:g}", result.alive + 1, wrong, error)
     if truth.result is None:
-        return _unchecked("the ground truth is a list of categories")
+        return _not_checked("the ground truth is a list of categories")
     common = np.intersect1d(result.alive, truth.result.alive)
     a, b = np.searchsorted(result.alive, common), np.searchsorted(truth.result.alive, common)
     expected, off, wrong = truth.result, truth.tolerances, np.zeros(common.size, bool)
@@ -264,7 +264,7 @@ def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
         f"within float32 rounding: every value of {compared.size:,} of them, and the sum, a random projection, the "
         "smallest and the largest value of each active one"
     )
-    return replace(_checked(rule, common + 1, wrong, worst), every=int(compared.size))
+    return replace(_compare_values(rule, common + 1, wrong, worst), every=int(compared.size))
 
 
 def _value_by_value(result: Result, off: Tolerances) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -289,6 +289,6 @@ def _value_by_value(result: Result, off: Tolerances) -> tuple[np.ndarray, np.nda
     return compared, far, errors
 
 
-def _checked(rule: str, numbers: np.ndarray, wrong: np.ndarray, error: np.ndarray) -> Values:
+def _compare_values(rule: str, numbers: np.ndarray, wrong: np.ndarray, error: np.ndarray) -> Values:
     first, largest = [int(n) for n in numbers[wrong][:FIRST]], float(error.max()) if error.size else None
     return Values(rule, int(numbers.size), 0, int(np.count_nonzero(wrong)), first, largest)

@@ -146,10 +146,10 @@ NO_FILES = {
 def test_every_command_says_which_files_it_reads_and_writes():
     """Each argument that takes words is among what is read or written, or known to be neither."""
     commands = [one for one in parsers(parser(COMMANDS)) if one.get_default("run")]
-    assert {one.prog.removeprefix("spdnn ") for one in commands if not one.get_default("writes")} == {
+    assert {command.prog.removeprefix("spdnn ") for command in commands if not command.get_default("writes")} == {
         "verify", "network info", "record check", "completion",
     }  # fmt: skip
-    for one in (one for one in commands if one.get_default("writes")):
+    for one in (command for command in commands if command.get_default("writes")):
         files = {name.partition("/")[0] for name in (*one.get_default("reads"), *one.get_default("writes"))}
         words = {action.dest for action in one._actions if action.type in (None, Path) and not action.choices
                  and action.nargs != 0 and not isinstance(action, argparse._HelpAction)}  # fmt: skip

@@ -50,7 +50,7 @@ def test_the_table_the_records_and_the_page(folder, capsys, monkeypatch):
     assert [row[0] for row in rows if row[0].isdigit()] == ["1", "4"]
     assert "records/calls.jsonl: 6 records" in lines
     records = read_all(["records/calls.jsonl"])[1]
-    assert {one.problem.network for one in records} == {"my-net"}
+    assert {record.problem.network for record in records} == {"my-net"}
     command = records[0].environment.command
     assert "bench model 'my net.safetensors' --batches 1,4 --threads 2 --against scipy,blas --inputs x.npy" in command
     (section,) = [one for one in SECTIONS if one.name == "calls"]
@@ -74,7 +74,7 @@ def test_a_model_that_is_no_chain(folder, capsys):
     )
     assert lines[-1] == "scipy: it is compared on chains of pruned layers alone, and this model is none"
     records = read_all(["records/calls.jsonl"])[1]
-    assert [(one.program.name, one.problem.batch_columns) for one in records] == [
+    assert [(record.program.name, record.problem.batch_columns) for record in records] == [
         (name, batch) for batch in (1, 8) for name in ("ours", "onnxruntime")
     ]
     assert (

@@ -72,7 +72,7 @@ def test_a_folder_that_cannot_be_written(run, monkeypatch, capsys, tmp_path):
 
 def test_the_oldest_go(monkeypatch, tmp_path):
     def kept(name):
-        made = cache.Cache()
+        made = cache.StoreCache()
         made.inputs(name, 32, None, lambda: Inputs.from_array(np.random.default_rng(0).random((100, 32))))
         made.keep()
         return made.taken
@@ -101,8 +101,8 @@ def test_a_download_is_read_again_only_where_something_is_made_of_it(mnist_file,
     monkeypatch.setattr(mnist, "locate_mnist", lambda: fetched.append(None) or locate())
 
     def made():
-        kept = cache.Cache()
-        load.generated("mnist", 32, None, kept)
+        kept = cache.StoreCache()
+        load.generate_inputs("mnist", 32, None, kept)
         kept.keep()
         return kept.taken
 
@@ -110,7 +110,7 @@ def test_a_download_is_read_again_only_where_something_is_made_of_it(mnist_file,
     before = len(fetched)
     assert made() == ["inputs"]
     assert len(fetched) == before
-    download = mnist.downloaded_mnist()
+    download = mnist.find_downloaded()
     download.write_bytes(b"damaged")
     assert made() == []
     assert taken[-1] == download

@@ -206,9 +206,9 @@ def test_official_files_through_every_format(tmp_path, mnist_file, capsys):
     # Inputs are official by their bits, not by their word.
     found, official_network = read_inputs(inputs), RadixNet(1024, 120)
     assert official(official_network, found)
-    assert official(official_network, found.counted(500))
-    assert official(official_network, found.counted(120_000))
-    assert not official(official_network, found.counted(500).counted(1000))
+    assert official(official_network, found.first(500))
+    assert official(official_network, found.first(120_000))
+    assert not official(official_network, found.first(500).first(1000))
     forged = Inputs(np.where(np.arange(60_000)[:, None] < 100, found.data, 0), 1024, None, found.description)
     write_inputs(inputs, forged)
     assert not official(official_network, read_inputs(inputs))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from spdnn.cli import main
-from spdnn.common.validation import converted
+from spdnn.common.validation import convert
 from spdnn.engines.cpu.ceilings import caches
 from spdnn.records.limits import Machine
 
@@ -14,11 +14,11 @@ def test_figures_are_printed_and_written(tmp_path, capsys):
     assert main(["info", "--threads", "1", "--seconds", "0.02", "--json", str(tmp_path / "m.json")]) == 0
     shown = capsys.readouterr().out
     written = json.loads((tmp_path / "m.json").read_text())
-    found = converted(Machine, written["machine"], "m.json")
+    found = convert(Machine, written["machine"], "m.json")
     assert f"measured      1 thread, {found.instruction_set}" in shown
     assert written["environment"]["cpu"] in shown
-    for one in caches():
-        assert f"level {one.level}: {one.bytes // 1024:,} KiB" in shown
+    for cach in caches():
+        assert f"level {cach.level}: {cach.bytes // 1024:,} KiB" in shown
     for name, unit in (("copy", "GB/s"), ("load", "GB/s"), ("l2_load", "GB/s")):
         assert f"{getattr(found, f'{name}_bytes_per_second') / 1e9:.1f} {unit}" in shown
     assert f"{found.fma_per_second / 1e9:.1f} billion FMA/s" in shown

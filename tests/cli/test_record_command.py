@@ -5,9 +5,9 @@ import json
 import pytest
 
 from spdnn.cli import main
-from spdnn.common.validation import builtins, converted
+from spdnn.common.validation import builtins, convert
 from spdnn.pipeline import rerun as repeat
-from spdnn.records.files import sealed
+from spdnn.records.files import seal_record
 from spdnn.records.run_record import RunRecord
 from tests.report.test_report import agreed
 
@@ -90,7 +90,7 @@ def forged(text, edit):
     record = json.loads(text)
     edit(record)
     record["seal"] = None
-    return json.dumps(builtins(sealed(converted(RunRecord, record, "r"), "r")))
+    return json.dumps(builtins(seal_record(convert(RunRecord, record, "r"), "r")))
 
 
 def test_a_rerun_finds_what_a_seal_cannot(text, tmp_path, capsys):

@@ -17,7 +17,7 @@ STUCK = """
 import ctypes, os, signal, sys
 from spdnn.common.endings import clean_on_terminate, farewell
 from spdnn.common.files import replacing, replacing_folder, together
-from spdnn.sources.formats.staging import staged
+from spdnn.sources.formats.staging import stage_folder
 from pathlib import Path
 
 libc = ctypes.CDLL(None)
@@ -29,7 +29,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with clean_on_terminate(own=True):
     try:
-        with together(), staged(Path("layers"), ["n"]):
+        with together(), stage_folder(Path("layers"), ["n"]):
             with replacing("whole") as whole:
                 whole.write_text("1")
             with replacing("half") as half, replacing_folder("folder") as folder:

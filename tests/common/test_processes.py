@@ -5,7 +5,7 @@ import sys
 
 from children import started, until
 
-from spdnn.common.processes import parsed, process
+from spdnn.common.processes import parse, process
 
 
 def test_a_process_is_gone_when_it_has_ended_or_its_number_is_of_another():
@@ -28,6 +28,6 @@ def test_of_a_process_elsewhere_nothing_is_known():
 
 
 def test_a_line_of_text_is_a_process_or_none():
-    assert parsed(str(process())) == process()
+    assert parse(str(process())) == process()
     for text in ("", "host boot 1", "host boot one 2", "host boot 1 2 3"):
-        assert parsed(text) is None
+        assert parse(text) is None

@@ -73,7 +73,7 @@ def told_of(lines):
 
 
 def course(depth, edges):
-    return progress.Course.of([edges] * depth, [edges] * depth)
+    return progress.WorkProfile.of([edges] * depth, [edges] * depth)
 
 
 def test_a_line_of_an_inference(clock, told):
@@ -226,7 +226,7 @@ def test_the_variable(monkeypatch):
               "lines=5": ("lines", 5.0), "lines=0": ("lines", 0.0), "": ("lines", 30.0)}  # fmt: skip
     for text, how in chosen.items():
         monkeypatch.setenv(progress_output.VARIABLE, text)
-        assert progress_output.chosen() == how
+        assert progress_output.output_mode() == how
 
 
 @pytest.mark.parametrize("text", ["on", "lines=", "lines=-1", "lines=nan", "lines=inf", "off=3", "=5"])
@@ -310,7 +310,7 @@ def deadly():
 )
 def test_an_engine_tells_the_survivors_of_its_layers(told, monkeypatch, name, reductions):
     network, inputs = deadly()
-    taken = tuple(one for one in reductions if one == "dead" or name in ("cpu", "spgemm"))
+    taken = tuple(reduction for reduction in reductions if reduction == "dead" or name in ("cpu", "spgemm"))
     session = opened(name, network, inputs, taken)
     monkeypatch.setenv(progress_output.VARIABLE, "off")
     quiet = session.run()
@@ -322,11 +322,11 @@ def test_an_engine_tells_the_survivors_of_its_layers(told, monkeypatch, name, re
     first, *lines = found = told_of(told())
     assert (first["layer"], first["left"], first["rest"]) == (0, 300, None)
     assert len(found) >= (40 if name != "cpu" else 3 if taken else 2)  # cpu: of each pass
-    for one in lines:
-        assert (one["depth"], one["inputs"]) == (40, 300)
-        assert one["left"] == loud.survivors[one["layer"] - 1]
-        assert " TeraEdges/s, " in one["rest"]
-    assert all(re.search(r" to go$", one["rest"]) for one in lines[:-1])
+    for line in lines:
+        assert (line["depth"], line["inputs"]) == (40, 300)
+        assert line["left"] == loud.survivors[line["layer"] - 1]
+        assert " TeraEdges/s, " in line["rest"]
+    assert all(re.search(r" to go$", line["rest"]) for line in lines[:-1])
     assert lines[-1]["layer"] == 40
     assert ", done in " in lines[-1]["rest"]
 
@@ -336,7 +336,7 @@ def test_nothing_of_a_run_is_kept_by_its_stage(name):
     """Else the features of a run, which it reaches, would take memory until Python next looks for cycles."""
     network, inputs = deadly()
     session = opened(name, network, inputs, ("dead",))
-    stages = lambda: [one for one in gc.get_objects() if isinstance(one, progress.Stage)]  # noqa: E731
+    stages = lambda: [get_object for get_object in gc.get_objects() if isinstance(get_object, progress.Stage)]  # noqa: E731
     gc.collect()
     before = stages()  # of other tests, whose exceptions live on
     gc.disable()
@@ -356,9 +356,9 @@ def test_an_engine_tells_of_each_batch(told, monkeypatch, name):
     told()
     result = session.run()
     lines = told_of(told())
-    assert {one["batch"] for one in lines} == set(range(1, 6))
-    assert all(one["batches"] == 5 for one in lines)
-    ends = [one["left"] for one in lines if one["layer"] == 40 and "done in" not in one["rest"]]
+    assert {line["batch"] for line in lines} == set(range(1, 6))
+    assert all(line["batches"] == 5 for line in lines)
+    ends = [line["left"] for line in lines if line["layer"] == 40 and "done in" not in line["rest"]]
     assert sum(ends) + lines[-1]["left"] == result.survivors[-1]  # the last batch has its end alone
 
 
@@ -379,13 +379,13 @@ def test_the_task_graph_tells_of_all_its_batches(told, monkeypatch, asked):
     assert loud.digest == quiet.digest
     lines = told_of(told())
     batches = asked.get("batches", 1)
-    counts = [one["layer"] if batches == 1 else one["done"] for one in lines]
+    counts = [line["layer"] if batches == 1 else line["done"] for line in lines]
     assert counts == sorted(counts)
     assert counts[-1] == (lines[-1]["depth"] if batches == 1 else lines[-1]["total"]) == 40 * loud.notes["batches"]
-    remaining = [one["left"] for one in lines]
+    remaining = [line["left"] for line in lines]
     assert remaining == sorted(remaining, reverse=True)
     assert (remaining[0], remaining[-1]) == (300, loud.survivors[-1])
-    assert any(one["rest"] and one["rest"].endswith(" to go") for one in lines)
+    assert any(line["rest"] and line["rest"].endswith(" to go") for line in lines)
 
 
 def test_other_stages_tell_too(told, monkeypatch, tmp_path):
@@ -494,7 +494,7 @@ def test_a_terminal_gets_a_bar_by_itself(monkeypatch):
             return True
 
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert progress_output.chosen() == ("bar", 0.1)
+    assert progress_output.output_mode() == ("bar", 0.1)
 
 
 def test_the_log_of_a_script_of_the_workflow_gets_the_lines(tmp_path):

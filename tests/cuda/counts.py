@@ -13,7 +13,7 @@ import nvrtc
 from shim import Reads, ShimDevice
 
 from spdnn.engines.cuda.choice import idle_run
-from spdnn.engines.cuda.layers import arranged, to_device, widths
+from spdnn.engines.cuda.layers import lay_out, to_device, widths
 from spdnn.engines.cuda.schedule import BITS, PERSISTENT, STAGED, stage_room, variants
 from spdnn.kernels.cuda import settings
 from spdnn.problem.network import Layer
@@ -70,7 +70,7 @@ def count(layer: Layer, kind: str, capability: int = 90) -> Count:
     """One tile of features through the layer by that kind of kernel: dense ones, or words of bits."""
     shared = PLACES[capability][0]
     device = ShimDevice(counting=True, workers=1, capability=capability, multiprocessors=1, shared_per_block=shared)
-    laid = to_device(device, arranged(layer, kind, stage_room(device.properties)))
+    laid = to_device(device, lay_out(layer, kind, stage_room(device.properties)))
     features = np.random.default_rng(0).random(TILE * layer.inputs, np.float32)
     source = device.upload(features[: layer.inputs].view(np.uint32) if kind == BITS else features)
     target = device.empty(TILE * layer.outputs, np.float32)

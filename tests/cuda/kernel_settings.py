@@ -72,13 +72,13 @@ SETTINGS = (
         for valued in (False, True)
     ),
     *(
-        Setting(settings.staged(shared, valued, bits=bits), settings.STAGED_BLOCKS)
+        Setting(settings.staged_kernel(shared, valued, bits=bits), settings.STAGED_BLOCKS)
         for shared in groups.SHARED
         for valued in (False, True)
         for bits in (False, True)
     ),
     *(
-        Setting(settings.staged(shared, valued, bulk=True), settings.STAGED_BLOCKS, settings.BULK)
+        Setting(settings.staged_kernel(shared, valued, bulk=True), settings.STAGED_BLOCKS, settings.BULK)
         for shared in groups.SHARED
         for valued in (False, True)
     ),

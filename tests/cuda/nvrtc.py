@@ -156,11 +156,11 @@ def compiled(toolkit: int, arch: int, settings: Sequence[Setting] = SETTINGS, ex
     Raises:
         RuntimeError: the compiling process failed (not: a kernel does not compile).
     """
-    settings = [one for one in settings if arch in one.architectures]
+    settings = [setting for setting in settings if arch in setting.architectures]
     added = (f"-arch=sm_{arch}", "--ptxas-options=-v", *CUPY_ADDS, *extra)
     jobs = {
-        (one.kernel.file, one.kernel.options): (source(one.kernel.file), [*one.kernel.options, *added])
-        for one in settings
+        (setting.kernel.file, setting.kernel.options): (source(setting.kernel.file), [*setting.kernel.options, *added])
+        for setting in settings
     }
     files = {job: _file(toolkit, *given) for job, given in jobs.items()}
     missing = [job for job, file in files.items() if not file.exists()]
@@ -174,7 +174,7 @@ def compiled(toolkit: int, arch: int, settings: Sequence[Setting] = SETTINGS, ex
     outcomes = tuple(
         _outcome(setting, arch, *answers[setting.kernel.file, setting.kernel.options]["log"]) for setting in settings
     )
-    ((version, known),) = {(tuple(one["version"]), tuple(one["architectures"])) for one in answers.values()}
+    ((version, known),) = {(tuple(answer["version"]), tuple(answer["architectures"])) for answer in answers.values()}
     return Compiled(version, known, outcomes)
 
 

@@ -58,7 +58,9 @@ class Device:
 
     def synchronize(self):
         self.cuda.fail()
-        self.cuda.node.until(lambda: not any(one.queue for one in self.cuda.streams if one.ordinal == self.ordinal))
+        self.cuda.node.until(
+            lambda: not any(stream.queue for stream in self.cuda.streams if stream.ordinal == self.ordinal)
+        )
 
 
 @bound_as(cupy.cuda.Stream)
@@ -318,7 +320,7 @@ class Cuda:
 
     def holder(self, address):
         """The device that has this memory; None: it is the host's."""
-        found = (one for one in self.arrays if one.data.ptr <= address < one.data.ptr + one.nbytes)
+        found = (array for array in self.arrays if array.data.ptr <= address < array.data.ptr + array.nbytes)
         return next((one.data.device_id for one in found), None)
 
     def copy_bytes(self, target, source, size, kind, stream):
@@ -355,7 +357,7 @@ class Cuda:
         return _bind(pool, cupy.cuda.PinnedMemoryPool)
 
     def empty(self, shape, dtype):
-        assert any(one.entered and one.ordinal == self.entered[-1] for one in self.streams)
+        assert any(stream.entered and stream.ordinal == self.entered[-1] for stream in self.streams)
         self.fail()
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if nbytes > self.free:

@@ -84,12 +84,12 @@ def main() -> int:
     parser.add_argument("--engine", default="cuda-staged")
     for name, default in (("neurons", 1024), ("layers", 4), ("count", 64)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    chosen = parser.parse_args()
-    if chosen.write:
-        write(chosen.folder, chosen.engine, chosen.neurons, chosen.layers, chosen.count)
+    args = parser.parse_args()
+    if args.write:
+        write(args.folder, args.engine, args.neurons, args.layers, args.count)
         return 0
     wrong = 0
-    for one in replay(chosen.folder):
+    for one in replay(args.folder):
         wrong += bool(one.wrong)
         print(
             f"{one.number:>5}  {one.kernel.name:<20} {'differs: ' + ', '.join(one.wrong) if one.wrong else 'the same'}"

@@ -8,7 +8,7 @@ from counts import LAYERS, TILE, count, official, waits
 from shim import ShimDevice
 
 from spdnn.engines.cuda.choice import idle_run
-from spdnn.engines.cuda.layers import arranged, to_device, widths
+from spdnn.engines.cuda.layers import lay_out, to_device, widths
 from spdnn.engines.cuda.schedule import BITS, PERSISTENT, STAGED, variants
 from spdnn.kernels.cuda import settings
 from spdnn.problem.network import from_matrices
@@ -44,7 +44,7 @@ CASES = [
 def test_instructions_of_an_inner_loop(arch, name):
     kind, valued, most = name.split(",")[0], "values" in name, MOST[arch][name]
     if kind == "staged":
-        kernels = [settings.staged(shared, valued, bits="bits" in name) for shared in most]
+        kernels = [settings.staged_kernel(shared, valued, bits="bits" in name) for shared in most]
     else:
         kernels = [settings.persistent(16, 1024, valued)]  # which has a loop for each
     loops = [loop for kernel in kernels for loop in nvrtc.inner_loops(nvrtc.machine_code(12, arch, kernel))]
@@ -61,7 +61,7 @@ def test_instructions_of_an_inner_loop(arch, name):
                                   for arch in MOST])  # fmt: skip
 def test_instructions_of_an_output(arch):
     """Bias, activation, what is zero, what is past float32, where to: of four inputs."""
-    between = nvrtc.between_stores(nvrtc.machine_code(12, arch, settings.staged(4, False)))
+    between = nvrtc.between_stores(nvrtc.machine_code(12, arch, settings.staged_kernel(4, False)))
     assert len(between) == settings.STAGED_HELD - 1
     assert max(between) <= MOST_OF_AN_OUTPUT
 
@@ -92,14 +92,14 @@ def test_loads_that_a_layer_waits_for(arch, inputs, valued):
 def test_each_line_of_the_next_layers_weights_is_fetched_once(rows, merged):
     """By the blocks that have a row, which share them: of a first layer nothing, of the others all."""
     device = ShimDevice(counting=True, multiprocessors=2)
-    layers = [to_device(device, arranged(official(1024, k, merged), PERSISTENT)) for k in (7, 8, 9)]
+    layers = [to_device(device, lay_out(official(1024, k, merged), PERSISTENT)) for k in (7, 8, 9)]
     source, target = (device.upload(np.ones(TILE * layers[0].inputs, np.float32)) for _ in range(2))
-    table = device.upload(np.concatenate([one.row(device) for one in layers]))
+    table = device.upload(np.concatenate([layer.row(device) for layer in layers]))
     few = variants(device.properties, *widths(layers))[0]
     run = idle_run(device, 1, 3)
     device.counted()
     run.layers(0, 3, table, few, layers, source, target, device.upload(np.array([rows], np.int32)))()
-    fetched = [array for one in layers[1:] for name, array in one.arrays.items() if name != "starts"]
+    fetched = [array for layer in layers[1:] for name, array in layer.arrays.items() if name != "starts"]
     assert few.inputs == 1
     assert device.counted().prefetched == sum(-(-array.nbytes // 128) for array in fetched if array.size > 1)
 

@@ -22,11 +22,11 @@ from spdnn.engines.base import Options, SharesRows
 from spdnn.engines.cuda import buffers as place
 from spdnn.engines.cuda import choice, schedule
 from spdnn.engines.cuda import layers as cuda_layers
-from spdnn.engines.cuda.layers import arranged, arranged_ahead
+from spdnn.engines.cuda.layers import lay_out, lay_out_ahead
 from spdnn.engines.registry import engine
-from spdnn.kernels.cuda.sliced import sliced, staged
+from spdnn.kernels.cuda.sliced import slice_layer, stage_layer
 from spdnn.pipeline.distributed import partition
-from spdnn.pipeline.distributed.gather import gathered
+from spdnn.pipeline.distributed.gather import gather_results
 from spdnn.pipeline.distributed.run import Ranks
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
@@ -240,7 +240,7 @@ def test_more_inputs_than_stored_repeat(on_shim, name, kind):
     on_shim()
     network = exact_network(np.random.default_rng(1), [40, 50, 60, 20], 0.2, biases=(-4, -1))
     inputs = rows(50, 40, kind=kind, density=0.1)
-    once, twice = infer(network, inputs, name), infer(network, inputs.counted(120), name)
+    once, twice = infer(network, inputs, name), infer(network, inputs.first(120), name)
     assert 0 < once.alive.size < 50
     expected = [n for n in (*once.alive, *(once.alive + 50), *(once.alive + 100)) if n < 120]
     np.testing.assert_array_equal(twice.alive, expected)
@@ -255,7 +255,7 @@ def test_ranks_of_parts_of_the_inputs_give_the_whole(on_shim, name, way, kind):
     """What a run on ranks does with sessions, without MPI: parts, opened on a device each, and gathered on rank 0."""
     on_shim()
     network = exact_network(np.random.default_rng(1), [40, 50, 60, 20], 0.2, biases=(-4, -1))
-    inputs = rows(50, 40, kind=kind, density=0.1).counted(157)
+    inputs = rows(50, 40, kind=kind, density=0.1).first(157)
     chosen, told = engine(name), []
     whole = infer(network, inputs, name, reductions="all")
     world = SimpleNamespace(together=lambda work, *given: work(*given), node="here", local_size=3)
@@ -272,7 +272,7 @@ def test_ranks_of_parts_of_the_inputs_give_the_whole(on_shim, name, way, kind):
         part = ranks._open(chosen.prepare(network, tuple(REDUCTIONS)), inputs.part(numbers), options)
         assert ranks.device == rank
         assert not isinstance(part, SharesRows)  # so no row moves: what merges does so among its rank's
-        result = gathered(world, part.run(), inputs.count)
+        result = gather_results(world, part.run(), inputs.count)
     assert 0 < whole.alive.size < 157
     assert result.digest == whole.digest
     np.testing.assert_array_equal(result.survivors, whole.survivors)
@@ -365,15 +365,15 @@ def test_six_layers_that_take_more_bits_than_float32_has(on_shim, name):
 def test_layers_are_laid_out_in_order_and_few_ahead(random_network, monkeypatch, threads):
     network, taken, done = random_network([30] * 21), [], []
     layers = (taken.append(k) or network.layer(k) for k in range(20))
-    for k, found in enumerate(arranged_ahead(layers, ["staged", "csr"] * 10, 50, threads)):
+    for k, found in enumerate(lay_out_ahead(layers, ["staged", "csr"] * 10, 50, threads)):
         done.append(found.kind)
         assert len(taken) <= k + threads + 2
-        alone = arranged(network.layer(k), found.kind, 50)
+        alone = lay_out(network.layer(k), found.kind, 50)
         np.testing.assert_array_equal(found.arrays["indices"], alone.arrays["indices"])
     assert done == ["staged", "csr"] * 10
     monkeypatch.setattr(cuda_layers, "MOST_CHUNKS", 2)
     with pytest.raises(Unsuitable, match="use cuda-csr"):
-        list(arranged_ahead(network.layers(), ["csr", *["ell"] * 19], 50, threads))
+        list(lay_out_ahead(network.layers(), ["csr", *["ell"] * 19], 50, threads))
 
 
 @pytest.mark.parametrize("reductions", ["none", "dead", "dead,inputs"])
@@ -455,9 +455,9 @@ def test_random_degrees_and_inputs_past_sixteen_bits(on_shim, values):
         assert infer(network, inputs, name, reductions="none").digest == digest, name
     for layer in network.layers():
         room = schedule.stage_room(device.properties)
-        alone, found = (staged(layer, 160, room, most_shared=most).slices.indices.size for most in (1, 4))
+        alone, found = (stage_layer(layer, 160, room, most_shared=most).slices.indices.size for most in (1, 4))
         assert found <= 1.02 * alone
-        alone, found = (sliced(layer, most_shared=most).indices.size for most in (1, 4))
+        alone, found = (slice_layer(layer, most_shared=most).indices.size for most in (1, 4))
         assert found <= 1.02 * alone
 
 

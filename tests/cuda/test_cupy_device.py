@@ -280,7 +280,7 @@ class Driver:
 def driver(monkeypatch):
     """A function that puts a driver there, or takes it away (None), beside a CuPy that is installed."""
     monkeypatch.setattr(nvidia.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(nvidia, "_built_for", lambda: 12)
+    monkeypatch.setattr(nvidia, "_cupy_cuda", lambda: 12)
 
     def put(found):
         def load(name):
@@ -384,7 +384,7 @@ def test_a_device_that_the_compiler_has_forgotten_is_one_sentence(
 
 
 def test_the_wheel_of_cupy_tells_which_driver_it_needs():
-    assert nvidia._built_for() == 12  # that of envs/test.txt
+    assert nvidia._cupy_cuda() == 12  # that of envs/test.txt
 
 
 def test_asking_does_not_import_cupy():

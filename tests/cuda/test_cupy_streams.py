@@ -76,9 +76,9 @@ def test_an_event_of_another_device_is_waited_for(cuda):
 
 
 def test_copies_are_of_the_current_stream_and_wait_for_nothing(device):
-    host, array = device.pinned(6, np.float32), device.empty(6, np.float32)
+    host, array = device.pinned_array(6, np.float32), device.empty(6, np.float32)
     assert (host.size, host.dtype, host.flags.writeable) == (6, np.float32, True)
-    assert device.pinned(0, np.int32).size == 0
+    assert device.pinned_array(0, np.int32).size == 0
     second = device.stream()
     with device.on(second):
         device.copy_in(array, host)
@@ -96,21 +96,21 @@ def test_copies_are_of_the_current_stream_and_wait_for_nothing(device):
     with pytest.raises(SpdnnError, match="24 and 12 bytes: arrays are copied whole"):
         device.copy_in(array, host[:3])
     with pytest.raises(SpdnnError, match="24 and 24 bytes"):
-        device.copy_in(array, device.pinned(12, np.float32)[::2])
+        device.copy_in(array, device.pinned_array(12, np.float32)[::2])
 
 
 def test_host_memory_that_cannot_be_pinned_is_too_little_memory(device, cuda):
     cuda.fault = RuntimeFault("cudaErrorMemoryAllocation: out of memory", 2)
     with pytest.raises(MemoryTooSmall, match="^4,000 bytes of host memory that devices copy from: .*out of memory$"):
-        device.pinned(1000, np.float32)
+        device.pinned_array(1000, np.float32)
 
 
 def test_large_pinned_memory_is_no_larger_than_was_asked_for(device, cuda):
     """CuPy's pool would make of 300 MiB, the weights of a stage, 512."""
-    host = device.pinned(3 << 19, np.uint16)
+    host = device.pinned_array(3 << 19, np.uint16)
     assert cuda.pinned == host.nbytes == 3 << 20
     assert host.flags.writeable
-    assert device.pinned(3 << 18, np.uint8).nbytes == 3 << 18
+    assert device.pinned_array(3 << 18, np.uint8).nbytes == 3 << 18
     assert cuda.pinned == 4 << 20  # the pool's
     empty = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(0, cupy.cuda.runtime.hostAllocPortable), 0)
     assert np.frombuffer(empty, np.uint8).size == 0

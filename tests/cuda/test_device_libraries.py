@@ -139,7 +139,7 @@ def libraries(root, monkeypatch):
         monkeypatch.setitem(sys.modules, name, module)
     made = importlib.import_module("device_libraries")
     monkeypatch.setattr(made.ctypes, "CDLL", lambda name: Sampler(bindings) if name == "libcusparse.so.12" else None)
-    found = cusparse.Modules(cupy, SimpleNamespace(csr_matrix=csr_matrix), None)
+    found = cusparse.CusparseModules(cupy, SimpleNamespace(csr_matrix=csr_matrix), None)
     monkeypatch.setattr(cusparse, "modules", lambda: found)
     made.bindings = bindings
     return made

@@ -26,7 +26,7 @@ from spdnn.engines import registry
 from spdnn.engines.cuda import ceilings, choice, layers, session
 from spdnn.engines.libraries import cusparse
 from spdnn.engines.registry import ENGINES
-from spdnn.kernels.cuda.sliced import sliced
+from spdnn.kernels.cuda.sliced import slice_layer
 from spdnn.problem import challenge
 from spdnn.problem.network import from_matrices
 from spdnn.records.files import read_all
@@ -82,7 +82,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     check, networks, schedules = gpu("check"), gpu("networks"), gpu("device_schedules")
     inputs = rows(64, 1024, kind="bits", density=np.linspace(0.05, 0.35, 64)[:, None])
     wanted = [("cuda", "all"), ("cuda-csr", "none"), ("cuda-staged", "dead,inputs")]
-    small = challenge.Problem(1024, 2)
+    small = challenge.OfficialProblem(1024, 2)
     for module, name, value in (
         (networks, "mnist_inputs", lambda neurons, path: inputs),
         (networks, "locate_mnist", lambda path: path),
@@ -165,13 +165,13 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
 
 
 def wrong_slices(layer, **given):
-    return sliced(replace(layer, values=layer.values * np.float32(1.01)), **given)
+    return slice_layer(replace(layer, values=layer.values * np.float32(1.01)), **given)
 
 
 def test_what_fails_first_ends_it(gpu, vendor, monkeypatch, tmp_path, capsys):
     check = gpu("check")
     monkeypatch.setattr(gpu("networks"), "locate_mnist", lambda path: 1 / 0)
-    monkeypatch.setattr(layers, "sliced", wrong_slices)
+    monkeypatch.setattr(layers, "slice_layer", wrong_slices)
     assert check.main(["--results", str(tmp_path)]) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[-3] == "left out, and so not passed: the parts " + ", ".join(check.PARTS[1:])
@@ -184,7 +184,7 @@ def test_without_mnist_it_takes_digits_and_goes_on(gpu, on_shim, monkeypatch, tm
 
     check, networks = gpu("check"), gpu("networks")
     monkeypatch.setattr(networks, "locate_mnist", absent)
-    monkeypatch.setattr(networks, "LADDER_PROBLEM", challenge.Problem(1024, 2))
+    monkeypatch.setattr(networks, "LADDER_PROBLEM", challenge.OfficialProblem(1024, 2))
     monkeypatch.setattr(check, "DIGITS", 50)
     monkeypatch.setattr(check, "check_correctness", lambda tally, *given: tally.case("another part", lambda: None))
     on_shim()
@@ -207,7 +207,7 @@ def test_a_set_up_that_fails_does_not_stop_the_check(root, tmp_path, cupy, statu
 
 def test_a_wrong_kernel_fails_and_the_others_pass(gpu, on_shim, monkeypatch):
     on_shim()
-    monkeypatch.setattr(layers, "sliced", wrong_slices)
+    monkeypatch.setattr(layers, "slice_layer", wrong_slices)
     correctness, tally = gpu("correctness"), gpu("tally").Tally()
     correctness.run(tally, 0, ["cuda-csr", "cuda-ell"], ["rectangular"], (64, 4, 100), exact=1)
     assert tally.status == 1
@@ -241,7 +241,7 @@ def test_bits_that_change_are_found(gpu, vendor, monkeypatch, case):
         return SimpleNamespace(run=lambda: changed(session.run(), reductions))
 
     monkeypatch.setattr(correctness, "assert_same", same)
-    monkeypatch.setattr(correctness, "opened", opened)
+    monkeypatch.setattr(correctness, "open_session", opened)
     given = name, correctness.RadixNet(64, 4, -0.3), rows(40, 64, kind="bits", density=0.3)
     with pytest.raises(AssertionError, match=sentence) if sentence else nullcontext():
         assert correctness._agrees(*given) == {}
@@ -323,10 +323,10 @@ def test_a_kernel_that_is_timed_and_not_taken_is_compared(gpu, on_shim, monkeypa
 
 
 def test_a_wrong_result_has_no_record(gpu, runs, tmp_path, monkeypatch):
-    half = lambda layer, **given: sliced(replace(layer, values=layer.values * np.float32(0.5)), **given)  # noqa: E731
-    monkeypatch.setattr(layers, "sliced", half)
+    half = lambda layer, **given: slice_layer(replace(layer, values=layer.values * np.float32(0.5)), **given)  # noqa: E731
+    monkeypatch.setattr(layers, "slice_layer", half)
     networks, made = gpu("networks"), runs()
-    made.run([networks.Case(challenge.Problem(1024, 3), "cuda-ell", "none")])
+    made.run([networks.Case(challenge.OfficialProblem(1024, 3), "cuda-ell", "none")])
     assert made.tally.status == 1
     assert "categories of the ground truth are missing" in made.tally.failures[0]
     assert not list(tmp_path.iterdir())
@@ -335,7 +335,7 @@ def test_a_wrong_result_has_no_record(gpu, runs, tmp_path, monkeypatch):
 def test_a_deeper_network_follows_one_that_was_kept(gpu, runs):
     networks, made = gpu("networks"), runs()
     for depth in (2, 3):
-        made.run([networks.Case(challenge.Problem(1024, depth), "cuda", "all")])
+        made.run([networks.Case(challenge.OfficialProblem(1024, depth), "cuda", "all")])
     assert (made.tally.passed, made.tally.failures) == (2, [])
 
 
@@ -365,8 +365,8 @@ def test_what_there_is_no_time_for_is_left_out_and_not_passed(gpu, runs, capsys)
     made.opening = 1.0  # seconds for each edge
     made.run(
         [
-            networks.Case(challenge.Problem(1024, 2), "cuda", "all"),
-            networks.Case(challenge.Problem(1024, 2), "cuda", "none"),
+            networks.Case(challenge.OfficialProblem(1024, 2), "cuda", "all"),
+            networks.Case(challenge.OfficialProblem(1024, 2), "cuda", "none"),
         ]
     )
     assert (tally.passed, tally.left_out) == (1, ["1024-2 cuda none"])
@@ -576,7 +576,7 @@ def test_setup_refuses(root, tmp_path, asked, smi, sentence):
 
 def test_the_promise_is_kept_and_the_overlap_told(gpu, runs):
     schedules, made, kept = gpu("device_schedules"), runs(), []
-    problem = challenge.Problem(1024, 12)
+    problem = challenge.OfficialProblem(1024, 12)
     found = schedules.promised(made, kept.append, problem, 3 << 20)
     assert made.tally.failures == []
     assert found["device_memory_bytes"] == 3 << 20
@@ -692,7 +692,7 @@ for stand_in in stand_ins([ShimDevice()]):
     setattr(*stand_in)
 import numpy as np
 import check, correctness, networks
-from spdnn.problem.challenge import Problem
+from spdnn.problem.challenge import OfficialProblem
 from tally import Tally
 
 tally = Tally()
@@ -701,7 +701,7 @@ correctness.run(tally, 1, ["cuda"], ["one input"], (64, 3, 100), exact=1, chosen
 found = check.RunRecords(Path({out}) / "all.jsonl")
 runs = networks.Networks(tally, found.add, None)
 runs._inputs[1024] = correctness.rows(64, 1024, kind="bits", density=np.linspace(0.05, 0.35, 64)[:, None]), 0.5
-runs.run([networks.Case(Problem(1024, 2), "cuda", "all")])
+runs.run([networks.Case(OfficialProblem(1024, 2), "cuda", "all")])
 sys.exit(check.finish(tally, [[*runs.rows, *found.finish()]]))
 """
 

@@ -9,7 +9,7 @@ from operation_cases import made_operation
 from shim import ShimDevice
 
 from spdnn.common.errors import SpdnnError
-from spdnn.common.validation import builtins, converted
+from spdnn.common.validation import builtins, convert
 from spdnn.kernels.cuda import device as device_module
 from spdnn.ops import cuda, problems
 from spdnn.peers.libraries.base import DENSE, OURS, SPARSE
@@ -176,5 +176,5 @@ def test_records_that_are_not_sound_are_refused(ops, gpu, tmp_path):
     store = gpu("check").OperationRecords(tmp_path / "all-ops.jsonl")
     made = changed(made_operation() | {"case": "made up"}, "verification.worst", 2.0)
     with pytest.raises(SpdnnError, match="made up"):
-        store.add(converted(OperationRecord, made, "r"))
+        store.add(convert(OperationRecord, made, "r"))
     assert not list(tmp_path.iterdir())

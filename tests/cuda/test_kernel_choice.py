@@ -4,7 +4,7 @@ import choices
 import pytest
 
 from spdnn.engines.cuda import choice
-from spdnn.engines.cuda.choice import IN_A_ROW, LATER, choose, left
+from spdnn.engines.cuda.choice import IN_A_ROW, LATER, choose, rows_left
 from spdnn.engines.cuda.schedule import KINDS, PERSISTENT
 from spdnn.sources.radixnet import RadixNet
 
@@ -24,7 +24,7 @@ def test_the_choice_follows_the_time_of_the_device(device, cuda, monkeypatch, ne
     told = {kind: takes * (1 if kind == best else 1.5) for kind in KINDS}  # of a layer
     cuda.calling, cuda.takes = CALLING, {f"{kind}_layer": one for kind, one in told.items()}
     cuda.takes["persistent_layers"] = IN_A_ROW * told[PERSISTENT]
-    found = choose(device, network, 0, 40, later=left(40, True, True))
+    found = choose(device, network, 0, 40, later=rows_left(40, True, True))
     assert set(found.kinds) == {best}
     (shape,) = found.notes["shapes"]
     for read in (shape["seconds_per_layer"], shape["seconds_per_layer_later"]):
@@ -36,8 +36,8 @@ def test_the_page_has_what_is_taken(root):
 
 
 def test_one_row_is_timed_where_one_will_be_left(device, cuda, network):
-    choose(device, network, 0, 40, later=left(40, True, True))
+    choose(device, network, 0, 40, later=rows_left(40, True, True))
     for name in ("persistent_layers", "staged_layer"):
         rows = {int(values[3].held[0]) for one, _, _, values, _ in cuda.launched if one == name}
         assert rows == {1, choice.TILES * device.properties.multiprocessors * 32}
-    assert (left(40, True, False), left(40, False, False)) == (64, None)
+    assert (rows_left(40, True, False), rows_left(40, False, False)) == (64, None)

@@ -38,14 +38,14 @@ def test_launches_go_to_the_callers_stream():
     here = [0]
     backend = CudaBackend(device, lambda: streams[here[0]])
     arguments = product(backend, SHAPES["11 x 55"](16))
-    launch = backend.bound("spmm", *arguments)
-    assert [len(one.queue) for one in streams] == [0, 0]
+    launch = backend.bind("spmm", *arguments)
+    assert [len(stream.queue) for stream in streams] == [0, 0]
     for here[0] in (0, 1, 0):
         launch()
-    assert [len(one.queue) for one in streams] == [2, 1]
+    assert [len(stream.queue) for stream in streams] == [2, 1]
     assert not device.main.queue
     backend.spmm(*arguments)
-    assert [len(one.queue) for one in streams] == [3, 1]
+    assert [len(stream.queue) for stream in streams] == [3, 1]
     device.synchronize()
     np.testing.assert_allclose(
         arguments[-1][0], oracle.spmm(arguments[0], arguments[1], arguments[2])[0], rtol=1e-3, atol=1e-4

@@ -28,7 +28,7 @@ def run(
     out = backend.empty((batch, where.rows, width), dtype)
     given = None if bias is None else device.upload(bias)
     arguments = where, misaligned(device, values, shift), device.upload(b), given, low, high, out
-    backend.bound("spmm", *arguments, setting=setting)()
+    backend.bind("spmm", *arguments, setting=setting)()
     return device.read(out), values, b
 
 
@@ -120,7 +120,7 @@ def test_what_a_row_does_not_name_cannot_reach_it():
     for setting in ((8, 4, 1, 4, 0), (8, 1, 1, 8, 0)):
         out = backend.empty((1, 3, 8), FLOAT)
         values = device.upload(np.ones((1, 4), np.float32))
-        backend.bound("spmm", where, values, device.upload(b), None, -1.0, 1.5, out, setting=setting)()
+        backend.bind("spmm", where, values, device.upload(b), None, -1.0, 1.5, out, setting=setting)()
         got = device.read(out)[0]
         assert np.isnan(got[0]).all()
         assert (got[1:] == 1.5).all()

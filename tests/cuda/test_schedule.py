@@ -10,7 +10,7 @@ from shim import ShimDevice
 
 from spdnn.engines.base import Prepared
 from spdnn.engines.cuda import schedule
-from spdnn.engines.cuda.buffers import Plan
+from spdnn.engines.cuda.buffers import KernelPlan
 from spdnn.engines.cuda.schedule import KINDS, passes, persistent_shared, stage_room, variants
 from spdnn.engines.passes import LONGEST
 from spdnn.problem.features import Inputs
@@ -98,9 +98,9 @@ def test_two_stages_leave_room_for_other_blocks(footprint, shared):
     assert 1 <= room <= schedule.MOST_ROOM
     taken = lambda room: 2 * (room + 1) * 32 * 4 + 32  # noqa: E731
     free = min(shared[0], shared[1] - schedule.RESERVED_SHARED)
-    assert taken(room) == schedule.staged_shared(room) <= free
+    assert taken(room) == schedule.stage_shared_bytes(room) <= free
     assert room == footprint or (room < footprint and taken(room + 1) > free)
-    blocks = schedule.staged_blocks(properties, room)
+    blocks = schedule.stage_blocks(properties, room)
     assert 1 <= blocks <= 2
     assert (blocks == 2) == (2 * (taken(room) + schedule.RESERVED_SHARED) <= shared[1])
 
@@ -108,5 +108,7 @@ def test_two_stages_leave_room_for_other_blocks(footprint, shared):
 def test_bytes_of_an_input():
     """Two rows of the widest layer, what is kept beside them, and a bit for each layer and each input neuron."""
     network = RadixNet(64, 9, -0.1)
-    plan = Plan.of(ShimDevice(), Prepared.reduced(network, ()), Inputs.from_array(np.ones((1, 64), np.float32)), None)
+    plan = KernelPlan.of(
+        ShimDevice(), Prepared.reduce(network, ()), Inputs.from_array(np.ones((1, 64), np.float32)), None
+    )
     assert plan.row_bytes == 2 * 4 * 64 + 192 + 10

@@ -72,7 +72,11 @@ def test_shuffles(run, kind):
     for power, by, thread in np.ndindex(out.shape[:3]):
         lane, width = thread % 32, 1 << power
         sources = [read(lane, by, lane // width * width, width) for read in SHUFFLES.values()]
-        assert (out[power, by, thread] == values[[thread - lane + one for one in sources]]).all(), (width, by, thread)
+        assert (out[power, by, thread] == values[[thread - lane + source for source in sources]]).all(), (
+            width,
+            by,
+            thread,
+        )
 
 
 def test_votes_of_the_lanes_in_a_mask(run):

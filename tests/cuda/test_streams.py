@@ -19,10 +19,10 @@ class Pipe:
         self.device, self.missing = ShimDevice(order), missing
         device = self.device
         self.copying, self.back = device.stream(), device.stream()
-        self.host = [device.pinned(4, np.uint8) for _ in range(2)]
+        self.host = [device.pinned_array(4, np.uint8) for _ in range(2)]
         self.buffers = [device.empty(4, np.uint8) for _ in range(2)]
         self.found = [device.empty(32, np.uint32) for _ in range(2)]
-        self.told = device.pinned(32 * 10, np.uint32).reshape(10, 32)
+        self.told = device.pinned_array(32 * 10, np.uint32).reshape(10, 32)
         given = {"stored": device.upload(np.zeros(1, np.int32)), "batch": device.upload(np.array([0, 1], np.int32))}
         self.launches = [
             device.bind(settings.WORDS, 1, {"bits": buffer, "words": found, "neurons": 32, **given})
@@ -80,7 +80,7 @@ def test_a_missing_event_is_found(missing):
 @pytest.mark.parametrize("order", ORDERS)
 def test_nothing_is_done_before_somebody_waits_and_no_more_than_must_be(order):
     device = ShimDevice(order)
-    array, host = device.upload(np.zeros(3, np.int32)), device.pinned(3, np.int32)
+    array, host = device.upload(np.zeros(3, np.int32)), device.pinned_array(3, np.int32)
     host[:] = 1, 2, 3
     later, event = device.stream(), device.event()
     assert event.done()
@@ -169,7 +169,7 @@ def test_what_cuda_refuses_in_a_capture_is_refused():
 
 def test_a_copy_from_memory_that_is_not_pinned_is_refused():
     device = ShimDevice()
-    array, held = device.empty(3, np.int32), device.pinned(9, np.int32)
+    array, held = device.empty(3, np.int32), device.pinned_array(9, np.int32)
     device.copy_in(array, held[3:6])
     with pytest.raises(AssertionError, match="not pinned"):
         device.copy_in(array, np.zeros(3, np.int32))

@@ -28,7 +28,7 @@ from spdnn.records.limits import Machine
 from spdnn.reductions.registry import parse_reductions
 from spdnn.scheduling.engines.cuda import probe as cuda_probe
 from spdnn.scheduling.engines.cuda import session as session_module
-from spdnn.scheduling.engines.cuda.run import Going
+from spdnn.scheduling.engines.cuda.run import CudaGraphRun
 from spdnn.scheduling.engines.cuda.session import CudaGraphSession
 from spdnn.scheduling.taskgraph import decomposition
 from spdnn.scheduling.taskgraph.graph import Graph, Kind
@@ -211,7 +211,7 @@ def test_a_missing_event_changes_what_comes_out(monkeypatch, edge):
     inputs = Inputs.from_array(abs(inputs.data))
     told = expected(network, inputs)
     name, count, dropped = EDGES[edge]
-    kept = Going._wait
+    kept = CudaGraphRun._wait
 
     def wait(self, owner, task, before):
         if (before.kind, task.kind) != dropped:
@@ -221,7 +221,7 @@ def test_a_missing_event_changes_what_comes_out(monkeypatch, edge):
         session = opened(network, inputs, Settings(name, count, batches=6), order=order)
         same(session.run(), told)
         with monkeypatch.context() as patch:
-            patch.setattr(Going, "_wait", wait)
+            patch.setattr(CudaGraphRun, "_wait", wait)
             try:
                 differs = session.run().digest != told.digest
             except IndexError:  # a row's number that was read too early
@@ -235,7 +235,7 @@ def test_a_missing_event_changes_what_comes_out(monkeypatch, edge):
 def test_rows_are_counted_before_they_move(monkeypatch):
     network, inputs = deep()
     session = opened(network, inputs, Settings("pipeline", 2, batches=4), "dead", order=1)
-    monkeypatch.setattr(Going, "_counted", lambda self, task: True)
+    monkeypatch.setattr(CudaGraphRun, "_count_known", lambda self, task: True)
     with pytest.raises((SpdnnError, ValueError, AssertionError)):
         same(session.run(), deep_result("dead"))
 
@@ -247,7 +247,7 @@ def test_a_graph_is_captured_once_for_batches_of_all_sizes():
     assert len(captured) == 2  # one for each device
     sizes = [last - first for first, last in map(session.cut.members, range(session.batches))]
     assert len(set(sizes)) == 2
-    before = [one.device.launches.total() for one in session.devices]
+    before = [device.device.launches.total() for device in session.devices]
     session.run()
     assert session.graphs.held == captured
     assert all(one.device.launches.total() > count for one, count in zip(session.devices, before, strict=True))
@@ -331,7 +331,7 @@ def test_no_more_memory_is_taken_than_was_promised(name):
     told = deep_result("dead,inputs")
     free = opened(network, inputs, Settings(name, count, batches=1), "dead,inputs")
     whole = free.cut.most_memory(free.sizes)
-    devices = [one.device for one in free.devices]
+    devices = [device.device for device in free.devices]
     for i, device in enumerate(devices):
         assert 0 < device.used <= free.cut.memory(free.sizes, i)
     free.run()
@@ -347,7 +347,7 @@ def test_no_more_memory_is_taken_than_was_promised(name):
             break
         got, opens = session.run(), opens + 1
         same(got, told)
-        assert all(one.device.most <= promise for one in session.devices)
+        assert all(device.device.most <= promise for device in session.devices)
         assert max(got.notes["memory_bytes"]) <= promise
         assert got.notes["device_memory_bytes"] == int(promise)
         promise *= 0.7
@@ -373,7 +373,9 @@ def test_a_promise_makes_weights_stream_by_what_was_measured():
 def test_what_tasks_cost_is_measured_on_the_first_device(monkeypatch):
     network, inputs = deep()
     seen = []
-    monkeypatch.setattr(session_module, "measured", lambda *given: seen.append(cuda_probe.measured(*given)) or seen[0])
+    monkeypatch.setattr(
+        session_module, "measure_costs", lambda *given: seen.append(cuda_probe.measure_costs(*given)) or seen[0]
+    )
     session = opened(network, inputs, Settings(devices=2), "dead,inputs")
     (costs,) = seen
     told = reference.infer(network, inputs)
@@ -397,12 +399,12 @@ def test_a_pinned_table_is_kept_until_its_copy_is_done(monkeypatch):
         held.append(weakref.ref(found.base))
         return found
 
-    def launched(launches, real=cuda_probe.launched):
+    def launched(launches, real=cuda_probe.launch_all):
         lost.append(held[-1]() is None)
         real(launches)
 
     monkeypatch.setattr(cuda_probe, "batch_table", table)
-    monkeypatch.setattr(cuda_probe, "launched", launched)
+    monkeypatch.setattr(cuda_probe, "launch_all", launched)
     opened(network, inputs, Settings(devices=2), "dead,inputs")
     assert held
     assert not any(lost)
@@ -416,7 +418,7 @@ def test_a_run_that_ends_early_leaves_nothing_on_its_way(monkeypatch, schedule):
         session = opened(network, inputs, Settings(schedule, 2, batches=4), order=order)
         streams = session.devices[0].device.node.streams
         with monkeypatch.context() as patch:
-            patch.setattr(Going, "_collected", _ended)
+            patch.setattr(CudaGraphRun, "_collect_rows", _ended)
             with pytest.raises(KeyboardInterrupt):
                 session.run()
         assert not any(stream.queue for stream in streams)

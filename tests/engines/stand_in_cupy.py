@@ -10,7 +10,7 @@ import weakref
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.engines.libraries.cusparse import Modules
+from spdnn.engines.libraries.cusparse import CusparseModules
 
 FREE, TOTAL = 1 << 40, 1 << 41
 REFUSED = "Implicit conversion to a NumPy array is not allowed"
@@ -139,4 +139,4 @@ def modules(devices=1):
             getDeviceProperties=lambda number: {"name": b"A stand-in"},
         ),
     )
-    return Modules(xp, types.SimpleNamespace(csr_matrix=csr_matrix), product)
+    return CusparseModules(xp, types.SimpleNamespace(csr_matrix=csr_matrix), product)

@@ -31,9 +31,9 @@ def toy(tmp_path, monkeypatch):
              for group, named in points.items()]  # fmt: skip
     (tmp_path / "toy-1.dist-info/entry_points.txt").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
-    registry.installed_engines.cache_clear()
+    registry.find_installed.cache_clear()
     yield
-    registry.installed_engines.cache_clear()
+    registry.find_installed.cache_clear()
 
 
 def test_an_engine_of_your_own_is_run_verified_and_shown(toy, tmp_path, monkeypatch, capsys):

@@ -75,11 +75,11 @@ def test_what_is_said_to_fit_fits(little, monkeypatch, random_network, shape):
     fits = int(re.search(r"([\d,]+) inputs would fit", str(error.value))[1].replace(",", ""))
     assert error.value.least > 5_000_000
     assert 500 < fits < 3000
-    got = opened(network, every.counted(fits)).run()
-    expected = reference.infer(network, every.counted(fits))
+    got = opened(network, every.first(fits)).run()
+    expected = reference.infer(network, every.first(fits))
     np.testing.assert_array_equal(got.alive, expected.alive)
     with pytest.raises(MemoryTooSmall):
-        opened(network, every.counted(fits + 1))
+        opened(network, every.first(fits + 1))
 
 
 def test_weights_that_do_not_fit_alone(little, monkeypatch):

@@ -99,7 +99,7 @@ def test_wrong_width_is_one_sentence(name):
 
 def test_more_inputs_than_stored_repeat(name):
     network, inputs = RadixNet(1024, 20), rows(50, 1024, kind="bits", density=0.15)
-    once, twice = infer(network, inputs, name), infer(network, inputs.counted(120), name)
+    once, twice = infer(network, inputs, name), infer(network, inputs.first(120), name)
     expected = [n for n in (*once.alive, *(once.alive + 50), *(once.alive + 100)) if n < 120]
     np.testing.assert_array_equal(twice.alive, expected)
 

@@ -23,7 +23,7 @@ from spdnn.pipeline.measure.judging import judge
 from spdnn.pipeline.measure.record import Measurement, record_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, from_matrices
-from spdnn.records.files import checked
+from spdnn.records.files import check_content
 from spdnn.records.run_record import RunRecord
 from spdnn.reductions import inputs as identical
 from spdnn.sources.radixnet import RadixNet
@@ -97,14 +97,14 @@ def test_a_record_takes_its_numbers():
     measured, result = measure.measure(runner, prepared, inputs, Options(2), 2, 0.0, 0.0)
     verdict = judge(network, inputs, result)
     record = record_of("case", Measurement.of(measured), verdict, "spdnn")
-    checked(RunRecord, record, "record")
+    check_content(RunRecord, record, "record")
     assert record.reductions.requested == ["dead", "inputs"]
     assert record.reductions.found["inputs"]["rows_merged"] > 0
 
 
 def test_equal_rows_share_one_and_change_nothing():
     network, density = RadixNet(1024, 30), np.linspace(0, 0.35, 60)[:, None]
-    inputs = rows(60, 1024, kind="bits", density=density).counted(500)
+    inputs = rows(60, 1024, kind="bits", density=density).first(500)
     plain = infer(network, inputs, "spgemm", reductions="dead", values=True)
     session = opened("spgemm", network, inputs, ("dead", "inputs"), threads=2, values=True)
     for _ in range(2):  # what was found is of the last run alone

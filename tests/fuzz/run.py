@@ -28,13 +28,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("targets", nargs="*")
-    chosen = parser.parse_args()
+    args = parser.parse_args()
     known = re.findall(r'^    "(.+?)": Target\(', (HERE / "targets.py").read_text(encoding="utf-8"), re.MULTILINE)
-    if unknown := set(chosen.targets) - set(known):
+    if unknown := set(args.targets) - set(known):
         parser.error(f"no target {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    targets = chosen.targets or known
-    share = chosen.seconds * chosen.workers / len(targets)
-    with ThreadPoolExecutor(chosen.workers) as pool:
+    targets = args.targets or known
+    share = args.seconds * args.workers / len(targets)
+    with ThreadPoolExecutor(args.workers) as pool:
         results = list(pool.map(lambda name: fuzz(name, share), targets))
     print(f"\n{'format':<20}{'inputs':>12}{'failures':>10}")
     for name, (inputs, failures) in zip(targets, results, strict=True):

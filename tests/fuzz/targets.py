@@ -132,7 +132,7 @@ def _names(found: list[str]) -> None:
 def _record(found) -> None:
     for one in found if isinstance(found, list) else [found]:
         with _taken():
-            assert records.checked(type(one), one, "fuzz")[0] == one
+            assert records.check_content(type(one), one, "fuzz")[0] == one
 
 
 def _result(found) -> None:
@@ -155,7 +155,7 @@ def _state_dict(path: Path):
 def _lines(path: Path) -> None:
     """The compiled parser takes only what the strict one takes, and as it does."""
     data = path.read_bytes()
-    form = lines.Form("row", "column", 300, 70_000, "value" if data[:1] < b"@" else None, data[1:2] < b"@")
+    form = lines.LineFormat("row", "column", 300, 70_000, "value" if data[:1] < b"@" else None, data[1:2] < b"@")
     fast = lines._fast(data[2:], form)
     if fast is not None:
         strict = lines._slow(data[2:], str(path), form, 1)
@@ -194,7 +194,7 @@ def _defaults() -> dict:
 
 
 def _damaged(path: Path) -> None:
-    """A SciPy array whose parts are what the bytes say, through every door that takes one."""
+    """A SciPy array whose parts are what the bytes say, through every function that takes one."""
     data = path.read_bytes()
     if len(data) < 8:
         return
@@ -220,9 +220,9 @@ def _damaged(path: Path) -> None:
             matrix.rows[row] = cut[1][row : row + abs(cut[0][row]) % 3]
             matrix.data[row] = cut[2][row : row + sizes[6] % 3]
     refused = 0
-    for door in (lambda one: _network(from_matrices([one], last="relu")), Inputs.from_array, SparseMatrix.from_scipy):
+    for reader in (lambda one: _network(from_matrices([one], last="relu")), Inputs.from_array, SparseMatrix.from_scipy):
         try:
-            door(copy.deepcopy(matrix))
+            reader(copy.deepcopy(matrix))
         except SpdnnError as error:
             refused, last = refused + 1, error
     if refused == 3:
@@ -408,7 +408,7 @@ def _seal_json(data: bytes) -> bytes:
     with contextlib.suppress(Exception):
         record = json.loads(data)
         record.pop("digest", None)
-        return json.dumps(container.sealed(record, {})).encode()
+        return json.dumps(container.seal_tensors(record, {})).encode()
     return data
 
 

@@ -88,7 +88,7 @@ from spdnn.sources.digits import digits_inputs  # noqa: E402
 from spdnn.sources.radixnet import RadixNet  # noqa: E402
 
 if dispatch.missing():  # a machine without g++: networks are made in NumPy, some ten times slower
-    dispatch.compiled = lambda: numpy_rows
+    dispatch.compiled_module = lambda: numpy_rows
 
 DIGITS = 3000  # inputs of the official network where there are no MNIST images
 PARTS = ("first", "correctness", "kernels", "sanitizer", "ranks", "networks", "taskgraph", "ops")
@@ -141,24 +141,24 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the parts chosen; the exit status."""
-    chosen = parser().parse_args(arguments)
+    args = parser().parse_args(arguments)
     try:
-        parts = listed("--parts", chosen.parts, PARTS)
-        engines = listed("--engines", chosen.engines, correctness.ENGINES)
-        device = cupy_device.open_device(chosen.device)
+        parts = listed("--parts", args.parts, PARTS)
+        engines = listed("--engines", args.engines, correctness.ENGINES)
+        device = cupy_device.open_device(args.device)
     except SpdnnError as error:
         print(f"gpu-check: {error}", file=sys.stderr)
         return 1
-    if chosen.sanitized:
+    if args.sanitized:
         import cupy
 
         cupy.cuda.set_allocator(None)
         correctness.POISON = False  # else initcheck finds nothing
-    tally, tables = Tally(chosen.seconds, probe=device.synchronize), []
-    folder = Path(chosen.results or ROOT / "results/measured" / named(device.properties.name))
+    tally, tables = Tally(args.seconds, probe=device.synchronize), []
+    folder = Path(args.results or ROOT / "results/measured" / named(device.properties.name))
     today = folder / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
     tell_device(device.properties)
-    runs = networks.Networks(tally, print, chosen.mnist, chosen.device)  # of two parts: what one learns helps the other
+    runs = networks.Networks(tally, print, args.mnist, args.device)  # of two parts: what one learns helps the other
     for part in parts:
         print(f"\n{part}", flush=True)
         if part == "first":
@@ -168,13 +168,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 tally.left_out += [f"the parts {', '.join(parts[1:])}"] if parts[1:] else []
                 break
         elif part == "correctness":
-            check_correctness(tally, engines, chosen)
+            check_correctness(tally, engines, args)
         elif part == "sanitizer":
-            check_sanitized(tally, chosen)
+            check_sanitized(tally, args)
         elif part == "ranks":
-            device_ranks.run(tally, chosen.mnist, chosen.device)
-        elif chosen.sanitized and part in ("taskgraph", "ops"):
-            seed = seed_of(chosen)
+            device_ranks.run(tally, args.mnist, args.device)
+        elif args.sanitized and part in ("taskgraph", "ops"):
+            seed = seed_of(args)
             if part == "ops":
                 device_ops.check(tally, device, seed)
             else:
@@ -182,16 +182,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             folder.mkdir(parents=True, exist_ok=True)
             if part == "kernels":
-                tables.append(check_kernels(tally, device, str(today), chosen))
+                tables.append(check_kernels(tally, device, str(today), args))
             elif part == "networks":
-                tables.append(check_networks(runs, str(today), chosen))
+                tables.append(check_networks(runs, str(today), args))
             elif part == "ops":
-                tables.append(check_ops(tally, device, str(today), chosen))
+                tables.append(check_ops(tally, device, str(today), args))
             else:
-                tables.append(check_taskgraph(runs, device, str(today), chosen))
-    if chosen.profile:
+                tables.append(check_taskgraph(runs, device, str(today), args))
+    if args.profile:
         print("\nprofile", flush=True)
-        tables.append(check_profile(tally, device.properties, str(today), chosen))
+        tables.append(check_profile(tally, device.properties, str(today), args))
     status = finish(tally, tables)
     if {"first", "networks"} & set(parts):
         write_predicted(str(today), challenge.WIDTHS if "networks" in parts else challenge.WIDTHS[:1])
@@ -226,9 +226,9 @@ def tell_device(properties) -> None:
     )
 
 
-def seed_of(chosen) -> int:
+def seed_of(args) -> int:
     """That of the arguments, or a new one; printed."""
-    seed = secrets.randbelow(2**31) if chosen.seed is None else chosen.seed
+    seed = secrets.randbelow(2**31) if args.seed is None else args.seed
     print(f"seed {seed}", flush=True)
     return seed
 
@@ -246,19 +246,19 @@ def check_first(runs: networks.Networks, name: str) -> list[str]:
     problem, before = networks.LADDER_PROBLEM, len(runs.tally.not_here)
     runs.run([networks.Case(problem, "cuda", "all")])
     if len(runs.tally.not_here) > before:
-        network, inputs = RadixNet(problem.neurons, problem.layers), digits_inputs(problem.neurons).counted(DIGITS)
+        network, inputs = RadixNet(problem.neurons, problem.layers), digits_inputs(problem.neurons).first(DIGITS)
         runs.tally.case(f"{problem.name} on digits", lambda: correctness.assert_same("cuda", network, inputs))
     return [networks.HEAD, *runs.rows, *found.finish()] if runs.rows else []
 
 
-def check_correctness(tally: Tally, engines: list[str], chosen) -> None:
-    seed = seed_of(chosen)
-    if chosen.quick:
+def check_correctness(tally: Tally, engines: list[str], args) -> None:
+    seed = seed_of(args)
+    if args.quick:
         correctness.run(tally, seed, engines, QUICK_SHAPES, QUICK_DEEP, exact=4, chosen=QUICK_CHOSEN, large={})
     else:
         correctness.run(tally, seed, engines)
-    if not chosen.sanitized:
-        tally.case("bulk copies", lambda: bulk_copies(chosen.device))
+    if not args.sanitized:
+        tally.case("bulk copies", lambda: bulk_copies(args.device))
 
 
 def bulk_copies(ordinal: int | None) -> None:
@@ -276,17 +276,17 @@ def bulk_copies(ordinal: int | None) -> None:
     assert done.returncode == 0, last_line(done)
 
 
-def check_sanitized(tally: Tally, chosen) -> None:
+def check_sanitized(tally: Tally, args) -> None:
     """Quick parts, each in a process of its own under a tool of compute-sanitizer."""
     if not shutil.which("compute-sanitizer"):
         tally.not_here.append("compute-sanitizer is not installed")
         return
-    budget = chosen.seconds * (1 if chosen.parts == "sanitizer" else SANITIZED_SHARE)
+    budget = args.seconds * (1 if args.parts == "sanitizer" else SANITIZED_SHARE)
     each, end = max(SANITIZER_SECONDS, budget / len(SANITIZED)), time.monotonic() + budget
     for tool, what in SANITIZED:
         needs = each if time.monotonic() + each <= end else float("inf")
         name = f"compute-sanitizer {tool}, {what}"
-        tally.case(name, lambda tool=tool, what=what: sanitized(tool, what, each, chosen.device), needs)
+        tally.case(name, lambda tool=tool, what=what: sanitized(tool, what, each, args.device), needs)
 
 
 def sanitized(tool: str, what: str, seconds: float, device: int | None) -> None:
@@ -318,20 +318,20 @@ def sanitized(tool: str, what: str, seconds: float, device: int | None) -> None:
     print(f"compute-sanitizer {tool}, {what}: {' / '.join(lines[-2:])}", flush=True)
 
 
-def check_kernels(tally: Tally, device, name: str, chosen) -> list[str]:
+def check_kernels(tally: Tally, device, name: str, args) -> list[str]:
     """Single kernels, stored in `name`/kernels.json; the lines of their table."""
-    widths = challenge.WIDTHS[::2] if chosen.quick else challenge.WIDTHS
+    widths = challenge.WIDTHS[::2] if args.quick else challenge.WIDTHS
     machine = tally.case("ceilings", lambda: ceilings.measure(device, seconds=1.0))
     if not machine:
         tally.left_out += [f"kernels at {width}" for width in widths]
         return []
     lines = tell_ceilings(machine)
-    samples, size = (5, 1 << 28) if chosen.quick else (20, 1 << 30)
+    samples, size = (5, 1 << 28) if args.quick else (20, 1 << 30)
     found = []
     for width in widths:
 
         def one(width=width) -> list[dict]:
-            return cuda_kernels.measure(device, machine, [width], samples, size, chosen.device, tally.tell)
+            return cuda_kernels.measure(device, machine, [width], samples, size, args.device, tally.tell)
 
         found += tally.case(f"kernels at {width}", one) or []
     if not any(row["kernel"] == cuda_kernels.CUSPARSE for row in found):
@@ -352,9 +352,9 @@ def tell_ceilings(machine: Machine) -> list[str]:
     return [told]
 
 
-def check_profile(tally: Tally, properties, name: str, chosen) -> list[str]:
+def check_profile(tally: Tally, properties, name: str, args) -> list[str]:
     """Counters of Nsight Compute in `name`/profile.json; the lines of their table."""
-    found = tally.case("profile", lambda: profiling.profile(properties, chosen.device))
+    found = tally.case("profile", lambda: profiling.profile(properties, args.device))
     if not found:
         return []
     write_details(name, "profile", profiling.text(found))
@@ -368,26 +368,26 @@ def write_predicted(name: str, widths: Sequence[int]) -> None:
     write_details(name, "predicted", json.dumps(content, indent=1) + "\n")
 
 
-def check_networks(runs: networks.Networks, name: str, chosen) -> list[str]:
+def check_networks(runs: networks.Networks, name: str, args) -> list[str]:
     """The official networks, their records in `name`.jsonl; the lines of their table."""
     found = RunRecords(Path(f"{name}.jsonl"))
     runs.store, runs.rows = found.add, []
-    runs.run(networks.cases(challenge.WIDTHS[:2] if chosen.quick else challenge.WIDTHS, chosen.quick))
+    runs.run(networks.cases(challenge.WIDTHS[:2] if args.quick else challenge.WIDTHS, args.quick))
     return [networks.HEAD, *runs.rows, *found.finish()] if runs.rows else []
 
 
-def check_taskgraph(runs: networks.Networks, device, name: str, chosen) -> list[str]:
+def check_taskgraph(runs: networks.Networks, device, name: str, args) -> list[str]:
     """The task graph, its records in `name`-schedules.jsonl; the lines of its table."""
     found = RunRecords(Path(f"{name}-schedules.jsonl"))
     runs.rows = []
-    lines = device_schedules.run(runs.tally, device, seed_of(chosen), runs, found.add, name, chosen.quick)
+    lines = device_schedules.run(runs.tally, device, seed_of(args), runs, found.add, name, args.quick)
     return [networks.HEAD, *lines, *found.finish()] if runs.rows else lines
 
 
-def check_ops(tally: Tally, device, name: str, chosen) -> list[str]:
+def check_ops(tally: Tally, device, name: str, args) -> list[str]:
     """The sparse operations, their records in `name`-ops.jsonl; the lines of their table."""
     found = OperationRecords(Path(f"{name}-ops.jsonl"))
-    lines = device_ops.run(tally, device, seed_of(chosen), found.add, name, chosen.quick)
+    lines = device_ops.run(tally, device, seed_of(args), found.add, name, args.quick)
     return [*lines, *found.finish()]
 
 
@@ -405,7 +405,7 @@ class RunRecords:
         Raises:
             InputError: it is not sound.
         """
-        text = files.checked(type(record), record, record.case)[1]
+        text = files.check_content(type(record), record, record.case)[1]
         with open(self.part, "a", encoding="utf-8") as stream:
             stream.write(text)
 

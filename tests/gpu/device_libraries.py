@@ -188,11 +188,11 @@ def _gemm(left: Any, right: Any, out: Any, turned: bool, compute: int, kind: int
     return launch
 
 
-def _matrix(modules: cusparse.Modules, product: Product) -> Any:
+def _matrix(modules: cusparse.CusparseModules, product: Product) -> Any:
     topology, xp = product.topology, modules.array
     arrays = product.values, topology.columns.astype(np.int32), topology.offsets.astype(np.int32)
     return modules.sparse.csr_matrix(tuple(xp.asarray(array) for array in arrays), shape=topology.shape)
 
 
-def _version(modules: cusparse.Modules) -> str:
+def _version(modules: cusparse.CusparseModules) -> str:
     return f"cuSPARSE, CUDA runtime {modules.array.cuda.runtime.runtimeGetVersion()}, CuPy {modules.array.__version__}"

@@ -22,15 +22,15 @@ from operation_checks import check, near, size
 from tally import NotHere, Tally, write_details
 
 from spdnn.common import provenance
-from spdnn.common.validation import builtins, converted
+from spdnn.common.validation import builtins, convert
 from spdnn.engines.cuda import ceilings
 from spdnn.kernels.cuda.device import Device
 from spdnn.ops import oracle, problems
 from spdnn.ops.cuda import CudaBackend
 from spdnn.peers.common import check_same, new_identity
 from spdnn.peers.libraries.base import DENSE, OURS, SPARSE, Product
-from spdnn.peers.product_checks import Truth, digest
-from spdnn.peers.products import described
+from spdnn.peers.product_checks import ProductTruth, digest
+from spdnn.peers.products import describe_problem
 from spdnn.records.limits import Machine
 from spdnn.records.operation_record import VERSION, OperationProblem, OperationRecord
 
@@ -52,7 +52,7 @@ def ours(device: Device, product: Product, dtype: Any = np.float32) -> Timed:
     else:
         given = topology, place(product.first), place(product.second), 1.0, out
     launches = {
-        str(setting): backend.bound(product.operation, *given, setting=setting)
+        str(setting): backend.bind(product.operation, *given, setting=setting)
         for setting in backend.candidates(product.operation, *given)
     }
     half = dtype == np.float16
@@ -68,45 +68,45 @@ def _version() -> str:
     return f"spdnn {told['versions'].get('spdnn') or told['commit'] or 'of no known version'}"
 
 
-def chosen(device: Device, one: Timed, lead: Any) -> Callable[[], Any]:
+def chosen(device: Device, timed: Timed, lead: Any) -> Callable[[], Any]:
     """The fastest of its launches, of those that give the same bits each time; noted in it. For `lead` see Device.
 
     Raises:
         AssertionError: none of ours does; NotHere: none of a library's.
     """
     best: dict[str, float] = {}
-    for name, launch in one.launches.items():
+    for name, launch in timed.launches.items():
         seconds, digests = [], set()
         for _ in range(1 + TRIES):
             seconds.append(device.seconds_ahead(launch, lead))
-            digests.add(digest(one.read(one.out)))
+            digests.add(digest(timed.read(timed.out)))
         if len(digests) == 1:
             best[name] = min(seconds[1:])
-    if not best and one.kind != OURS:
-        raise NotHere(f"{one.name} gives other bits each time")
-    assert best, f"{one.name} gives other bits each time"
-    one.notes |= {"chosen": min(best, key=best.get), "seconds_of_choices": best}
-    return one.launches[one.notes["chosen"]]
+    if not best and timed.kind != OURS:
+        raise NotHere(f"{timed.name} gives other bits each time")
+    assert best, f"{timed.name} gives other bits each time"
+    timed.notes |= {"chosen": min(best, key=best.get), "seconds_of_choices": best}
+    return timed.launches[timed.notes["chosen"]]
 
 
-def verify_rounded(product: Product, one: Timed, out: np.ndarray) -> None:
+def verify_rounded(product: Product, timed: Timed, out: np.ndarray) -> None:
     """Compare a program whose operands are rounded, on some columns or nonzeros."""
     topology = product.topology
     if product.operation == "spmm":
         kept = np.unique(np.linspace(0, product.width - 1, SEEN).astype(int))
         expected = oracle.spmm(topology, product.values, product.first[:, kept])
         magnitude = oracle.spmm(topology, size(product.values), size(product.first[:, kept]))
-        return near(out[:, kept], expected, magnitude, topology.shape[1], one.unit)
+        return near(out[:, kept], expected, magnitude, topology.shape[1], timed.unit)
     kept = np.unique(np.linspace(0, topology.nnz - 1, 1000 * SEEN).astype(int))
     rows, columns = topology.row_numbers[kept], topology.columns[kept]
     expected = np.einsum("ed,ed->e", product.first[rows].astype(np.float64), product.second[columns])
     magnitude = np.einsum("ed,ed->e", size(product.first[rows]), size(product.second[columns]))
-    return near(out[kept], expected, magnitude, product.width, one.unit)
+    return near(out[kept], expected, magnitude, product.width, timed.unit)
 
 
 def measure(device: Device, product: Product, about: dict, machine: Machine, identity: str, tally: Tally) -> list[dict]:
     """Every program on one product: rows of the table, the first of them ours, those of float32 with their records."""
-    truth, rows, lead = Truth(product), [], device.lead()
+    truth, rows, lead = ProductTruth(product), [], device.lead()
     made = [lambda: ours(device, product), lambda: ours(device, product, np.float16)]
     made += device_libraries.programs(device, product)
     for make in made:
@@ -183,10 +183,10 @@ def record(
         "machine": machine,
         "environment": provenance.environment("make gpu-check", device.properties.name),
     }  # fmt: skip
-    return converted(OperationRecord, builtins(content), content["case"])
+    return convert(OperationRecord, builtins(content), content["case"])
 
 
-def chosen_problems(quick: bool) -> Iterator[tuple[str, problems.Problem]]:
+def chosen_problems(quick: bool) -> Iterator[tuple[str, problems.ShapeProblem]]:
     """(operation, problem): layers of pruned networks, inference."""
     for operation, sparsities in SPARSITIES.items():
         for sparsity in sparsities[:1] if quick else sparsities:
@@ -195,10 +195,10 @@ def chosen_problems(quick: bool) -> Iterator[tuple[str, problems.Problem]]:
                     yield operation, problem
 
 
-def product_of(operation: str, problem: problems.Problem) -> tuple[Product, dict]:
+def product_of(operation: str, problem: problems.ShapeProblem) -> tuple[Product, dict]:
     """The product, and the part `problem` of its records."""
     topology = problem.topology()
-    values, about = problem.values(topology), described(problem, topology, "generated")
+    values, about = problem.values(topology), describe_problem(problem, topology, "generated")
     if operation == "spmm":
         return Product(operation, topology, values, problem.dense(topology.shape[1], "B"), None), about
     q, k = problem.dense(topology.rows, "Q"), problem.dense(topology.shape[1], "K")
@@ -253,7 +253,9 @@ def run(tally: Tally, device: Device, seed: int, store: Callable[[dict], None], 
     return [*table, *means_lines(means)]
 
 
-def summary(operation: str, problem: problems.Problem, rows: list[dict], machine: Machine, product: Product) -> dict:
+def summary(
+    operation: str, problem: problems.ShapeProblem, rows: list[dict], machine: Machine, product: Product
+) -> dict:
     """What the file holds of one product."""
     programs = {
         row["program"].name: {"seconds": row["seconds"], "chosen": row["program"].notes["chosen"]} for row in rows

@@ -17,7 +17,7 @@ from spdnn.api import infer
 from spdnn.engines.base import Options
 from spdnn.engines.cuda.choice import idle_run
 from spdnn.engines.cuda.inputs import TILE
-from spdnn.engines.cuda.layers import arranged, to_device
+from spdnn.engines.cuda.layers import lay_out, to_device
 from spdnn.engines.cuda.schedule import ELL
 from spdnn.engines.registry import engine
 from spdnn.kernels.cuda import cupy_device
@@ -25,7 +25,7 @@ from spdnn.kernels.cuda.device import Device
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
-from spdnn.records.files import sealed
+from spdnn.records.files import seal_record
 from spdnn.records.run_record import RunRecord
 from spdnn.reductions.registry import parse_reductions
 from spdnn.scheduling.engines.cuda.session import CudaGraphSession
@@ -115,7 +115,7 @@ def compare(runs: Networks, problem, reductions: str, store: Callable[[RunRecord
     for record in records:
         if "graph" in found:
             record.engine.noted["times_graph"] = {name: one / found["graph"] for name, one in found.items()}
-        tally_record(runs.tally, record, lambda one: store(sealed(one, one.case)))
+        tally_record(runs.tally, record, lambda one: store(seal_record(one, one.case)))
     return found
 
 
@@ -135,7 +135,7 @@ def kept(memory: Sequence[int], promise: int) -> None:
 def gaps(device: Device) -> dict[str, float]:
     """Seconds from one launch to the next, from Python and in a graph, of a layer's kernel that finds no row. A launch
     from Python takes longer the more arguments it has; this one has as many as others."""
-    laid = to_device(device, arranged(RadixNet(1024, 1).layer(0), ELL))
+    laid = to_device(device, lay_out(RadixNet(1024, 1).layer(0), ELL))
     source, target = (device.empty(TILE * 1024, np.float32) for _ in range(2))
     launch = idle_run(device, 1, 1).layer(0, laid, source, target, device.upload(np.zeros(1, np.int32)))
 

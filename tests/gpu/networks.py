@@ -8,11 +8,11 @@ from tally import NotHere, Tally
 
 from spdnn.common.errors import SpdnnError
 from spdnn.engines.base import Options, Prepared
-from spdnn.engines.registry import asked_settings, engine, usable_cores
+from spdnn.engines.registry import engine, nondefault_settings, usable_cores
 from spdnn.pipeline.measure import run as measure
 from spdnn.pipeline.measure.judging import judge
 from spdnn.pipeline.measure.record import Measurement
-from spdnn.pipeline.run import recorded
+from spdnn.pipeline.run import make_record
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.request import RunRequest
@@ -49,7 +49,7 @@ PREPARING = 1.2e-8  # seconds for each edge, of merging neurons
 class Case:
     """One run to make; `settings`: of engines that cut an inference, how."""
 
-    problem: challenge.Problem
+    problem: challenge.OfficialProblem
     engine: str
     reductions: str
     settings: TaskgraphSettings | None = None
@@ -144,9 +144,9 @@ class Networks:
             engine=case.engine,
             reductions=case.reductions,
             repeats=repeats,
-            settings=asked_settings(case.engine, values),
+            settings=nondefault_settings(case.engine, values),
         )
-        record = recorded(request, measurement, verdict)
+        record = make_record(request, measurement, verdict)
         self.store(record)
         return row(case, record)
 
@@ -163,7 +163,7 @@ class Networks:
                 if self.mnist:
                     raise
                 raise NotHere(f"the MNIST images cannot be had (--mnist FILE names them): {error}") from error
-            self._inputs[neurons] = measure.timed(mnist_inputs, neurons, images)
+            self._inputs[neurons] = measure.time_call(mnist_inputs, neurons, images)
         return self._inputs[neurons]
 
     def prepared(self, runner, case: Case, depth: int) -> tuple[Prepared, float]:
@@ -173,7 +173,7 @@ class Networks:
         if kept is None or kept[0].source.depth < depth:
             network = RadixNet(case.problem.neurons, depth)
             reductions = parse_reductions(case.reductions, runner.offers)
-            self._prepared[key] = kept = measure.timed(runner.prepare, network, reductions)
+            self._prepared[key] = kept = measure.time_call(runner.prepare, network, reductions)
         return kept
 
 

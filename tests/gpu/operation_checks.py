@@ -41,7 +41,7 @@ def _check_spmm(backend: CudaBackend, where: Topology, dtype: np.dtype, random: 
         given = where, *_placed(backend, shift, values, b, bias), -1.0, 2.0, out
         for setting in backend.candidates("spmm", *given):
             backend.device.fill(out, 0xFF)
-            backend.bound("spmm", *given, setting=setting)()
+            backend.bind("spmm", *given, setting=setting)()
             found.append(backend.device.read(out))
         near(found[0], oracle.spmm(where, values, b, bias, -1, 2),
               oracle.spmm(where, *map(size, (values, b, bias))), LONGEST + 1)  # fmt: skip

@@ -21,7 +21,7 @@ from spdnn.engines.cuda.choice import LATER
 from spdnn.engines.cuda.schedule import BITS, PERSISTENT, STAGED, passes, stage_room, variants
 from spdnn.kernels.cuda.device import Properties
 from spdnn.kernels.cuda.settings import PERSISTENT_SHARED, STAGED_HELD, staged_outputs
-from spdnn.kernels.cuda.sliced import CHUNK, SLICE, sliced, staged
+from spdnn.kernels.cuda.sliced import CHUNK, SLICE, slice_layer, stage_layer
 from spdnn.problem import challenge
 from spdnn.problem.network import Layer
 from spdnn.records.published import read_baselines
@@ -83,7 +83,7 @@ class Row:
 def ours(layer: Layer, gpu: Gpu, bits: bool = False) -> TileWork:
     """What staged_layer does for a tile of inputs; `bits`: which are words of bits."""
     outputs = staged_outputs(not layer.single_value)
-    laid = staged(layer, outputs, stage_room(gpu_limits(gpu)), STAGED_HELD)
+    laid = stage_layer(layer, outputs, stage_room(gpu_limits(gpu)), STAGED_HELD)
     gathers, shared, copied = laid.slices.indices.size, laid.slices.shared, laid.map.size
     turns = gathers / (SLICE * CHUNK)  # of a warp, whose lanes take SLICE groups
     turn = BITS_TURN if bits else TURN[shared]
@@ -115,7 +115,7 @@ def launches(depth: int, kind: str, width: int, searching: bool, each: bool = Fa
 def tail(neurons: int, gpu: Gpu, depth: int) -> float:
     """Seconds of one row, alone in persistent_layers, through the merged layers after LATER: what it waits for."""
     layer = merged(neurons)
-    nbytes = sliced(layer, most_shared=PERSISTENT_SHARED[not layer.single_value]).nbytes
+    nbytes = slice_layer(layer, most_shared=PERSISTENT_SHARED[not layer.single_value]).nbytes
     layers, latency = max(0, depth - LATER), L2_CYCLES / gpu.clock
     arrives = latency if nbytes * layers < gpu.l2_bytes else MEMORY_SECONDS
     return layers * max(LOADS * latency, arrives * nbytes / ON_THEIR_WAY)
@@ -251,7 +251,7 @@ def tables(widths: Sequence[int] = challenge.WIDTHS) -> Iterator[str]:
     for neurons in widths:
         for depth in challenge.DEPTHS:
             cells = [found[neurons, depth, name] for name in PREDICTED]
-            yield f"| {neurons} x {depth} |" + "".join(f" {one.seconds:.2g} ({one.binds}) |" for one in cells)
+            yield f"| {neurons} x {depth} |" + "".join(f" {cell.seconds:.2g} ({cell.binds}) |" for cell in cells)
     yield ""
     yield "| neurons | " + " | ".join(f"{depth} layers" for depth in challenge.DEPTHS) + " |"
     yield "|---" * (1 + len(challenge.DEPTHS)) + "|"

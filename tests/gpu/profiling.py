@@ -14,7 +14,7 @@ from gpus import WARP, Gpu, TileWork
 from tally import NotHere, child
 
 from spdnn.engines.cuda.choice import several_layers
-from spdnn.engines.cuda.layers import arranged, to_device
+from spdnn.engines.cuda.layers import lay_out, to_device
 from spdnn.engines.cuda.schedule import STAGED, stage_room
 from spdnn.kernels.cuda.device import Device, Properties
 
@@ -42,7 +42,7 @@ def launch(device: Device, widths: Sequence[int] = WIDTHS, tiles: int = TILES) -
     """One launch for each layer that is profiled, in order."""
     for neurons in widths:
         for layer in predicted.layers(neurons):
-            laid = to_device(device, arranged(layer, STAGED, stage_room(device.properties)))
+            laid = to_device(device, lay_out(layer, STAGED, stage_room(device.properties)))
             source = device.empty(tiles * 32 * neurons, "float32")
             device.fill(source, 0x3D)
             several_layers(device, laid, source, device.empty(source.size, "float32"), 32 * tiles, 1)()

@@ -33,9 +33,9 @@ def test_a_stale_build_is_refused(tmp_path, monkeypatch):
     assert "not those of the sources next to them" in dispatch.missing()
     with pytest.raises(Unavailable, match="make setup"):
         dispatch.levels()
-    monkeypatch.setattr(dispatch, "built", lambda: None)
+    monkeypatch.setattr(dispatch, "find_module", lambda: None)
     with pytest.raises(Unavailable, match="make setup"):
-        dispatch.compiled()
+        dispatch.compiled_module()
 
 
 def test_what_does_not_fit_is_refused():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spdnn.kernels.cuda import sliced as layouts
 from spdnn.kernels.cuda.groups import NO_OUTPUT, SHARED
-from spdnn.kernels.cuda.sliced import CHUNK, MOST_ROOM, PIECES, SLICE, sliced, staged
+from spdnn.kernels.cuda.sliced import CHUNK, MOST_ROOM, PIECES, SLICE, slice_layer, stage_layer
 from spdnn.problem.network import from_matrices
 from spdnn.reductions.neurons import merge_neurons
 from spdnn.sources.radixnet import RadixNet
@@ -77,7 +77,7 @@ def check_sliced(layer, layout, zero):
 @given(layers(), st.booleans(), st.sampled_from(SHARED))
 def test_every_edge_is_in_its_slice(layer, farther, most_shared):
     zero = layer.inputs + 3 if farther else None
-    layout = sliced(layer, zero, most_shared)
+    layout = slice_layer(layer, zero, most_shared)
     assert layout.shared <= most_shared
     check_sliced(layer, layout, layer.inputs if zero is None else zero)
 
@@ -112,7 +112,7 @@ def check_staged(layer, layout, outputs, room):
 @settings(max_examples=60, deadline=None)
 @given(layers(), st.sampled_from([16, 32, 256]), st.sampled_from([1, 2, 7, 33, MOST_ROOM]), st.sampled_from(SHARED))
 def test_every_edge_is_in_a_stage_of_its_part(layer, outputs, room, most_shared):
-    layout = staged(layer, outputs, room, most_shared=most_shared)
+    layout = stage_layer(layer, outputs, room, most_shared=most_shared)
     assert layout.slices.shared <= most_shared
     check_staged(layer, layout, outputs, room)
 
@@ -120,10 +120,10 @@ def test_every_edge_is_in_a_stage_of_its_part(layer, outputs, room, most_shared)
 @settings(max_examples=40, deadline=None)
 @given(layers(), st.sampled_from([16, 32]), st.sampled_from([3, 100]))
 def test_both_ways_of_finding_footprints_agree(layer, outputs, room):
-    by_marks = staged(layer, outputs, room)
+    by_marks = stage_layer(layer, outputs, room)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layouts, "MARKS", 0)
-        by_sorting = staged(layer, outputs, room)
+        by_sorting = stage_layer(layer, outputs, room)
     for mine, theirs in zip(parts_of(by_marks), parts_of(by_sorting), strict=True):
         assert mine.dtype == theirs.dtype
         np.testing.assert_array_equal(mine, theirs)
@@ -138,11 +138,11 @@ def parts_of(layout):
 def test_indices_are_as_narrow_as_the_zero_allows(inputs, dtype):
     matrix = sp.csc_array((np.ones(2), ([0, inputs - 1], [0, 1])), shape=(inputs, 2))
     layer = from_matrices([matrix], last="relu").layer(0)
-    layout = sliced(layer)
+    layout = slice_layer(layer)
     assert layout.indices.dtype == dtype
     assert layout.indices.max() == inputs  # what padding reads
     check_sliced(layer, layout, inputs)
-    narrow = staged(layer, 16, MOST_ROOM)
+    narrow = stage_layer(layer, 16, MOST_ROOM)
     assert (narrow.slices.indices.dtype, narrow.map.dtype) == (np.uint16, np.uint32)
     check_staged(layer, narrow, 16, MOST_ROOM)
 
@@ -154,7 +154,7 @@ def test_stages_are_full_or_of_equal_size_whichever_pads_less():
     for first, last in ((0, 24), (20, 36)):
         matrix = np.zeros((40, 64))
         matrix[first:last, :48], matrix[:, 48:] = 0.5, 0.5
-        found.append(np.diff(staged(from_matrices([matrix], last="relu").layer(0), 64, 32).map_starts).tolist())
+        found.append(np.diff(stage_layer(from_matrices([matrix], last="relu").layer(0), 64, 32).map_starts).tolist())
     assert found == [[32, 8], [20, 20]]
 
 
@@ -165,19 +165,19 @@ def test_official_layers_share_all_and_have_small_footprints(neurons):
     network = RadixNet(neurons, RadixNet(neurons, 1).block + 2)
     for k in range(network.depth):
         layer = network.layer(k)
-        layout = staged(layer, 256, 272)
+        layout = stage_layer(layer, 256, 272)
         assert layout.slices.indices.size * 4 == layer.edges
         assert layout.room == layout.map.size // layout.parts <= 272
         assert (layout.stages == np.arange(layout.parts + 1)).all()
         # Lanes side by side read the same: the four groups of a class are one slice.
-        of_slice = sliced(layer, most_shared=4).indices.reshape(-1, SLICE, CHUNK)
+        of_slice = slice_layer(layer, most_shared=4).indices.reshape(-1, SLICE, CHUNK)
         assert (of_slice == of_slice[:, :1]).all()
 
 
 def test_merged_official_layers_share_a_half():
     merged, _ = merge_neurons(RadixNet(4096, 11), 1 << 30)
     layer = merged.layer(10)
-    layout = staged(layer, 160, MOST_ROOM)
+    layout = stage_layer(layer, 160, MOST_ROOM)
     assert layout.slices.shared == 2
     assert layout.slices.indices.size < 0.8 * layer.edges
 
@@ -190,7 +190,7 @@ def test_what_shares_little_is_not_grouped(single):
     for column in range(512):
         matrix[rng.permutation(2000)[:32], column] = 0.5 if single else rng.random(32)
     layer = from_matrices([matrix], last="relu").layer(0)
-    for layout in (sliced(layer, most_shared=4), staged(layer, 256, MOST_ROOM).slices):
+    for layout in (slice_layer(layer, most_shared=4), stage_layer(layer, 256, MOST_ROOM).slices):
         assert layout.shared == 1
         assert layout.padding == 0
     first, second = np.split((matrix != 0).argmax(axis=0)[layout.order.ravel()], 2)
@@ -202,7 +202,7 @@ def test_an_unsorted_part_pads_and_a_sorted_one_does_not():
     matrix = np.zeros((64, 64))
     matrix[:, ::2], matrix[0, 1::2] = 1, 1
     layer = from_matrices([matrix], last="relu").layer(0)
-    assert sliced(layer).padding == 1 - (32 * 64 + 32) / (32 * 64 + 32 * 8)
-    one_by_one = sliced(from_matrices([matrix[:, :1]], last="relu").layer(0))
+    assert slice_layer(layer).padding == 1 - (32 * 64 + 32) / (32 * 64 + 32 * 8)
+    one_by_one = slice_layer(from_matrices([matrix[:, :1]], last="relu").layer(0))
     assert one_by_one.order.ravel().tolist() == [0, NO_OUTPUT, NO_OUTPUT, NO_OUTPUT]
     assert one_by_one.padding == 0.75

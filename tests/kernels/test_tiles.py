@@ -50,7 +50,7 @@ def test_tiles_go_and_come_back(level, tile):
     features, active = tiled(level, rows, tile)
     assert layouts.active_indices(active[0], tile, 100).size == 100
     np.testing.assert_array_equal(untiled(level, features, 100, 7, tile), rows)
-    np.testing.assert_array_equal(layouts.tiled(rows, tile), features)
+    np.testing.assert_array_equal(layouts.tile_rows(rows, tile), features)
 
 
 @every_level
@@ -172,7 +172,7 @@ def test_outputs_that_share_a_list_of_inputs_give_the_same_bits(level, kind, val
             target = layouts.buffer(150, outputs, tile)
             target.fill(np.nan)
             mask = np.zeros((1, layouts.tiles_of(150, tile)), np.uint64)
-            source = layouts.tiled(rows, tile)
+            source = layouts.tile_rows(rows, tile)
             assert level.layers([bound], source, target, 150, tile, 1, mask, threads, streamed=streamed) == -1
             found.append((target.view(np.uint32), mask))
         for features, mask in found[1:]:
@@ -208,7 +208,7 @@ def test_wide_layers_share_lists_and_others_keep_their_arrays():
     assert bound.gathers < wide.edges // 4
     level, rows = dispatch.level(), rng.normal(size=(3, 70_000)).astype(np.float32)
     target, mask = layouts.buffer(3, 80, 16), np.zeros((1, 1), np.uint64)
-    assert level.layers([bound], layouts.tiled(rows, 16), target, 3, 16, 1, mask, 1) == -1
+    assert level.layers([bound], layouts.tile_rows(rows, 16), target, 3, 16, 1, mask, 1) == -1
     expected = np.clip(rows @ wide.matrix(np.float64) + wide.bias, 0, 32)
     np.testing.assert_allclose(untiled(level, target, 3, 80, 16), expected, rtol=1e-4, atol=1e-4)
     random = Layer.from_matrix((rng.random((70, 90)) < 0.3).astype(np.float32))
@@ -257,7 +257,7 @@ def test_lanes_without_an_input_may_overflow(level, tile):
     out, masks = layouts.buffer(len(rows), 1, tile), np.zeros((2, layouts.tiles_of(len(rows), tile)), np.uint64)
     for threads in (1, 2):
         assert level.layers_stored(layers, stored(rows), np.arange(len(rows)), out, tile, 2, masks, threads) == -1
-        source = layouts.tiled(rows, tile)
+        source = layouts.tile_rows(rows, tile)
         assert level.layers(layers, source, out, len(rows), tile, 2, masks, threads) == -1
         source[0] = 0  # and this one is an input
         assert level.layers(layers, source, out, len(rows), tile, 2, masks, threads) == 1

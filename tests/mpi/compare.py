@@ -31,7 +31,7 @@ from spdnn.pipeline.distributed.run import Ranks
 from spdnn.pipeline.distributed.world import world
 from spdnn.pipeline.measure import run as measure
 from spdnn.pipeline.measure.record import Measurement
-from spdnn.pipeline.measure.run import Loaded
+from spdnn.pipeline.measure.run import LoadedRun
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.reductions import inputs as identical
@@ -86,9 +86,9 @@ def covered(what, last):
 def run(ranks, name, reductions, network, inputs, partitions):
     """(partition, measurement, result) of each partition."""
     runner = engine(name)
-    chosen = parse_reductions(reductions, runner.offers)
+    args = parse_reductions(reductions, runner.offers)
     several = Ranks(ranks, runner, "static", None)
-    loaded = several.load(lambda _: Loaded(inputs, runner.prepare(network, chosen), 0.0, 0.0))
+    loaded = several.load(lambda _: LoadedRun(inputs, runner.prepare(network, args), 0.0, 0.0))
     options = several.options(1, True)
     for several.partition in partitions:
         measured, result = several.measure(loaded, options, 2)
@@ -132,7 +132,7 @@ def compared(ranks, engines, only=None, every=False):
                     if ranks.rank == 0:
                         check((name, what, reductions, partition, ranks.size), name, got, told, alone)
                         done += 1
-                        moved += sum(one.rows for one in told.distribution.exchanges)
+                        moved += sum(exchange.rows for exchange in told.distribution.exchanges)
                         merged += told.distribution.rows_merged_across_ranks
     if ranks.rank == 0:
         print(f"same {done}, {moved} rows moved, {merged} merged across ranks")

@@ -26,7 +26,7 @@ def untimed(monkeypatch):
 
 
 def opened(path, **options):
-    return OnnxModel(path, onnx_files.simplified(path), **options)
+    return OnnxModel(path, onnx_files.simplify(path), **options)
 
 
 def theirs(path, feed):
@@ -127,7 +127,7 @@ def test_what_follows_a_product_is_its_own_only_where_nothing_else_reads_it(tmp_
     made.add("Relu", name="activation")
     made.add("Add", reads=[made.last, before])
     path, x = made.save(tmp_path / "a.onnx"), made.draw(5, 40)
-    (one,) = products(onnx_files.simplified(path).graph)
+    (one,) = products(onnx_files.simplify(path).graph)
     assert [node.op_type for node in one.nodes] == ["MatMul"]
     assert close(opened(path)(x), outputs(path, x))
 

@@ -12,7 +12,7 @@ from refusals import refuses
 
 from spdnn.common.errors import InputError
 from spdnn.ops import dlmc, problems
-from spdnn.ops.problems import COLUMNS, Problem, Shape, drawn, read_shapes
+from spdnn.ops.problems import COLUMNS, Shape, ShapeProblem, draw_topology, read_shapes
 from spdnn.sources.catalog import read_sources
 from spdnn.sources.formats import smtx
 
@@ -70,7 +70,7 @@ def test_what_is_not_there(arguments, sentence):
 
 
 def test_the_same_seed_draws_the_same():
-    one, same = (Problem(SMALL, 80, "inference", 3) for _ in range(2))
+    one, same = (ShapeProblem(SMALL, 80, "inference", 3) for _ in range(2))
     assert one.topology() == same.topology() == replace(one, phase="training").topology()
     assert (one.values(one.topology()) == same.values(same.topology())).all()
     assert one.topology() != replace(one, seed=4).topology()
@@ -85,7 +85,7 @@ def test_the_same_seed_draws_the_same():
     ("rows", "columns", "sparsity"), [(64, 64, 50), (100, 37, 90), (1, 5, 0), (9, 1, 98), (40, 300, 99)]
 )
 def test_a_drawn_matrix_has_its_nonzeros(lengths, rows, columns, sparsity):
-    found = drawn(rows, columns, sparsity, lengths, random())
+    found = draw_topology(rows, columns, sparsity, lengths, random())
     assert found.shape == (rows, columns)
     assert found.nnz == round((1 - sparsity / 100) * rows * columns)
 
@@ -94,7 +94,7 @@ def test_random_pruning_is_uniform():
     """Every position is as likely as any other: columns and rows are even, and so is what both share."""
     times = sum(
         np.histogram2d(found.row_numbers, found.columns, bins=(8, 8), range=((0, 16), (0, 16)))[0]
-        for found in (drawn(16, 16, 75, "random", random(seed)) for seed in range(400))
+        for found in (draw_topology(16, 16, 75, "random", random(seed)) for seed in range(400))
     )
     assert times.sum() == 400 * 64
     assert abs(times / 400 - 1).max() < 5 * np.sqrt(0.75 / 400)  # 4 draws of 1 in 4: a deviation of that a mean
@@ -102,7 +102,8 @@ def test_random_pruning_is_uniform():
 
 def test_skewed_rows_are_skewed():
     spread = {
-        kind: drawn(512, 512, 90, kind, random()).lengths for kind in ("random", "zipf-0.5", "zipf-1", "rising-1")
+        kind: draw_topology(512, 512, 90, kind, random()).lengths
+        for kind in ("random", "zipf-0.5", "zipf-1", "rising-1")
     }
     shares = {kind: np.sort(found)[-51:].sum() / found.sum() for kind, found in spread.items()}
     assert shares["random"] < 0.15
@@ -116,7 +117,7 @@ def test_skewed_rows_are_skewed():
 
 @pytest.mark.parametrize("lengths", ["", "zipf", "zipf-x", "random-1", "falling-1"])
 def test_lengths_that_are_none(lengths):
-    refuses("lengths '.*': they must be random, zipf-S or rising-S", drawn, 4, 4, 50, lengths, random())
+    refuses("lengths '.*': they must be random, zipf-S or rising-S", draw_topology, 4, 4, 50, lengths, random())
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def archive(tmp_path):
     """A function that makes an archive with one matrix of SMALL at 90 %, and beside it what is not wanted."""
 
     def make(name="dlmc/rn50/random_pruning/0.9/bottleneck_small.smtx", content=None, mode="w:gz"):
-        topology = drawn(20, 30, 90, "random", random(7))
+        topology = draw_topology(20, 30, 90, "random", random(7))
         smtx.write(tmp_path / "one.smtx", topology.shape, topology.offsets, topology.columns)
         path = tmp_path / "dlmc.tar.gz"
         with tarfile.open(path, mode) as tar:
@@ -164,7 +165,7 @@ def archive(tmp_path):
     return make
 
 
-PROBLEMS = [Problem(SMALL, s, "inference", 0) for s in (80, 90)]
+PROBLEMS = [ShapeProblem(SMALL, s, "inference", 0) for s in (80, 90)]
 
 
 @pytest.mark.parametrize("ending", ["", "_fully_connected"])

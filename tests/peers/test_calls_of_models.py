@@ -12,9 +12,9 @@ from refusals import refuses
 from spdnn.cli.bench_model import _case
 from spdnn.peers import calls
 from spdnn.peers.call_cases import OnnxCase
-from spdnn.peers.common import Comparison
+from spdnn.peers.common import ComparisonSettings
 from spdnn.peers.libraries.onnx import OnnxRuntime
-from spdnn.records.files import checked
+from spdnn.records.files import check_content
 from spdnn.records.operation_record import OperationRecord
 
 
@@ -43,7 +43,7 @@ def saved(path, first="batch", tokens="tokens"):
 
 
 def compared(case, *libraries):
-    return list(calls.compare_calls(case, Comparison(2, libraries, 0.0, "spdnn bench", "0123456789abcdef")))
+    return list(calls.compare_calls(case, ComparisonSettings(2, libraries, 0.0, "spdnn bench", "0123456789abcdef")))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def openvino(monkeypatch):
         def __call__(self, x):
             assert [list(one.shape) for one in x] == list(self.model.shapes.values())
             session = onnxruntime.InferenceSession(self.model.source, providers=["CPUExecutionProvider"])
-            names = [one.name for one in session.get_inputs()]
+            names = [get_input.name for get_input in session.get_inputs()]
             return dict(enumerate(session.run(None, dict(zip(names, x, strict=True)))))
 
     class Model:
@@ -86,14 +86,18 @@ def test_every_program_has_a_verified_record_of_each_batch(given, tmp_path, open
     case = OnnxCase("mine", path, 2, [1, 7], str(file) if given else None)
     for batch, records, refused in compared(case, "onnxruntime", "openvino", "scipy", "torch"):
         assert refused == dict.fromkeys(["scipy", "torch"], calls.LAYERS)
-        assert [one.program.name for one in records] == ["ours", "onnxruntime", "openvino"]
-        for one in records:
-            checked(OperationRecord, one, "record")
-            assert (one.operation, one.problem.batch_columns, one.problem.layer) == ("network", batch, "4 nodes")
+        assert [record.program.name for record in records] == ["ours", "onnxruntime", "openvino"]
+        for record in records:
+            check_content(OperationRecord, record, "record")
+            assert (record.operation, record.problem.batch_columns, record.problem.layer) == (
+                "network",
+                batch,
+                "4 nodes",
+            )
             tokens = 3 if given else 64
-            assert one.verification.checked == batch * tokens * 301 * one.program.notes["calls"]
-            assert one.operand_bytes == batch * tokens * (8 + 4 * 8 + 4 * 300 + 8)
-            assert "by ONNX Runtime without optimisations" in one.verification.rule
+            assert record.verification.checked == batch * tokens * 301 * record.program.notes["calls"]
+            assert record.operand_bytes == batch * tokens * (8 + 4 * 8 + 4 * 300 + 8)
+            assert "by ONNX Runtime without optimisations" in record.verification.rule
         assert "1 of 1 pruned product by spdnn" in records[0].program.notes["layout"]
         assert records[2].program.notes["layout"] == "dense, CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE = 0.75"
 
@@ -115,7 +119,7 @@ def test_a_library_with_one_wrong_output_has_no_number(spoilt, tmp_path, monkeyp
 
     monkeypatch.setattr(calls, "PROGRAMS", calls.PROGRAMS | {"wrong": Wrong})
     ((_, records, refused),) = compared(OnnxCase("mine", saved(tmp_path / "a.onnx"), 1, [2]), "wrong", "onnxruntime")
-    assert [one.program.name for one in records] == ["ours", "onnxruntime"]
+    assert [record.program.name for record in records] == ["ours", "onnxruntime"]
     assert "times what rounding explains" in refused["wrong"]
 
 

@@ -6,11 +6,11 @@ import pytest
 import spdnn
 from spdnn.common.errors import InputError, SpdnnError, install
 from spdnn.peers import call_cases, calls
-from spdnn.peers.common import Comparison
+from spdnn.peers.common import ComparisonSettings
 from spdnn.peers.libraries import base
 from spdnn.peers.libraries.numpy import BlasModel
 from spdnn.peers.libraries.ours import OurModel
-from spdnn.records.files import checked
+from spdnn.records.files import check_content
 from spdnn.records.operation_record import OperationRecord
 
 
@@ -22,8 +22,8 @@ def network(seed=0):
 
 
 def compared(libraries, batches=(1, 9)):
-    case = call_cases.NetworkCase("mine", network(), call_cases.drawn_rows(50, 40, 0.5), batches)
-    return list(calls.compare_calls(case, Comparison(2, libraries, 0.0, "spdnn bench", "0123456789abcdef")))
+    case = call_cases.NetworkCase("mine", network(), call_cases.draw_rows(50, 40, 0.5), batches)
+    return list(calls.compare_calls(case, ComparisonSettings(2, libraries, 0.0, "spdnn bench", "0123456789abcdef")))
 
 
 @pytest.mark.parametrize("library", ["scipy", "blas", "onnxruntime"])
@@ -32,14 +32,14 @@ def test_every_program_has_a_record_of_each_batch(library):
         assert refused == {}
         ours, other = records
         assert (ours.program.name, other.program.name) == ("ours", library)
-        for one in records:
-            checked(OperationRecord, one, "record")
-            assert (one.operation, one.problem.batch_columns) == ("network", batch)
-            assert one.problem.nonzeros == network().edges
-            assert one.verification.checked == 7 * batch * one.program.notes["calls"]
-            assert 0 < one.verification.worst <= 1
-            assert len(one.seconds) == calls.LEAST_ROUNDS
-            assert one.load is not None
+        for record in records:
+            check_content(OperationRecord, record, "record")
+            assert (record.operation, record.problem.batch_columns) == ("network", batch)
+            assert record.problem.nonzeros == network().edges
+            assert record.verification.checked == 7 * batch * record.program.notes["calls"]
+            assert 0 < record.verification.worst <= 1
+            assert len(record.seconds) == calls.LEAST_ROUNDS
+            assert record.load is not None
         assert ours.comparison == other.comparison
         dense = sum(layer.inputs * layer.outputs for layer in network().layers())
         assert ours.multiply_adds == batch * network().edges
@@ -85,7 +85,7 @@ def test_a_library_that_is_wrong_or_fails_or_changes_has_no_number_and_ends_noth
     others = {"wrong": Wrong, "failing": Failing, "large": Large, "changing": Changing}
     monkeypatch.setattr(calls, "PROGRAMS", calls.PROGRAMS | others)
     ((_, records, refused),) = compared([*others, "scipy"], [1])
-    assert [one.program.name for one in records] == ["ours", "scipy"]
+    assert [record.program.name for record in records] == ["ours", "scipy"]
     assert "times what rounding explains" in refused["wrong"]
     assert refused["failing"] == "of its own"
     assert refused["large"] == "too large"
@@ -101,7 +101,7 @@ def test_ours_that_is_wrong_is_an_error(monkeypatch):
 def test_dense_weights_that_do_not_fit_are_left_out(monkeypatch):
     monkeypatch.setattr(base, "available_bytes", lambda: 40_000)
     ((_, records, refused),) = compared(["scipy", "blas"], [2])
-    assert [one.program.name for one in records] == ["ours", "scipy"]
+    assert [record.program.name for record in records] == ["ours", "scipy"]
     assert refused["blas"].startswith("dense weights take 17,640 bytes, 3 times over")
 
 

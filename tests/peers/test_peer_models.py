@@ -4,8 +4,8 @@ import pytest
 
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.peers import models
-from spdnn.peers.common import Comparison
-from spdnn.records.files import checked
+from spdnn.peers.common import ComparisonSettings
+from spdnn.records.files import check_content
 from spdnn.records.operation_record import OperationRecord
 from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
@@ -13,11 +13,11 @@ from spdnn.report.operations import values as operations
 
 @pytest.mark.parametrize("name", ["transformer-small", "mobilenet-small"])
 def test_both_arithmetics_have_a_record(name):
-    found = models.compare_model(name, Comparison(2, (), 0.0, "spdnn bench sets", "0123456789abcdef"))
+    found = models.compare_model(name, ComparisonSettings(2, (), 0.0, "spdnn bench sets", "0123456789abcdef"))
     stored = ["stored"] * name.startswith("transformer")  # the paper's dense model, with its scores in memory
     assert [one.program.name for one in found] == ["sparse", "dense", *stored]
     for one in found:
-        checked(OperationRecord, one, "record")
+        check_content(OperationRecord, one, "record")
         assert one.operation == "model"
         assert one.problem.network == name.split("-")[0]
         assert len(one.seconds) == models.LEAST_ROUNDS
@@ -44,7 +44,7 @@ def test_arithmetics_that_differ_have_no_record(monkeypatch):
         lambda self, tokens, one, threads: prefill(self, tokens, one, threads) * (1 + (one == "dense")),
     )
     with pytest.raises(SpdnnError, match="model transformer-small: sparse and dense arithmetic differ by"):
-        models.compare_model("transformer-small", Comparison(2, (), 0.0, "spdnn bench sets"))
+        models.compare_model("transformer-small", ComparisonSettings(2, (), 0.0, "spdnn bench sets"))
 
 
 @pytest.mark.parametrize("name", ["bert", "transformer", "transformer-huge", "mobilenet-", ""])

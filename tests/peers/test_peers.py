@@ -12,17 +12,17 @@ from spdnn.peers import compare as peers
 from spdnn.peers.layers import LEAST_ROUNDS
 from spdnn.problem.features import Inputs
 from spdnn.problem.request import RunRequest
-from spdnn.records.files import checked, read_record
+from spdnn.records.files import check_content, read_record
 from spdnn.records.run_record import RunRecord
 from spdnn.sources.radixnet import RadixNet
 from tests.report.test_report import made_record, typed
 
 THREADS = 2  # JAX keeps the number that it starts with
-HERE = peers.installed()[0]
+HERE = peers.find_libraries()[0]
 
 
 def layers(libraries=("scipy",), count=67, widths=(1024,)):
-    return peers.compare_layers(widths, count, peers.Comparison(THREADS, libraries, 0.0, "spdnn bench kernels"))
+    return peers.compare_layers(widths, count, peers.ComparisonSettings(THREADS, libraries, 0.0, "spdnn bench kernels"))
 
 
 def bits(count, neurons, seed=0):
@@ -33,7 +33,7 @@ def bits(count, neurons, seed=0):
 def networks(network, inputs, libraries, repeats=2):
     request = RunRequest(network="net.txt", inputs="x.npy", layers=network.depth, threads=THREADS, repeats=repeats)
     return peers.compare_networks(
-        request, network, inputs, peers.Comparison(THREADS, libraries, 0.0, "spdnn bench kernels")
+        request, network, inputs, peers.ComparisonSettings(THREADS, libraries, 0.0, "spdnn bench kernels")
     )
 
 
@@ -42,7 +42,7 @@ def test_one_layer_in_every_library(count):
     records = layers(HERE, count)
     assert [record.engine.name for record in records] == ["cpu", *HERE]
     for record in records:
-        checked(RunRecord, record, "record")
+        check_content(RunRecord, record, "record")
         assert record.comparison == records[0].comparison
         assert record.span == "one layer, features in the engine's layout"
         assert record.verdict.truth.kind == "oracle"
@@ -128,16 +128,16 @@ def test_a_configuration(monkeypatch):
 
 def test_what_is_installed(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
-    names, absent = peers.installed()
+    names, absent = peers.find_libraries()
     assert names == ["scipy"]
     assert list(absent) == [name for name in PEERS if name != "scipy"]
-    assert peers.installed(["scipy"]) == (["scipy"], {})
+    assert peers.find_libraries(["scipy"]) == (["scipy"], {})
     with pytest.raises(Unavailable, match="engine jax cannot run here: the package jax is not installed"):
-        peers.installed(["scipy", "jax"])
+        peers.find_libraries(["scipy", "jax"])
     with pytest.raises(InputError, match="library 'cpu' is not known: it must be one of scipy, graphblas"):
-        peers.installed(["cpu"])
+        peers.find_libraries(["cpu"])
     with pytest.raises(InputError, match="library 'scipy' is named twice"):
-        peers.installed(["scipy", "scipy"])
+        peers.find_libraries(["scipy", "scipy"])
 
 
 def test_ratios_are_of_pairs():

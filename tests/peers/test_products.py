@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
-from spdnn.ops.problems import Problem, Shape
+from spdnn.ops.problems import Shape, ShapeProblem
 from spdnn.peers import product_checks, products
-from spdnn.peers.common import Comparison
+from spdnn.peers.common import ComparisonSettings
 from spdnn.peers.libraries.base import Product
 from spdnn.peers.libraries.ours import OurProductInOrder
 from spdnn.peers.libraries.scipy import ScipyProduct
-from spdnn.peers.product_checks import Truth
+from spdnn.peers.product_checks import ProductTruth
 from spdnn.peers.products import LIBRARIES, PROGRAMS
-from spdnn.records.files import checked
+from spdnn.records.files import check_content
 from spdnn.records.operation_record import OperationRecord
 
 THREADS = 2
@@ -27,7 +27,7 @@ AWKWARD = [
 
 
 def problem(rows=40, columns=56, width=9, sparsity=80.0, lengths="random"):
-    return Problem(
+    return ShapeProblem(
         Shape("a", "net", "layer", rows, columns, width, None, 3, lengths, "", "made up"), sparsity, "inference", 5
     )
 
@@ -38,7 +38,7 @@ def product(operation="spmm", *sizes, **more):
 
 
 def compared(*problems, operations=("spmm",), libraries=("scipy",), **more):
-    comparison = Comparison(THREADS, libraries, 0.0, "spdnn bench sets", "0123456789abcdef")
+    comparison = ComparisonSettings(THREADS, libraries, 0.0, "spdnn bench sets", "0123456789abcdef")
     return list(products.compare_products(problems, operations, comparison, **more))
 
 
@@ -46,7 +46,7 @@ def compared(*problems, operations=("spmm",), libraries=("scipy",), **more):
 @pytest.mark.parametrize("sizes", AWKWARD)
 def test_every_library_is_right(operation, sizes):
     one = product(operation, *sizes)
-    truth = Truth(one)
+    truth = ProductTruth(one)
     for name, program in PROGRAMS[operation].items():
         if name in HERE:
             made = program(one, THREADS)
@@ -66,7 +66,7 @@ def test_records_of_all_programs(operation):
         name for name in PROGRAMS[operation] if name == "ours" or name in HERE
     ]
     for one in found:
-        checked(OperationRecord, one, "record")
+        check_content(OperationRecord, one, "record")
         assert one.case.startswith(f"{operation}.a.net.layer.n9.s80.")
         assert len(one.seconds) == products.LEAST_ROUNDS * products.EACH
         assert one.problem == found[0].problem
@@ -88,7 +88,7 @@ def test_skewed_rows_are_run_without_the_swizzle_too():
 def test_a_large_product_is_sampled_and_any_wrong_column_is_seen(monkeypatch, operation):
     monkeypatch.setattr(product_checks, "MULTIPLY_ADDS", 2000)
     one = product(operation, 60, 50, 64)
-    truth, right = Truth(one), None
+    truth, right = ProductTruth(one), None
     program = PROGRAMS[operation]["blas"](one, THREADS)
     right = program.array(program()).copy()
     verdict = truth.judge("blas", right)
@@ -110,7 +110,7 @@ def test_a_wrong_entry_is_no_output(operation, value):
     out = program.array(program()).copy()
     out.flat[3] += value
     with pytest.raises(SpdnnError, match="times its tolerance"):
-        Truth(one).judge("blas", out)
+        ProductTruth(one).judge("blas", out)
 
 
 def test_an_output_that_changes_while_it_is_timed_has_no_record(monkeypatch):
@@ -139,7 +139,7 @@ def test_positions_of_the_archive(tmp_path):
     folder = tmp_path / "rn50/random_pruning/0.9"
     folder.mkdir(parents=True)
     smtx.write(folder / "small.smtx", (20, 30), np.arange(21) * 2, np.tile([3, 17], 20))
-    problems = [Problem(shape, s, "inference", 0) for s in (80, 90)]
+    problems = [ShapeProblem(shape, s, "inference", 0) for s in (80, 90)]
     found = compared(*problems, archive=tmp_path)
     assert [group[0].problem.origin for group in found] == ["generated", "dlmc"]
     assert found[1][0].problem.nonzeros == 40
@@ -170,7 +170,7 @@ def test_what_is_no_operation_or_too_large(monkeypatch):
 def test_a_matrix_without_nonzeros():
     (found,) = compared(problem(3, 4, 5, 99.0), libraries=HERE)
     assert found[0].problem.nonzeros == 0
-    assert all(checked(OperationRecord, one, "record")[0] for one in found)
+    assert all(check_content(OperationRecord, one, "record")[0] for one in found)
 
 
 def test_operands_are_counted():

@@ -17,7 +17,7 @@ MEASURED = [(1024, 0.0145, 0.5, 0.2), (4096, 0.0325, 1.3, 0.4), (16384, 0.097, 6
 def test_estimates_bound_what_was_measured_and_not_by_orders(neurons, inference, preparation, peak):
     case = replace(SMALL, neurons=neurons, layers=1920, inputs="mnist")
     need = estimates.infer(case, [SMALL], 0)
-    assert peak * 2**30 < estimates.allowed(need.megabytes) < 3 * peak * 2**30 + 1e9
+    assert peak * 2**30 < estimates.allowed_bytes(need.megabytes) < 3 * peak * 2**30 + 1e9
     assert 5 * inference < 60 * need.minutes < 3600
     assert preparation < 60 * estimates.prepare(case, [SMALL], 0).minutes < 100 * preparation + 180
 
@@ -25,7 +25,7 @@ def test_estimates_bound_what_was_measured_and_not_by_orders(neurons, inference,
 def test_without_merged_neurons_features_are_whole():
     # Measured: 2.1e9 bytes at 4096 x 480, 60,000 inputs, the reductions dead and inputs.
     case = replace(SMALL, neurons=4096, layers=480, reductions="dead,inputs")
-    assert 2.1e9 < estimates.allowed(estimates.infer(case, [SMALL], 0).megabytes) < 4e9
+    assert 2.1e9 < estimates.allowed_bytes(estimates.infer(case, [SMALL], 0).megabytes) < 4e9
 
 
 def test_where_nothing_dies_all_work_is_counted():
@@ -39,7 +39,7 @@ def test_where_nothing_dies_all_work_is_counted():
 def test_the_memory_configured_is_what_is_asked_for():
     case = replace(SMALL, memory=12 << 30)
     for stage in (estimates.infer, estimates.prepare):
-        assert 12 << 30 <= estimates.allowed(stage(case, [case], 0).megabytes) < (12 << 30) + 1e8
+        assert 12 << 30 <= estimates.allowed_bytes(stage(case, [case], 0).megabytes) < (12 << 30) + 1e8
 
 
 def test_more_ranks_need_more_memory_and_less_time():
@@ -74,8 +74,8 @@ def test_networks_of_ones_own_are_judged_by_their_files():
 
 
 def test_what_snakemake_leaves_of_a_job():
-    assert estimates.allowed(2000) == 2000 * 10**6 - estimates.SNAKEMAKE_BYTES
-    assert estimates.allowed(1) == 1
+    assert estimates.allowed_bytes(2000) == 2000 * 10**6 - estimates.SNAKEMAKE_BYTES
+    assert estimates.allowed_bytes(1) == 1
 
 
 CUDA = [name for name in ENGINES if name.startswith("cuda")]
@@ -85,7 +85,9 @@ CUDA = [name for name in ENGINES if name.startswith("cuda")]
 def test_engines_on_a_device_keep_features_and_weights_there(name):
     large = replace(SMALL, neurons=65536, inputs="mnist", layers=1920, reductions="none")
     one, cpu = estimates.infer(replace(large, engine=name), [SMALL], 0), estimates.infer(large, [SMALL], 0)
-    assert 2e9 + 60_000 * 65_536 / 8 < estimates.allowed(one.megabytes) < estimates.allowed(cpu.megabytes) / 5
+    assert (
+        2e9 + 60_000 * 65_536 / 8 < estimates.allowed_bytes(one.megabytes) < estimates.allowed_bytes(cpu.megabytes) / 5
+    )
     assert 60 * one.minutes > 1920 * 32 * 65_536 * 3.3e-7  # measured: what laying out took, before any run
     assert estimates.infer(replace(large, engine=name, ranks=4), [SMALL], 0).minutes < one.minutes
 

@@ -38,10 +38,10 @@ def test_a_csr_array_with_a_column_past_the_width_is_refused():
 
 def test_count_cuts_and_repeats():
     inputs = Inputs.from_array(np.eye(3))
-    assert inputs.counted(2).base == 2
-    np.testing.assert_array_equal(inputs.counted(5).dense(np.arange(5)), np.eye(3)[[0, 1, 2, 0, 1]])
+    assert inputs.first(2).base == 2
+    np.testing.assert_array_equal(inputs.first(5).dense(np.arange(5)), np.eye(3)[[0, 1, 2, 0, 1]])
     with pytest.raises(InputError, match="0 inputs asked for"):
-        inputs.counted(0)
+        inputs.first(0)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from hypothesis import strategies as some
 from spdnn import cli
 from spdnn.cli import arguments
 from spdnn.common.errors import InputError
-from spdnn.common.validation import builtins, converted, encoded
+from spdnn.common.validation import builtins, convert, encode
 from spdnn.pipeline import rerun
 from spdnn.problem.request import ALL_EDGES, ORACLE_SPEED, RunRequest
-from spdnn.records.files import as_text, parsed_record, sealed
+from spdnn.records.files import as_text, parse_record, seal_record
 from spdnn.records.run_record import RunRecord
 from tests.report.test_report import made_record
 
@@ -98,8 +98,8 @@ def test_seconds_of_the_reference_are_stored_as_edges(text, edges):
 @given(requests())
 def test_a_record_holds_the_request_and_a_rerun_runs_it(request):
     content = made_record() | {"request": builtins(request), "threads": 2, "memory_limit_bytes": request.memory}
-    record = sealed(converted(RunRecord, content, "record"), "record")
-    read = parsed_record(RunRecord, as_text(record, "record"), "record")
+    record = seal_record(convert(RunRecord, content, "record"), "record")
+    read = parse_record(RunRecord, as_text(record, "record"), "record")
     assert read.request == request
     again = rerun._request(read)
     changed = {name for name in RunRequest.__struct_fields__ if getattr(again, name) != getattr(request, name)}
@@ -128,7 +128,7 @@ def test_a_field_that_differs_is_in_the_name(field):
 def test_a_default_is_not_written():
     request = RunRequest.of({"neurons": 1024, "layers": 120, "engine": "cpu", "oracle_edges": 10**9, "settings": {}})
     assert request.values == {"neurons": 1024, "layers": 120}
-    assert encoded(RunRequest.of(request.values)) == b'{"neurons":1024,"layers":120}'
+    assert encode(RunRequest.of(request.values)) == b'{"neurons":1024,"layers":120}'
 
 
 @pytest.mark.parametrize(

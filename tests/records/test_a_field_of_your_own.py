@@ -1,4 +1,4 @@
-"""docs/how-to/add-a-record-field.md, followed: a field from outside the package, through the door of all others."""
+"""docs/how-to/add-a-record-field.md, followed: a field from outside the package, as all others."""
 
 import base64
 import csv

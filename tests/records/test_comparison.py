@@ -13,7 +13,7 @@ from operation_cases import made_operation
 
 from spdnn.common.errors import InputError
 from spdnn.common.statistics import CONFIDENCE, RESAMPLES, ratio_of_medians
-from spdnn.common.validation import converted
+from spdnn.common.validation import convert
 from spdnn.records import comparison as sets
 from spdnn.records.comparison import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW, can_tell, enough, nearest, p_value
 from spdnn.records.keys import key_of
@@ -30,7 +30,7 @@ samples = st.lists(seconds, min_size=1, max_size=12)
 
 
 def objects(records):
-    return [converted(OperationRecord if "operation" in one else RunRecord, one, "r") for one in records]
+    return [convert(OperationRecord if "operation" in record else RunRecord, record, "r") for record in records]
 
 
 def compare(a, b):
@@ -195,7 +195,7 @@ def test_half_the_time_is_faster(a, b):
 
 
 def test_both_the_test_and_the_interval_must_see_it():
-    sides = sets.Side(1, 9, 1.0), sets.Side(1, 9, 1.0)
+    sides = sets.PairSide(1, 9, 1.0), sets.PairSide(1, 9, 1.0)
     sure, unsure = ratio_of_medians([2.0, 2.0], [1.0]), ratio_of_medians([0.5, 2.0], [1.0])
     assert [sets._verdict(*sides, sure, p) for p in (0.049, 0.05)] == [FASTER, NO_DIFFERENCE]
     assert sets._verdict(*sides, unsure, 0.001) == NO_DIFFERENCE

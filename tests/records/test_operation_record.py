@@ -7,7 +7,7 @@ from operation_cases import SHA, made_imbalance, made_operation
 
 from spdnn.common.errors import InputError
 from spdnn.common.validation import builtins
-from spdnn.records.files import checked, read_all, read_record, write_operations
+from spdnn.records.files import check_content, read_all, read_record, write_operations
 from spdnn.records.operation_record import OperationRecord
 from tests.records.test_run_record import changed
 
@@ -33,28 +33,28 @@ def test_text_that_is_no_unicode(tmp_path):
 
 
 def test_a_record_of_a_device_and_one_without_a_machine():
-    checked(OperationRecord, made_operation(machine=False), "r")
+    check_content(OperationRecord, made_operation(machine=False), "r")
     record = made_operation()
     record["environment"]["gpu"] = "A GPU"
     record["machine"]["instruction_set"] = "sm_90"
-    assert checked(OperationRecord, record, "r")[0].device == ("cuda", "A GPU")
+    assert check_content(OperationRecord, record, "r")[0].device == ("cuda", "A GPU")
 
 
 def test_the_accuracy_of_a_network_with_labels():
     record = made_operation(operation="network")
-    assert "accuracy" not in builtins(checked(OperationRecord, record, "r")[0])
+    assert "accuracy" not in builtins(check_content(OperationRecord, record, "r")[0])
     record["accuracy"] = {"labels_sha256": SHA, "top1": 5, "confusion": [[3, 1], [0, 2]]}
-    assert builtins(checked(OperationRecord, record, "r")[0]) == record
+    assert builtins(check_content(OperationRecord, record, "r")[0]) == record
     for path, value, sentence in (
         ("accuracy.top1", 4, "accuracy.confusion: 5 right answers, and top-1 is 4"),
         ("accuracy.confusion", None, "accuracy.confusion: null, so the number of inputs is unknown"),
     ):
         with pytest.raises(InputError, match=sentence):
-            checked(OperationRecord, changed(record, path, value), "r")
+            check_content(OperationRecord, changed(record, path, value), "r")
 
 
 def test_what_follows_from_the_facts():
-    record = checked(OperationRecord, made_operation(seconds=(0.1, 0.2, 0.4), imbalance=made_imbalance()), "r")[0]
+    record = check_content(OperationRecord, made_operation(seconds=(0.1, 0.2, 0.4), imbalance=made_imbalance()), "r")[0]
     assert record.operations_per_second.median == record.useful_operations / 0.2
     assert (record.device, record.span) == (("cpu", "A CPU"), "one product, operands in place")
     assert record.problem.sparsity == 1 - 52429 / (512 * 1024)
@@ -94,7 +94,7 @@ def test_what_follows_from_the_facts():
 )
 def test_what_is_wrong_is_one_sentence(path, value, sentence):
     with pytest.raises(InputError) as error:
-        checked(OperationRecord, changed(SOUND, path, value), "record.json")
+        check_content(OperationRecord, changed(SOUND, path, value), "record.json")
     assert str(error.value).startswith("record.json: ")
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
@@ -104,16 +104,16 @@ def test_the_output_of_another_size_is_refused():
     record = changed(SOUND, "verification.entries", 7)
     record["verification"]["checked"] = 7
     with pytest.raises(InputError, match="verification.entries: 7, but the output has 131072"):
-        checked(OperationRecord, record, "r")
+        check_content(OperationRecord, record, "r")
 
 
 def test_a_rate_beyond_the_machine_is_no_record():
     """13,421,824 multiply-adds take 67 us on a machine of 2e11 a second; a third of that is too little."""
-    checked(OperationRecord, made_operation(seconds=(0.00004,)), "r")
+    check_content(OperationRecord, made_operation(seconds=(0.00004,)), "r")
     with pytest.raises(InputError, match="a number above the machine's limit is a failure, not a record"):
-        checked(OperationRecord, made_operation(seconds=(0.00002,)), "r")
+        check_content(OperationRecord, made_operation(seconds=(0.00002,)), "r")
     with pytest.raises(InputError, match="times what the machine can multiply and add"):
-        checked(OperationRecord, made_operation("blas", seconds=(0.0002,)), "r")
+        check_content(OperationRecord, made_operation("blas", seconds=(0.0002,)), "r")
 
 
 def test_16_bit_indices_that_do_not_reach():
@@ -121,7 +121,7 @@ def test_16_bit_indices_that_do_not_reach():
     problem = record["problem"]
     problem["columns"] = 1 << 17
     with pytest.raises(InputError, match="problem.index_bits: 16, and they do not reach 131072 columns"):
-        checked(OperationRecord, record, "r")
+        check_content(OperationRecord, record, "r")
 
 
 def test_nothing_unsound_is_written(tmp_path):

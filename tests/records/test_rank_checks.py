@@ -8,7 +8,7 @@ import pytest
 from spdnn.common.errors import InputError
 from spdnn.common.validation import builtins
 from spdnn.records.distribution import imbalance
-from spdnn.records.files import checked, read_record, write_record
+from spdnn.records.files import check_content, read_record, write_record
 from spdnn.records.run_record import RunRecord
 from tests.records.test_run_record import RECORD, SECONDS, changed, measured, sized
 
@@ -70,13 +70,13 @@ def test_written_and_read(tmp_path):
 
 @pytest.mark.parametrize("partition", ["static", "cyclic", "rebalanced"])
 def test_runs_without_an_exchange(partition):
-    checked(RunRecord, without_exchange(partition), "r")
+    check_content(RunRecord, without_exchange(partition), "r")
 
 
 def test_rows_are_merged_across_ranks_where_the_reduction_was_on():
     record = told("rows_merged_across_ranks", 3)
     record["reductions"]["requested"] = ["inputs"]
-    checked(RunRecord, record, "r")
+    check_content(RunRecord, record, "r")
 
 
 @pytest.mark.parametrize(
@@ -116,33 +116,36 @@ def test_rows_are_merged_across_ranks_where_the_reduction_was_on():
 )
 def test_each_claim_can_fail(key, value, wrong):
     with pytest.raises(InputError, match=re.escape(f"r: {wrong}")) as caught:
-        checked(RunRecord, told(key, value), "r")
+        check_content(RunRecord, told(key, value), "r")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 330
 
 
 def test_no_figure_from_an_exchange_that_was_not():
     with pytest.raises(InputError, match=r"edges_from_exchange: 1 with 0 exchanges"):
-        checked(RunRecord, told("per_rank.0.edges_from_exchange", 1, without_exchange()), "r")
+        check_content(RunRecord, told("per_rank.0.edges_from_exchange", 1, without_exchange()), "r")
 
 
 def test_a_distribution_exactly_where_there_are_several_ranks():
     with pytest.raises(InputError, match="r: distribution: present, with ranks: 1"):
-        checked(RunRecord, changed(DISTRIBUTED, "ranks", 1), "r")
+        check_content(RunRecord, changed(DISTRIBUTED, "ranks", 1), "r")
     with pytest.raises(InputError, match="r: distribution: absent, with ranks: 2"):
-        checked(RunRecord, changed(RECORD, "ranks", 2), "r")
+        check_content(RunRecord, changed(RECORD, "ranks", 2), "r")
 
 
 def test_what_follows_from_the_ranks():
-    ranked = checked(RunRecord, DISTRIBUTED, "r")[0].distribution
+    ranked = check_content(RunRecord, DISTRIBUTED, "r")[0].distribution
     assert [one.computing_seconds for one in ranked.per_rank] == [0.4, 0.25]
     assert ranked.imbalance == pytest.approx((12480 / 10240, 1.2, 0.4 / 0.325))
-    assert checked(RunRecord, without_exchange(), "r")[0].distribution.imbalance.edges_from_exchange is None
-    assert (ranked.nodes, checked(RunRecord, told("per_rank.1.host", "node-b"), "r")[0].distribution.nodes) == (1, 2)
+    assert check_content(RunRecord, without_exchange(), "r")[0].distribution.imbalance.edges_from_exchange is None
+    assert (ranked.nodes, check_content(RunRecord, told("per_rank.1.host", "node-b"), "r")[0].distribution.nodes) == (
+        1,
+        2,
+    )
     assert imbalance([3, 1]) == 1.5
     assert imbalance([0, 0]) == 1.0
-    assert checked(RunRecord, DISTRIBUTED, "r")[0].busiest == 12480
-    assert checked(RunRecord, RECORD, "r")[0].busiest == 20480
+    assert check_content(RunRecord, DISTRIBUTED, "r")[0].busiest == 12480
+    assert check_content(RunRecord, RECORD, "r")[0].busiest == 20480
 
 
 def test_padding_is_allowed_on_every_rank():
@@ -153,21 +156,21 @@ def test_padding_is_allowed_on_every_rank():
     record["verdict"]["truth"] |= {"inputs": 3000, "checked": 3000}
     for one in record["distribution"]["per_rank"]:
         one |= {"inputs": 1500, "edges_computed": most // 2}
-    checked(RunRecord, record, "r")
+    check_content(RunRecord, record, "r")
     with pytest.raises(InputError, match="more than 3000 inputs in whole tiles have"):
-        checked(RunRecord, changed(record, "result.edges_computed", most + 1), "r")
+        check_content(RunRecord, changed(record, "result.edges_computed", most + 1), "r")
 
 
 # 12480 edges of the busiest rank load 49,920 bytes in at least 0.4 s; the mean of both would be 40,960 bytes.
 @pytest.mark.parametrize(("bytes_loaded", "of_one"), [(None, 49_920), (81_920 - 5000, 44_920), (30_000, 15_000)])
 def test_the_limit_is_the_busiest_ranks(bytes_loaded, of_one):
     record = changed(DISTRIBUTED, "result.bytes_loaded", bytes_loaded)
-    assert checked(RunRecord, measured(record, load=1e6), "r")[0].limit.seconds == of_one / 1e6
-    checked(RunRecord, measured(record, load=of_one / 0.4 / 2.99), "r")
+    assert check_content(RunRecord, measured(record, load=1e6), "r")[0].limit.seconds == of_one / 1e6
+    check_content(RunRecord, measured(record, load=of_one / 0.4 / 2.99), "r")
     with pytest.raises(InputError, match=r"^r: result\.edges_computed: 20480 edges in 0\.4 s, 3\.01 times what .*"):
-        checked(RunRecord, measured(record, load=of_one / 0.4 / 3.01), "r")
+        check_content(RunRecord, measured(record, load=of_one / 0.4 / 3.01), "r")
 
 
 def test_ranks_move_their_bytes_side_by_side():
     record = measured(changed(DISTRIBUTED, "result.bytes_moved", 10), copy=1, load=1e12)
-    assert checked(RunRecord, record, "r")[0].limit == (5.0, "memory")
+    assert check_content(RunRecord, record, "r")[0].limit == (5.0, "memory")

@@ -15,7 +15,7 @@ from refusals import refuses
 from spdnn.common.errors import InputError
 from spdnn.common.validation import builtins
 from spdnn.problem import challenge
-from spdnn.records.files import checked, read_all, read_record, read_verdict, write_record, write_verdict
+from spdnn.records.files import check_content, read_all, read_record, read_verdict, write_record, write_verdict
 from spdnn.records.run_record import RunRecord
 from spdnn.records.time_to_solution import stage_seconds
 from spdnn.records.verdict import Verdict
@@ -79,11 +79,11 @@ def official_record(count):
 @pytest.mark.parametrize("count", [10, challenge.INPUTS])
 def test_official_record(count):
     record = official_record(count)
-    assert builtins(checked(RunRecord, record, "r")[0]) == record
+    assert builtins(check_content(RunRecord, record, "r")[0]) == record
     with pytest.raises(InputError, match=r"r: problem\.official: '1024-480' is not the official problem"):
-        checked(RunRecord, changed(record, "problem.official", "1024-480"), "r")
+        check_content(RunRecord, changed(record, "problem.official", "1024-480"), "r")
     with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: oracle, but an official problem"):
-        checked(RunRecord, changed(record, "verdict.truth.kind", "oracle"), "r")
+        check_content(RunRecord, changed(record, "verdict.truth.kind", "oracle"), "r")
 
 
 @pytest.mark.parametrize("key", ["problem.inputs_sha256", "result.categories_sha256"])
@@ -92,41 +92,41 @@ def test_digests_of_official_records(key):
         return agreed(changed(official_record(count), key, SHA))
 
     with pytest.raises(InputError, match=re.escape(f"r: {key}: not the digest of the official")):
-        checked(RunRecord, other(challenge.INPUTS), "r")
-    checked(RunRecord, other(10), "r")
+        check_content(RunRecord, other(challenge.INPUTS), "r")
+    check_content(RunRecord, other(10), "r")
 
 
 def test_number_of_official_categories():
     record = official_record(challenge.INPUTS)
     record["result"]["categories"] = record["verdict"]["categories"] = record["verdict"]["expected"] = 1811
     with pytest.raises(InputError, match=r"r: result\.categories: 1811, not 1812"):
-        checked(RunRecord, record, "r")
+        check_content(RunRecord, record, "r")
 
 
 def test_the_oracle_does_not_verify_itself():
     record = changed(RECORD, "engine.name", "reference")
     with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: the engine is the float64 reference"):
-        checked(RunRecord, record, "r")
-    checked(RunRecord, changed(record, "verdict.truth.kind", "file"), "r")
+        check_content(RunRecord, record, "r")
+    check_content(RunRecord, changed(record, "verdict.truth.kind", "file"), "r")
 
 
 def test_network_without_edges():
     record = changed(sized(RECORD, 10, 0), "result.edges_computed", 0)
-    assert checked(RunRecord, record, "r")[0].edges_per_second.median == 0
+    assert check_content(RunRecord, record, "r")[0].edges_per_second.median == 0
 
 
 def test_survivors_may_rise_and_may_die_before_any_edge():
-    checked(RunRecord, changed(RECORD, "result.survivors", [1, 10]), "r")
+    check_content(RunRecord, changed(RECORD, "result.survivors", [1, 10]), "r")
     record = changed(changed(RECORD, "result.survivors", [0, 0]), "result.edges_computed", 0)
     record["result"]["categories"] = record["verdict"]["categories"] = record["verdict"]["expected"] = 0
-    checked(RunRecord, record, "r")
+    check_content(RunRecord, record, "r")
 
 
 def test_values_of_borderline_and_listed_categories_need_no_check():
     record = changed(RECORD, "verdict.values.checked", 0)
-    checked(RunRecord, changed(record, "verdict.truth.kind", "file"), "r")
+    check_content(RunRecord, changed(record, "verdict.truth.kind", "file"), "r")
     record["verdict"] |= {"expected": 0, "borderline": {"count": 2, "first": [1, 2]}}
-    checked(RunRecord, record, "r")
+    check_content(RunRecord, record, "r")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_values_of_borderline_and_listed_categories_need_no_check():
 def test_absurd_numbers(tmp_path, key, value):
     record = changed(RECORD, key, [value] if key == "read_seconds" else value)
     with pytest.raises(InputError, match=rf"^r: {key}.*: a whole number beyond 2\*\*63 - 1$"):
-        checked(RunRecord, record, "r")
+        check_content(RunRecord, record, "r")
     if value < 10**4000:
         (tmp_path / "r.json").write_text(json.dumps(record))
         with pytest.raises(InputError, match=rf"{key}.*: a whole number beyond"):
@@ -208,7 +208,7 @@ def test_absurd_numbers(tmp_path, key, value):
 )
 def test_unsound_records(tmp_path, key, value, told):
     with pytest.raises(InputError, match=re.escape(f"record.json: {told}")) as caught:
-        checked(RunRecord, changed(RECORD, key, value), "record.json")
+        check_content(RunRecord, changed(RECORD, key, value), "record.json")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 330
     with pytest.raises(InputError):
@@ -228,26 +228,26 @@ def test_sentences_have_no_control_characters(hostile):
         changed(RECORD, "problem.official", hostile),
     ):
         with pytest.raises(InputError, match="^r: ") as caught:
-            checked(RunRecord, record, "r")
+            check_content(RunRecord, record, "r")
         assert str(caught.value).isprintable()
 
 
 def test_machines_are_optional_and_may_be_null(tmp_path):
-    checked(RunRecord, changed(RECORD, "machine", None), "r")
+    check_content(RunRecord, changed(RECORD, "machine", None), "r")
     record = changed(measured(RECORD), "result.bytes_moved", 10**15)
     write_record(tmp_path / "record.json", record)
     assert builtins(read_record(tmp_path / "record.json")) == record
-    checked(RunRecord, changed(record, "result.bytes_moved", None), "r")
+    check_content(RunRecord, changed(record, "result.bytes_moved", None), "r")
 
 
 def test_a_number_above_the_limit_is_refused():
     """20480 edges are 81920 bytes, and the fastest repeat took 0.4 s: 204,800 bytes a second."""
     record, rate = RECORD, 4 * 20480 / 0.4
-    checked(RunRecord, measured(record, load=rate / 2.99), "r")
+    check_content(RunRecord, measured(record, load=rate / 2.99), "r")
     with pytest.raises(
         InputError, match=r"^r: result\.edges_computed: 20480 edges in 0\.4 s, 3\.01 times what .* failure"
     ):
-        checked(RunRecord, measured(record, load=rate / 3.01), "r")
+        check_content(RunRecord, measured(record, load=rate / 3.01), "r")
 
 
 @pytest.mark.parametrize(
@@ -259,21 +259,21 @@ def test_a_number_above_the_limit_is_refused():
 )
 def test_unsound_machines(machine, told):
     with pytest.raises(InputError, match=re.escape(f"r: {told}")):
-        checked(RunRecord, {**RECORD, "machine": machine}, "r")
+        check_content(RunRecord, {**RECORD, "machine": machine}, "r")
 
 
 def test_the_rate_follows_from_the_samples():
-    rate = checked(RunRecord, RECORD, "r")[0].edges_per_second
+    rate = check_content(RunRecord, RECORD, "r")[0].edges_per_second
     assert (rate.median, rate.low, rate.high) == (20480 / 0.5, 20480 / 0.7, 20480 / 0.4)
 
 
 def test_sampled_truth_need_not_see_all_categories():
     record = changed(changed(RECORD, "verdict.truth.checked", 5), "verdict.truth.seed", 1)
     record = changed(changed(record, "verdict.expected", 1), "verdict.categories", 1)
-    checked(RunRecord, record, "r")
+    check_content(RunRecord, record, "r")
     record["verdict"]["truth"]["checked"] = 10
     with pytest.raises(InputError, match="result.categories: 2, but `verdict` is on 1"):
-        checked(RunRecord, record, "r")
+        check_content(RunRecord, record, "r")
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_unsound_verdicts(tmp_path, verdict, told):
 )
 def test_sound_verdicts(changes):
     verdict = VERDICT | changes
-    assert builtins(checked(Verdict, verdict, "v")[0]) == verdict
+    assert builtins(check_content(Verdict, verdict, "v")[0]) == verdict
 
 
 def test_many_records_of_one_file(tmp_path):
@@ -363,10 +363,10 @@ def test_text_that_is_no_unicode(tmp_path):
     record = changed(RECORD, "environment.command", "spdnn infer caf\udce9.safetensors")
     write_record(tmp_path / "record.json", record)
     assert builtins(read_record(tmp_path / "record.json")) == record
-    checked(RunRecord, changed(RECORD, "environment.versions", dict.fromkeys(("\ud800", "\ud801"), "1")), "r")
+    check_content(RunRecord, changed(RECORD, "environment.versions", dict.fromkeys(("\ud800", "\ud801"), "1")), "r")
     for key, value in (("span", "\ud800"), ("created", "\ud800"), ("environment.versions", {"\ud800": 1})):
         with pytest.raises(InputError, match=rf"^r: {key}") as caught:
-            checked(RunRecord, changed(RECORD, key, value), "r")
+            check_content(RunRecord, changed(RECORD, key, value), "r")
         assert str(caught.value).encode()
 
 
@@ -375,7 +375,7 @@ def test_numbers_of_numpy_are_as_they_would_be_in_the_file(tmp_path):
     write_record(tmp_path / "record.json", record)
     assert builtins(read_record(tmp_path / "record.json")) == record
     with pytest.raises(InputError, match="it cannot be written as JSON"):
-        checked(RunRecord, changed(RECORD, "threads", np.int64(1)), "r")
+        check_content(RunRecord, changed(RECORD, "threads", np.int64(1)), "r")
     with pytest.raises(InputError, match="it cannot be written as JSON"):
         write_record(tmp_path / "other.json", changed(RECORD, "engine.notes", {"tile": np.int64(32)}))
 
@@ -420,7 +420,7 @@ def test_no_file_of_records(tmp_path):
 
 def test_time_to_solution():
     record = solved(RECORD, 2.5, cached=["inputs"])
-    assert builtins(checked(RunRecord, record, "r")[0]) == record
+    assert builtins(check_content(RunRecord, record, "r")[0]) == record
     for key, value, said in (
         ("seconds", 2.5, 'time_to_solution: there is no field "seconds"'),
         ("inference", 0.3, r"time_to_solution\.inference: 0\.3, but the first repeat took 0\.4"),
@@ -429,8 +429,8 @@ def test_time_to_solution():
         ("cached", ["network"], "time_to_solution.cached"),
         ("of", "user", "time_to_solution.of"),
     ):
-        refuses(said, checked, RunRecord, changed(record, f"time_to_solution.{key}", value), "r")
-    assert checked(RunRecord, record, "r")[0].time_to_solution.seconds == 2.5
+        refuses(said, check_content, RunRecord, changed(record, f"time_to_solution.{key}", value), "r")
+    assert check_content(RunRecord, record, "r")[0].time_to_solution.seconds == 2.5
 
 
 def test_times_of_stages(tmp_path):

@@ -11,7 +11,7 @@ def test_each_search_in_vain_doubles_the_layers_until_the_next():
     for k in range(1, 1920):
         if search.wait(k, ROWS, 0.0, CHEAP, AHEAD) == 0:
             searched.append(k)
-            search.ended(k, ROWS, 0)
+            search.finish(k, ROWS, 0)
     assert searched == [1, 3, 7, 15, 31, 63, 127, 255, 511, 1023]
     assert search.wait(1040, ROWS, 0.0, CHEAP, AHEAD) == 1023 + 1024 - 1040
 
@@ -19,9 +19,9 @@ def test_each_search_in_vain_doubles_the_layers_until_the_next():
 def test_one_that_paid_is_followed_up_at_once_and_may_cost_more():
     search, dear = DuplicateSearch(), 0.9 * SHARE_AGAIN * AHEAD
     assert search.wait(1, ROWS, 0.0, dear, AHEAD) is None
-    search.ended(1, ROWS, ROWS // 2)
+    search.finish(1, ROWS, ROWS // 2)
     assert search.wait(2, ROWS, 0.0, dear, AHEAD) == 0
-    search.ended(2, ROWS, ROWS // 100)
+    search.finish(2, ROWS, ROWS // 100)
     assert search.wait(3, ROWS, 0.0, dear, AHEAD) is None
     assert search.wait(3, ROWS, 0.0, CHEAP, AHEAD) == 1
 

@@ -147,7 +147,7 @@ def chains(draw):
 def in_numpy(layer, previous):
     """`merge_layer` with NumPy's functions on rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "compiled", lambda: numpy_rows)
+        patch.setattr(dispatch, "compiled_module", lambda: numpy_rows)
         return merge_layer(layer, previous)
 
 
@@ -199,5 +199,5 @@ def test_many_edges_on_classes_are_those_of_numpy():
         count = work.on_classes(offsets, indices, values, classes, to, left, sums)
         return count, to, left[:count], sums[:count]
 
-    for ours, expected in zip(on_classes(dispatch.compiled()), on_classes(numpy_rows), strict=True):
+    for ours, expected in zip(on_classes(dispatch.compiled_module()), on_classes(numpy_rows), strict=True):
         np.testing.assert_array_equal(ours, expected)

@@ -11,7 +11,7 @@ from test_report import HOSTILE, made_record, made_verdict, many, measured, rend
 from test_scaling import strong, weak
 from test_schedules import several
 
-from spdnn.report.rendering import Folder
+from spdnn.report.rendering import RecordFolder
 
 FAILED = "failed-case"
 LONG = "a-name-without-a-place-to-break-it-" * 5
@@ -28,7 +28,7 @@ def peers() -> list[dict]:
 
 
 def operations() -> list[dict]:
-    found = [one for sparsity in (0.7, 0.8, 0.9, 0.98) for one in products(sparsity, layer=f"layer-{sparsity}")]
+    found = [product for sparsity in (0.7, 0.8, 0.9, 0.98) for product in products(sparsity, layer=f"layer-{sparsity}")]
     skewed = {"set_name": "c", "network": "skewed", "layer": "zipf_1"}
     found.append(made_operation("ours", imbalance=made_imbalance(1.01), **skewed))
     found.append(made_operation("ours-in-order", imbalance=made_imbalance(1.7, 1.65), **skewed))
@@ -81,7 +81,7 @@ def made(kind: str, folder: Path) -> Path:
     paths = stored(folder, *records)
     if products:
         paths.append(folder / "operations.jsonl")
-        paths[-1].write_text("".join(json.dumps(one) + "\n" for one in products), encoding="utf-8")
+        paths[-1].write_text("".join(json.dumps(product) + "\n" for product in products), encoding="utf-8")
     verdicts = [stored_verdict(folder, case, made_verdict(passed=False)) for case in failed]
-    rendered(folder / "report.html", [Folder(paths, verdicts)], figures=True, published=kind == "few")
+    rendered(folder / "report.html", [RecordFolder(paths, verdicts)], figures=True, published=kind == "few")
     return folder / "report.html"

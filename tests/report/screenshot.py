@@ -50,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="screenshot", description=__doc__.splitlines()[0])
     parser.add_argument("report", type=Path, help="an .html file")
     parser.add_argument("output", type=Path, help="the .png file of the light scheme")
-    chosen = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     try:
-        for path in pictures(chosen.report, chosen.output):
+        for path in pictures(args.report, args.output):
             print(f"{path}: {path.stat().st_size:,} bytes")
     except SpdnnError as error:
         print(f"screenshot: {error}", file=sys.stderr)

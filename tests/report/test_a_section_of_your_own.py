@@ -10,7 +10,7 @@ import pytest
 from test_report import Page, made_record, stored
 
 from spdnn.cli import main
-from spdnn.report.rendering import Folder, render
+from spdnn.report.rendering import RecordFolder, render
 from spdnn.report.sections import SECTIONS
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-section.md"
@@ -54,7 +54,7 @@ def test_a_section_without_values_is_its_sentence_or_nothing(memory, tmp_path):
     absent = replace(SECTIONS[-2], values=lambda collection: None, absent="No memory. <code>spdnn memory</code>")
     for section, sentence in ((absent, 1), (replace(absent, absent=""), 0)):
         SECTIONS[-2] = section
-        render([Folder(stored(tmp_path, made_record()))], tmp_path / "page.html", figures=tmp_path / "figures")
+        render([RecordFolder(stored(tmp_path, made_record()))], tmp_path / "page.html", figures=tmp_path / "figures")
         page = (tmp_path / "page.html").read_text("utf-8")
         assert page.count("<p>No memory. <code>spdnn memory</code></p>") == sentence
         assert "#memory" not in page
@@ -64,4 +64,4 @@ def test_a_section_without_values_is_its_sentence_or_nothing(memory, tmp_path):
 def test_two_figures_of_one_name_are_refused(memory, tmp_path):
     SECTIONS.insert(-1, replace(SECTIONS[-2], name="again"))
     with pytest.raises(ValueError, match="section again: a figure 'peak-memory' is on the page already"):
-        render([Folder(stored(tmp_path, made_record()))], tmp_path / "page.html", figures=tmp_path / "figures")
+        render([RecordFolder(stored(tmp_path, made_record()))], tmp_path / "page.html", figures=tmp_path / "figures")

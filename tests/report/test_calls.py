@@ -24,7 +24,7 @@ def calls():
 
 
 def networks(records):
-    return section.values(collect([], operations=[typed(one, OperationRecord) for one in records]))["networks"]
+    return section.values(collect([], operations=[typed(record, OperationRecord) for record in records]))["networks"]
 
 
 def test_the_section_has_a_row_for_each_batch_and_program():

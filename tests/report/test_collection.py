@@ -7,7 +7,7 @@ from test_report import made_record, made_verdict, rendered, stored, stored_verd
 
 from spdnn.records.verdict import Verdict
 from spdnn.report.common.collection import Part, collect, distinct, fair
-from spdnn.report.rendering import Folder
+from spdnn.report.rendering import RecordFolder
 
 
 def folders(tmp_path, *contents):
@@ -17,7 +17,7 @@ def folders(tmp_path, *contents):
         folder = tmp_path / f"machine-{place}"
         folder.mkdir()
         verdicts = [stored_verdict(folder, case, made_verdict(passed=False)) for case in failed]
-        found.append(Folder(stored(folder, *records), verdicts, expected))
+        found.append(RecordFolder(stored(folder, *records), verdicts, expected))
     return found
 
 
@@ -51,7 +51,7 @@ def test_missing_cases_are_counted_and_named(tmp_path):
     failure = stored_verdict(tmp_path, "failed", made_verdict(passed=False))
     untimed = stored_verdict(tmp_path, "untimed", made_verdict())
     expected = ["timed", "failed", "untimed", "never-<b>ran</b>", "nor-this"]
-    folder = Folder(stored(tmp_path, made_record("timed")), [failure, untimed], expected)
+    folder = RecordFolder(stored(tmp_path, made_record("timed")), [failure, untimed], expected)
     page = rendered(tmp_path / "report.html", [folder])
     assert "3 cases run, and 1 failed verification: failed; 2 cases missing that should have run." in page.text
     assert "neither passed nor failed: never-<b>ran</b>, nor-this." in page.text
@@ -60,7 +60,7 @@ def test_missing_cases_are_counted_and_named(tmp_path):
 
 
 def test_nothing_missing_is_not_mentioned(tmp_path):
-    folder = Folder(stored(tmp_path, made_record("timed")), expected=["timed"])
+    folder = RecordFolder(stored(tmp_path, made_record("timed")), expected=["timed"])
     assert "should have run" not in rendered(tmp_path / "report.html", [folder]).text
 
 

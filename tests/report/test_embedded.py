@@ -33,7 +33,7 @@ def test_all_records_are_in_the_page():
     records = [made_record("b", (0.3, 0.4)), made_record("a"), *products()]
     found = carried(shown(records))
     whole = json.loads(found["records.json"])
-    assert sorted(map(json.dumps, whole)) == sorted(json.dumps(one, sort_keys=True) for one in records)
+    assert sorted(map(json.dumps, whole)) == sorted(json.dumps(record, sort_keys=True) for record in records)
     rows = list(csv.DictReader(io.StringIO(found["records.csv"])))
     assert [int(row["number"]) for row in rows] == list(range(len(records)))
     assert [row["case"] for row in rows] == [record["case"] for record in whole]

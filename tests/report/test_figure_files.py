@@ -13,7 +13,7 @@ from docutils.core import publish_parts
 from spdnn.common.errors import InputError
 from spdnn.report.common.drawing import Drawing
 from spdnn.report.common.figure_files import caption, remove_figures, standalone, write_figures
-from spdnn.report.rendering import Folder, render
+from spdnn.report.rendering import RecordFolder, render
 from tests.report.test_report import drawn, made_record, stored
 
 SVG = '<svg role="img" viewBox="0 0 8 8"><title>T</title><text x="1" y="7">words</text></svg>'
@@ -31,7 +31,7 @@ def listed(folder):
 def test_figures_of_a_page(tmp_path):
     page, folder = tmp_path / "report.html", tmp_path / "figures"
     paths = stored(tmp_path, made_record())
-    render([Folder(paths)], page, figures=folder)
+    render([RecordFolder(paths)], page, figures=folder)
     names = {path.relative_to(folder).with_suffix("") for path in folder.glob("*/*.svg")}
     assert Path("overview/overview") in names
     assert listed(folder) == sorted(f"{name}{kind}" for name in names for kind in KINDS)
@@ -45,7 +45,7 @@ def test_figures_of_a_page(tmp_path):
         assert {len(row) for row in rows} == {len(head)}
         assert told.count(" ") > 5
     again = tmp_path / "again"
-    render([Folder(paths)], page, figures=again)
+    render([RecordFolder(paths)], page, figures=again)
     assert [(again / name).read_bytes() for name in listed(folder)] == [
         (folder / name).read_bytes() for name in listed(folder)
     ]
@@ -177,11 +177,11 @@ def test_nothing_is_written_where_the_page_cannot_be(tmp_path):
         (others[0], "this output would replace"),
     ):
         with pytest.raises(InputError, match=told):
-            render([Folder(others)], output, figures=folder)
+            render([RecordFolder(others)], output, figures=folder)
         assert {name: (folder / name).read_bytes() for name in listed(folder)} == before
     assert json.loads(others[0].read_text())["case"] == "another"
     with pytest.raises(InputError, match="which is replaced whole"):
-        render([Folder(paths)], tmp_path / "new", figures=tmp_path / "new")
+        render([RecordFolder(paths)], tmp_path / "new", figures=tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
@@ -189,5 +189,5 @@ def test_text_in_another_encoding_is_escaped(tmp_path):
     record = made_record("d\udcff.case")
     record["environment"]["command"] = "spdnn run d\udcff.safetensors"
     (tmp_path / "record.json").write_text(json.dumps(record))
-    render([Folder([tmp_path / "record.json"])], tmp_path / "report.html", figures=tmp_path / "figures")
+    render([RecordFolder([tmp_path / "record.json"])], tmp_path / "report.html", figures=tmp_path / "figures")
     assert "spdnn run d .safetensors" in (tmp_path / "report.html").read_text("utf-8")

@@ -4,7 +4,7 @@ import pytest
 from test_report import BASELINES, made_record, solved, stored
 
 from spdnn.problem import challenge
-from spdnn.report.rendering import Folder, render
+from spdnn.report.rendering import RecordFolder, render
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("browser")]
 WORDS, BYTES, HEIGHT = 1500, 1_500_000, 9000
@@ -32,7 +32,7 @@ def twelve(tmp_path_factory):
     records = [
         official(one, on, 0.5) for one in challenge.PROBLEMS for on in (("dead",), ("dead", "inputs", "neurons"))
     ]
-    render([Folder(stored(folder, *records))], folder / "report.html", BASELINES)
+    render([RecordFolder(stored(folder, *records))], folder / "report.html", BASELINES)
     return folder / "report.html"
 
 
@@ -64,7 +64,7 @@ def test_what_is_seen_first(opened, twelve):
 def test_the_legend_is_within_the_figure(opened, tmp_path, reductions):
     """Of four entries, as the default run has them, and of six."""
     records = [official(challenge.PROBLEMS[0], on, 0.5) for on in reductions]
-    render([Folder(stored(tmp_path, *records))], tmp_path / "report.html", BASELINES)
+    render([RecordFolder(stored(tmp_path, *records))], tmp_path / "report.html", BASELINES)
     for width in (1440, 390):
         figure = opened(tmp_path / "report.html", width=width).page.locator("#figure-overview svg:visible")
         assert figure.evaluate(INSIDE)

@@ -73,6 +73,6 @@ def test_the_models_refuse_in_a_sentence_what_they_cannot_read(record):
                 except InputError as error:
                     refused.append(str(error))
             spans = timeline_of(typed(wrong))
-            assert spans is None or all(math.isfinite(one.end) for one in spans)
+            assert spans is None or all(math.isfinite(span.end) for span in spans)
             decomposition_of(typed(wrong))
     assert all(record["case"] in sentence for sentence in refused)

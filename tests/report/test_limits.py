@@ -10,7 +10,7 @@ from test_report import HOSTILE, collected, data, drawn, made_record, measured, 
 from test_scaling import on
 
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN
-from spdnn.report.common.plotting import folded
+from spdnn.report.common.plotting import fold
 from spdnn.report.limits import figures as limit_figures
 from spdnn.report.limits.values import values
 
@@ -107,7 +107,7 @@ def test_numbers_are_what_the_records_come_to():
     )
     rows = page.source[page.source.index('aria-label="Limits by case"') :]
     numbers = map(int, re.findall(r'<tr data-record="(\d+)"', rows.split("</table>")[0]))
-    cases = [one.case for one in collected(records).records]
+    cases = [record.case for record in collected(records).records]
     assert [cases[number] for number in numbers] == [case for _, case in ordered]
 
 
@@ -244,7 +244,7 @@ def test_hostile_names_stay_text():
      ("aaaa.bbbb.cccc.dddd.eeee", "aaaa.bbbb.\ncccc.dddd…"), ("aaaa bbbbbbbb", "aaaa \nbbbbbbbb")],
 )  # fmt: skip
 def test_long_names_are_folded(text, lines):
-    assert folded(text, 10) == lines
+    assert fold(text, 10) == lines
 
 
 def test_labels_are_moved_apart_and_stay_below_the_top():

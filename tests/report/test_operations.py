@@ -11,7 +11,7 @@ from spdnn.records.operation_record import OperationRecord
 from spdnn.records.published_operations import OperationBaseline
 from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
-from spdnn.report.rendering import Folder, render
+from spdnn.report.rendering import RecordFolder, render
 from tests.records.test_run_record import changed
 
 
@@ -53,7 +53,7 @@ def test_the_section_from_operations_alone():
 
 
 def test_figures_are_there():
-    records = [one for s in (0.7, 0.8, 0.9) for one in products(s, layer=f"l{s}")]
+    records = [product for s in (0.7, 0.8, 0.9) for product in products(s, layer=f"l{s}")]
     drawn = figures(records)
     assert list(drawn) == ["operations-1-spmm-dense", "operations-1-spmm-peak"]
     assert drawn["operations-1-spmm-dense"].title == ("Times as fast as the dense product by sparsity, spmm, A CPU")
@@ -68,8 +68,8 @@ def test_without_such_records_one_line_says_how_to_get_them():
 
 def test_runs_and_operations_share_a_page(tmp_path):
     paths = stored(tmp_path, made_record())
-    (tmp_path / "ops.jsonl").write_text("".join(json.dumps(one) + "\n" for one in products()))
-    assert render([Folder([*paths, tmp_path / "ops.jsonl"])], tmp_path / "page.html", BASELINES) == 4
+    (tmp_path / "ops.jsonl").write_text("".join(json.dumps(product) + "\n" for product in products()))
+    assert render([RecordFolder([*paths, tmp_path / "ops.jsonl"])], tmp_path / "page.html", BASELINES) == 4
     text = shown([made_record(), *products()]).text
     assert "Published times do not all cover" in text
     assert "Our products and those" in text
@@ -79,7 +79,7 @@ def test_runs_and_operations_share_a_page(tmp_path):
 def test_ratios_are_of_pairs_and_the_fastest_counts():
     found = [made_operation("ours", (0.001, 0.005, 0.002)), made_operation("mkl", (0.003, 0.015, 0.008)),
              made_operation("scipy", (0.01, 0.01, 0.01)), made_operation("blas", (0.002, 0.009, 0.004))]  # fmt: skip
-    (one,) = operations.compared(objects(found))
+    (one,) = operations.compare_problems(objects(found))
     assert one.sparse[0].program.name == "mkl"
     assert one.sparse[1] == pytest.approx(3)
     assert one.dense[1] == pytest.approx(2)
@@ -93,23 +93,23 @@ def test_ratios_are_of_pairs_and_the_fastest_counts():
 
 def test_other_comparisons_and_problems_are_not_mixed():
     slow = made_operation("mkl", (0.5, 0.5, 0.5), comparison="f" * 16)
-    (one,) = operations.compared(objects([*products(), slow]))
+    (one,) = operations.compare_problems(objects([*products(), slow]))
     assert one.sparse[1] == pytest.approx(2)
-    later = [{**one, "created": "2026-01-02T03:04:05Z"} for one in products(mkl=0.005, comparison="e" * 16)]
-    (one,) = operations.compared(objects([*products(), *later]))
+    later = [{**product, "created": "2026-01-02T03:04:05Z"} for product in products(mkl=0.005, comparison="e" * 16)]
+    (one,) = operations.compare_problems(objects([*products(), *later]))
     assert one.sparse[1] == pytest.approx(5)  # the latest comparison of a problem counts
-    assert len(operations.compared(objects([*products(), *products(layer="other")]))) == 2
-    assert operations.compared(objects([made_operation("mkl")])) == []
+    assert len(operations.compare_problems(objects([*products(), *products(layer="other")]))) == 2
+    assert operations.compare_problems(objects([made_operation("mkl")])) == []
 
 
 def test_geometric_means():
-    found = operations.compared(objects([*products(layer="one", mkl=0.002), *products(layer="two", mkl=0.008)]))
+    found = operations.compare_problems(objects([*products(layer="one", mkl=0.002), *products(layer="two", mkl=0.008)]))
     mean = operations.means(found)
     assert mean["sparse"] == pytest.approx(4)  # of 2 and 8
     assert mean["dense"] == pytest.approx(4)
     assert (mean["sparse_best"], mean["dense_best"]) == (pytest.approx(4), pytest.approx(4))
     assert mean["count"] == mean["faster"] == 2
-    alone = operations.means(operations.compared(objects(products(mkl=None, blas=None))))
+    alone = operations.means(operations.compare_problems(objects(products(mkl=None, blas=None))))
     assert (alone["sparse"], alone["dense"], alone["other"], alone["faster"]) == (None, None, None, 0)
 
 
@@ -160,7 +160,7 @@ def test_models_and_their_memory():
     page = shown(records)
     assert "transformer small 256 tokens" in page.text
     assert 3.0 in page.values
-    held = [sum(one[f"{what}_bytes"] for what in ("matrix", "operand", "attention")) for one in records]
+    held = [sum(record[f"{what}_bytes"] for what in ("matrix", "operand", "attention")) for record in records]
     assert held[1] / held[0] in page.values
 
 
@@ -187,7 +187,7 @@ def test_hostile_texts_are_only_text():
 def test_a_record_that_claims_too_much_makes_no_page(tmp_path, path, value):
     record = changed(made_operation(), path, value)
     with pytest.raises(InputError, match=r"0\.json: "):
-        render([Folder(stored(tmp_path, record))], tmp_path / "page.html", BASELINES)
+        render([RecordFolder(stored(tmp_path, record))], tmp_path / "page.html", BASELINES)
     assert not (tmp_path / "page.html").exists()
 
 

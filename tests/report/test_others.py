@@ -7,7 +7,7 @@ from test_report import Page, made_record, made_verdict, rendered, stored, store
 
 from spdnn.cli import main
 from spdnn.records.cases import write_cases
-from spdnn.records.record_files import Folder
+from spdnn.records.record_files import RecordFolder
 
 
 def test_the_page_of_a_workflow_has_its_cases_and_names_the_others(tmp_path, capsys):
@@ -46,7 +46,7 @@ def test_the_page_of_a_workflow_has_its_cases_and_names_the_others(tmp_path, cap
 
 
 def test_a_failed_verdict_of_the_others_is_named_there_alone(tmp_path):
-    other = Folder([], [stored_verdict(tmp_path, "wrong", made_verdict(passed=False))])
-    page = rendered(tmp_path / "page.html", [Folder(stored(tmp_path, made_record()))], others={"x": other})
+    other = RecordFolder([], [stored_verdict(tmp_path, "wrong", made_verdict(passed=False))])
+    page = rendered(tmp_path / "page.html", [RecordFolder(stored(tmp_path, made_record()))], others={"x": other})
     assert "1,024 × 120: passed verification" in page.text
     assert "Failed verification: wrong." in page.text

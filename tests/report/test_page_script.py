@@ -170,7 +170,7 @@ def test_records_are_saved_plain_with_scripts(visit):
 
 def test_without_scripts_links_give_the_files_and_no_control_is_seen(opened, tmp_path):
     records = [made_record(f"deep-{place}", (0.7 + place,), layers=1920) for place in range(40)]
-    report.render([report.Folder(stored(tmp_path, *records))], tmp_path / "report.html", BASELINES)
+    report.render([report.RecordFolder(stored(tmp_path, *records))], tmp_path / "report.html", BASELINES)
     visit = opened(tmp_path / "report.html", scripts=False)
     assert visit.page.locator("select:visible, button:visible, input:visible").count() == 0
     with visit.page.expect_download() as saving:

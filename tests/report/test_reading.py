@@ -13,8 +13,8 @@ import pytest
 from test_report import made_verdict
 
 from spdnn.common.errors import InputError
-from spdnn.common.validation import LARGEST, check_numbers, converted, schema
-from spdnn.records.files import checked, read_all
+from spdnn.common.validation import LARGEST, check_numbers, convert, schema
+from spdnn.records.files import check_content, read_all
 from spdnn.records.operation_record import OperationRecord
 from spdnn.records.run_record import RunRecord
 from spdnn.records.verdict import Verdict
@@ -113,7 +113,7 @@ def test_what_another_library_refuses_is_refused_and_nothing_else(kind):
         done, found = spoiled(content, chosen)
         wrong = any(map(unsound, numbers(found)))
         errors = [] if wrong else list(independent.iter_errors(found))
-        told = sentence(converted, KINDS[name], found)
+        told = sentence(convert, KINDS[name], found)
         if not errors and told and told.startswith("r.json: request."):
             continue  # rules of a request that no schema says
         assert (told is None) == (not wrong and not errors), (done, told)
@@ -131,10 +131,10 @@ def test_what_another_library_refuses_is_refused_and_nothing_else(kind):
 def test_what_is_spoiled_is_never_more_than_one_sentence(kind):
     """The claims too: a spoiled record is sound all the same, or refused with a sentence that names its file."""
     (name, content), chosen = CONTENTS[kind], random.Random(f"{kind} again")
-    assert sentence(checked, KINDS[name], content) is None
+    assert sentence(check_content, KINDS[name], content) is None
     for _ in range(ROUNDS):
         done, found = spoiled(content, chosen)
-        told = sentence(checked, KINDS[name], found)
+        told = sentence(check_content, KINDS[name], found)
         assert told is None or (told.startswith("r.json: ") and "\n" not in told and len(told) < 400), (done, told)
 
 
@@ -150,7 +150,7 @@ def test_stricter_than_python_where_json_schema_is():
     """Its patterns know ASCII digits alone, and an end that is no line break."""
     for created in ("2025-01-02T03:04:05Z\n", "\u0662025-01-02T03:04:05Z"):
         with pytest.raises(InputError, match="r: created: .* is not a text of the form"):
-            converted(RunRecord, {**CONTENTS["timed"][1], "created": created}, "r")
+            convert(RunRecord, {**CONTENTS["timed"][1], "created": created}, "r")
 
 
 def test_a_spoiled_record_among_many_is_named(tmp_path):

@@ -13,7 +13,7 @@ from test_report import shown as whole
 from test_schedules import scheduled
 
 from spdnn.common.statistics import interval
-from spdnn.records.files import checked
+from spdnn.records.files import check_content
 from spdnn.records.run_record import RunRecord
 from spdnn.report.reductions import facts as reduction_facts
 from spdnn.report.reductions import values as reductions
@@ -51,7 +51,7 @@ def run(names=ALL, seconds=(0.1, 0.11, 0.12), rows=None, edges=None, looks=3, ca
     record["reductions"]["found"] = {name: found[name] for name in names}
     record["engine"]["notes"] |= {"layer_rows": rows, "layer_edges": edges}
     record["result"]["edges_computed"] = through(rows, edges) + 64 * edges[0]
-    checked(RunRecord, agreed(record), "made")
+    check_content(RunRecord, agreed(record), "made")
     return record
 
 
@@ -79,7 +79,7 @@ def plain(name="plain", neurons=1024, reduced=True, looks=2, **changed):
     record["result"] |= {"survivors": [6000] * 24, "categories": 6000, "edges_computed": 6016 * edges, **changed}
     record["verdict"] |= {"categories": 6000, "expected": 6000}
     record["verdict"]["values"]["checked"] = 6000
-    checked(RunRecord, agreed(record), "made")
+    check_content(RunRecord, agreed(record), "made")
     return record
 
 
@@ -332,7 +332,7 @@ def test_every_number_of_the_section_is_a_records():
     left = [nominal, *(through(rows, [EACH] * LAYERS) for rows in (alive(), kept())), through(kept(), merged())]
     known = {*left, *computed, *seconds, nominal / left[3], nominal / computed[3]}
     known |= {a / b for numbers in (left, computed, seconds) for a, b in itertools.pairwise(numbers)}
-    known |= {nominal / one for one in seconds} | {a / b for a, b in zip(computed, seconds, strict=True)}
+    known |= {nominal / second for second in seconds} | {a / b for a, b in zip(computed, seconds, strict=True)}
     known |= {typed(record).edges_per_second.median for record in records}
     intervals = [interval(record["inference_seconds"]) for record in records]
     ends = {end for one in intervals for end in (one.low, one.high)}

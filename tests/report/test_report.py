@@ -31,7 +31,7 @@ from spdnn.report import rendering as report
 from spdnn.report.cases.values import headline
 from spdnn.report.common import words
 from spdnn.report.common.collection import Part, collect
-from spdnn.report.common.drawing import saved, style
+from spdnn.report.common.drawing import save, style
 from spdnn.report.sections import SECTIONS
 from spdnn.report.times.figures import survivors
 from spdnn.report.times.ladders import Curve, curves, ladders
@@ -244,7 +244,9 @@ def _shown(records, verdicts, **more):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         judged = [stored_verdict(folder, case, verdict) for case, verdict in json.loads(verdicts)]
-        return rendered(folder / "report.html", [report.Folder(stored(folder, *json.loads(records)), judged)], **more)
+        return rendered(
+            folder / "report.html", [report.RecordFolder(stored(folder, *json.loads(records)), judged)], **more
+        )
 
 
 def typed(content, kind=RunRecord):
@@ -254,14 +256,14 @@ def typed(content, kind=RunRecord):
 
 def collected(records, baselines=()):
     """The collection of these run records."""
-    return collect([Part([typed(one) for one in records])], baselines)
+    return collect([Part([typed(record) for record in records])], baselines)
 
 
 def drawn(name, contents):
     """The figures of one section, by name, of run records or a collection."""
     [section] = [one for one in SECTIONS if one.name == name]
     values = section.values(collected(contents) if isinstance(contents, list) else contents)
-    return {one.name: one for one in section.drawings(values)} if values else {}
+    return {drawing.name: drawing for drawing in section.drawings(values)} if values else {}
 
 
 def data(drawing):
@@ -418,7 +420,7 @@ def test_marks_that_no_record_has_are_not_in_the_glossary():
 def test_every_publication_is_listed_with_how_many_figures_it_gives():
     baselines = read_baselines(BASELINES)
     listed = shown([made_record()], published=True).source.split('aria-label="Sources of')[1].split("</table>")[0]
-    citations = {one.source.split(";")[0] for one in baselines}
+    citations = {baseline.source.split(";")[0] for baseline in baselines}
     assert listed.count("<tr>") == 1 + len(citations)
     assert sum(map(int, re.findall(r'class="number">(\d+)<', listed))) == len(baselines)
 
@@ -473,11 +475,14 @@ OFFICIAL = {"kind": "official", "source": "official list", "inputs": 60_000, "ch
     ],
 )
 def test_the_page_says_first_how_many_inputs_were_compared(truths, told):
-    given = [one if one is OFFICIAL else SAMPLE | dict(zip(("checked", "inputs"), one, strict=True)) for one in truths]
+    given = [
+        truth if truth is OFFICIAL else SAMPLE | dict(zip(("checked", "inputs"), truth, strict=True))
+        for truth in truths
+    ]
     verdicts = [typed(made_verdict() | {"truth": truth}, Verdict) for truth in given]
     found = headline(collect([Part(verdicts=[(f"case-{k}", one) for k, one in enumerate(verdicts)])]))
     assert found["compared"] == told
-    parts = [one.truth.checked < one.truth.inputs for one in verdicts]
+    parts = [verdict.truth.checked < verdict.truth.inputs for verdict in verdicts]
     whole, some = ("passed verification", "passed on a sample") if len(parts) == 1 else (
         "all 2 cases passed verification", f"all 2 cases passed, {'each' if all(parts) else '1'} on a sample"
     )  # fmt: skip
@@ -581,7 +586,7 @@ def test_broken_record_is_one_sentence(tmp_path, content):
     path = tmp_path / "record.json"
     path.write_text(content)
     with pytest.raises(InputError, match=re.escape(str(path))) as caught:
-        report.render([report.Folder([path])], tmp_path / "report.html", BASELINES)
+        report.render([report.RecordFolder([path])], tmp_path / "report.html", BASELINES)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "report.html").exists()
 
@@ -606,7 +611,7 @@ def test_curves_leave_out_what_a_deeper_run_shows():
 def test_figures_are_plain_functions():
     def plotted():
         figure = replace(survivors([Curve("a < b & $x^{$", (10, 3, 0))]), title="<t>", caption="<c>")
-        return saved(figure, "times", png=True)
+        return save(figure, "times", png=True)
 
     with style():
         once = plotted()
@@ -660,7 +665,7 @@ def test_a_ladder_is_of_one_machine_and_tells_what_times_include():
         record["environment"]["cores"] = 64
     here[0]["span"] = words.STREAMED
     own = collected([*here, *there]).own
-    found = {one["runs"][0].record.environment.cores: one for one in ladders(own)}
+    found = {ladder["runs"][0].record.environment.cores: ladder for ladder in ladders(own)}
     assert {cores: len(one["rungs"]) for cores, one in found.items()} == {2: 3, 64: 3}
     assert all(run.case.startswith("here") for run in found[2]["runs"])
     assert sum(rung.label.endswith(f": {words.STREAMED}") for rung in found[2]["rungs"]) == 1

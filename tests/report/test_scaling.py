@@ -9,7 +9,7 @@ import pytest
 from test_report import BASELINES, HOSTILE, collected, made_record, made_verdict, measured, shown, typed
 from test_schedules import scheduled
 
-from spdnn.common.validation import converted
+from spdnn.common.validation import convert
 from spdnn.records.distribution import OneRank
 from spdnn.records.published import read_baselines
 from spdnn.report.common import predictions, words
@@ -24,7 +24,7 @@ HOW = "snakemake --configfile config/strong.yaml"
 
 
 def computing(rank):
-    return converted(OneRank, rank, "rank").computing_seconds
+    return convert(OneRank, rank, "rank").computing_seconds
 
 
 def parts(whole, ranks, uneven=1.0):
@@ -234,7 +234,7 @@ def test_ranks_with_a_gpu_each_scale_strongly_and_weakly():
     records = [on(count, (0.8 / count + 0.1,), hosts=max(1, count // 4)) for count in (1, 2, 4, 8, 16)]
     records += weak(1, 2, 4)
     values = scaling.values(collected([on_gpus(record) for record in records]))
-    assert [(one["kind"], one["over"], len(one["rows"])) for one in values["groups"]] == [
+    assert [(value["kind"], value["over"], len(value["rows"])) for value in values["groups"]] == [
         ("strong", "ranks", 5), ("weak", "ranks", 3),
     ]  # fmt: skip
     assert [row["speedup"] for row in values["groups"][0]["rows"]] == pytest.approx(
@@ -283,7 +283,7 @@ def test_more_threads_than_cores_are_told(cores, hosts, marked):
     records += [on(ranks, (0.5,), partition, cores=cores, hosts=hosts) for ranks, partition in settings]
     rows = group(records)["rows"]
     assert sum(row["oversubscribed"] for row in rows) == marked
-    assert (scaling_figures.shaded_from(rows) is None) == (marked == 0)
+    assert (scaling_figures.shade_start(rows) is None) == (marked == 0)
     text = section(shown(records))
     assert text.count("oversubscribed") - text.count("marked oversubscribed") == marked
     assert ("no speed-up can be expected there" in text) == (marked > 0)
@@ -293,9 +293,9 @@ def test_the_shade_begins_between_what_fits_and_what_does_not():
     def rows(*over):
         return [{"workers": 2**place, "oversubscribed": told} for place, told in enumerate(over)]
 
-    assert scaling_figures.shaded_from(rows(False, False, True, True)) == pytest.approx(8**0.5)
-    assert scaling_figures.shaded_from(rows(True, True)) == 0.0
-    assert scaling_figures.shaded_from(rows(False, True, False)) is None
+    assert scaling_figures.shade_start(rows(False, False, True, True)) == pytest.approx(8**0.5)
+    assert scaling_figures.shade_start(rows(True, True)) == 0.0
+    assert scaling_figures.shade_start(rows(False, True, False)) is None
 
 
 def test_figures_tell_partitions_apart_and_are_described():
@@ -312,12 +312,10 @@ def test_figures_tell_partitions_apart_and_are_described():
 
 
 def test_published_curves_stand_apart():
-    systems = scaling.published(read_baselines(BASELINES))
-    assert [(one["system"], one["devices"][0], one["devices"][-1], len(one["curves"])) for one in systems] == [
-        ("at-scale SpDNN (Hidayetoglu)", 1, 768, 12),
-        ("BF (SNIG authors' baseline)", 1, 4, 10),
-        ("SNIG", 1, 4, 12),
-    ]
+    systems = scaling.published_systems(read_baselines(BASELINES))
+    assert [
+        (system["system"], system["devices"][0], system["devices"][-1], len(system["curves"])) for system in systems
+    ] == [("at-scale SpDNN (Hidayetoglu)", 1, 768, 12), ("BF (SNIG authors' baseline)", 1, 4, 10), ("SNIG", 1, 4, 12)]
     deepest = systems[0]["curves"][-1]
     assert (deepest["neurons"], deepest["layers"]) == (65536, 1920)
     last = deepest["points"][-1]

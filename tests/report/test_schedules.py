@@ -4,7 +4,7 @@ import pytest
 from test_report import BASELINES, HOSTILE, collected, drawn, made_record, shown, typed
 
 from spdnn.records.published import read_baselines
-from spdnn.report.common.drawing import saved, style
+from spdnn.report.common.drawing import save, style
 from spdnn.report.schedules import figures as timelines
 from spdnn.report.schedules.values import values
 from spdnn.scheduling.taskgraph.calibration import costs_of, decomposition_of, timeline_of
@@ -23,7 +23,7 @@ def scheduled(schedule="resident", devices=1, seconds=(0.5, 0.5, 0.6), case=None
     made = cut(TaskgraphSettings(schedule, devices), sizes)
     told = {
         "schedule": schedule, "devices": devices, "pipeline": len(made.ranges), "batches": made.batches,
-        "batch_inputs": made.batch, "stages": [list(one) for one in made.stages],
+        "batch_inputs": made.batch, "stages": [list(stage) for stage in made.stages],
         "ranges": [list(one) for one in made.ranges], "buffers": made.buffers, "places": made.slots,
         "drawn": made.drawn, "device_memory_bytes": None, "why": f"{schedule} was asked for",
         "memory_bytes": [made.memory(sizes, device) for device in range(made.devices)],
@@ -33,7 +33,7 @@ def scheduled(schedule="resident", devices=1, seconds=(0.5, 0.5, 0.6), case=None
         costs, cores = costs_of(typed({**record, "engine": {"name": "taskgraph", "notes": {"tile": 32}}}), devices)
         found = simulate(made, costs, cores)
         factor = min(seconds) / found.seconds
-        spans = [[*span.listed()[:6], span.begin * factor, span.end * factor] for span in found.timeline]
+        spans = [[*span.as_list()[:6], span.begin * factor, span.end * factor] for span in found.timeline]
         record["engine"]["notes"] |= {"timeline": spans, "timeline_tasks": len(spans)}
     record["engine"]["notes"] |= notes or {}
     return record
@@ -167,7 +167,7 @@ def test_bars_are_joined_where_nothing_between_could_be_seen():
     apart = [(0, "compute", "layer", 0, 0, 1, 0.0, 0.4), (0, "compute", "layer", 0, 1, 2, 0.6, 1.0)]
     assert len(timelines._bars(apart, 0.001)) == 2
     with style():
-        drawing = saved(timelines.gantt([("none", [])], "empty", "nothing", ""), "schedules")
+        drawing = save(timelines.gantt([("none", [])], "empty", "nothing", ""), "schedules")
     assert drawing.svg.startswith("<svg")
 
 

@@ -185,7 +185,7 @@ def test_the_whole_is_read_prepare_and_inference():
     for place, record in enumerate(records):
         seconds = [statistics.median(record[f"{part}_seconds"]) for part in ("read", "prepare", "inference")]
         assert [float(row["seconds"]) for row in rows[3 * place : 3 * place + 3]] == seconds
-        assert lengths(drawing, place) == pytest.approx([one / 0.5 * first for one in seconds], abs=1e-3)
+        assert lengths(drawing, place) == pytest.approx([second / 0.5 * first for second in seconds], abs=1e-3)
     assert [row["part"] for row in rows[:3]] == ["read", "prepare", "inference"]
     assert ">seconds</text>" in drawing.svg
     assert ">1.06 s<" in drawing.svg

@@ -7,7 +7,7 @@ import pytest
 from spdnn.records.files import write_record
 from spdnn.report import page
 from spdnn.report.common.figure_files import write_figures
-from spdnn.report.rendering import Folder
+from spdnn.report.rendering import RecordFolder
 from spdnn.report.unfinished import render_unfinished, report_unfinished
 from tests.report.test_figure_files import made
 from tests.report.test_report import BASELINES, made_record, made_verdict, stored_verdict
@@ -56,7 +56,7 @@ def test_records_of_no_case_are_shown_where_they_are_made(results):
 
 
 def test_records_of_other_runs_are_a_group_of_their_own(results):
-    named = {"peers": Folder([results / "records/late.json"])}
+    named = {"peers": RecordFolder([results / "records/late.json"])}
     render_unfinished(results, ["good", "absent"], set(), [], named, BASELINES)
     page = (results / "report.html").read_text()
     assert "1 case run, and it passed verification; 1 case missing" in page

@@ -309,7 +309,7 @@ def test_plan_prints_and_writes_predictions(saved, tmp_path, capsys):
 )
 def test_errors_are_one_sentence(arguments, status, sentence, saved, capsys):
     try:
-        found = main(["plan", *(saved if one == "RUN" else one for one in arguments)])
+        found = main(["plan", *(saved if argument == "RUN" else argument for argument in arguments)])
     except SystemExit as ended:
         found = ended.code
     printed = capsys.readouterr().err

@@ -59,7 +59,7 @@ def test_pixels_are_column_major_and_upright():
     horizontal, vertical, level = digits._draws(3)
     weights = digits._weights(32).astype(np.float64)
     for i, picture in enumerate(pictures(1024, 3)):
-        grey = weights[vertical[i]] @ digits._bundled()[i].astype(np.float64) @ weights[horizontal[i]].T
+        grey = weights[vertical[i]] @ digits._load_digits()[i].astype(np.float64) @ weights[horizontal[i]].T
         np.testing.assert_array_equal(picture, grey > level[i])
 
 
@@ -71,7 +71,7 @@ def test_arithmetic_is_exact(side):
     assert (weights * 64 == np.rint(weights * 64)).all()
     assert weights.min() >= 0
     assert weights.sum(axis=2).max() <= 1
-    grey = digits._bundled()
+    grey = digits._load_digits()
     assert (grey == np.rint(grey)).all()
     assert (grey.min(), grey.max()) == (0, 16)
 

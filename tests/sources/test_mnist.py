@@ -47,7 +47,7 @@ def test_resize_is_the_literal_formula_at_every_level(side, monkeypatch):
         expected = literal(images, side)
         for level in dispatch.levels():
             monkeypatch.setenv("SPDNN_ISA", level.name)
-            np.testing.assert_array_equal(mnist.resized_bits(images, side), expected)
+            np.testing.assert_array_equal(mnist.resize_to_bits(images, side), expected)
 
 
 @pytest.mark.parametrize("side", [32, 64, 128])
@@ -55,14 +55,14 @@ def test_nyquist_bins_that_are_not_zero(side):
     """The highest frequency in both directions, where real part and modulus differ most."""
     board = (np.indices((28, 28)).sum(axis=0) % 2 * 255).astype(np.uint8)
     images = np.stack([board, strokes(1)[0], np.roll(board, 1, axis=0), np.repeat(board[:1], 28, axis=0)])
-    np.testing.assert_array_equal(mnist.resized_bits(images, side), literal(images, side))
+    np.testing.assert_array_equal(mnist.resize_to_bits(images, side), literal(images, side))
 
 
 def test_the_largest_modulus_is_found_whatever_the_blocks(monkeypatch):
     images = strokes(9)
     images[7, 10:14, 10:14] = 255
     monkeypatch.setattr(mnist, "BLOCK", 5)
-    np.testing.assert_array_equal(mnist.resized_bits(images, 256), literal(images, 256))
+    np.testing.assert_array_equal(mnist.resize_to_bits(images, 256), literal(images, 256))
 
 
 @pytest.mark.needs("mnist")

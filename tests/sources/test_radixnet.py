@@ -70,5 +70,5 @@ def test_numpy_makes_the_same_layers(neurons, monkeypatch):
     for k in (0, 3, 6, 13, 39):
         expected = compiled.layer(k).check("compiled").sha256()
         with monkeypatch.context() as patch:
-            patch.setattr(dispatch, "compiled", lambda: numpy_rows)
+            patch.setattr(dispatch, "compiled_module", lambda: numpy_rows)
             assert network.layer(k).sha256() == expected

@@ -59,7 +59,7 @@ def test_every_number_of_workers_gives_the_same_bits(random_network, monkeypatch
     found = []
     for workers in (1, 2, 5):
         monkeypatch.setattr(reference, "threads", lambda _, workers=workers: workers)
-        result, off = reference.judged(network, Inputs.from_array(values), None, np.arange(count))
+        result, off = reference.judge(network, Inputs.from_array(values), None, np.arange(count))
         found.append([result.digest, result.sha256, result.survivors, *off])
     for one in found[1:]:
         for mine, first in zip(one, found[0], strict=True):

@@ -23,7 +23,7 @@ def inputs_of(width, count=100, seed=0):
 
 def off_by(network, inputs, engine):
     """How many times as far from the oracle as the copy with drawn errors the worst value of an engine is."""
-    _, off = reference.judged(network, inputs, None, np.arange(inputs.count))
+    _, off = reference.judge(network, inputs, None, np.arange(inputs.count))
     values = infer(network, inputs, engine, "none", values=True).all_values()
     apart = abs(values.astype(np.float64) - off.values)
     return float(np.divide(apart, off.each, where=apart > 0, out=np.zeros_like(apart)).max()) * reference.FACTOR

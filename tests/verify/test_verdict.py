@@ -10,7 +10,7 @@ from spdnn.common.errors import InputError
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result, projection_weights
-from spdnn.records.files import checked
+from spdnn.records.files import check_content
 from spdnn.records.verdict import Difference, Verdict
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
@@ -35,7 +35,7 @@ def truth(categories, count=100, **options):
 
 
 def judged(found, expected):
-    return checked(Verdict, verify.judge(found, expected), "verdict")[0]
+    return check_content(Verdict, verify.judge(found, expected), "verdict")[0]
 
 
 def test_equal_sets_pass():

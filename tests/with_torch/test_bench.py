@@ -4,8 +4,8 @@ import numpy as np
 
 import spdnn
 from spdnn.peers import call_cases, calls
-from spdnn.peers.common import Comparison
-from spdnn.records.files import checked
+from spdnn.peers.common import ComparisonSettings
+from spdnn.records.files import check_content
 from spdnn.records.operation_record import OperationRecord
 
 
@@ -14,9 +14,11 @@ def test_torch_and_its_compiler_have_numbers():
     matrices = [rng.normal(size=shape) * (rng.random(shape) < 0.2) for shape in ((40, 60), (60, 7))]
     for clip in (None, 2.5):
         network = spdnn.from_matrices(matrices, [rng.normal(size=60), 0.1], clip=clip, last="none")
-        case = call_cases.NetworkCase("mine", network, call_cases.drawn_rows(70, 40, 0.5), [1, 70])
-        for _, records, refused in calls.compare_calls(case, Comparison(2, ["torch", "torch-compile"], 0.0, "x")):
+        case = call_cases.NetworkCase("mine", network, call_cases.draw_rows(70, 40, 0.5), [1, 70])
+        for _, records, refused in calls.compare_calls(
+            case, ComparisonSettings(2, ["torch", "torch-compile"], 0.0, "x")
+        ):
             assert refused == {}
-            assert [one.program.name for one in records] == ["ours", "torch", "torch-compile"]
-            for one in records:
-                checked(OperationRecord, one, "record")
+            assert [record.program.name for record in records] == ["ours", "torch", "torch-compile"]
+            for record in records:
+                check_content(OperationRecord, record, "record")

@@ -28,8 +28,8 @@ def untimed(monkeypatch):
 
 def thinned(*weights):
     """Nine of ten numbers become zero, in place."""
-    for one in weights:
-        one[np.random.default_rng(0).random(one.shape) > 0.1] = 0
+    for weight in weights:
+        weight[np.random.default_rng(0).random(weight.shape) > 0.1] = 0
 
 
 NEURONS, TREES = MLPClassifier((96, 64), max_iter=300), RandomForestClassifier(5)
@@ -47,7 +47,7 @@ def test_scikit_learn(tmp_path, classifier, scaler, ours, zipmap):
     assert f"{ours} of {ours}" in repr(model)
     labels, scores = model(DIGITS)
     wanted = pipeline.predict_proba(DIGITS)
-    found = np.array([[one[n] for n in range(10)] for one in scores]) if zipmap else scores
+    found = np.array([[score[n] for n in range(10)] for score in scores]) if zipmap else scores
     assert np.abs(found - wanted).max() < 1e-4
     sure = np.diff(np.sort(wanted)[:, -2:])[:, 0] > 1e-3
     assert (labels == pipeline.predict(DIGITS))[sure].all()

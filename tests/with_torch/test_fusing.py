@@ -12,13 +12,13 @@ from spdnn.common.errors import InputError
 
 def trained(model):
     """Statistics and scales as training leaves them."""
-    for one in model.modules():
-        if isinstance(one, nn.BatchNorm2d) and one.track_running_stats:
-            one.running_mean.normal_()
-            one.running_var.uniform_(0.5, 2)
-            if one.affine:
-                nn.init.normal_(one.weight)
-                nn.init.normal_(one.bias)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d) and module.track_running_stats:
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2)
+            if module.affine:
+                nn.init.normal_(module.weight)
+                nn.init.normal_(module.bias)
     return model.eval()
 
 

@@ -168,7 +168,7 @@ def test_attention_and_its_gradients_are_torchs(lead):
     mask[3] = False
     tensors = [torch.randn(*lead, n, d, requires_grad=True) for n, d in ((30, 16), (40, 16), (40, 8))]
     found = st.attention(ops.SparseMatrix.from_torch(mask.float()), *tensors)
-    q, k, v = (one.detach().double().requires_grad_() for one in tensors)
+    q, k, v = (tensor.detach().double().requires_grad_() for tensor in tensors)
     scores = (q @ k.transpose(-1, -2) / 4).masked_fill(~mask, -1e30).softmax(-1)
     exact = (scores * mask) @ v
     torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-5)

@@ -260,9 +260,9 @@ class Workflow:
                 time.sleep(0.02)
             time.sleep(kill.moment * self.seconds[kill.rule])
             victims = self._victims(kill, process)
-            for one in victims:
+            for victim in victims:
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    one.send_signal(kill.number)
+                    victim.send_signal(kill.number)
             begun = time.monotonic()
             while left := [one for one in (self.living() if kill.target in TARGETS[::2] else victims) if _lives(one)]:
                 if time.monotonic() - begun > ends:
@@ -291,8 +291,8 @@ class Workflow:
                 words = one.cmdline()
                 if words and "python" in words[0] and any(word == "spdnn" or "scripts" in word for word in words):
                     jobs.append(one)
-        chosen = int(kill.moment * 1000) % max(1, len(jobs))
-        return jobs[chosen : chosen + 1]
+        args = int(kill.moment * 1000) % max(1, len(jobs))
+        return jobs[args : args + 1]
 
     def mounted(self, rule: str, full: bool) -> None:
         """Run with the outputs of a rule on a disk that is full, or cannot be written to, and check what it says."""
@@ -353,8 +353,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--mounts", nargs="*", choices=RULES, default=list(RULES),
                         help="rules to run with a full disk and a read-only folder (default: all)")  # fmt: skip
     parser.add_argument("--alone", action="store_true", help="not two runs at once")
-    chosen = parser.parse_args(arguments)
-    workflow, failed, hit, longest = Workflow(chosen.folder.resolve()), 0, Counter(), 0.0
+    args = parser.parse_args(arguments)
+    workflow, failed, hit, longest = Workflow(args.folder.resolve()), 0, Counter(), 0.0
 
     def survived(what, attempt):
         nonlocal failed
@@ -373,11 +373,11 @@ def main(arguments: list[str]) -> int:
 
     workflow.time_rules()
     workflow.whole()
-    for kill in drawn(chosen.kills, chosen.seed, tuple(chosen.rules)):
+    for kill in drawn(args.kills, args.seed, tuple(args.rules)):
 
         def attempt(kill=kill):
             nonlocal longest
-            took, hits = workflow.kill(kill, chosen.ends)
+            took, hits = workflow.kill(kill, args.ends)
             hit[kill.target if hits else "missed"] += 1
             longest = max(longest, took)
             return f"over in {took:.2f} s" if hits else "it had ended before"
@@ -385,12 +385,12 @@ def main(arguments: list[str]) -> int:
         survived(kill, attempt)
     if not can_mount():
         print("neither full disks nor read-only folders: they need root")
-        chosen.mounts = []
-    for rule in chosen.mounts:
+        args.mounts = []
+    for rule in args.mounts:
         for full in (True, False):
             survived(f"{rule}: {'full disk' if full else 'read-only folder'}",
                      lambda rule=rule, full=full: workflow.mounted(rule, full))  # fmt: skip
-    if not chosen.alone:
+    if not args.alone:
         survived("two runs at once", workflow.twice)
     counts = ", ".join(f"{count} {what}" for what, count in sorted(hit.items()))
     print(f"{failed} failed; kills: {counts}; the longest end took {longest:.2f} s")

@@ -15,7 +15,7 @@ from spdnn.common.errors import SpdnnError
 from spdnn.common.provenance import code_digest
 from spdnn.common.resources import usable_cores
 from spdnn.common.tables import table
-from spdnn.common.validation import encoded
+from spdnn.common.validation import encode
 from spdnn.engines.registry import ENGINES
 from spdnn.pipeline import config as settings, estimates, runs, slurm
 from spdnn.pipeline.targets import Targets, configfiles, one_of, stores
@@ -111,13 +111,13 @@ def launcher(resources):
 
 def given_memory(wildcards, resources):
     """Bytes that a cluster's job may hold. A function of resources is no reason to run again, as a changed key is."""
-    return estimates.allowed(resources.mem_mb) if workflow.remote_exec else None
+    return estimates.allowed_bytes(resources.mem_mb) if workflow.remote_exec else None
 
 
 def inference(*modules):
     """Params of a rule whose shell is INFER, but `launch`, which starts the ranks; its code is an engine's and `modules`."""
     return {
-        "request": lambda wildcards: shlex.quote(encoded(case_of(wildcards).values).decode()),
+        "request": lambda wildcards: shlex.quote(encode(case_of(wildcards).values).decode()),
         "limits": lambda wildcards, resources: (
             f"--memory {given_memory(wildcards, resources)} --time-limit {estimates.time_limit(resources.runtime)}"
             if workflow.remote_exec

@@ -1,8 +1,8 @@
 """Rule benchmark: join samples, verdict and stages' times into the run record; refuse a verdict that is not pass."""
 
-from spdnn.pipeline.jobs import logged
+from spdnn.pipeline.jobs import log_errors
 
-with logged(snakemake.log[0]):
+with log_errors(snakemake.log[0]):
     from spdnn.pipeline.stages import benchmark
     from spdnn.problem.request import RunRequest
 

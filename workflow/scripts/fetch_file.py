@@ -1,10 +1,10 @@
 """Rule fetch_file: one external file of config/data.tsv, verified."""
 
-from spdnn.pipeline.jobs import logged
+from spdnn.pipeline.jobs import log_errors
 
 INSTEAD = "; give its file (--config mnist=FILE), or take inputs=digits, which need no download"
 
-with logged(snakemake.log[0]):
+with log_errors(snakemake.log[0]):
     from spdnn.common.errors import SpdnnError
     from spdnn.sources.catalog import read_sources
     from spdnn.sources.fetch import fetch

@@ -1,8 +1,8 @@
 """Rule import_inputs: official text, or inputs of the user's own, into a store."""
 
-from spdnn.pipeline.jobs import logged
+from spdnn.pipeline.jobs import log_errors
 
-with logged(snakemake.log[0]):
+with log_errors(snakemake.log[0]):
     from spdnn.sources.formats.inputs import write_inputs
     from spdnn.sources.formats.readers import open_inputs
 

@@ -1,8 +1,8 @@
 """Rule make_inputs: inputs by formula, from MNIST or from the digits that scikit-learn bundles."""
 
-from spdnn.pipeline.jobs import logged
+from spdnn.pipeline.jobs import log_errors
 
-with logged(snakemake.log[0]):
+with log_errors(snakemake.log[0]):
     from spdnn.sources.formats.inputs import write_inputs
 
     neurons = int(snakemake.wildcards.neurons)

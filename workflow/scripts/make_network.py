@@ -1,8 +1,8 @@
 """Rule make_network: the RadiX-Net of a width at full depth, stored as its formula; or an unstructured network."""
 
-from spdnn.pipeline.jobs import logged
+from spdnn.pipeline.jobs import log_errors
 
-with logged(snakemake.log[0]):
+with log_errors(snakemake.log[0]):
     from spdnn.problem.challenge import MAX_LAYERS
     from spdnn.sources.formats.store import write_network
     from spdnn.sources.radixnet import RadixNet

@@ -2,9 +2,9 @@
 
 import shlex
 
-from spdnn.pipeline.jobs import logged
+from spdnn.pipeline.jobs import log_errors
 
-with logged(snakemake.log[0]):
+with log_errors(snakemake.log[0]):
     from spdnn.peers.operations import compare
     from spdnn.records.files import write_operations
 

@@ -1,8 +1,8 @@
 """Rule prepare: search for reductions and lay the network out for its engine."""
 
-from spdnn.pipeline.jobs import logged
+from spdnn.pipeline.jobs import log_errors
 
-with logged(snakemake.log[0]):
+with log_errors(snakemake.log[0]):
     from spdnn.pipeline.stages import prepare
 
     params = snakemake.params

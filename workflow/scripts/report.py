@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-from spdnn.pipeline.jobs import logged
+from spdnn.pipeline.jobs import log_errors
 
-with logged(snakemake.log[0]):
+with log_errors(snakemake.log[0]):
     from spdnn.records.record_files import record_files
-    from spdnn.report.rendering import Folder, render
+    from spdnn.report.rendering import RecordFolder, render
 
     given, params = snakemake.input, snakemake.params
     records = [Path(path) for path in (*given.records, *given.ops)]
     records += [path for folder in given.peers for path in sorted(Path(folder).glob("*.json"))]
     render(
-        [Folder(records, expected=params.cases)],
+        [RecordFolder(records, expected=params.cases)],
         Path(snakemake.output.page),
         Path(given.baselines),
         figures=Path(snakemake.output.figures),

@@ -1,8 +1,8 @@
 """Rule verify: a result against the official ground truth, a file or the reference."""
 
-from spdnn.pipeline.jobs import logged
+from spdnn.pipeline.jobs import log_errors
 
-with logged(snakemake.log[0]):
+with log_errors(snakemake.log[0]):
     from spdnn.pipeline.stages import verify
     from spdnn.problem.request import RunRequest
 

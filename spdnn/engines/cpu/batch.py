@@ -19,13 +19,13 @@ from spdnn.kernels.tiles import active_indices, best_tile, bind, bind_inputs, ti
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer
 from spdnn.problem.result import LastLayer, LastRows, Result, RowStatistics
-from spdnn.reductions.inputs import DuplicateSearch, searched
+from spdnn.reductions.inputs import DuplicateSearch, search_note
 
 LOGGED = 512  # passes whose cost a run notes
 
 
 @dataclass
-class Tally:
+class Counters:
     """What one run counted, over all its batches.
 
     Attributes:
@@ -50,14 +50,14 @@ class Tally:
     searching: float = 0.0
     log: list = field(default_factory=list)
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "Counters") -> None:
         """Count what another one counted as well."""
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
         self.log = self.log[:LOGGED]
 
 
-class CpuWork:
+class BatchKernels:
     """What the batches of a run share: the network's costs, the inputs, the kernels. Holds no features.
 
     Args:
@@ -95,8 +95,8 @@ class CpuWork:
         self.costs = self.costs.of_bound(layers)
         return layers
 
-    def tally(self) -> Tally:
-        return Tally(*np.zeros((2, self.depth), np.int64))
+    def tally(self) -> Counters:
+        return Counters(*np.zeros((2, self.depth), np.int64))
 
     def begin(self, numbers: np.ndarray, threads: int, source: np.ndarray, target: np.ndarray) -> Rows:
         """The rows of the inputs `numbers` (int64, ascending), before the first layer, in two feature buffers."""
@@ -113,7 +113,7 @@ class CpuWork:
         cost = self.costs.search(k, rows.count, self.lanes, stopped)
         return search.wait(k, rows.count, self.deaths(k, rows), *cost, stopped)
 
-    def through(self, k: int, layers: list, rows: Rows, tally: Tally) -> np.ndarray:
+    def through(self, k: int, layers: list, rows: Rows, tally: Counters) -> np.ndarray:
         """All rows through the layers from k on; the row indices that are nonzero after them.
 
         Raises:
@@ -125,7 +125,9 @@ class CpuWork:
         streamed = 4 * lanes * int(self.costs.outputs[k + len(layers) - 1]) > self.cache
         rest = (rows.target, rows.tile, max(0, self.dead_from - k), active, rows.threads, streamed)
         if k == 0:
-            failed = self.kernels.layers_stored(layers, self.stored, self.inputs.stored(rows.inputs.numbers), *rest)
+            failed = self.kernels.layers_stored(
+                layers, self.stored, self.inputs.stored_rows(rows.inputs.numbers), *rest
+            )
         else:
             failed = self.kernels.layers(layers, rows.source, rest[0], rows.count, *rest[1:])
         if failed >= 0:
@@ -154,7 +156,7 @@ class CpuWork:
             tally.log.append([k, len(layers), lanes, tally.edges - before, time.perf_counter() - begun])
         return indices
 
-    def _count(self, span: slice, tiles: np.ndarray, layers: list, rows: Rows, tally: Tally) -> None:
+    def _count(self, span: slice, tiles: np.ndarray, layers: list, rows: Rows, tally: Counters) -> None:
         """Add a pass to the tally; `tiles` (layers,) went through each of its layers.
 
         Features, or all weights, that fit the last-level cache do not pass it.
@@ -173,7 +175,7 @@ class CpuWork:
         tally.moved += taken + left if taken + left > self.cache else 0
         tally.moved += weights if int(self.costs.nbytes.sum()) > self.cache else 0
 
-    def leave(self, k: int, rows: Rows, indices: np.ndarray, tally: Tally) -> None:
+    def leave(self, k: int, rows: Rows, indices: np.ndarray, tally: Counters) -> None:
         """Close the gaps of dead rows when the work wasted on them has reached what that costs."""
         neurons = int(self.costs.outputs[k - 1])
         needed = tiles_of(indices.size, rows.tile)
@@ -182,18 +184,18 @@ class CpuWork:
             rows.keep(indices, neurons)
             tally.closing += time.perf_counter() - start
 
-    def merge(self, k: int, rows: Rows, search: DuplicateSearch, tally: Tally) -> None:
+    def merge(self, k: int, rows: Rows, search: DuplicateSearch, tally: Counters) -> None:
         """Search for rows that became identical, and let one of each group represent all."""
         begun, size, neurons = time.perf_counter(), rows.count, int(self.costs.outputs[k - 1])
         zeros = rows.alive < size  # rows of zeros still have an index; they are identical, so one of them is left
         merged = rows.merge(neurons, lambda candidates: self.costs.compares(k, size, candidates))
         rows.alive -= int(zeros and merged > 0)
-        search.ended(k, size, merged)
+        search.finish(k, size, merged)
         tally.searches += 1
         tally.merged += merged
         tally.searching += time.perf_counter() - begun
 
-    def compact(self, k: int, rows: Rows, indices: np.ndarray, search: DuplicateSearch, tally: Tally) -> np.ndarray:
+    def compact(self, k: int, rows: Rows, indices: np.ndarray, search: DuplicateSearch, tally: Counters) -> np.ndarray:
         """What is due before layer k: dead rows leave, identical ones are merged; the indices of nonzero rows."""
         before = rows.count
         self.leave(k, rows, indices, tally)
@@ -210,14 +212,14 @@ class CpuWork:
         kept = self.values.rows(inputs.numbers, inputs.row_of, count)
         return LastRows(inputs.numbers, inputs.row_of, statistics, kept, rows.take(kept, neurons, spare=False))
 
-    def note(self, tally: Tally, findings: dict) -> None:
+    def note(self, tally: Counters, findings: dict) -> None:
         """Add to Session.findings the findings of a run about the reductions that depend on the inputs."""
         if "dead" in self.reductions:
             findings["dead"]["seconds"] = tally.closing
         if "inputs" in self.reductions:
-            findings["inputs"] = searched(tally.searches, tally.merged, tally.searching)
+            findings["inputs"] = search_note(tally.searches, tally.merged, tally.searching)
 
-    def result(self, batches: Sequence[LastRows], tally: Tally, notes: dict) -> Result:
+    def result(self, batches: Sequence[LastRows], tally: Counters, notes: dict) -> Result:
         """The result of all batches; `notes` are added to those of any run."""
         common = {
             "instruction_set": self.kernels.name,

@@ -10,7 +10,7 @@ from spdnn.common.errors import InputError, Unavailable
 from spdnn.common.resources import affinity, available_bytes
 from spdnn.engines.base import Options
 from spdnn.kernels import dispatch
-from spdnn.kernels.caches import UNKNOWN, Cache, caches
+from spdnn.kernels.caches import UNKNOWN, CacheLevel, caches
 from spdnn.kernels.tiles import buffer
 from spdnn.records.limits import Machine
 
@@ -44,8 +44,8 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
     near, second = levels[0], levels[min(1, len(levels) - 1)]
     free = (available_bytes() or 0) // FREE_SHARE
     allowed = free if memory is None else min(memory, free)
-    copied = _copied_bytes(levels[-1], threads, allowed, together)
-    if (loaded := max(_loaded_bytes(one, threads) for one in (near, second))) > allowed:
+    copied = _copy_bytes(levels[-1], threads, allowed, together)
+    if (loaded := max(_load_bytes(one, threads) for one in (near, second))) > allowed:
         raise Unavailable(f"{SMALL.format(allowed)}: what threads load from their caches needs {loaded:,}")
     from spdnn.kernels import _cpu
 
@@ -53,16 +53,16 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
     rates = {"copy_rates": _cpu.copy_samples(level, source, target, threads, quarter)}
     del source, target
     for name, one in (("load_rates", near), ("l2_load_rates", second)):
-        rates[name] = _cpu.load_samples(level, buffer(1, _loaded_bytes(one, threads) // 4, 1), threads, quarter)
+        rates[name] = _cpu.load_samples(level, buffer(1, _load_bytes(one, threads) // 4, 1), threads, quarter)
     return Machine(level, **rates, fma_rates=_cpu.multiply_add_samples(level, threads, quarter))
 
 
-def _loaded_bytes(cache: Cache, threads: int) -> int:
+def _load_bytes(cache: CacheLevel, threads: int) -> int:
     """Bytes that all threads load, each half of its share of a cache."""
     return threads * max(cache.bytes // (2 * cache.shared_by) // LOAD_UNIT, 1) * LOAD_UNIT
 
 
-def _copied_bytes(last: Cache, threads: int, memory: int, together: int) -> int:
+def _copy_bytes(last: CacheLevel, threads: int, memory: int, together: int) -> int:
     """Bytes of each array of the copy, far more than the last-level caches that the threads can reach hold.
 
     Raises:

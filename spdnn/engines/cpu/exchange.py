@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from spdnn.engines.cpu.batch import CpuWork, Tally
+from spdnn.engines.cpu.batch import BatchKernels, Counters
 from spdnn.engines.cpu.rows import Rows
 from spdnn.engines.exchange import HeldRows, Parcel
 from spdnn.kernels.tiles import tiles_of
@@ -22,7 +22,7 @@ class CpuRows(HeldRows):
     """
 
     def __init__(
-        self, work: CpuWork, k: int, rows: Rows, indices: np.ndarray, search: DuplicateSearch, tally: Tally,
+        self, work: BatchKernels, k: int, rows: Rows, indices: np.ndarray, search: DuplicateSearch, tally: Counters,
         capacity: int, planned: Callable[[], int],
     ):  # fmt: skip
         self._k, self._rows, self._search, self._tally = k, rows, search, tally
@@ -80,8 +80,8 @@ class CpuRows(HeldRows):
             self._rows.close(self._indices, self.neurons)
             self._tally.closing += time.perf_counter() - begun
 
-    def merged(self, rows: int) -> None:
+    def set_merged(self, rows: int) -> None:
         self._rows.merged = bool((self._rows.inputs.weights != 1).any())
         self._tally.merged += rows
         if self.searched and rows:
-            self._search.ended(self._k, 1, rows)
+            self._search.finish(self._k, 1, rows)

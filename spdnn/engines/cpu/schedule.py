@@ -107,7 +107,7 @@ def scratch_bytes(network: Network, inputs: Inputs, widest: int, threads: int, t
     )
 
 
-def kept_bytes(inputs: Inputs, outputs: int, options: Options) -> int:
+def outcome_bytes(inputs: Inputs, outputs: int, options: Options) -> int:
     """Bytes for the outcome of the inputs, all of which may survive."""
     return INPUT_BYTES * inputs.count + options.keep.nbytes(inputs.count, outputs)
 
@@ -128,7 +128,7 @@ def batches(
     largest = max(network.header(k).nbytes for k in range(network.depth))
     extra = scratch_bytes(network, inputs, widest, options.threads, tile)
     one_tile = 2 * feature_bytes(1, widest, tile)
-    kept = kept_bytes(inputs, outputs, options)
+    kept = outcome_bytes(inputs, outputs, options)
     room = limit - held - extra - kept
     # All weights, when what is left still takes a few tiles for each thread; else the one in use, the next one, and
     # the arrays that reading it needs.

@@ -12,7 +12,7 @@ from spdnn.common.threads import in_order
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, SharesRows
 from spdnn.engines.compiled import read_ahead
 from spdnn.engines.cpu import schedule as plan
-from spdnn.engines.cpu.batch import CpuWork, Tally
+from spdnn.engines.cpu.batch import BatchKernels, Counters
 from spdnn.engines.cpu.exchange import CpuRows
 from spdnn.engines.cpu.rows import Rows
 from spdnn.engines.exchange import RowExchange
@@ -23,7 +23,7 @@ from spdnn.reductions.inputs import DuplicateSearch
 
 
 @dataclass
-class Batch:
+class BatchRows:
     """A batch on its way through the layers.
 
     Attributes:
@@ -34,7 +34,7 @@ class Batch:
 
     rows: Rows
     search: DuplicateSearch
-    tally: Tally
+    tally: Counters
     indices: np.ndarray
     exchange_at: int
     k: int = 0
@@ -57,7 +57,7 @@ class CpuSession(SharesRows):
         tile: int | None = None,
     ):
         super().__init__(prepared)
-        self.work, self.threads, self.most = CpuWork(prepared, inputs, options, tile), options.threads, most
+        self.work, self.threads, self.most = BatchKernels(prepared, inputs, options, tile), options.threads, most
         self.course = prepared.course()
         network, widest, tile = prepared.network, self.work.widest, self.work.tile
         self.batch, resident = plan.batches(network, inputs, widest, self.work.last.outputs, options, tile)
@@ -82,13 +82,13 @@ class CpuSession(SharesRows):
         return work.result(parts, tally, {"batch_inputs": size})
 
     def _batch(
-        self, start: int, size: int, tally: Tally, stage: progress.Inference, exchange: RowExchange | None
+        self, start: int, size: int, tally: Counters, stage: progress.Inference, exchange: RowExchange | None
     ) -> LastRows:
         """One batch through all layers."""
         batch = self._begin(start, size, tally)
         stage.begin(batch.rows.count, lambda k: (tally.edges, batch.rows.lanes))
         if exchange:
-            batch.exchange_at = exchange.first(self._planned(batch), self.work.depth, batch.rows.count)
+            batch.exchange_at = exchange.first(self._plan_pass(batch), self.work.depth, batch.rows.count)
         with contextlib.closing(read_ahead(self.work.depth, self.work.bind)) as stream:
             while batch.k < self.work.depth:
                 check_ended()
@@ -105,34 +105,34 @@ class CpuSession(SharesRows):
             exchange.end(tally.edges)
         return self.work.finish(batch.rows, batch.indices)
 
-    def _begin(self, start: int, size: int, tally: Tally) -> Batch:
+    def _begin(self, start: int, size: int, tally: Counters) -> BatchRows:
         """The batch of `size` inputs from `start` on, before the first layer."""
-        numbers = self.work.inputs.numbered(start, start + size)
+        numbers = self.work.inputs.numbers_of(start, start + size)
         rows = self.work.begin(numbers, self.threads, *self.buffers)
-        return Batch(rows, DuplicateSearch(), tally, np.arange(numbers.size), self.work.depth)
+        return BatchRows(rows, DuplicateSearch(), tally, np.arange(numbers.size), self.work.depth)
 
-    def _pass(self, batch: Batch, stream: Iterator) -> None:
+    def _pass(self, batch: BatchRows, stream: Iterator) -> None:
         """All rows through the layers of the next pass, which come from memory or the stream."""
         k, most = batch.k, batch.exchange_at - batch.k
         if batch.rows.count:
-            most = min(most, self._planned(batch))
+            most = min(most, self._plan_pass(batch))
         layers = self.layers[k : k + most] if self.layers else [next(stream) for _ in range(most)]
         if batch.rows.count:
             batch.indices = self.work.through(k, layers, batch.rows, batch.tally)
         batch.k += most
 
-    def _between_passes(self, batch: Batch, exchange: RowExchange | None) -> None:
+    def _between_passes(self, batch: BatchRows, exchange: RowExchange | None) -> None:
         """Rows move between ranks, or dead ones leave and identical ones merge."""
         k, rows, search, tally = batch.k, batch.rows, batch.search, batch.tally
         if k < batch.exchange_at:
             batch.indices = self.work.compact(k, rows, batch.indices, search, tally)
             return
-        held = CpuRows(self.work, k, rows, batch.indices, search, tally, self.batch, lambda: self._planned(batch))
+        held = CpuRows(self.work, k, rows, batch.indices, search, tally, self.batch, lambda: self._plan_pass(batch))
         batch.exchange_at = exchange.meet(k, held)
         held.settle()
         batch.indices = np.arange(rows.count)
 
-    def _planned(self, batch: Batch) -> int:
+    def _plan_pass(self, batch: BatchRows) -> int:
         """How many layers the next pass has."""
         work, rows, k = self.work, batch.rows, batch.k
         if self.layers is None or not rows.count:

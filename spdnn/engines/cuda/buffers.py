@@ -15,21 +15,21 @@ import numpy as np
 
 from spdnn.common.errors import past_float32
 from spdnn.engines.base import Prepared
-from spdnn.engines.cuda.choice import Choice, choose, edges_ahead, left
+from spdnn.engines.cuda.choice import Choice, choose, edges_ahead, rows_left
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
-from spdnn.engines.cuda.layers import LaidLayer, widths
+from spdnn.engines.cuda.layers import LayerLayout, widths
 from spdnn.engines.cuda.rows import DeviceRows, Launch, Pool
-from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, Pass, passes, variants
+from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, LayerPass, passes, variants
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.tiles import tiles_of
 from spdnn.problem.features import Inputs
-from spdnn.problem.result import Keep, LastLayer
+from spdnn.problem.result import KeptInputs, LastLayer
 
 ROW_BYTES = 192  # of an input, besides its features: where its row is, hashes and their table, statistics
 
 
 @dataclass(frozen=True)
-class Plan:
+class KernelPlan:
     """The kernel of each layer, chosen before anything but the inputs is on a device.
 
     Attributes:
@@ -54,14 +54,14 @@ class Plan:
     edges: np.ndarray = field(repr=False)
 
     @classmethod
-    def of(cls, device: Device, prepared: Prepared, inputs: Inputs, kind: str | None) -> "Plan":
+    def of(cls, device: Device, prepared: Prepared, inputs: Inputs, kind: str | None) -> "KernelPlan":
         """The kernels for layers of this network, chosen on `device`; `kind`: as `choose` takes it."""
         network = prepared.network
         headers = [network.header(k) for k in range(network.depth)]
         searching = "inputs" in prepared.reductions
         leaving = searching or "dead" in prepared.reductions
         first, tiles = 1 if inputs.kind == "bits" else 0, tiles_of(inputs.count, TILE)
-        choice = choose(device, network, first, tiles, kind, left(tiles, leaving, searching))
+        choice = choose(device, network, first, tiles, kind, rows_left(tiles, leaving, searching))
         device.trim()
         widest = max([header.outputs for header in headers] + [network.inputs] * (1 - first))
         return cls(
@@ -75,7 +75,7 @@ class Plan:
         """Of device memory, for each input of a batch."""
         return 2 * 4 * self.widest + ROW_BYTES + -(-(self.depth + self.neurons) // 8)
 
-    def passes(self, breaks: Sequence[int] = ()) -> list[Pass]:
+    def passes(self, breaks: Sequence[int] = ()) -> list[LayerPass]:
         """All layers, in order; `breaks` as schedule.passes takes it."""
         return passes(self.kinds, self.valued, self.leaving, self.searching, self.ahead, breaks)
 
@@ -89,16 +89,16 @@ class DevicePart:
         layers: by their numbers; inputs: None if batches come from another device.
 
     Attributes:
-        table: uint64, a row (LaidLayer.row) for each of the network's layers; zeros for layers without one.
+        table: uint64, a row (LayerLayout.row) for each of the network's layers; zeros for layers without one.
     """
 
     def __init__(
         self,
         device: Device,
-        plan: Plan,
-        parts: Sequence[Pass],
+        plan: KernelPlan,
+        parts: Sequence[LayerPass],
         stages: Sequence[tuple[int, int]],
-        layers: Mapping[int, LaidLayer],
+        layers: Mapping[int, LayerLayout],
         inputs: DeviceInputs | None,
     ):
         self.device, self.plan, self.parts, self.stages = device, plan, parts, stages
@@ -160,7 +160,7 @@ class BufferSlot:
             statistics = self.rows.statistics(self.features, plan.outputs)
             self.collect = [*self.compact.pop(), statistics, *self.rows.resolve()]
 
-    def _bind(self, part: Pass) -> list[Launch]:
+    def _bind(self, part: LayerPass) -> list[Launch]:
         """The launches of one pass, which takes `features` on."""
         run, rows, bound = self.rows.run, self.rows.into(part.first), []
         layers = [self.layers[k] for k in range(part.first, part.last)]
@@ -177,7 +177,7 @@ class BufferSlot:
             for variant in (settings_of[-1:] if early else settings_of)
         ]
 
-    def finish(self, outcome: dict[str, Any], keep: Keep, numbers: np.ndarray | None = None) -> dict[str, Any]:
+    def finish(self, outcome: dict[str, Any], keep: KeptInputs, numbers: np.ndarray | None = None) -> dict[str, Any]:
         """The outcome of a batch, checked, with the values of its rows that are kept, read from the device.
 
         Args:
@@ -203,7 +203,7 @@ class BufferSlot:
         return outcome
 
 
-def launched(launches: Sequence[Launch]) -> None:
+def launch_all(launches: Sequence[Launch]) -> None:
     """Launch them all, in order."""
     for launch in launches:
         launch()
@@ -213,7 +213,7 @@ def batch_table(device: Device, count: int, size: int, more: int = 0) -> np.ndar
     """int32 (batches + more, 2), pinned: of all inputs in batches of `size`, what DeviceRows.batch takes; then `more`
     that begin with the first input, as long as the caller says."""
     firsts = np.arange(0, count, size)
-    table = device.pinned(2 * (firsts.size + more), np.int32).reshape(-1, 2)
+    table = device.pinned_array(2 * (firsts.size + more), np.int32).reshape(-1, 2)
     table[...] = 0
     table[: firsts.size, 0], table[: firsts.size, 1] = firsts, np.minimum(firsts + size, count) - firsts
     return table

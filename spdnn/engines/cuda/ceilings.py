@@ -54,7 +54,7 @@ def measure(device: Device, seconds: float = 0.2) -> Machine:
     if not 0 < seconds <= LONGEST:
         raise InputError(f"{seconds} seconds of measuring: it must be above 0 and at most {LONGEST:g}")
     blocks, rates = BLOCKS * device.properties.multiprocessors, []
-    for kind in (_copy, _shared, _second, _multiply_add):  # in the order of RATES
+    for kind in (_copy, _bind_shared, _second, _multiply_add):  # in the order of RATES
         try:
             bind, work = kind(device, blocks)
         except MemoryTooSmall as error:
@@ -77,7 +77,7 @@ def _windows(device: Device, bind: Bind, work: int, seconds: float) -> list[floa
 
 
 def _copy(device: Device, blocks: int) -> tuple[Bind, int]:
-    count = _copied(device.properties.l2_bytes, device.free_bytes()) // VECTOR
+    count = _copy_bytes(device.properties.l2_bytes, device.free_bytes()) // VECTOR
     source, target = (device.empty(4 * count, np.float32) for _ in range(2))
     device.fill(source, PATTERN)
     device.fill(target, 0xFF)
@@ -92,7 +92,7 @@ def _copy(device: Device, blocks: int) -> tuple[Bind, int]:
     return bind, 2 * VECTOR * count
 
 
-def _copied(cache: int, free: int) -> int:
+def _copy_bytes(cache: int, free: int) -> int:
     """Bytes of each array of the copy, far more than the cache holds.
 
     Raises:
@@ -108,7 +108,7 @@ def _copied(cache: int, free: int) -> int:
     return size
 
 
-def _shared(device: Device, blocks: int) -> tuple[Bind, int]:
+def _bind_shared(device: Device, blocks: int) -> tuple[Bind, int]:
     sums = device.empty(4 * blocks * THREADS, np.float32)
 
     def bind(rounds: int) -> Callable[[], None]:

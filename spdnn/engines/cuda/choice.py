@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.common.errors import MemoryTooSmall, Unsuitable
-from spdnn.engines.cuda.layers import COLUMNS, LaidLayer, Run, arranged, to_device, widths
+from spdnn.engines.cuda.layers import COLUMNS, LayerLauncher, LayerLayout, lay_out, to_device, widths
 from spdnn.engines.cuda.schedule import CSR, KINDS, PERSISTENT, STAGED, persistent_shared, stage_room, variants
 from spdnn.kernels.cuda.device import Device, Properties
 from spdnn.kernels.tiles import tiles_of
@@ -40,7 +40,7 @@ class Choice:
     notes: dict
 
 
-def left(tiles: int, leaving: bool, searching: bool) -> int | None:
+def rows_left(tiles: int, leaving: bool, searching: bool) -> int | None:
     """Rows that are expected to be left after LATER layers; None where none leaves.
 
     Args:
@@ -57,7 +57,7 @@ def choose(
     """Kernels for the layers from `first` on; those before it have a kernel already.
 
     Args:
-        tiles: of inputs in a batch; later: rows after LATER layers, where that is estimated (`left`).
+        tiles: of inputs in a batch; later: rows after LATER layers, where that is estimated (`rows_left`).
         kind: the one to use wherever it can be used, or None: the one that was fastest.
 
     Raises:
@@ -71,13 +71,13 @@ def choose(
     kinds, notes, room = [CSR] * network.depth, [], stage_room(device.properties)
     for shape in heaviest:
         members = shapes[shape]
-        refused = {name: why for name in KINDS if (why := unsuited(device.properties, name, *shape[:2]))}
+        refused = {name: why for name in KINDS if (why := why_unsuitable(device.properties, name, *shape[:2]))}
         suited = [name for name in ((kind,) if kind else KINDS) if name not in refused]
         layer = network.layer(max(members, key=lambda k: headers[k].edges))
         early: dict[str, float] = {}
         late: dict[str, float] = {}
         if kind is None and len(notes) < MOST_SHAPES:
-            laid = _laid_out(device, layer, suited, room, refused)
+            laid = _lay_out(device, layer, suited, room, refused)
             early = _seconds(device, laid, 32 * tiles, refused)
             if later and members[-1] >= LATER:
                 late = _seconds(device, laid, later, refused)
@@ -95,7 +95,7 @@ def choose(
     return Choice(kinds, room, {"why": why, **after, "shapes": notes[:MOST_SHAPES]})
 
 
-def unsuited(properties: Properties, kind: str, inputs: int, outputs: int) -> str | None:
+def why_unsuitable(properties: Properties, kind: str, inputs: int, outputs: int) -> str | None:
     """Why a kernel cannot take a layer of this shape on such a device, or None."""
     width = max(inputs, outputs)
     if kind == PERSISTENT and not variants(properties, width, outputs):
@@ -107,14 +107,14 @@ def unsuited(properties: Properties, kind: str, inputs: int, outputs: int) -> st
     return None
 
 
-def _laid_out(
+def _lay_out(
     device: Device, layer: Layer, kinds: Sequence[str], room: int, refused: dict[str, str]
-) -> list[LaidLayer]:
+) -> list[LayerLayout]:
     """The layer for each kind of kernel. What there is no memory for is `refused`."""
-    layers: list[LaidLayer] = []
+    layers: list[LayerLayout] = []
     try:
         for name in kinds:
-            layers.append(to_device(device, arranged(layer, name, room)))
+            layers.append(to_device(device, lay_out(layer, name, room)))
     except MemoryTooSmall as error:
         _refuse(refused, kinds[len(layers) :], error)
     return layers
@@ -124,7 +124,7 @@ def _refuse(refused: dict[str, str], kinds: Sequence[str], error: MemoryTooSmall
     refused.update(dict.fromkeys(kinds, f"not timed: {error}"))
 
 
-def _seconds(device: Device, layers: Sequence[LaidLayer], count: int, refused: dict[str, str]) -> dict[str, float]:
+def _seconds(device: Device, layers: Sequence[LayerLayout], count: int, refused: dict[str, str]) -> dict[str, float]:
     """The least seconds that a device takes for one layer with each kind of kernel, the kinds alternating. What follows
     a pass is the same for all. What there is no memory for is `refused`.
 
@@ -154,7 +154,7 @@ def _seconds(device: Device, layers: Sequence[LaidLayer], count: int, refused: d
 
 
 def several_layers(
-    device: Device, laid: LaidLayer, source: Any, target: Any, count: int, times: int
+    device: Device, laid: LayerLayout, source: Any, target: Any, count: int, times: int
 ) -> Callable[[], None]:
     """What takes `count` rows, none of which leaves, through one layer so many times."""
     run, rows = idle_run(device, tiles_of(count, 32), times), device.upload(np.array([count], np.int32))
@@ -164,21 +164,21 @@ def several_layers(
         table = device.upload(np.tile(laid.row(device), inside))
         assert table.size == inside * COLUMNS
         settings = variants(device.properties, *widths(several))
-        setting = next(one for one in settings if count <= one.most)
+        setting = next(setting for setting in settings if count <= setting.most)
         launch = run.layers(0, inside, table, setting, several, source, target, rows, always=True)
     else:
         launch = run.layer(0, laid, source, target, rows)
 
-    def work(held: LaidLayer = laid) -> None:  # `table` has the addresses of its arrays, and does not hold them
+    def work(held: LayerLayout = laid) -> None:  # `table` has the addresses of its arrays, and does not hold them
         for _ in range(times // inside):
             launch()
 
     return work
 
 
-def idle_run(device: Device, tiles: int, layers: int = IN_A_ROW) -> Run:
+def idle_run(device: Device, tiles: int, layers: int = IN_A_ROW) -> LayerLauncher:
     """A Run of `tiles` full tiles in their own slots, in which no row leaves."""
-    return Run(
+    return LayerLauncher(
         device,
         tiles,
         device.upload(np.arange(32 * tiles, dtype=np.int32)),

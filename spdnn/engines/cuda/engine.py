@@ -35,7 +35,7 @@ class CudaEngine(OnDevices):
         return ceilings.measure(cupy_device.open_device(options.device), seconds)
 
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
-        return Prepared.reduced(network, reductions, memory)
+        return Prepared.reduce(network, reductions, memory)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         from spdnn.engines.cuda.session import CudaSession

@@ -58,4 +58,4 @@ def stored_arrays(inputs: Inputs) -> list[np.ndarray]:
         arrays = [data.indptr.astype(np.int64), data.indices.astype(np.int32), data.data]
     else:
         arrays = [np.ascontiguousarray(data).reshape(-1)]
-    return [*arrays, inputs.stored(inputs.numbered(0, inputs.count)).astype(np.int32)]
+    return [*arrays, inputs.stored_rows(inputs.numbers_of(0, inputs.count)).astype(np.int32)]

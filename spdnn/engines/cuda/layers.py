@@ -19,13 +19,13 @@ from spdnn.engines.cuda.schedule import (
     ELL,
     PERSISTENT,
     STAGED,
-    Variant,
-    staged_blocks,
-    staged_shared,
+    PersistentSetting,
+    stage_blocks,
+    stage_shared_bytes,
 )
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.device import Device
-from spdnn.kernels.cuda.sliced import MOST_ROOM, SLICE, sliced, staged
+from spdnn.kernels.cuda.sliced import MOST_ROOM, SLICE, slice_layer, stage_layer
 from spdnn.problem.network import Layer
 
 WAITING = 8  # blocks of SIMPLE threads on a multiprocessor
@@ -35,7 +35,7 @@ MOST_CHUNKS = 2**28  # of a layer: kernels count the loads of its values, eight 
 
 
 @dataclass(frozen=True)
-class LaidLayer:
+class LayerLayout:
     """A layer laid out for one kind of kernel, on the host or, once its arrays are copied, on a device.
 
     Attributes:
@@ -67,7 +67,7 @@ class LaidLayer:
         return row
 
 
-def arranged(layer: Layer, kind: str, room: int = 0) -> LaidLayer:
+def lay_out(layer: Layer, kind: str, room: int = 0) -> LayerLayout:
     """The layer for kernels of that kind; `room`: neurons of a stage at most.
 
     Raises:
@@ -85,12 +85,12 @@ def arranged(layer: Layer, kind: str, room: int = 0) -> LaidLayer:
     else:
         if kind in (BITS, STAGED):
             fits = min(32 * (room + 1) - 1, MOST_ROOM) if kind == BITS else room  # words in as many bytes
-            stages = staged(layer, settings.staged_outputs(valued), fits, settings.STAGED_HELD)
+            stages = stage_layer(layer, settings.staged_outputs(valued), fits, settings.STAGED_HELD)
             slices = stages.slices
             host |= {"stages": stages.stages, "map_starts": stages.map_starts, "map": stages.map}
             numbers |= {"parts": stages.parts, "room": stages.room}
         else:
-            slices = sliced(layer, most_shared=settings.PERSISTENT_SHARED[valued] if kind == PERSISTENT else 1)
+            slices = slice_layer(layer, most_shared=settings.PERSISTENT_SHARED[valued] if kind == PERSISTENT else 1)
         chunks = int(slices.starts[-1])
         if chunks * slices.shared >= MOST_CHUNKS:
             raise Unsuitable(f"a layer of {layer.edges:,} edges is more than the kernel {kind} counts; use cuda-csr")
@@ -104,15 +104,15 @@ def arranged(layer: Layer, kind: str, room: int = 0) -> LaidLayer:
             numbers |= {"slices": slices.order.size // SLICE} if kind == ELL else {}
         (groups, shared), padding = slices.order.shape, slices.padding
     arrays = {name: np.ascontiguousarray(array).reshape(-1) for name, array in host.items()}
-    return LaidLayer(kind, layer.inputs, layer.outputs, valued, arrays, numbers, groups, shared, padding)
+    return LayerLayout(kind, layer.inputs, layer.outputs, valued, arrays, numbers, groups, shared, padding)
 
 
-def arranged_ahead(layers: Iterable[Layer], kinds: Sequence[str], room: int, threads: int) -> Iterator[LaidLayer]:
-    """`arranged` of each of the layers, in order, by so many threads, which are at most that many layers ahead."""
-    return in_order(lambda one: arranged(*one, room), zip(layers, kinds, strict=True), threads, threads + 1)
+def lay_out_ahead(layers: Iterable[Layer], kinds: Sequence[str], room: int, threads: int) -> Iterator[LayerLayout]:
+    """`lay_out` of each of the layers, in order, by so many threads, which are at most that many layers ahead."""
+    return in_order(lambda one: lay_out(*one, room), zip(layers, kinds, strict=True), threads, threads + 1)
 
 
-def to_device(device: Device, host: LaidLayer) -> LaidLayer:
+def to_device(device: Device, host: LayerLayout) -> LayerLayout:
     """The layer on the device.
 
     Raises:
@@ -124,7 +124,7 @@ def to_device(device: Device, host: LaidLayer) -> LaidLayer:
 
 
 @dataclass(frozen=True)
-class Run:
+class LayerLauncher:
     """What the kernels of a run share on the device.
 
     Attributes:
@@ -148,7 +148,7 @@ class Run:
         """Blocks for so many items, `each` of which fill one: at most what all multiprocessors hold."""
         return max(1, min(-(-items // each), WAITING * self.device.properties.multiprocessors))
 
-    def layer(self, k: int, layer: LaidLayer, source: Any, target: Any, rows: Any) -> Callable[[], None]:
+    def layer(self, k: int, layer: LayerLayout, source: Any, target: Any, rows: Any) -> Callable[[], None]:
         """The launch of one layer; `source`: features, or words for BITS; `rows`: int32 (1,), how many there are."""
         bits, shared = layer.kind == BITS, 0
         sizes = {"source": self.tiles * layer.inputs * (1 if bits else 32), "target": 32 * self.tiles * layer.outputs}
@@ -159,10 +159,10 @@ class Run:
         if layer.kind in (BITS, STAGED):
             items, properties = self.tiles * layer.numbers["parts"], self.device.properties
             bulk = BULK and not bits and properties.capability in settings.BULK
-            chosen = settings.staged(layer.shared, layer.valued, bulk, bits)
+            chosen = settings.staged_kernel(layer.shared, layer.valued, bulk, bits)
             room = layer.numbers["room"] // (32 if bits else 1)  # neurons that are floats in as many bytes
-            shared = staged_shared(room)
-            blocks = min(items, staged_blocks(properties, room) * properties.multiprocessors)
+            shared = stage_shared_bytes(room)
+            blocks = min(items, stage_blocks(properties, room) * properties.multiprocessors)
             if items >= 2**31:
                 raise Unsuitable(f"{self.tiles:,} tiles of {layer.outputs:,} outputs are more than the kernel counts")
         else:
@@ -175,8 +175,8 @@ class Run:
         first: int,
         last: int,
         table: Any,
-        variant: Variant,
-        layers: Sequence[LaidLayer],
+        variant: PersistentSetting,
+        layers: Sequence[LayerLayout],
         source: Any,
         target: Any,
         rows: Any,
@@ -201,7 +201,7 @@ class Run:
         return self.device.bind(kernel, min(variant.blocks, groups), arguments, variant.shared, sizes)
 
 
-def widths(layers: Sequence[LaidLayer]) -> tuple[int, int]:
+def widths(layers: Sequence[LayerLayout]) -> tuple[int, int]:
     """(width, groups): of the widest features of these layers, and of the layer with most groups of outputs."""
     width = max(layers[0].inputs, *(layer.outputs for layer in layers))
     return width, max(layer.groups for layer in layers)

@@ -5,18 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.engines.cuda.buffers import Plan
+from spdnn.engines.cuda.buffers import KernelPlan
 from spdnn.problem.features import Inputs
-from spdnn.problem.result import Keep, LastRows, Result
+from spdnn.problem.result import KeptInputs, LastRows, Result
 
 
 def result(
-    plan: Plan,
+    plan: KernelPlan,
     inputs: Inputs,
     parts: Sequence[tuple[np.ndarray, dict[str, Any]]],
     shared: Sequence[int],
     notes: dict,
-    keep: Keep,
+    keep: KeptInputs,
 ) -> Result:
     """`parts`: of each batch, the numbers of its inputs, and what BufferSlot.finish gave; `shared`: of each layer, the
     edges that one load of an input serves at most; `notes` are added to."""

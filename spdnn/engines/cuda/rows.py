@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.engines.cuda.layers import Run
-from spdnn.engines.cuda.schedule import SETTLED, Pass
+from spdnn.engines.cuda.layers import LayerLauncher
+from spdnn.engines.cuda.schedule import SETTLED, LayerPass
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.device import Device
 from spdnn.problem.result import LastLayer, RowStatistics
@@ -63,7 +63,7 @@ class DeviceRows:
         self.active = device.empty(depth * tiles, np.uint32)
         self.last_statistics = device.empty(size * COLUMNS, np.uint64)
         self.class_counts, self.class_weights = device.upload(last.counts), device.upload(last.weights)
-        self.run = Run(device, tiles, self.list, self.active, self.work, self.failed, dead_from)
+        self.run = LayerLauncher(device, tiles, self.list, self.active, self.work, self.failed, dead_from)
         self.inside = replace(self.run, list=device.upload(np.arange(size, dtype=np.int32)))
         self.last_pass, self.searching = 0, searching
         if searching:
@@ -94,7 +94,7 @@ class DeviceRows:
         device, active = self.device, self.active
         return [lambda: device.fill(active, 0)]
 
-    def boundary(self, part: Pass, features: Any, neurons: int) -> list[Launch]:
+    def boundary(self, part: LayerPass, features: Any, neurons: int) -> list[Launch]:
         """The launches after a pass that left `features` of so many neurons."""
         origin, following = self.origins
         self.last_pass = part.first
@@ -108,7 +108,7 @@ class DeviceRows:
         self.origins.reverse()
         return [*search, self._next_rows(arguments)]
 
-    def _search(self, part: Pass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Launch]:
+    def _search(self, part: LayerPass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Launch]:
         """Find and merge identical rows."""
         device, blocks = self.device, self.run.blocks(self.tiles, 1)
         origin = self.origins[0]
@@ -146,7 +146,7 @@ class DeviceRows:
         self.origins.reverse()
         begin, (origin, following) = self.begin(), self.origins
         count = self.device.empty(1, np.int32)
-        search = self._search(Pass(k, k, "", True), features, neurons, count, 0)
+        search = self._search(LayerPass(k, k, "", True), features, neurons, count, 0)
         arguments = {"keep": self.keep, "active": self.active, "tiles": self.tiles, "first": k, "last": k}
         arguments |= {"rows": count, "next": self.into(k), "may_leave": 1, "origin": origin, "weight": self.weight}
         arguments |= {"list": self.list, "next_origin": following}

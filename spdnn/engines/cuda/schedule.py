@@ -28,7 +28,7 @@ ALL_ROWS = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Pass:
+class LayerPass:
     """Layers first..last-1, with kernels of one kind; `search`: for identical rows, after them."""
 
     first: int
@@ -38,7 +38,7 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Variant:
+class PersistentSetting:
     """A setting of the persistent kernel, for least..most rows: inputs and threads of a block, and blocks."""
 
     inputs: int
@@ -56,7 +56,7 @@ def passes(
     searching: bool,
     ahead: Sequence[float],
     breaks: Collection[int] = (),
-) -> list[Pass]:
+) -> list[LayerPass]:
     """All layers, in order.
 
     Args:
@@ -74,7 +74,7 @@ def passes(
         search = searching and next_search <= last < depth and ahead[last] >= AHEAD
         if search:
             next_search = last + max(2, min(4, last), last // 4)
-        parts.append(Pass(k, last, kinds[k], search))
+        parts.append(LayerPass(k, last, kinds[k], search))
         k = last
     return parts
 
@@ -84,7 +84,7 @@ def persistent_shared(inputs: int, width: int) -> int:
     return 2 * (width + 1) * inputs * 4 + PERSISTENT_ROWS
 
 
-def variants(properties: Properties, width: int, groups: int) -> list[Variant]:
+def variants(properties: Properties, width: int, groups: int) -> list[PersistentSetting]:
     """Settings of the persistent kernel for features of at most `width` neurons, the narrowest first; none if one input
     does not fit. Few rows take narrow blocks, so that all multiprocessors have work: each setting but the widest is for
     as many rows as it holds at once.
@@ -108,19 +108,19 @@ def variants(properties: Properties, width: int, groups: int) -> list[Variant]:
         most = ALL_ROWS if inputs == widest else inputs * blocks
         if most <= taken:  # fewer than the narrower setting holds at once
             continue
-        settings.append(Variant(inputs, threads, shared, blocks, taken + 1, most))
+        settings.append(PersistentSetting(inputs, threads, shared, blocks, taken + 1, most))
         taken = most
     return settings
 
 
-def staged_shared(room: int) -> int:
+def stage_shared_bytes(room: int) -> int:
     """Bytes of shared memory of a block with two stages of so many neurons, and one of zeros in each."""
     return 2 * (room + 1) * 32 * 4 + STAGED_NEXT
 
 
-def staged_blocks(properties: Properties, room: int) -> int:
+def stage_blocks(properties: Properties, room: int) -> int:
     """Blocks with such stages that a multiprocessor holds at once."""
-    return max(1, min(properties.shared // (staged_shared(room) + RESERVED_SHARED), STAGED_BLOCKS))
+    return max(1, min(properties.shared // (stage_shared_bytes(room) + RESERVED_SHARED), STAGED_BLOCKS))
 
 
 def stage_room(properties: Properties) -> int:

@@ -16,9 +16,9 @@ from spdnn.common import progress
 from spdnn.common.endings import check_ended
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.engines.base import Options, Prepared, Session
-from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, DevicePart, Plan, batch_table, launched
+from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, DevicePart, KernelPlan, batch_table, launch_all
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
-from spdnn.engines.cuda.layers import LaidLayer, arranged_ahead, to_device
+from spdnn.engines.cuda.layers import LayerLayout, lay_out_ahead, to_device
 from spdnn.engines.cuda.result import result
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.tiles import tiles_of
@@ -45,7 +45,7 @@ class CudaSession(Session):
         device_inputs = DeviceInputs(device, inputs)
         device.synchronize()
         inputs_copied = time.perf_counter() - begun
-        self.plan = plan = Plan.of(device, prepared, inputs, kind)
+        self.plan = plan = KernelPlan.of(device, prepared, inputs, kind)
         layers = _upload_layers(device, prepared.network, plan.kinds, plan.choice.room, options.threads)
         parts = plan.passes()
         part = DevicePart(device, plan, parts, [(0, plan.depth)], layers, device_inputs)
@@ -53,7 +53,7 @@ class CudaSession(Session):
         self.slot = BufferSlot(part, tiles, buffers)
         self.batch_table = batch_table(device, inputs.count, tiles * TILE)
         launches = [*self.slot.arrive, *self.slot.through[0], *self.slot.collect]
-        self.launch = device.capture(lambda: launched(launches))
+        self.launch = device.capture(lambda: launch_all(launches))
         self.shared = [layers[k].shared for k in range(plan.depth)]
         self.copy_seconds = inputs_copied + sum(layer.copy_seconds for layer in layers.values())
         self.notes = {**device_notes(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}
@@ -70,7 +70,7 @@ class CudaSession(Session):
                 check_ended()
                 seconds += self.device.seconds(lambda batch=batch: self._launch(batch))
                 first, count = map(int, batch)
-                numbers = self.inputs.numbered(first, first + count)
+                numbers = self.inputs.numbers_of(first, first + count)
                 parts.append((numbers, self.slot.finish(self.slot.rows.read(count), self.values, numbers)))
                 stage.through(0, self.course.depth, count)
         # Of the last run: between two events on the device; and with what opening the session copied to it.
@@ -116,7 +116,7 @@ class CudaSession(Session):
         return -(-needed // -(-needed // most))
 
 
-def device_notes(device: Device, plan: Plan) -> dict:
+def device_notes(device: Device, plan: KernelPlan) -> dict:
     """What a record says of the device and its kernels."""
     return {
         "device": device.properties.name,
@@ -127,21 +127,21 @@ def device_notes(device: Device, plan: Plan) -> dict:
     }
 
 
-def padding(plan: Plan, layers) -> float:
+def padding(plan: KernelPlan, layers) -> float:
     """The share of entries without an edge, of all layers (anything that knows its own, in order)."""
     entries = [edges / (1 - layer.padding) for edges, layer in zip(plan.edges, layers, strict=True) if edges]
     return 1 - float(plan.edges.sum()) / max(1.0, sum(entries))
 
 
-def _upload_layers(device: Device, network, kinds: list[str], room: int, threads: int) -> dict[int, LaidLayer]:
+def _upload_layers(device: Device, network, kinds: list[str], room: int, threads: int) -> dict[int, LayerLayout]:
     """All layers on the device, by their numbers, laid out by so many threads.
 
     Raises:
         MemoryTooSmall: they do not fit; the sentence says how many do.
     """
-    layers: dict[int, LaidLayer] = {}
+    layers: dict[int, LayerLayout] = {}
     try:
-        with closing(arranged_ahead(network.layers(), kinds, room, threads)) as arranged:
+        with closing(lay_out_ahead(network.layers(), kinds, room, threads)) as arranged:
             for layer in progress.bar(arranged, "weights to the device", network.depth):
                 layers[len(layers)] = to_device(device, layer)
     except MemoryTooSmall as error:

@@ -41,7 +41,7 @@ TRIAL_NEURONS, TRIAL_EDGES, TRIAL_INPUTS, TRIALS = 16384, 32, 2048, 5
 ONE, ZERO = np.array(1, np.float32), np.array(0, np.float32)
 
 
-class Modules(NamedTuple):
+class CusparseModules(NamedTuple):
     """What the engine calls: CuPy, its sparse matrices, and `product` below. Tests replace them."""
 
     array: Any
@@ -56,7 +56,7 @@ class Matrix(NamedTuple):
     even: bool
 
 
-def modules() -> Modules:
+def modules() -> CusparseModules:
     """CuPy and what belongs to it; imported here first.
 
     Raises:
@@ -69,7 +69,7 @@ def modules() -> Modules:
     except (ImportError, OSError) as error:  # of the library, or of the folder of CuPy's cache
         message = " ".join(str(error).split())
         raise Unavailable(f"engine cusparse cannot run here: CuPy does not load cuSPARSE ({message})") from error
-    return Modules(cupy, sparse, product)
+    return CusparseModules(cupy, sparse, product)
 
 
 def product(matrix: Any, features: Any, out: Any, algorithm: int) -> Callable[[], None]:
@@ -124,7 +124,7 @@ class CusparseEngine(Columns, OnDevices):
     compiles = True  # CuPy makes its elementwise kernels when they are first called
 
     def __init__(self):
-        self._modules: Modules | None = None
+        self._modules: CusparseModules | None = None
         self._activation: Any = None
         self._checked: set[int] = set()  # devices that are there
         self._least = 0  # bytes of the device that the last session needs
@@ -188,10 +188,13 @@ class CusparseEngine(Columns, OnDevices):
     def check_device(self, network: Network, count: int) -> None:
         xp = self._modules.array
         headers = [network.header(k) for k in range(network.depth)]
-        weights = sum(INDEX_BYTES * one.edges + self.value_bytes * (2 * one.outputs + 1) for one in headers)
+        weights = sum(INDEX_BYTES * header.edges + self.value_bytes * (2 * header.outputs + 1) for header in headers)
         # The first features are kept for the next run; a layer has its own besides the ones that it makes, and the
         # signs of these where they may be negative.
-        each = self.value_bytes * (network.inputs + max(one.inputs + one.outputs for one in headers)) + network.width
+        each = (
+            self.value_bytes * (network.inputs + max(header.inputs + header.outputs for header in headers))
+            + network.width
+        )
         free = xp.cuda.runtime.memGetInfo()[0] + xp.get_default_memory_pool().free_bytes()
         fixed = weights + RESERVED
         self._least = least = fixed + each * count
@@ -235,11 +238,11 @@ class CusparseEngine(Columns, OnDevices):
         with self._memory():
             outs = spare or [xp.empty(shape, np.float32) for shape in shapes]
             for block, out in zip(features, outs, strict=True):
-                self.bound(block, weights, out)()
+                self.bind(block, weights, out)()
             xp.cuda.get_current_stream().synchronize()
         return outs
 
-    def bound(self, block: Any, weights: Weights, out: Any) -> Callable[[], None]:
+    def bind(self, block: Any, weights: Weights, out: Any) -> Callable[[], None]:
         """The step of a block, to be called any number of times: product, bias and clip are put on the current stream,
         and nothing is waited for or allocated."""
         multiply = partial(out.fill, 0)
@@ -299,7 +302,7 @@ def parts(block: Any) -> Iterator[slice]:
     return (slice(start, min(start + size, columns)) for start in range(0, columns, size))
 
 
-def fastest(loaded: Modules) -> tuple[str, int]:
+def fastest(loaded: CusparseModules) -> tuple[str, int]:
     """The algorithm, of those that give the same bits again, that takes least on a layer like the challenge's.
 
     Raises:

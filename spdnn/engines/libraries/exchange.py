@@ -45,7 +45,7 @@ class LibraryRows(HeldRows):
         # Each row represents one input here; they go on in the order of these.
         self.rows, self._inputs = rows[self._inputs.row_of], Representatives(self._inputs.numbers)
 
-    def merged(self, rows: int) -> None:
+    def set_merged(self, rows: int) -> None:
         """No library offers to merge equal rows."""
 
     def _dense(self) -> np.ndarray:

@@ -61,14 +61,14 @@ class JaxEngine(Columns):
         return jax.block_until_ready(super().step(features, weights, spare))
 
     def block_step(self, block: Any, weights: Weights, out: Any) -> Any:
-        return _compiled()[0](block, weights.matrix, weights.bias, weights.low, weights.high)
+        return _compile()[0](block, weights.matrix, weights.bias, weights.low, weights.high)
 
     def block_alive(self, block: Any, signed: bool) -> np.ndarray:
-        return np.asarray(_compiled()[1](block))
+        return np.asarray(_compile()[1](block))
 
 
 @cache
-def _compiled() -> tuple:
+def _compile() -> tuple:
     """(the step, which inputs have a nonzero value), as XLA compiles them."""
     import jax
 

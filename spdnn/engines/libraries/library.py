@@ -57,7 +57,7 @@ class Library(Engine):
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
         for k in range(network.depth):
             self.check(network.header(k), reductions)
-        return Prepared.reduced(network, reductions)
+        return Prepared.reduce(network, reductions)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return LibrarySession(self, prepared, inputs, options)

@@ -39,10 +39,10 @@ class LibrarySession(SharesRows):
         library.use(self.device)
         self.notes = library.start(options.threads)
         library.check_device(network, inputs.count)
-        self.weights, rows = [], inputs.dense(inputs.numbered(0, inputs.count))
+        self.weights, rows = [], inputs.dense(inputs.numbers_of(0, inputs.count))
         largest = float(max(rows.max(), -rows.min()))
         for k, layer in enumerate(progress.bar(network.layers(), "weights", network.depth)):
-            largest = bound(layer, largest, k, library.name)
+            largest = upper_bound(layer, largest, k, library.name)
             self.weights.append(library.weights(layer))
         self.course = prepared.course()
         self.layer_edges = np.array([float(weights.edges) for weights in self.weights])
@@ -54,7 +54,7 @@ class LibrarySession(SharesRows):
     def run(self, exchange: RowExchange | None = None) -> Result:
         library, depth = self.library, len(self.weights)
         library.use(self.device)
-        features, spare, numbers = self.first, None, self.inputs.numbered(0, self.inputs.count)
+        features, spare, numbers = self.first, None, self.inputs.numbers_of(0, self.inputs.count)
         survivors, computed = np.zeros(depth, np.int64), 0
         exchange_at = exchange.first(1, depth, numbers.size) if exchange else depth
         with progress.Inference(self.course, numbers.size) as stage:
@@ -105,7 +105,7 @@ class LibrarySession(SharesRows):
         return self.library.work(features, weights, count) / max(1, weights.edges) if count else 0.0
 
 
-def bound(layer: Layer, largest: float, k: int, name: str) -> float:
+def upper_bound(layer: Layer, largest: float, k: int, name: str) -> float:
     """No value after layer k is larger than this, if none before it is larger than `largest`.
 
     A library clips an infinity to YMAX and goes on, and a search in every product would be on its clock; so

@@ -38,5 +38,5 @@ class SpgemmRows(HeldRows):
     def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
         self._rows.replace(kept, arrived)
 
-    def merged(self, rows: int) -> None:
+    def set_merged(self, rows: int) -> None:
         self._note["rows_merged"] += rows

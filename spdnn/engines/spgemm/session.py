@@ -18,14 +18,14 @@ from spdnn.engines.spgemm.rows import Buffer, SparseRows
 from spdnn.kernels.tiles import bind_inputs
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import LastLayer, LastRows, Result, RowStatistics
-from spdnn.reductions.inputs import DuplicateSearch, representatives, searched
+from spdnn.reductions.inputs import DuplicateSearch, representatives, search_note
 
 ACCUMULATORS = ("hash", "touched", "sweep", "panel")  # as the kernels number them
 BEST = -1  # the kernels choose for each row
 
 
 @dataclass
-class Tally:
+class SpgemmCounters:
     """What one run counted, over all its batches.
 
     Attributes:
@@ -73,9 +73,9 @@ class SpgemmSession(SharesRows):
     def run(self, exchange: RowExchange | None = None) -> Result:
         count = max(self.batches, self.least_batches)
         size = -(-self.inputs.count // count)
-        tally = Tally(np.zeros(self.network.depth, np.int64), np.zeros(len(ACCUMULATORS), np.int64))
+        tally = SpgemmCounters(np.zeros(self.network.depth, np.int64), np.zeros(len(ACCUMULATORS), np.int64))
         if self.searches:
-            self.findings["inputs"] = searched()
+            self.findings["inputs"] = search_note()
         with progress.Inference(self.course, self.inputs.count, count) as stage:
             batches = [self._batch(i * size, size, tally, stage, exchange) for i in range(count)]
         notes = {
@@ -94,12 +94,12 @@ class SpgemmSession(SharesRows):
         yield from self.layers or read_ahead(self.network.depth, lambda k: layers.bind(self.network, k))
 
     def _batch(
-        self, start: int, size: int, tally: Tally, stage: progress.Inference, exchange: RowExchange | None
+        self, start: int, size: int, tally: SpgemmCounters, stage: progress.Inference, exchange: RowExchange | None
     ) -> LastRows:
         """One batch through all layers."""
-        numbers, depth = self.inputs.numbered(start, start + size), self.network.depth
+        numbers, depth = self.inputs.numbers_of(start, start + size), self.network.depth
         rows, search = SparseRows(numbers, *self.buffers), DuplicateSearch(schedule.SEARCH_SHARE)
-        self.kernels.load(self.stored, self.inputs.stored(numbers), rows.features(), self.threads)
+        self.kernels.load(self.stored, self.inputs.stored_rows(numbers), rows.features(), self.threads)
         stage.begin(numbers.size, lambda k: (tally.edges, rows.nonzeros / self.widths[min(k, depth - 1)]))
         exchange_at = exchange.first(1, depth, numbers.size) if exchange else depth
         with contextlib.closing(self._layers()) as stream:
@@ -116,12 +116,12 @@ class SpgemmSession(SharesRows):
                     rows.keep(nonzero)
                 searched_now = self.searches and self._search(k, rows, search, deaths, work)
                 if k == exchange_at:
-                    exchange_at = exchange.meet(k, self._held(k, rows, tally.edges, searched_now))
+                    exchange_at = exchange.meet(k, self._rows_before(k, rows, tally.edges, searched_now))
         if exchange:
             exchange.end(tally.edges)
         return self._finish(rows)
 
-    def _layer(self, k: int, layer, rows: SparseRows, tally: Tally) -> tuple[int, np.ndarray]:
+    def _layer(self, k: int, layer, rows: SparseRows, tally: SpgemmCounters) -> tuple[int, np.ndarray]:
         """All rows through the k-th layer, counted from 1: multiply-adds done, and which rows have a nonzero (bool).
 
         Raises:
@@ -155,7 +155,7 @@ class SpgemmSession(SharesRows):
             return equal
 
         merged = rows.merge(representatives(self._hashes(rows), same))
-        search.ended(k, before, merged)
+        search.finish(k, before, merged)
         findings = self.findings["inputs"]
         findings["looks"] += 1
         findings["rows_merged"] += merged
@@ -168,7 +168,7 @@ class SpgemmSession(SharesRows):
         self.kernels.hashes(rows.features(), hashes, self.threads)
         return hashes
 
-    def _held(self, k: int, rows: SparseRows, edges: int, searched: bool) -> SpgemmRows:
+    def _rows_before(self, k: int, rows: SparseRows, edges: int, searched: bool) -> SpgemmRows:
         """The rows before layer k as other ranks see them."""
         return SpgemmRows(
             rows, lambda: self._hashes(rows), self.edges, self.findings.get("inputs", {}), searched=searched,

@@ -16,7 +16,7 @@ from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavaila
 from spdnn.kernels.cuda.cupy_streams import SYNCHRONIZE, CupyStreams, line, synchronizes
 from spdnn.kernels.cuda.declarations import Kernel, source
 from spdnn.kernels.cuda.device import Properties
-from spdnn.kernels.cuda.driver import count, dotted, missing
+from spdnn.kernels.cuda.driver import count, dotted_version, missing
 
 NO_MEMORY = 2  # cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY
 FORGOTTEN = 13, 75  # from this NVRTC on, it compiles for devices of this compute capability (x 10) and later
@@ -147,9 +147,9 @@ class CupyDevice(CupyStreams):
             except faults as error:
                 raise SpdnnError(f"{self._up_to(launch)}: {line(error)}") from error
 
-        return self._waited_for(call, launch) if self.one_by_one else call
+        return self._wait_for(call, launch) if self.one_by_one else call
 
-    def _waited_for(self, call: Callable[[], None], launch: str) -> Callable[[], None]:
+    def _wait_for(self, call: Callable[[], None], launch: str) -> Callable[[], None]:
         """A launch that ends when it is done."""
 
         def waiting() -> None:
@@ -220,8 +220,8 @@ def _software(cupy: Any) -> str:
     return ", ".join(
         (
             f"CuPy {cupy.__version__}",
-            f"CUDA driver {dotted(cuda.runtime.driverGetVersion())}",
-            f"CUDA runtime {dotted(cuda.runtime.runtimeGetVersion())}",
+            f"CUDA driver {dotted_version(cuda.runtime.driverGetVersion())}",
+            f"CUDA runtime {dotted_version(cuda.runtime.runtimeGetVersion())}",
             f"NVRTC {'.'.join(map(str, cuda.nvrtc.getVersion()))}",
             *([f"{SYNCHRONIZE}=1"] if synchronizes() else []),  # times are then others
         )

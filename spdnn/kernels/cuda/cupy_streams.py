@@ -23,7 +23,7 @@ POOLED = 1 << 20  # bytes: CuPy's pool of pinned memory rounds them up to a powe
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_collection() -> Iterator[None]:
     """Python's garbage is collected before this block and not in it: freeing memory of CUDA can spoil a capture."""
     gc.collect()
     enabled = gc.isenabled()
@@ -98,16 +98,16 @@ class CupyStreams(Device):
         with self._working(), self._device:
             return self._cupy.cuda.get_elapsed_time(before.held, after.held) / 1000  # of milliseconds
 
-    def pinned(self, size: int, dtype: Any) -> np.ndarray:
+    def pinned_array(self, size: int, dtype: Any) -> np.ndarray:
         nbytes = int(size) * np.dtype(dtype).itemsize
         try:
             with self._working(), self._device:
-                held = self._pinned(nbytes)
+                held = self._pinned_memory(nbytes)
         except SpdnnError as error:
             raise MemoryTooSmall(f"{nbytes:,} bytes of host memory that devices copy from: {error}", nbytes) from error
         return np.frombuffer(held, np.uint8)[:nbytes].view(dtype)  # CuPy gives whole units
 
-    def _pinned(self, nbytes: int) -> Any:
+    def _pinned_memory(self, nbytes: int) -> Any:
         """From CuPy's pool, or, where there would be much more of it than was asked for, from CUDA."""
         cuda = self._cupy.cuda
         if nbytes <= POOLED:
@@ -156,7 +156,7 @@ class CupyStreams(Device):
                 runtime.memcpyPeerAsync(*addresses, nbytes, self._stream.ptr)
 
     def _capture(self, work: Callable[[], Any]) -> Callable[[], None]:
-        with self._working("a graph that is captured"), self._current(), _uncollected():
+        with self._working("a graph that is captured"), self._current(), _without_collection():
             self._stream.begin_capture()
             try:
                 work()

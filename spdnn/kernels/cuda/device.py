@@ -101,7 +101,7 @@ class Device(abc.ABC):
         """Seconds between two timed events of this device, both of which have come."""
 
     @abc.abstractmethod
-    def pinned(self, size: int, dtype: Any) -> np.ndarray:
+    def pinned_array(self, size: int, dtype: Any) -> np.ndarray:
         """Host memory for so many elements, uninitialised, which devices copy from and to while the host goes on.
 
         Raises:
@@ -182,7 +182,7 @@ class Device(abc.ABC):
     def address(self, array: Any) -> int:
         """Where the first element of `array` is on the device, for tables of pointers that a kernel reads."""
         address = self._address(array)
-        launches.pointed(address, array)
+        launches.note_pointer(address, array)
         return address
 
     @abc.abstractmethod
@@ -269,7 +269,7 @@ class Device(abc.ABC):
         pairs = [(parameter, arguments[parameter.name]) for parameter in kernel.parameters]
         values = tuple(value if declared.array else declared.dtype.type(value) for declared, value in pairs)
         launch, folder = self._bind(kernel, blocks, values, shared), launches.folder()
-        return launches.recorded(folder, self, launch, kernel, blocks, values, shared) if folder else launch
+        return launches.record_launch(folder, self, launch, kernel, blocks, values, shared) if folder else launch
 
 
 def _wrong(
@@ -295,7 +295,7 @@ def _wrong(
             if wrong:
                 return f"{name} is {value!r}, {wrong}"
         elif not hasattr(value, "dtype") or value.dtype != parameter.dtype or not value.flags.c_contiguous:
-            return f"{name} must be a C-contiguous array of {parameter.dtype} on the device, not {_described(value)}"
+            return f"{name} must be a C-contiguous array of {parameter.dtype} on the device, not {_describe(value)}"
         elif value.size < sizes.get(name, 0):
             return f"{name} has {value.size:,} elements, and {sizes[name]:,} are needed"
     return None
@@ -310,7 +310,7 @@ def _wrong_number(value: Any, dtype: np.dtype) -> str | None:
     return None if bounds.min <= value <= bounds.max else f"beyond {dtype}"
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     if not hasattr(value, "dtype"):
         return type(value).__name__
     return f"{value.dtype}{'' if value.flags.c_contiguous else ', not contiguous'}"

@@ -28,17 +28,19 @@ def missing() -> str | None:
     status = driver.cuInit(0)
     if status not in (0, NO_DEVICE):
         return f"NVIDIA's driver does not start (cuInit gives error {status})"
-    if status == NO_DEVICE or not _asked(driver.cuDeviceGetCount):
+    if status == NO_DEVICE or not _ask(driver.cuDeviceGetCount):
         return "NVIDIA's driver sees no device here"
-    version, needed = _asked(driver.cuDriverGetVersion), _built_for()
+    version, needed = _ask(driver.cuDriverGetVersion), _cupy_cuda()
     if version < 1000 * needed:
-        return f"NVIDIA's driver is for CUDA {dotted(version)}, and the CuPy installed needs one for CUDA {needed}"
+        return (
+            f"NVIDIA's driver is for CUDA {dotted_version(version)}, and the CuPy installed needs one for CUDA {needed}"
+        )
     return None
 
 
 def count() -> int:
     """How many devices there are; 0 where `missing` has something to say."""
-    return 0 if missing() else _asked(ctypes.CDLL(DRIVER).cuDeviceGetCount)
+    return 0 if missing() else _ask(ctypes.CDLL(DRIVER).cuDeviceGetCount)
 
 
 def identities() -> tuple[str, ...]:
@@ -59,18 +61,18 @@ def _uuid(driver: Any, number: int) -> str:
     return str(uuid.UUID(bytes=bytes(octets)))
 
 
-def dotted(number: int) -> str:
+def dotted_version(number: int) -> str:
     """CUDA's 12090 as 12.9."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _asked(question: Any) -> int:
+def _ask(question: Any) -> int:
     """What a function of the driver writes into its integer argument; 0 when it fails."""
     answer = ctypes.c_int(0)
     return 0 if question(ctypes.byref(answer)) else answer.value
 
 
-def _built_for() -> int:
+def _cupy_cuda() -> int:
     """The major version of CUDA that the installed wheel of CuPy needs; 0 when it came in another way."""
     for major in (13, 12):
         try:

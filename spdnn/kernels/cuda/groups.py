@@ -60,7 +60,7 @@ class Groups:
     def shared(self) -> int:
         return self.order.shape[1]
 
-    def arranged(self, chosen: np.ndarray, multiple: int) -> "Groups":
+    def reorder(self, chosen: np.ndarray, multiple: int) -> "Groups":
         """These groups in that order, and empty ones up to a multiple of so many."""
         missing = -chosen.size % multiple
         order = np.concatenate([self.order[chosen], np.full((missing, self.shared), NO_OUTPUT, np.int32)])
@@ -82,12 +82,12 @@ class Groups:
         return keys, of.reshape(-1)
 
 
-def grouped(layer: Layer, most_shared: int) -> Groups:
+def group_outputs(layer: Layer, most_shared: int) -> Groups:
     """The layer's outputs in groups of `most_shared` at most, by the least COST."""
     order, same = _sets(layer)
     degrees = np.diff(layer.offsets)
     heads = np.flatnonzero(~same)
-    walk, common = _walked(layer, order[heads])
+    walk, common = _walk(layer, order[heads])
     sizes = np.diff(np.append(heads, order.size))[walk]
     reads = degrees[order[heads]][walk]
     sets = np.repeat(np.arange(walk.size), sizes)
@@ -150,7 +150,7 @@ def _sets(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
     return order, same
 
 
-def _walked(layer: Layer, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _walk(layer: Layer, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(walk, common): sets in the order in which they are walked, and of each the inputs that it has in common with the
     one before it, as far as that was looked for.
 

@@ -42,21 +42,21 @@ def folder() -> Path | None:
     return path
 
 
-def pointed(address: int, array: Any) -> None:
+def note_pointer(address: int, array: Any) -> None:
     """`array` may be in a table of pointers."""
     if os.environ.get(LAUNCHES):
         _POINTED[address] = array
 
 
-def recorded(
+def record_launch(
     to: Path, device: Any, launch: Callable[[], None], kernel: Kernel, blocks: int, values: tuple, shared: int
 ) -> Callable[[], None]:
     """`launch`, as Device._bind gives it for these arguments; each call adds a line to the list in the folder `to`."""
 
     def call() -> None:
-        before = [_written(to, device, value, tables=True) for value in values]
+        before = [_describe_argument(to, device, value, tables=True) for value in values]
         launch()
-        after = [_written(to, device, value) for value in values]
+        after = [_describe_argument(to, device, value) for value in values]
         arguments = [
             {"name": parameter.name, **was} | ({"after": now["array"]} if parameter.array else {})
             for parameter, was, now in zip(kernel.parameters, before, after, strict=True)
@@ -81,7 +81,7 @@ def recorded(
     return call
 
 
-def _written(to: Path, device: Any, value: Any, tables: bool = False) -> dict:
+def _describe_argument(to: Path, device: Any, value: Any, tables: bool = False) -> dict:
     """What a line says of an argument; arrays are written, with `tables` those too that their elements point to."""
     if isinstance(value, np.generic):
         return {"type": value.dtype.name, "value": value.item()}
@@ -95,7 +95,7 @@ def _written(to: Path, device: Any, value: Any, tables: bool = False) -> dict:
     if tables and host.dtype == np.uint64:
         for place in np.flatnonzero(host):
             if (array := _POINTED.get(int(host[place]))) is not None:
-                pointers[str(place)] = _written(to, device, array)["array"]
+                pointers[str(place)] = _describe_argument(to, device, array)["array"]
     return {"array": content} | ({"pointers": pointers} if pointers else {})
 
 

@@ -36,7 +36,7 @@ def layer(name: str, index_bytes: int, valued: bool) -> Kernel:
     return Kernel("layer.cu", name, SIMPLE, (("INDEX", INDEX_TYPES[index_bytes]), ("VALUED", int(valued))))
 
 
-def staged(shared: int, valued: bool, bulk: bool = False, bits: bool = False) -> Kernel:
+def staged_kernel(shared: int, valued: bool, bulk: bool = False, bits: bool = False) -> Kernel:
     """staged_layer, for parts of staged_outputs(valued) outputs, in groups of so many that share their inputs; `bulk`:
     with the copies of the architectures BULK; `bits`: of inputs that are words of bits."""
     macros = {"HELD": STAGED_HELD, "SHARED": shared, "VALUED": int(valued), "BULK": int(bulk)}

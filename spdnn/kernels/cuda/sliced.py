@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn.kernels.cuda.groups import Gathers, Groups, grouped, sums
+from spdnn.kernels.cuda.groups import Gathers, Groups, group_outputs, sums
 from spdnn.problem.network import Layer, index_dtype
 
 SLICE = 4  # groups: what a warp works on side by side when eight lanes share one
@@ -84,7 +84,7 @@ class Staged:
         return self.slices.nbytes + self.stages.nbytes + self.map_starts.nbytes + self.map.nbytes
 
 
-def sliced(layer: Layer, zero: int | None = None, most_shared: int = 1) -> Sliced:
+def slice_layer(layer: Layer, zero: int | None = None, most_shared: int = 1) -> Sliced:
     """The layer in slices, groups in descending order of their gathers, so that those of a slice have as many; among
     equals those side by side that share inputs, since lanes that read one address at once read it together.
 
@@ -93,26 +93,26 @@ def sliced(layer: Layer, zero: int | None = None, most_shared: int = 1) -> Slice
         most_shared: outputs of a group at most.
     """
     zero = layer.inputs if zero is None else zero
-    groups = grouped(layer, most_shared)
-    groups = groups.arranged(np.argsort(-groups.degrees, kind="stable"), SLICE)
+    groups = group_outputs(layer, most_shared)
+    groups = groups.reorder(np.argsort(-groups.degrees, kind="stable"), SLICE)
     gathers = groups.gathers(layer)
     starts, where = _positions(gathers.group // SLICE, gathers.group % SLICE, gathers.step, len(groups.order) // SLICE)
-    return _filled(layer, groups, gathers, starts, where, gathers.index, zero, index_dtype(zero + 1))
+    return _fill(layer, groups, gathers, starts, where, gathers.index, zero, index_dtype(zero + 1))
 
 
-def staged(layer: Layer, outputs: int, room: int, held: int = 4, most_shared: int = 4) -> Staged:
+def stage_layer(layer: Layer, outputs: int, room: int, held: int = 4, most_shared: int = 4) -> Staged:
     """The layer in parts of so many outputs, of which a thread holds `held`, whose footprints pass in stages of at most
     `room` neurons (up to MOST_ROOM): of that many, or as many as there must be of equal size, whichever pads less.
 
     Groups that share inputs are neighbours, so that the outputs of a part share inputs. Those of a slice have about as
     many gathers, so that slices have little padding, and so have the slices of each warp, which are side by side.
     """
-    groups = grouped(layer, most_shared)
+    groups = group_outputs(layer, most_shared)
     in_part = outputs // groups.shared
-    groups = groups.arranged(np.arange(len(groups.order)), in_part)
+    groups = groups.reorder(np.arange(len(groups.order)), in_part)
     by_degree = np.lexsort((-groups.degrees, np.arange(len(groups.order)) // in_part))
     rounds = by_degree.reshape(-1, held // groups.shared, in_part * groups.shared // held // SLICE, SLICE)
-    groups = groups.arranged(rounds.swapaxes(1, 2).reshape(-1), in_part)
+    groups = groups.reorder(rounds.swapaxes(1, 2).reshape(-1), in_part)
     gathers, parts = groups.gathers(layer), len(groups.order) // in_part
     sizes, footprint, rank = _footprints(gathers.group // in_part, gathers.index.astype(np.int64), parts, layer.inputs)
     counts = np.maximum(1, -(-sizes // room))  # stages of each part
@@ -122,7 +122,7 @@ def staged(layer: Layer, outputs: int, room: int, held: int = 4, most_shared: in
     height, starts, where = min(cuts, key=lambda cut: int(cut[1][-1]))
     part, room = gathers.group // in_part, int(height.max(initial=1))
     inside = rank % height[part] * PIECES
-    filled = _filled(layer, groups, gathers, starts, where, inside, room * PIECES, np.dtype(np.uint16))
+    filled = _fill(layer, groups, gathers, starts, where, inside, room * PIECES, np.dtype(np.uint16))
     place = np.arange(int(sizes.sum())) - np.repeat(sums(sizes)[:-1], sizes)
     stage = np.repeat(sums(counts)[:-1], sizes) + place // np.repeat(height, sizes)
     map_starts = sums(np.bincount(stage, minlength=int(counts.sum())))
@@ -159,7 +159,7 @@ def _positions(slices: np.ndarray, lane: np.ndarray, step: np.ndarray, count: in
     return starts, where
 
 
-def _filled(
+def _fill(
     layer: Layer,
     groups: Groups,
     gathers: Gathers,

@@ -20,7 +20,7 @@ def difference(actual: np.ndarray, expected: np.ndarray) -> float:
     return float(np.abs(np.subtract(actual, expected, dtype=np.float64)).max() / np.abs(expected).max())
 
 
-def chosen(arithmetic: Any, offered: tuple[str, ...]) -> str:
+def check_arithmetic(arithmetic: Any, offered: tuple[str, ...]) -> str:
     """The name of an arithmetic. Raises InputError for another word."""
     if arithmetic not in offered:
         raise InputError(f"arithmetic {arithmetic!r}: it must be one of {', '.join(offered)}")

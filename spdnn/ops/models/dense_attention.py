@@ -3,7 +3,8 @@
 A block of queries takes one tile of keys after the other, all heads before the next tile; a running maximum and sum
 make the softmax exact without storing the scores (Milakov, Gimelshein, "Online normalizer calculation for softmax",
 2018; Dao et al., "FlashAttention", 2022). Scores of a tile stay in the second-level cache, keys past the diagonal are
-skipped, and threads draw blocks of queries, the longest first. `stored` keeps all scores in memory, as the paper does.
+skipped, and threads draw blocks of queries, the longest first. `attend_stored` keeps all scores in memory, as the
+paper does.
 """
 
 import numpy as np
@@ -16,7 +17,7 @@ KEYS = 1024  # of a tile
 LEAST = np.float32(-1e30)  # below every score; finite, so that differences with it are no NaN
 
 
-def blocked(q, k, v, mask: Topology | None, out, workers: Workers, hold=None) -> None:
+def attend_blocks(q, k, v, mask: Topology | None, out, workers: Workers, hold=None) -> None:
     """out <- softmax(q k^T / sqrt(D), masked) v; everything (heads, sequence, D) float32, causal.
 
     Args:
@@ -35,7 +36,7 @@ def blocked(q, k, v, mask: Topology | None, out, workers: Workers, hold=None) ->
 
 
 def buffers(shape: tuple[int, int, int], masked: bool, threads: int) -> list[dict[str, np.ndarray]]:
-    """What `blocked` needs besides its arguments, for each thread: scores of a tile, sums, and the mask of a block."""
+    """What `attend_blocks` needs besides its arguments, for each thread: scores of a tile, sums, and a mask."""
     heads, sequence, depth = shape
     queries, keys = min(QUERIES, sequence), min(KEYS, sequence)
     sizes = {
@@ -50,7 +51,7 @@ def buffers(shape: tuple[int, int, int], masked: bool, threads: int) -> list[dic
     return [{name: np.empty(size, np.float32) for name, size in sizes.items()} for _ in range(threads)]
 
 
-def stored(q, k, v, mask: Topology, out, workers: Workers) -> None:
+def attend_stored(q, k, v, mask: Topology, out, workers: Workers) -> None:
     """The same with all scores in memory, and their softmax with them: 2 heads sequence^2 values, as in the paper."""
     heads, sequence, depth = q.shape
     scores = np.empty((heads, sequence, sequence), np.float32)

@@ -31,7 +31,7 @@ def band_and_decay(sequence: int, band: int, sparsity: float, seed: int = 0) -> 
     whole("band", band, 1, MOST_SEQUENCE)
     share("sparsity", sparsity, 0, 1)
     far = max(sequence - band, 0)
-    kept = _drawn(far, band, round(far * (far + 1) / 2 * (1 - sparsity)), seed)
+    kept = _draw(far, band, round(far * (far + 1) / 2 * (1 - sparsity)), seed)
     rows = np.arange(sequence)
     near = np.minimum(rows + 1, band)
     far_rows, far_columns = kept
@@ -55,7 +55,7 @@ def first_rows(mask: Topology, rows: int) -> Topology:
     return Topology((rows, rows), mask.offsets[: rows + 1], mask.columns[: mask.offsets[rows]])
 
 
-def _drawn(far: int, band: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _draw(far: int, band: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """(rows, columns) of `count` positions with row - column >= band, in order of rows, then columns."""
     total = far * (far + 1) // 2
     if not count:

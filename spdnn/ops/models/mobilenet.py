@@ -30,8 +30,8 @@ from spdnn.common.errors import InputError
 from spdnn.ops import SparseMatrix
 from spdnn.ops.backends import thread_count
 from spdnn.ops.models import weights as files
-from spdnn.ops.models.arithmetic import Clock, Workers, blas_threads, chosen, finite, share, whole
-from spdnn.ops.models.mobilenet_pass import BLOCKS, COLOURS, STEM, Pass, halved
+from spdnn.ops.models.arithmetic import Clock, Workers, blas_threads, check_arithmetic, finite, share, whole
+from spdnn.ops.models.mobilenet_pass import BLOCKS, COLOURS, STEM, MobileNetPass, strided_side
 
 ARITHMETICS = ("sparse", "dense")
 TOGETHER = 2  # images that a thread takes through a layer at once: measured; more leave the caches
@@ -67,8 +67,8 @@ class MobileNetConfig:
     @property
     def channels(self) -> tuple[int, ...]:
         """Of the first convolution, then of each block's 1 x 1."""
-        wide = [_rounded(int(self.width * filters), 8 if k else 1) for k, (filters, _) in enumerate(BLOCKS)]
-        return (_rounded(STEM * self.width, 8), *wide)
+        wide = [_round_channels(int(self.width * filters), 8 if k else 1) for k, (filters, _) in enumerate(BLOCKS)]
+        return (_round_channels(STEM * self.width, 8), *wide)
 
 
 PRESETS = {
@@ -127,8 +127,8 @@ class MobileNet:
         self.config, shapes = config, tensor_shapes(config)
         if isinstance(weights, int):
             weights = random_weights(config, weights)
-        tensors = files.checked(weights, shapes) if isinstance(weights, Mapping) else files.read(weights, shapes)
-        self.pointwise = [self._pruned(k, tensors.pop(_pointwise(k))) for k in range(len(BLOCKS))]
+        tensors = files.check_tensors(weights, shapes) if isinstance(weights, Mapping) else files.read(weights, shapes)
+        self.pointwise = [self._prune(k, tensors.pop(_pointwise(k))) for k in range(len(BLOCKS))]
         self.weights = tensors
         self.seconds: dict[str, float] = {}
         self._dense: dict[int, np.ndarray] = {}
@@ -153,7 +153,7 @@ class MobileNet:
             InputError: no such images, arithmetic or threads, or a result that is NaN.
             Unavailable: the compiled kernels are missing.
         """
-        chosen(arithmetic, ARITHMETICS)
+        check_arithmetic(arithmetic, ARITHMETICS)
         x, threads, clock = _images(x), thread_count(threads), Clock()
         out = np.empty((len(x), self.config.classes), np.float32)
         with self._lock:
@@ -179,11 +179,11 @@ class MobileNet:
 
     def flops(self, arithmetic: str = "sparse") -> int:
         """Multiplications and additions of one image of the configuration's size."""
-        chosen(arithmetic, ARITHMETICS)
-        side, channels = halved(self.config.size, 2), self.config.channels
+        check_arithmetic(arithmetic, ARITHMETICS)
+        side, channels = strided_side(self.config.size, 2), self.config.channels
         total = channels[0] * COLOURS * 9 * side**2
         for k, (_, stride) in enumerate(BLOCKS):
-            side = halved(side, stride)
+            side = strided_side(side, stride)
             matrix = self.pointwise[k]
             weights = channels[k] * channels[k + 1]
             if arithmetic == "sparse" and isinstance(matrix, SparseMatrix):
@@ -193,7 +193,7 @@ class MobileNet:
 
     def weight_bytes(self, arithmetic: str = "sparse") -> int:
         """Bytes of the weights, those of sparse matrices with their indices and offsets."""
-        chosen(arithmetic, ARITHMETICS)
+        check_arithmetic(arithmetic, ARITHMETICS)
         total = sum(array.nbytes for array in self.weights.values())
         for matrix in self.pointwise:
             sparse = arithmetic == "sparse" or not isinstance(matrix, SparseMatrix)
@@ -214,16 +214,16 @@ class MobileNet:
             self._dense[block] = matrix.to_dense()
         return self._dense[block]
 
-    def _pruned(self, block: int, weight: np.ndarray) -> SparseMatrix | np.ndarray:
+    def _prune(self, block: int, weight: np.ndarray) -> SparseMatrix | np.ndarray:
         if block < self.config.dense_blocks:
             return weight
         return SparseMatrix.from_dense(weight, sparsity=self.config.sparsity)
 
-    def _passes(self, count: int, images: int, size: tuple[int, int], threads: int) -> list[Pass]:
+    def _passes(self, count: int, images: int, size: tuple[int, int], threads: int) -> list[MobileNetPass]:
         """Buffers for `count` threads, those of the last call where they fit."""
         key = (count, images, size, threads)
         if self._held[0] != key:
-            self._held = key, [Pass(self.config.channels, images, size, threads) for _ in range(count)]
+            self._held = key, [MobileNetPass(self.config.channels, images, size, threads) for _ in range(count)]
         return self._held[1]
 
 
@@ -238,7 +238,7 @@ def _images(x: Any) -> np.ndarray:
     return x
 
 
-def _rounded(channels: float, divisor: int) -> int:
+def _round_channels(channels: float, divisor: int) -> int:
     """The nearest multiple of `divisor`, at least one, and not more than 10 % below."""
     rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
     return rounded + divisor if rounded < 0.9 * channels else rounded

@@ -13,18 +13,18 @@ STEM = 32  # channels at width 1
 COLOURS = 3
 
 
-class Pass:
+class MobileNetPass:
     """Two buffers alternate as a layer's input and output; a third holds the windows of the first convolution."""
 
     def __init__(self, channels: tuple[int, ...], images: int, size: tuple[int, int], threads: int):
         self.run, self.channels = backend("cpu", threads), channels
         height, width = size
         self.padded = np.zeros(images * COLOURS * (height + 2) * (width + 2), np.float32)
-        height, width = halved(height, 2), halved(width, 2)
+        height, width = strided_side(height, 2), strided_side(width, 2)
         self.windows = np.empty(COLOURS * 9 * height * width, np.float32)
         most = self.channels[0] * height * width
         for k, (_, stride) in enumerate(BLOCKS):
-            height, width = halved(height, stride), halved(width, stride)
+            height, width = strided_side(height, stride), strided_side(width, stride)
             most = max(most, max(self.channels[k : k + 2]) * height * width)
         self.features = [self.run.empty((most * images,), np.float32) for _ in range(2)]
 
@@ -58,7 +58,7 @@ class Pass:
         padded = self.padded[: count * COLOURS * (height + 2) * (width + 2)]
         padded = padded.reshape(count, COLOURS, height + 2, width + 2)
         padded[:, :, 1:-1, 1:-1] = x
-        height, width = halved(height, 2), halved(width, 2)
+        height, width = strided_side(height, 2), strided_side(width, 2)
         out = self._buffer(None, (self.channels[0], count, height, width))
         windows = self.windows.reshape(COLOURS, 3, 3, height, width)
         matrix = weights["stem.weight"].reshape(self.channels[0], -1)
@@ -73,7 +73,7 @@ class Pass:
     def _depthwise(self, x: np.ndarray, weights: Mapping[str, np.ndarray], block: int, stride: int) -> np.ndarray:
         """Channels and images are one dimension to it: (1, channels x images, height, width)."""
         channels, count, height, width = x.shape
-        out = self._buffer(x, (channels, count, halved(height, stride), halved(width, stride)))
+        out = self._buffer(x, (channels, count, strided_side(height, stride), strided_side(width, stride)))
         name = f"blocks.{block}.depthwise"
         weight, bias = (np.repeat(weights[f"{name}.{part}"], count, axis=0) for part in ("weight", "bias"))
         flat, target = x.reshape(1, -1, height, width), out.reshape(1, -1, *out.shape[2:])
@@ -94,6 +94,6 @@ class Pass:
         self.run.bias_activation(x.reshape(1, len(x), -1), bias, 0.0, np.inf)
 
 
-def halved(size: int, stride: int) -> int:
+def strided_side(size: int, stride: int) -> int:
     """The side of what a convolution of a stride makes of a side, padded so that stride 1 keeps it."""
     return (size - 1) // stride + 1

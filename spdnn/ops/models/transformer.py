@@ -26,10 +26,10 @@ from spdnn.common.errors import InputError
 from spdnn.ops.backends import thread_count
 from spdnn.ops.models import dense_attention
 from spdnn.ops.models import weights as files
-from spdnn.ops.models.arithmetic import Clock, Workers, chosen, finite
+from spdnn.ops.models.arithmetic import Clock, Workers, check_arithmetic, finite
 from spdnn.ops.models.masks import band_and_decay, first_rows
 from spdnn.ops.models.transformer_config import TransformerConfig
-from spdnn.ops.models.transformer_pass import Pass
+from spdnn.ops.models.transformer_pass import TransformerPass
 
 ARITHMETICS = ("sparse", "unfused", "dense", "stored", "causal")
 
@@ -101,7 +101,9 @@ class Transformer:
         self.config, shapes = config, tensor_shapes(config)
         if isinstance(weights, int):
             weights = random_weights(config, weights)
-        self.weights = files.checked(weights, shapes) if isinstance(weights, Mapping) else files.read(weights, shapes)
+        self.weights = (
+            files.check_tensors(weights, shapes) if isinstance(weights, Mapping) else files.read(weights, shapes)
+        )
         self.mask = band_and_decay(config.sequence, config.band, config.sparsity, config.seed)
         self.seconds: dict[str, float] = {}
 
@@ -124,24 +126,24 @@ class Transformer:
             InputError: tokens or arithmetic out of range, or a result that is NaN.
             Unavailable: the compiled kernels are missing.
         """
-        chosen(arithmetic, ARITHMETICS)
+        check_arithmetic(arithmetic, ARITHMETICS)
         ids, clock = self._tokens(tokens), Clock()
         with Workers(thread_count(threads)) as workers:
-            logits = Pass(self.config, self.weights, self.mask, ids, arithmetic, workers, clock).logits()
+            logits = TransformerPass(self.config, self.weights, self.mask, ids, arithmetic, workers, clock).logits()
         self.seconds = clock.seconds
         return finite(logits)
 
     def flops(self, arithmetic: str = "sparse", tokens: int | None = None) -> int:
         """Multiplications and additions of a prefill of `tokens` (by default the whole sequence) in its products."""
         c, n = self.config, tokens or self.config.sequence
-        chosen(arithmetic, ARITHMETICS)
+        check_arithmetic(arithmetic, ARITHMETICS)
         seen = int(first_rows(self.mask, n).nnz) if arithmetic in ("sparse", "unfused") else n * (n + 1) // 2
         layer = 4 * c.width**2 * n + 2 * c.width * c.between * n + 2 * seen * c.width
         return 2 * (c.layers * layer + n * c.width * c.vocabulary)
 
     def weight_bytes(self, arithmetic: str = "sparse") -> int:
         """Bytes of the weights; every arithmetic has the same."""
-        chosen(arithmetic, ARITHMETICS)
+        check_arithmetic(arithmetic, ARITHMETICS)
         return sum(array.nbytes for array in self.weights.values())
 
     def attention_bytes(self, arithmetic: str = "sparse", threads: int | None = None) -> int:
@@ -149,7 +151,7 @@ class Transformer:
 
         What the fused kernel keeps for each thread, a few rows of scores, is left out.
         """
-        chosen(arithmetic, ARITHMETICS)
+        check_arithmetic(arithmetic, ARITHMETICS)
         c, mask = self.config, self.mask.nbytes + self.mask.order.nbytes
         if arithmetic in ("sparse", "unfused"):
             return mask + (4 * c.heads * self.mask.nnz if arithmetic == "unfused" else 0)

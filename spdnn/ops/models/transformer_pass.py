@@ -18,7 +18,7 @@ TOKENS = 512  # of a block that a thread takes through a layer: measured; the we
 EPSILON = np.float32(1e-6)  # of a layer norm, as Tensor2Tensor has it
 
 
-class Pass:
+class TransformerPass:
     """One prefill: its buffers, and its steps, block of tokens by block."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Pass:
 
         def last(rows: slice, worker: int) -> None:
             normed = self._norm("norm", rows, worker)
-            with self._timed("logits"):
+            with self._time("logits"):
                 np.matmul(normed, self.weights["logits.weight"].T, out=logits[rows])
 
         self.workers.each(last, self.blocks)
@@ -65,7 +65,7 @@ class Pass:
         """q, k and v of a block, each head's apart."""
         c = self.config
         normed = self._norm(f"layers.{layer}.attention_norm", rows, worker)
-        with self._timed("projections"):
+        with self._time("projections"):
             for name, target in (("query", self.q), ("key", self.k), ("value", self.v)):
                 weight = self.weights[f"layers.{layer}.{name}.weight"].reshape(c.heads, c.depth, c.width)
                 np.matmul(normed, weight.transpose(0, 2, 1), out=target[:, rows])
@@ -80,20 +80,20 @@ class Pass:
             self.run.softmax(self.mask, self.scores, 1.0, self.scores)  # a row is read whole before it is written
             self.run.spmm(self.mask, self.scores, v, None, -np.inf, np.inf, out)
         elif self.arithmetic == "stored":
-            dense_attention.stored(q, k, v, self.mask, out, self.workers)
+            dense_attention.attend_stored(q, k, v, self.mask, out, self.workers)
         else:
-            dense_attention.blocked(q, k, v, self.mask, out, self.workers, self.held)
+            dense_attention.attend_blocks(q, k, v, self.mask, out, self.workers, self.held)
 
     def _after(self, layer: int, rows: slice, worker: int) -> None:
         """The output's projection and the two layers between, each added to x."""
         held, name = self.scratch[worker], f"layers.{layer}"
         count = rows.stop - rows.start
-        with self._timed("projections"):
+        with self._time("projections"):
             joined = held["normed"][:count]
             joined.reshape(count, self.config.heads, -1)[:] = self.out[:, rows].transpose(1, 0, 2)
             self.x[rows] += np.matmul(joined, self.weights[f"{name}.output.weight"].T, out=held["added"][:count])
         normed = self._norm(f"{name}.between_norm", rows, worker)
-        with self._timed("between"):
+        with self._time("between"):
             wide = held["wide"].reshape(-1)[: self.config.between * count].reshape(1, -1, count)
             np.matmul(self.weights[f"{name}.up.weight"], normed.T, out=wide[0])
             self.alone.bias_activation(wide, self.weights[f"{name}.up.bias"], 0.0, np.inf)
@@ -103,7 +103,7 @@ class Pass:
 
     def _norm(self, name: str, rows: slice, worker: int) -> np.ndarray:
         """x of a block, each token's features of mean 0 and variance 1, times weight, plus bias."""
-        with self._timed("norms"):
+        with self._time("norms"):
             x, normed = self.x[rows], self.scratch[worker]["normed"][: rows.stop - rows.start]
             np.subtract(x, x.mean(axis=1, keepdims=True), out=normed)
             variance = np.einsum("ij,ij->i", normed, normed) / np.float32(normed.shape[1])
@@ -112,5 +112,5 @@ class Pass:
             normed += self.weights[f"{name}.bias"]
         return normed
 
-    def _timed(self, part: str):
+    def _time(self, part: str):
         return self.clock(part, self.workers.threads)

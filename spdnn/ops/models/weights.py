@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError
 from spdnn.sources.formats.tensors import open_tensors, write_tensors
 
@@ -19,28 +19,28 @@ NORM = ("weight", "bias", "mean", "variance")
 EPSILON = 1e-5  # of a batch norm, as torch and the paper's models have it
 
 
-@door.releasing()
+@safe_open.releasing()
 def read(path, shapes: Shapes) -> dict[str, np.ndarray]:
     """The tensors of a file, batch norms folded.
 
     Raises:
         InputError: a tensor that is missing, unknown, of another shape, or holds NaN or infinities; no sound file.
     """
-    return checked(open_tensors(path), shapes, str(path))
+    return check_tensors(open_tensors(path), shapes, str(path))
 
 
 def write(path, tensors: Mapping[str, np.ndarray], shapes: Shapes) -> None:
     """Write weights, whole or not at all. Raises as `read` does."""
-    write_tensors(path, checked(tensors, shapes))
+    write_tensors(path, check_tensors(tensors, shapes))
 
 
-def checked(tensors: Mapping[str, np.ndarray], shapes: Shapes, where: str = "weights") -> dict[str, np.ndarray]:
+def check_tensors(tensors: Mapping[str, np.ndarray], shapes: Shapes, where: str = "weights") -> dict[str, np.ndarray]:
     """float32, C-contiguous arrays, in the order of `shapes`; those that are so already are not copied.
 
     Raises:
         InputError: see `read`; `where` begins the sentence.
     """
-    tensors = _folded(tensors, where)
+    tensors = _fold_norms(tensors, where)
     for name in shapes:
         if name not in tensors:
             raise InputError(f"{where}: there is no tensor {name}; the model needs {len(shapes)} of them")
@@ -63,7 +63,7 @@ def _array(tensor, name: str, shape: tuple[int, ...], where: str) -> np.ndarray:
     return result
 
 
-def _folded(tensors: Mapping[str, np.ndarray], where: str) -> Mapping[str, np.ndarray]:
+def _fold_norms(tensors: Mapping[str, np.ndarray], where: str) -> Mapping[str, np.ndarray]:
     """w x, then (y - mean) / sqrt(variance + epsilon) * weight + bias, as one weight and one bias."""
     layers = [name.removesuffix(".norm.variance") for name in tensors if name.endswith(".norm.variance")]
     if not layers:

@@ -127,12 +127,12 @@ class TimedProgram(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, x: Any = None) -> Any:
-        """One call, on what `taken` gave; a product or a layer has its operands. The next may overwrite the output."""
+        """One call, on what `convert_inputs` gave; a product or layer has its operands. The next may reuse the output."""
 
     def settle(self, *x: np.ndarray) -> None:  # noqa: B027  most programs have nothing to settle
         """Get ready for calls of inputs of these shapes."""
 
-    def taken(self, *x: np.ndarray) -> Any:
+    def convert_inputs(self, *x: np.ndarray) -> Any:
         """The inputs of a call as the library takes them; of a network, rows of float32 (inputs, neurons)."""
         return x[0]
 

@@ -33,11 +33,11 @@ class OnnxRuntime(TimedProgram):
     def __init__(self, network: Network | OnnxFile, threads: int):
         model, self.matrix_bytes = _onnx(network)
         self.session = onnx_files.session(model, lambda options: setattr(options, "intra_op_num_threads", threads))
-        self.names = [one.name for one in self.session.get_inputs()]
+        self.names = [get_input.name for get_input in self.session.get_inputs()]
         self.version, self.threads_used = f"ONNX Runtime {onnx_files.runtime().__version__}", threads
         self.notes = {"threads_set": f"intra_op_num_threads = {threads}", "layout": "dense"}
 
-    def taken(self, *x: np.ndarray) -> dict:
+    def convert_inputs(self, *x: np.ndarray) -> dict:
         return dict(zip(self.names, x, strict=True))
 
     def __call__(self, x: dict) -> list:
@@ -73,7 +73,7 @@ class OpenVino(TimedProgram):
         rate = float(self.compiled.get_property(SPARSE_RATE))
         self.notes["layout"] = f"dense, {SPARSE_RATE} = {rate:.3g}"
 
-    def taken(self, *x: np.ndarray) -> list:
+    def convert_inputs(self, *x: np.ndarray) -> list:
         return list(x)
 
     def __call__(self, x: list) -> Any:

@@ -89,7 +89,7 @@ class OurLayer(OurProgram):
         self.tile = tiles.best_tile(self.level, self.count, max(layer.inputs, layer.outputs))
         self.tiles = tiles.tiles_of(self.count, self.tile)
         self.bound = tiles.bind(layer, share=True)
-        self.source = tiles.tiled(rows, self.tile)
+        self.source = tiles.tile_rows(rows, self.tile)
         self.target = tiles.buffer(self.count, layer.outputs, self.tile)
         self.target.fill(0)  # the pages are touched here, not on the clock
         self.edges = self.tiles * self.tile * layer.edges
@@ -125,7 +125,7 @@ class OurModel(OurProgram):
             self.model = compiled(self.file.path, threads=self.threads_used, example=x)
             self.notes["layout"] = repr(self.model)
 
-    def taken(self, *x: np.ndarray) -> tuple:
+    def convert_inputs(self, *x: np.ndarray) -> tuple:
         return x
 
     def __call__(self, x: tuple) -> Any:

@@ -65,7 +65,7 @@ class TorchModel(TimedProgram):
         with self.torch.inference_mode():
             return self.model(x)
 
-    def taken(self, *x: np.ndarray) -> Any:
+    def convert_inputs(self, *x: np.ndarray) -> Any:
         return self.torch.from_numpy(x[0])
 
     def array(self, out: Any) -> np.ndarray:

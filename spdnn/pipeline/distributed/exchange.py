@@ -29,7 +29,7 @@ SLOWING = 0.75  # how much fewer of the rows die in each layer than in the one b
 NOTHING = Parcel(*(np.empty(0, kind) for kind in (np.int64, np.uint8, np.int64, np.int64)))
 
 
-class Exchanged(NamedTuple):
+class ExchangedRows(NamedTuple):
     """Rows that moved between ranks, as a record describes them (`spdnn.records.run_record.Exchange`)."""
 
     before_layer: int
@@ -51,7 +51,7 @@ class Log:
     waiting: float = 0.0
     communication: float = 0.0
     comparisons: int = 0
-    exchanges: list[Exchanged] = field(default_factory=list)
+    exchanges: list[ExchangedRows] = field(default_factory=list)
     merged: int = 0
     sent: int = 0
     received: int = 0
@@ -60,7 +60,7 @@ class Log:
 
 
 @dataclass
-class _State:
+class _RankState:
     """What each rank sends before an exchange; arrays (ranks,)."""
 
     rows: np.ndarray
@@ -125,16 +125,16 @@ class RankExchange(RowExchange):
         self.comm.Allgather(mine, rows)
         return rows
 
-    def _state(self, held: HeldRows) -> _State:
+    def _state(self, held: HeldRows) -> _RankState:
         counts = self._gather([held.count, held.capacity, held.planned, held.searched, held.may_leave])
         rows, room, planned, searched, may_leave = counts.astype(np.int64).T
-        return _State(rows, room, planned, searched > 0, may_leave > 0)
+        return _RankState(rows, room, planned, searched > 0, may_leave > 0)
 
     def _deaths(self, k: int, rows: int) -> float:
         """The share of all rows that left in a layer since the last exchange."""
         return 1 - (rows / max(1, self._total)) ** (1 / max(1, k - self._since))
 
-    def _next(self, k: int, state: _State, changed: int, deaths: float) -> int:
+    def _next(self, k: int, state: _RankState, changed: int, deaths: float) -> int:
         """The next exchange: after as many layers as any rank wants to go; twice as many when nothing changes."""
         if state.rows.sum() <= 1:
             return self.depth
@@ -142,7 +142,7 @@ class RankExchange(RowExchange):
         busy = state.rows > 0
         return min(self.depth, k + max(1, int(state.planned[busy].min()), self._distance))
 
-    def _balance(self, k: int, held: HeldRows, state: _State, deaths: float) -> int:
+    def _balance(self, k: int, held: HeldRows, state: _RankState, deaths: float) -> int:
         """Redistribute the rows when that pays; how many moved."""
         targets = partition.targets(state.rows, state.room)
         moving = partition.moves(state.rows, targets)
@@ -175,7 +175,7 @@ class RankExchange(RowExchange):
         total = int(self._gather([sent])[:, 0].sum())
         self.log.sent += int((~kept).sum())
         self.log.received += arrived.sizes.size
-        self.log.exchanges.append(Exchanged(k + 1, int(moving.sum()), total))
+        self.log.exchanges.append(ExchangedRows(k + 1, int(moving.sum()), total))
         return int(moving.sum())
 
     def _merge(self, held: HeldRows) -> int:
@@ -203,7 +203,7 @@ class RankExchange(RowExchange):
         asked_hashes = {other: hashes[rows] for other, rows in asked.items()}
         (arrived, counts), (which, _) = self._swap(outgoing), self._send(asked_hashes, np.uint64)
         rows = firsts[np.searchsorted(own, np.concatenate([own[:0], *(which[other] for other in counts)]))]
-        answer, came = _absorbed(held, rows, arrived)
+        answer, came = _absorb(held, rows, arrived)
         ends = np.cumsum([0, *counts.values()])
         answers = {other: answer[start:end] for other, start, end in zip(counts, ends, ends[1:], strict=False)}
         equal, _ = self._send(answers, np.uint8)
@@ -214,7 +214,7 @@ class RankExchange(RowExchange):
         if leaving.any():
             held.replace(~leaving, NOTHING)
         merged = int(leaving.sum())
-        held.merged(merged)
+        held.set_merged(merged)
         total = int(self._gather([merged])[:, 0].sum())
         self.log.merged += total
         return total
@@ -224,7 +224,7 @@ class RankExchange(RowExchange):
         heads = {other: _head(one) for other, one in outgoing.items()}
         heads, _ = self._send(heads, np.int64)
         _, whole = self._send({other: one.data for other, one in outgoing.items()}, np.uint8, memory)
-        parts = [_parted(head) for head in heads.values()]
+        parts = [_split_head(head) for head in heads.values()]
         counts = {other: sizes.size for other, (sizes, _, _) in zip(heads, parts, strict=True)}
         if not parts:
             return NOTHING, {}
@@ -257,7 +257,7 @@ def _ahead(work: np.ndarray, deaths: float) -> float:
     return float(work @ alive)
 
 
-def _absorbed(held: HeldRows, rows: np.ndarray, theirs: Parcel) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+def _absorb(held: HeldRows, rows: np.ndarray, theirs: Parcel) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """Which of the rows of a parcel are equal to ours at `rows`, as bytes; and (inputs, our rows) of those."""
     sizes, data = held.pack(rows)
     ours, others = np.split(data, np.cumsum(sizes)[:-1]), np.split(theirs.data, np.cumsum(theirs.sizes)[:-1])
@@ -266,16 +266,16 @@ def _absorbed(held: HeldRows, rows: np.ndarray, theirs: Parcel) -> tuple[np.ndar
     return equal.astype(np.uint8), (theirs.numbers[of_equal], rows[theirs.row_of[of_equal]])
 
 
-def _nbytes(one: Parcel) -> int:
-    return one.sizes.nbytes + one.data.nbytes + one.numbers.nbytes + one.row_of.nbytes
+def _nbytes(parcel: Parcel) -> int:
+    return parcel.sizes.nbytes + parcel.data.nbytes + parcel.numbers.nbytes + parcel.row_of.nbytes
 
 
-def _head(one: Parcel) -> np.ndarray:
+def _head(parcel: Parcel) -> np.ndarray:
     """All of a parcel but its data: the number of rows, their sizes, the inputs and the rows of these."""
-    return np.concatenate([[one.sizes.size], one.sizes, one.numbers, one.row_of]).astype(np.int64)
+    return np.concatenate([[parcel.sizes.size], parcel.sizes, parcel.numbers, parcel.row_of]).astype(np.int64)
 
 
-def _parted(head: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _split_head(head: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(sizes, numbers, row_of) of what `_head` gave."""
     sizes, rest = head[1 : 1 + head[0]], head[1 + head[0] :]
     return sizes, *np.split(rest, 2)

@@ -7,13 +7,13 @@ from statistics import median
 import numpy as np
 
 from spdnn.pipeline.distributed.world import World
-from spdnn.problem.result import Keep, Result, RowStatistics
+from spdnn.problem.result import KeptInputs, Result, RowStatistics
 
 SMALL, LARGE, TRIES = 8, 8 << 20, 50  # bytes of the messages whose cost is measured, and how often the small one is
 PER_INPUT = ("alive", *RowStatistics._fields)
 
 
-def gathered(world: World, mine: Result | None, count: int) -> Result | None:
+def gather_results(world: World, mine: Result | None, count: int) -> Result | None:
     """The result of all ranks, for `count` inputs, on rank 0; values are left out."""
     whole = world.comm.gather(
         None
@@ -40,7 +40,7 @@ def gathered(world: World, mine: Result | None, count: int) -> Result | None:
     )
 
 
-def with_values(world: World, result: Result | None, mine: Result | None, keep: Keep) -> Result | None:
+def with_values(world: World, result: Result | None, mine: Result | None, keep: KeptInputs) -> Result | None:
     """The whole result with the values that all ranks kept, in the order of its inputs, on rank 0."""
     kept = None
     if mine is not None and mine.values.size:

@@ -19,7 +19,7 @@ VARIABLE = "SPDNN_STAGE"  # the folder, where no option names it; $NAME in it is
 
 
 @contextlib.contextmanager
-def staged(world: World, folder: str | None, *paths: str | None) -> Iterator[list[str | None]]:
+def stage_files(world: World, folder: str | None, *paths: str | None) -> Iterator[list[str | None]]:
     """The paths of copies of the files `paths` in a folder of this node's own; the copies are gone at the end.
 
     Args:
@@ -42,11 +42,11 @@ def staged(world: World, folder: str | None, *paths: str | None) -> Iterator[lis
         if world.leader:
             discarded.callback(discard)
             discarded.enter_context(endings.undone(discard))
-        copies = world.on_leaders(_copied, where, paths)
+        copies = world.on_leaders(_copy, where, paths)
         yield copies if world.local is None else world.local.bcast(copies)
 
 
-def _copied(where: Path, paths: tuple[str | None, ...]) -> list[str | None]:
+def _copy(where: Path, paths: tuple[str | None, ...]) -> list[str | None]:
     """Copies in the new folder `where`."""
     folder = where.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):

@@ -18,12 +18,12 @@ from spdnn.engines.memory import free_share, more_memory, proportional_bytes, re
 from spdnn.pipeline.distributed import partition as parts
 from spdnn.pipeline.distributed.devices import device
 from spdnn.pipeline.distributed.exchange import Log, RankExchange
-from spdnn.pipeline.distributed.gather import gathered, messages_cost, with_values
+from spdnn.pipeline.distributed.gather import gather_results, messages_cost, with_values
 from spdnn.pipeline.distributed.shared import room, share_inputs, share_prepared
 from spdnn.pipeline.distributed.world import World
 from spdnn.pipeline.measure import run as measure
-from spdnn.pipeline.measure.load import Watch, attempts, fits, load_of, quietest
-from spdnn.pipeline.measure.run import Loaded
+from spdnn.pipeline.measure.load import LoadMonitor, attempts, fits, load_of, quietest
+from spdnn.pipeline.measure.run import LoadedRun
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
 
@@ -69,7 +69,7 @@ class Ranks:
         each = getattr(self.settings, "devices", 1)
         return world.together(device, engine.name, world.node, seen, world.local_rank, each)
 
-    def load(self, read: Callable[[Inputs | None], Loaded]) -> Loaded:
+    def load(self, read: Callable[[Inputs | None], LoadedRun]) -> LoadedRun:
         """What `read` gives on the leader of each node, inputs and weights in memory that its ranks share.
 
         Where weights do not fit the node once, or the engine makes copies of its own, every rank reads and prepares
@@ -84,7 +84,7 @@ class Ranks:
         inputs, self.shared = share_inputs(world, loaded.inputs if world.leader else None)
         shares = False
         if world.leader and world.local_size > 1 and isinstance(self.engine, SharesWeights):
-            shares = loaded.prepared.network.nbytes <= min(WEIGHTS_SHARE * self._allowed() - self.shared, room())
+            shares = loaded.prepared.network.nbytes <= min(WEIGHTS_SHARE * self._node_bytes() - self.shared, room())
         shares = world.local.bcast(shares)
         own = world.together(lambda: loaded if shares or world.leader else read(inputs))
         prepared = own.prepared if own else None
@@ -94,9 +94,9 @@ class Ranks:
             self.shared += prepared.network.shared_nbytes
         read_seconds, prepare_seconds = (own.read_seconds, own.prepare_seconds) if own else (0.0, 0.0)
         read_seconds += time.perf_counter() - start if own is loaded else 0.0
-        return Loaded(inputs, prepared, read_seconds, prepare_seconds, own.inputs_seconds if own else 0.0)
+        return LoadedRun(inputs, prepared, read_seconds, prepare_seconds, own.inputs_seconds if own else 0.0)
 
-    def _allowed(self) -> int:
+    def _node_bytes(self) -> int:
         """Bytes that the ranks of this node may hold together."""
         return free_share() if self.memory is None else self.memory
 
@@ -106,13 +106,13 @@ class Ranks:
         All ranks measure free memory before any takes of it.
         """
         world = self.world
-        mine = (self._allowed() - (self.shared if self.memory is not None else 0)) // world.local_size
+        mine = (self._node_bytes() - (self.shared if self.memory is not None else 0)) // world.local_size
         mine += 0 if self.memory is not None else resident_bytes()
         world.local.Barrier()
         return Options(threads, max(1, mine), values, self.device, self.settings)
 
     def measure(
-        self, loaded: Loaded, options: Options, repeats: int, again: int = 0, until: float | None = None
+        self, loaded: LoadedRun, options: Options, repeats: int, again: int = 0, until: float | None = None
     ) -> tuple[dict | None, Result | None]:
         """Open a session on each rank, run them `repeats` times; the measurement and the whole result on rank 0.
 
@@ -123,9 +123,9 @@ class Ranks:
             SpdnnError: as measure.check_repeats.
         """
         world, prepared, inputs = self.world, loaded.prepared, loaded.inputs
-        begun, watch = time.perf_counter(), Watch()
+        begun, watch = time.perf_counter(), LoadMonitor()
         numbers = parts.part(self.partition, inputs.count, world.size, world.rank)
-        session, opened = measure.timed(world.together, self._open, prepared, inputs.part(numbers), options)
+        session, opened = measure.time_call(world.together, self._open, prepared, inputs.part(numbers), options)
         exchange = self._exchange(session, prepared)
         timer, digests, mine, result = _Times(), [], None, None
 
@@ -162,7 +162,7 @@ class Ranks:
         if world.rank:
             return None, None
         measurement = self._measurement(prepared, inputs, options, result, everyone, ceilings, messages)
-        measurement |= measure.chosen(np.max(seconds, axis=0).tolist(), loads)[1]
+        measurement |= measure.quietest_attempt(np.max(seconds, axis=0).tolist(), loads)[1]
         total = opened + measurement["inference_seconds"][0]
         return measurement | {"aside_seconds": time.perf_counter() - begun - total}, result
 
@@ -175,7 +175,7 @@ class Ranks:
             ranks = self.world.local_size
             least = int(SLACK * (self.shared + ranks * error.least))
             raise MemoryTooSmall(
-                f"memory of {self._allowed():,} bytes is too small for the {ranks} ranks of node {self.world.node}; "
+                f"memory of {self._node_bytes():,} bytes is too small for the {ranks} ranks of node {self.world.node}; "
                 f"this network, these inputs and {options.threads} threads a rank need about {least:,} "
                 f"({more_memory(least)})",
                 least,
@@ -207,7 +207,7 @@ class Ranks:
             mine = session.run(exchange) if exchange else session.run()
         waited = world.barrier()
         gathering = time.perf_counter()
-        whole = gathered(world, mine, inputs.count)
+        whole = gather_results(world, mine, inputs.count)
         end = time.perf_counter()
         waited += world.barrier()
         log = exchange.log if exchange else Log()
@@ -217,9 +217,9 @@ class Ranks:
         timer.proportional = max(timer.proportional or 0, proportional_bytes() or 0) or None
         return mine, whole
 
-    def _load(self, watch: Watch, least: float) -> dict:
+    def _load(self, watch: LoadMonitor, least: float) -> dict:
         """The load of the busiest node; every rank has the same."""
-        used = self.world.comm.gather((self.world.node, watch.used(least)))
+        used = self.world.comm.gather((self.world.node, watch.usage(least)))
         if used is not None:
             nodes = {node: load_of([one for where, one in used if where == node]) for node, _ in used}
             used = max(nodes.values(), key=lambda load: (load["others"] or 0.0) + (load["throttled"] or 0.0))
@@ -268,7 +268,7 @@ class Ranks:
             np.max([row["inference_seconds"] for row in ranks], axis=0).tolist(),
         )
         span, name = STREAMED if streamed else spans[0], self.engine.name
-        return measure.measured(name, prepared, inputs, options, together, span, result, samples) | {
+        return measure.measurement_of(name, prepared, inputs, options, together, span, result, samples) | {
             "memory_limit_bytes": self.memory,
             "peak_memory_bytes": max(own + windows[node] for node, own in nodes.items()),
             "machine": ceilings,
@@ -278,7 +278,7 @@ class Ranks:
                 "weights": "streamed by each rank" if streamed else self.weights,
                 "shared_bytes": max(windows.values()),
                 **messages,
-                "exchanges": [one._asdict() for one in log.exchanges],
+                "exchanges": [exchange._asdict() for exchange in log.exchanges],
                 "told": self._sentence(log, prepared),
                 "rows_merged_across_ranks": log.merged,
                 "per_rank": ranks,
@@ -290,7 +290,7 @@ class Ranks:
         if self.partition != parts.REBALANCED:
             return f"partition {self.partition} exchanges no rows"
         if log.exchanges:
-            rows = sum(one.rows for one in log.exchanges)
+            rows = sum(exchange.rows for exchange in log.exchanges)
             return f"{rows} rows were exchanged, first before layer {log.exchanges[0].before_layer}"
         if not self.exchanges_rows:
             return f"no rows were exchanged: engine {self.engine.name} hands none over"

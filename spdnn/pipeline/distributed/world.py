@@ -36,7 +36,7 @@ CONNECT_SECONDS = 300.0  # by default: on many nodes that load Python from one f
 SPINS = 200  # checks without a pause, before a rank gives its core to others
 
 
-def launched() -> int:
+def launched_count() -> int:
     """How many processes were started together; 1 without a launcher.
 
     Raises:
@@ -75,7 +75,7 @@ class World:
         self.node = next((os.environ[name] for name in NODES if os.environ.get(name)), socket.gethostname())
         self.comm = self.local = None
         self.nodes = [self.node]
-        size = launched()
+        size = launched_count()
         if size > 1:
             self._connect(size)
 
@@ -113,7 +113,7 @@ class World:
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             raise Unavailable(
-                f"{launched()} processes were started, and that needs mpi4py ({error}): {install('mpi')}"
+                f"{launched_count()} processes were started, and that needs mpi4py ({error}): {install('mpi')}"
             ) from error
         # A launcher does not tell of a rank that ended by itself before this call, which then never returns. mpi4py's
         # own holds the interpreter, so that no other thread of this process, not even that of signals, could end it.
@@ -124,7 +124,7 @@ class World:
         failed = ctypes.CDLL(MPI.__file__).MPI_Init_thread(None, None, MPI.THREAD_SERIALIZED, ctypes.byref(level))
         late.cancel()
         if failed:
-            raise Unavailable(f"{launched()} processes were started, and MPI_Init_thread fails with {failed}")
+            raise Unavailable(f"{launched_count()} processes were started, and MPI_Init_thread fails with {failed}")
         for comm in (MPI.COMM_WORLD, MPI.COMM_SELF):  # as mpi4py does when it starts MPI
             comm.Set_errhandler(MPI.ERRORS_RETURN)
         return MPI
@@ -196,7 +196,9 @@ def _end_alone(seconds: float) -> NoReturn:
     """End this process, and by its end the launcher and all ranks: not all of them have come in time."""
     rank = launched_rank()
     time.sleep(min(1.0, GRACE * rank))  # so that one tells
-    sentence = f"rank {rank} on {socket.gethostname()}: of {launched()} ranks not all were there within {seconds:g} s"
+    sentence = (
+        f"rank {rank} on {socket.gethostname()}: of {launched_count()} ranks not all were there within {seconds:g} s"
+    )
     os.write(2, f"spdnn: {sentence} ({CONNECT}); one of them has ended, or hangs\n".encode())
     os._exit(1)
 
@@ -228,7 +230,7 @@ def world() -> World:
     return _world
 
 
-def connected() -> World | None:
+def connect() -> World | None:
     """The ranks of this run when they are several and connected, else None."""
     return _world if _world is not None and _world.comm is not None else None
 
@@ -238,7 +240,7 @@ def tell_and_end(sentence: str, status: int) -> NoReturn:
 
     When several fail at once, the lowest comes first and ends the others, so that one sentence is printed.
     """
-    ranks = connected()
+    ranks = connect()
     if not ranks.ending:
         time.sleep(min(1.0, GRACE * ranks.rank))
     print(f"spdnn: {ranks.name}: {sentence}", file=sys.stderr, flush=True)

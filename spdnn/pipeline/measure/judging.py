@@ -6,7 +6,7 @@ The oracle is slow, so it judges no more inputs than some seconds allow, drawn a
 from msgspec.structs import replace
 
 from spdnn.common.errors import InputError
-from spdnn.common.validation import WHOLE, quoted
+from spdnn.common.validation import WHOLE, quote
 from spdnn.pipeline.measure.run import not_official, official
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -38,10 +38,10 @@ def judge(
         left = f"{verdict.expected} of {verdict.truth.checked} inputs stay active"
         reason = f"{left}: a preset whose ground truth is empty or full shows nothing"
         verdict = replace(verdict, passed=False, reasons=[*verdict.reasons, reason])
-    return replace(verdict, judged=judged(network, inputs, result))
+    return replace(verdict, judged=verdict_key(network, inputs, result))
 
 
-def judged(network: Network, inputs: Inputs, result: Result, digest: str | None = None) -> str:
+def verdict_key(network: Network, inputs: Inputs, result: Result, digest: str | None = None) -> str:
     """What ties a verdict on the result to its run; `digest`: of the output, where it is not the result's."""
     run = network.identity(), network.depth, network.edges, inputs.sha256
     return run_digest(*run, digest or result.digest, result.sha256)
@@ -63,7 +63,7 @@ def truth_for(
     demanded = truth is not None and truth.startswith("official")
     if truth is None or demanded:
         if demanded and truth != "official":
-            named_truth(truth, inputs.count)  # a width without a truth is another mistake
+            load_truth(truth, inputs.count)  # a width without a truth is another mistake
         matched = official(network, inputs)
         if matched and truth in (None, "official", f"official:{matched.neurons}"):
             return verify.official(matched.neurons, inputs.count)
@@ -73,7 +73,7 @@ def truth_for(
         per_layer = [network.header(k).edges for k in range(network.depth)]
         rows = verify.sample(result, per_layer, edges, seed)
         return verify.oracle(network, inputs, rows, seed)
-    return named_truth(truth, inputs.count)
+    return load_truth(truth, inputs.count)
 
 
 def unofficial(network: Network, inputs: Inputs, truth: str) -> str:
@@ -84,7 +84,7 @@ def unofficial(network: Network, inputs: Inputs, truth: str) -> str:
     return not_official(network, inputs, challenge.problem(network.width, network.depth)) or f"{truth} is not {size}"
 
 
-def named_truth(text: str, count: int | None) -> verify.Truth:
+def load_truth(text: str, count: int | None) -> verify.Truth:
     """The truth that `text` names, official:N or a file, for `count` inputs (None: as many as a file lists).
 
     Raises:
@@ -94,7 +94,7 @@ def named_truth(text: str, count: int | None) -> verify.Truth:
         width = text.removeprefix("official:")
         if not WHOLE.fullmatch(width):
             raise InputError(
-                f"truth {quoted(text)}: it must be official:N with N one of {', '.join(map(str, challenge.WIDTHS))}"
+                f"truth {quote(text)}: it must be official:N with N one of {', '.join(map(str, challenge.WIDTHS))}"
             )
         return verify.official(int(width), count)
     return verify.from_file(text, count)

@@ -21,7 +21,7 @@ _ROOT = Path("/")
 _PER_SECOND = {"throttled_usec": 1e6, "throttled_time": 1e9}  # of control groups v2 and v1
 
 
-class Used(NamedTuple):
+class Usage(NamedTuple):
     """What was used since a watch began: seconds, processor seconds by core (None: unreadable), ours, throttled."""
 
     seconds: float
@@ -30,13 +30,13 @@ class Used(NamedTuple):
     throttled: float | None
 
 
-class Watch:
+class LoadMonitor:
     """Looks at the system's counters now, and again when asked."""
 
     def __init__(self):
         self._began = _counters()
 
-    def used(self, least: float = 0.0) -> Used:
+    def usage(self, least: float = 0.0) -> Usage:
         """What was used since it began; it sleeps until `least` seconds have passed."""
         began = self._began
         time.sleep(max(0.0, began.seconds + least - time.perf_counter()))
@@ -45,14 +45,14 @@ class Watch:
         if began.cores and now.cores:
             cores = {core: spent - began.cores.get(core, spent) for core, spent in now.cores.items()}
         throttled = None if None in (began.throttled, now.throttled) else now.throttled - began.throttled
-        return Used(now.seconds - began.seconds, cores, now.ours - began.ours, throttled)
+        return Usage(now.seconds - began.seconds, cores, now.ours - began.ours, throttled)
 
     def load(self, least: float = 0.0) -> dict:
         """`load_of` what this process used."""
-        return load_of([self.used(least)])
+        return load_of([self.usage(least)])
 
 
-def load_of(together: Iterable[Used]) -> dict:
+def load_of(together: Iterable[Usage]) -> dict:
     """The field `load` of a record, of processes of one node that were watched at the same time."""
     together = list(together)
     seconds, ours = max(one.seconds for one in together), sum(one.ours for one in together)
@@ -84,8 +84,8 @@ def fits(until: float | None, seconds: float) -> bool:
 def attempts(
     once: Callable[[], None],
     again: int,
-    load: Callable[[Watch, float], dict],
-    watch: Watch,
+    load: Callable[[LoadMonitor, float], dict],
+    watch: LoadMonitor,
     in_time: Callable[[float], bool],
 ) -> list[dict]:
     """Call `once`, and up to `again` times more while the machine was busy; the load of each.
@@ -102,7 +102,7 @@ def attempts(
         loads.append(load(watch, LEAST if again else 0.0))
         if not busy(loads[-1]):
             break
-        watch = Watch()
+        watch = LoadMonitor()
     return loads
 
 
@@ -111,8 +111,8 @@ def quietest(loads: list[dict]) -> int:
     return min(range(len(loads)), key=lambda k: (loads[k]["others"] or 0.0) + (loads[k]["throttled"] or 0.0))
 
 
-def _counters() -> Used:
-    return Used(time.perf_counter(), _cores(), time.process_time(), _throttled())
+def _counters() -> Usage:
+    return Usage(time.perf_counter(), _cores(), time.process_time(), _throttled_seconds())
 
 
 def _cores() -> dict[int, float] | None:
@@ -128,7 +128,7 @@ def _cores() -> dict[int, float] | None:
     return spent or None
 
 
-def _throttled() -> float | None:
+def _throttled_seconds() -> float | None:
     """Seconds that the control group of this process was throttled; None: no group says."""
     for group in groups("cpu", _ROOT):
         try:

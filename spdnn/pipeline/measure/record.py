@@ -11,13 +11,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import SpdnnError
-from spdnn.common.validation import converted, parsed
+from spdnn.common.validation import convert, parse
 from spdnn.problem.request import RunRequest
 from spdnn.records.accuracy import Accuracy
 from spdnn.records.fields import Seconds
-from spdnn.records.files import sealed
+from spdnn.records.files import seal_record
 from spdnn.records.run_record import SCHEMA, VERSION, Measured, RunRecord
 from spdnn.records.verdict import Verdict
 
@@ -34,12 +34,12 @@ class Measurement(Measured, kw_only=True):
     @classmethod
     def of(cls, measured: dict) -> Measurement:
         """What `spdnn.pipeline.measure.run` measured, which InputError refuses where a record does not allow it."""
-        return converted(cls, measured, "measurement")
+        return convert(cls, measured, "measurement")
 
 
 def read_samples(path: str | Path) -> Measurement:
     """A measurement as `spdnn.pipeline.measure.run.write_samples` wrote it; InputError where the file is none."""
-    return parsed(Measurement, door.text(path, "samples file"), str(path), "samples file")
+    return parse(Measurement, safe_open.text(path, "samples file"), str(path), "samples file")
 
 
 def record_of(
@@ -73,7 +73,7 @@ def record_of(
         schema=SCHEMA, version=VERSION, case=case, created=now(), request=request, configuration=configuration,
         comparison=comparison, accuracy=accuracy, verdict=verdict, seal=None, **parts,
     )  # fmt: skip
-    return sealed(made, case)
+    return seal_record(made, case)
 
 
 def now() -> str:

@@ -18,27 +18,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.common import door, progress, progress_output, provenance
+from spdnn.common import progress, progress_output, provenance, safe_open
 from spdnn.common.endings import check_ended
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.files import replacing, write_text
 from spdnn.common.validation import builtins
 from spdnn.engines.base import Engine, Options, Prepared
-from spdnn.pipeline.measure.load import Watch, attempts, fits, quietest
+from spdnn.pipeline.measure.load import LoadMonitor, attempts, fits, quietest
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
 from spdnn.records.limits import Machine
 from spdnn.sources.formats.container import check_unchanged
-from spdnn.sources.formats.tensors import Archive
+from spdnn.sources.formats.tensors import NpzArchive
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify.draw import draw
 
 MACHINE_SECONDS = 0.1  # of measuring the machine after the repeats, less the making of its arrays
 
 
-class Loaded(NamedTuple):
+class LoadedRun(NamedTuple):
     """Inputs, a prepared network, and the seconds that reading and preparing took."""
 
     inputs: Inputs
@@ -48,7 +48,7 @@ class Loaded(NamedTuple):
     inputs_seconds: float = 0.0  # of read_seconds
 
 
-def timed(work: Callable, *arguments) -> tuple:
+def time_call(work: Callable, *arguments) -> tuple:
     """(what `work(*arguments)` returns, the seconds it took)."""
     start = time.perf_counter()
     done = work(*arguments)
@@ -76,8 +76,8 @@ def measure(
     Raises:
         SpdnnError: as check_repeats.
     """
-    begun, watch = time.perf_counter(), Watch()
-    session, opened = timed(engine.open, prepared, inputs, options)
+    begun, watch = time.perf_counter(), LoadMonitor()
+    session, opened = time_call(engine.open, prepared, inputs, options)
     seconds, digests, result = [], [], None
     in_time = partial(fits, until)
 
@@ -88,17 +88,17 @@ def measure(
                 break
             check_ended()
             with progress_output.repeat(number, repeats):
-                result, spent = timed(session.run)
+                result, spent = time_call(session.run)
             seconds.append(spent)
             digests.append(result.digest)
 
-    loads = attempts(attempt, again, Watch.load, watch, in_time)
+    loads = attempts(attempt, again, LoadMonitor.load, watch, in_time)
     check_repeats(engine, digests)
     session.tell(result)
-    kept, passed_over = chosen(seconds, loads)
+    kept, passed_over = quietest_attempt(seconds, loads)
     spent = samples([read_seconds + opened], [prepare_seconds], kept)
     reduced = session.findings, session.span
-    measurement = measured(engine.name, prepared, inputs, options, *reduced, result, spent)
+    measurement = measurement_of(engine.name, prepared, inputs, options, *reduced, result, spent)
     session = None  # its buffers and weights, so that there is memory to measure
     measurement["machine"] = ceilings(engine, options)
     measurement |= passed_over if again else {"load": watch.load()}  # a watch that is as long as can be for nothing
@@ -106,7 +106,7 @@ def measure(
     return measurement, result
 
 
-def chosen(seconds: list[float], loads: list[dict]) -> tuple[list[float], dict]:
+def quietest_attempt(seconds: list[float], loads: list[dict]) -> tuple[list[float], dict]:
     """(the repeats of the attempt on the quietest machine, its load and those of the others as a record has them)."""
     each, best = len(seconds) // len(loads), quietest(loads)
     parts = [seconds[at : at + each] for at in range(0, len(seconds), each)]
@@ -120,7 +120,7 @@ def check_repeats(engine: Engine, digests: list[str]) -> None:
     check_unchanged()
 
 
-def measured(
+def measurement_of(
     name: str,
     prepared: Prepared,
     inputs: Inputs,
@@ -156,7 +156,7 @@ def samples(read: list[float], prepare: list[float], inference: list[float]) -> 
     return {"read_seconds": read, "prepare_seconds": prepare, "inference_seconds": inference}
 
 
-def stored(path: str | Path, network: Network, layers: int | None = None) -> tuple[Prepared, float]:
+def read_store(path: str | Path, network: Network, layers: int | None = None) -> tuple[Prepared, float]:
     """A prepared network from its store, and the seconds that preparing took.
 
     Args:
@@ -176,8 +176,8 @@ def stored(path: str | Path, network: Network, layers: int | None = None) -> tup
     return whole.first(layers or prepared.depth), info["prepare_seconds"]
 
 
-def stored_info(prepared: Prepared, seconds: float) -> dict:
-    """What a store of a prepared network tells besides its layers; `stored` reads it."""
+def store_info(prepared: Prepared, seconds: float) -> dict:
+    """What a store of a prepared network tells besides its layers; `read_store` reads it."""
     info = {"reductions": list(prepared.reductions), "found": prepared.findings, "prepare_seconds": seconds}
     return {**info, "source": prepared.source.identity()}
 
@@ -206,7 +206,7 @@ def problem(network: Network, inputs: Inputs) -> dict:
     }
 
 
-def official(network: Network, inputs: Inputs) -> challenge.Problem | None:
+def official(network: Network, inputs: Inputs) -> challenge.OfficialProblem | None:
     """The official problem that network and inputs are, recognised by their data, or None.
 
     Any number of the official inputs counts, from the first on: the truth then covers just those.
@@ -217,7 +217,7 @@ def official(network: Network, inputs: Inputs) -> challenge.Problem | None:
     return None if not_official(network, inputs, candidate) else candidate
 
 
-def not_official(network: Network, inputs: Inputs, one: challenge.Problem) -> str | None:
+def not_official(network: Network, inputs: Inputs, one: challenge.OfficialProblem) -> str | None:
     """What of a network and inputs of its sizes is not that official problem's, in words; None: nothing."""
     expected = challenge.INPUT_SHA256[one.neurons]
     # All of them are known by their digest; fewer, when they were cut here from inputs of that digest.
@@ -229,7 +229,7 @@ def not_official(network: Network, inputs: Inputs, one: challenge.Problem) -> st
 
 
 @lru_cache(maxsize=1)
-def _different_layer(network: Network, one: challenge.Problem) -> int | None:
+def _different_layer(network: Network, one: challenge.OfficialProblem) -> int | None:
     """The first layer (from 1) that is not the official network's; None: each is, as its arrays say."""
     formula = RadixNet(one.neurons, one.layers)
     if isinstance(network, RadixNet):
@@ -245,7 +245,7 @@ def _different_layer(network: Network, one: challenge.Problem) -> int | None:
     return None
 
 
-def drawn(network: Network, inputs: Inputs, seed: int = 0) -> bool | np.ndarray:
+def draw_kept(network: Network, inputs: Inputs, seed: int = 0) -> bool | np.ndarray:
     """The inputs whose last rows a run keeps for its verdict, as Options.values takes them.
 
     None (False) where the official truth will judge: it says every value of every survivor.
@@ -288,15 +288,15 @@ def write_result(path: str | Path, result: Result) -> None:
         np.savez(stream, **arrays, **numbers)
 
 
-@door.releasing()
+@safe_open.releasing()
 def read_result(path: str | Path) -> Result:
     """A result as write_result wrote it.
 
     Raises:
         InputError: the file is not one of them.
     """
-    stored = Archive(path)
-    with door.sound(f"{path}: not a result of an inference"):
+    stored = NpzArchive(path)
+    with safe_open.sound(f"{path}: not a result of an inference"):
         parts = dict(stored)
         for name in NUMBERS & parts.keys():
             parts[name] = int(parts[name])

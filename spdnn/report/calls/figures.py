@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from spdnn.report.common.drawing import RECORD, Figure
-from spdnn.report.common.plotting import canvas, colours, despine, logarithmic, ticked
+from spdnn.report.common.plotting import canvas, colours, despine, logarithmic, set_ticks
 
 MOST = 4  # networks that are drawn; all are in tables
 MARKS = ("o", "s", "^", "D", "v", "P")
@@ -11,7 +11,7 @@ MARKS = ("o", "s", "^", "D", "v", "P")
 
 def figures(values: dict) -> Iterator[Figure]:
     """Of each network that was called with several batches, on logarithmic scales."""
-    several = [one for one in values["networks"] if len(one["batches"]) > 1]
+    several = [value for value in values["networks"] if len(value["batches"]) > 1]
     yield from map(_throughput, several[:MOST])
 
 
@@ -26,7 +26,7 @@ def _throughput(one: dict) -> Figure:
             marked[f"{RECORD}{row['number']}"] = f"{name}, {batch} inputs: {row['rate']:.4g} inputs/s"
             rows.append((name, batch, row["seconds"], row["rate"], *row["ratio"][:3]))
     logarithmic(axes, "xy")
-    ticked(axes.xaxis, [entry["batch"] for entry in one["batches"]])
+    set_ticks(axes.xaxis, [entry["batch"] for entry in one["batches"]])
     axes.set_xlabel("inputs of a call")
     axes.set_ylabel("inputs a second")
     despine(plot)

@@ -8,7 +8,7 @@ from spdnn.records.operation_record import OperationRecord
 from spdnn.records.run_record import busy_part
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
-from spdnn.report.common.run_rows import grouped
+from spdnn.report.common.run_rows import group_by
 
 LIBRARIES = {
     "scipy": "SciPy", "blas": "dense BLAS", "torch": "PyTorch", "torch-compile": "torch.compile",
@@ -23,9 +23,9 @@ def values(collection: Collection) -> dict | None:
     Of several comparisons of one network and batch on one machine, the latest counts.
     """
     numbers = {id(one): number for number, one in enumerate(collection.operations, len(collection.records))}
-    records = [one for one in collection.operations if one.operation == "network"]
-    networks = [one for members in grouped(records, _key).values() if (one := _network(members, numbers))]
-    networks.sort(key=lambda one: (one["name"], one["machine"], one["threads"], one["digest"]))
+    records = [operation for operation in collection.operations if operation.operation == "network"]
+    networks = [one for members in group_by(records, _key).values() if (one := _network(members, numbers))]
+    networks.sort(key=lambda network: (network["name"], network["machine"], network["threads"], network["digest"]))
     for number, one in enumerate(networks, 1):
         one["id"] = f"calls-{number}"
     return {"networks": networks} if networks else None
@@ -38,8 +38,8 @@ def _key(record: OperationRecord) -> tuple:
 
 def _network(members: Sequence[OperationRecord], numbers: dict[int, int]) -> dict | None:
     batches = []
-    for batch, of_batch in sorted(grouped(members, lambda one: one.problem.batch_columns).items()):
-        comparisons = [some for some in grouped(of_batch, lambda one: one.comparison).values() if _ours(some)]
+    for batch, of_batch in sorted(group_by(members, lambda member: member.problem.batch_columns).items()):
+        comparisons = [some for some in group_by(of_batch, lambda one: one.comparison).values() if _ours(some)]
         if comparisons:
             latest = max(comparisons, key=lambda some: (some[0].created, some[0].comparison))
             batches.append({"batch": batch, "rows": _rows(latest, numbers), "busy": busy_part(latest[0])})
@@ -67,20 +67,20 @@ def _network(members: Sequence[OperationRecord], numbers: dict[int, int]) -> dic
 def _sentence(entry: dict) -> str:
     """A batch in words: its time, compared with the two fastest other libraries."""
     text = f"{words.plural(entry['batch'], 'input')} take{'s' if entry['batch'] == 1 else ''} {_time(entry)}"
-    return f"{text}: {_compared(entry['rows'][1:3])}" if entry["rows"][1:] else text
+    return f"{text}: {_comparison_text(entry['rows'][1:3])}" if entry["rows"][1:] else text
 
 
 def _short(entry: dict) -> str:
     """The same in short, compared with the fastest of them."""
     text = f"{words.plural(entry['batch'], 'input')} in {_time(entry)}"
-    return f"{text}, {_compared(entry['rows'][1:2])}" if entry["rows"][1:] else text
+    return f"{text}, {_comparison_text(entry['rows'][1:2])}" if entry["rows"][1:] else text
 
 
 def _time(entry: dict) -> str:
     return words.time(entry["rows"][0]["seconds"])
 
 
-def _compared(rows: Sequence[dict]) -> str:
+def _comparison_text(rows: Sequence[dict]) -> str:
     """How ours compares with other programs."""
     texts, alike = [], []
     for row in rows:
@@ -94,13 +94,13 @@ def _compared(rows: Sequence[dict]) -> str:
 
 
 def _ours(members: Sequence[OperationRecord]) -> OperationRecord | None:
-    return next((one for one in members if one.program.kind == "ours"), None)
+    return next((member for member in members if member.program.kind == "ours"), None)
 
 
 def _rows(members: Sequence[OperationRecord], numbers: dict[int, int]) -> list[dict]:
     """The programs of a comparison, ours first and then the fastest by its ratio to ours."""
     ours = _ours(members)
-    rows = [_row(one, ours, numbers[id(one)]) for one in members if len(one.seconds) == len(ours.seconds)]
+    rows = [_row(member, ours, numbers[id(member)]) for member in members if len(member.seconds) == len(ours.seconds)]
     return sorted(rows, key=lambda row: (not row["is_ours"], row["ratio"].median, row["name"]))
 
 

@@ -46,7 +46,7 @@ def headline(collection: Collection) -> dict:
     sample = _sample([row["verdict"] for row in cases])
     return {
         "ending": _ending(cases, failed, missing, len(operations), sample),
-        "compared": _compared([row["verdict"] for row in cases]) if cases else _entries(operations),
+        "compared": _comparison_text([row["verdict"] for row in cases]) if cases else _entries(operations),
         "short": _short(len(cases), len(failed), len(missing), len(operations), sample),
         "state": "failed" if failed else "missing" if missing else "empty" if collection.empty else "passed",
     }
@@ -70,7 +70,7 @@ def _operations(count: int) -> str:
 
 def _sample(verdicts: Sequence[Verdict]) -> str:
     """How many cases were compared on a sample alone, to follow "passed"; empty where none was."""
-    count = sum(one.truth.checked < one.truth.inputs for one in verdicts)
+    count = sum(verdict.truth.checked < verdict.truth.inputs for verdict in verdicts)
     if not count:
         return ""
     if count == len(verdicts):
@@ -98,11 +98,11 @@ def _case(case: str, verdict: Verdict, number: int | None) -> dict:
     }
 
 
-def _compared(verdicts: Sequence[Verdict]) -> str:
+def _comparison_text(verdicts: Sequence[Verdict]) -> str:
     """How many inputs were compared, and with what; where cases differ, of the one with the smallest share."""
     parts = []
     for kind, truth in COMPARED.items():
-        several = [one.truth for one in verdicts if one.truth.kind == kind]
+        several = [verdict.truth for verdict in verdicts if verdict.truth.kind == kind]
         if not several:
             continue
         least = min(several, key=lambda one: (one.checked / max(one.inputs, 1), one.inputs))
@@ -117,10 +117,12 @@ def _compared(verdicts: Sequence[Verdict]) -> str:
 
 def _entries(operations: Sequence[OperationRecord]) -> str:
     """How many outputs of operations were compared."""
-    checked, entries = (sum(getattr(one.verification, name) for one in operations) for name in ("checked", "entries"))
+    checked, entries = (
+        sum(getattr(operation.verification, name) for operation in operations) for name in ("checked", "entries")
+    )
     count = "all" if checked == entries else f"{checked:,} of {entries:,}"
     reference = "a float64 reference"
-    if any("ONNX Runtime" in one.verification.rule for one in operations):
+    if any("ONNX Runtime" in operation.verification.rule for operation in operations):
         reference += " or ONNX Runtime"
     return f"Compared: {count} output values with {reference}." if operations else ""
 

@@ -17,8 +17,8 @@ from spdnn.records.published_operations import OperationBaseline
 from spdnn.records.run_record import RunRecord
 from spdnn.records.verdict import Verdict
 from spdnn.report.common import predictions, words
-from spdnn.report.common.predictions import Group
-from spdnn.report.common.run_rows import Run, grouped, name_runs
+from spdnn.report.common.predictions import PredictedGroup
+from spdnn.report.common.run_rows import RunRow, group_by, name_runs
 
 Entry = TypeVar("Entry")
 
@@ -67,14 +67,14 @@ class Collection:
         return not (self.records or self.judged or self.missing or self.operations)
 
     @cached_property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunRow]:
         """The run records as the page prints them; placed where there are several machines or a GPU."""
         newest = {
             words.machine(one.environment): one.environment.code
             for one in sorted(self.records, key=lambda record: record.created)
         }
         runs = [
-            Run(
+            RunRow(
                 record, number, placed=len(newest) > 1 or bool(record.environment.gpu),
                 older=record.environment.code != newest[words.machine(record.environment)],
             )
@@ -84,17 +84,17 @@ class Collection:
         return runs
 
     @cached_property
-    def own(self) -> list[Run]:
+    def own(self) -> list[RunRow]:
         """The runs that are of no comparison with other libraries."""
         return [run for run in self.runs if not run.record.comparison]
 
     @cached_property
-    def schedules(self) -> list[Group]:
+    def schedules(self) -> list[PredictedGroup]:
         """Runs of the task graph that differ in their schedule, and what the simulator predicts for them."""
         return predictions.schedules(self.own)
 
     @cached_property
-    def scaling(self) -> list[Group]:
+    def scaling(self) -> list[PredictedGroup]:
         """Runs that differ in their ranks, threads or GPUs, and what models predict for them and for more."""
         return predictions.scaling(self.own, self.schedules)
 
@@ -161,12 +161,12 @@ def fair(entries: Sequence[Entry], most: int, setting, age) -> list[Entry]:
     if len(entries) <= most:
         return list(entries)
     rounds = []
-    for members in grouped(range(len(entries)), lambda index: (setting(entries[index]),)).values():
+    for members in group_by(range(len(entries)), lambda index: (setting(entries[index]),)).values():
         rounds += enumerate(sorted(members, key=lambda index: (age(entries[index]), index), reverse=True))
     return [entries[index] for index in sorted(index for _, index in sorted(rounds)[:most])]
 
 
-def fair_runs(runs: Sequence[Run], most: int) -> list[Run]:
+def fair_runs(runs: Sequence[RunRow], most: int) -> list[RunRow]:
     """At most that many of the runs, of every setting the latest."""
     return fair(runs, most, lambda run: (run.case, run.setting), lambda run: run.record.created)
 

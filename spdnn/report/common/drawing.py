@@ -121,7 +121,7 @@ def write(plot: Any, path: str | Path, kind: str) -> None:
     plot.savefig(path, format=kind, dpi=300, metadata=dict.fromkeys(told))
 
 
-def saved(figure: Figure, category: str, png: bool = False) -> Drawing:
+def save(figure: Figure, category: str, png: bool = False) -> Drawing:
     """The figure as files hold it, with a PNG where asked for; called under `style`."""
     for plot in filter(None, (figure.plot, figure.narrow)):
         _lay_out(plot)

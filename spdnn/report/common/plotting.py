@@ -43,7 +43,7 @@ def logarithmic(axes, letters: str) -> None:
         axis.set_minor_formatter("")
 
 
-def ticked(axis, numbers: Sequence[float]) -> None:
+def set_ticks(axis, numbers: Sequence[float]) -> None:
     """Give a logarithmic axis ticks at 1, 2 and 5 times powers of ten, where powers alone would leave one or two."""
     from matplotlib.ticker import FixedLocator
 
@@ -81,7 +81,7 @@ def patch(label: str, **settings):
     return Patch(label=label, **settings)
 
 
-def folded(text: str, width: int = 36) -> str:
+def fold(text: str, width: int = 36) -> str:
     """A name on at most two lines, broken after its points and other marks; one that is longer ends in dots."""
     lines = [""]
     for piece in re.findall(r"[^\s.,+-]*[\s.,+-]?", text):

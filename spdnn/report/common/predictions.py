@@ -13,7 +13,7 @@ from functools import partial
 from spdnn.common.errors import InputError
 from spdnn.records.notes import TaskgraphNotes
 from spdnn.report.common import words
-from spdnn.report.common.run_rows import Run, grouped, latest
+from spdnn.report.common.run_rows import RunRow, group_by, latest
 from spdnn.scheduling.costmodel.calibration import check, from_record, known_shares
 from spdnn.scheduling.costmodel.costs import MessageCosts
 from spdnn.scheduling.costmodel.prediction import predict
@@ -40,7 +40,7 @@ class Predicted:
         timeline: of its tasks, where they were simulated.
     """
 
-    run: Run | None
+    run: RunRow | None
     seconds: float
     bound: str
     workers: int
@@ -50,7 +50,7 @@ class Predicted:
 
 
 @dataclass(frozen=True)
-class Group:
+class PredictedGroup:
     """Runs that differ in their schedule alone, or in their workers (under weak scaling, with their inputs).
 
     Attributes:
@@ -63,25 +63,25 @@ class Group:
 
     kind: str
     over: str
-    runs: Sequence[Run]
-    shown: Sequence[Run]
-    base: Run | None
+    runs: Sequence[RunRow]
+    shown: Sequence[RunRow]
+    base: RunRow | None
     predicted: Sequence[Predicted]
 
 
-def schedules(runs: Sequence[Run]) -> list[Group]:
+def schedules(runs: Sequence[RunRow]) -> list[PredictedGroup]:
     """The runs of the task graph on one rank, by what their schedules may be compared on."""
     cut = [run for run in runs if run.record.ranks == 1 and run.decomposition]
     groups = []
-    for members in grouped(cut, _place).values():
+    for members in group_by(cut, _place).values():
         shown = latest(members, _schedule)
         base = next((run for run in shown if _schedule(run)[:4] == (SCHEDULES.index(RESIDENT), 1, 1, 1)), None)
-        predicted = [one for run in shown if base and (one := _simulated(base, run))]
-        groups.append(Group("", "", members, shown, base, predicted))
+        predicted = [one for run in shown if base and (one := _simulate(base, run))]
+        groups.append(PredictedGroup("", "", members, shown, base, predicted))
     return groups
 
 
-def _place(run: Run) -> tuple:
+def _place(run: RunRow) -> tuple:
     """The same for runs whose schedules may be compared; threads may differ, for each device has one at least."""
     record = run.record
     environment, names = record.environment, tuple(sorted(record.reductions.requested))
@@ -89,14 +89,14 @@ def _place(run: Run) -> tuple:
     return *run.problem_key, record.engine.name, names, *machine
 
 
-def _schedule(run: Run) -> tuple:
+def _schedule(run: RunRow) -> tuple:
     """A sorting key: schedules in their order, then devices and the other settings."""
     made = run.decomposition
     numbers = made.devices, len(made.ranges), made.batches, made.buffers or 0, run.device_memory or 0
     return SCHEDULES.index(made.schedule), *numbers, run.record.threads
 
 
-def _simulated(base: Run, run: Run) -> Predicted | None:
+def _simulate(base: RunRow, run: RunRow) -> Predicted | None:
     """A run by the costs of another; None where it has too many tasks, or one of them has notes that are not sound."""
     made = run.decomposition
     if max(made.batches * len(made.stages), made.slots) > MOST_TASKS:
@@ -107,7 +107,7 @@ def _simulated(base: Run, run: Run) -> Predicted | None:
         return Predicted(run, found.seconds, found.bound, made.devices, timeline=found.timeline)
 
 
-def scaling(runs: Sequence[Run], cut: Sequence[Group]) -> list[Group]:
+def scaling(runs: Sequence[RunRow], cut: Sequence[PredictedGroup]) -> list[PredictedGroup]:
     """Strong and weak scaling over workers, then the other runs of several ranks.
 
     Args:
@@ -115,19 +115,19 @@ def scaling(runs: Sequence[Run], cut: Sequence[Group]) -> list[Group]:
     """
     simulated = {one.run: one for group in cut for one in group.predicted}
     groups = [
-        _scaled(kind, over, members, simulated)
+        _scaling_group(kind, over, members, simulated)
         for over in (RANKS, THREADS, GPUS)
         for kind in (STRONG, WEAK)
-        for members in grouped(runs, partial(_setting, kind=kind, over=over)).values()
+        for members in group_by(runs, partial(_setting, kind=kind, over=over)).values()
         if len({workers(run, over) for run in members}) > 1
     ]
     compared = {run for group in groups for run in group.runs}
     alone = [run for run in runs if run.record.ranks > 1 and run not in compared]
-    others = grouped(alone, partial(_setting, kind=STRONG, over=RANKS)).values()
-    return groups + [_scaled(OTHER, RANKS, members, simulated) for members in others]
+    others = group_by(alone, partial(_setting, kind=STRONG, over=RANKS)).values()
+    return groups + [_scaling_group(OTHER, RANKS, members, simulated) for members in others]
 
 
-def workers(run: Run, over: str) -> int | None:
+def workers(run: RunRow, over: str) -> int | None:
     """How many ranks, threads or GPUs a run had; of several ranks, only ranks are compared, and of a GPU no threads."""
     record = run.record
     if over == RANKS:
@@ -137,7 +137,7 @@ def workers(run: Run, over: str) -> int | None:
     return record.threads if over == THREADS else run.notes(TaskgraphNotes).devices or 1
 
 
-def _setting(run: Run, kind: str, over: str) -> tuple | None:
+def _setting(run: RunRow, kind: str, over: str) -> tuple | None:
     """The same for runs whose speed-up comes from their workers alone; None where there is nothing to compare.
 
     Under weak scaling, inputs are of one origin, as many for each worker.
@@ -155,7 +155,9 @@ def _setting(run: Run, kind: str, over: str) -> tuple | None:
     return *network, record.engine.name, names, *each, notes.schedule, record.span, machine, *inputs
 
 
-def _scaled(kind: str, over: str, runs: Sequence[Run], simulated: Mapping[Run, Predicted]) -> Group:
+def _scaling_group(
+    kind: str, over: str, runs: Sequence[RunRow], simulated: Mapping[RunRow, Predicted]
+) -> PredictedGroup:
     shown = latest(runs, lambda run: (workers(run, over), run.partition or ""))
     base, predicted = shown[0] if workers(shown[0], over) == 1 else None, []
     if base:
@@ -165,10 +167,10 @@ def _scaled(kind: str, over: str, runs: Sequence[Run], simulated: Mapping[Run, P
             else:
                 predicted = [_again(base, run, over) for run in shown[1:]]
                 predicted += _further(base, shown[1:], over) if kind == STRONG else ()
-    return Group(kind, over, runs, shown, base, predicted)
+    return PredictedGroup(kind, over, runs, shown, base, predicted)
 
 
-def _again(base: Run, run: Run, over: str) -> Predicted:
+def _again(base: RunRow, run: RunRow, over: str) -> Predicted:
     """A run, as the model predicts it from the base: it shows how far off the model is."""
     if over == RANKS:
         (checked,) = check([base.record, run.record])
@@ -179,20 +181,20 @@ def _again(base: Run, run: Run, over: str) -> Predicted:
     return Predicted(run, found.seconds, found.bound, run.record.threads)
 
 
-def _further(base: Run, several: Sequence[Run], over: str) -> Iterator[Predicted]:
+def _further(base: RunRow, several: Sequence[RunRow], over: str) -> Iterator[Predicted]:
     """Twice the most workers that were run, and so on, until twice as many hardly help; threads up to the cores."""
     most = max(several, key=lambda run: (workers(run, over), -run.inference_seconds))
     limit = base.record.environment.cores if over == THREADS else base.problem.input_count
     before = math.inf
     for step in range(1, MOST_FURTHER + 1):
-        one = _expected(base, most, workers(most, over) << step, over)
+        one = _predict(base, most, workers(most, over) << step, over)
         if one.workers > limit or one.seconds * HELPS > before:
             return
         yield one
         before = one.seconds
 
 
-def _expected(base: Run, most: Run, count: int, over: str) -> Predicted:
+def _predict(base: RunRow, most: RunRow, count: int, over: str) -> Predicted:
     """So many threads; or so many ranks on full nodes, with the partition and the messages of the run of most."""
     record, threads = base.record, base.record.threads
     device, work = from_record(record)

@@ -10,7 +10,7 @@ import numpy as np
 
 from spdnn.problem import challenge
 from spdnn.records.notes import Notes
-from spdnn.records.result import Problem
+from spdnn.records.result import ProblemRecord
 from spdnn.records.run_record import RunRecord, busy_part
 from spdnn.records.samples import TimeToSolution, WorkPerSecond
 from spdnn.reductions.registry import REDUCTIONS
@@ -26,7 +26,7 @@ LISTS = ("pass_log", "layer_rows", "layer_edges", "timeline", "stages", "groups"
 
 
 @dataclass(eq=False)
-class Run:
+class RunRow:
     """A run record as tables and figures print it: texts are printable, seconds are medians over the repeats.
 
     Attributes:
@@ -49,7 +49,7 @@ class Run:
         return ", ".join([self.name, *self.chips])
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> ProblemRecord:
         return self.record.problem
 
     @property
@@ -70,7 +70,7 @@ class Run:
         """(neurons, layers) when the network is one of the twelve, whatever its inputs."""
         problem = self.problem
         size = problem.neurons, problem.layers
-        official = challenge.Problem(*size)
+        official = challenge.OfficialProblem(*size)
         if official not in challenge.PROBLEMS or problem.edges != official.edges:
             return None
         return size if problem.official or by_formula(problem) else None
@@ -233,7 +233,7 @@ class Run:
         return self.record.created, self.case
 
 
-def name_runs(runs: Sequence[Run]) -> None:
+def name_runs(runs: Sequence[RunRow]) -> None:
     """Give each run a short name, and as its chips what differs among the runs.
 
     Runs of the same settings differ by their case, or else by the time at which they were made. The long name stays in
@@ -245,7 +245,7 @@ def name_runs(runs: Sequence[Run]) -> None:
         size = run.official_size
         run.name = f"{size[0]:,} × {size[1]:,}" if size else words.printable(run.case.split(".")[0], 40)
         run.chips = [settings[name] for name in differ if settings[name]]
-    for members in grouped(runs, lambda run: run.short).values():
+    for members in group_by(runs, lambda run: run.short).values():
         if len(members) > 1:
             cases = len({run.case for run in members}) > 1
             for run in members:
@@ -253,7 +253,7 @@ def name_runs(runs: Sequence[Run]) -> None:
                 run.chips.append(words.printable(run.case, 40) if cases else made)
 
 
-def _settings(run: Run) -> dict[str, str]:
+def _settings(run: RunRow) -> dict[str, str]:
     """What can differ between runs of one network, in words."""
     return {
         "inputs": run.inputs,
@@ -265,7 +265,7 @@ def _settings(run: Run) -> dict[str, str]:
     }
 
 
-def by_formula(problem: Problem) -> bool:
+def by_formula(problem: ProblemRecord) -> bool:
     """Whether the network is what `spdnn challenge` makes for its width."""
     if problem.neurons not in challenge.WIDTHS:
         return False
@@ -274,7 +274,7 @@ def by_formula(problem: Problem) -> bool:
     return all(problem.network.get(key) == value for key, value in formula.items())
 
 
-def grouped(entries: Iterable[Entry], key: Callable[[Entry], Key | None]) -> dict[Key, list[Entry]]:
+def group_by(entries: Iterable[Entry], key: Callable[[Entry], Key | None]) -> dict[Key, list[Entry]]:
     """The entries by `key`, groups in the order of their first; those whose key is None are left out."""
     groups: dict[Key, list[Entry]] = {}
     for entry in entries:
@@ -283,7 +283,7 @@ def grouped(entries: Iterable[Entry], key: Callable[[Entry], Key | None]) -> dic
     return groups
 
 
-def latest(runs: Iterable[Run], key: Callable[[Run], Key]) -> list[Run]:
+def latest(runs: Iterable[RunRow], key: Callable[[RunRow], Key]) -> list[RunRow]:
     """The latest run of each key, in the order of the keys."""
     newest = {key(run): run for run in sorted(runs, key=lambda run: run.age)}
     return [newest[one] for one in sorted(newest)]

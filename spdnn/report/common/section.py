@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.drawing import Drawing, Figure, saved, style
+from spdnn.report.common.drawing import Drawing, Figure, save, style
 
 TEMPLATE = "template.html.j2"
 
@@ -53,4 +53,4 @@ class Section:
         if self.figures is None:
             return []
         with style():
-            return [saved(figure, self.name, png) for figure in self.figures(values)]
+            return [save(figure, self.name, png) for figure in self.figures(values)]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from spdnn.records import limits
 from spdnn.records.environment import Environment
 from spdnn.records.published import SPANS
-from spdnn.records.result import Problem
+from spdnn.records.result import ProblemRecord
 from spdnn.records.verdict import Verdict
 from spdnn.reductions.registry import REDUCTIONS
 
@@ -191,7 +191,7 @@ def listed(texts: Sequence[str], most: int = MOST_LISTED, between: str = ", ") -
     return between.join(texts[:most]) + (f"{between}and {more:,} more" if more > 0 else "")
 
 
-def network(problem: Problem) -> str:
+def network(problem: ProblemRecord) -> str:
     """Neurons and layers; where layers may differ in width, the widest."""
     if problem.network.get("source") not in SAME_WIDTH:
         return f"{plural(problem.layers, 'layer')}, at most {problem.neurons:,} wide"
@@ -212,11 +212,11 @@ def machine(environment: Environment) -> str:
 def printable(value: object, longest: int = 200) -> str:
     """A text of unknown origin on one line, without control characters and without piles of accents."""
     text = "".join(sign if sign.isprintable() else " " for sign in str(value))
-    text = text if text.isascii() else _unpiled(text)
+    text = text if text.isascii() else _limit_accents(text)
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def _unpiled(text: str) -> str:
+def _limit_accents(text: str) -> str:
     """The text with two accents on a letter at most: more would be written over the lines above it."""
     kept, piled = [], 0
     for sign in text:

@@ -87,7 +87,7 @@ def distances(rows: Sequence[dict]) -> Figure:
             axes.axvline(100, color=INK, linestyle=":", linewidth=1.2)
         axes.set_xlim(0, max(110.0, 1.18 * longest) if longest > LIMIT_IN_VIEW else 1.25 * longest or 1.0)
         axes.set_xlabel("% of the machine's limit that was reached", loc="left")
-        plotting.name_rows(plot, axes, [plotting.folded(row["run"].short, 30) for row in shown], fontsize=9)
+        plotting.name_rows(plot, axes, [plotting.fold(row["run"].short, 30) for row in shown], fontsize=9)
         _ceilings(plot, shown, palette)
         return plot
 
@@ -156,7 +156,7 @@ def _run(axes, row: dict, x: float, colour: str) -> None:
 def _labels(axes, rows: Sequence[dict], past_end: dict[int, float]) -> None:
     """The cases in a column on the right, as high as their marks where there is room, each tied to its mark."""
     bottom, top = axes.get_ylim()
-    texts = [plotting.folded(row["run"].short, 26) for row in rows]
+    texts = [plotting.fold(row["run"].short, 26) for row in rows]
     heights = [math.log(row["run"].computed_rate / 1e9 / bottom) / math.log(top / bottom) for row in rows]
     height_of_line = 1.25 * LABEL / (72 * HEIGHT * 0.86)
     order = sorted(range(len(rows)), key=lambda i: (heights[i], i))

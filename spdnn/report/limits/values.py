@@ -10,7 +10,7 @@ from spdnn.records import limits
 from spdnn.records.notes import TaskgraphNotes
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
-from spdnn.report.common.run_rows import Run, grouped
+from spdnn.report.common.run_rows import RunRow, group_by
 
 
 @once
@@ -36,7 +36,7 @@ def values(collection: Collection) -> dict | None:
     }
 
 
-def _row(run: Run) -> dict | None:
+def _row(run: RunRow) -> dict | None:
     """How far a run is from its machine's limit; None when its machine was not measured.
 
     Rates are a second, of all ranks together, each taken as a machine of its own.
@@ -65,7 +65,7 @@ def _row(run: Run) -> dict | None:
     }
 
 
-def _machine(run: Run, machine: limits.Machine) -> str:
+def _machine(run: RunRow, machine: limits.Machine) -> str:
     """What was measured, in words: runs that share it have one set of roofs."""
     record = run.record
     if machine.on_device:
@@ -83,7 +83,7 @@ def _panels(rows: Sequence[dict]) -> list[dict]:
     """Of each machine, that of most runs first: its rows, nearest to their limit first, and the ends of each roof."""
     panels = []
     drawable = [row for row in rows if row["run"].computed_rate and row["own_rate"]]
-    machines = grouped(drawable, lambda row: (row["device"], row["ranks"], row["machine"]))
+    machines = group_by(drawable, lambda row: (row["device"], row["ranks"], row["machine"]))
     for key in sorted(machines, key=lambda key: (-len(machines[key]), key)):
         (device, _, name), members = key, machines[key]
         roofs = {roof: [row[roof] for row in members] for roof in ("loaded_edges", "second_edges", "copies")}

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from spdnn.report.common.drawing import RECORD, Figure
-from spdnn.report.common.plotting import canvas, colours, despine, line, logarithmic, ticked
-from spdnn.report.common.run_rows import Run
+from spdnn.report.common.plotting import canvas, colours, despine, line, logarithmic, set_ticks
+from spdnn.report.common.run_rows import RunRow
 from spdnn.report.common.words import significant
 from spdnn.report.networks.values import NAMES, SERIES
 
@@ -46,11 +46,11 @@ def figures(values: dict) -> Iterator[Figure]:
     )
 
 
-def _inference(run: Run) -> float:
+def _inference(run: RunRow) -> float:
     return run.inference_seconds
 
 
-def _slope(runs: Sequence[Run], measure: Callable[[Run], float]) -> float:
+def _slope(runs: Sequence[RunRow], measure: Callable[[RunRow], float]) -> float:
     """The least-squares slope of log seconds over log edges."""
     points = [(math.log(run.problem.edges), math.log(measure(run))) for run in runs]
     return float(np.polyfit(*zip(*points, strict=True), 1)[0])
@@ -80,7 +80,7 @@ def _plot(curves: Sequence[tuple], slopes: dict[str, float], narrow: bool = Fals
         logarithmic(axes, "xy")
         axes.set_xlabel("edges of the network, 10⁹")
         axes.set_ylabel(what)
-    ticked(memory.yaxis, [run.record.peak_memory_bytes / 2**30 for _, _, runs, _ in curves for run in runs])
+    set_ticks(memory.yaxis, [run.record.peak_memory_bytes / 2**30 for _, _, runs, _ in curves for run in runs])
     despine(plot)
     plot.legend(handles=handles, loc="outside upper left", ncols=1 if narrow else 2, frameon=False)
     return plot

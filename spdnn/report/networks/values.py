@@ -10,7 +10,7 @@ from spdnn.problem import challenge
 from spdnn.records.published import DEVICES, KINDS, Baseline
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
-from spdnn.report.common.run_rows import Run
+from spdnn.report.common.run_rows import RunRow
 
 _AUTHORS = re.compile(r" \((?!as )[^)]*\)")  # who made a system; not who ran it
 SERIES = ("reduced", "like", "plain")  # ours: work avoided, the same work as published systems, nothing left out
@@ -34,7 +34,7 @@ def values(collection: Collection) -> dict | None:
         "absent": len(rows) - len(ran),
         "machines": machines(rows),
         "hardware": {name: hardware(rows, name) for name in PUBLISHED},
-        "published": published(collection.baselines),
+        "published": published_figures(collection.baselines),
     }
 
 
@@ -95,15 +95,15 @@ def key(neurons: int, layers: int) -> str:
     return f"{neurons}-{layers}"
 
 
-def series(run: Run) -> str:
+def series(run: RunRow) -> str:
     """Which of SERIES a run belongs to."""
     return "like" if run.like_for_like else "reduced" if run.reduced else "plain"
 
 
-def _ours(runs: Sequence[Run], name: str) -> Run | None:
+def _ours(runs: Sequence[RunRow], name: str) -> RunRow | None:
     """The fastest of our runs of a series, the official inputs and quiet machines first; None without one."""
 
-    def rank(run: Run) -> tuple:
+    def rank(run: RunRow) -> tuple:
         return run.comparable, not run.busy, run.rate.median, -run.number
 
     return max((run for run in runs if series(run) == name), key=rank, default=None)
@@ -113,7 +113,7 @@ def _fastest(rows: Sequence[Baseline], devices: Sequence[str]) -> Baseline | Non
     return min((row for row in rows if row.device_class in devices), key=_order, default=None)
 
 
-def published(baselines: Sequence[Baseline]) -> list[Baseline]:
+def published_figures(baselines: Sequence[Baseline]) -> list[Baseline]:
     """Every published figure on one of the twelve that has a rate: by network, the fastest first."""
     rows = [row for row in baselines if row.neurons and row.edges_per_second]
     return sorted(rows, key=lambda row: (row.neurons, row.layers, *_order(row)))

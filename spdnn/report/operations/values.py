@@ -13,7 +13,7 @@ from spdnn.common.statistics import ratios
 from spdnn.records.operation_record import OperationProblem, OperationRecord
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.run_rows import grouped
+from spdnn.report.common.run_rows import group_by
 
 PRODUCTS = ("spmm", "sddmm")
 NAMES = {"spmm": "Sparse × dense (SpMM)", "sddmm": "Sampled dense × dense (SDDMM)", "softmax": "Sparse softmax",
@@ -23,7 +23,7 @@ IN_ORDER = "ours-in-order"
 Other = tuple[OperationRecord, float]  # another program, and how many times as long as ours it took
 
 
-class Compared(NamedTuple):
+class ComparedProblem(NamedTuple):
     """One problem of a comparison: ours and the fastest other program of each kind; None where there is none.
 
     Attributes:
@@ -70,10 +70,12 @@ def values(collection: Collection) -> dict | None:
     Of several records of one program on one problem and machine, the latest counts.
     """
     numbers = {id(one): number for number, one in enumerate(collection.operations, len(collection.records))}
-    records = [one for one in collection.operations if one.operation != "network"]  # the section `calls` has those
+    records = [
+        operation for operation in collection.operations if operation.operation != "network"
+    ]  # the section `calls` has those
     if not records:
         return None
-    machines = grouped(records, _machine_key)
+    machines = group_by(records, _machine_key)
     return {
         "records": len(records),
         "programs": _programs(records),
@@ -86,13 +88,13 @@ def values(collection: Collection) -> dict | None:
     }
 
 
-def compared(records: Iterable[OperationRecord]) -> list[Compared]:
+def compare_problems(records: Iterable[OperationRecord]) -> list[ComparedProblem]:
     """The problems on which ours was timed, alone or alternately with others; the latest comparison of each."""
     latest = []
-    for group in grouped(records, _key).values():
-        comparisons = grouped(group, lambda record: record.comparison).values()
-        if problems := list(filter(None, map(_compared, comparisons))):
-            latest.append(max(problems, key=lambda one: (one.ours.created, one.ours.comparison)))
+    for group in group_by(records, _key).values():
+        comparisons = group_by(group, lambda record: record.comparison).values()
+        if problems := list(filter(None, map(_compare, comparisons))):
+            latest.append(max(problems, key=lambda problem: (problem.ours.created, problem.ours.comparison)))
     return sorted(latest, key=_order)
 
 
@@ -129,30 +131,32 @@ def crossing(points: Sequence[tuple[float, float | None]]) -> float | None:
     return curve[0][0]
 
 
-def means(members: Sequence[Compared]) -> dict:
+def means(members: Sequence[ComparedProblem]) -> dict:
     """The figures of some problems together."""
     return {
         "count": len(members),
-        "sparse": geometric(one.sparse and one.sparse[1] for one in members),
-        "dense": geometric(one.dense and one.dense[1] for one in members),
-        "sparse_best": geometric(one.sparse and best(one.ours, one.sparse[0]) for one in members),
-        "dense_best": geometric(one.dense and best(one.ours, one.dense[0]) for one in members),
-        "other": geometric(one.other and one.other[1] for one in members),
-        "peak": geometric(one.peak for one in members),
-        "memory": geometric(one.memory for one in members),
-        "rate": geometric(one.ours.operations_per_second.median or None for one in members),
-        "faster": sum(one.other is not None and one.other[1] > 1 for one in members),
+        "sparse": geometric(member.sparse and member.sparse[1] for member in members),
+        "dense": geometric(member.dense and member.dense[1] for member in members),
+        "sparse_best": geometric(member.sparse and best(member.ours, member.sparse[0]) for member in members),
+        "dense_best": geometric(member.dense and best(member.ours, member.dense[0]) for member in members),
+        "other": geometric(member.other and member.other[1] for member in members),
+        "peak": geometric(member.peak for member in members),
+        "memory": geometric(member.memory for member in members),
+        "rate": geometric(member.ours.operations_per_second.median or None for member in members),
+        "faster": sum(member.other is not None and member.other[1] > 1 for member in members),
     }
 
 
-def _compared(members: Sequence[OperationRecord]) -> Compared | None:
+def _compare(members: Sequence[OperationRecord]) -> ComparedProblem | None:
     named = {record.program.name: record for record in members}
-    ours = next((one for one in members if one.program.kind == "ours" and one.program.name != IN_ORDER), None)
+    ours = next(
+        (member for member in members if member.program.kind == "ours" and member.program.name != IN_ORDER), None
+    )
     if ours is None:
         return None
     sparse, dense = (_fastest(ours, members, kind) for kind in ("sparse", "dense"))
     machine, rate, held = ours.machine, ours.operations_per_second.median, ours.matrix_bytes
-    return Compared(
+    return ComparedProblem(
         problem=ours.problem,
         operation=ours.operation,
         percent=round(100 * ours.problem.sparsity),
@@ -166,8 +170,8 @@ def _compared(members: Sequence[OperationRecord]) -> Compared | None:
 
 
 def _fastest(ours: OperationRecord, members: Sequence[OperationRecord], kind: str) -> Other | None:
-    others = [(one, times(ours, one)) for one in members if one.program.kind == kind]
-    return min(others, key=lambda one: one[1], default=None)
+    others = [(member, times(ours, member)) for member in members if member.program.kind == kind]
+    return min(others, key=lambda other: other[1], default=None)
 
 
 def times(ours: OperationRecord, theirs: OperationRecord) -> float:
@@ -183,7 +187,7 @@ def best(ours: OperationRecord, theirs: OperationRecord) -> float:
     return min(theirs.seconds) / min(ours.seconds)
 
 
-def _order(one: Compared) -> tuple:
+def _order(one: ComparedProblem) -> tuple:
     problem = one.problem
     return one.operation, problem.set, problem.network, one.percent, -problem.repeats, problem.layer
 
@@ -195,25 +199,29 @@ def _machine_key(record: OperationRecord) -> tuple:
 def _machine(key: tuple, records: Sequence[OperationRecord], number: int) -> dict:
     """All that is printed of one device (and number of threads)."""
     kind, name, threads = key
-    problems = compared(record for record in records if record.operation != "model")
-    operations = list(dict.fromkeys(one.operation for one in problems))
+    problems = compare_problems(record for record in records if record.operation != "model")
+    operations = list(dict.fromkeys(problem.operation for problem in problems))
     return {
         "id": f"operations-{number}",
         "name": name,
         "threads": threads if kind == "cpu" else None,
-        "instruction_sets": sorted({one.ours.machine.instruction_set for one in problems if one.ours.machine}),
-        "fma": max((one.ours.machine.fma_per_second for one in problems if one.ours.machine), default=None),
-        "operations": [_operation(op, [one for one in problems if one.operation == op], number) for op in operations],
-        "imbalance": [one for one in problems if one.ours.imbalance and one.in_order],
+        "instruction_sets": sorted(
+            {problem.ours.machine.instruction_set for problem in problems if problem.ours.machine}
+        ),
+        "fma": max((problem.ours.machine.fma_per_second for problem in problems if problem.ours.machine), default=None),
+        "operations": [
+            _operation(op, [problem for problem in problems if problem.operation == op], number) for op in operations
+        ],
+        "imbalance": [problem for problem in problems if problem.ours.imbalance and problem.in_order],
         "models": models_of([record for record in records if record.operation == "model"]),
     }
 
 
-def _operation(operation: str, problems: Sequence[Compared], number: int) -> dict:
-    sets = grouped(problems, lambda one: (one.problem.set, one.problem.network))
+def _operation(operation: str, problems: Sequence[ComparedProblem], number: int) -> dict:
+    sets = group_by(problems, lambda problem: (problem.problem.set, problem.problem.network))
     rows, curves = [], []
     for (kind, network), members in sets.items():
-        levels = grouped(members, lambda one: one.percent)
+        levels = group_by(members, lambda member: member.percent)
         of_set = [{"percent": percent, **means(levels[percent])} for percent in sorted(levels)]
         points = [(row["percent"], row["dense"]) for row in of_set]
         rows.append(
@@ -235,30 +243,34 @@ def _operation(operation: str, problems: Sequence[Compared], number: int) -> dic
         "sets": rows,
         "curves": curves,
         "problems": problems,
-        "high": {kind: means(members) for kind, members in grouped(problems, _highly_sparse).items()},
+        "high": {kind: means(members) for kind, members in group_by(problems, _highly_sparse).items()},
     }
 
 
-def _highly_sparse(one: Compared) -> str | None:
+def _highly_sparse(problem: ComparedProblem) -> str | None:
     """The set of a problem from 80 % sparsity on, which pruning reaches without losing much."""
-    return one.problem.set if one.percent >= 80 else None
+    return problem.problem.set if problem.percent >= 80 else None
 
 
 def models_of(records: Sequence[OperationRecord]) -> list[dict]:
     """Each model with sparse arithmetic, compared with other arithmetics; the latest comparison of each."""
     rows = []
-    for one in compared(records):
-        members = [r for r in records if r.comparison == one.ours.comparison and _same(r, one.ours)]
+    for compare_problem in compare_problems(records):
+        members = [
+            r for r in records if r.comparison == compare_problem.ours.comparison and _same(r, compare_problem.ours)
+        ]
         for other in (member for member in members if member.program.kind != "ours"):
-            own, its = one.ours.held_bytes, other.held_bytes
-            ratio = {"times": times(one.ours, other), "memory": its / own if own else None}
-            rows.append({"one": one, "other": other, "other_seconds": statistics.median(other.seconds), **ratio})
+            own, its = compare_problem.ours.held_bytes, other.held_bytes
+            ratio = {"times": times(compare_problem.ours, other), "memory": its / own if own else None}
+            rows.append(
+                {"one": compare_problem, "other": other, "other_seconds": statistics.median(other.seconds), **ratio}
+            )
     return rows
 
 
-def _same(one: OperationRecord, other: OperationRecord) -> bool:
+def _same(record: OperationRecord, other: OperationRecord) -> bool:
     names = ("network", "layer", "topology_sha256")
-    return all(getattr(one.problem, name) == getattr(other.problem, name) for name in names)
+    return all(getattr(record.problem, name) == getattr(other.problem, name) for name in names)
 
 
 def _programs(records: Sequence[OperationRecord]) -> list[dict]:

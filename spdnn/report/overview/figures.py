@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from spdnn.report.common import words
 from spdnn.report.common.drawing import RECORD, Figure
-from spdnn.report.common.plotting import INK, canvas, colours, line, logarithmic, name_rows, ticked
+from spdnn.report.common.plotting import INK, canvas, colours, line, logarithmic, name_rows, set_ticks
 from spdnn.report.networks.values import SERIES
 
 # (name of a series, label, mark, index into "colorblind"); ours are filled, published ones hollow, with their hardware.
@@ -91,7 +91,7 @@ def _plot(values: dict, labels: Mapping[str, str], points: Sequence[tuple], narr
             at = rate / 1e12, keys.index(row["key"])
             axes.annotate("1×", at, (0, 5), textcoords="offset points", ha="center", fontsize=7, color=INK)
     logarithmic(axes, "x")
-    ticked(axes.xaxis, [rate / 1e12 for _, _, _, rate, *_ in points])
+    set_ticks(axes.xaxis, [rate / 1e12 for _, _, _, rate, *_ in points])
     axes.set_xlabel(f"TeraEdges/s{chr(10) if narrow else '; '}ours: {words.printable(machines, 60)}", loc="left")
     name_rows(plot, axes, [f"{row['neurons']:,} × {row['layers']:,}" for row in rows])
     handles = [

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from spdnn.report.calls.values import values as calls
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.run_rows import Run, grouped
+from spdnn.report.common.run_rows import RunRow, group_by
 from spdnn.report.networks.values import NAMES, PUBLISHED, SERIES, hardware, machines, series, twelve
 
 MOST_SENTENCES = 4  # of networks that were called
@@ -35,7 +35,7 @@ def values(collection: Collection) -> dict | None:
     return {
         "what": _what([run.name for run in own], {run.official_size for run in own if run.official_size}),
         "title": None,
-        "speed": (_compared(rows) or _fastest(rows)) if rows else _own(own, timed),
+        "speed": (_comparison_texts(rows) or _fastest(rows)) if rows else _own(own, timed),
         "cards": _cards(own, rows, timed),
         "rows": rows,
         "machines": machines(rows),
@@ -76,7 +76,7 @@ def _what(every: Sequence[str], official: Iterable[tuple[int, int]] = ()) -> str
     )
 
 
-def _compared(rows: Sequence[dict]) -> list[str]:
+def _comparison_texts(rows: Sequence[dict]) -> list[str]:
     """How our rates compare with published ones, by division; empty where no run is on the official inputs."""
     same = [row["times"]["like", "one"] for row in rows if ("like", "one") in row["times"]]
     avoided = [row["times"] for row in rows if ("reduced", "one") in row["times"]]
@@ -133,7 +133,7 @@ def _fastest(rows: Sequence[dict]) -> list[str]:
     ]
 
 
-def _own(runs: Sequence[Run], timed: Sequence[dict]) -> list[str]:
+def _own(runs: Sequence[RunRow], timed: Sequence[dict]) -> list[str]:
     """Networks of one's own: a call beside other libraries, or inputs a second of the fastest run."""
     if timed:
         return [f"{result}." for result in timed[0]["results"]]
@@ -142,11 +142,11 @@ def _own(runs: Sequence[Run], timed: Sequence[dict]) -> list[str]:
     return [f"{rate} inputs a second through {run.name}, {run.problem.input_count:,} in a batch{_once(run)}."]
 
 
-def _once(run: Run) -> str:
+def _once(run: RunRow) -> str:
     return ", measured once" if run.repeats == 1 else ""
 
 
-def _cards(runs: Sequence[Run], rows: Sequence[dict], timed: Sequence[dict]) -> dict:
+def _cards(runs: Sequence[RunRow], rows: Sequence[dict], timed: Sequence[dict]) -> dict:
     """The numbers of one network: the largest of the twelve, or the one of most edges."""
     if rows:
         row = max(rows, key=lambda row: row["edges"])
@@ -156,7 +156,7 @@ def _cards(runs: Sequence[Run], rows: Sequence[dict], timed: Sequence[dict]) -> 
         ]  # fmt: skip
         members = [row[name] for name in SERIES if row[name]][:1]  # of whose run memory and the whole time are
     else:
-        members = max(grouped(runs, lambda run: run.problem_key).values(), key=lambda some: some[0].problem.edges)
+        members = max(group_by(runs, lambda run: run.problem_key).values(), key=lambda some: some[0].problem.edges)
         best = min(members, key=lambda run: run.inference_seconds)
         per_input = words.time(best.inference_seconds / best.problem.input_count).split()
         numbers = [
@@ -187,11 +187,11 @@ def _latency(one: dict) -> list[tuple[str, str, str, str]]:
     return [("latency", *spent, calls_of[0]), ("throughput", words.significant(rate, 3), "inputs/s", calls_of[1])]
 
 
-def _division(run: Run) -> str:
+def _division(run: RunRow) -> str:
     return NAMES[series(run)].partition(",")[0]
 
 
-def _seconds(run: Run) -> str:
+def _seconds(run: RunRow) -> str:
     computed = ""
     if run.official_size and series(run) == "reduced":
         computed = f"; really computed: {words.significant(run.computed_rate / 1e12, 2)} TeraEdges/s"

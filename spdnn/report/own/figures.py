@@ -22,7 +22,7 @@ def figures(values: dict) -> Iterator[Figure]:
             plotting.write_after(axes, f"{significant(run.inference_seconds, 3)} s", rate, row, size=9)
         axes.set_xlim(0, 1.2 * max(rates))
         axes.set_xlabel("inputs a second; after each bar, its inference seconds", loc="left")
-        plotting.name_rows(plot, axes, [plotting.folded(run.short, 26) for run in shown], fontsize=9)
+        plotting.name_rows(plot, axes, [plotting.fold(run.short, 26) for run in shown], fontsize=9)
         return plot
 
     left = len(values["runs"]) - len(shown)

@@ -9,7 +9,7 @@ from spdnn.common.statistics import ratios
 from spdnn.records.notes import LibraryNotes
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.run_rows import Run, grouped
+from spdnn.report.common.run_rows import RunRow, group_by
 
 OURS = "cpu"  # the engine of a comparison that the others are set against
 
@@ -17,12 +17,12 @@ OURS = "cpu"  # the engine of a comparison that the others are set against
 def values(collection: Collection) -> dict | None:
     """What the section prints: {label, ours, rows} of each comparison; None without one."""
     compared = [run for run in collection.runs if run.record.comparison and run.record.ranks == 1]
-    groups = grouped(compared, lambda run: (run.record.comparison, *run.problem_key))
+    groups = group_by(compared, lambda run: (run.record.comparison, *run.problem_key))
     comparisons = [one for members in groups.values() if (one := _comparison(members))]
     return {"comparisons": comparisons} if comparisons else None
 
 
-def _comparison(members: Sequence[Run]) -> dict | None:
+def _comparison(members: Sequence[RunRow]) -> dict | None:
     """One problem, each engine with its ratio to ours, the fastest first; None without ours or another."""
     own = [run for run in members if run.record.engine.name == OURS]
     ours = max(own, key=lambda run: len(run.record.reductions.requested), default=None)
@@ -34,7 +34,7 @@ def _comparison(members: Sequence[Run]) -> dict | None:
     return {"label": label, "ours": ours, "rows": rows}
 
 
-def _row(run: Run, ours: Run) -> dict:
+def _row(run: RunRow, ours: RunRow) -> dict:
     """One engine, with its ratio to ours."""
     notes = run.notes(LibraryNotes)
     return {

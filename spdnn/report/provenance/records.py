@@ -11,7 +11,7 @@ from spdnn.records.run_record import RunRecord
 from spdnn.report.common import words
 from spdnn.report.common.drawing import table
 from spdnn.report.common.embedded import link
-from spdnn.report.common.run_rows import Run
+from spdnn.report.common.run_rows import RunRow
 
 MOST_CHARACTERS = 1_000_000  # of a link that holds records; browsers take addresses of 2 MB
 BOTH_CHARACTERS, LEAST_CHARACTERS = 1_500_000, 100_000  # of the table and the records together; of the records at least
@@ -23,7 +23,7 @@ WORDS = (  # columns that are the page's own words and figures; the others are f
 )  # fmt: skip
 
 
-def records_table(runs: Sequence[Run], products: Sequence[OperationRecord]) -> str:
+def records_table(runs: Sequence[RunRow], products: Sequence[OperationRecord]) -> str:
     """A CSV table of all records: rows of `runs`, then operation records; columns of the other kind are empty."""
     fields = dict(columns(RunRecord))
     rows = [_words_of_run(run) | _values(fields, run.record) for run in runs]
@@ -45,7 +45,7 @@ def _values(fields: dict[str, tuple[str, ...]], record: RunRecord | OperationRec
     return values
 
 
-def _words_of_run(run: Run) -> dict:
+def _words_of_run(run: RunRow) -> dict:
     return {
         "number": run.number,
         "kind": "run",
@@ -64,16 +64,16 @@ def _words_of_run(run: Run) -> dict:
     }
 
 
-def _words_of_product(number: int, one: OperationRecord) -> dict:
+def _words_of_product(number: int, record: OperationRecord) -> dict:
     return {
         "number": number,
-        "kind": one.operation,
+        "kind": record.operation,
         "verdict": "pass",
         "truth": "float64 reference",
-        "time_includes": one.span,
-        "inference_seconds": statistics.median(one.seconds),
-        "fastest_seconds": min(one.seconds),
-        "repeats": len(one.seconds),
+        "time_includes": record.span,
+        "inference_seconds": statistics.median(record.seconds),
+        "fastest_seconds": min(record.seconds),
+        "repeats": len(record.seconds),
     }
 
 
@@ -90,12 +90,12 @@ def records_link(records: Sequence[RunRecord | OperationRecord], table_size: int
         return whole, ""
     for most in (LONG_LIST, SHORT_LIST):
         thinned = f"lists of more than {most} entries, samples among them, are thinned to that many"
-        if part := _fitting((_thinned(builtins(record), most) for record in records), room):
+        if part := _fitting((_thin(builtins(record), most) for record in records), room):
             return part, thinned
     count = len(records)
     while count:
         count //= 2
-        kept = [_thinned(builtins(record), SHORT_LIST) for record in records[:count]]
+        kept = [_thin(builtins(record), SHORT_LIST) for record in records[:count]]
         if part := _fitting([*kept, *[None] * (len(records) - count)], room):
             return part, f"{thinned}, and of the others than the first {count:,} there is the table alone"
     return link("records.json", "[]", "application/json"), "empty, for no record fits; all are in the table"
@@ -113,12 +113,12 @@ def _fitting(records: Iterable[object], room: int) -> dict[str, str] | None:
     return whole if len(whole["href"]) <= room else None
 
 
-def _thinned(content: object, most: int) -> object:
+def _thin(content: object, most: int) -> object:
     """The content with every list of more than `most` entries cut to that many, evenly spaced, ends included."""
     if isinstance(content, dict):
-        return {key: _thinned(value, most) for key, value in content.items()}
+        return {key: _thin(value, most) for key, value in content.items()}
     if isinstance(content, list):
         if len(content) > most:
             content = [content[index * (len(content) - 1) // (most - 1)] for index in range(most)]
-        return [_thinned(value, most) for value in content]
+        return [_thin(value, most) for value in content]
     return content

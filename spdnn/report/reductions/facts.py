@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from spdnn.problem import challenge
-from spdnn.records.result import Problem
+from spdnn.records.result import ProblemRecord
 from spdnn.records.run_record import RunRecord
 
 
@@ -52,12 +52,12 @@ def alive(record: RunRecord) -> list[int] | None:
     return [count, *(count if layer < first else left for layer, left in enumerate(survivors[:-1], 2))]
 
 
-def searched(record: RunRecord) -> bool:
+def has_searched(record: RunRecord) -> bool:
     """Whether the run searched for identical inputs at all; a search must be cheap compared with the work ahead."""
     return record.reductions.number("inputs", "looks") != 0
 
 
-def is_radixnet(problem: Problem) -> bool:
+def is_radixnet(problem: ProblemRecord) -> bool:
     """Whether the network is of the challenge's formula: by its source, or shown equal to an official one."""
     return problem.official is not None or problem.network.get("source") == "radixnet"
 

@@ -7,7 +7,7 @@ from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import plotting, words
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, Figure
 from spdnn.report.common.plotting import INK
-from spdnn.report.reductions.values import titled
+from spdnn.report.reductions.values import title_of
 
 LABELLED = 0.055  # of the axis: a bar shorter than that has no room for its number
 LEAST = 1.005  # times fewer edges
@@ -19,9 +19,9 @@ DASHES = (0, (4, 1.5))  # of the rows computed
 
 def figures(values: dict) -> Iterator[Figure]:
     """Edges that are left, by network; inputs alive and rows computed, by layer; of networks that lost any."""
-    if reduced := [one for one in values["networks"] if one["product"] is None or one["product"] >= LEAST]:
+    if reduced := [value for value in values["networks"] if value["product"] is None or value["product"] >= LEAST]:
         yield edges(reduced[:MOST_BARS])
-    if curves := [one for one in values["curves"] if one in reduced]:
+    if curves := [value for value in values["curves"] if value in reduced]:
         yield rows(curves[:MOST_DRAWN])
 
 
@@ -72,20 +72,20 @@ def _edges(networks: Sequence[dict], narrow: bool = False):
     axes.xaxis.set_major_formatter(_power)
     axes.set_xlim(low, high)
     axes.set_xlabel("inputs × edges")
-    plotting.name_rows(plot, axes, [_label(one) for one in networks])
+    plotting.name_rows(plot, axes, [_label(network) for network in networks])
     _legend(plot, palette, 1 if narrow else 3)
     return plot
 
 
 def _row(one: dict) -> tuple:
     steps = [value for step in one["steps"] for value in (step["edges"], step["factor"])]
-    return titled(one), one["edges"], *steps, one["product"], one["computed"]["edges"]
+    return title_of(one), one["edges"], *steps, one["product"], one["computed"]["edges"]
 
 
 def _ends(networks: Sequence[dict]) -> tuple[float, float]:
     """The ends of the axis: all that is drawn, and a little more on both sides."""
-    counts = [step["edges"] for one in networks for step in one["steps"]]
-    counts += [count for one in networks for count in (one["edges"], one["computed"]["edges"])]
+    counts = [step["edges"] for network in networks for step in network["steps"]]
+    counts += [count for network in networks for count in (network["edges"], network["computed"]["edges"])]
     counts = [count for count in counts if count]
     return min(counts) / 2, max(counts) * MOST
 
@@ -102,7 +102,7 @@ def _power(number: float, _index: int) -> str:
 
 def _label(one: dict) -> str:
     size = f"{one['problem'].neurons:,} × {one['problem'].layers:,}"
-    return size if one["comparable"] else f"{size}, {plotting.folded(one['inputs'], 20)}"
+    return size if one["comparable"] else f"{size}, {plotting.fold(one['inputs'], 20)}"
 
 
 def _legend(plot, palette: Sequence[str], columns: int) -> None:
@@ -125,7 +125,7 @@ def rows(curves: Sequence[dict]) -> Figure:
         plotting.plot_counts(axes, one["alive"], color=palette[_hue("dead")], linewidth=2)
         if one["rows"] and one["searched"]:
             plotting.plot_counts(axes, one["rows"], color=palette[3], linewidth=2, linestyle=DASHES)
-        axes.set_title(titled(one), fontsize=9, loc="left")
+        axes.set_title(title_of(one), fontsize=9, loc="left")
         plotting.logarithmic(axes, "xy")
         axes.xaxis.set_tick_params(labelbottom=True)
         if index >= len(curves) - columns:
@@ -134,7 +134,7 @@ def rows(curves: Sequence[dict]) -> Figure:
         axes.set_axis_off()
     plotting.despine(plot)
     handles = [plotting.line("inputs alive", color=palette[_hue("dead")], linewidth=2)]
-    if any(one["rows"] and one["searched"] for one in curves):
+    if any(curve["rows"] and curve["searched"] for curve in curves):
         handles.append(plotting.line("rows computed for them", color=palette[3], linewidth=2, linestyle=DASHES))
     plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=2)
     return Figure(
@@ -145,7 +145,7 @@ def rows(curves: Sequence[dict]) -> Figure:
         plot,
         ("network and inputs", "layer", "inputs alive", "rows computed"),
         [
-            (titled(one), layer, alive, one["rows"][layer - 1] if one["rows"] else None)
-            for one in curves for layer, alive in enumerate(one["alive"], 1)
+            (title_of(curve), layer, alive, curve["rows"][layer - 1] if curve["rows"] else None)
+            for curve in curves for layer, alive in enumerate(curve["alive"], 1)
         ],
     )  # fmt: skip

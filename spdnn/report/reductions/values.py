@@ -11,7 +11,7 @@ from spdnn.problem import challenge
 from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.run_rows import Run, by_formula, grouped
+from spdnn.report.common.run_rows import RunRow, by_formula, group_by
 from spdnn.report.reductions import facts
 
 COUNTED, COMPUTED = "counted", "computed"
@@ -23,15 +23,15 @@ def values(collection: Collection) -> dict | None:
     if not any(run.reduced for run in whole):
         return None
     whole.sort(key=lambda run: (not facts.is_radixnet(run.problem), not run.comparable))
-    groups = grouped(whole, lambda run: run.problem_key).values()
+    groups = group_by(whole, lambda run: run.problem_key).values()
     single = [run for run in whole if run.record.ranks == 1]
     networks = [_network(members) for members in groups if any(run.reduced for run in members)]
-    times = [rows for group in grouped(single, _setting).values() if (rows := _times(group))]
-    example = min((one for one in networks if one["radixnet"]), key=_incomplete, default=None)
+    times = [rows for group in group_by(single, _setting).values() if (rows := _times(group))]
+    example = min((network for network in networks if network["radixnet"]), key=_incomplete, default=None)
     return {
         "steps": list(REDUCTIONS.values()),
         "networks": networks,
-        "others": [one for one in networks if not one["radixnet"]],
+        "others": [network for network in networks if not network["radixnet"]],
         "example": example,
         "curves": _curves(networks),
         "times": times,
@@ -43,7 +43,7 @@ def prefixes() -> list[frozenset[str]]:
     return [frozenset(list(REDUCTIONS)[:size]) for size in range(len(REDUCTIONS) + 1)]
 
 
-def _setting(run: Run) -> tuple:
+def _setting(run: RunRow) -> tuple:
     """All but the reductions: what a ratio of times may not come from."""
     record = run.record
     return *run.problem_key, run.engine, run.cut, record.threads, record.span, words.machine(record.environment)
@@ -54,7 +54,7 @@ def _incomplete(one: dict) -> tuple:
     return not one["comparable"], not one["whole"], one["rows"] is None or not one["searched"], one["problem"].neurons
 
 
-def _network(runs: Sequence[Run]) -> dict:
+def _network(runs: Sequence[RunRow]) -> dict:
     """The edges of one network that are left after each reduction, and the runs that the numbers are from."""
     source = facts.layer_edges(run.record for run in runs)
     rows_of, merged_of, dead_of = _rows_run(runs, source), _merged_run(runs), _dead_run(runs)
@@ -62,7 +62,7 @@ def _network(runs: Sequence[Run]) -> dict:
     problem = runs[0].problem
     nominal = problem.work
     most = min((run for run in runs if run.reduced), key=_computes)
-    steps = _steps(nominal, _counted(source, rows_of, merged_of, dead_of), runs)
+    steps = _steps(nominal, _count_edges(source, rows_of, merged_of, dead_of), runs)
     return {
         "runs": runs,
         "radixnet": facts.is_radixnet(problem),
@@ -78,7 +78,7 @@ def _network(runs: Sequence[Run]) -> dict:
         "alive": dead_of and facts.alive(dead_of.record),
         "survivors": dead_of and dead_of.record.result.survivors,
         "rows": rows_of and facts.layer_counts(rows_of.record).rows,
-        "searched": bool(rows_of) and facts.searched(rows_of.record),
+        "searched": bool(rows_of) and facts.has_searched(rows_of.record),
         "merged": merged_of and facts.neurons(merged_of.record),
         "may_leave": dead_of and dead_of.record.reductions.number("dead", "rows_may_leave_before_layer"),
         "cases": sorted({run.case for run in (rows_of, merged_of, dead_of) if run}),
@@ -86,17 +86,17 @@ def _network(runs: Sequence[Run]) -> dict:
     }
 
 
-def _computes(run: Run) -> tuple:
+def _computes(run: RunRow) -> tuple:
     """A sorting key: the reductions that are on, most first, then the edges that the run really computed."""
     return -len(run.record.reductions.on), run.record.result.edges_computed, run.age
 
 
-def _computed(nominal: int, run: Run) -> dict:
+def _computed(nominal: int, run: RunRow) -> dict:
     edges = run.record.result.edges_computed
     return {"edges": edges, "factor": nominal / edges if edges else None, "case": run.case}
 
 
-def _rows_run(runs: Sequence[Run], source: list[int] | None) -> Run | None:
+def _rows_run(runs: Sequence[RunRow], source: list[int] | None) -> RunRow | None:
     """Of the runs with counts of rows, dead and identical inputs left out, the one that had fewest rows."""
     complete = [
         (facts.edges_of(counts.rows, source or [1] * len(counts.rows)), run.age, index)
@@ -107,22 +107,24 @@ def _rows_run(runs: Sequence[Run], source: list[int] | None) -> Run | None:
     return runs[min(complete)[2]] if complete else None
 
 
-def _merged_run(runs: Sequence[Run]) -> Run | None:
+def _merged_run(runs: Sequence[RunRow]) -> RunRow | None:
     """The latest run with the number of neurons left; one with their edges by layer, where there is one."""
 
-    def by_layers(run: Run) -> tuple:
+    def by_layers(run: RunRow) -> tuple:
         return facts.layer_counts(run.record) is not None, *run.age
 
     return max((run for run in runs if facts.neurons(run.record)), key=by_layers, default=None)
 
 
-def _dead_run(runs: Sequence[Run]) -> Run | None:
+def _dead_run(runs: Sequence[RunRow]) -> RunRow | None:
     """The latest run that let dead inputs leave, of one rank where there is one."""
     dead = [run for run in runs if facts.alive(run.record)]
     return max(dead, key=lambda run: (run.record.ranks == 1, *run.age), default=None)
 
 
-def _counted(source: list[int] | None, rows_of: Run | None, merged_of: Run | None, dead_of: Run | None) -> dict:
+def _count_edges(
+    source: list[int] | None, rows_of: RunRow | None, merged_of: RunRow | None, dead_of: RunRow | None
+) -> dict:
     """By step, the edges that are left and the case that they are from, where rows and edges of layers are recorded."""
     counts = {}
     if dead_of and source:
@@ -135,7 +137,7 @@ def _counted(source: list[int] | None, rows_of: Run | None, merged_of: Run | Non
     return counts
 
 
-def _steps(nominal: int, counted: dict, runs: Sequence[Run]) -> list[dict]:
+def _steps(nominal: int, counted: dict, runs: Sequence[RunRow]) -> list[dict]:
     """Each step with the edges left after it and how many times fewer that is; None where no record has them.
 
     Without counts of all steps, runs with that many reductions say what they really computed.
@@ -154,20 +156,22 @@ def _steps(nominal: int, counted: dict, runs: Sequence[Run]) -> list[dict]:
     return steps
 
 
-def _notes(runs: Sequence[Run], source: list[int] | None, rows_of: Run | None, merged_of: Run | None) -> list[dict]:
+def _notes(
+    runs: Sequence[RunRow], source: list[int] | None, rows_of: RunRow | None, merged_of: RunRow | None
+) -> list[dict]:
     """The numbers that no record has, and the run that would record each."""
     notes, merged = [], merged_of and facts.neurons(merged_of.record)
     fewer = bool(merged) and merged["edges_left"] < merged["edges"]
     if not rows_of or not source:
         notes.append({"kind": "rows", **_command(runs[0], "dead,inputs")})
-    elif not facts.searched(rows_of.record):
+    elif not facts.has_searched(rows_of.record):
         notes.append({"kind": "merged" if fewer else "never", **_command(runs[0], "dead,inputs")})
     if not merged_of or (rows_of and not facts.layer_counts(merged_of.record)):
         notes.append({"kind": "neurons", **_command(runs[0], "all")})
     return notes
 
 
-def _command(run: Run, reductions: str) -> dict:
+def _command(run: RunRow, reductions: str) -> dict:
     """The command that runs the same network and inputs with other reductions; None where only its files have them."""
     problem = run.problem
     network, inputs, count = problem.network, problem.inputs.get("source"), problem.input_count
@@ -188,15 +192,17 @@ def _command(run: Run, reductions: str) -> dict:
 def _curves(networks: Sequence[dict]) -> list[dict]:
     """Of each width and its inputs, the network whose run searched for identical inputs, the deepest of several."""
     deepest: dict[tuple, dict] = {}
-    for one in sorted(networks, key=lambda one: (one["searched"], one["rows"] is not None, one["problem"].layers)):
+    for one in sorted(
+        networks, key=lambda network: (network["searched"], network["rows"] is not None, network["problem"].layers)
+    ):
         problem = one["problem"]
         other = None if one["radixnet"] else problem.network_identity
         if one["alive"]:
             deepest[problem.neurons, problem.inputs_sha256, problem.input_count, other] = one
-    return [one for one in networks if any(one is kept for kept in deepest.values())]
+    return [network for network in networks if any(network is kept for kept in deepest.values())]
 
 
-def _times(runs: Sequence[Run]) -> dict | None:
+def _times(runs: Sequence[RunRow]) -> dict | None:
     """One engine on one network with more and more reductions, the latest run of each; None unless there are two."""
     latest = {run.record.reductions.on: run for run in sorted(runs, key=lambda run: run.age)}
     shown = [latest[names] for names in prefixes() if names in latest]
@@ -206,7 +212,7 @@ def _times(runs: Sequence[Run]) -> dict | None:
     return {"run": shown[0], "rows": rows}
 
 
-def _time(run: Run, before: Run | None) -> dict:
+def _time(run: RunRow, before: RunRow | None) -> dict:
     """One run, compared with the one that had a reduction fewer."""
     low, high = run.ends
     edges, seconds = run.record.result.edges_computed, run.inference_seconds
@@ -215,6 +221,6 @@ def _time(run: Run, before: Run | None) -> dict:
     return {"run": run, "low": low, "high": high, "edges": edges, "faster": faster, "fewer": fewer}
 
 
-def titled(one: dict) -> str:
+def title_of(one: dict) -> str:
     """A network and its inputs in a few words."""
     return f"{words.network(one['problem'])}, {one['inputs']} inputs"

@@ -23,7 +23,7 @@ def figures(values: dict) -> Iterator[Figure]:
     for group in values["groups"][:MOST_DRAWN]:
         if group["kind"] != OTHER:
             yield scaling(group)
-    yield from map(published, values["published"])
+    yield from map(published_figure, values["published"])
 
 
 def scaling(group: dict) -> Figure:
@@ -80,7 +80,7 @@ def _row(row: dict, ranked: bool) -> tuple:
     return (*common, *of_ranks) if ranked else common
 
 
-def published(system: dict) -> Figure:
+def published_figure(system: dict) -> Figure:
     """Published rates and efficiencies over devices: colour is the width, dash and mark the depth."""
     from matplotlib.ticker import LogLocator
 
@@ -158,7 +158,7 @@ def _ideal(rows: Sequence[dict], speedup, efficiency) -> None:
 
 def _axes(rows: Sequence[dict], over: str, time, speedup, efficiency, *others) -> None:
     numbers = sorted({row["workers"] for row in rows})
-    start = shaded_from(rows)
+    start = shade_start(rows)
     labels = ("inference seconds", "speed-up", "efficiency, %", "imbalance of edges,\nmaximum / mean", "% of inference")
     for axes, label in zip((time, speedup, efficiency, *others), labels, strict=False):
         _over(axes, numbers, over)
@@ -187,7 +187,7 @@ def _over(axes, numbers: Sequence[int], label: str) -> None:
     axes.set_xlabel(label)
 
 
-def shaded_from(rows: Sequence[dict]) -> float | None:
+def shade_start(rows: Sequence[dict]) -> float | None:
     """Where, between two numbers of workers, the oversubscribed runs begin; None unless all from there on are."""
     over = {row["workers"] for row in rows if row["oversubscribed"]}
     fits = [row["workers"] for row in rows if not row["oversubscribed"]]

@@ -13,8 +13,8 @@ from spdnn.records.distribution import PER_REPEAT, Distribution, Imbalance
 from spdnn.records.published import Baseline
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.predictions import THREADS, Group, Predicted, workers
-from spdnn.report.common.run_rows import Run
+from spdnn.report.common.predictions import THREADS, Predicted, PredictedGroup, workers
+from spdnn.report.common.run_rows import RunRow
 
 LEAST_DEVICES = 4  # numbers of devices that make a published scaling curve
 IMBALANCES = Imbalance._fields
@@ -29,12 +29,12 @@ def values(collection: Collection) -> dict | None:
     return {
         "groups": [_group(group, counts) for group in groups],
         "over": list(dict.fromkeys(group.over for group in groups)),
-        "published": published(collection.baselines),
-        "predicted": [_predicted(group, one) for group in groups for one in group.predicted],
+        "published": published_systems(collection.baselines),
+        "predicted": [_prediction_row(group, one) for group in groups for one in group.predicted],
     }
 
 
-def _group(group: Group, counts: Counter) -> dict:
+def _group(group: PredictedGroup, counts: Counter) -> dict:
     """One table and, unless its kind is OTHER, one figure; of several runs of one setting the latest is shown."""
     counts[group.kind] += 1
     first = group.shown[0]
@@ -51,21 +51,21 @@ def _group(group: Group, counts: Counter) -> dict:
     }
 
 
-def _predicted(group: Group, one: Predicted) -> dict:
+def _prediction_row(group: PredictedGroup, predicted: Predicted) -> dict:
     """A row of the table of predictions; `measured` is None where nobody made such a run."""
-    base, count = group.base, (one.run or group.base).problem.input_count
+    base, count = group.base, (predicted.run or group.base).problem.input_count
     threads = None if group.over == THREADS else words.plural(base.record.threads, "thread")
     setting = words.network(base.problem), f"{count:,} inputs", base.engine, threads, base.reductions
     return {
         "setting": ", ".join(filter(None, setting)),
-        "predicted": one,
-        "workers": words.plural(one.workers, group.over[:-1]),
-        "efficiency": count / base.problem.input_count * base.inference_seconds / one.seconds / one.workers,
-        "measured": one.run and one.run.inference_seconds,
+        "predicted": predicted,
+        "workers": words.plural(predicted.workers, group.over[:-1]),
+        "efficiency": count / base.problem.input_count * base.inference_seconds / predicted.seconds / predicted.workers,
+        "measured": predicted.run and predicted.run.inference_seconds,
     }
 
 
-def _row(run: Run, group: Group) -> dict:
+def _row(run: RunRow, group: PredictedGroup) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
     record, base, seconds, count = run.record, group.base, run.inference_seconds, workers(run, group.over)
     ranked, (low, high) = record.distribution, run.ends
@@ -85,7 +85,7 @@ def _row(run: Run, group: Group) -> dict:
         "imbalance": ranked.imbalance._asdict() if ranked else dict.fromkeys(IMBALANCES),
         "waiting": _share(ranked, "waiting_seconds"),
         "communication": _share(ranked, "communication_seconds"),
-        "rows_moved": sum(one.rows for one in ranked.exchanges) if ranked else None,
+        "rows_moved": sum(exchange.rows for exchange in ranked.exchanges) if ranked else None,
         "oversubscribed": _on_one_node(ranked) * record.threads > record.environment.cores,
         "details": _details(ranked) if ranked else None,
     }
@@ -122,7 +122,7 @@ def _details(ranked: Distribution) -> dict:
     }
 
 
-def published(baselines: Sequence[Baseline]) -> list[dict]:
+def published_systems(baselines: Sequence[Baseline]) -> list[dict]:
     """Each system with a published curve over at least LEAST_DEVICES numbers of devices, and its curves by network.
 
     A curve's efficiency is against the same hardware's one device; a system most of whose curves lack that figure is

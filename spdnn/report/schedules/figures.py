@@ -60,7 +60,7 @@ def gantt(panels: Sequence[tuple[str, Sequence[Entry]]], name: str, title: str, 
     rows = [_rows(timeline) for _, timeline in panels]
     last = max((entry[7] for _, timeline in panels for entry in timeline), default=0.0) or 1.0
     palette = colours()
-    heights = [0.7 + 0.24 * max(1, len(one)) for one in rows]
+    heights = [0.7 + 0.24 * max(1, len(row)) for row in rows]
     plot, axes = canvas(sum(heights) + 0.6, len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)
     axes = axes[:, 0]
     for panel, (label, timeline), own in zip(axes, panels, rows, strict=True):
@@ -110,7 +110,7 @@ def _bars(timeline: Sequence[Entry], narrow: float) -> list[tuple[str, int | Non
             bars[-1][3] = max(end, bars[-1][3])
         else:
             bars.append([kind, batch, begin, end])
-    return [tuple(one) for one in bars]
+    return [tuple(bar) for bar in bars]
 
 
 def _legend(plot, kinds: Sequence[str], palette) -> None:

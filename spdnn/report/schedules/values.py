@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from spdnn.records.notes import TaskgraphNotes
 from spdnn.records.published import Baseline
-from spdnn.records.result import Problem
+from spdnn.records.result import ProblemRecord
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.predictions import Group, Predicted
-from spdnn.report.common.run_rows import Run
+from spdnn.report.common.predictions import Predicted, PredictedGroup
+from spdnn.report.common.run_rows import RunRow
 
 MOST_PANELS = 8  # of a figure of timelines
 FIELD = "Lin and Huang, HPEC 2020"  # whose table has schedules of the field side by side
@@ -24,7 +24,7 @@ def values(collection: Collection) -> dict | None:
     return {"groups": shown} if shown else None
 
 
-def _group(group: Group, number: int, baselines: Sequence[Baseline]) -> dict:
+def _group(group: PredictedGroup, number: int, baselines: Sequence[Baseline]) -> dict:
     """One network's table and figures; of several runs of one setting, the latest is shown."""
     predicted = {one.run: one for one in group.predicted}
     rows = [_row(run, predicted.get(run)) for run in group.shown]
@@ -35,13 +35,13 @@ def _group(group: Group, number: int, baselines: Sequence[Baseline]) -> dict:
         "left_out": len(group.runs) - len(group.shown),
         "base": group.base,
         "rows": rows,
-        "measured": [one for one in rows if one["timeline"]][:MOST_PANELS],
-        "simulated": [one for one in rows if one["simulated"]][:MOST_PANELS],
-        "published": _published(baselines, first.problem) if first.problem.official else [],
+        "measured": [row for row in rows if row["timeline"]][:MOST_PANELS],
+        "simulated": [row for row in rows if row["simulated"]][:MOST_PANELS],
+        "published": _published_rows(baselines, first.problem) if first.problem.official else [],
     }
 
 
-def _row(run: Run, predicted: Predicted | None) -> dict:
+def _row(run: RunRow, predicted: Predicted | None) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
     made, notes, (low, high) = run.decomposition, run.notes(TaskgraphNotes), run.ends
     return {
@@ -58,10 +58,10 @@ def _row(run: Run, predicted: Predicted | None) -> dict:
         "low": low,
         "high": high,
         "why": notes.why or "",
-        "timeline": run.timeline and [span.listed() for span in run.timeline],
+        "timeline": run.timeline and [span.as_list() for span in run.timeline],
         "predicted": predicted and predicted.seconds,
         "bound": predicted and predicted.bound,
-        "simulated": predicted and [span.listed() for span in predicted.timeline],
+        "simulated": predicted and [span.as_list() for span in predicted.timeline],
     }
 
 
@@ -74,7 +74,7 @@ def label(decomposition) -> str:
     return ", ".join([*parts, f"{buffers} buffers"] if buffers else parts)
 
 
-def _published(baselines: Sequence[Baseline], problem: Problem) -> list[Baseline]:
+def _published_rows(baselines: Sequence[Baseline], problem: ProblemRecord) -> list[Baseline]:
     """The schedules of the field on this network, as their authors measured them side by side."""
     size = problem.neurons, problem.layers
     rows = [row for row in baselines if (row.neurons, row.layers) == size and row.source.startswith(FIELD)]

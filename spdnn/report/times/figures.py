@@ -27,7 +27,7 @@ WIDE = 30  # where the longest whole is so many times the shortest, each bar is 
 LEAST_NAMED = 0.09  # of the axis: shorter parts have no number on them
 
 
-class Bar(NamedTuple):
+class TimeBar(NamedTuple):
     """One case.
 
     Attributes:
@@ -65,7 +65,7 @@ def wholes(rows: Sequence[dict]) -> Figure:
     solved = [row for row in rows if row["run"].solution]
     rows = solved or rows
     shown = fastest(rows, MOST_BARS)
-    bars = [_solved(row) if solved else _whole(row) for row in shown]
+    bars = [_solution_bar(row) if solved else _whole(row) for row in shown]
     totals = [sum(bar.parts.values()) for bar in bars]
     relative = max(totals) > WIDE * min(totals)
     scales = [100 / total if relative and total else 1.0 for total in totals]
@@ -75,16 +75,16 @@ def wholes(rows: Sequence[dict]) -> Figure:
     hatched = "copies to a GPU"
 
     def plot(narrow: bool = False):
-        return _stacked(bars, scales, ends, label, hatched, narrow)
+        return _stack_bars(bars, scales, ends, label, hatched, narrow)
 
     how = " The totals differ very much, so each bar is 100 % of its own case." if relative else ""
     return Figure(
         "times-whole",
         f"Seconds of {whole} by case",
-        f"{whole[0].upper()}{whole[1:]} by part; only inference enters the rate.{how}{_left_out(shown, rows)}",
+        f"{whole[0].upper()}{whole[1:]} by part; only inference enters the rate.{how}{_omission_text(shown, rows)}",
         plot(),
         ("case", "part", "seconds"),
-        [(bar.case, name, value) for bar in bars for name, value in _listed(bar, hatched)],
+        [(bar.case, name, value) for bar in bars for name, value in _legend_parts(bar, hatched)],
         _tips(bars, hatched),
         plot(True),
     )
@@ -104,47 +104,49 @@ def shares(rows: Sequence[dict]) -> Figure:
         "Shares of kernel, copy and wait in inference by case",
         "The parts of inference, where the record has them: each bar is 100 % of the seconds that were split. "
         "Copies that overlap a kernel are hatched: they are hidden in its time and take none of their own."
-        f"{_left_out(shown, rows)}",
-        _stacked(bars, scales, ends, "% of inference", hatched),
+        f"{_omission_text(shown, rows)}",
+        _stack_bars(bars, scales, ends, "% of inference", hatched),
         ("case", "part", "seconds", "% of the whole"),
         [
             (bar.case, name, value, value * scale) for bar, scale in zip(bars, scales, strict=True)
-            for name, value in _listed(bar, hatched)
+            for name, value in _legend_parts(bar, hatched)
         ],
         _tips(bars, hatched),
     )  # fmt: skip
 
 
-def _solved(row: dict) -> Bar:
+def _solution_bar(row: dict) -> TimeBar:
     """The bar of one row: the parts of its time to solution."""
     run, parts = row["run"], row["run"].solution_parts
     seconds = {name: parts.pop(name) for name in (INPUTS, PREPARE, INFERENCE, VERIFICATION)}
-    return Bar(run.short, run.number, seconds | {REST: sum(parts.values())}, case=run.case)
+    return TimeBar(run.short, run.number, seconds | {REST: sum(parts.values())}, case=run.case)
 
 
-def _whole(row: dict) -> Bar:
+def _whole(row: dict) -> TimeBar:
     """The bar of one row: its seconds before and in inference."""
     run, copied = row["run"], row["uploaded"]
     seconds = {READ: run.read_seconds, PREPARE: run.prepare_seconds, INFERENCE: run.inference_seconds}
-    return Bar(run.short, run.number, seconds, (READ, copied) if copied else None, case=run.case)
+    return TimeBar(run.short, run.number, seconds, (READ, copied) if copied else None, case=run.case)
 
 
-def _part(row: dict) -> Bar:
+def _part(row: dict) -> TimeBar:
     """The bar of a row whose record splits inference."""
     run, parts = row["run"], row["parts"]
     seconds = {KERNEL: parts.kernel, COPY: parts.copy, WAIT: parts.wait, UNASSIGNED: parts.unassigned}
     stacked = {name: value for name, value in seconds.items() if value is not None}
     hidden, note = (KERNEL, parts.hidden) if parts.hidden else None, "kernel at most" if parts.joined else ""
-    return Bar(run.short, run.number, stacked, hidden, note, run.case)
+    return TimeBar(run.short, run.number, stacked, hidden, note, run.case)
 
 
-def _left_out(shown: Sequence, of: Sequence) -> str:
+def _omission_text(shown: Sequence, of: Sequence) -> str:
     """A sentence on the cases that `fastest` chose, where these are not all."""
     chosen = f" {len(shown)} of {len(of):,} cases, the fastest of each network before others; the table has all."
     return "" if len(shown) == len(of) else chosen
 
 
-def _stacked(bars: Sequence[Bar], scales: Sequence[float], ends: Sequence[str], label: str, hatched: str, narrow=False):
+def _stack_bars(
+    bars: Sequence[TimeBar], scales: Sequence[float], ends: Sequence[str], label: str, hatched: str, narrow=False
+):
     """One bar a case, as long as its parts times its scale, with a text after its end."""
     hues = plotting.colours()
     palette = {name: hues[index] for name, index in COLOURS.items()} | GREYS
@@ -155,12 +157,12 @@ def _stacked(bars: Sequence[Bar], scales: Sequence[float], ends: Sequence[str], 
     axes.set_xlim(0, longest * (1.0 + (0.032 if narrow else 0.016) * max(map(len, ends))))
     axes.set_xticks([tick for tick in axes.get_xticks() if tick <= longest * 1.001])
     axes.set_xlabel(label, loc="left")
-    plotting.name_rows(plot, axes, [plotting.folded(bar.label) for bar in bars], fontsize=9)
+    plotting.name_rows(plot, axes, [plotting.fold(bar.label) for bar in bars], fontsize=9)
     _legend(plot, bars, palette, hatched, 2 if narrow else 9)
     return plot
 
 
-def _bar(axes, row: int, bar: Bar, scale: float, palette: Mapping[str, str], longest: float) -> float:
+def _bar(axes, row: int, bar: TimeBar, scale: float, palette: Mapping[str, str], longest: float) -> float:
     """Draw the bar of one case in its row; returns where it ends."""
     at, ranges, faces = 0.0, [], []
     for name, value in bar.parts.items():
@@ -183,16 +185,16 @@ def _bar(axes, row: int, bar: Bar, scale: float, palette: Mapping[str, str], lon
     return at
 
 
-def _listed(bar: Bar, hatched: str) -> list[tuple[str, float]]:
+def _legend_parts(bar: TimeBar, hatched: str) -> list[tuple[str, float]]:
     return [*bar.parts.items(), *([(hatched, bar.hatched[1])] if bar.hatched else [])]
 
 
-def _tips(bars: Sequence[Bar], hatched: str) -> dict[str, str]:
-    parts = [", ".join(f"{name} {significant(value)} s" for name, value in _listed(bar, hatched)) for bar in bars]
+def _tips(bars: Sequence[TimeBar], hatched: str) -> dict[str, str]:
+    parts = [", ".join(f"{name} {significant(value)} s" for name, value in _legend_parts(bar, hatched)) for bar in bars]
     return {f"{RECORD}{bar.record}": f"{bar.case}: {text}" for bar, text in zip(bars, parts, strict=True)}
 
 
-def _legend(plot, bars: Sequence[Bar], palette: Mapping[str, str], hatched: str, most: int) -> None:
+def _legend(plot, bars: Sequence[TimeBar], palette: Mapping[str, str], hatched: str, most: int) -> None:
     names = [name for name in ORDER if any(bar.parts.get(name) for bar in bars)]
     handles = [plotting.patch(name, facecolor=palette[name], edgecolor=NO_COLOUR, linewidth=0.4) for name in names]
     if any(bar.hatched for bar in bars):
@@ -211,10 +213,10 @@ def survivors(curves: Sequence[Curve]) -> Figure:
         lines += plotting.plot_counts(axes, curve.survivors, color=palette[index], linestyle=dash, linewidth=1.8)
     plotting.logarithmic(axes, "xy")
     axes.set_xlabel("layer")
-    plotting.ticked(axes.yaxis, [count for curve in curves for count in curve.survivors])
+    plotting.set_ticks(axes.yaxis, [count for curve in curves for count in curve.survivors])
     axes.set_ylabel("inputs with a nonzero row")
     plotting.despine(plot)
-    labels = [plotting.folded(curve.label, 80) for curve in curves]  # two long ones would leave the axes no room
+    labels = [plotting.fold(curve.label, 80) for curve in curves]  # two long ones would leave the axes no room
     plot.legend(lines, labels, loc="outside lower left", frameon=False)
     return Figure(
         "survivors",
@@ -239,7 +241,7 @@ def ladder(one: dict) -> Figure:
     plotting.logarithmic(axes, "x")
     axes.set_xlim(floor, rungs[0].high * 12)
     axes.set_xlabel("inference seconds")
-    plotting.name_rows(plot, axes, [plotting.folded(rung.label, 56) for rung in rungs], fontsize=8)
+    plotting.name_rows(plot, axes, [plotting.fold(rung.label, 56) for rung in rungs], fontsize=8)
     first = one["runs"][0]
     size = words.network(first.problem)
     time = f"Time: {one['span']}" if one["span"] else "Each setting names what its time includes"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from spdnn.report.common import words
 from spdnn.report.common.collection import fair
-from spdnn.report.common.run_rows import Run, grouped, latest
+from spdnn.report.common.run_rows import RunRow, group_by, latest
 
 LEAST_RUNGS, MOST_RUNGS = 3, 24
 
@@ -21,7 +21,7 @@ class Curve(NamedTuple):
     survivors: Sequence[int]
 
 
-class Rung(NamedTuple):
+class LadderStep(NamedTuple):
     """One setting of a ladder: its name, and the median seconds of a run with the ends of its interval."""
 
     label: str
@@ -30,7 +30,7 @@ class Rung(NamedTuple):
     high: float
 
 
-def curves(runs: Sequence[Run], most: int) -> list[Curve]:
+def curves(runs: Sequence[RunRow], most: int) -> list[Curve]:
     """The survivors by network and inputs, less the runs whose counts begin those of a deeper one.
 
     Of more than `most`, one of each width comes before the second of any, and official inputs before others.
@@ -49,7 +49,7 @@ def curves(runs: Sequence[Run], most: int) -> list[Curve]:
     return [curve for _, curve in shown]
 
 
-def ladders(runs: Sequence[Run]) -> list[dict]:
+def ladders(runs: Sequence[RunRow]) -> list[dict]:
     """Runs of one rank on one machine, network and inputs, of at least LEAST_RUNGS settings.
 
     The slowest is first. Of a setting that was run again the latest is shown; of more than MOST_RUNGS settings, so many
@@ -59,12 +59,12 @@ def ladders(runs: Sequence[Run]) -> list[dict]:
         id, runs, rungs; machine: of all runs; span: what all their times include, or None.
     """
 
-    def same(run: Run) -> tuple | None:
+    def same(run: RunRow) -> tuple | None:
         where = words.machine(run.record.environment)
         return (*run.problem_key, run.record.span.startswith("one layer"), where) if run.record.ranks == 1 else None
 
     shown = []
-    for group in grouped(runs, same).values():
+    for group in group_by(runs, same).values():
         members = _latest(group)
         labels = [", ".join(filter(None, _setting(run))) for run in members]
         if len(set(labels)) < LEAST_RUNGS:
@@ -75,7 +75,7 @@ def ladders(runs: Sequence[Run]) -> list[dict]:
         for label, run in zip(labels, members, strict=True):
             name = f"{label}: {run.record.span}" if len(spans) > 1 else label
             name = f"{name}, {run.threads_text}" if several else name
-            rungs.append(Rung(name, run.inference_seconds, *run.ends))
+            rungs.append(LadderStep(name, run.inference_seconds, *run.ends))
         shown.append(
             {
                 "id": f"ladder-{len(shown) + 1}",
@@ -88,7 +88,7 @@ def ladders(runs: Sequence[Run]) -> list[dict]:
     return shown
 
 
-def _latest(runs: Sequence[Run]) -> list[Run]:
+def _latest(runs: Sequence[RunRow]) -> list[RunRow]:
     """The latest run of each setting, the slowest first; not more than MOST_RUNGS."""
     members = latest(runs, lambda run: (*_setting(run), run.threads_text, run.record.span))
     slowest = sorted(members, key=lambda run: (-run.inference_seconds, run.number))
@@ -96,6 +96,6 @@ def _latest(runs: Sequence[Run]) -> list[Run]:
     return slowest if last <= most else [slowest[index * last // most] for index in range(MOST_RUNGS)]
 
 
-def _setting(run: Run) -> tuple[str, str, str]:
+def _setting(run: RunRow) -> tuple[str, str, str]:
     """Engine, reductions and, of the task graph, how it was cut."""
     return run.engine, run.reductions.replace("none", "no reductions"), run.cut

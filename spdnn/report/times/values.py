@@ -14,7 +14,7 @@ from spdnn.records.published import read_preparations
 from spdnn.records.samples import CLOCK, TOLERANCE
 from spdnn.report.common.collection import Collection, fair
 from spdnn.report.common.drawing import MOST_DRAWN
-from spdnn.report.common.run_rows import Run
+from spdnn.report.common.run_rows import RunRow
 from spdnn.report.common.words import LANES, STREAMED, plural
 from spdnn.report.times.ladders import curves, ladders
 
@@ -72,7 +72,7 @@ def values(collection: Collection) -> dict | None:
     if not runs:
         return None
     alone = sorted(runs, key=lambda run: bool(run.record.comparison))  # runs of a comparison with peers come last
-    rows = [{"run": run, "parts": parts(run), "uploaded": _uploaded(run)} for run in alone]
+    rows = [{"run": run, "parts": parts(run), "uploaded": _upload_seconds(run)} for run in alone]
     split = [row for row in rows if row["parts"]]
     return {
         "rows": rows,
@@ -86,7 +86,7 @@ def values(collection: Collection) -> dict | None:
     }
 
 
-def _inference_share(runs: Sequence[Run]) -> tuple[float, float] | None:
+def _inference_share(runs: Sequence[RunRow]) -> tuple[float, float] | None:
     """The least and the most part that inference has of a time to solution; None where no record has one."""
     parts = [run.solution.inference / run.solution.seconds for run in runs if run.solution]
     return (min(parts), max(parts)) if parts else None
@@ -106,7 +106,7 @@ def _is_by(term: str, row: dict) -> bool:
     return bool(row["parts"].joined) if term == JOINED else row["parts"].source.startswith(term)
 
 
-def parts(run: Run) -> Parts | None:
+def parts(run: RunRow) -> Parts | None:
     """The parts of a run's inference seconds; None where its record has none."""
     record = run.record
     if record.ranks > 1:
@@ -118,7 +118,7 @@ def parts(run: Run) -> Parts | None:
     return _of_events(run)
 
 
-def _of_ranks(run: Run) -> Parts:
+def _of_ranks(run: RunRow) -> Parts:
     """Sums over all ranks and repeats. When a rank neither waits nor sends, it computes, or reads weights."""
     ranks, repeats = run.record.distribution.per_rank, run.repeats
     whole, waiting, sending = (sum(sum(getattr(rank, name)) for rank in ranks) for name in PER_REPEAT)
@@ -127,7 +127,7 @@ def _of_ranks(run: Run) -> Parts:
     return Parts(whole, sending, computed, waiting, unassigned, None, None, source) if whole else None
 
 
-def _of_timeline(run: Run) -> Parts | None:
+def _of_timeline(run: RunRow) -> Parts | None:
     """By device, from the lanes of the last repeat. Copies that overlap computing are hidden, and take no time of their
     own. Where a captured graph copies weights too, it is one entry of the timeline, and unassigned.
     """
@@ -135,17 +135,17 @@ def _of_timeline(run: Run) -> Parts | None:
     spans, made = run.timeline, run.decomposition
     if spans is None or made is None:
         return None
-    if not all(0 <= one.device < made.devices and one.lane in LANES for one in spans):
+    if not all(0 <= span.device < made.devices and span.lane in LANES for span in spans):
         return None
-    end = max(one.end for one in spans)
+    end = max(span.end for span in spans)
     if not last or end > last * (1 + TOLERANCE) + CLOCK:
         return None  # of another repeat
     whole, computing, copying, busy = max(end, last) * made.devices, 0.0, 0.0, 0.0
-    for _, own in groupby(sorted(spans, key=lambda one: one.device), key=lambda one: one.device):
+    for _, own in groupby(sorted(spans, key=lambda span: span.device), key=lambda span: span.device):
         lanes = list(own)
-        computing += _covered(one for one in lanes if one.lane == COMPUTE)
-        copying += _covered(one for one in lanes if one.lane != COMPUTE)
-        busy += _covered(lanes)
+        computing += _covered_seconds(lane for lane in lanes if lane.lane == COMPUTE)
+        copying += _covered_seconds(lane for lane in lanes if lane.lane != COMPUTE)
+        busy += _covered_seconds(lanes)
     copy, wait, after = busy - computing, end * made.devices - busy, whole - end * made.devices
     seconds = {"copy": copy, "kernel": computing, "wait": wait, "unassigned": after, "hidden": copying - copy}
     if notes.captured and run.record.span == STREAMED:
@@ -161,16 +161,16 @@ def _positive(seconds: float | None) -> float | None:
     return None if seconds is None else max(0.0, seconds)
 
 
-def _covered(spans: Iterable) -> float:
+def _covered_seconds(spans: Iterable) -> float:
     """Seconds that at least one of the spans covers."""
     total, until = 0.0, 0.0
-    for one in sorted(spans, key=lambda one: one.begin):
+    for one in sorted(spans, key=lambda span: span.begin):
         total += max(0.0, one.end - max(one.begin, until))
         until = max(until, one.end)
     return total
 
 
-def _of_events(run: Run) -> Parts | None:
+def _of_events(run: RunRow) -> Parts | None:
     """A GPU's own seconds in the last repeat, from its first launch to its last; the rest is the host's."""
     last, kernel = run.record.seconds[-1], _spans(run).get(run.record.span)
     if kernel is None or not last or kernel > last * (1 + TOLERANCE) + CLOCK:
@@ -179,7 +179,7 @@ def _of_events(run: Run) -> Parts | None:
     return Parts(max(last, kernel), None, kernel, None, unassigned, None, None, f"{EVENTS}, last repeat")
 
 
-def _uploaded(run: Run) -> float | None:
+def _upload_seconds(run: RunRow) -> float | None:
     """Seconds of read in which inputs and weights went to a GPU."""
     spans, whole = _spans(run), sum(run.record.read_seconds)
     if run.record.ranks > 1 or not {WITH_COPIES, run.record.span} <= set(spans):
@@ -188,6 +188,6 @@ def _uploaded(run: Run) -> float | None:
     return copied if 0 <= copied <= whole else None
 
 
-def _spans(run: Run) -> dict[str, float]:
+def _spans(run: RunRow) -> dict[str, float]:
     """The spans in the notes of an engine that has a GPU."""
     return run.notes(Notes).spans or {}

@@ -32,7 +32,7 @@ def from_record(record: RunRecord) -> tuple[DeviceCosts, Work]:
     if not inputs or not layers:
         raise InputError(f"{record.case}: {inputs} inputs through {layers} layers say nothing about a device")
     alive = np.array([inputs, *result.survivors[:-1]], float)
-    edges, rows, spent, comparisons = _logged(record, alive)
+    edges, rows, spent, comparisons = _read_log(record, alive)
     total = statistics.median(record.inference_seconds)
     if spent is None:
         spent = total * edges * rows / max(1.0, (edges * rows).sum())
@@ -57,7 +57,7 @@ def from_record(record: RunRecord) -> tuple[DeviceCosts, Work]:
     return replace(device, seconds_per_edge=tuple(rates.tolist())), work
 
 
-def _logged(record: RunRecord, alive: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
+def _read_log(record: RunRecord, alive: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
     """(edges of a row, rows, seconds, passes), by layer: from the log of passes; without one, from the survivors.
 
     Tiles that a pass left out are taken off the edges of each of its rows. Without a log, seconds are None.
@@ -81,7 +81,7 @@ def _logged(record: RunRecord, alive: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedPrediction:
     """A measured record of several ranks next to its prediction from one rank.
 
     Attributes:
@@ -107,7 +107,7 @@ class Checked:
         return None if self.informed is None else self.informed.seconds / self.measured_seconds - 1
 
 
-def check(records: Sequence[RunRecord]) -> list[Checked]:
+def check(records: Sequence[RunRecord]) -> list[CheckedPrediction]:
     """Each record of several ranks next to its prediction from the record of one rank that did the same work.
 
     Of several such records, the one with most threads, for it fills the node.
@@ -115,14 +115,14 @@ def check(records: Sequence[RunRecord]) -> list[Checked]:
     Raises:
         InputError: no record of several ranks, or one without a record of one rank to calibrate by.
     """
-    single = sorted((one for one in records if one.ranks == 1), key=lambda one: one.threads)
+    single = sorted((record for record in records if record.ranks == 1), key=lambda one: one.threads)
     checked = []
     for record in records:
         if record.ranks > 1:
             source = next((one for one in reversed(single) if _same_work(one, record)), None)
             if source is None:
                 raise InputError(f"{record.case}: no record of one rank with the same network, engine and reductions")
-            checked.append(_checked(record, source))
+            checked.append(_check_one(record, source))
     if not checked:
         raise InputError("no record of several ranks to check the model against")
     return checked
@@ -137,7 +137,7 @@ def _same_work(one: RunRecord, other: RunRecord) -> bool:
     return key(one) == key(other)
 
 
-def _checked(record: RunRecord, source: RunRecord) -> Checked:
+def _check_one(record: RunRecord, source: RunRecord) -> CheckedPrediction:
     several, ranks = record.distribution, record.ranks
     device, work = from_record(source)
     work = work.of(record.problem.input_count)
@@ -162,7 +162,7 @@ def _checked(record: RunRecord, source: RunRecord) -> Checked:
     seconds = statistics.median(record.inference_seconds)
     computing = inference - waiting - communication
     predicted = predict(*what, **options, shares=shares)
-    return Checked(record.case, predicted, informed, seconds, computing, waiting, communication)
+    return CheckedPrediction(record.case, predicted, informed, seconds, computing, waiting, communication)
 
 
 def known_shares(record: RunRecord, work: Work, ranks: int, partition: str, per_node: int = 1) -> np.ndarray | None:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from spdnn.scheduling.taskgraph.decomposition import Decomposition, Sizes
 from spdnn.scheduling.taskgraph.graph import Graph
 from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
-from spdnn.scheduling.taskgraph.timeline import Span, coarsened
+from spdnn.scheduling.taskgraph.timeline import Span, coarsen
 
 
 def timeline(spans: Sequence[Span]) -> dict:
     """Of all tasks of a run."""
-    return {"timeline": [span.listed() for span in coarsened(spans)], "timeline_tasks": len(spans)}
+    return {"timeline": [span.as_list() for span in coarsen(spans)], "timeline_tasks": len(spans)}
 
 
 def notes(cut: Decomposition, sizes: Sizes, settings: TaskgraphSettings, why: str, graph: Graph) -> dict:

@@ -42,7 +42,7 @@ def costs_of(
     if devices_of_record not in (None, 1):
         raise InputError(f"{record.case}: {devices_of_record} devices; the model is calibrated by a record of one")
     device, work = from_record(record)
-    device, tasks = _timed(device, work, record)
+    device, tasks = _stage_rates(device, work, record)
     if copy_bytes_per_second is None and record.machine:
         copy_bytes_per_second = record.machine.copy_bytes_per_second / 2
     device = replace(device, copy_bytes_per_second=copy_bytes_per_second)
@@ -69,7 +69,7 @@ def _waiting(record: RunRecord) -> float:
     return max(0.0, whole / used - 1) / (threads - 1)
 
 
-def _timed(device: DeviceCosts, work: Work, record: RunRecord) -> tuple[DeviceCosts, dict]:
+def _stage_rates(device: DeviceCosts, work: Work, record: RunRecord) -> tuple[DeviceCosts, dict]:
     """(the device with rates of its own for each stage, what else TaskCosts takes), where the record has the time of
     every task: what passes between two of them belongs to each task of layers, and what gaps cost to close to the rows
     that moved. All in all it is the time of the run still.
@@ -129,5 +129,5 @@ def timeline_of(record: RunRecord) -> list[Span] | None:
     """What happened when, as a record of the task graph tells it; None where its notes have no sound timeline."""
     spans = [Span(*one) for one in notes_of(record).timeline or ()]
     layers = record.problem.layers
-    sound = all(0 <= one.begin <= one.end < math.inf and 0 <= one.first < one.last <= layers for one in spans)
+    sound = all(0 <= span.begin <= span.end < math.inf and 0 <= span.first < span.last <= layers for span in spans)
     return spans if spans and sound else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from spdnn.common.errors import InputError, MemoryTooSmall
-from spdnn.scheduling.taskgraph.decomposition import BATCHES_EACH, BUFFERS, Decomposition, Room, Sizes, cut
+from spdnn.scheduling.taskgraph.decomposition import BATCHES_EACH, BUFFERS, Decomposition, MemoryRoom, Sizes, cut
 from spdnn.scheduling.taskgraph.settings import (
     AUTO,
     GRAPH,
@@ -30,7 +30,7 @@ UNFIT = "does not fit"
 
 
 @dataclass(frozen=True)
-class Considered:
+class Candidate:
     """One that was considered.
 
     Attributes:
@@ -56,13 +56,13 @@ class Considered:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """A decomposition, its predicted run, one sentence that says why, and the other candidates."""
 
     decomposition: Decomposition
     predicted: Simulated
     why: str
-    considered: list[Considered] = field(repr=False)
+    considered: list[Candidate] = field(repr=False)
 
 
 @dataclass
@@ -71,8 +71,8 @@ class _Search:
 
     costs: TaskCosts
     cores: int | None
-    considered: list[Considered] = field(default_factory=list)
-    best: tuple[Considered, Decomposition, Simulated] | None = None
+    considered: list[Candidate] = field(default_factory=list)
+    best: tuple[Candidate, Decomposition, Simulated] | None = None
     seen: set[Decomposition] = field(default_factory=set)
 
     def add(self, schedule: str, settings: dict, decomposition: Decomposition) -> None:
@@ -84,15 +84,15 @@ class _Search:
         least = least_seconds(decomposition, self.costs, self.cores)
         if self.best and least * EQUAL >= self.best[2].seconds:
             why = f"no faster than {least:.4g} s, even if nothing waited"
-            self.considered.append(Considered(schedule, notes, None, why, least))
+            self.considered.append(Candidate(schedule, notes, None, why, least))
             return
         predicted = simulate(decomposition, self.costs, self.cores)
-        self.considered.append(Considered(schedule, notes, predicted.seconds))
+        self.considered.append(Candidate(schedule, notes, predicted.seconds))
         if self.best is None or predicted.seconds * EQUAL < self.best[2].seconds:
             self.best = self.considered[-1], decomposition, predicted
 
 
-def unmeasured(
+def choose_unmeasured(
     requested: TaskgraphSettings, sizes: Sizes, memory: int | None, stays: Schedule = RESIDENT, **options
 ) -> tuple[Decomposition, str] | None:
     """(decomposition, why) where what tasks cost cannot matter: the schedule was asked for and its devices all hold the
@@ -126,8 +126,8 @@ def choose(
     *,
     stage_bytes: float | None = None,
     leaving: bool = True,
-    also: Room | None = None,
-) -> Chosen:
+    also: MemoryRoom | None = None,
+) -> Selection:
     """The fastest decomposition predicted that keeps the promise on memory.
 
     Args:
@@ -155,10 +155,10 @@ def choose(
             )
             decomposition = cut(candidate, sizes, memory, stage_bytes=settings["stage_bytes"], **more)
         except MemoryTooSmall as error:
-            search.considered.append(Considered(name, settings, None, UNFIT))
+            search.considered.append(Candidate(name, settings, None, UNFIT))
             smallest = error if smallest is None or error.least < smallest.least else smallest
         except InputError as error:
-            search.considered.append(Considered(name, settings, None, str(error)))
+            search.considered.append(Candidate(name, settings, None, str(error)))
             refused = error
         else:
             search.add(name, settings, decomposition)
@@ -167,7 +167,7 @@ def choose(
     if search.best is None:
         raise smallest or refused
     taken, decomposition, predicted = search.best
-    return Chosen(decomposition, predicted, _why(taken, search.considered), search.considered)
+    return Selection(decomposition, predicted, _why(taken, search.considered), search.considered)
 
 
 def _candidates(schedule: str, devices: int, asked: dict, short: int | None) -> Iterator[tuple[str, dict]]:
@@ -195,7 +195,7 @@ def _candidates(schedule: str, devices: int, asked: dict, short: int | None) -> 
 _BUFFERS = {RESIDENT: [None], STREAM: [*MORE_BUFFERS], GRAPH: [None, *MORE_BUFFERS], PIPELINE: [None, *MORE_BUFFERS]}
 
 
-def _why(taken: Considered, considered: list[Considered]) -> str:
+def _why(taken: Candidate, considered: list[Candidate]) -> str:
     """Why not the others, in one sentence."""
     if len(considered) == 1:
         return f"{taken}: nothing else was left to choose"

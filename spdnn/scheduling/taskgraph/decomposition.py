@@ -55,7 +55,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryRoom:
     """Bytes that each device has for what `sizes` counts; `device`: they are the device's own, and not its part of what
     the process has.
     """
@@ -104,8 +104,8 @@ class Decomposition:
                 f"{self.inputs} inputs in batches of {self.batch}, {self.groups} groups, {self.slots} slots: each "
                 f"must be 1 or more, and {self.buffers} buffers {BUFFERS} or more"
             )
-        _chained(self.stages, "stages", "layers")
-        _chained(self.ranges, "ranges", "stages", len(self.stages))
+        _check_chain(self.stages, "stages", "layers")
+        _check_chain(self.ranges, "ranges", "stages", len(self.stages))
         if self.joined is not None and (len(self.ranges) > 1 or not 0 < self.joined < len(self.stages)):
             raise InputError(
                 f"batches joined before stage {self.joined} of {len(self.stages)} and {len(self.ranges)} devices in a "
@@ -163,11 +163,11 @@ class Decomposition:
         """Bytes on that device: weights, features of its slots, and what it holds anyway."""
         stay = None if self.streamed else sizes.stay_bytes
         weights = sum(self.buffer_bytes(sizes, device)) if stay is None else stay
-        features = self._held(sizes) * _whole(self.batch, sizes.tile)
+        features = self._bytes_per_input(sizes) * _whole(self.batch, sizes.tile)
         tasks = sizes.task_bytes * TASKS * len(self.stages) * self.batches // self.devices
         return sizes.held_bytes + weights + features + tasks
 
-    def _held(self, sizes: Sizes) -> int:
+    def _bytes_per_input(self, sizes: Sizes) -> int:
         """Bytes for each input of a batch: in every slot, and in the pool, where features need no second buffer."""
         return self.slots * sizes.row_bytes + (-(-sizes.row_bytes // 2) if self.joined is not None else 0)
 
@@ -176,7 +176,7 @@ class Decomposition:
         return max(self.memory(sizes, position) for position in range(len(self.ranges)))
 
 
-def _chained(spans: Sequence[tuple[int, int]], what: str, of: str, end: int | None = None) -> None:
+def _check_chain(spans: Sequence[tuple[int, int]], what: str, of: str, end: int | None = None) -> None:
     """Raise InputError unless spans follow each other from 0 on, none empty, to `end` unless that is None."""
     starts = [0, *(last for _, last in spans[:-1])]
     sound = spans and all(first == start < last for (first, last), start in zip(spans, starts, strict=True))
@@ -247,7 +247,7 @@ def cut(
     leaving: bool = True,
     stage_bytes: float = math.inf,
     costs: Sequence[float] | None = None,
-    also: Room | None = None,
+    also: MemoryRoom | None = None,
 ) -> Decomposition:
     """The decomposition of a schedule, with batches as large as the memory allows unless the settings say how many.
 
@@ -270,7 +270,7 @@ def cut(
     pipeline = settings.pipeline or (devices if schedule == PIPELINE else 1)
     _check(settings, pipeline)
     costs = sizes.weights if costs is None else costs
-    rooms = [Room(sizes, memory)] if memory is not None else []
+    rooms = [MemoryRoom(sizes, memory)] if memory is not None else []
     rooms += [also] if also else []
     tightest = min((room.memory - room.sizes.held_bytes for room in rooms), default=None)
 
@@ -283,12 +283,12 @@ def cut(
         each = BATCHES_EACH * pipeline if pipeline > 1 else BATCHES_EACH if drawn and groups > 1 else 1
         whole = Decomposition(schedule, sizes.inputs, sizes.tile, stages, ranges, groups, buffers, slots, drawn)
         least = batches or min(groups * each, _over(sizes.inputs, sizes.tile))
-        alone = _batched(whole, sizes, rooms, least, batches)
+        alone = _cut_batches(whole, sizes, rooms, least, batches)
         later = next((i for i, (first, _) in enumerate(stages) if first >= JOINED), None)
         if not (settings.join and leaving and later and pipeline == 1 and alone.batches > groups):
             return alone
         try:
-            return _batched(replace(whole, joined=later), sizes, rooms, least, batches)
+            return _cut_batches(replace(whole, joined=later), sizes, rooms, least, batches)
         except MemoryTooSmall:
             return alone
 
@@ -323,7 +323,9 @@ def _check(settings: TaskgraphSettings, pipeline: int) -> None:
         raise InputError(f"{buffers} buffers of weights with the schedule resident, which keeps all: use stream")
 
 
-def _batched(whole: Decomposition, sizes: Sizes, rooms: Sequence[Room], least: int, most: int | None) -> Decomposition:
+def _cut_batches(
+    whole: Decomposition, sizes: Sizes, rooms: Sequence[MemoryRoom], least: int, most: int | None
+) -> Decomposition:
     """The same with batches: `least` of them, or as many as the rooms make it; at most `most`, unless None.
 
     Raises:
@@ -351,9 +353,9 @@ def _batched(whole: Decomposition, sizes: Sizes, rooms: Sequence[Room], least: i
     return even if all(_excess(even, room) <= 0 for room in rooms) else batched
 
 
-def _excess(batched: Decomposition, room: Room) -> int:
+def _excess(batched: Decomposition, room: MemoryRoom) -> int:
     """Tiles of a batch that do not fit the room, at least; 0 or less where all do."""
-    return _over(batched.most_memory(room.sizes) - room.memory, room.sizes.tile * batched._held(room.sizes))
+    return _over(batched.most_memory(room.sizes) - room.memory, room.sizes.tile * batched._bytes_per_input(room.sizes))
 
 
 def _least(whole: Decomposition, sizes: Sizes, most: int) -> int:
@@ -362,7 +364,7 @@ def _least(whole: Decomposition, sizes: Sizes, most: int) -> int:
     return min(replace(whole, batch=count * sizes.tile).most_memory(sizes) for count in tiles)
 
 
-def _small(whole: Decomposition, room: Room, batches: str, needed: int) -> MemoryTooSmall:
+def _small(whole: Decomposition, room: MemoryRoom, batches: str, needed: int) -> MemoryTooSmall:
     return MemoryTooSmall(
         f"device memory of {room.memory:,} bytes is too small for the schedule {whole.schedule} with {batches}"
         f"{f' and {whole.buffers} buffers of weights' if whole.buffers else ''}: it needs {needed:,} (--device-memory)",

@@ -132,7 +132,7 @@ class Simulated:
 
 def sizes_of(work: Work, device: DeviceCosts) -> Sizes:
     """What there is to cut, as the cost model knows it: engines that know their layouts better tell it themselves."""
-    weights = tuple(math.ceil(one) for one in work.weight_bytes)
+    weights = tuple(math.ceil(weight_byte) for weight_byte in work.weight_bytes)
     held = math.ceil(work.inputs * work.input_bytes)
     return Sizes(work.inputs, device.tiles[-1], weights, math.ceil(2 * work.row_bytes.max()), held)
 
@@ -228,7 +228,9 @@ class _Clock:
         for members in list(graph.joined.values())[len(self.rows) - self.decomposition.batches :]:
             work = self.costs.work
             inputs = sum(last - first for first, last in map(self.decomposition.members, members))
-            self._add(work.of(inputs).rows if work.merged else np.sum([self.rows[one] for one in members], axis=0))
+            self._add(
+                work.of(inputs).rows if work.merged else np.sum([self.rows[member] for member in members], axis=0)
+            )
 
     def rows_left(self, task: Task) -> int | None:
         """Rows of a batch after a compact that another stage follows; None for other tasks."""

@@ -35,12 +35,12 @@ class Span:
     def of(cls, decomposition: Decomposition, task: Task, begin: float, end: float) -> "Span":
         return cls(*task.lane, task.kind.value, task.batch, *decomposition.stages[task.stage], begin, end)
 
-    def listed(self) -> list:
+    def as_list(self) -> list:
         """As a record's notes have it, in the order of the attributes."""
         return [*vars(self).values()]
 
 
-def coarsened(spans: Iterable[Span], most: int = MOST_SPANS) -> list[Span]:
+def coarsen(spans: Iterable[Span], most: int = MOST_SPANS) -> list[Span]:
     """At most so many spans, but one for each lane: neighbours on a lane that serve one batch are joined, two by two,
     four by four and so on, and at last those of several batches, which then have none. A joined span has the kind that
     took longest in it, and holds what time was between them."""
@@ -49,7 +49,7 @@ def coarsened(spans: Iterable[Span], most: int = MOST_SPANS) -> list[Span]:
         together = 1
         while together < 2 * len(ordered):
             joined = [
-                _joined(run[i : i + together])
+                _join(run[i : i + together])
                 for _, same in groupby(ordered, key=key)
                 for run in [list(same)]
                 for i in range(0, len(run), together)
@@ -60,7 +60,7 @@ def coarsened(spans: Iterable[Span], most: int = MOST_SPANS) -> list[Span]:
     return joined
 
 
-def _joined(spans: Sequence[Span]) -> Span:
+def _join(spans: Sequence[Span]) -> Span:
     one = max(spans, key=lambda span: span.end - span.begin)
     first, last = min(span.first for span in spans), max(span.last for span in spans)
     batch = one.batch if len({span.batch for span in spans}) == 1 else None

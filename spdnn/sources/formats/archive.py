@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError
-from spdnn.common.validation import shortened
+from spdnn.common.validation import shorten
 
 LONGEST_NAME = 40  # characters of a member's name that a sentence shows
 NOTES = (
@@ -37,19 +37,19 @@ def natural(name: str) -> list:
     return [(len(part) if k % 2 else 0, part) for k, part in enumerate(parts)]
 
 
-class Folder:
+class LayerFolder:
     """The files in a folder, in natural order."""
 
     def __init__(self, path: Path):
         self.path = path
 
     def members(self) -> Iterator[Member]:
-        for path in sorted(door.listing(self.path), key=lambda path: natural(path.name)):
-            if door.plain_file(path):
-                yield path.name, str(path), lambda path=path: door.whole(path)
+        for path in sorted(safe_open.listing(self.path), key=lambda path: natural(path.name)):
+            if safe_open.plain_file(path):
+                yield path.name, str(path), lambda path=path: safe_open.whole(path)
 
 
-class Archive:
+class TarArchive:
     """The files in a .tar or .tar.gz, in the order in which they lie; contents can be read from any thread.
 
     Raises:
@@ -58,14 +58,14 @@ class Archive:
     """
 
     def __init__(self, path: Path):
-        self.path = door.checked(path, "archive")
+        self.path = safe_open.check_file(path, "archive")
         self._lock = threading.RLock()
-        with self._telling(), door.kept_open(self.path, self) as raw:
-            packed = raw.read(2) == door.GZIP
+        with self._telling(), safe_open.keep_open(self.path, self) as raw:
+            packed = raw.read(2) == safe_open.GZIP
             raw.seek(0)
             size = os.fstat(raw.fileno()).st_size
-            self._most = door.most_unpacked(size) if packed else size
-            self._stream = io.BufferedReader(Inflated(raw, most_bytes=self._most), 1 << 18) if packed else raw
+            self._most = safe_open.most_unpacked(size) if packed else size
+            self._stream = io.BufferedReader(GzipStream(raw, most_bytes=self._most), 1 << 18) if packed else raw
             self._tar = tarfile.open(fileobj=self._stream, mode="r:", tarinfo=_Member)  # noqa: SIM115
             self._tar.next()  # the first member, which opening has read already and would give twice
 
@@ -83,10 +83,10 @@ class Archive:
             with self._telling():
                 info.check(self._most)  # once more: further notes may give another size
             k += 1
-            if k > door.MEMBERS:
-                raise InputError(f"{self.path}: more than {door.MEMBERS:,} members; that is too many to be sound")
+            if k > safe_open.MEMBERS:
+                raise InputError(f"{self.path}: more than {safe_open.MEMBERS:,} members; that is too many to be sound")
             if not info.isdir():
-                where = f"{self.path}/{shortened(info.name, LONGEST_NAME)}"
+                where = f"{self.path}/{shorten(info.name, LONGEST_NAME)}"
                 yield info.name, where, partial(self._content, info, where)
 
     def _content(self, info: tarfile.TarInfo, where: str) -> bytes:
@@ -96,7 +96,7 @@ class Archive:
             content = self._tar.extractfile(info).read()
         if len(content) != info.size:
             raise InputError(f"{where}: the archive is cut short within this member")
-        return door.unpacked(content, where)
+        return safe_open.unpack(content, where)
 
     def _check_end(self) -> None:
         self._stream.seek(self._tar.offset)
@@ -107,7 +107,7 @@ class Archive:
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
-        with door.sound(f"{self.path}: this is no sound tar archive"), door.inflating(self.path):
+        with safe_open.sound(f"{self.path}: this is no sound tar archive"), safe_open.inflating(self.path):
             yield
 
 
@@ -120,7 +120,7 @@ class _Member(tarfile.TarInfo):
         member.check()
         return member
 
-    def check(self, most: int = door.MOST) -> None:
+    def check(self, most: int = safe_open.MOST) -> None:
         """Raise tarfile.ReadError where a size is impossible, or data have holes, which tarfile fills with zeros."""
         if not 0 <= self.size <= (MOST_NOTES if self.type in NOTES else most):
             raise tarfile.ReadError(f"a member of {self.size} bytes")
@@ -131,7 +131,7 @@ class _Member(tarfile.TarInfo):
         raise tarfile.ReadError("a member with holes")  # whose list may be as long as the archive
 
 
-class Inflated(io.RawIOBase):
+class GzipStream(io.RawIOBase):
     """The content of a gzip file as a seekable stream.
 
     Args:

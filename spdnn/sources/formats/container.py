@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.common import door, files, progress
+from spdnn.common import files, progress, safe_open
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
-from spdnn.common.validation import quoted, shortened
+from spdnn.common.validation import quote, shorten
 
 VERSION = 2
 ALIGNMENT = 64  # bytes
@@ -54,8 +54,11 @@ class Tensors(Mapping):
     """
 
     def __init__(self, path):
-        self.path = door.checked(path)
-        with door.kept_open(path, self) as self._file, door.sound(f"{path}: this is no sound .safetensors file"):
+        self.path = safe_open.check_file(path)
+        with (
+            safe_open.keep_open(path, self) as self._file,
+            safe_open.sound(f"{path}: this is no sound .safetensors file"),
+        ):
             self._state = _state(self._file)
             self._start, self.metadata, self._tensors = _header(self._file)
             self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -83,7 +86,7 @@ class Tensors(Mapping):
 
     __eq__, __hash__ = object.__eq__, object.__hash__
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether the file was written to since it was mapped."""
         return _state(self._file) != self._state
 
@@ -91,7 +94,7 @@ class Tensors(Mapping):
 def check_unchanged() -> None:
     """Raise SpdnnError when a file that is mapped now was written to since: what was computed of it proves nothing."""
     for tensors in list(_MAPPED):
-        if tensors.changed():
+        if tensors.has_changed():
             raise SpdnnError(f"{tensors.path}: this file was changed while it was in use; run again")
 
 
@@ -213,7 +216,7 @@ class Writer:
         """Write the header with the record and what is added to it; nothing may follow."""
         header = self._header
         if self._record:
-            record = sealed({**self._record, **(record or {})}, self._sealed)
+            record = seal_tensors({**self._record, **(record or {})}, self._sealed)
             header = {"__metadata__": {KEY: json.dumps(record)}, **header}
         text = json.dumps(header, separators=(",", ":")).encode()
         if len(text) > self._start - 8:
@@ -253,7 +256,7 @@ def blake3(*arrays: np.ndarray) -> str:
     return whole.hexdigest()
 
 
-def sealed(record: dict, tensors: Mapping[str, np.ndarray]) -> dict:
+def seal_tensors(record: dict, tensors: Mapping[str, np.ndarray]) -> dict:
     """The record with its version and the digest of itself and of `tensors`."""
     record = json.loads(json.dumps({**record, "version": VERSION}))
     return {**record, "digest": _digest(record, tensors)}
@@ -267,7 +270,7 @@ def _digest(record: dict, tensors: Mapping[str, np.ndarray]) -> str:
     return blake3(*parts)
 
 
-@door.releasing()
+@safe_open.releasing()
 def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Tensors | None]:
     """The record of a file of format `form`, and its tensors if it has any, when both are what the digest says.
 
@@ -277,25 +280,25 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
     Raises:
         InputError: no such file, none of ours, of another format or version, damaged or cut short.
     """
-    if door.beginning(path)[:1] == b"{":
-        tensors, text = None, door.decoded(door.whole(path, MOST_HEADER, any_name=True))
+    if safe_open.beginning(path)[:1] == b"{":
+        tensors, text = None, safe_open.decode(safe_open.whole(path, MOST_HEADER, any_name=True))
     else:
         tensors = Tensors(path)
         text = tensors.metadata.get(KEY)
         if text is None:
             raise InputError(f"{path}: this .safetensors file was not written by spdnn: its metadata has no {KEY!r}")
-    with door.sound(f"{path}: the file is damaged, or was not written by spdnn: its header is no JSON"):
+    with safe_open.sound(f"{path}: the file is damaged, or was not written by spdnn: its header is no JSON"):
         record = json.loads(text, object_pairs_hook=_once)
     if not isinstance(record, dict) or record.get("format") != form:
         actual = record.get("format") if isinstance(record, dict) else None
         swapped = {actual, form} == {"spdnn-inputs", "spdnn-network"}
-        raise InputError(f"{path}: its format is {quoted(actual)}, not {form!r}{SWAPPED if swapped else ''}")
+        raise InputError(f"{path}: its format is {quote(actual)}, not {form!r}{SWAPPED if swapped else ''}")
     if type(version := record.get("version")) is not int or version != VERSION:
-        raise InputError(f"{path}: version {shortened(repr(version), 20)} of {form}; version {VERSION} is read here")
+        raise InputError(f"{path}: version {shorten(repr(version), 20)} of {form}; version {VERSION} is read here")
     stored = record.pop("digest", None)
     actual = _digest(record, {name: tensors[name] for name in tensors if name not in unsealed} if tensors else {})
     if actual != stored:
-        said = shortened(str(stored), 19)
+        said = shorten(str(stored), 19)
         raise InputError(f"{path}: the file is damaged: its BLAKE3 is {actual[:16]}..., it says {said}")
     return {**record, "digest": stored}, tensors
 
@@ -303,7 +306,7 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
 def write_record(path, form: str, record: dict) -> None:
     """A record without tensors, whole or not at all: as JSON when the name ends so, else as .safetensors."""
     if Path(path).suffix == JSON:
-        files.write_text(path, json.dumps(sealed({"format": form, **record}, {}), indent=1) + "\n")
+        files.write_text(path, json.dumps(seal_tensors({"format": form, **record}, {}), indent=1) + "\n")
         return
     with creating(path, form, record) as writer:
         writer.finish()

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common import door, progress
+from spdnn.common import progress, safe_open
 from spdnn.common.errors import InputError
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -48,9 +48,9 @@ def read_images(path, neurons: int | None = None, count: int | None = None, bloc
     if neurons < 1 or (count is not None and count < 1):
         raise InputError(f"{path}: {count} images of {neurons} neurons; there must be at least one of each")
     check_widths(path, neurons)
-    form = lines.Form("image", "pixel", count or MOST, neurons)
+    form = lines.LineFormat("image", "pixel", count or MOST, neurons)
     images = _Images(neurons)
-    with door.opened(path) as stream:
+    with safe_open.open_file(path) as stream:
         for text, first_line in progress.bar(lines.blocks(stream, block), "read inputs", unit="block"):
             rows, columns, values = lines.parse(text, str(path), form, first_line)
             images.check_size(f"{path}:{first_line}", rows, count)
@@ -94,7 +94,7 @@ class _Images:
         """Take in some pixels (int64, int64, float32); or the position of the first that came before."""
         if not rows.size:
             return None
-        again = lines.repeated(rows * self.neurons + columns)
+        again = lines.find_repeated(rows * self.neurons + columns)
         self.count = max(self.count, int(rows.max()) + 1)
         self._grow(self.count)
         flat = self._bits.reshape(-1)

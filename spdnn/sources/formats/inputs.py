@@ -10,7 +10,7 @@ import hashlib
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError
 from spdnn.problem.features import Inputs
 from spdnn.sources.formats import container
@@ -31,7 +31,7 @@ def write_inputs(path, inputs: Inputs, durable: bool = True) -> None:
         writer.finish({})
 
 
-@door.releasing()
+@safe_open.releasing()
 def read_inputs(path) -> Inputs:
     """Inputs from a store, which stay where they are in it; all of it is checked.
 

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.common import door, files
+from spdnn.common import files, safe_open
 from spdnn.common.errors import InputError
-from spdnn.common.validation import shortened, shown
+from spdnn.common.validation import quote_short, shorten
 from spdnn.sources.formats import lines
-from spdnn.sources.formats.tensors import Archive, read_array
+from spdnn.sources.formats.tensors import NpzArchive, read_array
 
 TEXT = (".csv", ".txt")
 LONGEST = 100  # characters of a name
 MOST = 1 << 53  # from which on a float64 is not every whole number
 
 
-@door.releasing()
+@safe_open.releasing()
 def read_labels(path) -> np.ndarray:
     """The labels in a file: an array of .npy, the only one of .npz, or of .csv and .txt a whole number a line (4, 4.0).
 
@@ -30,9 +30,9 @@ def read_labels(path) -> np.ndarray:
     if path.suffix == ".npy":
         return read_array(path)
     if path.suffix == ".npz":
-        archive = Archive(path)
+        archive = NpzArchive(path)
         if len(archive) != 1:
-            names = shortened(", ".join(archive), 60)
+            names = shorten(", ".join(archive), 60)
             raise InputError(f"{path}: {len(archive)} arrays ({names}); labels are one array: save it alone")
         return archive.any(*archive)
     raise InputError(f"{path}: labels are .npy, .npz, .csv or .txt files")
@@ -45,12 +45,12 @@ def read_names(path, classes: int) -> list[str]:
         InputError: another number of them, one that is empty, too long, not printable or there twice.
     """
     path = files.existing(path, "list of class names")
-    names = [text for _, text in door.lines(path)]
+    names = [text for _, text in safe_open.lines(path)]
     for number, name in enumerate(names, 1):
         if not 1 <= len(name) <= LONGEST or not name.isprintable():
-            raise InputError(f"{path}:{number}: {shown(name)} is no name of a class: 1 to {LONGEST} characters")
+            raise InputError(f"{path}:{number}: {quote_short(name)} is no name of a class: 1 to {LONGEST} characters")
         if (first := names.index(name) + 1) < number:
-            raise InputError(f"{path}:{number}: class {shown(name)} is there twice, first in line {first}")
+            raise InputError(f"{path}:{number}: class {quote_short(name)} is there twice, first in line {first}")
     if len(names) != classes:
         raise InputError(f"{path}: {len(names)} names; the network has {classes} outputs, each a class")
     return names
@@ -58,12 +58,12 @@ def read_names(path, classes: int) -> list[str]:
 
 def _text(path: Path) -> np.ndarray:
     labels = []
-    for number, text in door.lines(path):
+    for number, text in safe_open.lines(path):
         if lines.INTEGER.fullmatch(text):
             labels.append(int(text))
         elif lines.NUMBER.fullmatch(text) and (value := float(text)).is_integer() and abs(value) < MOST:
             labels.append(int(value))
         elif text and not lines.is_heading(path, number, text):
             index = "; a line has one label, and no index" if "," in text else ""
-            raise InputError(f"{path}:{number}: {shown(text)} is not a label; one is a whole number{index}")
+            raise InputError(f"{path}:{number}: {quote_short(text)} is not a label; one is a whole number{index}")
     return np.array(labels, dtype=np.int64)

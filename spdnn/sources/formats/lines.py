@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.common.errors import InputError
-from spdnn.common.validation import shown
+from spdnn.common.validation import quote_short
 from spdnn.kernels import dispatch
 
 BLOCK = 1 << 25  # bytes of text parsed at a time, where a file is not parsed whole
@@ -25,7 +25,7 @@ FULL = re.compile(rb"\S[^\r\n]*")  # of a line that is not blank, from its first
 
 
 @dataclass(frozen=True)
-class Form:
+class LineFormat:
     """What the fields of a line are: `row column value`, or `row column` alone when `value` is None.
 
     `rows` and `columns` are the highest numbers allowed; `tabs` says that tabs part the fields, else any
@@ -65,7 +65,7 @@ def blocks(stream, size: int = BLOCK) -> Iterator[tuple[bytes, int]]:
         yield last, line
 
 
-def parse(block: bytes, where: str, form: Form, first_line: int = 1) -> tuple[np.ndarray, ...]:
+def parse(block: bytes, where: str, form: LineFormat, first_line: int = 1) -> tuple[np.ndarray, ...]:
     """The entries of some lines, in their order; blank lines hold none.
 
     Args:
@@ -94,7 +94,7 @@ def line_of(block: bytes, entry: int, first_line: int = 1) -> int:
     return next(itertools.islice(_lines(block, first_line), entry, None))[0]
 
 
-def repeated(keys: np.ndarray) -> int | None:
+def find_repeated(keys: np.ndarray) -> int | None:
     """The position of the first key (int64) that an earlier one equals, or None; quick when keys ascend."""
     if (keys[1:] > keys[:-1]).all():
         return None
@@ -127,9 +127,9 @@ def _lines(block: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:
         yield number, block[begin:end]
 
 
-def _fast(block: bytes, form: Form) -> tuple[np.ndarray, ...] | None:
+def _fast(block: bytes, form: LineFormat) -> tuple[np.ndarray, ...] | None:
     """What `_slow` gives, compiled; None where anything could be amiss, or that is not built."""
-    compiled, room = dispatch.built(), block.count(b"\n") + 1
+    compiled, room = dispatch.find_module(), block.count(b"\n") + 1
     if compiled is None:
         return None
     rows, columns, values = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32)
@@ -138,7 +138,7 @@ def _fast(block: bytes, form: Form) -> tuple[np.ndarray, ...] | None:
     return None if count < 0 else (rows[:count], columns[:count], values[:count])
 
 
-def _slow(block: bytes, where: str, form: Form, first_line: int) -> tuple[np.ndarray, ...]:
+def _slow(block: bytes, where: str, form: LineFormat, first_line: int) -> tuple[np.ndarray, ...]:
     rows, columns, values = [], [], []
     for number, line in _lines(block, first_line):
         row, column, value = _entry(line.decode("utf-8", "replace"), f"{where}:{number}", form)
@@ -148,19 +148,21 @@ def _slow(block: bytes, where: str, form: Form, first_line: int) -> tuple[np.nda
     return np.array(rows, np.int64), np.array(columns, np.int64), np.array(values, np.float32)
 
 
-def _entry(line: str, where: str, form: Form) -> tuple[int, int, np.float32]:
+def _entry(line: str, where: str, form: LineFormat) -> tuple[int, int, np.float32]:
     fields = [field.strip() for field in (line.split("\t") if form.tabs else line.split())]
     if len(fields) != form.width:
-        raise InputError(f"{where}: {shown(line)} has {len(fields)} of {form.width} fields; a line is {form.fields}")
+        raise InputError(
+            f"{where}: {quote_short(line)} has {len(fields)} of {form.width} fields; a line is {form.fields}"
+        )
     numbers = []
     for field, what, highest in zip(fields, (form.row, form.column), (form.rows, form.columns), strict=False):
         if not INTEGER.fullmatch(field) or not 1 <= int(field) <= highest:
-            raise InputError(f"{where}: {what} {shown(field)} is not one of 1 to {highest}")
+            raise InputError(f"{where}: {what} {quote_short(field)} is not one of 1 to {highest}")
         numbers.append(int(field))
     if form.value is None:
         return *numbers, np.float32(1)
     with np.errstate(over="ignore"):
         value = np.float32(float(fields[2])) if NUMBER.fullmatch(fields[2]) else np.float32(np.nan)
     if not np.isfinite(value):
-        raise InputError(f"{where}: {form.value} {shown(fields[2])} is not a finite number that float32 can hold")
+        raise InputError(f"{where}: {form.value} {quote_short(fields[2])} is not a finite number that float32 can hold")
     return *numbers, value

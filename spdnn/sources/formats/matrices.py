@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common import door, progress
+from spdnn.common import progress, safe_open
 from spdnn.common.errors import InputError
-from spdnn.common.validation import shortened, shown
+from spdnn.common.validation import quote_short, shorten
 from spdnn.problem.features import Inputs, shape_hint
 from spdnn.problem.network import MemoryNetwork, check_indices
 from spdnn.sources.formats import lines, state_dicts, steps
 from spdnn.sources.formats.archive import natural
 from spdnn.sources.formats.checks import check_widths
-from spdnn.sources.formats.steps import Stated, Step
-from spdnn.sources.formats.tensors import Archive, read_array
+from spdnn.sources.formats.steps import ReadOptions, Step
+from spdnn.sources.formats.tensors import NpzArchive, read_array
 
 MATRIX_MARKET = (".mtx", ".mtx.gz")
 LAYERS = (*MATRIX_MARKET, ".npz")
@@ -35,18 +35,18 @@ WEIGHTS = "those of a network are NAME.weight (outputs, inputs) and NAME.bias; o
 ARRAY_BLOCK = 1 << 20  # bytes of text of the layout `array` parsed at a time
 
 
-def read_network(path: Path, stated: Stated) -> MemoryNetwork:
+def read_network(path: Path, stated: ReadOptions) -> MemoryNetwork:
     """The network of matrices in a file, a list of files (.txt) or a folder; or of a state dict, which .npz may hold.
 
     Raises:
         InputError: see readers.open_network.
     """
-    if path.suffix == ".npz" and path.is_file() and state_dicts.is_one(archive := Archive(path)):
+    if path.suffix == ".npz" and path.is_file() and state_dicts.is_one(archive := NpzArchive(path)):
         return state_dicts.read_network(archive, "state dict", stated)
     return steps.network_of(path, _read_steps(path, stated), "matrices", stated.layers)
 
 
-def _read_steps(path: Path, stated: Stated) -> Iterator[Step]:
+def _read_steps(path: Path, stated: ReadOptions) -> Iterator[Step]:
     """The first matrices, each read when it is asked for; at the end, that their rows are known."""
     names, shapes, layers = sources(path), [], stated.layers
     of_all = zip(names, stated.biases(path, len(names)), stated.activations(path, len(names)), strict=True)
@@ -72,7 +72,7 @@ def read_inputs(path) -> Inputs:
         raise InputError(
             f"{path}: inputs must be a real matrix (inputs, neurons), not {matrix.dtype} {matrix.shape}{hint}"
         )
-    with door.refused(path):
+    with safe_open.name_errors(path):
         inputs = Inputs.from_array(matrix)
     inputs.description = {"source": "matrix", "path": Path(path).name, "sha256": inputs.sha256}
     return inputs
@@ -85,7 +85,7 @@ def read_matrix(path, several: str = "save one matrix alone"):
     """
     path = Path(path)
     if path.name.endswith(MATRIX_MARKET):
-        return _matrix_market(door.whole(path), str(path))
+        return _matrix_market(safe_open.whole(path), str(path))
     if path.suffix not in (".npz", ".npy", ".csv"):
         raise InputError(f"{path}: a matrix is in a .npz, .npy, .mtx, .mtx.gz or .csv file")
     matrix = _text(path) if path.suffix == ".csv" else _numpy(path, several)
@@ -98,24 +98,24 @@ def _numpy(path: Path, several: str):
     """The matrix in a .npz or .npy file."""
     if path.suffix == ".npy":
         return _dense(read_array(path))
-    archive = Archive(path)
+    archive = NpzArchive(path)
     if "format" not in archive:
         if len(archive) != 1:
-            names = shortened(", ".join(archive), 60)
+            names = shorten(", ".join(archive), 60)
             raise InputError(f"{path}: {len(archive)} arrays ({names}); {several}")
-        with door.refused(path, UNSOUND):
+        with safe_open.name_errors(path, UNSOUND):
             return _dense(archive.any(*archive))
-    with door.refused(path, UNSOUND):
+    with safe_open.name_errors(path, UNSOUND):
         for name in archive:
             archive.shape(name)
-    with door.sound(f"{path}: {UNSOUND}"):
+    with safe_open.sound(f"{path}: {UNSOUND}"):
         return check_indices(sp.load_npz(path))
 
 
 def _text(path: Path) -> np.ndarray:
     """float32: a row a line, its numbers separated by commas; the first line may be a heading."""
     rows: list[np.ndarray] = []
-    for number, text in door.lines(path):
+    for number, text in safe_open.lines(path):
         fields = text.split(",")
         if len(fields) > 1 and not all(map(str.strip, fields)):
             raise InputError(f"{path}:{number}: an empty field; neither that nor an index of rows is allowed")
@@ -127,7 +127,7 @@ def _text(path: Path) -> np.ndarray:
             allowed = "a finite number that float32 can hold; a row has such numbers, separated by commas"
             if len(parts := re.split(r"[;\s]\s*", wrong)) > 1 and _row(parts) is not None:
                 allowed = "one number: separate numbers by commas"
-            raise InputError(f"{path}:{number}: value {shown(wrong)} is not {allowed}")
+            raise InputError(f"{path}:{number}: value {quote_short(wrong)} is not {allowed}")
         if rows and row.size != rows[0].size:
             raise InputError(f"{path}:{number}: {row.size} numbers; the rows before have {rows[0].size}, as all must")
         rows.append(row)
@@ -153,7 +153,7 @@ def _dense(array: np.ndarray) -> np.ndarray:
 def sources(path: Path) -> list[Path]:
     """The files of the layers, in order."""
     if path.is_dir():
-        files = [file for file in door.listing(path) if file.name.endswith(LAYERS) and door.plain_file(file)]
+        files = [file for file in safe_open.listing(path) if file.name.endswith(LAYERS) and safe_open.plain_file(file)]
         kinds = sorted({".npz" if file.suffix == ".npz" else ".mtx" for file in files})
         if len(kinds) != 1:
             raise InputError(
@@ -165,13 +165,13 @@ def sources(path: Path) -> list[Path]:
     if path.suffix != ".txt":
         return [path]
     listed = []
-    for number, line in door.lines(path):
+    for number, line in safe_open.lines(path):
         if not line:
             continue
         file = path.parent / line
         if not file.name.endswith(LAYERS):
-            raise InputError(f"{path}:{number}: {shown(line)} is not a .mtx, .mtx.gz or .npz file")
-        with door.reading(f"{path}:{number}: {file}"):
+            raise InputError(f"{path}:{number}: {quote_short(line)} is not a .mtx, .mtx.gz or .npz file")
+        with safe_open.reading(f"{path}:{number}: {file}"):
             there = file.is_file()
         if not there:
             raise InputError(f"{path}:{number}: there is no file {file}")
@@ -189,14 +189,14 @@ def _matrix_market(content: bytes, where: str):
         raise InputError(f"{where}:1: this is not Matrix Market; it begins with '%%MatrixMarket matrix ...'")
     layout, kind, symmetry = banner[2:]
     if kind not in ("real", "integer", "pattern") or symmetry not in ("general", "symmetric", "skew-symmetric"):
-        what = shortened(f"{kind} and {symmetry}")
+        what = shorten(f"{kind} and {symmetry}")
         raise InputError(f"{where}:1: a matrix that is {what}; weights are real, integer or pattern")
     sizes, number = _sizes(stream, where, layout)
     if symmetry != "general" and sizes[0] != sizes[1]:
         raise InputError(f"{where}:{number}: {sizes[0]} x {sizes[1]} and {symmetry}; such a matrix is square")
     if layout == "array":
         return _array(stream.read(), where, number, sizes, symmetry)
-    form = lines.Form("row", "column", sizes[0], sizes[1], None if kind == "pattern" else "value", tabs=False)
+    form = lines.LineFormat("row", "column", sizes[0], sizes[1], None if kind == "pattern" else "value", tabs=False)
     rest = stream.read()
     parts = [lines.parse(text, where, form, number + line) for text, line in lines.blocks(io.BytesIO(rest))]
     rows, columns, values = map(np.concatenate, zip(*(parts or [lines.parse(b"", where, form)]), strict=True))
@@ -206,7 +206,7 @@ def _matrix_market(content: bytes, where: str):
     keys = rows * sizes[1] + columns
     if symmetry != "general":
         keys = np.maximum(rows, columns) * sizes[1] + np.minimum(rows, columns)
-    if (again := lines.repeated(keys)) is not None:
+    if (again := lines.find_repeated(keys)) is not None:
         raise InputError(
             f"{where}:{lines.line_of(rest, again, number + 1)}: row {rows[again] + 1}, column {columns[again] + 1} is "
             "given twice; each entry is allowed once"
@@ -247,7 +247,7 @@ def _numbers(words: list[bytes], where: str, which: str, before: int) -> np.ndar
     """float64: the numbers that words are; `which` names one in an error, of which so many came before these."""
     for k, word in enumerate(words, before + 1):
         if not lines.NUMBER.fullmatch(word.decode("latin-1")):
-            said = shown(word.decode("utf-8", "replace"))
+            said = quote_short(word.decode("utf-8", "replace"))
             raise InputError(f"{where}: {which.format(k)}, {said}, is none")
     return np.fromiter(map(float, words), np.float64, len(words))
 
@@ -260,7 +260,7 @@ def _sizes(stream: io.BytesIO, where: str, layout: str) -> tuple[list[int], int]
     sizes = [int(part) for part in line.split() if part.isdigit() and len(part) < 19]
     length = {"array": 2, "coordinate": 3}.get(layout)
     if len(sizes) != length or len(line.split()) != length or min(sizes[:2]) < 1:
-        said = shown(line.decode("utf-8", "replace").strip())
+        said = quote_short(line.decode("utf-8", "replace").strip())
         raise InputError(f"{where}:{number}: {said} is not the size; that is rows, columns and entries")
     check_widths(f"{where}:{number}", *sizes[:2])
     return sizes, number

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError, Unavailable, install
-from spdnn.common.validation import shortened
+from spdnn.common.validation import shorten
 from spdnn.problem.network import RELU, Activation, MemoryNetwork
 from spdnn.sources.formats import steps as steps_module
-from spdnn.sources.formats.state_dicts import normalised
-from spdnn.sources.formats.steps import Step, Unfit, channels, joined, vector
+from spdnn.sources.formats.state_dicts import norm_scale
+from spdnn.sources.formats.steps import Step, UnsupportedStep, channels, fuse_steps, vector
 
 ENDS = ("Softmax", "LogSoftmax")  # what may follow the last layer of a chain
 SILENT = 4  # of ONNX Runtime: messages come as exceptions
@@ -56,7 +56,7 @@ def session(model: str | bytes, change: Callable[[Any], None] = lambda options: 
         raise InputError(f"{what}: ONNX Runtime cannot run it: {reason(error)}") from error
 
 
-def simplified(path, name=None):
+def simplify(path, name=None):
     """The onnx.ModelProto of a file, with all that is constant computed.
 
     Raises:
@@ -67,7 +67,7 @@ def simplified(path, name=None):
     ort, path = runtime(), Path(path)
     import onnx
 
-    door.checked(path)
+    safe_open.check_file(path)
     with tempfile.TemporaryDirectory(prefix="spdnn-") as folder:
         written = Path(folder, "model.onnx")
 
@@ -90,7 +90,7 @@ def network(path, last: str | None = None, layers: int | None = None) -> MemoryN
         InputError: no chain of layers; a softmax, and nothing said; something said that a model says itself.
         Unavailable: as simplified.
     """
-    steps = chain(path, simplified(path))
+    steps = chain(path, simplify(path))
     ends = steps[-1].kind in ENDS
     if last not in (None, "none") or (last and not ends):
         raise InputError(f"{path}: an ONNX model has its own last activation; it cannot be {last!r}")
@@ -132,21 +132,21 @@ def chain(path, model) -> list[Step]:
     for node in graph.node:
         try:
             if read[last] != 1 or last not in node.input or sum(map(bool, node.output)) != 1:
-                raise Unfit(": it does not follow the one before it alone")
+                raise UnsupportedStep(": it does not follow the one before it alone")
             if steps and steps[-1].kind in ENDS:
-                raise Unfit(": after a softmax")
+                raise UnsupportedStep(": after a softmax")
             step = reader.step(node, last)
-        except Unfit as error:
+        except UnsupportedStep as error:
             raise InputError(
-                f"{path}: it is no chain of layers: {shortened(node.name or node.output[0], 40)!r} "
-                f"({shortened(node.op_type, 30)}{error}); spdnn.compile runs any ONNX model"
+                f"{path}: it is no chain of layers: {shorten(node.name or node.output[0], 40)!r} "
+                f"({shorten(node.op_type, 30)}{error}); spdnn.compile runs any ONNX model"
             ) from error
         if step is not None:
             steps.append(step._replace(name=node.name or node.output[0]))
         last = node.output[0]
     if last != graph.output[0].name or not steps:
         raise InputError(f"{path}: its output does not come from its input through layers")
-    return list(joined(steps))
+    return list(fuse_steps(steps))
 
 
 class Chain:
@@ -156,37 +156,37 @@ class Chain:
         self._constants, self._to_array, self.shape, self._kind = constants, to_array, shape, kind
 
     def step(self, node, last: str) -> Step | None:
-        """Raises Unfit: no layer, nor a part of one."""
+        """Raises UnsupportedStep: no layer, nor a part of one."""
         from onnx import helper
 
         given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         if node.domain not in ("", "ai.onnx") or node.op_type not in KINDS:
-            raise Unfit("")
+            raise UnsupportedStep("")
         if self._kind != 1 and node.op_type not in ("Cast", "Flatten", "Reshape"):
-            raise Unfit(": of other numbers than float")
+            raise UnsupportedStep(": of other numbers than float")
         return KINDS[node.op_type](self, node, given, list(node.input).index(last))
 
     def constant(self, node, place: int) -> np.ndarray | None:
-        """float32, of an input that may be left out. Raises Unfit: it is no constant."""
+        """float32, of an input that may be left out. Raises UnsupportedStep: it is no constant."""
         if len(node.input) <= place or not node.input[place]:
             return None
         if node.input[place] not in self._constants:
-            raise Unfit(": it takes a value where only a constant is read")
+            raise UnsupportedStep(": it takes a value where only a constant is read")
         return self._to_array(self._constants[node.input[place]])
 
     def rows(self) -> None:
-        """Raises Unfit: features that are no rows."""
+        """Raises UnsupportedStep: features that are no rows."""
         if len(self.shape) != 2:
-            raise Unfit(f": of {len(self.shape)} dimensions")
+            raise UnsupportedStep(f": of {len(self.shape)} dimensions")
 
     def cast(self, node, given: dict, place: int) -> None:
         if given["to"] != 1:
-            raise Unfit(": to another type than float")
+            raise UnsupportedStep(": to another type than float")
         self._kind = 1
 
     def flatten(self, node, given: dict, place: int) -> Step:
         if given.get("axis", 1) not in (1, 1 - len(self.shape)):
-            raise Unfit(f": from axis {given['axis']}")
+            raise UnsupportedStep(f": from axis {given['axis']}")
         return self.flat()
 
     def reshape(self, node, given: dict, place: int) -> Step:
@@ -196,7 +196,7 @@ class Chain:
         width = None if None in sizes else int(np.prod(sizes))
         kept = len(target) == 2 and (target[0] in (0, self.shape[0]) or (target[0] == -1 and target[1] == width))
         if not kept or target[1] not in (-1, width) or (given.get("allowzero") and 0 in target):
-            raise Unfit(f": to {str(target)[:40]}")
+            raise UnsupportedStep(f": to {str(target)[:40]}")
         return self.flat()
 
     def flat(self) -> Step:
@@ -207,7 +207,9 @@ class Chain:
         self.rows()
         weight, bias = self.constant(node, 1 - place), self.constant(node, 2) if node.op_type == "Gemm" else None
         if weight is None or weight.ndim != 2 or place or given.get("transA"):
-            raise Unfit(": weights times values" if place else ": a weight of other dimensions than two, or transA")
+            raise UnsupportedStep(
+                ": weights times values" if place else ": a weight of other dimensions than two, or transA"
+            )
         weight = weight if given.get("transB") else weight.T
         if given.get("alpha", 1) != 1:
             weight = weight.astype(np.float64) * given["alpha"]
@@ -219,7 +221,7 @@ class Chain:
         """Add, Sub, Mul or Div of a constant."""
         constant = self.constant(node, 1 - place)
         if constant is None:
-            raise Unfit(" of two values")
+            raise UnsupportedStep(" of two values")
         kind, number = node.op_type, channels(constant, tuple(self.shape[1:]))
         if kind == "Add":
             return Step("", "scale", 1.0, number)
@@ -228,15 +230,15 @@ class Chain:
         if kind == "Sub":
             return Step("", "scale", -1.0, number) if place else Step("", "scale", 1.0, -number)
         if place:
-            raise Unfit(": a constant divided by a value")
+            raise UnsupportedStep(": a constant divided by a value")
         return Step("", "scale", 1 / number, 0.0)
 
     def norm(self, node, given: dict, place: int) -> Step:
         self.rows()
         parts = [self.constant(node, k) for k in range(1, 5)]
-        if any(one is None for one in parts) or given.get("training_mode"):
-            raise Unfit(": in training")
-        return normalised("", *(one.astype(np.float64) for one in parts), given.get("epsilon", 1e-5))
+        if any(part is None for part in parts) or given.get("training_mode"):
+            raise UnsupportedStep(": in training")
+        return norm_scale("", *(part.astype(np.float64) for part in parts), given.get("epsilon", 1e-5))
 
     def relu(self, node, given: dict, place: int) -> Step:
         return Step("", "activation", activation=RELU)
@@ -247,7 +249,7 @@ class Chain:
         if node.op_type != "Clip":
             bound = self.constant(node, 1 - place) if len(node.input) == 2 else None
             if bound is None or bound.size != 1:
-                raise Unfit(" of several values")
+                raise UnsupportedStep(" of several values")
             low, high = (bound, None) if node.op_type == "Max" else (None, bound)
         least = float(given.get("min", -np.inf) if low is None else low.item())
         most = float(given.get("max", np.inf) if high is None else high.item())
@@ -256,18 +258,18 @@ class Chain:
             return None
         if least == 0 and most > 0:
             return Step("", "activation", activation=RELU if most >= largest else Activation("relu", most))
-        raise Unfit(f": to {least:g} and {most:g}; 0 and a positive number are an activation here")
+        raise UnsupportedStep(f": to {least:g} and {most:g}; 0 and a positive number are an activation here")
 
     def softmax(self, node, given: dict, place: int) -> Step:
         self.rows()
         if given.get("axis", -1) not in (1, -1):
-            raise Unfit(f": over axis {given['axis']}")
+            raise UnsupportedStep(f": over axis {given['axis']}")
         return Step("", node.op_type)
 
     def same(self, node, given: dict, place: int) -> None:
         """Nothing in inference."""
         if any(node.input[k] for k in range(1, len(node.input))):
-            raise Unfit(": in training")
+            raise UnsupportedStep(": in training")
 
 
 KINDS: dict[str, Callable[[Chain, Any, dict, int], Step | None]] = {
@@ -280,7 +282,7 @@ KINDS: dict[str, Callable[[Chain, Any, dict, int], Step | None]] = {
 
 def reason(error: Exception) -> str:
     """ONNX Runtime's message without its codes, and without places and signatures of its own source."""
-    return shortened(" ".join(_OWN.sub("", str(error).strip()).split()), 200)
+    return shorten(" ".join(_OWN.sub("", str(error).strip()).split()), 200)
 
 
 _OWN = re.compile(

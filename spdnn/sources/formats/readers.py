@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal
 
-from spdnn.common import door, files
+from spdnn.common import files, safe_open
 from spdnn.common.errors import InputError
 from spdnn.problem import challenge
 from spdnn.problem.categories import read_categories, write_categories
@@ -25,7 +25,7 @@ from spdnn.sources.formats import (
     text,
     torch_files,
 )  # fmt: skip
-from spdnn.sources.formats.steps import USUAL, LastUnknown, Stated, check_rows
+from spdnn.sources.formats.steps import USUAL, LastUnknown, ReadOptions, check_rows
 
 __all__ = ["import_network", "open_inputs", "open_network", "read_categories", "write_categories"]
 
@@ -36,7 +36,7 @@ BEGINNINGS = (
 )  # fmt: skip
 
 
-@door.releasing()
+@safe_open.releasing()
 def open_network(
     path: str | PathLike,
     bias: float | Sequence | None = None,
@@ -77,18 +77,18 @@ def open_network(
     """
     path = files.existing(path, "model file or folder")
     check_rows(rows)
-    network = _reader(path)(path, Stated(bias, clip, last, rows, layers, neurons))
+    network = _reader(path)(path, ReadOptions(bias, clip, last, rows, layers, neurons))
     if neurons is not None and not isinstance(network, text.TextNetwork) and network.inputs != neurons:
         raise InputError(f"{path}: a network of {network.inputs} input neurons, not {neurons}")
     return network
 
 
-@door.releasing()
+@safe_open.releasing()
 def open_model(path: str | PathLike) -> Network:
     """The network in a file that states all of it. Raises as open_network."""
     read = _reader(path := files.existing(path, "model file or folder"))
     try:
-        return read(path, Stated())
+        return read(path, ReadOptions())
     except LastUnknown as error:
         opened = f"spdnn.open_network({str(path)!r}, last='none')"
         raise InputError(
@@ -102,7 +102,7 @@ def is_onnx(path: str | PathLike) -> bool:
     return _reader(files.existing(path, "model file or folder")) is _onnx
 
 
-@door.releasing()
+@safe_open.releasing()
 def import_network(
     path: str | PathLike,
     output: str | PathLike,
@@ -141,32 +141,32 @@ def network_files(path: str | PathLike) -> Iterator[Path]:
     """
     path = Path(path)
     if path.is_dir():
-        files = door.listing(path)
+        files = safe_open.listing(path)
         yield from (file for file in files if text.NAME.fullmatch(file.name) or file.name.endswith(matrices.LAYERS))
     elif path.is_file():
         yield path
         if path.suffix == ".txt":
             yield from matrices.sources(path)
         elif path.suffix == ".onnx" or path.name.endswith(tensors.INDEX):
-            yield from _named(path.parent, door.whole(path))
+            yield from _find_named(path.parent, safe_open.whole(path))
 
 
-def _named(folder: Path, content: bytes) -> Iterator[Path]:
+def _find_named(folder: Path, content: bytes) -> Iterator[Path]:
     """The files in `folder`, and in folders below, whose names are in `content`, as those of the folders are."""
-    with door.reading(folder):
+    with safe_open.reading(folder):
         paths = [path for path in folder.iterdir() if os.fsencode(path.name) in content]
     for path in paths:
-        yield from _named(path, content) if path.is_dir() and not path.is_symlink() else [path]
+        yield from _find_named(path, content) if path.is_dir() and not path.is_symlink() else [path]
 
 
-@door.releasing()
+@safe_open.releasing()
 def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | None = None) -> Inputs:
     """The inputs in a file: a file of spdnn (.safetensors), text (.tsv, .tsv.gz), .npz, .npy, .mtx, .mtx.gz or .csv.
 
     Args:
         neurons: the width; for text, by default the N of its name; elsewhere, what the file must have.
         count: the number of inputs. For text, of those that the file describes (see images.read_images);
-            elsewhere, the first `count`, repeated when there are fewer (see Inputs.counted).
+            elsewhere, the first `count`, repeated when there are fewer (see Inputs.first).
 
     Raises:
         InputError: one sentence with the file, and the line where there are lines.
@@ -190,12 +190,12 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
 def _ending(path: Path) -> str:
     """How names of its format end, '/' for a folder of matrices: as what is in it tells, else as its own name does."""
     if path.is_dir():
-        names = [file.name for file in door.listing(path)]
+        names = [file.name for file in safe_open.listing(path)]
         layers = any(text.NAME.fullmatch(name) for name in names)
         if layers and any(name.endswith(matrices.LAYERS) for name in names):
             raise InputError(f"{path}: it holds .tsv layers and other matrices; a network's layers are of one kind")
         return "saved_model.pb" if "saved_model.pb" in names else ".tar" if layers else f"{path.name}/"
-    first, name = door.beginning(path), path.name
+    first, name = safe_open.beginning(path), path.name
     if name.endswith(tensors.INDEX):  # JSON, as formulas are
         return name
     if name.endswith(torch_files.OTHERS) and first.startswith((torch_files.ZIP, torch_files.PICKLE)):
@@ -203,7 +203,7 @@ def _ending(path: Path) -> str:
     return next((ending for at, begins, ending in BEGINNINGS if first.startswith(begins, at)), name)
 
 
-def _reader(path: Path) -> Callable[[Path, Stated], Network]:
+def _reader(path: Path) -> Callable[[Path, ReadOptions], Network]:
     ending = _ending(path)
     foreign.refuse(path, ending.rstrip("/"))
     return _of(path, ending, NETWORKS, NETWORK)
@@ -218,43 +218,43 @@ def _of(path: Path, ending: str, formats: Sequence, said: str) -> Callable:
     raise InputError(f"{path}: {said}{container.SWAPPED if swapped else ''}")
 
 
-def _store(path: Path, stated: Stated) -> Network:
+def _store(path: Path, stated: ReadOptions) -> Network:
     if any(one is not None for one in (stated.bias, stated.last, stated.rows)) or stated.clip != USUAL:
         raise InputError(f"{path}: leave out --last, --bias, --clip and --rows: this model file states them")
     network = store.read_network(path)
-    with door.refused(path):
+    with safe_open.name_errors(path):
         return network if stated.layers is None else network.first(stated.layers)
 
 
-def _safetensors(path: Path, stated: Stated) -> Network:
+def _safetensors(path: Path, stated: ReadOptions) -> Network:
     of_weights = tensors.Safetensors(path)
     if container.KEY in of_weights.metadata:
         return _store(path, stated)
     return state_dicts.read_network(of_weights, "safetensors", stated)
 
 
-def _text(path: Path, stated: Stated) -> Network:
+def _text(path: Path, stated: ReadOptions) -> Network:
     if stated.rows is not None:
         raise InputError(f"{path}: official text has an input and an output on each line; rows cannot be given")
     clip = challenge.YMAX if stated.clip == USUAL else stated.clip
     return text.TextNetwork(path, stated.bias, clip, stated.layers, stated.last or "relu", stated.neurons)
 
 
-def _onnx(path: Path, stated: Stated) -> Network:
+def _onnx(path: Path, stated: ReadOptions) -> Network:
     if stated.bias is not None or stated.clip != USUAL or stated.rows is not None:
         raise InputError(f"{path}: leave out --bias, --clip and --rows: an ONNX model states them")
     return onnx_files.network(path, stated.last, stated.layers)
 
 
-def _weights(tensors_of: Callable, source: str) -> Callable[[Path, Stated], Network]:
+def _weights(tensors_of: Callable, source: str) -> Callable[[Path, ReadOptions], Network]:
     return lambda path, stated: state_dicts.read_network(tensors_of(path), source, stated)
 
 
-def _counted(opened: Inputs, count: int | None) -> Inputs:
-    return opened if count is None else opened.counted(count)
+def _take_first(opened: Inputs, count: int | None) -> Inputs:
+    return opened if count is None else opened.first(count)
 
 
-# How names of each format end, and its reader: (path, Stated) -> Network, which refuses what it does not take.
+# How names of each format end, and its reader: (path, ReadOptions) -> Network, which refuses what it does not take.
 NETWORKS = (
     ((tensors.INDEX,), _weights(tensors.Shards, "safetensors")),
     ((".json",), _store),
@@ -271,7 +271,7 @@ NETWORK = (
 # As NETWORKS: (path, neurons, count) -> Inputs.
 INPUTS = (
     ((".tsv", ".tsv.gz"), images.read_images),
-    ((".json", ".safetensors"), lambda path, _, count: _counted(inputs.read_inputs(path), count)),
-    ((*matrices.LAYERS, ".npy", ".csv"), lambda path, _, count: _counted(matrices.read_inputs(path), count)),
+    ((".json", ".safetensors"), lambda path, _, count: _take_first(inputs.read_inputs(path), count)),
+    ((*matrices.LAYERS, ".npy", ".csv"), lambda path, _, count: _take_first(matrices.read_inputs(path), count)),
 )
 INPUT = "inputs are .safetensors, .tsv, .tsv.gz, .npz, .npy, .mtx, .mtx.gz or .csv files"

@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from spdnn.common import door, files
+from spdnn.common import files, safe_open
 from spdnn.common.errors import InputError
 
 LINES = 3
@@ -25,8 +25,8 @@ def read(path) -> tuple[tuple[int, int], np.ndarray, np.ndarray]:
         InputError: not a file of that form; the sentence names the line.
     """
     path = files.existing(path, "file")
-    with door.refused(path, "it cannot be read as a .smtx file"):
-        content = door.whole(path)
+    with safe_open.name_errors(path, "it cannot be read as a .smtx file"):
+        content = safe_open.whole(path)
     return parse(content, str(path))
 
 
@@ -35,7 +35,7 @@ def parse(content: bytes, where: str) -> tuple[tuple[int, int], np.ndarray, np.n
     try:
         lines = content.removeprefix(codecs.BOM_UTF8).decode("ascii").split("\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{where}: it cannot be read as a .smtx file ({door.brief(error)})") from error
+        raise InputError(f"{where}: it cannot be read as a .smtx file ({safe_open.brief(error)})") from error
     while lines and not lines[-1].strip():
         lines.pop()
     if len(lines) not in (LINES - 1, LINES):

@@ -11,7 +11,7 @@ from spdnn.common.errors import SpdnnError
 
 
 @contextlib.contextmanager
-def staged(folder: Path, names: list[str]) -> Iterator[Path]:
+def stage_folder(folder: Path, names: list[str]) -> Iterator[Path]:
     """A hidden folder in `folder` to write the files `names` to; at the end they move to `folder`, the first one last.
 
     On any error, an interrupt included, the hidden folder is removed, and `folder` too when it was made here. Files
@@ -36,11 +36,11 @@ def staged(folder: Path, names: list[str]) -> Iterator[Path]:
             folder.mkdir(exist_ok=True)
             stage.mkdir()
         yield stage
-        with endings.held(), writing(folder):
+        with endings.hold_signals(), writing(folder):
             (folder / names[0]).unlink(missing_ok=True)
             for name in reversed(names):
                 os.replace(stage / name, folder / name)
-            endings.appeared()
+            endings.mark_final()
 
 
 def write(path: Path, content: bytes) -> None:

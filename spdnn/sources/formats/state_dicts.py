@@ -17,7 +17,7 @@ from spdnn.problem.network import MemoryNetwork
 from spdnn.sources.formats import steps
 from spdnn.sources.formats.archive import natural
 from spdnn.sources.formats.checks import check_widths
-from spdnn.sources.formats.steps import Stated, Step
+from spdnn.sources.formats.steps import ReadOptions, Step
 from spdnn.sources.formats.tensors import INDEX
 
 EPSILON = 1e-5  # of torch's BatchNorm, which no state dict holds
@@ -32,7 +32,7 @@ def is_one(names) -> bool:
     return any(_split(name)[1] in ("weight", "weight_orig") for name in names)
 
 
-def read_network(tensors: Any, source: str, stated: Stated) -> MemoryNetwork:
+def read_network(tensors: Any, source: str, stated: ReadOptions) -> MemoryNetwork:
     """The network in a state dict, whose layers are in the order of the numbers in their names (fc2 before fc10).
 
     Args:
@@ -53,7 +53,7 @@ def read_network(tensors: Any, source: str, stated: Stated) -> MemoryNetwork:
     return steps.network_of(path, _read_steps(path, tensors, stated), source, stated.layers)
 
 
-def _read_steps(path, tensors: Mapping[str, np.ndarray], stated: Stated) -> Iterator[Step]:
+def _read_steps(path, tensors: Mapping[str, np.ndarray], stated: ReadOptions) -> Iterator[Step]:
     parts: dict[str, set[str]] = {}
     for name in tensors:
         prefix, part = _split(name)
@@ -67,7 +67,7 @@ def _read_steps(path, tensors: Mapping[str, np.ndarray], stated: Stated) -> Iter
         raise InputError(f"{path}: bias {stated.bias} given, but the file has biases of its own ({own[0]}bias)")
     by_inputs = stated.rows == steps.INPUTS
     widths = {prefix: _shape(tensors, prefix, layers[prefix])[:: 1 if by_inputs else -1] for prefix in layers}
-    order = _ordered(path, widths)
+    order = _order(path, widths)
     following = _places(path, order, norms)
     activations, biases = stated.activations(path, len(order)), stated.biases(path, len(order))
     for prefix, activation, bias in zip(order, activations, biases, strict=True):
@@ -92,7 +92,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _problems(tensors: Mapping, parts: dict, layers: dict, norms: set) -> Iterator[str]:
-    for prefix, own in sorted(parts.items(), key=lambda one: natural(one[0])):
+    for prefix, own in sorted(parts.items(), key=lambda item: natural(item[0])):
         allowed = {"weight", "bias", MEAN, VARIANCE, COUNT} if prefix in norms else set()
         if prefix in layers:
             masked = {"weight_orig", "weight_mask"} if "weight_orig" in own else {"weight"}
@@ -128,7 +128,7 @@ def _tensor(tensors: Mapping, prefix: str, part: str, own: set[str]) -> np.ndarr
     return np.where(mask != 0, values * mask, 0)
 
 
-def _ordered(path, widths: dict[str, tuple[int, int]]) -> list[str]:
+def _order(path, widths: dict[str, tuple[int, int]]) -> list[str]:
     """The layers in order: by the numbers in names that are alike otherwise, and by widths among others.
 
     Raises:
@@ -175,10 +175,10 @@ def _scale(path, tensors: Mapping, norm: str, own: set[str], outputs: int) -> St
         if part in own and (shape := tensors.shape(norm + part)) != (outputs,):
             raise InputError(f"{path}: {norm}{part} is {shape}; it must be {(outputs,)}, as the outputs")
         values[part] = tensors[norm + part].astype(np.float64) if part in own else None
-    return normalised(norm, values["weight"], values["bias"], values[MEAN], values[VARIANCE], EPSILON)
+    return norm_scale(norm, values["weight"], values["bias"], values[MEAN], values[VARIANCE], EPSILON)
 
 
-def normalised(name: str, weight, bias, mean, variance, epsilon: float) -> Step:
+def norm_scale(name: str, weight, bias, mean, variance, epsilon: float) -> Step:
     """BatchNorm as a scale: (x - mean) / sqrt(variance + epsilon) * weight + bias; weight and bias may be None."""
     factor = (1.0 if weight is None else weight) / np.sqrt(variance.astype(np.float64) + epsilon)
     return Step(name, "scale", factor, 0.0 if bias is None else bias, center=mean)

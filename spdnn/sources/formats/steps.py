@@ -1,7 +1,7 @@
 """The steps of a model as every reader gives them, and the network that they make; what a user must state of weights.
 
-A file of weights alone (matrices, a state dict) says nothing of activations: `Stated` holds what its user says. A file
-of a whole model (ONNX) says it all, and nothing can be stated.
+A file of weights alone (matrices, a state dict) says nothing of activations: `ReadOptions` holds what its user says. A
+file of a whole model (ONNX) says it all, and nothing can be stated.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn.common.errors import InputError
-from spdnn.common.validation import shortened
+from spdnn.common.validation import shorten
 from spdnn.problem.network import (
     IDENTITY,
     Activation,
@@ -47,7 +47,7 @@ class Step(NamedTuple):
     center: Any = 0.0
 
 
-class Unfit(Exception):
+class UnsupportedStep(Exception):
     """What a part of a model does that no Step says; it ends a sentence that begins with the part's name."""
 
 
@@ -55,7 +55,7 @@ class LastUnknown(InputError):
     """Weights whose last activation is not stated."""
 
 
-class Stated(NamedTuple):
+class ReadOptions(NamedTuple):
     """What a user states of the network in a file: arguments of readers.open_network; by default nothing."""
 
     bias: Any = None
@@ -101,18 +101,18 @@ def check_told(path, shapes: Sequence[tuple[int, int]], rows: str | None) -> Non
 def together(path, problems: Sequence[str], what: str = "it cannot be read as a network") -> None:
     """Raise one InputError of all `problems`, if there are any."""
     if problems:
-        said = [shortened(problem, 100) for problem in problems]
+        said = [shorten(problem, 100) for problem in problems]
         kept = [one for k, one in enumerate(said) if sum(map(len, said[: k + 1])) <= LONGEST]
         more = f"; and {len(said) - len(kept)} more" if len(kept) < len(said) else ""
         raise InputError(f"{path}: {what}: {'; '.join(kept)}{more}")
 
 
 def vector(array: np.ndarray, size: int) -> np.ndarray:
-    """A constant that meets rows or features: one number, or one of each of `size` channels. Raises Unfit."""
+    """A constant that meets rows or features: one number, or one of each of `size` channels. Raises UnsupportedStep."""
     if array.size == 1:
         return array.reshape(())
     if array.size != size or array.shape[-1] != size:
-        raise Unfit(f": a constant of shape {str(array.shape)[:40]}")
+        raise UnsupportedStep(f": a constant of shape {str(array.shape)[:40]}")
     return array.ravel()
 
 
@@ -123,27 +123,27 @@ def channels(constant: np.ndarray, shape: tuple | None) -> np.ndarray:
         shape: of the value for one input, None where a size is not known; None: not known at all.
 
     Raises:
-        Unfit: it is no number for each channel, or the value becomes larger.
+        UnsupportedStep: it is no number for each channel, or the value becomes larger.
     """
     if shape is not None:
         said = f": a constant of shape {str(constant.shape)[:40]}"
         if constant.ndim > len(shape) + 1:
-            raise Unfit(said)
+            raise UnsupportedStep(said)
         if constant.size > 1 and len(shape) == 3:  # (channels, 1, 1), perhaps with a 1 before
             if constant.shape[-2:] != (1, 1) or constant.ndim not in (3, 4) or constant.shape[:-3] not in ((), (1,)):
-                raise Unfit(said)
+                raise UnsupportedStep(said)
             constant = constant.reshape(-1)
         if constant.size > 1 and shape[0 if len(shape) == 3 else -1] not in (None, constant.size):
-            raise Unfit(said)
+            raise UnsupportedStep(said)
     return vector(constant, constant.size).astype(np.float64)
 
 
-def joined(steps: Iterable[Step]) -> Iterator[Step]:
+def fuse_steps(steps: Iterable[Step]) -> Iterator[Step]:
     """The steps with scales and activations in the layer that they follow, where that gives the same."""
     held = None
     for step in steps:
         if held is not None:
-            one = _joined(held, step)
+            one = _fuse(held, step)
             if one is None:
                 yield held
             step = one or step
@@ -152,33 +152,33 @@ def joined(steps: Iterable[Step]) -> Iterator[Step]:
         yield held
 
 
-def _joined(one: Step, two: Step) -> Step | None:
-    if one.activation != IDENTITY:
+def _fuse(step: Step, two: Step) -> Step | None:
+    if step.activation != IDENTITY:
         return None
     if two.kind == "activation":
-        return one._replace(activation=two.activation)
-    if two.kind != "scale" or one.kind not in ("linear", "scale"):
+        return step._replace(activation=two.activation)
+    if two.kind != "scale" or step.kind not in ("linear", "scale"):
         return None
-    sizes = {np.size(part) for part in (two.center, two.weight, two.bias, one.center, one.bias)}
-    sizes |= {np.size(one.weight)} if one.kind == "scale" else {1}
-    if not sizes <= {1, max(sizes) if one.kind == "scale" else len(one.weight)}:
+    sizes = {np.size(part) for part in (two.center, two.weight, two.bias, step.center, step.bias)}
+    sizes |= {np.size(step.weight)} if step.kind == "scale" else {1}
+    if not sizes <= {1, max(sizes) if step.kind == "scale" else len(step.weight)}:
         return None
     factor = np.asarray(two.weight, np.float64)
-    if one.kind != "scale":
-        weight = one.weight if (factor == 1).all() else _scaled(one.weight, factor, one.name)
-        bias = (np.asarray(one.bias, np.float64) - two.center) * factor + two.bias
-        return one._replace(weight=weight, bias=bias, activation=two.activation)
+    if step.kind != "scale":
+        weight = step.weight if (factor == 1).all() else _scale_weights(step.weight, factor, step.name)
+        bias = (np.asarray(step.bias, np.float64) - two.center) * factor + two.bias
+        return step._replace(weight=weight, bias=bias, activation=two.activation)
     # What is subtracted stays apart from what multiplies: (x - 1e6) * 3 is not x * 3 - 3e6 in float32.
     if np.any(two.center):
         return None
-    if not np.any(one.bias):
-        return one._replace(weight=one.weight * factor, bias=two.bias, activation=two.activation)
-    if np.any(one.center) or np.any(np.asarray(one.weight) != 1):
+    if not np.any(step.bias):
+        return step._replace(weight=step.weight * factor, bias=two.bias, activation=two.activation)
+    if np.any(step.center) or np.any(np.asarray(step.weight) != 1):
         return None
-    return one._replace(center=-np.asarray(one.bias), weight=factor, bias=two.bias, activation=two.activation)
+    return step._replace(center=-np.asarray(step.bias), weight=factor, bias=two.bias, activation=two.activation)
 
 
-def _scaled(weight: Any, factor: np.ndarray, name: str) -> np.ndarray:
+def _scale_weights(weight: Any, factor: np.ndarray, name: str) -> np.ndarray:
     """float64: each output's weights times its factor."""
     factor = factor.reshape(-1, *[1] if factor.size > 1 else ())
     return _representable(np.asarray(weight, np.float64) * factor, weight, name)
@@ -216,7 +216,7 @@ def network_of(path, steps: Iterable[Step], source: str, layers: int | None = No
     made: list[Layer] = []
     unfit: list[str] = []
     before: list[Step] = []
-    for step in joined(steps):
+    for step in fuse_steps(steps):
         if step.kind == "linear":
             made += _layers(path, step, before, not made)
             before = []

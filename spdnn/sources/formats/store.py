@@ -24,10 +24,10 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.common import door, progress
+from spdnn.common import progress, safe_open
 from spdnn.common.errors import InputError
 from spdnn.common.threads import in_order
-from spdnn.common.validation import quoted
+from spdnn.common.validation import quote
 from spdnn.problem import challenge
 from spdnn.problem.network import Activation, Header, Layer, Network, check_chain, digest_of_layers, index_dtype
 from spdnn.sources.formats import container
@@ -124,7 +124,7 @@ class StoreNetwork(Network):
 
         def part(kind, count: int) -> np.ndarray:
             nonlocal at
-            begin, at = at, at + _padded(count * np.dtype(kind).itemsize)
+            begin, at = at, at + _padded_size(count * np.dtype(kind).itemsize)
             if at > content.size:
                 raise ValueError(f"it needs more than its {content.size} bytes")
             return np.frombuffer(content, kind, count, begin)
@@ -207,7 +207,7 @@ def _columns(path, tensors: container.Tensors) -> dict[str, np.ndarray]:
     return columns
 
 
-@door.releasing()
+@safe_open.releasing()
 def read_network(path) -> Network:
     """The network in a store: a StoreNetwork, or the RadixNet whose formula is stored.
 
@@ -217,7 +217,7 @@ def read_network(path) -> Network:
     return _read(path)[0]
 
 
-@door.releasing()
+@safe_open.releasing()
 def read_prepared(path) -> tuple[Network, dict]:
     """A prepared network, and what `write_prepared` got with it.
 
@@ -265,7 +265,7 @@ def write_layers(
         InputError: a layer that is not sound, is missing or is there twice, or widths that do not chain.
         SpdnnError: the file cannot be written.
     """
-    _write_layers(path, in_order(lambda item: _laid(*item), layers), {"description": description}, depth, what)
+    _write_layers(path, in_order(lambda item: _lay_out(*item), layers), {"description": description}, depth, what)
 
 
 def _write(path, network: Network, info: dict | None, formula_ok: bool, what: str, durable: bool = True) -> None:
@@ -301,7 +301,7 @@ def _write_layers(
                 raise InputError(f"layer {k + 1} is there twice")
             headers[k], rows[k] = header, row
             row["start"] = writer.append(*parts)
-            row["size"] = sum(_padded(part.nbytes) for part in parts)
+            row["size"] = sum(_padded_size(part.nbytes) for part in parts)
         if not rows or sorted(rows) != list(range(len(rows))):
             raise InputError(f"{len(rows)} layers were given and not every number of theirs; none may be missing")
         order = range(len(rows))
@@ -318,10 +318,10 @@ def _write_layers(
 
 
 def _laid_of(network: Network, k: int) -> tuple[int, Header, dict, list[np.ndarray]]:
-    return _laid(k, network.layer(k))
+    return _lay_out(k, network.layer(k))
 
 
-def _laid(k: int, layer: Layer) -> tuple[int, Header, dict, list[np.ndarray]]:
+def _lay_out(k: int, layer: Layer) -> tuple[int, Header, dict, list[np.ndarray]]:
     """k, a layer's header, its row of the columns, and the parts of its bytes.
 
     Raises:
@@ -392,7 +392,7 @@ def _with_padding(parts: list[np.ndarray]) -> Iterator[np.ndarray]:
         yield np.zeros(-part.nbytes % container.ALIGNMENT, np.uint8)
 
 
-def _padded(size: int) -> int:
+def _padded_size(size: int) -> int:
     return size + -size % container.ALIGNMENT
 
 
@@ -414,7 +414,7 @@ def _read(path) -> tuple[Network, dict | None]:
     if kind == "layers" and tensors is not None:
         return StoreNetwork(path, record, tensors), info
     if kind != "radixnet":
-        raise InputError(f"{path}: a network of kind {quoted(kind)}; it must be 'radixnet' or, with tensors, 'layers'")
+        raise InputError(f"{path}: a network of kind {quote(kind)}; it must be 'radixnet' or, with tensors, 'layers'")
     try:
         whole = [record[name] for name in ("neurons", "layers", "seed")]
         if not all(type(number) is int for number in whole):

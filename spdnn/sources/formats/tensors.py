@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.common import arrays, door, files
+from spdnn.common import arrays, files, safe_open
 from spdnn.common.errors import InputError
-from spdnn.common.validation import json_of, quoted, shortened
+from spdnn.common.validation import json_of, quote, shorten
 from spdnn.sources.formats import container
 
 TYPES = ("F16", "BF16", "F32", "F64")
@@ -62,18 +62,18 @@ class Shards(Mapping):
 
     def __init__(self, path):
         self.path = Path(path)
-        index = json_of(door.text(self.path, "file index"), str(self.path), "file index")
+        index = json_of(safe_open.text(self.path, "file index"), str(self.path), "file index")
         names = index.get("weight_map") if isinstance(index, dict) else None
         if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
             raise InputError(f"{self.path}: its weight_map must name the .safetensors file of each tensor")
         shards = {}
         for file in set(names.values()):
             if Path(file).name != file:
-                raise InputError(f"{self.path}: {quoted(file)} must be a file in the folder of the index")
+                raise InputError(f"{self.path}: {quote(file)} must be a file in the folder of the index")
             shards[file] = Safetensors(self.path.parent / file)
         self._shard_of = {name: shards[file] for name, file in names.items()}
         if absent := [name for name, file in names.items() if name not in shards[file]]:
-            raise InputError(f"{self.path}: {names[absent[0]]} has no tensor {quoted(absent[0])}")
+            raise InputError(f"{self.path}: {names[absent[0]]} has no tensor {quote(absent[0])}")
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._shard_of[name].shape(name)
@@ -88,7 +88,7 @@ class Shards(Mapping):
         return len(self._shard_of)
 
 
-class Archive(Mapping):
+class NpzArchive(Mapping):
     """The arrays of an .npz file, by name; one is read when it is asked for.
 
     No array is larger than its file says, and no file larger than so many packed bytes may hold.
@@ -98,8 +98,8 @@ class Archive(Mapping):
     """
 
     def __init__(self, path):
-        self.path = door.checked(path)
-        with door.kept_open(self.path, self) as file, door.sound(f"{self.path}: this is no sound .npz file"):
+        self.path = safe_open.check_file(path)
+        with safe_open.keep_open(self.path, self) as file, safe_open.sound(f"{self.path}: this is no sound .npz file"):
             self._file = np.load(file, allow_pickle=False)
             if not isinstance(self._file, np.lib.npyio.NpzFile):
                 raise ValueError("one array, and no archive of arrays")
@@ -109,12 +109,12 @@ class Archive(Mapping):
     def _check_members(self, archive: zipfile.ZipFile) -> None:
         """Raise ValueError where a member would take more memory than its bytes."""
         members = archive.infolist()
-        if len(members) > door.MEMBERS:
+        if len(members) > safe_open.MEMBERS:
             raise ValueError(f"{len(members):,} members")
-        size, most = sum(one.file_size for one in members), door.most_unpacked(self.path.stat().st_size)
+        size, most = sum(member.file_size for member in members), safe_open.most_unpacked(self.path.stat().st_size)
         if size > most:
             raise ValueError(f"{size:,} bytes when unpacked, more than {most:,}")
-        if odd := [one.filename for one in members if one.compress_type not in PACKED]:
+        if odd := [member.filename for member in members if member.compress_type not in PACKED]:
             raise ValueError(f"{odd[0][:40]!r} is packed in a way that NumPy does not use")
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -129,12 +129,12 @@ class Archive(Mapping):
         if name not in self._names:
             raise KeyError(name)
         self.shape(name)
-        with door.sound(f"{self.path}: {shortened(name, 30)} cannot be read"):
+        with safe_open.sound(f"{self.path}: {shorten(name, 30)} cannot be read"):
             return arrays.native(self._file[name])
 
     def shape(self, name: str) -> tuple[int, ...]:
         """As the header of an array has it. Raises InputError: it is damaged, or its bytes cannot hold the array."""
-        with door.sound(f"{self.path}: {shortened(name, 30)} cannot be read"):
+        with safe_open.sound(f"{self.path}: {shorten(name, 30)} cannot be read"):
             stored = self._file.zip.NameToInfo.get(f"{name}.npy") or self._file.zip.getinfo(name)
             with self._file.zip.open(stored) as stream:
                 return check_header(stream, stored.file_size)
@@ -155,8 +155,8 @@ def read_array(path) -> np.ndarray:
     Raises:
         InputError: no sound .npy file, or an array of anything but numbers.
     """
-    path = door.checked(path)
-    with door.sound(f"{path}: this is no sound .npy file of plain numbers"), open(path, "rb") as stream:
+    path = safe_open.check_file(path)
+    with safe_open.sound(f"{path}: this is no sound .npy file of plain numbers"), open(path, "rb") as stream:
         check_header(stream, path.stat().st_size)
         stream.seek(0)
         return arrays.native(np.lib.format.read_array(stream, allow_pickle=False))
@@ -178,7 +178,7 @@ def check_header(stream, size: int) -> tuple[int, ...]:
 
 def open_tensors(path) -> Mapping[str, np.ndarray]:
     """The tensors of a file, by the ending of its name. Raises InputError as the classes above do."""
-    return Safetensors(path) if _ending(path) == ".safetensors" else Archive(path)
+    return Safetensors(path) if _ending(path) == ".safetensors" else NpzArchive(path)
 
 
 def write_tensors(path, tensors: Mapping[str, np.ndarray]) -> None:

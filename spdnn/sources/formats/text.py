@@ -13,16 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.common import door, files, progress
+from spdnn.common import files, progress, safe_open
 from spdnn.common.errors import InputError
 from spdnn.common.resources import usable_cores
 from spdnn.common.threads import in_order
-from spdnn.common.validation import quoted
+from spdnn.common.validation import quote
 from spdnn.kernels import dispatch
 from spdnn.problem import challenge
-from spdnn.problem.network import Activation, Header, Layer, Network, index_dtype, layer_activations, shared_value
+from spdnn.problem.network import Activation, Header, Layer, Network, common_value, index_dtype, layer_activations
 from spdnn.sources.formats import checks, lines, staging
-from spdnn.sources.formats.archive import Archive, Folder, Member
+from spdnn.sources.formats.archive import LayerFolder, Member, TarArchive
 
 NAME = re.compile(r"n([1-9]\d{0,8})-l(\d{1,9})\.tsv(\.gz)?", re.ASCII)
 LAYERS = min(4, usable_cores())  # that are read or written at once, each in memory as text
@@ -40,13 +40,13 @@ def read_layer(content: bytes, where: str, inputs: int, outputs: int, bias, acti
         InputError: `where:line: ...` for a line that is wrong, an index out of range, a value that is not
             finite in float32, an edge given twice; or a file without any line.
     """
-    form = lines.Form("input neuron", "output neuron", inputs, outputs)
+    form = lines.LineFormat("input neuron", "output neuron", inputs, outputs)
     rows, columns, values = lines.parse(content, where, form)
     if not rows.size:
         raise InputError(f"{where}: the file is empty; a layer has at least one line")
     checks.check_widths(where, inputs, outputs, entries=rows.size)
     keys = columns * inputs + rows
-    if (again := lines.repeated(keys)) is not None:
+    if (again := lines.find_repeated(keys)) is not None:
         raise InputError(
             f"{where}:{lines.line_of(content, again)}: the edge from input neuron {rows[again] + 1} to "
             f"output neuron {columns[again] + 1} is given twice; each is allowed once"
@@ -60,7 +60,7 @@ def read_layer(content: bytes, where: str, inputs: int, outputs: int, bias, acti
     offsets = np.zeros(outputs + 1, np.int64)
     np.cumsum(np.bincount(columns, minlength=outputs), out=offsets[1:])
     indices = rows.astype(index_dtype(inputs))
-    return Layer(inputs, outputs, offsets, indices, shared_value(values), np.float32(bias), activation).check(where)
+    return Layer(inputs, outputs, offsets, indices, common_value(values), np.float32(bias), activation).check(where)
 
 
 class TextNetwork(Network):
@@ -94,12 +94,12 @@ class TextNetwork(Network):
     ):
         if layers is not None and layers < 1:
             raise InputError(f"{layers} layers asked for; a network has at least 1")
-        for one in bias if isinstance(bias, (list, tuple)) else [] if bias is None else [bias]:
+        for bia in bias if isinstance(bias, (list, tuple)) else [] if bias is None else [bias]:
             with np.errstate(over="ignore"):
-                if np.ndim(one) or np.asarray(one).dtype.kind not in "fiub" or not np.isfinite(np.float32(one)):
-                    raise InputError(f"bias {quoted(one)}: it must be a finite number")
+                if np.ndim(bia) or np.asarray(bia).dtype.kind not in "fiub" or not np.isfinite(np.float32(bia)):
+                    raise InputError(f"bias {quote(bia)}: it must be a finite number")
         self.path = files.existing(path, "network")
-        self._source = Folder(self.path) if self.path.is_dir() else Archive(self.path)
+        self._source = LayerFolder(self.path) if self.path.is_dir() else TarArchive(self.path)
         self._bias, self._clip, self._layers, self._last = bias, clip, layers, last
         layer_activations(1, clip, last)
         self._expected, self._neurons = neurons, None
@@ -107,7 +107,7 @@ class TextNetwork(Network):
         self._listed, self._headers, self._latest = False, {}, (-1, None)
         self._description: dict | None = None
         self._lock = threading.RLock()
-        if isinstance(self._source, Folder):
+        if isinstance(self._source, LayerFolder):
             self._list()
 
     @property
@@ -150,13 +150,13 @@ class TextNetwork(Network):
             number, layer = self._latest
             if number != k:
                 _, where, content = self._members[k + 1]
-                layer = self._parsed(k, where, content())
+                layer = self._parse(k, where, content())
                 self._latest = k, layer
             return layer
 
     def stream(self) -> Iterator[tuple[int, Layer]]:
         """Every (k, layer) once, in the order in which the source holds them, in one pass."""
-        if self._last != "relu" or isinstance(self._bias, (list, tuple)) or not isinstance(self._source, Archive):
+        if self._last != "relu" or isinstance(self._bias, (list, tuple)) or not isinstance(self._source, TarArchive):
             self._list()  # the depth must be known
         files = list(self._members.items()) if self._listed else self._finding()
         return in_order(self._parsed_item, self._contents(files), LAYERS)
@@ -168,9 +168,9 @@ class TextNetwork(Network):
                 yield k - 1, where, content()
 
     def _parsed_item(self, item: tuple[int, str, bytes]) -> tuple[int, Layer]:
-        return item[0], self._parsed(*item)
+        return item[0], self._parse(*item)
 
-    def _parsed(self, k: int, where: str, content: bytes) -> Layer:
+    def _parse(self, k: int, where: str, content: bytes) -> Layer:
         last = self._last == "none" and k == self.depth - 1
         activation = layer_activations(1, self._clip, "none" if last else "relu")[0]
         return read_layer(content, where, self._neurons, self._neurons, self._bias_of(k), activation)
@@ -264,7 +264,7 @@ def write_layers(network: Network, folder) -> list[Path]:
     targets = [folder / f"n{neurons}-l{k}.tsv" for k in range(1, network.depth + 1)]
     names = [target.name for target in targets]
     _check_folder(folder, set(names))
-    with staging.staged(folder, names) as stage:
+    with staging.stage_folder(folder, names) as stage:
 
         def export(k: int) -> None:
             text = layer_text(network.layer(k))
@@ -282,16 +282,18 @@ def write_layers(network: Network, folder) -> list[Path]:
 
 def layer_text(layer: Layer) -> bytes:
     """The file of a layer."""
-    return dispatch.compiled().write_entries(layer.offsets, layer.indices, np.atleast_1d(layer.values))
+    return dispatch.compiled_module().write_entries(layer.offsets, layer.indices, np.atleast_1d(layer.values))
 
 
 def _check_folder(folder: Path, ours: set[str]) -> None:
     """That layers can be written into the folder, and that no others would lie among them."""
-    with door.reading(folder):
+    with safe_open.reading(folder):
         if not folder.is_dir():
             if folder.exists() or not folder.parent.is_dir():
                 raise InputError(f"{folder}: layers are written into a folder, and it cannot be made there")
             return
-    others = sorted(path.name for path in door.listing(folder) if NAME.fullmatch(path.name) and path.name not in ours)
+    others = sorted(
+        path.name for path in safe_open.listing(folder) if NAME.fullmatch(path.name) and path.name not in ours
+    )
     if others:
         raise InputError(f"{folder}: it holds other layers ({others[0]}); name an empty folder")

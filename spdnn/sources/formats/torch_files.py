@@ -15,9 +15,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError
-from spdnn.common.validation import shortened
+from spdnn.common.validation import shorten
 
 ENDINGS = (".pt", ".pth")
 OTHERS = (".tar", ".ckpt", ".bin")  # that other files have, too
@@ -38,7 +38,7 @@ OPCODES = (
 )  # fmt: skip
 
 
-class _Kind(NamedTuple):
+class _StorageKind(NamedTuple):
     name: str
 
 
@@ -83,9 +83,9 @@ class _Reader(pickle._Unpickler):  # the one in Python: the compiled one allocat
         if (module, name) in known:
             return known[module, name]
         if module == "torch" and name in TYPES:
-            return _Kind(TYPES[name])
+            return _StorageKind(TYPES[name])
         raise InputError(
-            f"it asks for {shortened(f'{module}.{name}', 50)}, and no code of a file is run: "
+            f"it asks for {shorten(f'{module}.{name}', 50)}, and no code of a file is run: "
             "torch.save(model.state_dict(), ...) writes what is read, or export the model as ONNX"
         )
 
@@ -93,7 +93,7 @@ class _Reader(pickle._Unpickler):  # the one in Python: the compiled one allocat
         if type(pid) is not tuple or len(pid) != 5 or pid[0] != "storage":
             raise ValueError("a reference that is no storage")
         _, kind, key, _, count = pid
-        if type(kind) is not _Kind or type(key) is not str or type(count) is not int or key not in self._sizes:
+        if type(kind) is not _StorageKind or type(key) is not str or type(count) is not int or key not in self._sizes:
             raise ValueError("a storage that is not there")
         kind = kind.name
         item = 2 if kind == "BF16" else np.dtype(kind).itemsize
@@ -133,17 +133,17 @@ class TorchFile(Mapping):
     """
 
     def __init__(self, path):
-        self.path = door.checked(path)
-        refused = door.refused(self.path, "this is no state dict of torch.save")
-        with refused, door.kept_open(self.path, self) as file:
-            with door.sound("it is no sound zip archive, as torch writes since 1.6"):
+        self.path = safe_open.check_file(path)
+        refused = safe_open.name_errors(self.path, "this is no state dict of torch.save")
+        with refused, safe_open.keep_open(self.path, self) as file:
+            with safe_open.sound("it is no sound zip archive, as torch writes since 1.6"):
                 self._zip = zipfile.ZipFile(file)
                 folder, members = self._members()
                 content = self._zip.read(members[f"{folder}data.pkl"])
                 if f"{folder}byteorder" in members and self._zip.read(members[f"{folder}byteorder"]) != b"little":
                     raise ValueError("its bytes are not in little-endian order")
             self._data = {name.removeprefix(f"{folder}data/"): member for name, member in members.items()}
-            with door.sound("its pickle is damaged"):
+            with safe_open.sound("its pickle is damaged"):
                 try:
                     found = _Reader(content, {name: one.file_size for name, one in self._data.items()}).load()
                 except KeyError as error:
@@ -154,11 +154,15 @@ class TorchFile(Mapping):
         """(the folder of the archive, its members), when none takes more memory than its bytes."""
         members = {one.filename: one for one in self._zip.infolist()}
         size = self.path.stat().st_size
-        if len(members) > door.MEMBERS:
+        if len(members) > safe_open.MEMBERS:
             raise ValueError(f"{len(members):,} members")
-        for one in members.values():
-            if one.compress_type != zipfile.ZIP_STORED or one.file_size != one.compress_size or one.file_size > size:
-                raise ValueError(f"{one.filename[:40]!r} is packed, which torch does not do")
+        for member in members.values():
+            if (
+                member.compress_type != zipfile.ZIP_STORED
+                or member.file_size != member.compress_size
+                or member.file_size > size
+            ):
+                raise ValueError(f"{member.filename[:40]!r} is packed, which torch does not do")
         folders = [name.removesuffix("data.pkl") for name in members if name.endswith("data.pkl")]
         if len(folders) != 1 or members[f"{folders[0]}data.pkl"].file_size > MOST_PICKLE:
             raise ValueError(f"{len(folders)} pickles in it, or one that is too long")
@@ -170,7 +174,7 @@ class TorchFile(Mapping):
     def __getitem__(self, name: str) -> np.ndarray:
         """As it is stored, in memory of its own; float16 and bfloat16 become float32."""
         storage, offset, shape, strides = self._tensors[name]
-        with door.sound(f"{self.path}: {shortened(name, 30)} cannot be read"):
+        with safe_open.sound(f"{self.path}: {shorten(name, 30)} cannot be read"):
             half = storage.kind == "BF16"
             flat = np.frombuffer(self._zip.read(self._data[storage.member]), "<u2" if half else storage.kind)
             if math.prod(shape) == 0:

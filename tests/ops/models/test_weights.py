@@ -38,7 +38,7 @@ def test_other_types_become_float32(tmp_path):
 
 
 def test_what_is_float32_is_not_copied():
-    found = weights.checked(GOOD, SHAPES)
+    found = weights.check_tensors(GOOD, SHAPES)
     assert all(np.shares_memory(found[name], GOOD[name]) for name in SHAPES)
 
 
@@ -77,4 +77,4 @@ def test_batch_norm_is_folded(tmp_path):
 
 def test_words_are_no_weights():
     with pytest.raises(InputError, match="a.bias is of <U1; it must be of real numbers"):
-        weights.checked({**GOOD, "a.bias": np.array(["x", "y"])}, SHAPES)
+        weights.check_tensors({**GOOD, "a.bias": np.array(["x", "y"])}, SHAPES)

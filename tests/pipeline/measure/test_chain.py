@@ -10,7 +10,7 @@ from spdnn.api import infer
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
 from spdnn.pipeline.measure import run as measure
-from spdnn.pipeline.measure.judging import judge, judged, truth_for
+from spdnn.pipeline.measure.judging import judge, truth_for, verdict_key
 from spdnn.pipeline.measure.record import Measurement, record_of
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -79,16 +79,16 @@ def test_a_network_prepared_of_another_is_refused(random_network, tmp_path):
     runner = engine("cpu")
     networks = [random_network([6, 5, 4], seed=seed) for seed in (1, 2)]
     prepared = runner.prepare(networks[0], ())
-    write_prepared(tmp_path / "p.safetensors", prepared.network, measure.stored_info(prepared, 0.0))
-    assert measure.stored(tmp_path / "p.safetensors", networks[0])[0].source is not networks[1]
-    refuses("this was prepared of another network", measure.stored, tmp_path / "p.safetensors", networks[1])
+    write_prepared(tmp_path / "p.safetensors", prepared.network, measure.store_info(prepared, 0.0))
+    assert measure.read_store(tmp_path / "p.safetensors", networks[0])[0].source is not networks[1]
+    refuses("this was prepared of another network", measure.read_store, tmp_path / "p.safetensors", networks[1])
 
 
 def test_statistics_of_another_run_make_no_record(random_network):
     """A result whose digest is the run's, with statistics or values that are not."""
     network, runner = random_network([6, 5, 4]), engine("cpu")
     inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
-    options = Options(1, values=measure.drawn(network, inputs))
+    options = Options(1, values=measure.draw_kept(network, inputs))
     measured, result = measure.measure(runner, runner.prepare(network, ()), inputs, options, 1, 0.1, 0.2)
     measurement = Measurement.of(measured)
     verdict = judge(network, inputs, result)
@@ -97,7 +97,7 @@ def test_statistics_of_another_run_make_no_record(random_network):
     for part in ("row_sum", "row_max", "values"):
         other = with_parts(result, **{part: getattr(result, part) * np.float32(1 + 1e-7)})
         assert other.digest == result.digest
-        of_other = replace(verdict, judged=judged(network, inputs, other))
+        of_other = replace(verdict, judged=verdict_key(network, inputs, other))
         told = "verdict.judged: the digest of another network"
         refuses(told, record_of, "case", measurement, of_other, "")
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.parametrize("width", ["", "x", "-1024", "\u00b2", "9" * 5000])
 def test_a_width_is_a_whole_number(width):
-    refuses(r"^truth 'official:.*: it must be official:N with N one of", judging.named_truth, f"official:{width}", 1)
+    refuses(r"^truth 'official:.*: it must be official:N with N one of", judging.load_truth, f"official:{width}", 1)
 
 
 def test_the_command_and_the_workflow_compare_as_many_inputs():

@@ -14,7 +14,7 @@ from spdnn.pipeline.measure import load, run
 from spdnn.pipeline.measure.judging import judge
 from spdnn.pipeline.measure.record import Measurement, record_of
 from spdnn.problem.features import Inputs
-from spdnn.records.files import checked
+from spdnn.records.files import check_content
 from spdnn.records.run_record import RunRecord, busy_part
 
 STAT = (
@@ -54,20 +54,20 @@ def test_other_work_is_the_systems_less_ours(system, monkeypatch):
     system(user=200, system=100, steal=100, throttled=800_000_000)
     now = load._counters()
     cores = {core: now.cores[core] - began.cores[core] for core in now.cores}
-    told = load.load_of([load.Used(4.0, cores, 2.0, now.throttled - began.throttled)])
+    told = load.load_of([load.Usage(4.0, cores, 2.0, now.throttled - began.throttled)])
     # 4 s of two cores: 4 s were busy, 2 of them ours; 0.8 s were throttled.
     assert told == {"others": pytest.approx(0.25), "throttled": pytest.approx(0.1)}
 
 
 def test_ranks_of_a_node_are_not_other_work():
-    ranks = [load.Used(1.0, {0: 0.9, 1: 0.8}, 0.8, None), load.Used(1.0, {0: 0.9, 1: 0.8}, 0.7, None)]
+    ranks = [load.Usage(1.0, {0: 0.9, 1: 0.8}, 0.8, None), load.Usage(1.0, {0: 0.9, 1: 0.8}, 0.7, None)]
     assert load.load_of(ranks) == {"others": pytest.approx(0.1), "throttled": None}
 
 
 def test_what_cannot_be_read_is_unknown(system, tmp_path):
     (tmp_path / "proc" / "stat").write_text("cpu0 a b\n")
     (tmp_path / "proc" / "self" / "cgroup").unlink()
-    told = load.Watch().load()
+    told = load.LoadMonitor().load()
     assert told["others"] is None
     assert told["throttled"] is None
     assert not load.busy(told)
@@ -75,7 +75,7 @@ def test_what_cannot_be_read_is_unknown(system, tmp_path):
 
 def test_a_watch_is_as_long_as_asked():
     begun = time.perf_counter()
-    load.Watch().load(0.05)
+    load.LoadMonitor().load(0.05)
     assert time.perf_counter() - begun >= 0.05
 
 
@@ -85,7 +85,7 @@ def made(random_network, monkeypatch):
 
     def make(*loads, again=0, until=None):
         following = iter(loads)
-        monkeypatch.setattr(load.Watch, "load", lambda self, least=0.0: next(following))
+        monkeypatch.setattr(load.LoadMonitor, "load", lambda self, least=0.0: next(following))
         network, runner = random_network([6, 5, 4]), engine("cpu")
         inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
         prepared = runner.prepare(network, ())
@@ -123,15 +123,15 @@ def test_attempts_passed_over_were_busier(made):
 
     content = builtins(made(of(0.5), of(0.2), again=1))
     content["seal"] = None
-    checked(RunRecord, content, "r")
+    check_content(RunRecord, content, "r")
     worse = copy.deepcopy(content)
     worse["passed_over"][0]["others"] = 0.1
     with pytest.raises(InputError, match="passed_over: an attempt on a quieter machine"):
-        checked(RunRecord, worse, "r")
+        check_content(RunRecord, worse, "r")
     worse = copy.deepcopy(content)
     worse["load"]["others"] = 1.5
     with pytest.raises(InputError, match=r"load\.others"):
-        checked(RunRecord, worse, "r")
+        check_content(RunRecord, worse, "r")
 
 
 def test_the_terminal_and_compare_say_it(tmp_path, capsys, monkeypatch):
@@ -139,7 +139,7 @@ def test_the_terminal_and_compare_say_it(tmp_path, capsys, monkeypatch):
     quiet, busy = tmp_path / "quiet.json", tmp_path / "busy.json"
     for path, loads in ((quiet, [of(0.01)] * 2), (busy, [of(0.3), of(0.4), of(0.3)])):
         following = iter(loads)
-        monkeypatch.setattr(load.Watch, "load", lambda self, least=0.0, following=following: next(following))
+        monkeypatch.setattr(load.LoadMonitor, "load", lambda self, least=0.0, following=following: next(following))
         assert main([*words, "--record", str(path), "--repeat-if-busy", "2"]) == 0
         said = capsys.readouterr().out
         assert ("BUSY: other work took 30 % of its 2 cores, in the quietest of 3 attempts" in said) == (path == busy)

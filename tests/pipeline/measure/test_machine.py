@@ -99,21 +99,23 @@ def test_no_more_than_a_part_of_what_is_free_is_taken(monkeypatch, free, memory)
 
 
 def test_what_many_threads_load_is_limited_too(monkeypatch):
-    monkeypatch.setattr(machine, "caches", lambda: (machine.Cache(1, 1 << 26, 1), machine.Cache(2, 1 << 20, 1)))
+    monkeypatch.setattr(
+        machine, "caches", lambda: (machine.CacheLevel(1, 1 << 26, 1), machine.CacheLevel(2, 1 << 20, 1))
+    )
     with pytest.raises(Unavailable, match="what threads load from their caches needs 268,435,456"):
         machine.measure(8, 0.01, 200 << 20)
 
 
 def test_arrays_pass_the_caches_of_all_threads(monkeypatch):
     monkeypatch.setattr(machine, "affinity", lambda: set(range(8)))
-    last, unit = machine.Cache(3, 1 << 20, 4), machine.COPY_UNIT
-    assert machine._copied_bytes(last, 1, 1 << 40, 1) == 4 << 20  # one of the two caches
-    assert machine._copied_bytes(last, 8, 1 << 40, 1) == 8 << 20
-    assert machine._copied_bytes(last, 8, 1 << 40, 2) == 4 << 20  # another process has as much
-    assert machine._copied_bytes(last, 8, 10 << 20, 1) == 4 << 20  # no more than fits, in whole chunks of each thread
-    assert machine._copied_bytes(last, 100, 1 << 40, 1) == 100 * unit
+    last, unit = machine.CacheLevel(3, 1 << 20, 4), machine.COPY_UNIT
+    assert machine._copy_bytes(last, 1, 1 << 40, 1) == 4 << 20  # one of the two caches
+    assert machine._copy_bytes(last, 8, 1 << 40, 1) == 8 << 20
+    assert machine._copy_bytes(last, 8, 1 << 40, 2) == 4 << 20  # another process has as much
+    assert machine._copy_bytes(last, 8, 10 << 20, 1) == 4 << 20  # no more than fits, in whole chunks of each thread
+    assert machine._copy_bytes(last, 100, 1 << 40, 1) == 100 * unit
     with pytest.raises(Unavailable, match="two arrays beyond the caches need 8,388,608"):
-        machine._copied_bytes(last, 8, (8 << 20) - 1, 1)
+        machine._copy_bytes(last, 8, (8 << 20) - 1, 1)
 
 
 def test_caches_are_read_from_sysfs(tmp_path, monkeypatch):
@@ -126,15 +128,19 @@ def test_caches_are_read_from_sysfs(tmp_path, monkeypatch):
         for name, value in zip(("level", "type", "size", "shared_cpu_list"), values, strict=True):
             (folder / name).write_text(f"{value}\n")
     (tmp_path / "cpu2/cache/index4").mkdir()  # tells nothing
-    expected = (machine.Cache(1, 48 << 10, 1), machine.Cache(2, 1 << 20, 2), machine.Cache(3, 32 << 20, 8))
+    expected = (
+        machine.CacheLevel(1, 48 << 10, 1),
+        machine.CacheLevel(2, 1 << 20, 2),
+        machine.CacheLevel(3, 32 << 20, 8),
+    )
     assert machine.caches(tmp_path) == expected
     assert machine.caches(tmp_path / "nowhere") == ()
 
 
-@pytest.mark.parametrize("known", [(), (machine.Cache(1, 32 << 10, 4),)])
+@pytest.mark.parametrize("known", [(), (machine.CacheLevel(1, 32 << 10, 4),)])
 def test_machines_that_tell_little_are_measured_too(monkeypatch, known):
     monkeypatch.setattr(machine, "caches", lambda: known)
-    monkeypatch.setattr(machine, "UNKNOWN", (machine.Cache(1, 1 << 14, 1), machine.Cache(2, 1 << 16, 1)))
+    monkeypatch.setattr(machine, "UNKNOWN", (machine.CacheLevel(1, 1 << 14, 1), machine.CacheLevel(2, 1 << 16, 1)))
     assert machine.measure(1, 0.01).l2_load_bytes_per_second > 0
 
 

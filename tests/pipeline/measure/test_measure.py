@@ -16,7 +16,7 @@ from spdnn.pipeline.measure.judging import judge
 from spdnn.pipeline.measure.record import Measurement, read_samples, record_of
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
-from spdnn.records.files import checked
+from spdnn.records.files import check_content
 from spdnn.records.run_record import RunRecord
 from spdnn.sources.radixnet import RadixNet
 
@@ -30,7 +30,7 @@ def test_a_record_tells_the_machine_that_ran_and_not_the_one_that_joined(random_
     monkeypatch.setattr(provenance, "environment", lambda *told: {**here, "cpu": "another"})
     read = read_samples(tmp_path / "samples.json")
     record = record_of("case", read, judge(network, inputs, result), "again")
-    checked(RunRecord, record, "record")
+    check_content(RunRecord, record, "record")
     assert builtins(record.environment) == {**here, "command": "again"}
 
 
@@ -47,14 +47,14 @@ def test_a_verdict_on_another_run_makes_no_record(random_network):
     for one, (measurement, _) in runs.items():
         for other, (_, verdict) in runs.items():
             if one == other:
-                checked(RunRecord, record_of("case", measurement, verdict, ""), "r")
+                check_content(RunRecord, record_of("case", measurement, verdict, ""), "r")
             else:
                 with pytest.raises(InputError, match=r"verdict\.judged: the digest of another network"):
                     record_of("case", measurement, verdict, "")
     record = record_of("case", *runs[0, 0], "")
     record = replace(record, problem=replace(record.problem, edges=4 * record.problem.edges))
     with pytest.raises(InputError, match=r"verdict\.judged: the digest of another network"):
-        checked(RunRecord, record, "r")
+        check_content(RunRecord, record, "r")
 
 
 def test_inputs_that_say_they_are_official():
@@ -62,7 +62,7 @@ def test_inputs_that_say_they_are_official():
     told = {"source": "mnist", "official_sha256": challenge.INPUT_SHA256[1024]}
     rows = np.random.default_rng(0).integers(0, 256, (400, 128), dtype=np.uint8)
     network = RadixNet(1024, 120)
-    for forged in (Inputs(rows[:286], 1024, None, told), Inputs(rows, 1024, None, told).counted(286)):
+    for forged in (Inputs(rows[:286], 1024, None, told), Inputs(rows, 1024, None, told).first(286)):
         assert measure.official(network, forged) is None
 
 

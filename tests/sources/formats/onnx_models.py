@@ -207,7 +207,7 @@ def operator(kind, opset, seed):
         if old:
             made.add(kind, **{name: one for name, one in limits.items() if one is not None})
         else:
-            names = ["" if one is None else made.constant(np.float32(one)) for one in limits.values()]
+            names = ["" if limit is None else made.constant(np.float32(limit)) for limit in limits.values()]
             made.add(kind, reads=[made.last, *names])
     elif kind == "Flatten":
         made.add(kind, **some(axis=[-rank, *axes, rank]))

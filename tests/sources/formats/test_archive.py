@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError
-from spdnn.sources.formats.archive import Archive, Inflated, natural
+from spdnn.sources.formats.archive import GzipStream, TarArchive, natural
 
 CONTENT = random.Random(3).randbytes(300_000) + b"spdnn" * 100_000
 PACKED = gzip.compress(CONTENT[:500_000], 1) + gzip.compress(CONTENT[500_000:])
@@ -22,7 +22,7 @@ PACKED = gzip.compress(CONTENT[:500_000], 1) + gzip.compress(CONTENT[500_000:])
 @given(st.lists(st.tuples(st.integers(0, len(CONTENT) + 10), st.integers(0, 9999)), max_size=12), st.integers(2, 9))
 def test_reads_at_any_place(reads, most):
     raw = io.BufferedReader(io.BytesIO(PACKED))
-    stream = io.BufferedReader(Inflated(raw, spacing=1000, most=most), 512)
+    stream = io.BufferedReader(GzipStream(raw, spacing=1000, most=most), 512)
     for place, size in reads:
         stream.seek(place)
         assert stream.read(size) == CONTENT[place : place + size]
@@ -32,7 +32,7 @@ def test_reads_at_any_place(reads, most):
 
 def test_no_seeking_from_the_end():
     with pytest.raises(io.UnsupportedOperation):
-        Inflated(io.BufferedReader(io.BytesIO(PACKED))).seek(0, io.SEEK_END)
+        GzipStream(io.BufferedReader(io.BytesIO(PACKED))).seek(0, io.SEEK_END)
 
 
 def test_natural_order():
@@ -76,17 +76,17 @@ def test_a_header_that_lies_is_refused_before_anything_is_allocated(tmp_path, bl
     path = tmp_path / "a.tar"
     path.write_bytes(gzip.compress(blocks + bytes(2048)) if packed else blocks + bytes(2048))
     with pytest.raises(InputError, match=rf"a\.tar: this is no sound tar archive \({says}\)$"):
-        list(Archive(path).members())
+        list(TarArchive(path).members())
 
 
 def test_an_archive_that_unpacks_to_far_more_than_it_is_ends_in_a_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(door, "SMALL", 1 << 20)
+    monkeypatch.setattr(safe_open, "SMALL", 1 << 20)
     path = tmp_path / "a.tar.gz"
     path.write_bytes(gzip.compress(header(size=3 << 20) + bytes(4 << 20)))
     for content in (header(size=3 << 20), header()):
         path.write_bytes(gzip.compress(content + bytes(4 << 20)))
         with pytest.raises(InputError, match=r"no sound tar archive \(more than 1,\d+,\d+ bytes, too much to be"):
-            list(Archive(path).members())
+            list(TarArchive(path).members())
 
 
 @pytest.mark.parametrize("second", [False, True])
@@ -98,4 +98,4 @@ def test_a_member_of_negative_size_ends_the_reading(tmp_path, second):
     header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
     path.write_bytes((name.tobuf() if second else b"") + header + bytes(1024))
     with pytest.raises(InputError, match=r"a\.tar: this is no sound tar archive \(a member of -512 bytes\)"):
-        list(Archive(path).members())
+        list(TarArchive(path).members())

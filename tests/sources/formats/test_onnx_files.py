@@ -97,7 +97,7 @@ def test_inputs_that_are_normalised_lose_no_digits(tmp_path, mean, deviation, or
     for k, kind in enumerate(order.split()):
         if kind == "BatchNormalization":
             parts = made.draw(8), made.draw(8), center, (divisor**2).astype(np.float32)
-            weight, bias, center, variance = (one.astype(np.float64) for one in parts)
+            weight, bias, center, variance = (part.astype(np.float64) for part in parts)
             made.add(kind, *parts)
             wanted = (wanted - center) / np.sqrt(variance + np.float32(1e-5)) * weight + bias
         else:

@@ -1,4 +1,4 @@
-"""One door for all formats: what a path is taken for, the options, and text streamed into a store."""
+"""One function for all formats: what a path is taken for, the options, and text streamed into a store."""
 
 import codecs
 import gc
@@ -14,13 +14,13 @@ import pytest
 import scipy.sparse as sp
 from refusals import refuses
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError
 from spdnn.ops.models import weights
 from spdnn.pipeline.measure.run import read_result
 from spdnn.problem.features import Inputs
 from spdnn.sources.formats import container, inputs, store, tensors, text, torch_files
-from spdnn.sources.formats.archive import Archive
+from spdnn.sources.formats.archive import TarArchive
 from spdnn.sources.formats.labels import read_labels
 from spdnn.sources.formats.readers import import_network, open_inputs, open_network
 from spdnn.sources.radixnet import RadixNet
@@ -136,8 +136,8 @@ def test_the_format_is_told_once_by_the_first_bytes(tmp_path, monkeypatch):
     (tmp_path / "b.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + content[8 + length :])
     store.write_network(tmp_path / "store", FORMULA)
     np.savez(tmp_path / "x.npz", np.eye(3))
-    looked, look = [], door.beginning
-    monkeypatch.setattr(door, "beginning", lambda path: looked.append(path.name) or look(path))
+    looked, look = [], safe_open.beginning
+    monkeypatch.setattr(safe_open, "beginning", lambda path: looked.append(path.name) or look(path))
     for name in ("a.safetensors", "b.safetensors", "pytorch_model.bin"):
         assert open_network(tmp_path / name, last="none").inputs == 3
     assert open_inputs(tmp_path / "x.npz").neurons == 3
@@ -289,7 +289,7 @@ def refused_files(folder):
     yield read_labels, folder / "two.npz"
     path = folder / "damaged.npz"
     path.write_bytes(b"PK\3\4" + bytes(300))
-    for read in (open_network, open_inputs, read_labels, read_result, tensors.Archive):
+    for read in (open_network, open_inputs, read_labels, read_result, tensors.NpzArchive):
         yield read, path
     path = folder / "formula.safetensors"
     store.write_network(path, FORMULA, formula_ok=True)
@@ -326,8 +326,8 @@ def refused_files(folder):
         yield import_network, path, folder / "out.safetensors"
         yield import_network, path, folder / "out.safetensors", 0  # the bias
         path = folder / f"junk.{ending}"
-        path.write_bytes((b"" if ending == "tar" else door.GZIP) + bytes(range(256)) * 4)
-        yield Archive, path
+        path.write_bytes((b"" if ending == "tar" else safe_open.GZIP) + bytes(range(256)) * 4)
+        yield TarArchive, path
 
 
 def open_files(folder):
@@ -377,7 +377,7 @@ def test_what_is_read_no_more_is_closed_without_a_warning(tmp_path, kind):
     path = tmp_path / kind
     if kind == "a.tar":
         tarfile.open(path, "w").close()
-        read = Archive(path)
+        read = TarArchive(path)
     elif kind == "pruned.pt":
         path.write_bytes((DATA / kind).read_bytes())
         read = torch_files.TorchFile(path)

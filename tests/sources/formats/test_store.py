@@ -414,8 +414,8 @@ KINDS = {
     "bits": Inputs.from_array(np.random.default_rng(1).integers(0, 2, (11, 13))),
     "dense": Inputs.from_array(np.random.default_rng(2).normal(size=(11, 13))),
     "csr": Inputs.from_array(sp.random_array((11, 13), density=0.3, rng=np.random.default_rng(3))),
-    "repeated": Inputs.from_array(np.random.default_rng(4).integers(0, 2, (4, 9))).counted(11),
-    "repeated csr": Inputs.from_array(sp.random_array((4, 9), density=0.4, rng=np.random.default_rng(5))).counted(11),
+    "repeated": Inputs.from_array(np.random.default_rng(4).integers(0, 2, (4, 9))).first(11),
+    "repeated csr": Inputs.from_array(sp.random_array((4, 9), density=0.4, rng=np.random.default_rng(5))).first(11),
 }
 
 

@@ -9,10 +9,10 @@ from refusals import refuses
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from spdnn.common import door
+from spdnn.common import safe_open
 from spdnn.common.errors import InputError
 from spdnn.sources.formats import container, store
-from spdnn.sources.formats.tensors import Archive, open_tensors, read_array, write_tensors
+from spdnn.sources.formats.tensors import NpzArchive, open_tensors, read_array, write_tensors
 from spdnn.sources.radixnet import RadixNet
 
 ARRAYS = {"b": np.arange(4, dtype=np.float32), "a": np.ones((2, 0), np.float32), "c": np.float32(3).reshape(())}
@@ -145,17 +145,17 @@ def test_headers_of_numpy_that_lie(content, says, tmp_path):
     refuses(f"a.npy: this is no sound .npy file of plain numbers .*{says}", read_array, tmp_path / "a.npy")
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("w.npy", content)
-    refuses(f"a.npz: w cannot be read .*{says}", lambda path: Archive(path)["w"], tmp_path / "a.npz")
+    refuses(f"a.npz: w cannot be read .*{says}", lambda path: NpzArchive(path)["w"], tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize(
     ("packing", "size", "says"),
     [
         (zipfile.ZIP_LZMA, 9, "'w.npy' is packed in a way that NumPy does not use"),
-        (zipfile.ZIP_DEFLATED, door.SMALL + 1, "33,554,433 bytes when unpacked, more than 33,554,432"),
+        (zipfile.ZIP_DEFLATED, safe_open.SMALL + 1, "33,554,433 bytes when unpacked, more than 33,554,432"),
     ],
 )
 def test_archives_that_take_too_much_to_unpack(packing, size, says, tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w", packing) as archive:
         archive.writestr("w.npy", bytes(size))
-    refuses(f"a.npz: this is no sound .npz file .{says}", Archive, tmp_path / "a.npz")
+    refuses(f"a.npz: this is no sound .npz file .{says}", NpzArchive, tmp_path / "a.npz")

@@ -340,8 +340,8 @@ def test_export_interrupted_while_files_move_is_refused(tmp_path, monkeypatch, m
         assert not list((tmp_path / "x").glob(".*"))
 
 
-FORM = lines.Form("row", "column", 300, 300)
-BLANKS = lines.Form("row", "column", 300, 300, tabs=False)
+FORM = lines.LineFormat("row", "column", 300, 300)
+BLANKS = lines.LineFormat("row", "column", 300, 300, tabs=False)
 FIELD = st.one_of(
     st.integers(1, 300).map(str),
     st.floats(allow_nan=False, allow_infinity=False, width=32).map(repr),
@@ -372,7 +372,7 @@ def test_usual_lines_need_no_slow_parser(end, more):
 
 def test_parsing_is_the_same_where_nothing_is_compiled(monkeypatch):
     quick = lines.parse(SQUARE, "f", FORM)
-    monkeypatch.setattr(dispatch, "built", lambda: None)
+    monkeypatch.setattr(dispatch, "find_module", lambda: None)
     assert lines._fast(SQUARE, FORM) is None
     assert all(np.array_equal(a, b) for a, b in zip(quick, lines.parse(SQUARE, "f", FORM), strict=True))
     with pytest.raises(Unavailable, match="make setup"):

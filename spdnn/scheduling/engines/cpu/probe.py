@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn.engines.cpu.batch import CpuWork, Tally
+from spdnn.engines.cpu.batch import BatchKernels, Counters
 from spdnn.kernels.tiles import buffer
 from spdnn.problem.network import Layer
 from spdnn.reductions.inputs import DuplicateSearch
@@ -24,8 +24,8 @@ TRIED = 3  # telling layers whose rate the others have
 LONG = 1.0  # seconds of a probe that is not made twice
 
 
-def measured(
-    work: CpuWork, threads: int, devices: int, copied: Callable[[Layer], Layer] | None, cores: int, room: int
+def measure_costs(
+    work: BatchKernels, threads: int, devices: int, copied: Callable[[Layer], Layer] | None, cores: int, room: int
 ) -> TaskCosts:
     """The costs of tasks on `devices` devices that share out the threads.
 
@@ -67,7 +67,7 @@ class _Pass:
     through, seconds spent on that, and on copying so many bytes of weights.
     """
 
-    tally: Tally
+    tally: Counters
     rows: list[int]
     edges: np.ndarray
     seconds: np.ndarray
@@ -89,9 +89,9 @@ def _rates(edges: np.ndarray, seconds: np.ndarray) -> tuple[tuple[float, ...], f
     return (*rates.tolist(), usual), max(0.0, float(np.median(rest))) if rest.size else 0.0
 
 
-def _through(work: CpuWork, count: int, threads: int, copied: Callable[[Layer], Layer] | None) -> _Pass:
+def _through(work: BatchKernels, count: int, threads: int, copied: Callable[[Layer], Layer] | None) -> _Pass:
     """So many of the inputs, evenly chosen, through the layers one at a time; it ends where none are left."""
-    numbers = work.inputs.numbered(0, work.inputs.count)[:: work.inputs.count // count][:count]
+    numbers = work.inputs.numbers_of(0, work.inputs.count)[:: work.inputs.count // count][:count]
     buffers = [buffer(count, work.widest, work.tile) for _ in range(2)]
     for memory in buffers:
         memory.fill(0)

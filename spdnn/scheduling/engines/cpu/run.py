@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from spdnn.common import progress
-from spdnn.engines.cpu.batch import CpuWork, Tally
+from spdnn.engines.cpu.batch import BatchKernels, Counters
 from spdnn.engines.cpu.rows import Rows
 from spdnn.kernels.tiles import buffer, touch
 from spdnn.problem.network import Layer
@@ -25,7 +25,7 @@ from spdnn.scheduling.taskgraph.timeline import Span
 
 
 @dataclass
-class Batch:
+class TaskBatch:
     """A batch on its way.
 
     Attributes:
@@ -61,20 +61,20 @@ class CpuDevice:
             touch(memory, threads)  # here, not on the clock
 
 
-class Going:
+class CpuGraphRun:
     """One run: batches on their way, what was counted, what happened when."""
 
     def __init__(
         self,
-        work: CpuWork,
+        work: BatchKernels,
         cut: Decomposition,
         devices: Sequence[CpuDevice],
         kept: Sequence[Layer],
-        course: progress.Course,
+        course: progress.WorkProfile,
     ):
         self.work, self.cut, self.devices, self.kept = work, cut, devices, kept
-        self.batches: dict[int, Batch] = {}
-        self.waiting: list[list[tuple[np.ndarray, np.ndarray, int, Batch]]] = [[] for _ in self.devices]
+        self.batches: dict[int, TaskBatch] = {}
+        self.waiting: list[list[tuple[np.ndarray, np.ndarray, int, TaskBatch]]] = [[] for _ in self.devices]
         self.parts: dict[int, LastRows] = {}
         self.spans: list[Span] = []
         # A tally for each lane, which one thread writes.
@@ -90,7 +90,7 @@ class Going:
         self.spans.append(Span.of(self.cut, task, begin - self.begun, time.perf_counter() - self.begun))
         return rows
 
-    def tally(self) -> Tally:
+    def tally(self) -> Counters:
         """What all devices counted."""
         whole, *others = self.tallies.values()
         for other in others:
@@ -101,7 +101,7 @@ class Going:
         device, kept = self.devices[task.device], self.kept
         device.weights.pop(task.buffer, None)  # its memory can be filled again
         device.weights[task.buffer] = [
-            self.work.bind(k, copied(kept[k]) if kept else None) for k in range(*self.cut.stages[task.stage])
+            self.work.bind(k, copy_layer(kept[k]) if kept else None) for k in range(*self.cut.stages[task.stage])
         ]
         nbytes = sum(int(self.work.costs.nbytes[k]) for k in range(*self.cut.stages[task.stage]))
         self.tallies[task.lane].moved += 2 * nbytes if kept else nbytes  # read, where it was, and written
@@ -109,10 +109,10 @@ class Going:
     def _layer(self, task: Task) -> None:
         device, (k, last) = self.devices[task.device], self.cut.stages[task.stage]
         if task.stage == 0:
-            numbers = self.work.inputs.numbered(*self.cut.members(task.batch))
+            numbers = self.work.inputs.numbers_of(*self.cut.members(task.batch))
             rows = self.work.begin(numbers, device.threads, *device.slots[task.slot])
             indices = np.arange(numbers.size)
-            self.batches[task.batch] = Batch(rows, DuplicateSearch(), indices, numbers.size, numbers.size)
+            self.batches[task.batch] = TaskBatch(rows, DuplicateSearch(), indices, numbers.size, numbers.size)
         batch, layers = self.batches[task.batch], device.weights[task.buffer]
         rows, first, tally = batch.rows, k, self.tallies[task.lane]
         before = tally.edges
@@ -141,7 +141,7 @@ class Going:
             late + self.ended, early, self.cut.inputs
         )
 
-    def _moved(self, task: Task, rows: int) -> None:
+    def _count_moved(self, task: Task, rows: int) -> None:
         """So many rows were read and written."""
         neurons = int(self.work.costs.outputs[self.cut.stages[task.stage][1] - 1])
         self.tallies[task.lane].moved += 2 * 4 * neurons * rows
@@ -150,23 +150,23 @@ class Going:
         batch, tally, k = self.batches[task.batch], self.tallies[task.lane], self.cut.stages[task.stage][1]
         if batch.rows.count:
             batch.indices = self.work.compact(k, batch.rows, batch.indices, batch.search, tally)
-        return self._left(batch, k).size
+        return self._rows_left(batch, k).size
 
-    def _left(self, batch: Batch, k: int) -> np.ndarray:
+    def _rows_left(self, batch: TaskBatch, k: int) -> np.ndarray:
         """int64, ascending: the indices of rows that may still be nonzero at the end."""
         return batch.indices if k >= self.work.dead_from else np.arange(batch.rows.count)
 
     def _park(self, task: Task) -> None:
         """The rows that are left wait, row by row, behind those that wait already."""
         batch, k = self.batches.pop(task.batch), self.cut.stages[task.stage][1]
-        device, waiting, indices = self.devices[task.device], self.waiting[task.device], self._left(batch, k)
+        device, waiting, indices = self.devices[task.device], self.waiting[task.device], self._rows_left(batch, k)
         first = sum(rows for _, _, rows, _ in waiting)
         numbers, row_of = batch.rows.inputs.of(indices)
         batch.rows.level.take(
             batch.rows.source, batch.rows.tile, indices, device.pool[first : first + indices.size], device.threads
         )
         waiting.append((numbers, first + row_of, indices.size, batch))
-        self._moved(task, indices.size)
+        self._count_moved(task, indices.size)
 
     def _join(self, task: Task) -> None:
         """All rows that wait become a batch, in the order in which they came; equal ones are searched for."""
@@ -177,10 +177,10 @@ class Going:
         rows = self.work.begin(np.empty(0, np.int64), device.threads, *device.slots[task.slot])
         rows.join(numbers, row_of, device.pool[:count])
         inputs, left, edges = (sum(getattr(one, name) for *_, one in waiting) for name in ("inputs", "left", "edges"))
-        batch = Batch(rows, DuplicateSearch(), np.arange(count), inputs, left, k, len(waiting), edges)
+        batch = TaskBatch(rows, DuplicateSearch(), np.arange(count), inputs, left, k, len(waiting), edges)
         self.batches[task.batch] = batch
         waiting.clear()
-        self._moved(task, count)
+        self._count_moved(task, count)
         if count:
             batch.indices = self.work.compact(k, rows, batch.indices, batch.search, self.tallies[task.lane])
 
@@ -189,9 +189,9 @@ class Going:
         batch, k = self.batches[task.batch], self.cut.stages[task.stage][1]
         device, slot = task.target
         rows, target = batch.rows, self.devices[device]
-        rows.move(self._left(batch, k), int(self.work.costs.outputs[k - 1]), target.threads, *target.slots[slot])
+        rows.move(self._rows_left(batch, k), int(self.work.costs.outputs[k - 1]), target.threads, *target.slots[slot])
         batch.indices = np.arange(rows.count)
-        self._moved(task, rows.count)
+        self._count_moved(task, rows.count)
 
     def _collect(self, task: Task) -> None:
         batch = self.batches.pop(task.batch)
@@ -201,17 +201,17 @@ class Going:
 
 
 _WORK = {
-    Kind.COPY: Going._copy,
-    Kind.LAYER: Going._layer,
-    Kind.COMPACT: Going._compact,
-    Kind.MOVE: Going._move,
-    Kind.PARK: Going._park,
-    Kind.JOIN: Going._join,
-    Kind.COLLECT: Going._collect,
+    Kind.COPY: CpuGraphRun._copy,
+    Kind.LAYER: CpuGraphRun._layer,
+    Kind.COMPACT: CpuGraphRun._compact,
+    Kind.MOVE: CpuGraphRun._move,
+    Kind.PARK: CpuGraphRun._park,
+    Kind.JOIN: CpuGraphRun._join,
+    Kind.COLLECT: CpuGraphRun._collect,
 }
 
 
-def copied(layer: Layer) -> Layer:
+def copy_layer(layer: Layer) -> Layer:
     """The layer in memory of its own, as a device has it."""
     indices, offsets = layer.indices.copy(), layer.offsets.copy()
     return replace(layer, indices=indices, offsets=offsets, values=np.copy(layer.values)[()])

@@ -12,15 +12,15 @@ from spdnn.common.errors import InputError, MemoryTooSmall
 from spdnn.common.resources import usable_cores
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.cpu import schedule as plan
-from spdnn.engines.cpu.batch import CpuWork
+from spdnn.engines.cpu.batch import BatchKernels
 from spdnn.engines.memory import INPUT_BYTES, give_back, limit_bytes, more_memory, resident_bytes
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
-from spdnn.scheduling.engines.cpu.probe import measured
-from spdnn.scheduling.engines.cpu.run import CpuDevice, Going, copied
+from spdnn.scheduling.engines.cpu.probe import measure_costs
+from spdnn.scheduling.engines.cpu.run import CpuDevice, CpuGraphRun, copy_layer
 from spdnn.scheduling.engines.notes import notes, timeline
-from spdnn.scheduling.taskgraph.choice import choose, unmeasured
-from spdnn.scheduling.taskgraph.decomposition import Decomposition, Room, Sizes, cut
+from spdnn.scheduling.taskgraph.choice import choose, choose_unmeasured
+from spdnn.scheduling.taskgraph.decomposition import Decomposition, MemoryRoom, Sizes, cut
 from spdnn.scheduling.taskgraph.execution import Execution, lanes_of, run_threads
 from spdnn.scheduling.taskgraph.settings import AUTO, STREAM, TaskgraphSettings
 from spdnn.scheduling.taskgraph.simulation import TaskCosts
@@ -40,7 +40,7 @@ class CpuGraphSession(Session):
             raise InputError(
                 f"{self.settings.devices} devices of {options.threads} threads: each takes one at least (--threads)"
             )
-        self.work, self.limit = CpuWork(prepared, inputs, options), limit_bytes(options.memory)
+        self.work, self.limit = BatchKernels(prepared, inputs, options), limit_bytes(options.memory)
         self.sizes, self.predicted, self.course = self._sizes(), None, prepared.course()
         self.decomposition, self.why = self._decomposition(options)
         cut, work = self.decomposition, self.work
@@ -74,7 +74,7 @@ class CpuGraphSession(Session):
     def _aside(self, options: Options) -> int:
         """Bytes of the process that are no device's."""
         work = self.work
-        aside = resident_bytes() + plan.kept_bytes(work.inputs, work.last.outputs, options)
+        aside = resident_bytes() + plan.outcome_bytes(work.inputs, work.last.outputs, options)
         aside += plan.scratch_bytes(work.network, work.inputs, work.widest, options.threads, work.tile)
         return aside + READING * max(self.sizes.weights) * self.settings.devices
 
@@ -106,17 +106,17 @@ class CpuGraphSession(Session):
                 least,
             ) from None
 
-    def _room(self, options: Options) -> Room:
+    def _room(self, options: Options) -> MemoryRoom:
         """What the process has for each device now."""
         devices, self.aside = self.settings.devices, max(self.aside, self._aside(options))
         shared = replace(self.sizes, stay_bytes=-(-self._new // devices), task_bytes=TASK_BYTES)
-        return Room(shared, max(0, self.limit - self.aside) // devices, device=False)
+        return MemoryRoom(shared, max(0, self.limit - self.aside) // devices, device=False)
 
     def _costs(self, options: Options) -> TaskCosts:
         """What tasks cost here. Weights are taken to be copied from memory where half of it has room for them."""
         free = max(0, self.limit - self.aside)
-        how = copied if self._new <= free // 2 else None
-        return measured(self.work, options.threads, self.settings.devices, how, self._cores(options), free // 2)
+        how = copy_layer if self._new <= free // 2 else None
+        return measure_costs(self.work, options.threads, self.settings.devices, how, self._cores(options), free // 2)
 
     def _cores(self, options: Options) -> int:
         return min(options.threads, usable_cores())
@@ -125,7 +125,7 @@ class CpuGraphSession(Session):
         settings, self.room = self.settings, self._room(options)
         memory, leaving = settings.device_memory, bool({"dead", "inputs"} & set(self.work.reductions))
         limits = {"leaving": leaving, "stage_bytes": plan.PASS_WEIGHTS, "also": self.room}
-        if fixed := unmeasured(settings, self.sizes, memory, **limits):
+        if fixed := choose_unmeasured(settings, self.sizes, memory, **limits):
             return fixed
         if settings.schedule == AUTO and settings.devices == 1 and not settings.buffers:
             decomposition = cut(replace(settings, schedule=STREAM), self.sizes, memory, **limits)
@@ -141,7 +141,7 @@ class CpuGraphSession(Session):
     def run(self, exchange=None) -> Result:
         decomposition, work = self.decomposition, self.work
         execution = Execution(decomposition)
-        going, begun = Going(work, decomposition, self.devices, self.kept, self.course), time.process_time()
+        going, begun = CpuGraphRun(work, decomposition, self.devices, self.kept, self.course), time.process_time()
         with going.stage:
             run_threads(execution, going.do, lanes_of(decomposition), check_ended)
         spent = time.process_time() - begun

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, Launch, Plan, launched
+from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, KernelPlan, Launch, launch_all
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.cuda.rows import COLUMNS, Pool, counters_of
-from spdnn.engines.cuda.schedule import Pass
+from spdnn.engines.cuda.schedule import LayerPass
 from spdnn.kernels.cuda.device import Device, Event
 from spdnn.kernels.tiles import tiles_of
 from spdnn.scheduling.engines.cuda.layers import DeviceWeights
@@ -23,11 +23,11 @@ from spdnn.scheduling.taskgraph.graph import COMPUTE, Kind, Task
 class Outcomes:
     """Pinned memory for the outcome of each batch, joined ones included: 36 bytes of an input, and counters."""
 
-    def __init__(self, device: Device, plan: Plan, cut: Decomposition):
+    def __init__(self, device: Device, plan: KernelPlan, cut: Decomposition):
         rows, batches = tiles_of(cut.batch, TILE) * TILE, cut.batches + joins_of(cut)
-        self.counters = device.pinned(batches * counters_of(plan.depth), np.uint64).reshape(batches, -1)
-        self.row_of = device.pinned(batches * rows, np.int32).reshape(batches, -1)
-        self.statistics = device.pinned(batches * rows * COLUMNS, np.uint64).reshape(batches, -1)
+        self.counters = device.pinned_array(batches * counters_of(plan.depth), np.uint64).reshape(batches, -1)
+        self.row_of = device.pinned_array(batches * rows, np.int32).reshape(batches, -1)
+        self.statistics = device.pinned_array(batches * rows * COLUMNS, np.uint64).reshape(batches, -1)
 
 
 def joins_of(cut: Decomposition) -> int:
@@ -47,9 +47,9 @@ class GraphDevice:
         self,
         device: Device,
         number: int,
-        plan: Plan,
+        plan: KernelPlan,
         cut: Decomposition,
-        parts: Sequence[Pass],
+        parts: Sequence[LayerPass],
         weights: DeviceWeights,
         inputs: DeviceInputs | None,
     ):
@@ -69,17 +69,17 @@ class GraphDevice:
             self.pool = Pool(
                 device.empty(rows * neurons, np.float32), device.empty(rows, np.int32), device.empty(1, np.int32)
             )
-            self.pooled = device.pinned(cut.batches, np.int32)  # of each batch, where in the pool its rows begin
+            self.pooled = device.pinned_array(cut.batches, np.int32)  # of each batch, where in the pool its rows begin
         self.slots = []
         for _ in range(cut.slots):
             buffers = [device.empty(size, np.float32) for _ in range(2)]
             self.slots.append(BufferSlot(part, tiles, buffers, self.pool, joined))
         # How many rows each slot has, for what moves them on: a copy of its counters.
-        self.counters = [device.pinned(counters_of(plan.depth), np.uint64) for _ in range(cut.slots)]
+        self.counters = [device.pinned_array(counters_of(plan.depth), np.uint64) for _ in range(cut.slots)]
         self._events: dict[tuple, Event] = {}
         self._pairs: list[tuple[Event, Event]] = []
 
-    def timed(self, number: int) -> tuple[Event, Event]:
+    def timing_events(self, number: int) -> tuple[Event, Event]:
         """The events before and after the task of this device that is the `number`-th to be timed in a run."""
         if number == len(self._pairs):
             self._pairs.append((self.device.event(timed=True), self.device.event(timed=True)))
@@ -108,20 +108,20 @@ class GraphDevice:
     def after(self, task: Task, outcomes: Outcomes) -> None:
         """What follows the launches of a task and is of its batch alone: its outcome, to the host."""
         rows, copy_out = self.slots[task.slot].rows, self.device.copy_out
-        if self.counted(task):
+        if self.needs_count(task):
             copy_out(self.counters[task.slot], rows.counters)
         if task.kind == Kind.COLLECT:
             copy_out(outcomes.counters[task.batch], rows.counters)
             copy_out(outcomes.row_of[task.batch], rows.row_of)
             copy_out(outcomes.statistics[task.batch], rows.last_statistics)
 
-    def counted(self, task: Task) -> bool:
+    def needs_count(self, task: Task) -> bool:
         """Whether the host has to know how many rows are left of a batch after this task: it then goes to another
         device, or may be joined to others."""
         return task.kind == Kind.COMPACT and task.stage + 1 in (self.last, self.cut.joined)
 
     def rows_after(self, task: Task) -> int:
-        """How many rows are left after a task that is `counted` and done."""
+        """How many rows are left after a task that is `needs_count` and done."""
         counters, k = self.counters[task.slot], self.cut.stages[task.stage][1]
         return self.slots[task.slot].rows.rows_into(counters, k)
 
@@ -130,7 +130,7 @@ class GraphDevice:
         slot = self.slots[task.slot]
         self.pooled[task.batch] = first
         self.device.copy_in(self.pool.next_row, self.pooled[task.batch : task.batch + 1])
-        launched(slot.park)
+        launch_all(slot.park)
         self.device.copy_out(outcomes.counters[task.batch], slot.rows.counters)
         self.device.copy_out(outcomes.row_of[task.batch], slot.rows.row_of)
 
@@ -138,14 +138,14 @@ class GraphDevice:
         """All rows in the pool, as many as `batches` says, become a batch at a slot."""
         slot, device, batch = self.slots[task.slot], self.device, batches[task.batch]
         device.copy_in(slot.rows.batch, batch)
-        launched(slot.join)
+        launch_all(slot.join)
         features, weights, rows = slot.waiting
         count, neurons = int(batch[1]), slot.layers[self.cut.stages[self.cut.joined][0] - 1].outputs
         size = tiles_of(count, TILE) * TILE * neurons
         device.move(features[:size], device, self.pool.features[:size])
         device.move(weights[:count], device, self.pool.weights[:count])
         device.copy_in(rows, batch[1:])
-        launched(slot.joined)
+        launch_all(slot.joined)
 
     def receive(self, slot: int, other: "GraphDevice", at: int) -> None:
         """Bring the batch at a slot of another device, whose number of rows the host has, to a slot here."""
@@ -183,4 +183,4 @@ class GraphDevice:
         if task.kind == Kind.COPY:
             self.weights.copy(task.stage, blocks[task.stage])
         else:
-            launched(self.launches(task))
+            launch_all(self.launches(task))

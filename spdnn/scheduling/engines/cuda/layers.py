@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from spdnn.common import progress
-from spdnn.engines.cuda.buffers import Plan
-from spdnn.engines.cuda.layers import LaidLayer, arranged_ahead
+from spdnn.engines.cuda.buffers import KernelPlan
+from spdnn.engines.cuda.layers import LayerLayout, lay_out_ahead
 from spdnn.kernels.cuda.device import Device
 from spdnn.problem.network import Network
 from spdnn.scheduling.taskgraph.decomposition import Decomposition, Sizes
@@ -22,19 +22,19 @@ ALIGNED = 256  # bytes; more than any load of a kernel wants
 
 
 @dataclass(frozen=True)
-class Laid:
+class LayerOffsets:
     """Where the arrays of a layer are in a block; `host` is the layer without them.
 
     Attributes:
         fields: (name, dtype, elements, offset) of each array; nbytes: of all, a multiple of ALIGNED.
     """
 
-    host: LaidLayer
+    host: LayerLayout
     fields: tuple[tuple[str, np.dtype, int, int], ...]
     nbytes: int
 
     @classmethod
-    def of(cls, host: LaidLayer) -> "Laid":
+    def of(cls, host: LayerLayout) -> "LayerOffsets":
         fields, offset = [], 0
         for name, array in host.arrays.items():
             fields.append((name, array.dtype, array.size, offset))
@@ -54,7 +54,7 @@ class Laid:
         for name, dtype, size, offset in self.fields:
             block[offset : offset + size * dtype.itemsize].view(dtype)[:] = arrays[name]
 
-    def on(self, block: Any) -> LaidLayer:
+    def on(self, block: Any) -> LayerLayout:
         """The layer in a block on a device."""
         arrays = {
             name: block[offset : offset + size * dtype.itemsize].view(dtype)
@@ -70,12 +70,12 @@ class HostWeights:
         laid: of each layer.
     """
 
-    def __init__(self, network: Network, plan: Plan, threads: int):
-        self.laid: list[Laid] = []
+    def __init__(self, network: Network, plan: KernelPlan, threads: int):
+        self.laid: list[LayerOffsets] = []
         self._arrays: list[dict[str, np.ndarray]] = []
-        with closing(arranged_ahead(network.layers(), plan.kinds, plan.choice.room, threads)) as arranged:
+        with closing(lay_out_ahead(network.layers(), plan.kinds, plan.choice.room, threads)) as arranged:
             for host in progress.bar(arranged, "weights", network.depth):
-                self.laid.append(Laid.of(host))
+                self.laid.append(LayerOffsets.of(host))
                 self._arrays.append(host.arrays)
 
     def block(self, first: int, last: int, empty: Callable[[int], np.ndarray], keep: bool = False) -> np.ndarray:
@@ -95,10 +95,10 @@ class DeviceWeights:
         layers: by their numbers, each in the buffer that its stage always uses.
     """
 
-    def __init__(self, device: Device, cut: Decomposition, sizes: Sizes, number: int, laid: Sequence[Laid]):
+    def __init__(self, device: Device, cut: Decomposition, sizes: Sizes, number: int, laid: Sequence[LayerOffsets]):
         self.device, self._cut, self._number = device, cut, number
         self._buffers = [device.empty(nbytes, np.uint8) for nbytes in cut.buffer_bytes(sizes, number)]
-        self.layers: dict[int, LaidLayer] = {}
+        self.layers: dict[int, LayerLayout] = {}
         for stage in range(*cut.range_of(number)):
             offset, buffer = 0, self._buffers[cut.buffer_of(number, stage)]
             for k in range(*cut.stages[stage]):

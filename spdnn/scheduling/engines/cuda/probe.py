@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from spdnn.common.errors import MemoryTooSmall
-from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, Launch, Plan, batch_table, launched
+from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, KernelPlan, Launch, batch_table, launch_all
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.tiles import tiles_of
@@ -24,8 +24,13 @@ COPIED = 1 << 26  # bytes of a copy that is timed, at most
 TRIED = 3  # copies
 
 
-def measured(
-    devices: list[Device], plan: Plan, inputs: Inputs, device_inputs: DeviceInputs, host: HostWeights, sizes: Sizes
+def measure_costs(
+    devices: list[Device],
+    plan: KernelPlan,
+    inputs: Inputs,
+    device_inputs: DeviceInputs,
+    host: HostWeights,
+    sizes: Sizes,
 ) -> TaskCosts | None:
     """The costs of tasks on devices that are like the first; None where too little memory is free to measure them.
 
@@ -42,8 +47,8 @@ def measured(
             if tiles == 1 and depth == 1:
                 return None
             tiles, depth = -(-tiles // 2), -(-depth // 2)
-    size = int(min(COPIED, max(1, min(one.free_bytes() for one in devices) // 4)))
-    array, pinned = device.empty(size, np.uint8), device.pinned(size, np.uint8)
+    size = int(min(COPIED, max(1, min(device.free_bytes() for device in devices) // 4)))
+    array, pinned = device.empty(size, np.uint8), device.pinned_array(size, np.uint8)
     copying = moving = _rate(device, size, lambda: device.copy_in(array, pinned))
     if len(devices) > 1:
         other = devices[1]
@@ -65,7 +70,7 @@ def measured(
 
 
 def _through(
-    device: Device, plan: Plan, device_inputs: DeviceInputs, host: HostWeights, depth: int, count: int
+    device: Device, plan: KernelPlan, device_inputs: DeviceInputs, host: HostWeights, depth: int, count: int
 ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
     """The first inputs through the first layers, each a pass: ((rows, inputs that are alive) before each layer, seconds
     of each), float64 (depth,)."""
@@ -83,9 +88,9 @@ def _through(
     table = batch_table(device, count, count)[0]  # pinned: kept until its copies are done
     for _ in range(2):  # kernels are loaded in the first run
         device.copy_in(held.rows.batch, table)
-        launched(held.arrive)
+        launch_all(held.arrive)
         for k in range(depth):
-            seconds[k] = device.seconds(lambda k=k: launched([*held.through[k], *compact[k]]))
+            seconds[k] = device.seconds(lambda k=k: launch_all([*held.through[k], *compact[k]]))
     counters = device.read(held.rows.counters)
     rows = np.array([held.rows.rows_into(counters, k) for k in range(depth)], float)
     alive = np.append(count, device.read(held.rows.survivors)[: depth - 1]).astype(float)

@@ -19,7 +19,7 @@ from spdnn.common.endings import check_ended
 from spdnn.common.errors import SpdnnError
 from spdnn.common.progress_output import inference_name
 from spdnn.kernels.cuda.device import Event
-from spdnn.problem.result import Keep
+from spdnn.problem.result import KeptInputs
 from spdnn.scheduling.engines.cuda.device import GraphDevice, Outcomes
 from spdnn.scheduling.engines.cuda.graphs import IN_GRAPHS, Graphs
 from spdnn.scheduling.taskgraph.decomposition import Decomposition
@@ -30,7 +30,7 @@ from spdnn.scheduling.taskgraph.timeline import Span
 MOST_TIMED = 1 << 15  # tasks whose times are taken
 
 
-class Going:
+class CudaGraphRun:
     """One run.
 
     Args:
@@ -51,7 +51,7 @@ class Going:
         outcomes: Outcomes,
         blocks: Sequence[np.ndarray],
         graphs: Graphs | None,
-        keep: Keep,
+        keep: KeptInputs,
         numbered: Callable[[int, int], np.ndarray],
     ):
         self.cut, self.devices, self.batches, self.outcomes, self.blocks = cut, devices, batches, outcomes, blocks
@@ -109,7 +109,7 @@ class Going:
         task = self._unmoved.pop(lane, None) or self.execution.take(lane)
         if task is None:
             return False
-        if task.kind == Kind.MOVE and not self._counted(task):
+        if task.kind == Kind.MOVE and not self._count_known(task):
             self._unmoved[lane] = task
             return False
         self._issue(task)
@@ -124,7 +124,7 @@ class Going:
         """Whether it depends on the rows that are left after this task what comes next."""
         return task.kind == Kind.COMPACT and task.stage + 1 == self.cut.joined
 
-    def _counted(self, task: Task) -> bool:
+    def _count_known(self, task: Task) -> bool:
         """Whether the host knows how many rows a move has to bring."""
         before = self.execution.graph.tasks[max(task.after, key=lambda number: self._is_source(task, number))]
         return self.devices[before.device].event(before).done()
@@ -165,7 +165,7 @@ class Going:
             if self._crosses(owner, task):
                 device.record(owner.event(task))
         if task.kind == Kind.COLLECT:
-            self._collected(owner, task)
+            self._collect_rows(owner, task)
 
     def _wait(self, owner: GraphDevice, task: Task, before: Task) -> None:
         """Let the task's stream wait for one that is before it, where that is on another."""
@@ -178,7 +178,7 @@ class Going:
         """Whether a task of another lane, or the host, may wait for this one."""
         if task.kind == Kind.LAYER:
             return self.cut.streamed and not self.graphs
-        return owner.counted(task) or task.kind in (Kind.COPY, Kind.MOVE, Kind.COLLECT)
+        return owner.needs_count(task) or task.kind in (Kind.COPY, Kind.MOVE, Kind.COLLECT)
 
     def _launch(self, owner: GraphDevice, task: Task) -> None:
         if task.kind == Kind.MOVE:
@@ -206,34 +206,34 @@ class Going:
             work()
             return
         owner = self._owner(task)
-        device, (before, after) = owner.device, owner.timed(self._timed_on[owner.number])
+        device, (before, after) = owner.device, owner.timing_events(self._timed_on[owner.number])
         self._timed_on[owner.number] += 1
         device.record(before)
         work()
         device.record(after)
         self._timed.append((task, last, before, after))
 
-    def _collected(self, owner: GraphDevice, task: Task) -> None:
+    def _collect_rows(self, owner: GraphDevice, task: Task) -> None:
         self.slots[task.batch] = task.device, task.slot
         self.stage.advance()
         if self.keep:
             owner.event(task).synchronize()
-            self.values[task.batch] = self._finished(task.batch)
+            self.values[task.batch] = self._finish_batch(task.batch)
 
     def parts(self) -> list[tuple[np.ndarray, dict]]:
         """Of each batch, the numbers of its inputs and its outcome, as result.result takes them."""
-        outcomes = {batch: self.values.get(batch) or self._finished(batch) for batch in sorted(self.slots)}
+        outcomes = {batch: self.values.get(batch) or self._finish_batch(batch) for batch in sorted(self.slots)}
         parts = []
         for batch in range(self.cut.batches):
             outcome = outcomes[batch]
             if batch in self._parked:
                 whole = next(one for one, others in self.execution.graph.joined.items() if batch in others)
-                outcome = _joined(outcome, outcomes[whole], self._parked[batch])
+                outcome = _join(outcome, outcomes[whole], self._parked[batch])
             parts.append((self.numbered(*self.cut.members(batch)), outcome))
         none = np.empty(0, np.int64)
         return parts + [(none, {**outcomes[one], "row_of": none}) for one in self.execution.graph.joined]
 
-    def _finished(self, batch: int) -> dict:
+    def _finish_batch(self, batch: int) -> dict:
         """The outcome of a batch, as BufferSlot.finish has it."""
         (device, number), outcomes = self.slots[batch], self.outcomes
         slot, count = self.devices[device].slots[number], int(self.batches[batch, 1])
@@ -241,12 +241,12 @@ class Going:
             outcomes.counters[batch], outcomes.row_of[batch][:count], outcomes.statistics[batch]
         )
         if batch in self._parked:
-            return slot.finish(outcome, Keep())
+            return slot.finish(outcome, KeptInputs())
         joined = batch in self.execution.graph.joined  # inputs of which batches: known when all are through
         return slot.finish(outcome, self.keep, None if joined else self.numbered(*self.cut.members(batch)))
 
 
-def _joined(own: dict, whole: dict, first: int) -> dict:
+def _join(own: dict, whole: dict, first: int) -> dict:
     """The outcome of a batch whose rows, from `first` on, became those of another: each input has the row of its own
     row there; counters stay apart."""
     row_of = np.full(own["row_of"].size, -1)

@@ -14,7 +14,7 @@ import numpy as np
 
 from spdnn.common.errors import InputError
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
-from spdnn.engines.cuda.buffers import Plan, batch_table
+from spdnn.engines.cuda.buffers import KernelPlan, batch_table
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs, stored_arrays
 from spdnn.engines.cuda.result import result
 from spdnn.engines.cuda.session import SHARE, device_notes, padding
@@ -24,10 +24,10 @@ from spdnn.problem.result import Result
 from spdnn.scheduling.engines.cuda.device import GraphDevice, Outcomes, joins_of
 from spdnn.scheduling.engines.cuda.graphs import Graphs
 from spdnn.scheduling.engines.cuda.layers import DeviceWeights, HostWeights
-from spdnn.scheduling.engines.cuda.probe import measured
-from spdnn.scheduling.engines.cuda.run import Going, busy
+from spdnn.scheduling.engines.cuda.probe import measure_costs
+from spdnn.scheduling.engines.cuda.run import CudaGraphRun, busy
 from spdnn.scheduling.engines.notes import notes, timeline
-from spdnn.scheduling.taskgraph.choice import choose, unmeasured
+from spdnn.scheduling.taskgraph.choice import choose, choose_unmeasured
 from spdnn.scheduling.taskgraph.decomposition import Decomposition, Sizes, cut
 from spdnn.scheduling.taskgraph.settings import AUTO, GRAPH, STREAM, TaskgraphSettings
 
@@ -52,11 +52,11 @@ class CudaGraphSession(Session):
         self.inputs, self.values, self.settings = inputs, options.keep, options.settings or TaskgraphSettings()
         if len(devices) != self.settings.devices:
             raise InputError(f"{len(devices)} devices, and {self.settings.devices} were asked for")
-        memory = min(self._allowed(device) for device in devices)
+        memory = min(self._device_bytes(device) for device in devices)
         begun = time.perf_counter()
         device_inputs: dict[int, DeviceInputs] = {0: DeviceInputs(devices[0], inputs)}
         copied = time.perf_counter() - begun
-        self.plan = plan = Plan.of(devices[0], prepared, inputs, kind)
+        self.plan = plan = KernelPlan.of(devices[0], prepared, inputs, kind)
         host = HostWeights(network, plan, options.threads)
         self.shared = [laid.shared for laid in host.laid]
         self.sizes = self._sizes(host)
@@ -89,9 +89,9 @@ class CudaGraphSession(Session):
 
     def run(self, exchange=None) -> Result:
         cut = self.cut
-        going = Going(
+        going = CudaGraphRun(
             cut, self.devices, self.batch_table, self.outcomes, self.blocks, self.graphs, self.values,
-            self.inputs.numbered,
+            self.inputs.numbers_of,
         )  # fmt: skip
         begun = time.perf_counter()
         going.run()
@@ -109,11 +109,11 @@ class CudaGraphSession(Session):
             {} if cut.streamed else {"with host-to-device copies": seconds + self.copy_seconds}
         )
         lanes = busy(spans)
-        busiest = max((spent for one in lanes.values() for spent in one.values()), default=0.0)
+        busiest = max((spent for lane in lanes.values() for spent in lane.values()), default=0.0)
         times = {"busy_seconds": lanes, "times_busiest_lane": seconds / busiest if busiest else None, "spans": took}
         result.notes |= timeline(spans) | times
 
-    def _allowed(self, device: Device) -> int:
+    def _device_bytes(self, device: Device) -> int:
         """Bytes that this session may take on a device: what was promised, or most of what is free.
 
         Raises:
@@ -140,9 +140,9 @@ class CudaGraphSession(Session):
         where it can matter: to choose a schedule, or the ranges of a pipeline.
         """
         settings = self.settings
-        if fixed := unmeasured(settings, self.sizes, memory, stays=GRAPH, leaving=self.plan.leaving):
+        if fixed := choose_unmeasured(settings, self.sizes, memory, stays=GRAPH, leaving=self.plan.leaving):
             return fixed
-        costs = measured(devices, self.plan, self.inputs, device_inputs, host, self.sizes)
+        costs = measure_costs(devices, self.plan, self.inputs, device_inputs, host, self.sizes)
         for device in devices:
             device.trim()
         if costs is None:
@@ -159,10 +159,10 @@ class CudaGraphSession(Session):
         """Pinned blocks of all stages, where weights are streamed; else they go to the devices now, none is kept."""
         cut, kept = self.cut, []
         size = max(sum(self.sizes.weights[slice(*stage)]) for stage in cut.stages)
-        passed = None if cut.streamed else devices[0].pinned(size, np.uint8)
+        passed = None if cut.streamed else devices[0].pinned_array(size, np.uint8)
         for stage, layers in enumerate(cut.stages):
             if cut.streamed:
-                kept.append(host.block(*layers, lambda nbytes: devices[0].pinned(nbytes, np.uint8)))
+                kept.append(host.block(*layers, lambda nbytes: devices[0].pinned_array(nbytes, np.uint8)))
                 continue
             block = host.block(*layers, lambda nbytes: passed[:nbytes])
             for number, held in enumerate(weights):

@@ -1,4 +1,4 @@
-"""The door that files come in by: what may be read at all, how much of it, and any fault as one sentence.
+"""The safe_open that files come in by: what may be read at all, how much of it, and any fault as one sentence.
 
 Readers of every format open files here. Bytes, members and sizes are limited before anything is allocated for them, and
 so is time: what is left to do is in proportion to the bytes of the file.
@@ -55,7 +55,7 @@ def sound(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def refused(path, sentence: str | None = None) -> Iterator[None]:
+def name_errors(path, sentence: str | None = None) -> Iterator[None]:
     """Let an InputError begin with the file `path` and, if given, a sentence of the reader's: what the file is not."""
     try:
         yield
@@ -65,7 +65,7 @@ def refused(path, sentence: str | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def kept_open(path, owner) -> Iterator[io.BufferedReader]:
+def keep_open(path, owner) -> Iterator[io.BufferedReader]:
     """The file, open for reading as long as the object `owner` lives; closed at once when the block fails.
 
     Raises:
@@ -118,7 +118,7 @@ def plain_file(path: Path) -> bool:
         return path.is_file()
 
 
-def checked(path, what: str = "file") -> Path:
+def check_file(path, what: str = "file") -> Path:
     """`path`, where there is a plain file: what is no file (a pipe, a device) may never end.
 
     Raises:
@@ -134,7 +134,7 @@ def checked(path, what: str = "file") -> Path:
 
 def beginning(path) -> bytes:
     """The first bytes of a plain file, behind a byte order mark. Raises InputError when they cannot be read."""
-    with reading(path), open(checked(path), "rb") as file:
+    with reading(path), open(check_file(path), "rb") as file:
         return file.read(64).removeprefix(codecs.BOM_UTF8)
 
 
@@ -155,7 +155,7 @@ def inflating(where) -> Iterator[None]:
             raise InputError(f"{where}: the gzip data is damaged ({brief(error)})") from error
 
 
-class Limited(io.RawIOBase):
+class LimitedStream(io.RawIOBase):
     """A stream of which at most so many bytes are read; what goes beyond is an InputError.
 
     Args:
@@ -180,7 +180,7 @@ class Limited(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def opened(path, most: int | None = None, any_name: bool = False) -> Iterator[io.BufferedIOBase]:
+def open_file(path, most: int | None = None, any_name: bool = False) -> Iterator[io.BufferedIOBase]:
     """The bytes of a file, unpacked when it is gzip; what goes wrong while reading becomes one sentence.
 
     Args:
@@ -190,7 +190,7 @@ def opened(path, most: int | None = None, any_name: bool = False) -> Iterator[io
     Raises:
         InputError: no such file, no file, unreadable, too long, or gzip data that is damaged or cut short.
     """
-    path = checked(path)
+    path = check_file(path)
     with inflating(path), open(path, "rb") as raw:
         packed, size = raw.read(2) == GZIP, os.fstat(raw.fileno()).st_size
         raw.seek(0)
@@ -202,13 +202,13 @@ def opened(path, most: int | None = None, any_name: bool = False) -> Iterator[io
             yield raw
             return
         limit = most_unpacked(size) if most is None else min(most, most_unpacked(size))
-        yield io.BufferedReader(Limited(gzip.GzipFile(fileobj=raw), limit, path), 1 << 18)
+        yield io.BufferedReader(LimitedStream(gzip.GzipFile(fileobj=raw), limit, path), 1 << 18)
 
 
 def whole(path, most: int = MOST, any_name: bool = False) -> bytes:
     """All bytes of a file, unpacked when it is gzip; at most so many. Arguments and errors as of `opened`."""
-    with opened(path, most, any_name) as stream:
-        return stream.read() if isinstance(stream.raw, io.FileIO) else _joined(stream)
+    with open_file(path, most, any_name) as stream:
+        return stream.read() if isinstance(stream.raw, io.FileIO) else _read_rest(stream)
 
 
 def text(path, what: str, form: str = "JSON", most: int = TEXT) -> str:
@@ -218,14 +218,14 @@ def text(path, what: str, form: str = "JSON", most: int = TEXT) -> str:
         InputError: no such file, no plain file, too long, or no text.
     """
     path = files.existing(path, what)
-    with refused(path, sentence := f"it is not a {what} in {form}"):
-        if (size := checked(path).stat().st_size) > most:
+    with name_errors(path, sentence := f"it is not a {what} in {form}"):
+        if (size := check_file(path).stat().st_size) > most:
             raise InputError(f"{size:,} bytes, more than {most:,}")
     with sound(f"{path}: {sentence}"):
-        return decoded(path.read_bytes(), "strict")
+        return decode(path.read_bytes(), "strict")
 
 
-def decoded(content: bytes, errors: str = "replace") -> str:
+def decode(content: bytes, errors: str = "replace") -> str:
     """Text that is UTF-8, or UTF-16 where it begins with that byte order mark; without the mark.
 
     Args:
@@ -241,21 +241,21 @@ def lines(path) -> Iterator[tuple[int, str]]:
     Raises:
         InputError: as `whole`; or the file is no text.
     """
-    content = decoded(whole(path, TEXT))
+    content = decode(whole(path, TEXT))
     if "\0" in content:
         raise InputError(f"{path}: this is no text file: it holds zero bytes")
     for number, line in enumerate(content.splitlines(), 1):
         yield number, line.strip()
 
 
-def unpacked(content: bytes, where: str) -> bytes:
+def unpack(content: bytes, where: str) -> bytes:
     """`content`, unpacked when it is gzip; InputError when that is damaged, cut short or holds too much."""
     if not content.startswith(GZIP):
         return content
     with inflating(where), gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
-        return _joined(Limited(stream, most_unpacked(len(content)), where))
+        return _read_rest(LimitedStream(stream, most_unpacked(len(content)), where))
 
 
-def _joined(stream) -> bytes:
+def _read_rest(stream) -> bytes:
     """What is left of a stream; a reader that is asked for all at once would allocate that first."""
     return b"".join(iter(lambda: stream.read(PIECE), b""))
