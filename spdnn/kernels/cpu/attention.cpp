@@ -432,7 +432,7 @@ bool needs_packing(const Real* data, int64_t depth) {
 }
 
 int64_t panel_of(int64_t depth, int64_t value_depth) {
-    // Halve the panel until its rows of K and V fit half of the second-level cache.
+    // Halve the panel until its rows of K and V fit half of the second-level cache, or it has 8 blocks.
     int64_t panel = kMostPanel;
     while (panel > 8 * kBlock && panel * (depth + value_depth) > kPanelFloats) panel /= 2;
     return panel;

@@ -203,7 +203,7 @@ struct Ahead {
         // Prefetch as many rows of the set after the next as are packed now: the misses spread over the computation.
         const int64_t end = std::min(edges, done + each);
         for (int64_t e = done + edges, last = std::min(end + edges, known); e < last; ++e) fetch(e);
-        // Gather rows of the next set into the contiguous buffer, where no two compete for the same cache set.
+        // Gather rows of the next set into a contiguous buffer, whose rows do not compete for the same cache sets.
         for (; done < end; ++done)
             for (int v = 0; v < kVectors; ++v) to[done][v] = row(done)[v];
     }
@@ -642,7 +642,7 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
             const Seen seen = from ? block_for(layer, pass.tile)(layer, from, to, 0, layer.lists)
                                    : first_layer(pass, layer, t, memory, to);
             pass.active[k * tiles + t] = seen.active;
-            // Lanes past the last input are padding, and cannot fail.
+            // Lanes past the last input are padding, and fail nothing.
             if (seen.poisoned & filled(pass, t)) least(failed, k);
             // Early exit: a tile of zeros stays zeros through the remaining layers.
             if (!seen.active && k >= pass.still_from && k + 1 < pass.depth) {

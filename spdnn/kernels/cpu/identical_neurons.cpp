@@ -28,7 +28,7 @@ uint64_t hash_of(const char* from, int64_t bytes, uint64_t sum) {
         std::memcpy(&part, from, sizeof part);
         sum += (part + uint64_t{1}) * factor;
     }
-    // Mix: the table indexes by the high bits of the product.
+    // Mix: few of the bits become an index into the table.
     sum ^= sum >> 32;
     return sum * 0xff51afd7ed558ccdu;
 }
@@ -115,7 +115,7 @@ namespace {
 
 // In the order of NumPy's add.reduceat, so that sums have the same bits: eight sums side by side, halves above 128.
 double pairwise(const double* numbers, int64_t count) {
-    // Split at a multiple of eight and recurse: rounding errors grow with the logarithm of the count.
+    // Recurse on halves, split at a multiple of eight as NumPy does.
     if (count > 128) {
         const int64_t half = count / 2 - count / 2 % 8;
         return pairwise(numbers, half) + pairwise(numbers + half, count - half);

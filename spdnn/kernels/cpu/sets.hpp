@@ -92,7 +92,7 @@ class OwnSets {
             made->gathers += (sizes[l] / kTogether + __builtin_popcountll(sizes[l] % kTogether)) * length(first[l]);
             made->shared += sizes[l] > 1;
         }
-        // Another layout must save a quarter of the loads to be worth its memory.
+        // The copy must save a quarter of the loads to pay; else the layer keeps its own lists.
         if (made->gathers > kPays * layer.edges) return nullptr;
         made->lay(layer, list, first, sizes, all);
         return made;

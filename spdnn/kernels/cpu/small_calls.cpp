@@ -257,7 +257,7 @@ int64_t run(const Forward& p, int threads) {
     threads = static_cast<int>(std::clamp<int64_t>(sizes.edges / p.depth * vectors / kLeastEdges, 1, threads));
     Team team(threads);
     std::atomic<bool> sound{true};
-    // Validate the inputs once, as a NaN would be hidden by the first clamp.
+    // Validate first: what is not finite already is reported of the inputs, not of a layer.
     const int64_t inputs = p.layers[0].inputs, pieces = p.count < kChecked ? 1 : threads;
     team.each(pieces, [&](int64_t piece) {
         const int64_t from = p.count * piece / pieces, to = p.count * (piece + 1) / pieces;

@@ -119,7 +119,7 @@ struct Edges {
     inline __attribute__((always_inline)) Edges(const Panel& panel, const int32_t* rows)
         : common(panel.problem->pattern.width) {
         const SpmmProblem& p = *panel.problem;
-        // Pointers to the rows' nonzeros; float16 values are converted once for all vectors of the tile.
+        // Pointers to the rows' nonzeros; float16 values are converted once for all vectors of this pass.
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
             const int64_t at = p.pattern.offsets[rows[r]];

@@ -50,7 +50,7 @@ struct Reader {
         double number;
         const auto [stop, error] = std::from_chars(first, end, number);
         result = static_cast<float>(number);
-        // Overflow of either type is left to the strict parser.
+        // What is out of range of either type is left to the strict parser.
         if (error != std::errc() || !std::isfinite(result)) return false;
         at = stop, last = {begin, static_cast<size_t>(stop - begin)}, last_value = result;
         return true;
