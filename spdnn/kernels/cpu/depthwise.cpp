@@ -61,7 +61,7 @@ struct Plane {
     // Lanes past the last pixel are zeros; where these fall into the next row, that begins with a zero.
     void copy(const Real* from, float* to) const {
         for (int64_t y = 0; y < work.height; ++y, from += work.width) {
-            // The frame of zeros around the pixels was cleared once and is never written.
+            // The frame around the pixels was cleared once; what is stored past a row's end are zeros, too.
             float* row = to + (y + 1) * pitch;
             if (work.stride == 1) {
                 // Stride 1: copy one position to the right, behind the zero of the frame.
@@ -119,7 +119,7 @@ template <class Real>
 bool planes(const Depthwise<Real>& work, double* busy, int threads) {
     const Plane<Real> plane{work};
     const int64_t all = work.images * work.channels, room = padded(plane.floats()) + kLanes;
-    // A padded copy of a plane for each thread, small enough for its cache, reused from plane to plane.
+    // A padded copy of one plane for each thread, reused from plane to plane, so that it stays in the cache.
     float* const copies = kept.floats(room * threads);
     bool nan = false;
 #pragma omp parallel num_threads(threads) reduction(|| : nan)
