@@ -61,12 +61,14 @@ struct Plan {
     Plan(const Pattern& pattern, const int32_t* begin, const int32_t* end, int64_t panel) {
         const Index* columns = static_cast<const Index*>(pattern.columns);
         used.resize((pattern.width + kBlock - 1) / kBlock);
+        // Bound the copied columns by the nonzeros of the groups: the vector must not grow, for segments point into it.
         int64_t most = 0;
         for (const int32_t* group = begin; group < end; ++group) {
             const int64_t row = int64_t{*group} * kGroup, rows = std::min<int64_t>(kGroup, pattern.rows - row);
             most += pattern.offsets[row + rows] - pattern.offsets[row];
         }
         copies.reserve(most);  // so that they never move
+        // List the segments group by group; `first` is the row pointer into them.
         for (const int32_t* group = begin; group < end; ++group) {
             first.push_back(segments.size());
             add(pattern, columns, int64_t{*group} * kGroup, panel);
@@ -79,18 +81,22 @@ struct Plan {
         int64_t next[kGroup], end[kGroup];
         for (int r = 0; r < rows; ++r) next[r] = pattern.offsets[row + r];
         for (;;) {
+            // Merge the rows' sorted columns panel by panel, skipping panels that none of them has.
             int64_t at = INT64_MAX;  // the next panel of any row
             for (int r = 0; r < rows; ++r)
                 if (next[r] < pattern.offsets[row + r + 1])
                     at = std::min(at, static_cast<int64_t>(columns[next[r]]) / panel);
             if (at == INT64_MAX) return;
             Segment<Index> segment{at, rows == kGroup ? ~uint64_t{0} : 0, {}, {}};
+            // Intersect the bit masks of whole blocks: only blocks of all 8 rows become dense products.
             for (int r = 0; r < rows; ++r) {
                 end[r] = until(columns, next[r], pattern.offsets[row + r + 1], (at + 1) * panel);
                 if (segment.dense) segment.dense &= full_blocks(columns, next[r], end[r], at * panel);
             }
+            // List the nonzeros that are left to each row.
             for (int r = 0; r < rows; ++r)
                 take(segment, r, columns + next[r], end[r] - next[r], at * panel), next[r] = end[r];
+            // Mark the dense blocks, whose columns of K are to be transposed.
             for (uint64_t left = segment.dense; left; left &= left - 1)
                 used[at * panel / kBlock + __builtin_ctzll(left)] = 1;
             segments.push_back(segment);
@@ -101,6 +107,7 @@ struct Plan {
     static uint64_t full_blocks(const Index* columns, int64_t first, int64_t last, int64_t start) {
         uint64_t full = 0;
         for (int64_t e = first; e + kBlock <= last;) {
+            // Columns ascend without repeats: first and last 15 apart means that all between are there.
             if (columns[e] % kBlock == 0 && columns[e + kBlock - 1] - columns[e] == kBlock - 1) {
                 full |= uint64_t{1} << (columns[e] - start) / kBlock;
                 e += kBlock;
@@ -114,6 +121,7 @@ struct Plan {
     void take(Segment<Index>& segment, int r, const Index* columns, int64_t count, int64_t start) {
         segment.columns[r] = columns;
         const int64_t blocks = __builtin_popcountll(segment.dense);
+        // Filter dense blocks out into a copy; without any, the topology's own list serves.
         if (blocks) {
             segment.columns[r] = copies.data() + copies.size();
             for (int64_t e = 0; e < count;) {
@@ -131,6 +139,7 @@ template <int kRows, int kVectors>
 void dense_scores(const float* q, int64_t q_stride, int64_t depth, const float* const* keys, float* scores,
                   int64_t row_stride) {
     Vec sum[kRows][kVectors] = {};
+    // Rank-1 updates of a register tile: one load of a key vector serves kRows queries.
     for (int64_t d = 0; d < depth; ++d) {
         Vec key[kVectors];
         for (int v = 0; v < kVectors; ++v) key[v] = load(keys[v] + d * kBlock);
@@ -148,9 +157,11 @@ template <int kVectors>
 void dense_values(const float* weights, int64_t weight_stride, const float* v, int64_t stride, const int64_t* blocks,
                   int64_t count, float* out, int64_t out_stride) {
     Vec sum[4][kVectors];
+    // Load the register tile of outputs once for all blocks.
     for (int r = 0; r < 4; ++r)
         for (int i = 0; i < kVectors; ++i) sum[r][i] = load(out + r * out_stride + i * kLanes);
     for (int64_t b = 0; b < count; ++b) {
+        // Each row of V is loaded once for 4 rows of weights.
         const float *row = v + blocks[b] * stride, *weight = weights + b * kBlock;
         for (int c = 0; c < kBlock; ++c, row += stride) {
             Vec value[kVectors];
@@ -173,18 +184,21 @@ void weighted_rows(const float* weights, const float* v, int64_t stride, const I
     constexpr int kParts = kVectors >= 8 ? 1 : 8 / kVectors;
     Vec sum[kParts][kVectors] = {};
     for (int i = 0; i < kVectors; ++i) sum[0][i] = load(out + i * kLanes);
+    // Gather a row of V, scaled by its weight; the first sum continues what earlier panels gave.
     auto add = [&](int part, int64_t e) __attribute__((always_inline)) {
         const float* row = v + static_cast<int64_t>(columns[e]) * stride;
         const Vec weight = broadcast(weights[e]);
 #pragma GCC unroll 16
         for (int i = 0; i < kVectors; ++i) sum[part][i] = multiply_add(weight, load(row + i * kLanes), sum[part][i]);
     };
+    // Nonzeros go to the partial sums in turn: independent chains hide the latency of a multiply-add.
     int64_t e = 0;
     for (; e + kParts <= count; e += kParts) {
 #pragma GCC unroll 8
         for (int part = 0; part < kParts; ++part) add(part, e + part);
     }
     for (; e < count; ++e) add(0, e);
+    // Reduce the partial sums.
     for (int i = 0; i < kVectors; ++i) {
         for (int part = 1; part < kParts; ++part) sum[0][i] += sum[part][i];
         store(sum[0][i], out + i * kLanes);
@@ -225,7 +239,7 @@ struct Rows {
     const Vector<Chunk> keys = chunks_of(work.depth), values = chunks_of(work.value_depth);
     const int64_t query_stride = padded(work.depth), sum_stride = padded(work.value_depth);
 
-    // q of the group, scaled, and the scores of row `r` outside of dense blocks behind `blocks` of these.
+    // q of the group, widened and scaled.
     void fetch(int64_t b, int64_t row, const Room& room) const {
         const Vec scale = broadcast(work.scale);
         for (int r = 0; r < std::min<int64_t>(kGroup, work.pattern.rows - row); ++r) {
@@ -237,6 +251,7 @@ struct Rows {
 
     void score_blocks(const float* transposed, const int64_t* blocks, int64_t count, const Room& room) const {
         constexpr int kVectors = kBlock / kLanes;  // of a block
+        // The block's columns of K transposed, a pointer for each vector of them.
         const float* columns[kMostPanel / kLanes];
         for (int64_t i = 0; i < count * kVectors; ++i)
             columns[i] = transposed + blocks[i / kVectors] * work.depth + i % kVectors * kLanes;
@@ -244,6 +259,7 @@ struct Rows {
             const float* query = room.query + r * query_stride;
             float* scores = room.scores + r * room.score_stride;
             int64_t i = 0;
+            // Two vectors at a time fill the registers; a single one may be left.
             for (; i + 2 <= count * kVectors; i += 2)
                 dense_scores<kScoreRows, 2>(query, query_stride, work.depth, columns + i, scores + i * kLanes,
                                             room.score_stride);
@@ -255,12 +271,15 @@ struct Rows {
 
     // Scores become weights under the largest score so far; sums so far are rescaled where it grew.
     void weigh(float* scores, int64_t count, float* sums, float& top, float& total) const {
+        // Online softmax: the largest score of all panels so far.
         const float before = top, now = std::max(before, largest_of(scores, count));
         if (now == -INFINITY) {  // weights of nothing; a NaN stays
             for (int64_t s = 0; s < count; ++s) total += scores[s] = scores[s] == -INFINITY ? 0 : scores[s];
             return;
         }
+        // Exponentials relative to it are at most 1, so none overflows.
         const float sum = lane_sum(exponentials(scores, count, now));
+        // It grew: rescale what earlier panels gave to the new reference.
         if (now != before) {
             const Vec factor = exponential(broadcast(before - now));
             for (int64_t d = 0; d < sum_stride; d += kLanes) store(load(sums + d) * factor, sums + d);
@@ -271,6 +290,7 @@ struct Rows {
 
     void add_blocks(const Operand& v, const int64_t* blocks, int64_t count, const Room& room, float* sums) const {
         for (const Chunk& chunk : values)
+            // As many vectors of V as a register tile of 4 rows has room for.
             for (int part = 0; part < chunk.vectors;) {
                 const int vectors = std::min(chunk.vectors - part, kValueVectors);
                 const float* value = v.chunk(chunk) + part * kLanes;
@@ -289,12 +309,14 @@ struct Rows {
     // One group in one panel; its rows are rows `from` .. of the tile.
     void segment(const Segment<Index>& segment, int64_t panel, const Operand& k, const float* transposed,
                  const Operand& v, const Room& room, int64_t from) const {
+        // Expand the mask to a list of first columns, and score these blocks for all rows.
         int64_t blocks[64], count = 0;
         for (uint64_t left = segment.dense; left; left &= left - 1)
             blocks[count++] = segment.panel * panel + __builtin_ctzll(left) * kBlock;
         if (count) score_blocks(transposed, blocks, count, room);
         float* const sums = room.sums + from * sum_stride;
         // Each step for all rows: they do not wait for each other.
+        // Scores of the other nonzeros: gather rows of K, chunk by chunk, behind those of the blocks; pad with -inf.
         for (int r = 0; r < kGroup; ++r) {
             float* const scores = room.scores + r * room.score_stride + count * kBlock;
             for (const Chunk& chunk : keys)
@@ -304,10 +326,12 @@ struct Rows {
                                                       chunk.first > 0);
             fill_up(scores, segment.count[r]);
         }
+        // Softmax over both kinds of scores at once.
         for (int r = 0; r < kGroup; ++r)
             if (const int64_t all = count * kBlock + padded(segment.count[r]))
                 weigh(room.scores + r * room.score_stride, all, sums + r * sum_stride, room.tops[from + r],
                       room.totals[from + r]);
+        // Accumulate the weighted rows of V: dense blocks first, then gathered rows.
         if (count) add_blocks(v, blocks, count, room, sums);
         for (int r = 0; r < kGroup; ++r)
             for (const Chunk& chunk : values)
@@ -322,9 +346,11 @@ struct Rows {
         for (int64_t r = 0; r < std::min<int64_t>(kGroup, work.pattern.rows - row); ++r) {
             Real* out = work.out + (b * work.pattern.rows + row + r) * work.value_depth;
             if (work.pattern.offsets[row + r] == work.pattern.offsets[row + r + 1]) {
+                // No nonzero, no softmax: the row is zero by definition.
                 std::fill(out, out + work.value_depth, Real{});
                 continue;
             }
+            // Normalize once, at the end of all panels.
             const Vec total = broadcast(room.totals[from + r]);
             for (int64_t d = 0; d < work.value_depth; d += kLanes) {
                 const int64_t left = work.value_depth - d;
@@ -349,13 +375,17 @@ struct Rows {
     bool tile(int64_t b, const Plan<Index>& plan, const int32_t* groups, int64_t first, int64_t last, int64_t panel,
               const Operand& k, const float* transposed, const Operand& v, const Room& room) const {
         const int64_t rows = (last - first) * kGroup;
+        // Initial state of the online softmax: sums 0, largest score -inf, total 0.
         std::fill(room.sums, room.sums + rows * sum_stride, 0.0f);
         std::fill(room.tops, room.tops + rows, -INFINITY);
         std::fill(room.totals, room.totals + rows, 0.0f);
         Vector<int64_t> next(plan.first.begin() + first, plan.first.begin() + last);
+        // Panels ascend for the whole tile, so that K and V of one are reused from the cache; unused ones are skipped.
         for (int64_t at = 0, following; at != INT64_MAX; at = following) {
             following = INT64_MAX;
             for (int64_t g = first; g < last; ++g) {
+                // Software prefetch: the segment two groups ahead, the columns of the next group, whose segment is here
+                // by now.
                 if (g + 2 < last) {
                     const Segment<Index>* const ahead =
                         plan.segments.data() + next[g + 2 - first];  // perhaps past the last
@@ -363,6 +393,7 @@ struct Rows {
                         __builtin_prefetch(reinterpret_cast<const char*>(ahead) + offsetof(Segment<Index>, count));
                 }
                 if (g + 1 < last) prefetch(plan, next[g + 1 - first]);
+                // Process the group if it has nonzeros in this panel, and find the next panel that any group has.
                 int64_t& s = next[g - first];
                 if (s < plan.first[g + 1] && plan.segments[s].panel == at) {
                     fetch(b, int64_t{groups[g]} * kGroup, room);
@@ -384,7 +415,9 @@ void transpose(const Real* k, int64_t width, int64_t depth, const uint8_t* used,
                float* to) {
     Vector<float> rows(kBlock * padded(depth));
     for (int64_t block = first; block < last; ++block) {
+        // A block that no dense product reads, or that K's end cuts off, is not needed.
         if (!used[block] || (block + 1) * kBlock > width) continue;
+        // Widen the rows of the block, then transpose: lanes become columns.
         for (int c = 0; c < kBlock; ++c)
             widen(k + (block * kBlock + c) * depth, depth, padded(depth), rows.data() + c * padded(depth));
         float* out = to + block * kBlock * depth;
@@ -399,6 +432,7 @@ bool needs_packing(const Real* data, int64_t depth) {
 }
 
 int64_t panel_of(int64_t depth, int64_t value_depth) {
+    // Halve the panel until its rows of K and V fit half of the second-level cache, or it has 8 blocks.
     int64_t panel = kMostPanel;
     while (panel > 8 * kBlock && panel * (depth + value_depth) > kPanelFloats) panel /= 2;
     return panel;
@@ -415,9 +449,11 @@ bool attention_of(const Attention<Real>& work, double* busy, int threads) {
     const int64_t groups = std::max<int64_t>(1, (work.tile > 0 ? work.tile : kTile) / kGroup);
     Vector<std::unique_ptr<Plan<Index>>> plans(threads);
     std::fill(busy, busy + threads, 0.0);
+    // Plan: each thread analyses its own groups, once for the whole batch.
 #pragma omp parallel num_threads(threads)
     own_shares(threads, busy,
                [&](int t) { plans[t].reset(new Plan<Index>(pattern, shares.begin(t), shares.end(t), panel)); });
+    // Union of the dense blocks of all threads, and room for the longest segment.
     Vector<uint8_t> used((width + kBlock - 1) / kBlock);
     int64_t longest = 0, dense = 0;
     for (int t = 0; t < threads; ++t) {
@@ -425,6 +461,7 @@ bool attention_of(const Attention<Real>& work, double* busy, int threads) {
         for (size_t i = 0; i < used.size(); ++i) dense |= used[i] |= plans[t]->used[i];
     }
     const int64_t all_blocks = static_cast<int64_t>(used.size());
+    // Scratch for copies of K and V where they are needed, and for each thread's state.
     float* const keys = needs_packing(work.k, work.depth) ? kept_keys.floats(width * padded(work.depth)) : nullptr;
     float* const values =
         needs_packing(work.v, work.value_depth) ? kept_values.floats(width * padded(work.value_depth)) : nullptr;
@@ -437,6 +474,7 @@ bool attention_of(const Attention<Real>& work, double* busy, int threads) {
         const Real *k = work.k + b * width * work.depth, *v = work.v + b * width * work.value_depth;
         if (keys || values || transposed) {
             own_shares(threads, busy, [&](int t) {
+                // All threads pack and transpose K and V together; the barrier completes them before anyone reads.
                 const int64_t first = width * t / threads, last = width * (t + 1) / threads;
                 if (keys) pack(k, width, work.depth, rows.keys, keys, first, last);
                 if (values) pack(v, width, work.value_depth, rows.values, values, first, last);
@@ -450,12 +488,14 @@ bool attention_of(const Attention<Real>& work, double* busy, int threads) {
             const Operand of_keys{keys ? keys : reinterpret_cast<const float*>(k), width, work.depth, keys != nullptr};
             const Operand of_values{values ? values : reinterpret_cast<const float*>(v), width, work.value_depth,
                                     values != nullptr};
+            // Each thread takes its groups through all panels, a tile of rows at a time.
             const Room own(rooms + t * room, work.depth, work.value_depth, longest, groups * kGroup);
             const int64_t count = shares.end(t) - shares.begin(t);
             for (int64_t first = 0; first < count; first += groups)
                 nan |= rows.tile(b, *plans[t], shares.begin(t), first, std::min(first + groups, count), panel, of_keys,
                                  transposed, of_values, own);
         });
+        // Nobody packs the next entry over one that is still read.
         if ((keys || values || transposed) && b + 1 < work.batch) {
 #pragma omp barrier
         }

@@ -61,11 +61,14 @@ struct Plane {
     // Lanes past the last pixel are zeros; where these fall into the next row, that begins with a zero.
     void copy(const Real* from, float* to) const {
         for (int64_t y = 0; y < work.height; ++y, from += work.width) {
+            // The frame around the pixels was cleared once; what is stored past a row's end are zeros, too.
             float* row = to + (y + 1) * pitch;
             if (work.stride == 1) {
+                // Stride 1: copy one position to the right, behind the zero of the frame.
                 for (int64_t x = 0; x < work.width; x += kLanes)
                     store(load_part(from + x, work.width - x), row + 1 + x);
             } else {
+                // Stride 2: deinterleave, so that a tap of neighbouring outputs is contiguous.
                 for (int64_t x = 0; x < work.width; x += 2 * kLanes) {
                     const Vec a = load_part(from + x, work.width - x);
                     const Vec b =
@@ -81,13 +84,16 @@ struct Plane {
         const int64_t channel = plane % work.channels, outs = work.out_width();
         copy(work.x + plane * work.height * work.width, copied);
         Real* out = work.out + plane * work.out_height() * outs;
+        // The nine weights and the bias stay in registers for the whole plane.
         Vec weight[9];
         for (int i = 0; i < 9; ++i) weight[i] = broadcast(load_part(work.weights + channel * 9 + i, 1)[0]);
         const Vec bias = broadcast(work.bias[channel]);
+        // Positions 0, 1, 2 are neighbours at stride 1; at stride 2 they are even, odd, the next even one.
         const int64_t second = work.stride == 1 ? 1 : half, third = work.stride == 1 ? 2 : 1;  // taps of a row
         for (int64_t y = 0; y < work.out_height(); ++y, out += outs) {
             const float* row = copied + y * work.stride * pitch;
             auto at = [&](int64_t o) __attribute__((always_inline)) {
+                // One chain of nine multiply-adds in reading order; the outputs in the lanes are independent.
                 Vec sum = bias;
                 for (int i = 0; i < 3; ++i) {
                     const float* taps = row + i * pitch + o;
@@ -97,9 +103,11 @@ struct Plane {
                 }
                 return sum;
             };
+            // Whole vectors of outputs, then a masked one.
             int64_t o = 0;
             for (; o + kLanes <= outs; o += kLanes) store(epilogue(at(o)), out + o);
             if (o < outs) {  // lanes past the last are a row's end and the next one's: no part of any output
+                // Clear the lanes of no output, so that a NaN in them is not reported.
                 const Vec y_ = first_of(at(o), outs - o);
                 store_part(epilogue(y_), out + o, outs - o);
             }
@@ -111,6 +119,7 @@ template <class Real>
 bool planes(const Depthwise<Real>& work, double* busy, int threads) {
     const Plane<Real> plane{work};
     const int64_t all = work.images * work.channels, room = padded(plane.floats()) + kLanes;
+    // A padded copy of one plane for each thread, reused from plane to plane, so that it stays in the cache.
     float* const copies = kept.floats(room * threads);
     bool nan = false;
 #pragma omp parallel num_threads(threads) reduction(|| : nan)
@@ -133,12 +142,14 @@ void channels_row(const Depthwise<Real>& work, int64_t image, int64_t y, int64_t
     Real* out = work.out + (image * work.out_height() + y) * outs * channels + c;
     const Real* rows[3];
     int64_t steps[3];  // from pixel to pixel; a row outside of the image is one vector of zeros
+    // Rows above and below the image read zeros, so the loop over outputs has no test of rows.
     for (int i = 0; i < 3; ++i) {
         const int64_t row = y * work.stride + i - 1;
         const bool inside = row >= 0 && row < work.height;
         rows[i] = inside ? work.x + (image * work.height + row) * work.width * channels + c : zeros;
         steps[i] = inside ? channels : 0;
     }
+    // Weights of these channels stay in registers along the row.
     Vec weight[9];
     for (int i = 0; i < 9; ++i) weight[i] = load(weights + i * pitch + c);
     const Vec bias = load_part(work.bias + c, left);
@@ -146,6 +157,7 @@ void channels_row(const Depthwise<Real>& work, int64_t image, int64_t y, int64_t
         if (kWhole) store(epilogue(sum), out + o * channels);
         else store_part(epilogue(sum), out + o * channels, left);
     };
+    // Only outputs at the left and right edge test every column.
     auto at_edge = [&](int64_t o) {
         Vec sum = bias;
         for (int i = 0; i < 9; ++i) {
@@ -155,6 +167,7 @@ void channels_row(const Depthwise<Real>& work, int64_t image, int64_t y, int64_t
         }
         put(o, sum);
     };
+    // Left edge, interior without tests, right edge.
     at_edge(0);
     int64_t o = 1;
     for (; o * work.stride + 1 < work.width; ++o) {
@@ -175,6 +188,7 @@ template <class Real>
 bool channels_last(const Depthwise<Real>& work, double* busy, int threads) {
     const int64_t rows = work.images * work.out_height(), pitch = padded(work.channels);
     float* const weights = kept.floats(9 * pitch);
+    // Transpose the weights: lanes are channels, padded with zeros to whole vectors.
     std::fill(weights, weights + 9 * pitch, 0.0f);
     for (int64_t c = 0; c < work.channels; ++c)
         for (int i = 0; i < 9; ++i) weights[i * pitch + c] = load_part(work.weights + c * 9 + i, 1)[0];
@@ -185,6 +199,7 @@ bool channels_last(const Depthwise<Real>& work, double* busy, int threads) {
         Epilogue epilogue(work.low, work.high);
         for (int64_t r = rows * t / threads; r < rows * (t + 1) / threads; ++r)
             for (int64_t c = 0; c < work.channels; c += kLanes) {
+                // Whole vectors of channels have an instance without masks.
                 const auto run = work.channels - c >= kLanes ? channels_row<true, Real> : channels_row<false, Real>;
                 run(work, r / work.out_height(), r % work.out_height(), c, weights, zeros, epilogue);
             }

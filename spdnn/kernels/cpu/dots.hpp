@@ -22,6 +22,7 @@ inline int64_t padded(int64_t depth) { return (depth + kLanes - 1) / kLanes * kL
 
 inline Vector<Chunk> chunks_of(int64_t depth) {
     Vector<Chunk> chunks;
+    // Greedy: as many of the widest chunks as fit, then at most one of each smaller power of two.
     int64_t left = padded(depth) / kLanes, first = 0;
     for (int width = kMostVectors; width >= 1; width /= 2)
         for (; left >= width; left -= width, first += width * kLanes) chunks.push_back({first, width});
@@ -31,6 +32,7 @@ inline Vector<Chunk> chunks_of(int64_t depth) {
 // The end of the nonzeros from `e` on, of a row that ends at `end`, whose columns are below `limit`.
 template <class Index>
 inline int64_t until(const Index* columns, int64_t e, int64_t end, int64_t limit) {
+    // Skip whole vectors of columns by their last one, then single columns.
     while (e + kLanes <= end && static_cast<int64_t>(columns[e + kLanes - 1]) < limit) e += kLanes;
     while (e < end && static_cast<int64_t>(columns[e]) < limit) ++e;
     return e;
@@ -60,6 +62,7 @@ void pack(const Real* from, int64_t rows, int64_t depth, const Vector<Chunk>& ch
 template <int kVectors, class Index>
 void row_dots(const float* q, const float* k, int64_t stride, const Index* columns, int64_t count, float* sums,
               bool add) {
+    // The chunk of q stays in registers for all nonzeros.
     Vec query[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) query[v] = load(q + v * kLanes);
@@ -72,6 +75,7 @@ void row_dots(const float* q, const float* k, int64_t stride, const Index* colum
             const float* row[4];
 #pragma GCC unroll 4
             for (int i = 0; i < 4; ++i) {
+                // Gather four rows of K; the first products need no cleared sums.
                 row[i] = k + static_cast<int64_t>(rows[kDots[i]]) * stride;
                 sum[i] = kDots[i] < kCount ? query[0] * load(row[i]) : Vec{};
             }
@@ -83,6 +87,7 @@ void row_dots(const float* q, const float* k, int64_t stride, const Index* colum
             }
         });
     };
+    // Groups of kLanes nonzeros, whose sums across lanes are taken together and fill one vector.
     int64_t e = 0;
     for (; e + kLanes <= count; e += kLanes) {
         const Vec dots = group(std::integral_constant<int, kLanes>{}, columns + e);
@@ -90,6 +95,7 @@ void row_dots(const float* q, const float* k, int64_t stride, const Index* colum
     }
     const int64_t left = count - e;
     if (left == 0) return;
+    // The remainder, by the smallest group that holds it.
     Index rows[kLanes];  // nonzeros past the last repeat it, up to a multiple of 4
     for (int i = 0; i < kLanes; ++i) rows[i] = columns[e + std::min<int64_t>(i, left - 1)];
     Vec dots;

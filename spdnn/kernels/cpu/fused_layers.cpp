@@ -84,8 +84,10 @@ struct Epilogue {
                                                      int64_t output, V* out) {
         const V bias = Unit<V>::broadcast(layer.bias[output * layer.bias_stride]);
         V row[kVectors];
+        // The two partial sums meet here, always even + odd: the same order for every tile and level.
         for (int v = 0; v < kVectors; ++v)
             row[v] = activated<kValued>(even[v] + odd[v], bias, value, low, high, poison[v], seen[v]);
+        // Non-temporal stores spare the read of a line that nobody needs soon.
         if (kMayStream && layer.streamed) stream_row(row, out);
         else
             for (int v = 0; v < kVectors; ++v) out[v] = row[v];
@@ -95,6 +97,8 @@ struct Epilogue {
     template <bool kValued, int kOutputs, int kPart, class Output, class Out>
     inline __attribute__((always_inline)) void finish(const V (*even)[kPart], const V (*odd)[kPart],
                                                       const Output& output, const Out& out, int start) {
+        // Flags accumulate in two chains, alternating between outputs, so that an output rarely waits for the one
+        // before.
         constexpr int kChains = std::min(kOutputs, 2);  // short ones
         const V least = low, most = high, scale = value;
         V bad[kChains][kPart] = {};
@@ -108,6 +112,7 @@ struct Epilogue {
             for (int v = 0; v < kPart; ++v)
                 to[v] = activated<kValued>(even[o][v] + odd[o][v], bias, scale, least, most, bad[c][v], any[c][v]);
         }
+        // Merge the chains into the flags of the whole tile.
         for (int v = 0; v < kPart; ++v)
             for (int c = 0; c < kChains; ++c) seen[start + v] |= any[c][v], poison[start + v] += bad[c][v];
     }
@@ -115,16 +120,20 @@ struct Epilogue {
     template <bool kValued>
     static inline __attribute__((always_inline)) V activated(V sum, V bias, V value, V low, V high, V& bad,
                                                              typename Unit<V>::Int& any) {
+        // A common weight is applied once an output, fused with the bias, instead of once an edge.
         V y = kValued ? sum + bias : multiply_add(sum, value, bias);
+        // Range check without a branch: 0 * y is NaN where y is not finite. The clamp below would hide it.
         bad += y * 0.0f;
         y = y > low ? y : low;
         y = y < high ? y : high;
+        // The OR of all outputs' bits: a lane is active where anything but the sign was ever set.
         any |= Unit<V>::raw(y);
         return y;
     }
 
     Seen result() const {
         Seen all;
+        // Reduce each lane to one bit; the shift drops the sign, so that -0 counts as zero.
         for (int v = 0; v < kVectors; ++v) {  // but for their signs
             all.active |= uint64_t{nonzero(seen[v] << 1)} << (v * Unit<V>::lanes);
             all.poisoned |= uint64_t{nonzero(Unit<V>::raw(poison[v]) << 1)} << (v * Unit<V>::lanes);
@@ -138,6 +147,7 @@ template <int kOutputs, class Outputs>
 void by_outputs(const int64_t* offsets, int64_t first, int64_t last, Outputs outputs) {
     int64_t j = first;
     while (j < last) {
+        // Outputs of equal length share one loop over their edges, without remainders of their own.
         bool together = kOutputs > 1 && j + kOutputs <= last;
         for (int o = 1; together && o < kOutputs; ++o)
             together = offsets[j + o + 1] - offsets[j + o] == offsets[j + 1] - offsets[j];
@@ -190,8 +200,10 @@ struct Ahead {
     }
 
     inline __attribute__((always_inline)) void turn() {
+        // Prefetch as many rows of the set after the next as are packed now: the misses spread over the computation.
         const int64_t end = std::min(edges, done + each);
         for (int64_t e = done + edges, last = std::min(end + edges, known); e < last; ++e) fetch(e);
+        // Gather rows of the next set into a contiguous buffer, whose rows do not compete for the same cache sets.
         for (; done < end; ++done)
             for (int v = 0; v < kVectors; ++v) to[done][v] = row(done)[v];
     }
@@ -208,14 +220,18 @@ inline __attribute__((always_inline)) void set_part(const Layer& layer, float* _
     const int64_t edges = layer.offsets[list + 1] - layer.offsets[list], size = sets.size(list);
     const int32_t* __restrict members = sets.members + sets.begins[list] + first;
     const float* __restrict values = kValued ? layer.values + sets.values[list] + first : nullptr;
+    // Streamed outputs are staged here, so that their lines leave whole and not part by part.
     V rows[kOutputs][kVectors];
     auto out = [&](int o)
                    __attribute__((always_inline)) { return reinterpret_cast<V*>(dst + int64_t{members[o]} * kTile); };
+    // Register tile: kOutputs x kPart accumulators, twice for even and odd edges; more would spill.
     for (int start = 0; start < kVectors; start += kPart) {
+        // Pack and prefetch for later sets between the parts, to hide the latency of memory behind arithmetic.
         turn();
         V even[kOutputs][kPart], odd[kOutputs][kPart];
         for (int o = 0; o < kOutputs; ++o)
             for (int v = 0; v < kPart; ++v) even[o][v] = own_zero<V>(), odd[o][v] = own_zero<V>();
+        // Gather one vector of a row and accumulate it into all outputs of the tile: one load for kOutputs additions.
         auto add = [&](V(&sum)[kOutputs][kPart], int64_t edge) __attribute__((always_inline)) {
             const V* vectors = row(edge) + start;
 #pragma GCC unroll 4
@@ -228,13 +244,16 @@ inline __attribute__((always_inline)) void set_part(const Layer& layer, float* _
                 }
             }
         };
+        // Even and odd edges accumulate in independent chains, which hides the latency of an addition.
         int64_t e = 0;
         for (; e + 2 <= edges; e += 2) add(even, e), add(odd, e + 1);
         if (e < edges) add(even, e);
+        // Epilogue: bias and activation while the sums are still in registers.
         epilogue.template finish<kValued, kOutputs, kPart>(
             even, odd, [members](int o) { return members[o]; },
             [&](int o) __attribute__((always_inline)) { return layer.streamed ? rows[o] : out(o); }, start);
     }
+    // Write the rows past the caches only now that all their parts are there.
     if (layer.streamed)
         for (int o = 0; o < kOutputs; ++o) stream_row(rows[o], out(o));
 }
@@ -250,9 +269,11 @@ void set(const Layer& layer, float* __restrict dst, int64_t list, Epilogue<V, kV
          const Turn& turn) {
     constexpr int kTogether = kMost<kVectors, kValued>;
     const int64_t size = layer.sets.size(list);
+    // Split the members greedily: the largest register tile reuses a loaded row most often.
     int64_t m = 0;
     for (; m + kTogether <= size; m += kTogether)
         set_part<V, kTile, kVectors, kTogether, kValued>(layer, dst, list, m, epilogue, row, turn);
+    // The remainder by powers of two: at most one tile of each smaller size.
     if constexpr (kTogether > 4)
         for (; m + 4 <= size; m += 4)
             set_part<V, kTile, kVectors, 4, kValued>(layer, dst, list, m, epilogue, row, turn);
@@ -268,6 +289,7 @@ Seen all_sets(const Layer& layer, const float* __restrict src, float* __restrict
     Epilogue<V, kVectors> epilogue{layer};
     constexpr int kTurns = std::max(1, kVectors * kMost<kVectors, kValued> / kSums);  // of the most outputs together
     typedef Ahead<V, kTile, kVectors, Index> Rows;
+    // Double buffer: one half is computed from while the next set is packed into the other.
     alignas(64) V packed[2][kPackedEdges][kVectors];
     const Sets& sets = layer.sets;
     const bool far = layer.inputs * kTile * static_cast<int64_t>(sizeof(float)) > kNear;
@@ -275,6 +297,7 @@ Seen all_sets(const Layer& layer, const float* __restrict src, float* __restrict
     auto rows = [&](int64_t list) {
         return Rows{src, static_cast<const Index*>(layer.indices) + layer.offsets[list], packed[list % 2]};
     };
+    // Packing pays where many outputs reuse few rows, few enough for the buffer.
     auto packs = [&](int64_t list) {
         return kTile > 1 && list < last && edges(list) <= kPackedEdges && sets.size(list) >= kPackedOutputs;
     };
@@ -283,10 +306,13 @@ Seen all_sets(const Layer& layer, const float* __restrict src, float* __restrict
     };
     bool ready = false;
     for (int64_t j = first; j < last; ++j) {
+        // Prefetch the output lines of the next set for writing: members lie scattered.
         if (j + 1 < last && !layer.streamed)
             for (int64_t m = sets.begins[j + 1]; m < sets.begins[j + 2]; ++m)
                 fetch<kVectors * Unit<V>::lanes, 1>(dst + int64_t{sets.members[m]} * kTile);
         Rows next = rows(j + 1);
+        // Divide the packing of the next set evenly among the turns of this one; rows of set j + 2 are prefetched
+        // alike.
         if (packs(j + 1)) {
             const int64_t turns = std::max<int64_t>(1, sets.size(j) / kMost<kVectors, kValued> * kTurns);
             next.edges = edges(j + 1), next.each = (next.edges + turns - 1) / turns;
@@ -294,6 +320,7 @@ Seen all_sets(const Layer& layer, const float* __restrict src, float* __restrict
         }
         auto turn = [&next]() __attribute__((always_inline)) { next.turn(); };
         if (packs(j)) {
+            // The first set has no predecessor that packed it: pack it at once, without a prefetch.
             if (!ready) {
                 Rows mine = rows(j);
                 mine.edges = mine.known = mine.each = edges(j);
@@ -302,9 +329,12 @@ Seen all_sets(const Layer& layer, const float* __restrict src, float* __restrict
             compute(
                 j, [mine = packed[j % 2]](int64_t edge) __attribute__((always_inline)) { return mine[edge]; }, turn);
         } else {
+            // Not packed: gather where the rows lie, and prefetch those of the next set if features exceed the near
+            // caches.
             for (int64_t e = 0; far && j + 1 < last && e < edges(j + 1); ++e) next.fetch(e);
             compute(j, [mine = rows(j)](int64_t edge) __attribute__((always_inline)) { return mine.row(edge); }, turn);
         }
+        // Pack what the turns have left over: the next set expects all of its rows.
         while (next.done < next.edges) next.turn();
         ready = packs(j + 1);
     }
@@ -325,6 +355,7 @@ __attribute__((noinline)) Seen singles(const Layer& layer, const float* __restri
     const int32_t* __restrict members = sets.members ? sets.members + sets.begins[sets.shared] - sets.shared : nullptr;
     const float* __restrict values = layer.values;
     if (kValued && sets.shared) values += sets.values[sets.shared] - offsets[sets.shared];
+    // Gather one input's vectors and accumulate; without weights this is an addition alone.
     auto add = [&](V(&sum)[kVectors], int64_t edge) __attribute__((always_inline)) {
         const V* row = reinterpret_cast<const V*>(src + static_cast<int64_t>(indices[edge]) * kTile);
         for (int v = 0; v < kVectors; ++v) {
@@ -335,6 +366,7 @@ __attribute__((noinline)) Seen singles(const Layer& layer, const float* __restri
     auto outputs = [&](auto together, int64_t j) __attribute__((always_inline)) {
         constexpr int kCount = decltype(together)::value;
         V even[kCount][kVectors] = {}, odd[kCount][kVectors] = {};
+        // All outputs advance together over the edges that each of them has: independent chains hide latency.
         int64_t common = offsets[j + 1] - offsets[j], e = 0;  // edges that each of them has
         for (int o = 1; o < kCount; ++o) common = std::min(common, offsets[j + o + 1] - offsets[j + o]);
         for (; e + 2 <= common; e += 2) {
@@ -344,17 +376,20 @@ __attribute__((noinline)) Seen singles(const Layer& layer, const float* __restri
                 add(odd[o], offsets[j + o] + e + 1);
             }
         }
+        // Remainders output by output, in the same alternation; a last single edge joins the even sum.
 #pragma GCC unroll 4
         for (int o = 0; o < kCount; ++o) {
             int64_t edge = offsets[j + o] + e;
             if (kCount > 1)
                 for (; edge + 2 <= offsets[j + o + 1]; edge += 2) add(even[o], edge), add(odd[o], edge + 1);
             if (edge < offsets[j + o + 1]) add(even[o], edge);
+            // Scatter: where lists are grouped by sets, their outputs lie in any order.
             const int64_t output = !kPlain && members ? members[j + o] : j + o;
             epilogue.template store<kValued, !kPlain>(even[o], odd[o], output,
                                                       reinterpret_cast<V*>(dst + output * kTile));
         }
     };
+    // Blocks of kOutputs lists, then the remainder one by one.
     int64_t j = first;
     for (; j + kOutputs <= last; j += kOutputs) outputs(std::integral_constant<int, kOutputs>{}, j);
     for (; j < last; ++j) outputs(std::integral_constant<int, 1>{}, j);
@@ -364,10 +399,12 @@ __attribute__((noinline)) Seen singles(const Layer& layer, const float* __restri
 // The outputs of the lists first .. last - 1: those of sets come first.
 template <class V, int kTile, int kVectors, int kOutputs, class Index, bool kValued>
 Seen block(const Layer& layer, const float* src, float* dst, int64_t first, int64_t last) {
+    // Shared lists come first: cut the range where they end.
     const int64_t several = std::clamp(layer.sets.shared, first, last);
     Seen of_sets, of_singles;
     if (first < several) of_sets = all_sets<V, kTile, kVectors, Index, kValued>(layer, src, dst, first, several);
     if (several < last) {
+        // The common case has an instance of its own, without lookups of outputs and without streaming.
         const bool plain = !layer.sets.members && !layer.streamed;
         const auto run = plain ? singles<V, kTile, kVectors, kOutputs, Index, kValued, true>
                                : singles<V, kTile, kVectors, kOutputs, Index, kValued, false>;
@@ -383,22 +420,27 @@ Seen bit_block(const Layer& layer, const uint64_t* __restrict words, int shift, 
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
     Epilogue<Vec, kVectors> epilogue{layer};
     constexpr int kHalf = 32 / kLanes;  // vectors of 32 inputs
+    // Lane i of vector v tests bit v * kLanes + i of half a word.
     IntVec lane_bit[kHalf];
     for (int v = 0; v < kHalf; ++v)
         for (int i = 0; i < kLanes; ++i) lane_bit[v][i] = static_cast<int32_t>(1u << (v * kLanes + i));
     auto add = [&](Vec(&sum)[kVectors], int64_t edge, const float* weight) __attribute__((always_inline)) {
+        // Gather 8 bytes, a bit for each input of the tile, in place of `tile` floats.
         const uint64_t word = words[indices[edge]] >> shift;
         const Vec value = Unit<Vec>::broadcast(kValued ? *weight : 1.0f);
         for (int v = 0; v < kVectors; ++v) {
+            // Broadcast the half word and select the weight where the lane's bit is set: a masked addition, no branch.
             const IntVec all = static_cast<int32_t>(word >> (v / kHalf * 32)) - IntVec{};
             sum[v] += (all & lane_bit[v % kHalf]) != 0 ? value : Vec{};
         }
     };
     for (int64_t j = first; j < last; ++j) {
+        // One member at a time: its weights lie `size` apart, as a set stores those of one edge side by side.
         const int64_t begin = layer.offsets[j], end = layer.offsets[j + 1], size = layer.sets.size(j);
         for (int64_t m = 0; m < size; ++m) {
             Vec even[kVectors] = {}, odd[kVectors] = {};
             const float* const weight = kValued ? layer.values + layer.sets.value(j, begin) + m : nullptr;
+            // Even and odd edges apart, the order in which the kernels for floats add.
             int64_t e = begin;
             for (; e + 2 <= end; e += 2)
                 add(even, e, weight + (e - begin) * size), add(odd, e + 1, weight + (e + 1 - begin) * size);
@@ -434,6 +476,7 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
         constexpr bool kShared = decltype(shared)::value;
         Vec sum[kTogether][kVectors] = {}, none[kVectors] = {};
         const int64_t edges = layer.offsets[j + 1] - layer.offsets[j];
+        // Count in runs of 255 edges, the most a byte holds.
         for (int64_t e = 0; e < edges;) {
             ByteVec count[kTogether][kCounters], ones[kCounters];
             for (int o = 0; o < kTogether; ++o)
@@ -441,15 +484,19 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
             for (const int64_t stop = std::min(edges, e + kMost); e < stop; ++e) {
 #pragma GCC unroll 8
                 for (int o = 0; o < kTogether; ++o) {
+                    // Gather and expand the word to a byte an input: once for all members of a set, else for each
+                    // output.
                     if (!kShared || o == 0) {
                         const ByteVec word =
                             reinterpret_cast<ByteVec>(words[indices[layer.offsets[j + o] + e]] - WordVec{});
                         for (int c = 0; c < kCounters; ++c)
                             ones[c] = reinterpret_cast<ByteVec>((__builtin_shuffle(word, from_byte[c]) & bit) == bit);
                     }
+                    // A set bit compares equal as 255, that is -1: subtract it to count.
                     for (int c = 0; c < kCounters; ++c) count[o][c] -= ones[c];
                 }
             }
+            // Widen the byte counters and accumulate them as floats, in which counts stay exact.
             for (int o = 0; o < kTogether; ++o)
                 for (int v = 0; v < kVectors; ++v) {
                     FewBytes few;
@@ -457,6 +504,7 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
                     sum[o][v] += __builtin_convertvector(__builtin_convertvector(few, IntVec), Vec);
                 }
         }
+        // Epilogue: the count times the common weight, bias, activation.
         for (int o = 0; o < kTogether; ++o) {
             const int64_t output = kShared ? layer.sets.output(j, m + o) : layer.sets.output(j + o, 0);
             epilogue.template store<false>(sum[o], none, output, reinterpret_cast<Vec*>(dst + output * kTile));
@@ -464,6 +512,7 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
     };
     constexpr std::integral_constant<int, 8> eight;
     constexpr std::integral_constant<int, 1> one;
+    // Sets first, eight members at a time: one expansion of a word serves them all.
     const int64_t several = std::clamp(layer.sets.shared, first, last);
     for (int64_t j = first; j < several; ++j) {
         const int64_t size = layer.sets.size(j);
@@ -471,6 +520,7 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
         for (; m + 8 <= size; m += 8) outputs(eight, std::true_type{}, j, m);
         for (; m < size; ++m) outputs(one, std::true_type{}, j, m);
     }
+    // Then lists of single outputs, eight neighbours where they have equally many edges.
     by_outputs<8>(layer.offsets, several, last, [&](auto together, int64_t j) __attribute__((always_inline)) {
         outputs(together, std::false_type{}, j, 0);
     });
@@ -482,12 +532,15 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
 template <int kTile, class Index, bool kValued, bool kBits>
 Seen tile_block(const Layer& layer, const void* src, float* dst, int64_t first, int64_t last) {
     if constexpr (kTile == 1) {
+        // One input has no neighbours to vectorize over: scalars, with several outputs side by side instead.
         return block<float, 1, 1, kSideBySide, Index, kValued>(layer, static_cast<const float*>(src), dst, first, last);
     } else {
 #if SPDNN_VECTOR_BYTES > 16
         if constexpr (kBits && !kValued)
+            // Binary inputs under equal weights are counted, which costs less than masked additions.
             return count_block<kTile, Index>(layer, static_cast<const uint64_t*>(src), dst, first, last);
 #endif
+        // Wide tiles in passes of kSideBySide vectors: the accumulators of more would spill.
         constexpr int kVectors = std::min(kTile / kLanes, kSideBySide), kWidth = kVectors * kLanes;
         Seen whole;
         for (int start = 0; start < kTile; start += kWidth) {
@@ -498,6 +551,7 @@ Seen tile_block(const Layer& layer, const void* src, float* dst, int64_t first, 
             else
                 part = block<Vec, kTile, kVectors, kSideBySide / kVectors, Index, kValued>(
                     layer, static_cast<const float*>(src) + start, dst + start, first, last);
+            // A pass sees its own lanes only: shift its flags to their place in the tile.
             whole.active |= part.active << start;
             whole.poisoned |= part.poisoned << start;
         }
@@ -507,6 +561,7 @@ Seen tile_block(const Layer& layer, const void* src, float* dst, int64_t first, 
 
 template <int kTile, bool kBits>
 TileBlock choose(const Layer& layer) {
+    // Dispatch once a block, so that the loops over edges have no branch on types.
     if (layer.index_bytes == 2)
         return layer.values ? tile_block<kTile, uint16_t, true, kBits> : tile_block<kTile, uint16_t, false, kBits>;
     return layer.values ? tile_block<kTile, uint32_t, true, kBits> : tile_block<kTile, uint32_t, false, kBits>;
@@ -531,9 +586,11 @@ Seen first_layer(const Pass& pass, const Layer& layer, int64_t t, float* room, f
     const int64_t first = t * pass.tile;
     const int filled = static_cast<int>(std::min<int64_t>(pass.tile, pass.rows->count - first));
     if (pass.rows->bits && pass.tile > 1) {
+        // Bits stay bits: transposed to a word a neuron, then added under masks.
         transpose(*pass.rows, layer.inputs, first, filled, reinterpret_cast<uint64_t*>(room));
         return choose_bits(layer, pass.tile)(layer, room, dst, 0, layer.lists);
     }
+    // All others become a tile of floats, which the ordinary kernel reads.
     expand(*pass.rows, layer.inputs, first, filled, pass.tile, room);
     return block_for(layer, pass.tile)(layer, room, dst, 0, layer.lists);
 }
@@ -547,6 +604,7 @@ uint64_t filled(const Pass& pass, int64_t t) {
 }
 
 void least(std::atomic<uint64_t>& layer, uint64_t k) {
+    // Atomic minimum by compare and swap: threads fail in any order, the first layer is reported.
     uint64_t seen = layer.load(std::memory_order_relaxed);
     while (k < seen && !layer.compare_exchange_weak(seen, k, std::memory_order_relaxed)) {}
 }
@@ -555,30 +613,38 @@ void least(std::atomic<uint64_t>& layer, uint64_t k) {
 int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
     std::atomic<uint64_t> failed{kNoLayer};
     std::atomic<bool> starved{false};
+    // Scratch of a thread: the tile's own inputs, then two buffers of the widest layer, all in whole cache lines.
     const bool words = pass.rows && pass.rows->bits && pass.tile > 1;  // 64 inputs in 8 bytes
     const int64_t room = pass.rows ? (pass.layers[0].inputs * (words ? 2 : pass.tile) + 15) / 16 * 16 : 0;
     const int64_t buffer = (widest * pass.tile + 15) / 16 * 16, tiles = tiles_of(pass);
+    // Tiles cost unequal time, as those that die early are cut short: deal them out dynamically.
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t t = 0; t < tiles; ++t) {
         float* memory = nullptr;
+        // No exception may leave a parallel region: note a failed allocation and throw behind it.
         try {
             memory = scratch.floats(room + 2 * buffer);
         } catch (const std::bad_alloc&) {
             starved = true;
             continue;
         }
+        // Ping-pong buffers: features between layers stay in this thread's cache; the last layer alone writes to dst.
         float* const both[2] = {memory + room, memory + room + buffer};
         const float* from = pass.rows ? nullptr : pass.src + t * pass.layers[0].inputs * pass.tile;
+        // Only the last layer may stream: the outputs of all others are read by the next layer at once.
         Layer last = pass.layers[pass.depth - 1];
         last.streamed = pass.streamed;
         float* const end = pass.dst + t * last.outputs * pass.tile;
         for (int64_t k = 0; k < pass.depth; ++k) {
             const Layer& layer = k + 1 == pass.depth ? last : pass.layers[k];
             float* to = k + 1 == pass.depth ? end : both[k % 2];
+            // The first layer of a pass may start from stored rows, all others from a tile of floats.
             const Seen seen = from ? block_for(layer, pass.tile)(layer, from, to, 0, layer.lists)
                                    : first_layer(pass, layer, t, memory, to);
             pass.active[k * tiles + t] = seen.active;
+            // Lanes past the last input are padding, and fail nothing.
             if (seen.poisoned & filled(pass, t)) least(failed, k);
+            // Early exit: a tile of zeros stays zeros through the remaining layers.
             if (!seen.active && k >= pass.still_from && k + 1 < pass.depth) {
                 for (int64_t rest = k + 1; rest < pass.depth; ++rest) pass.active[rest * tiles + t] = 0;
                 std::memset(end, 0, sizeof(float) * last.outputs * pass.tile);
@@ -586,6 +652,7 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
             }
             from = to;
         }
+        // Non-temporal stores are weakly ordered: fence before other threads read them.
         if (pass.streamed) std::atomic_thread_fence(std::memory_order_seq_cst);  // others see such stores late
     }
     if (starved) throw std::bad_alloc();
@@ -597,15 +664,18 @@ int64_t run_in_step(const Pass& pass, int64_t widest, int threads) {
     std::atomic<uint64_t> failed{kNoLayer};
     const int64_t tiles = tiles_of(pass), buffer = widest * pass.tile * tiles;
     float* const memory = scratch.floats(2 * buffer);
+    // Blocks of a tile OR their lanes into one word, which has to start at zero.
     std::fill(pass.active, pass.active + pass.depth * tiles, uint64_t{0});
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
         const float* from = pass.src;
+        // One layer at a time: the barrier that ends `omp for` completes its features before anyone reads them.
         for (int64_t k = 0; k < pass.depth; ++k) {
             const Layer& layer = pass.layers[k];
             const TileBlock run = block_for(layer, pass.tile);
             const bool last = k + 1 == pass.depth;
             float* const to = last ? pass.dst : memory + k % 2 * buffer;
+            // Some four blocks a thread even out their speeds, but none of fewer than kLeastBlock outputs.
             const int64_t most = std::clamp<int64_t>(layer.outputs / kLeastBlock, 1, layer.lists);
             const int64_t blocks = threads == 1 ? 1 : std::clamp<int64_t>(4 * threads / tiles, 1, most);
             auto begin = [blocks](int64_t count, int64_t b) { return count * b / blocks; };
@@ -613,6 +683,7 @@ int64_t run_in_step(const Pass& pass, int64_t widest, int threads) {
             for (int64_t unit = 0; unit < tiles * blocks; ++unit) {
                 const int64_t t = unit / blocks, b = unit % blocks;
                 float* const out = to + t * layer.outputs * pass.tile;
+                // A dead tile is skipped. Zeros are written for the last layer alone: nobody reads those in between.
                 if (k > pass.still_from && !pass.active[(k - 1) * tiles + t]) {
                     const int64_t first = begin(layer.outputs, b), end = begin(layer.outputs, b + 1);
                     if (last) std::memset(out + first * pass.tile, 0, sizeof(float) * (end - first) * pass.tile);
@@ -620,6 +691,7 @@ int64_t run_in_step(const Pass& pass, int64_t widest, int threads) {
                 }
                 const Seen seen = run(layer, from + t * layer.inputs * pass.tile, out, begin(layer.lists, b),
                                       begin(layer.lists, b + 1));
+                // Threads share a tile, so its lanes are merged atomically, once a block.
                 if (seen.active) __atomic_fetch_or(&pass.active[k * tiles + t], seen.active, __ATOMIC_RELAXED);
                 if (seen.poisoned & filled(pass, t)) least(failed, k);
             }
@@ -631,14 +703,17 @@ int64_t run_in_step(const Pass& pass, int64_t widest, int threads) {
 
 int64_t run(const Pass& pass, int threads) {
     int64_t widest = 0, work = 0;  // of the features between the layers
+    // Measure the pass: the widest features between layers, and the work.
     for (int64_t k = 0; k < pass.depth; ++k) {
         if (k + 1 < pass.depth) widest = std::max(widest, pass.layers[k].outputs);
         work += pass.layers[k].edges;
     }
     const int64_t tiles = tiles_of(pass),
                   step_bytes = 2 * widest * pass.tile * tiles * static_cast<int64_t>(sizeof(float));
+    // Enough tiles for all threads, or buffers too large for the caches in step: a tile a thread, without barriers.
     if (pass.rows || threads == 1 || tiles >= 4 * threads || step_bytes > kStepBytes)
         return run_tiles(pass, widest, threads);
+    // Few tiles: threads share them in step, as many threads as have work worth a barrier.
     const int vectors = std::max(1, pass.tile / kLanes);
     const int64_t useful = work / pass.depth * vectors * tiles / kLeastWork;
     return run_in_step(pass, widest, static_cast<int>(std::clamp<int64_t>(useful, 1, threads)));

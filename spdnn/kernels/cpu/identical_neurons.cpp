@@ -16,16 +16,19 @@ constexpr uint32_t kNone = ~0u;
 // A sum of products with odd numbers, so that no product waits for another; folded at the end.
 uint64_t hash_of(const char* from, int64_t bytes, uint64_t sum) {
     uint64_t factor = 0x9e3779b97f4a7c15u;
+    // A factor of its own for each word, so that their order counts.
     for (; bytes >= 8; from += 8, bytes -= 8, factor += 0xd1342543de82ef94u) {
         uint64_t word;
         std::memcpy(&word, from, sizeof word);
         sum += (word ^ word >> 31) * factor;
     }
+    // The rest by 16 bits, the size of the narrowest index.
     for (; bytes > 0; from += 2, bytes -= 2, factor += 2) {
         uint16_t part;
         std::memcpy(&part, from, sizeof part);
         sum += (part + uint64_t{1}) * factor;
     }
+    // Mix: few of the bits become an index into the table.
     sum ^= sum >> 32;
     return sum * 0xff51afd7ed558ccdu;
 }
@@ -35,6 +38,7 @@ class HashTable {
   public:
     // The number of that hash: kNone until it is set.
     uint32_t& number_of(uint64_t hash) {
+        // At most half full, so that probe sequences stay short.
         if (2 * used >= entries.size()) grow();
         Entry& entry = find(entries, hash);
         if (entry.number == kNone) entry.hash = hash, ++used;
@@ -48,12 +52,14 @@ class HashTable {
     };
 
     static Entry& find(std::vector<Entry>& entries, uint64_t hash) {
+        // Linear probing; the size is a power of two, so a mask is the modulus.
         size_t at = hash >> 20 & (entries.size() - 1);
         while (entries[at].number != kNone && entries[at].hash != hash) at = (at + 1) & (entries.size() - 1);
         return entries[at];
     }
 
     void grow() {
+        // Rehash into four times the entries: the cost of growing is spread over many rows.
         std::vector<Entry> more(4 * entries.size());
         for (const Entry& entry : entries)
             if (entry.number != kNone) find(more, entry.hash) = entry;
@@ -86,15 +92,18 @@ int64_t number_rows(const int64_t* offsets, int64_t rows, const void* indices, i
     HashTable table;
     uint32_t count = 0, next = 0;
     for (int64_t j = 0; j < rows; ++j) {
+        // Fast path: rows that repeat in order equal the next class, and need no hash.
         if (next < count && equal(firsts[next], j)) {
             classes[j] = next++;
             continue;
         }
+        // Look up the first row with this hash and compare it whole.
         uint32_t& number = table.number_of(hash_of_row(j));
         if (number != kNone && equal(firsts[number], j)) {
             classes[j] = number, next = number + 1;
             continue;
         }
+        // A new class. After a collision the entry stays with the earlier row.
         if (number == kNone) number = count;
         firsts[count] = j;
         classes[j] = count++, next = 0;
@@ -106,6 +115,7 @@ namespace {
 
 // In the order of NumPy's add.reduceat, so that sums have the same bits: eight sums side by side, halves above 128.
 double pairwise(const double* numbers, int64_t count) {
+    // Recurse on halves, split at a multiple of eight as NumPy does.
     if (count > 128) {
         const int64_t half = count / 2 - count / 2 % 8;
         return pairwise(numbers, half) + pairwise(numbers + half, count - half);
@@ -113,6 +123,7 @@ double pairwise(const double* numbers, int64_t count) {
     double sum = -0.0;
     int64_t i = 0;
     if (count >= 8) {
+        // Eight accumulators, reduced as a tree; then the remainder one by one.
         double part[8];
         for (; i < 8; ++i) part[i] = numbers[i];
         for (; i + 8 <= count; i += 8)
@@ -134,14 +145,17 @@ int64_t rows_on_classes(const int64_t* offsets, int64_t rows, const From* read, 
     std::vector<double> terms;  // of each row, by class, in the order of the edges
     int64_t count = 0;
     for (int64_t first = 0, last; first < rows; first = last) {
+        // As many rows as fit the cache: binary search in the offsets.
         last = std::max(first + 1,
                         std::upper_bound(offsets + first, offsets + rows + 1, offsets[first] + kEdges) - offsets - 1);
         const int64_t base = offsets[first], edges = offsets[last] - base;
         own.resize(edges), row_of.resize(edges), edges_of.assign(edges, 0);
         if (weights) edge_of.resize(edges), terms.resize(edges);
+        // Counting sort of the edges by class: histogram, prefix sum, scatter. It is stable.
         ends.assign(size_t{most} + 2, 0);
         for (int64_t e = 0; e < edges; ++e) ++ends[(own[e] = classes[read[base + e]]) + 1];
         for (size_t c = 0; c <= most; ++c) ends[c + 1] += ends[c];
+        // Scatter the edges, row by row; ends[c] moves from the beginning of class c to its end.
         fill.resize(last - first);
         for (int64_t j = first; j < last; ++j) {
             fill[j - first] = offsets[j] - base;
@@ -152,22 +166,26 @@ int64_t rows_on_classes(const int64_t* offsets, int64_t rows, const From* read, 
             }
         }
         if (weights) next_term = fill;
+        // Deal the edges back by ascending class: every row receives its classes sorted.
         int64_t e = 0;
         for (uint32_t c = 0; c <= most; ++c)
             for (; e < ends[c]; ++e) {
                 int64_t& next = fill[row_of[e]];
+                // An edge of the row's latest class is merged, one of another class appended.
                 const bool again =
                     next > offsets[first + row_of[e]] - base && own[next - 1] == c;  // `own` has now what is left
                 if (!again) own[next++] = c;
                 ++edges_of[next - 1];
                 if (weights) terms[next_term[row_of[e]]++] = weights[base + edge_of[e]];
             }
+        // Compact the rows behind those before, and sum the weights that were merged.
         for (int64_t j = first; j < last; ++j) {
             to[j] = count;
             const double* term = terms.data() + (weights ? offsets[j] - base : 0);
             for (int64_t k = offsets[j] - base; k < fill[j - first]; ++k, ++count) {
                 written[count] = static_cast<To>(own[k]);
                 double sum = static_cast<double>(edges_of[k]) * weight;
+                // NumPy's reduceat adds the first term to the pairwise sum of the others.
                 if (weights)
                     sum = edges_of[k] > 1 ? term[0] + pairwise(term + 1, edges_of[k] - 1) : term[0],
                     term += edges_of[k];

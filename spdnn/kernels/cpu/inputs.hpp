@@ -19,6 +19,7 @@ void transpose(const Rows& rows, int64_t neurons, int64_t first, int filled, uin
     constexpr int kWords = SPDNN_VECTOR_BYTES / 8;
     const uint8_t* row[kTransposed];
     for (int i = 0; i < filled; ++i) row[i] = rows.bits + rows.numbers[first + i] * rows.row_bytes;
+    // Load a vector of bytes of each of 64 rows: several 64 x 64 bit matrices side by side.
     for (int64_t byte = 0; byte < rows.row_bytes; byte += SPDNN_VECTOR_BYTES) {
         WordVec a[kTransposed] = {};
         const int64_t bytes = std::min<int64_t>(SPDNN_VECTOR_BYTES, rows.row_bytes - byte);
@@ -30,6 +31,7 @@ void transpose(const Rows& rows, int64_t neurons, int64_t first, int filled, uin
         } else {
             for (int i = 0; i < filled; ++i) std::memcpy(&a[i], row[i] + byte, bytes);
         }
+        // Transpose them recursively: swap the off-diagonal blocks of 32 bits, then of 16, down to single bits.
         uint64_t mask = 0x00000000ffffffffu;
         for (int j = 32; j; j >>= 1, mask ^= mask << j)
             for (int k = 0; k < 64; k = ((k | j) + 1) & ~j) {
@@ -54,6 +56,7 @@ void transpose(const Rows& rows, int64_t neurons, int64_t first, int filled, uin
 // out (neurons, tile) <- rows first .. first + filled - 1; the other lanes are zero.
 void expand(const Rows& rows, int64_t neurons, int64_t first, int filled, int tile, float* out) {
     std::memset(out, 0, sizeof(float) * tile * neurons);
+    // Scatter each row into its lane of the tile.
     for (int i = 0; i < filled; ++i) {
         const int64_t number = rows.numbers[first + i];
         if (rows.bits) {

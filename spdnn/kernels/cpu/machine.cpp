@@ -52,19 +52,23 @@ void load(const float* src, int64_t floats, int64_t rounds) {
     for (int64_t round = 0; round < rounds; ++round) {
         const Vec* row = reinterpret_cast<const Vec*>(src);
         const Vec* const end = row + floats / kLanes;
+        // Independent accumulators: loads set the pace, not the latency of a chain of additions.
         for (; row < end; row += kAccumulators) {
             s0 += row[0], s1 += row[1], s2 += row[2], s3 += row[3];
             s4 += row[4], s5 += row[5], s6 += row[6], s7 += row[7];
         }
         asm volatile("" : : "r"(src) : "memory");  // the next round loads again
     }
+    // Use the sums, or the compiler would remove the loads.
     keep(((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)));
 }
 
 void multiply_add(int64_t rounds) {
     Vec chain[kChains], factor = broadcast(0.75f), term = broadcast(0.25f);  // sums stay at 1: no denormals
     asm volatile("" : "+m"(factor), "+m"(term));                             // values that the compiler does not know
+    // Chains begin at different values, so that the compiler cannot compute one for all.
     for (int k = 0; k < kChains; ++k) chain[k] = broadcast(static_cast<float>(k));
+    // All chains advance in each round, enough of them to hide the latency of a multiply-add.
     for (int64_t round = 0; round < rounds; ++round)
         for (int k = 0; k < kChains; ++k) chain[k] = chain[k] * factor + term;
     for (int k = 0; k < kChains; ++k) keep(chain[k]);

@@ -88,19 +88,24 @@ struct Planes {
     static std::shared_ptr<const Planes> of(const Product& product, int64_t image_height, int64_t image_width) {
         const Window& w = product.window;
         auto planes = std::make_shared<Planes>();
+        // The padded image, and how far a dilated kernel reaches in it.
         const int64_t tall = image_height + w.top + w.bottom, wide = image_width + w.left + w.right;
         const int64_t reach_down = (w.height - 1) * w.row_step, reach_across = (w.width - 1) * w.column_step;
         if (tall <= reach_down || wide <= reach_across)
             throw std::invalid_argument("a kernel that is larger than the image");
         planes->image_height = image_height, planes->image_width = image_width;
+        // Outputs along each axis, and planes that hold all that these read.
         planes->out_height = (tall - reach_down - 1) / w.down + 1,
         planes->out_width = (wide - reach_across - 1) / w.across + 1;
         planes->height = planes->out_height + reach_down / w.down,
         planes->width = planes->out_width + reach_across / w.across;
         const int64_t plane = planes->height * planes->width, strides = w.down * w.across;
+        // Offsets are 32-bit: they take half the bandwidth of 64-bit ones.
         if (w.channels * strides * plane + kSlack > INT32_MAX)
             throw std::invalid_argument("an image of more than 2^31 numbers");
         planes->begins.resize(product.columns.size());
+        // Decode each nonzero: its channel and the remainders of the strides select a plane, the quotients a place in
+        // it.
         for (size_t e = 0; e < product.columns.size(); ++e) {
             const int64_t place = product.columns[e] % (w.height * w.width),
                           channel = product.columns[e] / (w.height * w.width);
@@ -115,6 +120,7 @@ struct Planes {
 // Channels of one image into their planes.
 void copy_channels(const Window& w, const Planes& planes, int64_t channels, const float* image, float* to) {
     const int64_t place = planes.image_height * planes.image_width;
+    // A plane for each remainder of the strides: what neighbouring outputs read is contiguous in it.
     for (int64_t r = 0; r < w.down; ++r)
         for (int64_t s = 0; s < w.across; ++s) {
             // of a plane, the lines and the places in a line that the image has; zeros surround them
@@ -128,10 +134,12 @@ void copy_channels(const Window& w, const Planes& planes, int64_t channels, cons
             const float* from = image + (top * w.down + r - w.top) * planes.image_width + left * w.across + s - w.left;
             for (int64_t c = 0; c < channels;
                  ++c, line += w.down * w.across * planes.height * planes.width, from += place) {
+                // Zeros above, then each line between zeros, then zeros below.
                 float* at = std::fill_n(line, top * planes.width, 0.0f);
                 const float* read = from;
                 for (int64_t y = top; y < bottom; ++y, read += w.down * planes.image_width) {
                     for (int64_t x = 0; x < left; ++x) *at++ = 0;
+                    // A step of 1 has its own loop, which the compiler turns into whole vectors.
                     if (w.across == 1)
                         for (int64_t x = 0; x < right - left; ++x) *at++ = read[x];
                     else
@@ -160,6 +168,7 @@ struct Run {
     template <class Work>
     void each(int64_t parts, const Work& work) {
         if (parts == 1) return work(0);
+        // An exception must not pass through the C frames of ONNX Runtime: note it and throw afterwards.
         struct Shared {
             const Work& work;
             std::atomic<bool> starved{false};
@@ -184,6 +193,7 @@ struct Run {
         ort::Status failed = ort::DimensionsCount::call(api, shape, &rank);
         std::vector<int64_t> dimensions(rank);
         if (!failed) failed = ort::Dimensions::call(api, shape, dimensions.data(), rank);
+        // Release the shape before any error is reported.
         ort::ReleaseShape::call(api, shape);
         check(failed);
         check(ort::TensorData::call(api, const_cast<void*>(value), &numbers));
@@ -215,6 +225,7 @@ class Kernel {
 
   private:
     void multiply(Run& run, const SpmmProblem& p) {
+        // As many parts as have work worth waking a thread for.
         const double work = static_cast<double>(p.width) * p.batch * product->values.size();
         const int parts = static_cast<int>(std::clamp<double>(work / kMultiplyAdds, 1, product->threads));
         if (p.width && p.batch && p.pattern.rows)
@@ -226,6 +237,7 @@ class Kernel {
             throw std::invalid_argument("another number of features than weights");
         shape.back() = product->rows;
         SpmmProblem p = product->problem();
+        // All leading dimensions together are the batch, each input a row in memory.
         p.width = std::accumulate(shape.begin(), shape.end() - 1, int64_t{1}, std::multiplies<>());
         p.batch = 1, p.by_rows = p.width > 1, p.b = x, p.c = run.output(shape);
         multiply(run, p);
@@ -237,24 +249,29 @@ class Kernel {
             throw std::invalid_argument("other channels than those of the weights");
         SpmmProblem p = product->problem();
         p.batch = shape[0];
+        // 1 x 1 without strides and pads: the image is the dense matrix already.
         if (product->plain()) {
             p.width = shape[2] * shape[3], p.b = x;
             shape[1] = product->rows;
             p.c = run.output(shape);
             return multiply(run, p);
         }
+        // Otherwise copy the image into padded planes, once for all nonzeros.
         const auto planes = planes_of(shape[2], shape[3]);
         const int64_t image = shape[2] * shape[3], copied = w.down * w.across * planes->height * planes->width,
                       all = p.batch * w.channels;
         float* const inputs = scratch.floats(all * copied + kSlack);
+        // Whole vectors may read past the last plane: clear what they find.
         std::fill(inputs + all * copied, inputs + all * copied + kSlack, 0.0f);
         p.c = run.output({shape[0], product->rows, planes->out_height, planes->out_width});
         if (!all || !p.pattern.rows) return;
+        // Channels are copied in parallel where they are worth it.
         const int64_t parts = all * copied < kFloats ? 1 : std::min<int64_t>(all, product->threads);
         run.each(parts, [&](int64_t part) {
             const int64_t begin = all * part / parts, end = all * (part + 1) / parts;
             copy_channels(w, *planes, end - begin, x + begin * image, inputs + begin * copied);
         });
+        // Multiply in place: columns become offsets into the planes; places past the end of a line are dropped.
         p.pattern.columns = planes->begins.data(), p.pattern.index_bytes = 4;
         p.width = planes->out_height * planes->width, p.pitch = planes->width, p.used = planes->out_width;
         p.b = inputs, p.b_stride = w.channels * copied;
@@ -262,6 +279,7 @@ class Kernel {
     }
 
     std::shared_ptr<const Planes> planes_of(int64_t height, int64_t width) {
+        // Keep the offsets of the latest image size: mostly the next run has it, too.
         const std::lock_guard<std::mutex> guard(lock);
         if (!last || last->image_height != height || last->image_width != width)
             last = Planes::of(*product, height, width);
@@ -333,10 +351,12 @@ int64_t make_product(const std::string& level, Array<const int64_t, 1> offsets, 
     rows_of(offsets, Array<const int32_t, 1>(product->order.data(), {product->order.size()}));  // checks them
     require(columns.size() == values.size() && offsets.data()[product->rows] == static_cast<int64_t>(values.size()),
             "a column for each value");
+    // The kernels trust their indices, so each is checked here, once.
     for (size_t e = 0; e < columns.size(); ++e)
         require(columns.data()[e] >= 0 && columns.data()[e] < inner, "a column is out of range");
     product->offsets.assign(offsets.data(), offsets.data() + offsets.size());
     product->columns.assign(columns.data(), columns.data() + columns.size());
+    // Half the index bandwidth where 16 bits are enough.
     if (inner <= 65536) product->narrow.assign(columns.data(), columns.data() + columns.size());
     product->values.assign(values.data(), values.data() + values.size());
     product->bias.assign(bias.data(), bias.data() + bias.size());
@@ -382,11 +402,13 @@ extern "C" __attribute__((visibility("default"))) spdnn::ort::Status RegisterCus
     static std::mutex lock;
     const ort::Api api = base->api(ort::kVersion);
     if (!api)
+        // An older ONNX Runtime gets a sentence through the oldest interface, which keeps its entries.
         return base->api(1)
                    ? ort::CreateStatus::call(base->api(1), ort::kFail, "spdnn: ONNX Runtime 1.17 or newer is needed")
                    : nullptr;
     const std::lock_guard<std::mutex> guard(lock);
     return guarded(api, [&] {
+        // The domain is made once in a process and added to every session's options.
         if (!domain) {
             check(ort::CreateDomain::call(api, "spdnn", &domain));
             check(ort::AddOperator::call(api, domain, &product));

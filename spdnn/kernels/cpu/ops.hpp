@@ -67,6 +67,7 @@ class Shares {
   public:
     Shares(const Pattern& pattern, int group, int threads) : first(threads + 1, 0), nonzeros(threads, 0) {
         const int64_t groups = (pattern.rows + group - 1) / group;
+        // List scheduling with a heap of threads, the least loaded one at its root.
         Vector<int32_t> thread_of(groups, -1);
         Vector<Load> heap(threads);
         for (int t = 0; t < threads; ++t) heap[t] = {0, t};
@@ -81,6 +82,7 @@ class Shares {
             ++first[thread + 1];
             add(heap, edges + (end - begin) * kRowCost);
         }
+        // Counting sort of the groups by thread: prefix sum, then scatter, so that a thread's groups ascend.
         for (int t = 0; t < threads; ++t) first[t + 1] += first[t];
         Vector<int64_t> next(first.begin(), first.end() - 1);
         groups_.resize(groups);
@@ -120,6 +122,7 @@ class Shares {
 inline int64_t first_row(const int64_t* offsets, int64_t rows, int thread, int threads) {
     const int64_t work =
         (offsets[rows] + rows) / threads * thread + (offsets[rows] + rows) % threads * thread / threads;
+    // Binary search: offsets[row] + row ascends, and counts a row as one nonzero more.
     int64_t low = 0, high = rows;  // the first row with offsets[row] + row >= work
     while (low < high) {
         const int64_t middle = (low + high) / 2;

@@ -14,6 +14,7 @@ void merge_groups(const T* groups, int64_t classes, int64_t width, int64_t shift
         const T *a = groups + i * width,
                 *b = groups + (i + shift) % classes * width, *const a_end = a + width, *const b_end = b + width;
         T* out = to + i * 2 * width;
+        // Merge two sorted rows: the comparison's result advances the cursors, without a branch.
         while (a < a_end && b < b_end) {
             const bool first = *a <= *b;
             *out++ = first ? *a : *b;

@@ -41,12 +41,14 @@ void resample(const double* line, int64_t stride, const double* taps, int64_t pa
     constexpr int64_t kWide = SPDNN_VECTOR_BYTES / 8, kSums = 6;
     std::memset(out, 0, sizeof(double) * count);
     for (int64_t k = 0; k < parts; ++k) {
+        // Trim the zeros at both ends of the filter.
         int64_t first = 0, last = taps_each;
         while (first < last && taps[k * taps_each + first] == 0) ++first;
         while (first < last && taps[k * taps_each + last - 1] == 0) --last;
         if (first == last) continue;
         const double* const tap = taps + k * taps_each;
         const double* const from = line + k * stride;
+        // Register tile: kSums vectors of results are loaded and stored once for all taps.
         int64_t i = 0;
         for (; i + kSums * kWide <= count; i += kSums * kWide) {
             Doubles sum[kSums];
@@ -57,6 +59,7 @@ void resample(const double* line, int64_t stride, const double* taps, int64_t pa
                     sum[s] += tap[t] * *reinterpret_cast<const LooseDoubles*>(from + i + t + s * kWide);
             std::memcpy(out + i, sum, sizeof sum);
         }
+        // The remainder, one result at a time.
         for (; i < count; ++i)
             for (int64_t t = first; t < last; ++t) out[i] += tap[t] * from[i + t];
     }
@@ -73,6 +76,7 @@ struct Block {
         count = std::min(kBlock, all.count - first);
         const double *const cosines = all.waves + phase * 2 * all.grid, *const sines = cosines + all.grid;
         double *const sine = &values[all.rows * kRow], *const signs = sine + kRow;
+        // Look up the Nyquist wave at every column, and clear what is accumulated below.
         double cosine[kBlock];
         for (int64_t i = 0; i < count; ++i) {
             const int64_t angle = (all.start + first + i) % all.grid;
@@ -84,12 +88,14 @@ struct Block {
             resample(all.lines + r * all.parts * all.stride + all.start + first, all.stride,
                      all.taps + phase * all.parts * all.taps_each, all.parts, all.taps_each, row, count);
             const double nyquist = all.nyquist[r], sign = r % 2 ? -1 : 1;
+            // Accumulate alternating sum and squared norm while the row is in the cache.
             for (int64_t i = 0; i < count; ++i) {
                 row[i] += nyquist * cosine[i];
                 signs[i] += sign * row[i];
                 bound[i] += row[i] * row[i];
             }
         }
+        // Cauchy-Schwarz: the transform's rows have norm 1, so a column's norm bounds every |y|.
         for (int64_t i = 0; i < count; ++i)
             bound[i] = (bound[i] + nyquist2 * sine[i] * sine[i]) * (1 + 1e-9);  // for rounding
     }
@@ -111,6 +117,7 @@ struct Folded {
         const int64_t rows = block.all.rows, half = rows / 2;
         const double s = block(rows, column), w = block(rows + 1, column);
         double norm2 = s * s + w * w;
+        // Fold: sums meet the even factors and differences the odd ones, half the products for both rows.
         for (int64_t k = 0; k <= half; ++k) {
             const double one = block(k, column), other = k % half ? block(rows - k, column) : 0;
             even[k * kTogether + c] = static_cast<float>(one + other);
@@ -142,12 +149,14 @@ struct Vertical {
           middle(terms) {
         auto real = [&](int64_t k, int64_t j) { return all.real[k * all.side + j % side * every]; };
         auto imaginary = [&](int64_t k, int64_t j) { return all.imaginary[k * all.side + j % side * every]; };
+        // The largest norm of a row's factors turns a column's error into a bound for every row.
         for (int64_t j = 0; j < side; ++j) {
             double norm2 = 0;
             for (int64_t k = 0; k <= all.rows; ++k) norm2 += real(k, j) * real(k, j);
             for (int64_t k = 0; k < 2; ++k) norm2 += imaginary(k, j) * imaginary(k, j);
             most = std::max(most, norm2);
         }
+        // Split the factors of rows j and side - j into even and odd parts.
         for (int64_t j = 0; j < half(); ++j) {
             const auto sum = [&](auto of, int64_t k) { return static_cast<float>((of(k, j) + of(k, side - j)) / 2); };
             const auto difference = [&](auto of, int64_t k) {
@@ -160,6 +169,7 @@ struct Vertical {
             sine_even[j] = sum(imaginary, 0), sine_odd[j] = difference(imaginary, 0),
             signs[j] = difference(imaginary, 1);
         }
+        // Row side / 2 is its own mirror image: it has an even part alone.
         for (int64_t k = 0; k < terms; ++k) middle[k] = static_cast<float>(real(k, half()));
         middle_sine = static_cast<float>(imaginary(0, half()));
     }
@@ -171,6 +181,7 @@ struct Vertical {
     void each(const Folded& columns, Take take) const {
         for (int64_t j = 0; j < half(); j += kStep) {
             Vec e[kTogether][kVectors] = {}, o[kTogether][kVectors] = {};
+            // Rank-1 updates of a register tile: a vector of factors is loaded once for kTogether columns.
             for (int64_t k = 0; k < terms; ++k) {
                 const Loose* const evens = reinterpret_cast<const Loose*>(&even[k * half() + j]);
                 const Loose* const odds = reinterpret_cast<const Loose*>(&odd[k * half() + j]);
@@ -182,6 +193,7 @@ struct Vertical {
                         o[c][v] += columns.odd[k * kTogether + c] * odds[v];
                     }
             }
+            // Unfold: even + odd is row j, even - odd its mirror; |y|^2 adds the imaginary part.
             for (int c = 0; c < kTogether; ++c) {
                 Vec low[kVectors], high[kVectors];
                 for (int v = 0; v < kVectors; ++v) {
@@ -229,6 +241,7 @@ void together(const Block& block, const Chosen& chosen, Work work) {
     Folded columns(block.all.rows);
     for (int64_t i = 0; i < chosen.count; i += kTogether) {
         const int count = static_cast<int>(std::min<int64_t>(kTogether, chosen.count - i));
+        // A last group may not be full: its other columns are stale, and nobody takes their results.
         for (int c = 0; c < count; ++c) columns.take(block, c, chosen.columns[i + c]);
         work(columns, i, count);
     }
@@ -236,6 +249,7 @@ void together(const Block& block, const Chosen& chosen, Work work) {
 
 double exact(const Block& block, int64_t column, int64_t j) {
     const Columns& all = block.all;
+    // Double precision without folding: the definition.
     double y = 0, z = 0;
     for (int64_t r = 0; r <= all.rows; ++r) y += block(r, column) * all.real[r * all.side + j];
     for (int64_t r = 0; r < 2; ++r) z += block(all.rows + r, column) * all.imaginary[r * all.side + j];
@@ -247,6 +261,7 @@ double exact(const Block& block, int64_t column, int64_t j) {
 void choose(const Block& block, Chosen& chosen, const Vertical& vertical, double slack, double value) {
     int64_t left = 0;
     together(block, chosen, [&](const Folded& columns, int64_t first, int count) {
+        // The largest |y|^2 of each column over all rows, lane by lane.
         Vec most[kTogether] = {};
         vertical.each(columns, [&](int64_t, int c, const Vec* low, const Vec* high) {
             for (int v = 0; v < kVectors; ++v) {
@@ -256,11 +271,13 @@ void choose(const Block& block, Chosen& chosen, const Vertical& vertical, double
         });
         float middle[kTogether];
         vertical.middle_squares(columns, middle);
+        // Reduce the lanes and add the error, so that the estimate is an upper bound.
         for (int c = 0; c < count; ++c) {
             float largest = middle[c];
             for (int lane = 0; lane < kLanes; ++lane) largest = std::max(largest, most[c][lane]);
             const double most_y = std::sqrt(static_cast<double>(largest)) + vertical.error(columns, c);
             const double bound = most_y * most_y * slack * (1 + 1e-6);  // for the rounding of the square
+            // Compact the survivors in place.
             if (bound > value) chosen.columns[left] = chosen.columns[first + c], chosen.bounds[left++] = bound;
         }
     });
@@ -274,8 +291,10 @@ void each_block(const Columns& all, const double& value, Work work) {
     Chosen chosen;
     for (int64_t first = 0; first < all.count; first += kBlock)
         for (int64_t phase = 0; phase < all.phases; ++phase) {
+            // All phases of a block before the next block: their lines are in the cache.
             block.fill(first, phase);
             chosen.count = 0;
+            // First filter, by the norm alone.
             for (int64_t i = 0; i < block.count; ++i)
                 if (block.bound[i] > value) chosen.add(i, block.bound[i]);
             work(block, first, phase, chosen);
@@ -288,8 +307,10 @@ double largest(const Columns& all, double value) {
     const Vertical fine(all, 1), coarse(all, every);
     const double cosine = std::cos(kPi * static_cast<double>(all.rows / 2) / kCoarse);
     each_block(all, value, [&](const Block& block, int64_t, int64_t, Chosen& chosen) {
+        // Filters from cheap to dear: few rows in single precision, all rows, then double precision.
         if (every > 1) choose(block, chosen, coarse, 1 / (cosine * cosine), value);
         choose(block, chosen, fine, 1, value);
+        // The maximum grows as survivors are evaluated, and so excludes more of those after them.
         for (int64_t i = 0; i < chosen.count; ++i)
             for (int64_t j = 0; chosen.bounds[i] > value && j < all.side; ++j)
                 value = std::max(value, exact(block, chosen.columns[i], j));
@@ -339,6 +360,7 @@ void threshold(const Columns& all, double level, uint8_t* bits) {
                 const double wrong = vertical.error(columns, c);
                 error[c] = static_cast<float>((2 * std::sqrt(level) + wrong) * wrong + 1e-6 * level);
             }
+            // Compare in single precision, and mark what lies within its error of the level.
             vertical.each(columns, [&](int64_t j, int c, const Vec* low, const Vec* high) {
                 IntVec over[2][kVectors], close[2][kVectors];
                 for (int v = 0; v < kVectors; ++v) {
@@ -356,12 +378,14 @@ void threshold(const Columns& all, double level, uint8_t* bits) {
             for (int c = 0; c < count; ++c) {
                 const int64_t column = chosen.columns[begin + c];
                 std::vector<uint8_t>&low = above[c].low, &high = above[c].high;
+                // Repeat a doubtful comparison in double precision, and overwrite its bit.
                 auto decide = [&](std::vector<uint8_t>& to, int64_t j, int64_t row) {
                     const uint8_t bit = 1 << j % 8;
                     to[j / 8] = exact(block, column, row) > level ? to[j / 8] | bit : to[j / 8] & ~bit;
                 };
                 high[half / 8] = middle[c] > single;
                 if (std::abs(middle[c] - single) <= error[c]) decide(high, half, half);
+                // Doubtful rows are rare: most columns skip this loop.
                 for (int64_t j = 0; j < half && mask_of(any[c]); ++j) {
                     if (near[c].low[j / 8] >> j % 8 & 1) decide(low, j, j);
                     if (near[c].high[j / 8] >> j % 8 & 1) decide(high, j, (side - j) % side);
@@ -369,6 +393,7 @@ void threshold(const Columns& all, double level, uint8_t* bits) {
                 // The first row of a byte is its highest bit: the other way round in `low`, and one place on in `high`.
                 uint8_t* const to = bits + ((first + column) * all.phases + phase) * side / 8;
                 for (int64_t byte = 0; byte < half / 8; ++byte) {
+                    // Reverse the byte by multiply, mask, multiply (Anderson, "Bit Twiddling Hacks").
                     const uint64_t spread = low[byte] * uint64_t{0x80200802} & 0x0884422110u;
                     to[byte] = static_cast<uint8_t>(spread * 0x0101010101u >> 32);
                     to[side / 8 - 1 - byte] = static_cast<uint8_t>(high[byte] >> 1 | high[byte + 1] << 7);

@@ -38,6 +38,7 @@ void assemble(const float* src, int64_t neurons, const int64_t* indices, int fil
     IntVec pick[kTo];              // its permutation: lane i of what is there, or lane kLanes + i of the source
     int first_step[kVectors + 1];  // steps of vector v: first_step[v] .. first_step[v + 1]
     int steps = 0;
+    // Plan the shuffles once: the source vectors of each vector of the new tile, and the lanes that come from each.
     for (int v = 0; v < kVectors; ++v) {
         first_step[v] = steps;
         for (int i = 0; i < kLanes && v * kLanes + i < filled; ++i) {
@@ -52,6 +53,7 @@ void assemble(const float* src, int64_t neurons, const int64_t* indices, int fil
         }
     }
     first_step[kVectors] = steps;
+    // Apply the plan to every neuron: a chain of two-source permutations for each vector.
     for (int64_t n = 0; n < neurons; ++n)
         for (int v = 0; v < kVectors; ++v) {
             Vec lanes = {};
@@ -64,6 +66,7 @@ void assemble(const float* src, int64_t neurons, const int64_t* indices, int fil
 template <int kFrom, int kTo>
 void compact_tile(const float* src, float* dst, int64_t neurons, const int64_t* indices, int filled) {
     if constexpr (kFrom == 1 || kTo == 1) {
+        // Tiles of one input have no lanes to shuffle: copy float by float, with strides.
         if (filled < kTo) std::memset(dst, 0, sizeof(float) * neurons * kTo);
         for (int i = 0; i < filled; ++i) {
             const float* from = src + indices[i] / kFrom * neurons * kFrom + indices[i] % kFrom;
@@ -123,6 +126,7 @@ void differ_tile(const float* src, int64_t neurons, int64_t t, const int64_t* in
     if constexpr (kTile == 1) {
         differs[0] = std::memcmp(own, src + indices[0] * neurons, sizeof(float) * neurons) != 0;
     } else {
+        // XOR of the bits, accumulated by OR over the neurons: a lane stays 0 while its rows are equal.
         IntVec difference[kTile / kLanes] = {};
         assemble<kTile, kTile>(src, neurons, indices, filled, [&](int64_t n, int v, Vec lanes) {
             difference[v] |= reinterpret_cast<const IntVec*>(own + n * kTile)[v] ^ reinterpret_cast<IntVec>(lanes);
@@ -137,6 +141,7 @@ void rows_differ(const float* src, int64_t neurons, const int64_t* indices, int6
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t t = 0; t < (count + tile - 1) / tile; ++t) {
         const int filled = static_cast<int>(std::min<int64_t>(tile, count - t * tile));
+        // A tile of rows that are compared with themselves need not be read.
         bool itself = true;
         for (int i = 0; i < filled; ++i) itself = itself && indices[t * tile + i] == t * tile + i;
         if (itself) std::memset(differs + t * tile, 0, filled);
@@ -149,6 +154,7 @@ void tile_statistics(const float* src, int64_t neurons, int filled, int64_t firs
     double sum[kTile] = {}, projection[kTile] = {};
     float least[kTile], largest[kTile];
     Hash hash[kTile];
+    // Lanes are rows: all statistics accumulate side by side in one pass over the neurons.
     for (int i = 0; i < kTile; ++i) least[i] = std::numeric_limits<float>::infinity(), largest[i] = -least[i];
     for (int64_t n = 0; n < neurons; ++n, src += kTile) {
         uint32_t bits[kTile];
@@ -184,6 +190,7 @@ void take(const float* src, int tile, int64_t neurons, const int64_t* indices, i
     constexpr int64_t kRows = 64;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t begin = 0; begin < count; begin += kRows)
+        // Transpose blocks of rows and neurons, small enough to stay in the cache between their reads and writes.
         for (int64_t first = 0; first < neurons; first += kBlock) {
             const int64_t end = std::min(count, begin + kRows), last = std::min(neurons, first + kBlock);
             for (int64_t k = begin; k < end; ++k) {
@@ -198,6 +205,7 @@ void insert(const float* rows, int64_t neurons, int64_t count, float* dst, int t
     for (int64_t t = begin / tile; t < (begin + count + tile - 1) / tile; ++t) {
         float* to = dst + t * neurons * tile;
         const int64_t own = std::max(begin, t * tile), end = std::min(begin + count, (t + 1) * tile);
+        // A new tile that will not be full: its other lanes become zero.
         if (own == t * tile && end < (t + 1) * tile) std::memset(to, 0, sizeof(float) * neurons * tile);
         for (int64_t first = 0; first < neurons; first += kBlock)
             for (int64_t k = own; k < end; ++k)

@@ -55,7 +55,9 @@ struct Products {
         bool nan = false;
         for (const Chunk& chunk : chunks) {
             const bool first = chunk.first == 0, last = &chunk == &chunks.back();
+            // Chunks are outermost: each goes through the nonzeros of every row from the start again.
             for (int64_t r = 0; r < rows; ++r) next[r] = offsets[shares.begin(thread)[r]];
+            // Panels of columns: this part of K stays in the second-level cache while all rows use it.
             for (int64_t begin = 0; begin < work.pattern.width; begin += tile)
                 nan |= panel(b, chunk, first, last, begin + tile, keys, sums, thread, next);
         }
@@ -72,15 +74,19 @@ struct Products {
         Vec nan = {};
         int64_t r = 0;
         for (const int32_t* row = shares.begin(thread); row < shares.end(thread); ++row, ++r) {
+            // The row's nonzeros in this panel: columns ascend, so they follow those of the panel before.
             const int64_t e = next[r], row_end = work.pattern.offsets[*row + 1];
             const int64_t end = limit >= work.pattern.width ? row_end : until(columns, e, row_end, limit);
             if (e == end) continue;
             next[r] = end;
             const Real* q = work.q + (b * work.pattern.rows + *row) * work.depth + chunk.first;
+            // Read a whole float32 chunk of Q in place; otherwise widen and pad it with zeros, which add nothing.
             const float* query = wide;
             if (sizeof(Real) == 4 && filled == width) query = reinterpret_cast<const float*>(q);
             else widen(q, filled, width, wide);
+            // Gather rows of K and take dot products; chunks after the first accumulate.
             dots(query, k, stride, columns + e, end - e, sums + e, !first);
+            // Epilogue with the last chunk, while the sums are in the cache.
             if (last) nan += finish(b, sums, e, end);
         }
         return any_nan(nan);
@@ -94,6 +100,7 @@ struct Products {
         for (; e < end; e += kLanes) {
             const Vec scaled = load_part(sums + e, end - e) * scale;
             store_part(scaled, out + e, end - e);
+            // Only a NaN differs from itself: a check without a branch.
             nan = scaled != scaled ? scaled : nan;
         }
         return nan;
@@ -106,6 +113,7 @@ template <class Real, class Index>
 bool sddmm_of(const Sddmm<Real>& work, double* busy, int threads) {
     const Products<Real, Index> products(work, threads);
     const int64_t width = work.pattern.width, nonzeros = work.pattern.nonzeros();
+    // Scratch is kept between calls, so that its pages are made once.
     float* const packed = products.packed ? kept_keys.floats(width * padded(work.depth)) : nullptr;
     float* const scratch = sizeof(Real) == 2 ? kept_sums.floats(nonzeros) : nullptr;
     Vector<Vector<int64_t>> next(threads);
@@ -114,16 +122,20 @@ bool sddmm_of(const Sddmm<Real>& work, double* busy, int threads) {
 #pragma omp parallel num_threads(threads) reduction(|| : nan)
     for (int64_t b = 0; b < work.batch; ++b) {
         const Real* k = work.k + b * width * work.depth;
+        // float32 sums accumulate in the output; float16 would round after every chunk, so it has scratch.
         float* sums = sizeof(Real) == 2 ? scratch : reinterpret_cast<float*>(work.out) + b * nonzeros;
         if (packed) {
+            // All threads pack K together; the barrier completes it before anyone reads.
             own_shares(threads, busy, [&](int t) {
                 pack(k, width, work.depth, products.chunks, packed, width * t / threads, width * (t + 1) / threads);
             });
 #pragma omp barrier
         }
+        // Each thread computes its rows, dealt out by nonzeros.
         own_shares(threads, busy, [&](int t) {
             nan |= products.run(b, packed ? packed : reinterpret_cast<const float*>(k), sums, t, next[t]);
         });
+        // Nobody packs the next entry's K over one that is still read.
         if (packed && b + 1 < work.batch) {
 #pragma omp barrier
         }
@@ -141,9 +153,12 @@ bool sddmm(const Sddmm<Real>& work, double* busy, int threads) {
 template <class Real>
 bool softmax_row(const Real* values, int64_t count, float factor, float* scores, Real* out) {
     const Vec scale = broadcast(factor);
+    // Scale into scratch in float32; a tail of -inf makes whole vectors, and its exponentials are zero.
     for (int64_t e = 0; e < count; e += kLanes) store(load_part(values + e, count - e) * scale, scores + e);
     const int64_t whole = fill_up(scores, count);
+    // Subtract the largest score, so that no exponential overflows; then sum.
     const Vec total = broadcast(lane_sum(exponentials(scores, whole, largest_of(scores, whole))));
+    // Normalize; sums of exponentials are at least 1, or NaN.
     for (int64_t e = 0; e < count; e += kLanes) store_part(load(scores + e) / total, out + e, count - e);
     return any_nan(total);
 }
@@ -154,12 +169,14 @@ template <class Real>
 bool softmax(const Softmax<Real>& work, double* busy, int threads) {
     const int64_t nonzeros = work.offsets[work.rows];
     bool nan = false;
+    // Scratch for the longest row, one for each thread.
     int64_t longest = 0;
     for (int64_t i = 0; i < work.rows; ++i) longest = std::max(longest, padded(work.offsets[i + 1] - work.offsets[i]));
     float* const scratch = kept_row.floats(threads * longest);
     std::fill(busy, busy + threads, 0.0);
 #pragma omp parallel num_threads(threads) reduction(|| : nan)
     own_shares(threads, busy, [&](int t) {
+        // Contiguous rows of equal work: binary search in the offsets.
         const int64_t first = first_row(work.offsets, work.rows, t, threads);
         const int64_t last = first_row(work.offsets, work.rows, t + 1, threads);
         for (int64_t b = 0; b < work.batch; ++b)
@@ -175,6 +192,7 @@ bool softmax(const Softmax<Real>& work, double* busy, int threads) {
 template <class Real>
 void gather(const Real* values, const int64_t* permutation, int64_t batch, int64_t nonzeros, Real* out, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
+    // Nonzeros outermost: an entry of the permutation is loaded once for the whole batch.
     for (int64_t e = 0; e < nonzeros; ++e)
         for (int64_t b = 0; b < batch; ++b) out[b * nonzeros + e] = values[b * nonzeros + permutation[e]];
 }

@@ -46,6 +46,7 @@ class OwnSets {
         uint64_t sum = static_cast<uint64_t>(length);
         const size_t bytes = length * sizeof(Index);
         const char* from = reinterpret_cast<const char*>(list);
+        // Eight bytes at a time; the last word is padded with zeros.
         for (size_t at = 0; at < bytes; at += 8) {
             uint64_t word = 0;
             std::memcpy(&word, from + at, bytes - at < 8 ? bytes - at : 8);
@@ -64,6 +65,7 @@ class OwnSets {
         size_t slots = 16;
         while (slots < 2 * static_cast<size_t>(outputs)) slots *= 2;
         std::vector<int32_t> table(slots, kNobody), list(outputs), first;
+        // Open addressing, at most half full: a free slot opens a list, a hit is compared whole, since hashes collide.
         for (int64_t j = 0; j < outputs; ++j) {
             const Index* const mine = all + layer.offsets[j];
             size_t slot = hash(mine, length(j)) & (slots - 1);
@@ -80,14 +82,17 @@ class OwnSets {
             }
             list[j] = table[slot];
         }
+        // Histogram: the outputs of each list.
         const int64_t lists = static_cast<int64_t>(first.size());
         std::vector<int64_t> sizes(lists, 0);
         for (int64_t j = 0; j < outputs; ++j) ++sizes[list[j]];
         auto made = std::make_unique<OwnSets>();
+        // Cost with sharing: blocks of 8 members, the remainder in powers of two, and one load of each input a block.
         for (int64_t l = 0; l < lists; ++l) {
             made->gathers += (sizes[l] / kTogether + __builtin_popcountll(sizes[l] % kTogether)) * length(first[l]);
             made->shared += sizes[l] > 1;
         }
+        // The copy must save a quarter of the loads to pay; else the layer keeps its own lists.
         if (made->gathers > kPays * layer.edges) return nullptr;
         made->lay(layer, list, first, sizes, all);
         return made;
@@ -101,17 +106,21 @@ class OwnSets {
         std::vector<int64_t> place(lists);
         int64_t several = 0, single = shared;
         for (int64_t l = 0; l < lists; ++l) place[l] = sizes[l] > 1 ? several++ : single++;
+        // Counting sort, first pass: length and size of each list at its place.
         offsets.resize(lists + 1), begins.resize(lists + 1), starts.resize(lists);
         for (int64_t l = 0; l < lists; ++l) {
             offsets[place[l] + 1] = layer.offsets[first[l] + 1] - layer.offsets[first[l]];
             begins[place[l] + 1] = sizes[l];
         }
+        // Exclusive prefix sum of edges x members: where the values of a list begin.
         for (int64_t p = 0, start = 0; p < lists; ++p) {
             starts[p] = start;
             start += offsets[p + 1] * begins[p + 1];
         }
+        // Inclusive prefix sums turn counts, stored one place on, into beginnings.
         std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
         std::partial_sum(begins.begin(), begins.end(), begins.begin());
+        // One copy of each list of inputs, for all of its outputs.
         indices.reset(new char[offsets[lists] * sizeof(Index)]);
         for (int64_t l = 0; l < lists; ++l) {
             const int64_t from = layer.offsets[first[l]], count = layer.offsets[first[l] + 1] - from;
@@ -119,11 +128,13 @@ class OwnSets {
         }
         members.resize(layer.outputs);
         if (layer.values) values.reset(new float[layer.edges]);
+        // Counting sort, last pass: scatter the outputs to their lists; within a list they ascend.
         std::vector<int64_t> next(begins.begin(), begins.end() - 1);
         for (int64_t j = 0; j < layer.outputs; ++j) {
             const int64_t p = place[list[j]], member = next[p]++;
             members[member] = static_cast<int32_t>(j);
             if (!layer.values) continue;
+            // Transpose the values: those of one edge for all members become neighbours, as the kernels read them.
             float* const mine = values.get() + starts[p] + member - begins[p];
             for (int64_t e = layer.offsets[j]; e < layer.offsets[j + 1]; ++e)
                 mine[(e - layer.offsets[j]) * sizes[list[j]]] = layer.values[e];

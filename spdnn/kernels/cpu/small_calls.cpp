@@ -72,16 +72,19 @@ template <class Target, bool kValued>
 void add_edges(const Layer& layer, const Spread& spread, int64_t part, const float* x, int32_t* nonzero, float* sums) {
     const int64_t* const offsets = spread.offsets + part * layer.inputs;
     const Target* const targets = static_cast<const Target*>(spread.targets);
+    // Compact the indices of nonzeros without a branch: each is stored, and kept only if the count moves on.
     int64_t count = 0;
     for (int64_t n = 0; n < layer.inputs; ++n) {
         nonzero[count] = static_cast<int32_t>(n);
         count += x[n] != 0.0f;
     }
+    // Each nonzero scales its row of weights; the rows of zeros are never read.
     for (int64_t i = 0; i < count; ++i) {
         const int64_t n = nonzero[i], end = offsets[n + 1];
         const float value = x[n];
         for (int64_t e = offsets[n]; e < end; e += kTogether) {  // the targets of an input differ
             const Target* const to = targets + e;
+            // Gather four sums, accumulate, scatter: targets differ, but for padding, whose sum nobody reads.
             Four sum = {sums[to[0]], sums[to[1]], sums[to[2]], sums[to[3]]};
             if (kValued) sum += *reinterpret_cast<const LooseFour*>(spread.values + e) * value;
             else sum += value;
@@ -97,6 +100,7 @@ bool activate(const Layer& layer, const float* __restrict sums, int64_t first, i
     float poison = 0;
     const float low = layer.low, high = layer.high;
     for (int64_t j = first; j < last; ++j) {
+        // Epilogue: even + odd, common weight, bias, range check, clamp.
         const float sum = sums[j - first] + sums[last - first + j - first];
         float out = (kValued ? sum : sum * layer.value) + layer.bias[j * layer.bias_stride];
         poison += out * 0.0f;
@@ -110,6 +114,7 @@ bool activate(const Layer& layer, const float* __restrict sums, int64_t first, i
 bool spread_part(const Layer& layer, const Spread& spread, int64_t part, const float* x, int32_t* nonzero, float* sums,
                  float* y) {
     const int64_t first = spread.first[part], last = spread.first[part + 1];
+    // Clear the part's even and odd sums, and the one that padding adds to.
     std::fill(sums, sums + 2 * (last - first) + 1, 0.0f);
     auto add = spread.target_bytes == 2 ? (spread.values ? add_edges<uint16_t, true> : add_edges<uint16_t, false>)
                                         : (spread.values ? add_edges<uint32_t, true> : add_edges<uint32_t, false>);
@@ -120,12 +125,14 @@ bool spread_part(const Layer& layer, const Spread& spread, int64_t part, const f
 int64_t apart(int64_t floats) { return (floats + kApart - 1) / kApart * kApart + kApart; }
 
 int64_t run_spread(const Forward& p, const Sizes& sizes, Team& team) {
+    // Scratch: two rows of features, and sums and nonzeros of each part, apart to avoid false sharing.
     const int64_t row = apart(sizes.widest), listed = apart(std::max(p.layers[0].inputs, sizes.widest) + 1);
     const int64_t summed = apart(2 * sizes.widest_sums + 1);
     float* const features = scratch.floats(2 * row + p.parts * (summed + listed));
     float* const sums = features + 2 * row;
     int32_t* const nonzero = reinterpret_cast<int32_t*>(sums + p.parts * summed);
     std::atomic<int64_t> failed{kNoLayer};
+    // Ping-pong between the rows; the end of `each` is the barrier between layers.
     for (int64_t k = 0; k < p.depth; ++k) {
         const float* const from = k ? features + (k - 1) % 2 * row : p.x;
         float* const to = k + 1 < p.depth ? features + k % 2 * row : p.y;
@@ -139,10 +146,12 @@ int64_t run_spread(const Forward& p, const Sizes& sizes, Team& team) {
 
 // tile (neurons, size) <- neurons from .. to - 1 of `count` rows; its other lanes are zero.
 void to_tile(const float* rows, int64_t neurons, int64_t count, int size, int64_t from, int64_t to, float* tile) {
+    // Transpose by strips of a cache line: reads are contiguous, and the strip written stays in the cache.
     for (int64_t n = from; n < to; n += kStrip) {
         const int64_t strip = std::min(kStrip, to - n);
         for (int64_t i = 0; i < count; ++i)
             for (int64_t s = 0; s < strip; ++s) tile[(n + s) * size + i] = rows[i * neurons + n + s];
+        // Lanes past the last input compute on zeros.
         if (count < size)
             for (int64_t s = 0; s < strip; ++s)
                 std::fill(tile + (n + s) * size + count, tile + (n + s + 1) * size, 0.0f);
@@ -189,6 +198,7 @@ struct Tiled {
     int64_t each_alone(Team& team) {
         std::atomic<bool> starved{false};
         team.each(tiles, [&](int64_t t) {
+            // Units may not throw: note a failed allocation and throw behind them.
             float* memory = nullptr;
             try {
                 memory = scratch.floats(room);
@@ -196,6 +206,7 @@ struct Tiled {
                 starved = true;
                 return;
             }
+            // Transpose, all layers, transpose back: features between layers never leave this thread's cache.
             to_tile(rows(t), p.layers[0].inputs, filled(t), tile, 0, p.layers[0].inputs, memory);
             for (int64_t k = 0; k < p.depth; ++k) compute(t, k, memory, 0, p.layers[k].outputs);
             to_rows(before(memory, p.depth), last, filled(t), tile, 0, last, p.y + t * tile * last);
@@ -206,15 +217,18 @@ struct Tiled {
 
     int64_t in_step(Team& team, int threads) {
         float* const memory = scratch.floats(tiles * room);
+        // At least two units a thread in each layer, to even out their speeds.
         const int64_t blocks = (2 * threads + tiles - 1) / tiles, inputs = p.layers[0].inputs;
         for (int64_t t = 0; t < tiles; ++t) to_tile(rows(t), inputs, filled(t), tile, 0, inputs, memory + t * room);
         for (int64_t k = 0; k < p.depth; ++k) {
             const Layer& layer = p.layers[k];
             team.each(tiles * blocks, [&](int64_t unit) {
                 const int64_t t = unit / blocks, b = unit % blocks;
+                // Cut at equal edges, not outputs: so blocks cost the same.
                 const int64_t first = first_row(layer.offsets, layer.outputs, b, blocks);
                 const int64_t end = first_row(layer.offsets, layer.outputs, b + 1, blocks);
                 compute(t, k, memory + t * room, first, end);
+                // Transpose a finished block of the last layer while it is in this thread's cache.
                 if (k + 1 == p.depth)
                     to_rows(before(memory + t * room, p.depth), last, filled(t), tile, first, end,
                             p.y + t * tile * last);
@@ -226,6 +240,7 @@ struct Tiled {
 
 // 32 inputs side by side cost 1.6 times as much as 16 (measured), unless threads wait for the last tile.
 int best_tile(int64_t count, int threads) {
+    // Rounds that the busiest thread computes; fewer tiles than threads are shared within a round.
     auto rounds = [&](int64_t tile) {
         const int64_t tiles = (count + tile - 1) / tile;
         return tiles < threads ? static_cast<double>(tiles) / threads
@@ -237,16 +252,19 @@ int best_tile(int64_t count, int threads) {
 int64_t run(const Forward& p, int threads) {
     if (p.count == 0) return kAllFinite;
     const Sizes sizes(p);
+    // Threads for the work of a layer: meeting more of them would cost more than they take over.
     const int64_t vectors = (p.count + kLanes - 1) / kLanes;
     threads = static_cast<int>(std::clamp<int64_t>(sizes.edges / p.depth * vectors / kLeastEdges, 1, threads));
     Team team(threads);
     std::atomic<bool> sound{true};
+    // Validate first: what is not finite already is reported of the inputs, not of a layer.
     const int64_t inputs = p.layers[0].inputs, pieces = p.count < kChecked ? 1 : threads;
     team.each(pieces, [&](int64_t piece) {
         const int64_t from = p.count * piece / pieces, to = p.count * (piece + 1) / pieces;
         if (!finite(p.x + from * inputs, (to - from) * inputs)) sound = false;
     });
     if (!sound) return kInputNotFinite;
+    // Few inputs skip zeros; more of them share each load of a weight in tiles.
     if (p.spreads) return run_spread(p, sizes, team);
     Tiled tiled(p, best_tile(p.count, threads), sizes);
     return tiled.tiles < threads ? tiled.in_step(team, threads) : tiled.each_alone(team);

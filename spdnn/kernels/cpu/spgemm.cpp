@@ -60,9 +60,11 @@ struct Writer {
     inline void add(int64_t output, Vec y) {
 #ifdef __AVX512F__
         const __m512 vector = reinterpret_cast<__m512>(y);
+        // Unordered counts as unequal, so that a NaN is kept, as y != 0 keeps it.
         const __mmask16 nonzero = _mm512_cmp_ps_mask(vector, _mm512_setzero_ps(), _CMP_NEQ_UQ);
         const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         const __m512i numbers = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(output)), lanes);
+        // Compress: nonzero lanes move to the front of a whole vector; what is behind them is overwritten by the next.
         _mm512_storeu_si512(columns + length, _mm512_maskz_compress_epi32(nonzero, numbers));
         _mm512_storeu_ps(values + length, _mm512_maskz_compress_ps(nonzero, vector));
         length += __builtin_popcount(nonzero);
@@ -85,7 +87,9 @@ struct Epilogue {
         : value(layer.value), low(layer.low), high(layer.high), bias(layer.bias), bias_stride(layer.bias_stride) {}
 
     inline float one(float sum, int64_t output) {
+        // A common weight is applied once an output instead of once a product.
         float y = (kValued ? sum : sum * value) + bias[output * bias_stride];
+        // Range check without a branch, before the clamp hides what is not finite.
         poison += y * 0.0f;
         y = y > low ? y : low;
         return y < high ? y : high;
@@ -115,11 +119,13 @@ inline void emit(Epilogue<kValued>& epilogue, float* sums, int64_t first, int64_
     Writer writer = out;  // copies, for stores through pointers must not force these into memory
     Epilogue<kValued> local = epilogue;
     int64_t output = first;
+    // Whole vectors: load the sums, clear them for the next row while their line is near, append the nonzeros.
     for (; output + kLanes <= last; output += kLanes) {
         const Vec sum = load<Vec>(sums + sum_index(output));
         std::memset(sums + sum_index(output), 0, sizeof sum);
         writer.add(output, local.many(sum, output));
     }
+    // The remainder, one output at a time.
     for (; output < last; ++output) {
         writer.add(static_cast<uint32_t>(output), local.one(sums[sum_index(output)], output));
         sums[sum_index(output)] = 0.0f;
@@ -139,11 +145,13 @@ template <class Index, bool kValued, class Product>
 inline void products(const Layer& layer, const Row& row, Product product) {
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
     for (int64_t k = 0; k < row.length; ++k) {
+        // Prefetch the weight row of a later nonzero: rows of W are short and lie anywhere.
         if (k + kAhead < row.length) {
             const int64_t ahead = layer.offsets[row.columns[k + kAhead]];
             __builtin_prefetch(indices + ahead);
             if (kValued) __builtin_prefetch(layer.values + ahead);
         }
+        // Gustavson's step: the nonzero scales its row of W.
         const int64_t input = row.columns[k], end = layer.offsets[input + 1];
         const float x = row.values[k];
         for (int64_t e = layer.offsets[input]; e < end; ++e) product(indices[e], kValued ? x * layer.values[e] : x);
@@ -153,6 +161,7 @@ inline void products(const Layer& layer, const Row& row, Product product) {
 // Adds the products of a row to the sums of their outputs, and calls mark(output) for each.
 template <class Index, bool kValued, class Mark>
 inline void scatter(const Layer& layer, const Row& row, float* __restrict sums, Mark mark) {
+    // Scatter the products to a dense accumulator, one sum an output.
     if (sum_index(layer.outputs - 1) ==
         layer.outputs - 1) {  // indices are the outputs themselves: spare the arithmetic
         products<Index, kValued>(layer, row, [&](Index output, float y) { sums[output] += y, mark(output); });
@@ -164,6 +173,7 @@ inline void scatter(const Layer& layer, const Row& row, float* __restrict sums, 
 
 template <class Index, bool kValued>
 void sweep(const Layer& layer, const Row& row, const Scratch& scratch, Epilogue<kValued>& epilogue, Writer& out) {
+    // Scatter, then emit every output: in a dense row few sums are zero, so none is remembered.
     scatter<Index, kValued>(layer, row, scratch.sums, [](Index) {});
     emit(epilogue, scratch.sums, 0, layer.outputs, out);
 }
@@ -172,12 +182,15 @@ template <class Index, bool kValued>
 void touched(const Layer& layer, const Row& row, const Scratch& scratch, Epilogue<kValued>& epilogue, Writer& out) {
     float* sums = scratch.sums;
     uint8_t* __restrict marks = scratch.marks;
+    // Scatter and mark: a store of 1 needs no test of whether the group was marked before.
     scatter<Index, kValued>(layer, row, sums, [&](Index output) { marks[output / kGroup] = 1; });
     const int64_t groups = (layer.outputs + kGroup - 1) / kGroup;
     for (int64_t start = 0; start < groups; start += 8) {  // marks are padded to whole words
+        // Test eight marks at once: most words are zero, and each skips 8 kGroup outputs.
         uint64_t word;
         std::memcpy(&word, marks + start, sizeof word);
         if (!word) continue;
+        // Emit and clear the marked groups alone; outputs ascend without a sort.
         for (int64_t group = start; group < start + 8; ++group)
             if (marks[group]) emit(epilogue, sums, group * kGroup, std::min(layer.outputs, (group + 1) * kGroup), out);
         std::memset(marks + start, 0, sizeof word);
@@ -187,13 +200,16 @@ void touched(const Layer& layer, const Row& row, const Scratch& scratch, Epilogu
 template <class Index, bool kValued>
 void hash(const Layer& layer, const Row& row, int64_t most, const Scratch& scratch, Epilogue<kValued>& epilogue,
           Writer& out) {
+    // Table of at least twice as many entries as products: at most half full, so probe sequences stay short.
     int bits = 4;
     while ((int64_t{1} << bits) < 2 * most) ++bits;
     const uint32_t mask = (1u << bits) - 1;
     int64_t outputs = 0;
     products<Index, kValued>(layer, row, [&](Index output, float y) {
+        // Multiplicative hash, then linear probing to the output's entry or the first free one.
         uint32_t entry = (static_cast<uint32_t>(output) * 0x9e3779b1u) >> (32 - bits);
         while (scratch.keys[entry] != output && scratch.keys[entry] != kFree) entry = (entry + 1) & mask;
+        // First product of an output: claim the entry, and keep both in one word to sort by output.
         if (scratch.keys[entry] == kFree) {
             scratch.keys[entry] = output;
             scratch.order[outputs++] = uint64_t{output} << 32 | entry;
@@ -202,6 +218,7 @@ void hash(const Layer& layer, const Row& row, int64_t most, const Scratch& scrat
     });
     // A comparison of our own keeps this instance of std::sort apart from those of other levels.
     std::sort(scratch.order, scratch.order + outputs, [](uint64_t a, uint64_t b) { return a < b; });
+    // Emit by ascending output, and clear each used entry for the next row.
     for (int64_t k = 0; k < outputs; ++k) {
         const uint32_t output = scratch.order[k] >> 32, entry = static_cast<uint32_t>(scratch.order[k]);
         out.add(output, epilogue.one(scratch.key_sums[entry], output));
@@ -213,6 +230,7 @@ void hash(const Layer& layer, const Row& row, int64_t most, const Scratch& scrat
 template <int kStep = 1>
 inline void transpose(Vec (&block)[kLanes]) {
     if constexpr (kStep < kLanes) {
+        // Shuffles that swap the off-diagonal blocks of a pair: lanes with bit kStep of a for those without it of b.
         IntVec upper, lower;
         for (int i = 0; i < kLanes; ++i) {
             upper[i] = i & kStep ? kLanes + i - kStep : i;
@@ -239,21 +257,26 @@ void panel(const Layer& layer, const Row* rows, int filled, const Scratch& scrat
     Vec* __restrict sums = reinterpret_cast<Vec*>(scratch.panel);
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
     int64_t used[kLanes] = {};
+    // Windows of 64 inputs: one word says which of them are reached, and their values fit the first-level cache.
     for (int64_t start = 0; start < layer.inputs; start += kBits) {
+        // Union of the rows' columns in this window.
         uint64_t reached = 0;
         for (int r = 0; r < filled; ++r) {
             int64_t k = used[r];
             for (; k < rows[r].length && rows[r].columns[k] < start + kBits; ++k)
                 reached |= uint64_t{1} << (rows[r].columns[k] - start);
         }
+        // Clear the vectors of reached inputs alone; no other is read.
         for (uint64_t rest = reached; rest; rest &= rest - 1)
             std::memset(spread + __builtin_ctzll(rest) * kLanes, 0, sizeof(Vec));
+        // Scatter the values into vectors with a lane for each row; a row without the input keeps 0.
         for (int r = 0; r < filled; ++r) {
             int64_t k = used[r];
             for (; k < rows[r].length && rows[r].columns[k] < start + kBits; ++k)
                 spread[(rows[r].columns[k] - start) * kLanes + r] = rows[r].values[k];
             used[r] = k;
         }
+        // Gustavson's step for all rows at once: each row of W is read once for the panel.
         for (; reached; reached &= reached - 1) {
             const int64_t input = start + __builtin_ctzll(reached), end = layer.offsets[input + 1];
             const Vec x = load<Vec>(spread + (input - start) * kLanes);
@@ -261,6 +284,7 @@ void panel(const Layer& layer, const Row* rows, int filled, const Scratch& scrat
                 sums[panel_index(indices[e])] += kValued ? x * broadcast(layer.values[e]) : x;
         }
     }
+    // Epilogue. A vector holds one output of all rows, a Writer wants many of one row: transpose blocks in between.
     int64_t output = 0;
     for (; output + kLanes <= layer.outputs; output += kLanes) {
         Vec block[kLanes];
@@ -272,6 +296,7 @@ void panel(const Layer& layer, const Row* rows, int filled, const Scratch& scrat
         transpose(block);
         for (int r = 0; r < filled; ++r) out[r].add(output, block[r]);
     }
+    // Outputs that fill no block, lane by lane.
     for (; output < layer.outputs; ++output) {
         Vec& sum = sums[panel_index(output)];
         const Vec y = epilogue.across(sum, output);
@@ -290,19 +315,25 @@ inline int64_t products_of(const Layer& layer, const Row& row) {
 inline bool panel_pays(const Layer& layer, const Row* rows, int filled, const Scratch& scratch) {
     int64_t nonzeros = 0, reached = 0;
     for (int r = 0; r < filled; ++r) nonzeros += rows[r].length;
+    // A cheap test first: too few nonzeros cannot repay vectors of all outputs.
     if (static_cast<double>(nonzeros) < kPanelFrom * static_cast<double>(layer.inputs)) return false;
+    // Mark and count the distinct inputs that any row has.
     for (int r = 0; r < filled; ++r)
         for (int64_t k = 0; k < rows[r].length; ++k) scratch.marks[rows[r].columns[k]] = 1;
     for (int64_t input = 0; input < layer.inputs; ++input) reached += scratch.marks[input];
     std::memset(scratch.marks, 0, layer.inputs);
+    // Nonzeros for each of them: how often a row of W is reused within the panel.
     return static_cast<double>(nonzeros) >= kPanelMeet * static_cast<double>(reached);
 }
 
 inline Accumulator accumulator(const Layer& layer, int64_t products, int choice) {
+    // An output without products may be nonzero here, so all outputs must be looked at.
     if (!layer.keeps_zero || choice == kSweep || choice == kPanel) return kSweep;
+    // The table must hold twice the products, which bound the outputs.
     const bool hashable = 2 * products <= kHashEntries;
     if (choice == kHash) return hashable ? kHash : kTouched;
     if (choice == kTouched) return kTouched;
+    // By expected density: the sparser the row, the more a search for its outputs saves.
     if (hashable && products * kHashBelow <= layer.outputs) return kHash;
     return products * kTouchedBelow <= layer.outputs ? kTouched : kSweep;
 }
@@ -314,6 +345,7 @@ Work block(const Layer& layer, const SparseRows& src, const NewRows& dst, int64_
     Work work{true, 0, {}};
     Epilogue<kValued> epilogue{layer};
     int64_t offset = first * layer.outputs;
+    // Groups of kLanes rows, the height of a panel.
     for (int64_t start = first; start < last; start += kLanes) {
         const int filled = static_cast<int>(std::min<int64_t>(kLanes, last - start));
         Row rows[kLanes];
@@ -336,6 +368,7 @@ Work block(const Layer& layer, const SparseRows& src, const NewRows& dst, int64_
             work.rows[kPanel] += filled;
             continue;
         }
+        // Otherwise every row gets the accumulator that suits the number of its products.
         for (int r = 0; r < filled; ++r) {
             const int64_t count = products_of(layer, rows[r]);
             const Accumulator chosen = accumulator(layer, count, choice);
@@ -343,6 +376,7 @@ Work block(const Layer& layer, const SparseRows& src, const NewRows& dst, int64_
             if (chosen == kHash) hash<Index, kValued>(layer, rows[r], count, scratch, epilogue, out);
             else if (chosen == kTouched) touched<Index, kValued>(layer, rows[r], scratch, epilogue, out);
             else sweep<Index, kValued>(layer, rows[r], scratch, epilogue, out);
+            // The row's exact length is known now: the next one begins behind it, without a gap.
             dst.begin[start + r] = offset, dst.length[start + r] = out.length;
             offset += out.length;
             work.multiply_adds += count, ++work.rows[chosen];
@@ -356,6 +390,7 @@ Work block(const Layer& layer, const SparseRows& src, const NewRows& dst, int64_
 // one.
 template <class Run>
 void over_blocks(int64_t rows, int threads, Run run) {
+    // Some eight blocks a thread, so that dynamic scheduling evens out rows of unequal work.
     int64_t size = std::min(kLargestBlock, std::max<int64_t>(1, rows / (8 * threads)));
     if (rows >= threads * kLanes) size = (size + kLanes - 1) / kLanes * kLanes;
     const int64_t blocks = (rows + size - 1) / size;
@@ -373,6 +408,7 @@ Work run_layer(const Layer& layer, const SparseRows& src, const NewRows& dst, co
     Work whole{true, 0, {}};
     over_blocks(src.count, threads, [&](int64_t first, int64_t last, int thread) {
         const Work part = run(layer, src, dst, first, last, scratch[thread], choice);
+        // Reduce once a block, seldom enough for a lock.
 #pragma omp critical(spdnn_spgemm)
         {
             whole.finite &= part.finite, whole.multiply_adds += part.multiply_adds;
@@ -387,15 +423,18 @@ void load_row(const Rows& inputs, int64_t number, int64_t neurons, Writer& out) 
         const uint8_t* row = inputs.bits + number * inputs.row_bytes;
         for (int64_t byte = 0; byte < inputs.row_bytes; ++byte)
             for (uint32_t rest = row[byte]; rest;) {
+                // Visit set bits alone, most significant first, so that columns ascend.
                 const int bit = __builtin_clz(rest) - 24;  // 0: the most significant of the byte
                 rest &= ~(0x80u >> bit);
                 if (byte * 8 + bit < neurons) out.add(static_cast<uint32_t>(byte * 8 + bit), 1.0f);
             }
     } else if (inputs.dense) {
         const float* row = inputs.dense + number * neurons;
+        // The Writer drops zeros without a branch.
         for (int64_t n = 0; n < neurons; ++n) out.add(static_cast<uint32_t>(n), row[n]);
     } else {
         for (int64_t e = inputs.csr_offsets[number]; e < inputs.csr_offsets[number + 1]; ++e)
+            // A stored zero is dropped: sparse rows hold none.
             if (inputs.csr_values[e] != 0.0f)
                 out.add(static_cast<uint32_t>(inputs.csr_columns[e]), inputs.csr_values[e]);
     }
@@ -403,6 +442,7 @@ void load_row(const Rows& inputs, int64_t number, int64_t neurons, Writer& out) 
 
 void load_rows(const Rows& inputs, int64_t neurons, const NewRows& dst, int threads) {
     over_blocks(inputs.count, threads, [&](int64_t first, int64_t last, int) {
+        // A block packs its rows from its first row's offset, where full rows would have room.
         int64_t offset = first * neurons;
         for (int64_t i = first; i < last; ++i) {
             Writer out{dst.columns + offset, dst.values + offset};
@@ -427,8 +467,10 @@ uint64_t hash_of(const uint32_t* columns, const float* values, int64_t length) {
         hash = (hash ^ word) * 0xff51afd7ed558ccdu;
         return hash ^ hash >> 32;
     };
+    // Entries go to the chains in turn; column and value bits make one word.
     for (int64_t k = 0; k < length; ++k)
         chain[k % kChains] = mix(chain[k % kChains], uint64_t{columns[k]} << 32 | bits_of(values[k]));
+    // Fold the chains into the length.
     uint64_t hash = mix(static_cast<uint64_t>(length), 0);
     for (uint64_t part : chain) hash = mix(hash, part);
     return hash;
@@ -447,6 +489,7 @@ void same(const SparseRows& rows, const int64_t* first_rows, const int64_t* seco
         for (int64_t k = first; k < last; ++k) {
             const int64_t a = rows.begin[first_rows[k]], b = rows.begin[second_rows[k]],
                           length = rows.length[first_rows[k]];
+            // Cheapest test first. Bits are compared, so that -0 differs from 0, and NaN equals itself.
             same[k] = length == rows.length[second_rows[k]] &&
                       !std::memcmp(rows.columns + a, rows.columns + b, length * sizeof *rows.columns) &&
                       !std::memcmp(rows.values + a, rows.values + b, length * sizeof *rows.values);
@@ -459,6 +502,7 @@ void statistics(const SparseRows& rows, int64_t neurons, const RowStatistics& ou
         for (int64_t i = first; i < last; ++i) {
             const uint32_t* columns = rows.columns + rows.begin[i];
             const float* values = rows.values + rows.begin[i];
+            // Missing entries are zeros: they take part in the extremes unless the row is full.
             const bool full = rows.length[i] == neurons;
             float least = full ? std::numeric_limits<float>::infinity() : 0.0f, largest = full ? -least : 0.0f;
             double sum = 0, projection = 0;
@@ -478,6 +522,7 @@ void expand(const SparseRows& rows, int64_t neurons, float* dst, int threads) {
     over_blocks(rows.count, threads, [&](int64_t first, int64_t last, int) {
         for (int64_t i = first; i < last; ++i) {
             float* row = dst + i * neurons;
+            // Clear, then scatter the nonzeros.
             std::memset(row, 0, neurons * sizeof *row);
             for (int64_t k = rows.begin[i]; k < rows.begin[i] + rows.length[i]; ++k)
                 row[rows.columns[k]] = rows.values[k];

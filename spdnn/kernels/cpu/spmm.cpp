@@ -81,6 +81,7 @@ inline void store_one(char* to, V y, bool half) {
 template <class V>
 inline void store_some(char* to, V y, int64_t count, bool half) {
     if (count == lanes<V>) return store_one(to, y, half);
+    // A partial vector at the edge of C: lane by lane, so that nothing behind it is overwritten.
     float floats[lanes<V>];
     store(floats, y);
     for (int64_t i = 0; i < count; ++i)
@@ -118,6 +119,7 @@ struct Edges {
     inline __attribute__((always_inline)) Edges(const Panel& panel, const int32_t* rows)
         : common(panel.problem->pattern.width) {
         const SpmmProblem& p = *panel.problem;
+        // Pointers to the rows' nonzeros; float16 values are converted once for all vectors of this pass.
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
             const int64_t at = p.pattern.offsets[rows[r]];
@@ -149,6 +151,7 @@ inline __attribute__((always_inline)) void finish(const Panel& panel, const V (&
     const V bias = broadcast_as<V>(p.bias[row]), low = broadcast_as<V>(p.low), high = broadcast_as<V>(p.high);
     const int64_t bytes = panel.half ? sizeof(Half) : sizeof(float);
     to += (row - panel.row) * panel.c_stride * bytes;
+    // Epilogue in registers: add the partial sums and the bias, clamp, store. Only the last vector may be partial.
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v, to += lanes<V> * bytes) {
         const V y = activated<V>(even[v] + odd[v] + bias, low, high, nan);
@@ -170,20 +173,25 @@ bool rows_of(const Panel& panel, int64_t from, int64_t to, int64_t first) {
     Seen<V> nan = {};
     for (; from + kRows <= to; from += kRows) {
         const int32_t* const rows = p.pattern.order + from;
+        // Prefetch the nonzeros of rows that come kAhead later.
         for (int64_t next = from + kAhead; next < std::min(from + kAhead + kRows, to); ++next)
             fetch_ahead<Index>(panel, p.pattern.order[next]);
         const Edges<kRows, Index> edges(panel, rows);
+        // Register tile: kRows x kVectors accumulators, twice for even and odd nonzeros.
         V even[kRows][kVectors] = {}, odd[kRows][kVectors] = {};
         auto add = [&](V(&sum)[kVectors], int r, int64_t e) __attribute__((always_inline)) {
+            // Gather a row of the panel: one broadcast value serves kVectors multiply-adds.
             const float* row = reinterpret_cast<const float*>(b + static_cast<int64_t>(edges.columns[r][e]) * stride);
             const V value = broadcast_as<V>(edges.values[r][e]);
 #pragma GCC unroll 8
             for (int v = 0; v < kVectors; ++v) sum[v] += value * load<V>(row + v * lanes<V>);
         };
+        // Rows advance together over the nonzeros that each has: independent chains hide the latency of the sums.
         int64_t e = 0;
         for (; e + 2 <= edges.common; e += 2)
 #pragma GCC unroll 4
             for (int r = 0; r < kRows; ++r) add(even[r], r, e), add(odd[r], r, e + 1);
+        // Remainders row by row in the same order, then the epilogue while the sums are in registers.
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
             int64_t rest = e;
@@ -194,6 +202,7 @@ bool rows_of(const Panel& panel, int64_t from, int64_t to, int64_t first) {
         }
     }
     bool any_nan = any(nan);
+    // Fewer than kRows rows are left: one at a time.
     if constexpr (kRows > 1)
         if (from < to) any_nan |= rows_of<V, kVectors, 1, Index>(panel, from, to, first);
     return any_nan;
@@ -205,6 +214,7 @@ constexpr int rows_together(int vectors) { return vectors == 1 ? 4 : std::max(1,
 // Vectors first .. last - 1 of the rows order[from .. to); whether one was NaN.
 template <class V, class Index>
 bool vectors_of(const Panel& panel, int64_t from, int64_t to, int64_t first, int64_t last) {
+    // The number of vectors is a template argument, so that the accumulators are registers.
     auto some = [&](auto count) __attribute__((always_inline)) {
         constexpr int kVectors = decltype(count)::value;
         if constexpr (kVectors <= kMostVectors && (sizeof(V) == sizeof(Vec) || kVectors == 1))
@@ -212,6 +222,7 @@ bool vectors_of(const Panel& panel, int64_t from, int64_t to, int64_t first, int
         else return false;  // there are no tiles of so many of such vectors
     };
     bool nan = false;
+    // Passes of kMostVectors, then the remainder in one pass of its own size.
     for (; first < last; first += kMostVectors) switch (std::min<int64_t>(kMostVectors, last - first)) {
             case 1: nan |= some(std::integral_constant<int, 1>{}); break;
             case 2: nan |= some(std::integral_constant<int, 2>{}); break;
@@ -238,6 +249,7 @@ bool vectors_of(const Panel& panel, int64_t lanes_used, int64_t from, int64_t to
 template <class T>
 void pack(const T* from, int64_t inner, int64_t row, int64_t width, float* to, int64_t stride) {
     for (int64_t k = 0; k < inner; ++k, from += row, to += stride) {
+        // One row of B: whole vectors, the remainder, padding to the stride.
         int64_t n = 0;
         for (; n + kLanes <= width; n += kLanes) store(to + n, load<Vec>(from + n));
         for (; n < width; ++n) {
@@ -250,10 +262,12 @@ void pack(const T* from, int64_t inner, int64_t row, int64_t width, float* to, i
 
 // The panel of that number, from memory of this thread unless B itself will do.
 Panel make_panel(const SpmmProblem& p, const Tiles& tiles, int64_t number, float* memory, float* converted) {
+    // The number of a panel is batch entry x tiles + tile.
     const int64_t batch = number / tiles.count, tile = number % tiles.count, column = tiles.first(tile) * tiles.lanes;
     const int64_t stride = tiles.vectors_of(tile) * tiles.lanes, width = std::min(stride, p.width - column);
     const int64_t bytes = p.half ? sizeof(Half) : sizeof(float);
     const int64_t inner = p.pattern.width, rows = p.pattern.rows;
+    // A convolution reads the image in place: columns are offsets in floats, so the stride is 1.
     if (p.pitch)
         return {&p,      static_cast<const float*>(p.b) + batch * p.b_stride + column,
                 1,       p.values,
@@ -261,6 +275,7 @@ Panel make_panel(const SpmmProblem& p, const Tiles& tiles, int64_t number, float
                 0,       stride,
                 false,   width,
                 column};
+    // Where the tile begins in B; by rows, a column of the product is a row in memory.
     const char* from =
         static_cast<const char*>(p.b) + (batch * inner * p.width + column * (p.by_rows ? inner : 1)) * bytes;
     Panel panel{&p,        memory,
@@ -269,10 +284,12 @@ Panel make_panel(const SpmmProblem& p, const Tiles& tiles, int64_t number, float
                 0,         p.by_rows ? stride : p.width,
                 p.half,    width,
                 column};
+    // Copy the tile into the thread's panel, transposed where columns are rows.
     auto packed = [&](auto* numbers) {
         p.by_rows ? pack_rows(numbers, inner, width, memory, stride)
                   : pack(numbers, inner, p.width, width, memory, stride);
     };
+    // Pack float16, transposed and partial tiles always; others if asked for, unless B is already one aligned panel.
     if (p.half) packed(reinterpret_cast<const Half*>(from));
     else if (p.by_rows || width < stride || (p.packed && (p.width != stride || reinterpret_cast<uintptr_t>(from) % 64)))
         packed(reinterpret_cast<const float*>(from));
@@ -286,6 +303,7 @@ constexpr int64_t kBlock = 64;  // rows of a panel of C that are turned over at 
 void keep_used(const SpmmProblem& p, const float* memory, const Panel& panel, int64_t rows, int64_t first, int64_t last,
                float* c) {
     const int64_t width = p.width / p.pitch * p.used;
+    // Line by line of the pitch: copy the columns that C has, skip the others.
     for (int64_t n = first; n < last;) {
         const int64_t line = (panel.column + n) / p.pitch, at = (panel.column + n) % p.pitch;
         const int64_t count = std::min(last - n, p.pitch - at), kept = std::min(count, p.used - at);
@@ -302,9 +320,11 @@ template <class Index>
 bool block_of(Panel panel, int64_t lanes_used, int64_t from, int64_t to, int64_t first, int64_t last, float* memory) {
     const SpmmProblem& p = *panel.problem;
     char* const c = panel.c;
+    // Redirect the stores to float32 scratch, where whole vectors may be written.
     panel.c = reinterpret_cast<char*>(memory);
     panel.half = false;
     bool nan = false;
+    // Compute a block of rows, then move it to C while it is in the first-level cache.
     for (; from < to; from += kBlock) {
         const int64_t rows = std::min(kBlock, to - from), end = std::min(last * lanes_used, panel.width);
         panel.row = from;
@@ -322,6 +342,7 @@ bool block_of(Panel panel, int64_t lanes_used, int64_t from, int64_t to, int64_t
 
 // What thread k of `threads` does; whether it saw a NaN.
 bool part(const SpmmProblem& p, const Tiles& tiles, int k, int threads) {
+    // Scratch of a thread: a panel of the widest tile, a block of C, float16 values of rows together.
     const int64_t widest = (tiles.vectors + tiles.count - 1) / tiles.count * tiles.lanes;
     const int64_t panel_room = p.pitch ? 0 : (p.pattern.width * widest + kLanes + 15) / 16 * 16,
                   block_room = p.by_rows || p.pitch ? (kBlock + 1) * std::max<int64_t>(widest, kLanes) : 0;
@@ -330,11 +351,13 @@ bool part(const SpmmProblem& p, const Tiles& tiles, int k, int threads) {
     int64_t number = -1;
     bool nan = false;
     Panel panel{};
+    // C is written directly, or by way of the block where it is transposed or has gaps.
     auto piece = [&](auto index, int64_t from, int64_t to, int64_t first, int64_t last) {
         using Index = decltype(index);
         return p.by_rows || p.pitch ? block_of<Index>(panel, tiles.lanes, from, to, first, last, block)
                                     : vectors_of<Index>(panel, tiles.lanes, from, to, first, last);
     };
+    // Walk this thread's part; a panel is packed once, on entering it, and reused for all its rows.
     walk(p, tiles, cut(p, tiles, k, threads), cut(p, tiles, k + 1, threads),
          [&](int64_t wanted, int64_t from, int64_t to, int64_t first, int64_t last) {
              if (wanted != number) panel = make_panel(p, tiles, wanted, memory, converted);
@@ -358,6 +381,7 @@ void shares(const SpmmProblem& p, int threads, int64_t* work) {
     std::fill(work, work + threads, int64_t{0});
     if (p.pattern.rows == 0 || p.width == 0 || p.batch == 0) return;
     const Tiles tiles(p.width, p.tile);
+    // The cuts of `run`, with nonzeros counted instead of multiplied.
     for (int k = 0; k < threads; ++k) {
         auto piece = [&](int64_t panel, int64_t from, int64_t to, int64_t first, int64_t last) {
             const int64_t column = (tiles.first(panel % tiles.count) + first) * tiles.lanes;
@@ -373,6 +397,7 @@ template <class T>
 bool activate(T* x, int64_t width, float bias, float low, float high) {
     Seen<Vec> nan = {};
     int64_t n = 0;
+    // Whole vectors, then the remainder one by one.
     for (; n + kLanes <= width; n += kLanes)
         store(x + n, activated<Vec>(load<Vec>(x + n) + bias, broadcast(low), broadcast(high), nan));
     bool rest = false;
@@ -385,6 +410,7 @@ bool bias_activation(void* x, bool half, int64_t batch, int64_t rows, int64_t wi
     const int64_t all = batch * rows;
     return on_threads(threads, busy, [&](int k) {
         bool nan = false;
+        // Rows are equally long, so an even cut balances the threads.
         for (int64_t row = begin_of(all, k, threads); row < begin_of(all, k + 1, threads); ++row)
             nan |= half ? activate(static_cast<Half*>(x) + row * width, width, bias[row % rows], low, high)
                         : activate(static_cast<float*>(x) + row * width, width, bias[row % rows], low, high);

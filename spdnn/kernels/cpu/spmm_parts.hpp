@@ -30,6 +30,7 @@ struct Tiles {
     int64_t width, lanes, vectors, count;
 
     Tiles(int64_t width, int tile) : width(width), lanes(lanes_for(width)), vectors((width + lanes - 1) / lanes) {
+        // As few tiles as the limit allows; vectors are then spread evenly among them.
         const int64_t most = std::max<int64_t>(1, tile / lanes);
         count = (vectors + most - 1) / most;
     }
@@ -54,17 +55,21 @@ inline Position cut(const SpmmProblem& p, const Tiles& tiles, int64_t k, int64_t
     if (k == parts) return {p.batch * tiles.count, 0, 0};
     const int64_t rows_work = p.pattern.offsets[p.pattern.rows] + kRowCost * p.pattern.rows,
                   one = rows_work * tiles.vectors;  // one: all panels of a B
+    // Skip whole matrices by division: all cost the same.
     int64_t left = begin_of(one * p.batch, k, parts), panel = left / one * tiles.count;
     left %= one;
+    // Skip whole panels: their tiles may differ by one vector.
     for (int64_t work = 0;; ++panel, left -= work) {
         work = rows_work * tiles.vectors_of(panel % tiles.count);
         if (left < work) break;
     }
     const int64_t vectors = tiles.vectors_of(panel % tiles.count);
     if (left == 0) return {panel, 0, 0};
+    // Skip whole rows, up to the one that contains the cut.
     for (int64_t row = 0, work = 0; row < p.pattern.rows; ++row, left -= work) {
         work = (edges_of(p, row) + kRowCost) * vectors;
         if (left >= work) continue;
+        // Cut inside a row between vectors, so that a single long row can be shared by threads.
         const int64_t vector = (2 * left * vectors + work) / (2 * work);  // the nearest
         return vector < vectors ? Position{panel, row, vector}
                                 : Position{panel + (row + 1 == p.pattern.rows), (row + 1) % p.pattern.rows, 0};
@@ -79,10 +84,12 @@ void walk(const SpmmProblem& p, const Tiles& tiles, Position from, Position to, 
         const int64_t vectors = tiles.vectors_of(from.panel % tiles.count);
         const bool last_panel = from.panel == to.panel;
         if (from.vector > 0 || (last_panel && from.row == to.row)) {  // a part of a row
+            // Head or tail of a row that was cut: some vectors of it.
             const int64_t end = last_panel && from.row == to.row ? to.vector : vectors;
             pieces(from.panel, from.row, from.row + 1, from.vector, end);
             from = end == vectors ? Position{from.panel, from.row + 1, 0} : Position{from.panel, from.row, end};
         } else {
+            // Whole rows to the end of the part or of the panel, all vectors at once.
             const int64_t end = last_panel ? to.row : p.pattern.rows;
             pieces(from.panel, from.row, end, int64_t{0}, vectors);
             from.row = end;

@@ -45,6 +45,7 @@ class Helpers {
     }
 
     void stage(int64_t units, void (*work)(const void*, int64_t), const void* with) {
+        // Publish the stage: all that a helper reads is written before `state`, which releases it.
         call = work, context = with;
         done.store(0, std::memory_order_relaxed);
         home.store(sched_getcpu(), std::memory_order_relaxed);
@@ -54,7 +55,9 @@ class Helpers {
             std::lock_guard<std::mutex> lock(mutex);
             wake.notify_all();
         }
+        // The caller takes units, too: nothing waits for a helper that is not awake.
         while (take()) {}
+        // Units that others have begun: spin, as they are short, then yield, in case they have no core.
         for (int looks = 0; done.load(std::memory_order_acquire) != units; ++looks)
             looks < kPatience ? relax() : void(sched_yield());
     }
@@ -65,11 +68,13 @@ class Helpers {
     // Takes one unit and does it; whether there was one. A stage ends after its units are done, so that a unit taken is
     // of the stage whose call and context are here.
     bool take() {
+        // Claim a unit by compare and swap; the stage in the word fails a claim on an older stage.
         uint64_t seen = state.load(std::memory_order_acquire);
         do {
             if (next_of(seen) >= units_of(seen)) return false;
         } while (!state.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel));
         call(context, static_cast<int64_t>(next_of(seen)));
+        // Release: the caller sees the unit's results once it counts it.
         done.fetch_add(1, std::memory_order_release);
         return true;
     }
@@ -81,13 +86,17 @@ class Helpers {
 
     [[noreturn]] void help(int number) {
         for (int looks = 0;; ++looks) {
+            // Leave the caller's core, on which the system may have woken this thread.
             if (looks % kAside == 0) step_aside(home.load(std::memory_order_relaxed));
             if (work_waits(number)) {
                 if (take()) looks = 0;
             } else if (looks < kSpins) {
+                // Spin for a while: the next stage mostly comes sooner than a wake-up would take.
                 relax();
             } else {
                 std::unique_lock<std::mutex> lock(mutex);
+                // Announce sleep before the last look at `state`: so a new stage is seen, or its caller sees the
+                // sleeper.
                 ++sleeping;
                 wake.wait(lock, [&] { return work_waits(number); });
                 --sleeping;
@@ -125,6 +134,7 @@ std::shared_ptr<Helpers>& present() {
 }  // namespace
 
 Team::Team(int threads) {
+    // Another call has the helpers: work alone rather than wait for it.
     if (threads < 2 || !present()->calls.try_lock()) return;
     helpers = present();
     helpers->grow(helpers, threads - 1);

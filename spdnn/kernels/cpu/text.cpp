@@ -22,6 +22,7 @@ struct Reader {
     bool number(int64_t most, int64_t& result) {
         const char* const begin = at;
         result = 0;
+        // 18 digits cannot overflow 64 bits; a longer number fails at its next character.
         while (at < end && at - begin < 18 && is_digit(*at)) result = 10 * result + (*at++ - '0');
         return result >= 1 && result <= most;
     }
@@ -35,11 +36,13 @@ struct Reader {
 
     bool value(float& result) {
         const size_t left = end - at;
+        // Cache of one value: the same text up to the end of the line needs no conversion.
         if (left > last.size() && !last.empty() && !std::memcmp(at, last.data(), last.size()) &&
             (at[last.size()] == '\n' || at[last.size()] == '\r')) {
             at += last.size(), result = last_value;
             return true;
         }
+        // std::from_chars takes no plus sign, but takes inf and nan: check the first characters here.
         const char *const begin = at, *first = begin + (begin < end && *begin == '+');
         const char* const digits = first + (first == begin && first < end && *first == '-');
         if (digits >= end || !(is_digit(*digits) || (*digits == '.' && digits + 1 < end && is_digit(digits[1]))))
@@ -47,6 +50,7 @@ struct Reader {
         double number;
         const auto [stop, error] = std::from_chars(first, end, number);
         result = static_cast<float>(number);
+        // What is out of range of either type is left to the strict parser.
         if (error != std::errc() || !std::isfinite(result)) return false;
         at = stop, last = {begin, static_cast<size_t>(stop - begin)}, last_value = result;
         return true;
@@ -54,6 +58,7 @@ struct Reader {
 
     bool line_end() {
         while (!tabs && blank()) ++at;
+        // A carriage return counts only as part of an end of line.
         if (at < end && *at == '\r') {
             if (++at == end || *at != '\n') return false;
         }
@@ -80,12 +85,14 @@ int64_t entries_of(const char* text, int64_t bytes, bool tabs, bool valued, int6
     Reader reader{text, text + bytes, tabs};
     int64_t count = 0;
     while (reader.at < reader.end) {
+        // Empty lines have no entry.
         if (*reader.at == '\n') {
             ++reader.at;
             continue;
         }
         while (!tabs && reader.blank()) ++reader.at;
         float value = 1;
+        // Parse in place, without copies; whatever is unusual ends here and leaves the text to the strict parser.
         if (count == room || !reader.number(most_row, rows[count]) || !reader.part() ||
             !reader.number(most_column, columns[count]) || (valued && !(reader.part() && reader.value(value))) ||
             !reader.line_end())
@@ -100,13 +107,16 @@ std::string text_of(const int64_t* offsets, int64_t outputs, const T* indices, c
     char target[24], weight[34], source[20];
     std::string text;
     text.reserve(24 * offsets[outputs]);
+    // A common weight is formatted once for all edges.
     size_t width = valued || !offsets[outputs] ? 0 : decimal(values[0], weight);
     for (int64_t j = 0; j < outputs; ++j) {
+        // An output's number is formatted once for all of its edges.
         char* end = std::to_chars(target + 1, target + sizeof target - 1, j + 1).ptr;
         target[0] = *end++ = '\t';
         for (int64_t e = offsets[j]; e < offsets[j + 1]; ++e) {
             if (valued) width = decimal(values[e], weight);
             weight[width] = '\n';
+            // Append input, output and weight; numbers in the text count from 1.
             text.append(source, std::to_chars(source, source + sizeof source, int64_t{indices[e]} + 1).ptr - source);
             text.append(target, end - target).append(weight, width + 1);
         }

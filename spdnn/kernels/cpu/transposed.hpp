@@ -38,7 +38,9 @@ template <class T>
 void pack_rows(const T* from, int64_t inner, int64_t width, float* to, int64_t stride) {
     for (int64_t n = 0; n < stride; n += kLanes) {
         const T* row[kLanes];
+        // Rows past the last repeat it.
         for (int r = 0; r < kLanes; ++r) row[r] = from + std::min(n + r, width - 1) * inner;
+        // Load a block of rows, transpose it in registers, store its columns: whole vectors on both sides.
         for (int64_t k = 0; k < inner; k += kLanes) {
             Vec block[kLanes];
             const int64_t left = std::min<int64_t>(kLanes, inner - k);

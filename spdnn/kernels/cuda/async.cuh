@@ -39,7 +39,9 @@ typedef unsigned long long Arrivals;
 #ifndef SPDNN_SHIM
 // One thread makes it; a barrier then lets the others use it.
 __device__ __forceinline__ void make_arrivals(Arrivals* arrivals) {
+    // One arrival a round, that of expect_bytes; the bytes that come complete it.
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(in_shared(arrivals)) : "memory");
+    // Make the new barrier visible before a bulk copy reports to it.
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 // One thread says how many bytes come in this round.
@@ -56,6 +58,7 @@ __device__ __forceinline__ void copy_bulk(float* shared, const float* global, in
 // Every thread waits for the round of that parity.
 __device__ __forceinline__ void wait_for_bytes(Arrivals* arrivals, int parity) {
     unsigned int come = 0;
+    // Spin on the parity; try_wait itself suspends the thread for a while.
     while (!come)
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                      : "=r"(come)

@@ -40,6 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int round = 0; round < rounds; ++round) {
         long long at = first;
         for (; at + (IN_FLIGHT - 1) * all < count; at += IN_FLIGHT * all) {
+            // All loads are issued before the first store waits for one.
             float4 held[IN_FLIGHT];
 #pragma unroll
             for (int k = 0; k < IN_FLIGHT; ++k) held[k] = from[at + k * all];
@@ -53,12 +54,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // sums: float4 of each thread; `rounds` times the sum over all lines of its four floats.
 extern "C" __global__ void __launch_bounds__(THREADS) load_shared(float* __restrict__ sums, int rounds) {
     DYNAMIC_SHARED(float, lines);
+    // Numbers whose sums the host foresees.
     for (int k = threadIdx.x; k < ROWS * TILE; k += THREADS) lines[k] = (float)(k / TILE + k % TILE);
     __syncthreads();
     const float4* held = reinterpret_cast<const float4*>(lines);
     const int column = threadIdx.x % GROUP, group = threadIdx.x / GROUP;
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     for (int round = 0; round < rounds; ++round) {
+        // XOR with the shift permutes the lines: all are read, in another order each round.
         const int shift = (group + round) % ROWS;
         for (int line = 0; line < ROWS; line += IN_FLIGHT) {
 #pragma unroll
@@ -78,6 +81,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     int at = first;
     for (int round = 0; round < rounds; ++round) {
         float4 loaded[IN_FLIGHT];
+        // Issue the loads of a round before its additions.
 #pragma unroll
         for (int k = 0; k < IN_FLIGHT; ++k) {
             loaded[k] = PAST_L1(held + at);
@@ -99,6 +103,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int round = 0; round < rounds; ++round) {
 #pragma unroll
         for (int one = 0; one < STEPS; ++one) {
+            // Independent chains hide the latency of a multiply-add.
 #pragma unroll
             for (int k = 0; k < CHAINS; ++k) chain[k] = fmaf(chain[k], factor, step);
         }

@@ -76,16 +76,20 @@ template <int OUTPUTS, class Features, class Values>
 __device__ __forceinline__ void add_chunk(Held* sums, const Features* features, unsigned int from, const uint4& eight,
                                           float weight, Values values) {
     constexpr int STEP = OUTPUTS == 1 ? 4 : 2;  // gathers in flight: registers are short
+    // Eight 16-bit indices came in one load of 16 bytes.
     const unsigned int pairs[CHUNK / 2] = {eight.x, eight.y, eight.z, eight.w};
+    // A few gathers at a time are in flight together; more would need more registers.
 #pragma unroll
     for (int half = 0; half < CHUNK / STEP; ++half) {
         constexpr int FOURS = OUTPUTS * STEP / 4;
         float own[FOURS * 4];
+        // Weights in loads of 16 bytes.
 #pragma unroll
         for (int i = 0; i < (VALUED ? FOURS : 0); ++i) {
             const float4 four = values(half * FOURS + i);
             own[i * 4] = four.x, own[i * 4 + 1] = four.y, own[i * 4 + 2] = four.z, own[i * 4 + 3] = four.w;
         }
+        // Gather from shared memory: one load serves all outputs of the group.
 #pragma unroll
         for (int i = 0; i < STEP; ++i) {
             const unsigned int pair = pairs[(half * STEP + i) / 2];
@@ -103,12 +107,14 @@ __device__ __forceinline__ void add_chunks(Held* sums, const Features* features,
                                            const unsigned short* indices, const float* values, float weight, int group,
                                            int begin, int end) {
 #if __CUDA_ARCH__ < 900
+    // Fold the lane's offset into the pointer: an addition less in each gather.
     if (sizeof(Features) == sizeof(Held)) features += from, from = 0;  // of words it says which bits, too
 #endif
     // In units of four; those of a layer fit an int, as positions do (spdnn/engines/cuda/layers.py).
     const float4* weights = reinterpret_cast<const float4*>(values) + begin * (CHUNK * OUTPUTS / 4) + group;
     const auto next_four = [&](int) { return weights += SLICE, __ldg(weights - SLICE); };
     GATHERS_BEGIN();
+    // Chunks of the SLICE groups interleave, so that neighbouring groups load neighbouring bytes: coalesced.
 #pragma unroll(VECTOR == 1 && VALUED ? 2 : 1)  // positions in units of CHUNK gathers
     for (int position = begin + group; position < end; position += SLICE)
         add_chunk<OUTPUTS>(sums, features, from, __ldg(reinterpret_cast<const uint4*>(indices) + position), weight,

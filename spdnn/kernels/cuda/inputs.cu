@@ -24,18 +24,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     const long long items = (long long)tiles_of(count) * wide;
     for (long long item = (long long)blockIdx.x * WARPS + threadIdx.x / 32; item < items;
          item += (long long)gridDim.x * WARPS) {
+        // Grid-stride over warps: a tile of inputs, GROUPS x 32 neurons; each lane reads one input's bits.
         const int tile = (int)(item / wide), row = tile * TILE + lane;
         const unsigned char* from = bits + (long long)stored[min(row, count - 1)] * bytes;
         for (int group = (int)(item % wide) * GROUPS; group < (int)(item % wide + 1) * GROUPS; ++group) {
             if (group * 32 >= neurons) break;
             unsigned int word = 0;  // the first bit is its highest
+            // Aligned rows: one load of 32 bits, bytes reversed, so that the first neuron is the highest bit.
             if (bytes % 4 == 0) {
                 if (row < count) word = __byte_perm(reinterpret_cast<const unsigned int*>(from)[group], 0, 0x0123);
             } else {
+                // Others byte by byte, not past the end of the row.
                 for (int byte = 0; byte < 4; ++byte)
                     if (row < count && group * 4 + byte < bytes)
                         word |= (unsigned int)from[group * 4 + byte] << (24 - 8 * byte);
             }
+            // Transpose by 32 ballots: each collects a neuron's bit of all inputs, and lane n keeps that of neuron n.
             unsigned int mine = 0;
             for (int neuron = 0; neuron < 32; ++neuron) {
                 const unsigned int column = __ballot_sync(FULL_WARP, word >> (31 - neuron) & 1);
@@ -56,12 +60,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     const long long items = (long long)tiles_of(count) * wide;
     for (long long item = blockIdx.x; item < items; item += gridDim.x) {
         const int tile = (int)(item / wide), first = (int)(item % wide) * 32;
+        // The square before has been read.
         __syncthreads();
+        // Coalesced reads: a warp takes 32 values of an input.
         for (int i = warp; i < TILE; i += WARPS) {
             const int row = min(tile * TILE + i, count - 1);
             square[i][lane] = first + lane < neurons ? values[(long long)stored[row] * neurons + first + lane] : 0.f;
         }
         __syncthreads();
+        // Coalesced writes of columns; a padded row of the square keeps these reads free of bank conflicts.
         for (int i = warp; i < 32 && first + i < neurons; i += WARPS)
             features[((long long)tile * neurons + first + i) * TILE + lane] = square[lane][i];
     }
@@ -75,6 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     stored += batch[0];
     for (int row = blockIdx.x * WARPS + threadIdx.x / 32; row < count; row += gridDim.x * WARPS) {
         const int from = stored[row];
+        // Lanes take the row's nonzeros in turn: coalesced reads, scattered writes.
         for (long long i = offsets[from] + threadIdx.x % 32; i < offsets[from + 1]; i += 32)
             features[row_start(row, neurons) + (long long)columns[i] * TILE] = values[i];
     }

@@ -21,6 +21,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     for (int tile = blockIdx.x; tile * TILE < count; tile += gridDim.x) {
         const int row = tile * TILE + lane;
         const float* from = features + row_start(list[min(row, count - 1)], neurons);
+        // Each warp accumulates every WARPS-th neuron, in double precision and a fixed order.
         double sum = 0, projection = 0;
         float low = __uint_as_float(0x7f800000u), high = __uint_as_float(0xff800000u);
         unsigned long long hash = 0;
@@ -32,12 +33,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
             high = fmaxf(high, value);
             hash += hashed(value, neuron);
         }
+        // Exchange the warps' parts through shared memory.
         all_sums[warp][lane] = sum;
         all_projections[warp][lane] = projection;
         all_least[warp][lane] = low;
         all_most[warp][lane] = high;
         all_hashes[warp][lane] = hash;
         __syncthreads();
+        // Reduce in the order of the warps, not by atomics, so that sums have the same bits in every run.
         if (warp == 0 && row < count) {
             for (int other = 1; other < WARPS; ++other) {
                 sum += all_sums[other][lane];
@@ -52,6 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
             of_row[2] = (unsigned long long)__float_as_uint(high) << 32 | __float_as_uint(low);
             of_row[3] = hash;
         }
+        // The parts have been read before the next tile overwrites them.
         __syncthreads();
     }
 }

@@ -22,9 +22,11 @@ __device__ __forceinline__ void every_group(Sums sums_of, Output output_of, cons
     const long long items = (long long)tiles_of(count) * groups;
     for (long long item = (long long)blockIdx.x * WARPS + threadIdx.x / 32; item < items;
          item += (long long)gridDim.x * WARPS) {
+        // Grid-stride over warps: each takes a tile of inputs and a group of outputs.
         const int tile = (int)(item / groups), group = (int)(item % groups);
         float sums[SLICE] = {};
         sums_of(group, lane_row(source, list, tile, count, inputs), sums);
+        // Epilogue: bias and activation in registers; the lanes of a store fill one line.
         bool nonzero = false, beyond = false;
 #pragma unroll
         for (int i = 0; i < SLICE; ++i) {
@@ -35,6 +37,7 @@ __device__ __forceinline__ void every_group(Sums sums_of, Output output_of, cons
             nonzero |= value != 0.f;
         }
         if (beyond) atomicMin(failed, layer);
+        // Warp vote: the ballot is the mark of this tile; lanes past the last row have no input.
         const unsigned int bits = __ballot_sync(FULL_WARP, nonzero) & held_lanes(tile * TILE, count);
         if (lane == 0) {
             mark(active + tile, bits);
@@ -52,6 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     const auto sums_of = [&](int group, const float* row, float (&sums)[SLICE]) {
         for (int i = 0; i < SLICE && group * SLICE + i < outputs; ++i) {
             const long long end = offsets[group * SLICE + i + 1];
+            // All lanes load the same index and weight, a broadcast, and gather each its own input.
             float sum = 0.f;
 #pragma unroll 8
             for (long long edge = offsets[group * SLICE + i]; edge < end; ++edge)
@@ -74,9 +78,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     const int lane = threadIdx.x % 32, place = (lane % CHUNK / 4 * SLICE + lane / CHUNK) * 4 + lane % 4;
     const auto sums_of = [&](int group, const float* row, float (&sums)[SLICE]) {
         for (int chunk = starts[group]; chunk < starts[group + 1]; ++chunk) {
+            // One coalesced load of SLICE x CHUNK indices, one a lane, and of the values.
             const long long begin = (long long)chunk * (SLICE * CHUNK);
             const int index = indices[begin + lane];
             const float mine = values[VALUED ? begin + place : 0];
+            // Shuffles pass an edge to all lanes; SLICE independent sums hide the latency of the gathers.
 #pragma unroll 2
             for (int edge = 0; edge < CHUNK; ++edge)
 #pragma unroll

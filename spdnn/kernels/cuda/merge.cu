@@ -33,10 +33,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     going = 0;
     for (int i = 0; i < WARPS; ++i) going += counted[i];
     if (!may_leave) going = count;
+    // While many rows still leave by themselves, a search for identical ones costs more than it brings.
     const bool worth = going > 1 && (long long)(count - going) * 1024 <= (long long)settled * (last - first) * count;
     if (blockIdx.x == 0 && threadIdx.x == 0) *open = worth;
     for (int tile = blockIdx.x; tile * TILE < count; tile += gridDim.x) {
         const int row = tile * TILE + lane;
+        // Count survivors and copy the marks before any row is merged.
         if (warp == 0) {
             tally(active, tiles, first, last, tile, row < count ? weight[origin[row]] : 0, survivors);
             if (lane == 0) keep[tile] = may_leave ? marks[tile] : held_lanes(tile * TILE, count);
@@ -44,12 +46,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
         if (!worth) continue;
         if (warp == 0) sums[lane] = 0;
         __syncthreads();
+        // Hash: warps take neurons in turn, the lanes are rows.
         const float* values = features + row_start(row, neurons);
         unsigned long long sum = 0;
         for (int neuron = warp; neuron < neurons; neuron += WARPS)
             sum += hashed(values[(long long)neuron * TILE], neuron);
+        // Add up the warps' parts in shared memory; integer sums do not depend on the order.
         atomicAdd(sums + lane, sum);
         __syncthreads();
+        // A hash that looks like an empty entry becomes 0.
         if (warp == 0 && row < count) hashes[row] = sums[lane] == NO_KEY ? 0 : sums[lane];
         __syncthreads();
     }
@@ -61,8 +66,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
                 int* __restrict__ entry_of) {
     if (!*open) return;
     for (int row = blockIdx.x * THREADS + threadIdx.x; row < *rows; row += gridDim.x * THREADS) {
+        // Rows that leave are not worth an entry.
         if (!(keep[row / TILE] >> row % TILE & 1)) continue;
         const unsigned long long hash = hashes[row];
+        // Open addressing, linear probing.
         int entry = (int)(hash >> 20) & mask;
         while (true) {
             // Thousands of rows may have one hash: no atomic where it is there already.
@@ -71,6 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
             if (key == NO_KEY || key == hash) break;
             entry = (entry + 1) & mask;
         }
+        // Atomic minimum, where it changes anything: the lowest row represents its hash.
         if (*reinterpret_cast<volatile int*>(firsts + entry) > row) atomicMin(firsts + entry, row);
         entry_of[row] = entry;
     }
@@ -87,27 +95,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     for (int tile = blockIdx.x; tile * TILE < *rows; tile += gridDim.x) {
         const int row = tile * TILE + lane;
         const bool goes_on = keep[tile] >> lane & 1;
+        // Candidate: the lowest row of the same hash.
         const int first = goes_on ? firsts[entry_of[row]] : row;
+        // Warp vote, the same in all warps: a tile without candidates is skipped by the whole block.
         const unsigned int copies = __ballot_sync(FULL_WARP, first != row);
         if (threadIdx.x == 0) differ = 0;
         __syncthreads();
         if (copies) {
             const float *mine = features + row_start(row, neurons), *other = features + row_start(first, neurons);
             bool same = true;
+            // Compare bit by bit, since hashes may collide; warps take neurons in turn.
             for (int neuron = warp; neuron < neurons; neuron += WARPS)
                 same &=
                     __float_as_uint(mine[(long long)neuron * TILE]) == __float_as_uint(other[(long long)neuron * TILE]);
+            // Reduce: a ballot in each warp, OR over the warps in shared memory.
             const unsigned int others = __ballot_sync(FULL_WARP, !same);
             if (lane == 0 && others) atomicOr(&differ, others);
         }
         __syncthreads();
         const unsigned int leave = copies & ~differ;
+        // Merge: its parent is the candidate's origin, which takes over its weight.
         if (warp == 0 && leave >> lane & 1) {
             const int gone = origin[row], stays = origin[first];
             parent[gone] = stays;
             atomicAdd(weight + stays, weight[gone]);
             weight[gone] = 0;
         }
+        // Take the merged rows off the marks, once a tile.
         if (threadIdx.x == 0 && leave) {
             keep[tile] &= ~leave;
             atomicAdd(merged, __popc(leave));

@@ -61,6 +61,7 @@ __device__ __forceinline__ Raw<T, COUNT> load(const void* from) {
 // COUNT numbers to memory of type T, rounded once, in one instruction.
 template <class T, int COUNT>
 __device__ __forceinline__ void store(T* to, const float (&from)[COUNT]) {
+    // Round each number, then store the vector at once.
     T numbers[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) narrow(numbers[i], from[i]);
@@ -73,6 +74,7 @@ __device__ __forceinline__ void store(T* to, const float (&from)[COUNT]) {
 __device__ __forceinline__ void load_indices(unsigned int (&to)[STEP], const unsigned short* columns,
                                              long long position, int index_bytes) {
     if (index_bytes == 2) {
+        // Two indices in a word: one load of 8 bytes brings all four.
         const uint2 words = __ldg(reinterpret_cast<const uint2*>(columns + position));
         to[0] = words.x & 0xffffu, to[1] = words.x >> 16, to[2] = words.y & 0xffffu, to[3] = words.y >> 16;
     } else {

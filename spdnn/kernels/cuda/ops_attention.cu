@@ -38,12 +38,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     __shared__ float all_weights[THREADS / 32][CHUNK];
     __shared__ unsigned int all_keys[THREADS / 32][CHUNK];
     const int tiles = (width - 1) / COLUMNS + 1;
+    // Who: a row of one matrix of the batch, and a tile of columns of V.
     const long long warp = (long long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     int tile, position;
     const long long item = divided(warp, tiles, tile);  // a row of a matrix of the batch
     const int matrix = (int)divided(item, rows, position);
     if (matrix >= batch) return;
     const int row = order[position], lane = threadIdx.x % 32;
+    // Its nonzeros, from an aligned begin on, so that STEP indices are one load.
     const long long start = offsets[row], begin = start & -STEP;
     const int masked = (int)(start - begin), length = (int)(offsets[row + 1] - begin);
 
@@ -60,6 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     }
     float* weights = all_weights[threadIdx.x / 32];
     unsigned int* named = all_keys[threadIdx.x / 32];
+    // An empty row divides by 1 and gives zeros.
     float most = NEGATIVE_INFINITY, all = length > masked ? 0.f : 1.f;
 
     for (int at = 0; at < length && length > masked; at += CHUNK) {
@@ -70,8 +73,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             unsigned int indices[STEP] = {0, 0, 0, 0};
             if (at + mine < length) load_indices(indices, columns, begin + at + mine, index_bytes);
             const float dot = dots(q, k, depth, indices, at + mine < length);
+            // Lane `part` has one of the dots: share it and its key with the warp through shared memory.
             if (part < STEP) {
                 weights[mine + part] = scale * dot;
+                // Select by bits of the lane: an index into registers would move them to local memory.
                 const unsigned int low = part & 1 ? indices[1] : indices[0], high = part & 1 ? indices[3] : indices[2];
                 named[mine + part] = part & 2 ? high : low;
             }
@@ -82,6 +87,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         const bool mine = at + lane >= masked && at + lane < length;
         const float score = mine ? weights[lane] : NEGATIVE_INFINITY, before = most;
         most = fmaxf(most, largest(score));
+        // As long as all scores are -inf, 0 serves as base: -inf - -inf would be NaN.
         const float base = most == NEGATIVE_INFINITY ? 0.f : most;
         const float weight = mine ? expf(score - base) : 0.f, shrink = expf(before - base);
         all = fmaf(all, shrink, total(weight));
@@ -89,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         weights[lane] = weight;
         __syncwarp();
 
-        // Rows of V.
+        // Rescale what was summed before, then accumulate the weighted rows of V; each lane has columns of its own.
 #pragma unroll
         for (int held = 0; held < HELD; ++held) {
 #pragma unroll
@@ -110,6 +116,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             }
         }
     }
+    // Normalize once, after all chunks.
 #pragma unroll
     for (int held = 0; held < HELD; ++held) {
         if (column + held * 32 * WIDE >= width) continue;

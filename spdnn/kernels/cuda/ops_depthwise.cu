@@ -28,6 +28,7 @@
 template <int STRIDE>
 __device__ __forceinline__ void column_of_outputs(float (&sums)[RUN], const VALUE* plane, const float (&weights)[TAPS],
                                                   int top, int left, int height, int width) {
+    // A row of inputs is loaded once for all outputs of the column that it reaches.
 #pragma unroll
     for (int r = 0; r < (RUN - 1) * STRIDE + 3; ++r) {
         const int y = top + r;
@@ -37,6 +38,7 @@ __device__ __forceinline__ void column_of_outputs(float (&sums)[RUN], const VALU
         for (int c = 0; c < 3; ++c) {
             const int x = left + c;
             const float number = there && x >= 0 && x < width ? widened(row[x]) : 0.f;
+            // Which tap it is to output i is known after unrolling, so weights and sums stay in registers.
 #pragma unroll
             for (int i = 0; i < RUN; ++i) {
                 const int tap = r - i * STRIDE;
@@ -54,6 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     const long long all = (long long)images * channels * runs * out_width, step = (long long)gridDim.x * THREADS;
     for (long long item = (long long)blockIdx.x * THREADS + threadIdx.x; item < all; item += step) {
         int column, run, channel;
+        // Columns vary fastest, so that the loads of a warp are coalesced.
         const long long plane = divided(divided(item, out_width, column), runs, run);
         divided(plane, channels, channel);
         float own[TAPS], sums[RUN];
@@ -62,9 +65,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
         for (int i = 0; i < RUN; ++i) sums[i] = 0.f;
         const VALUE* from = x + plane * height * width;
+        // Padding 1: the window begins one above and one to the left.
         const int top = run * RUN * stride - 1, left = column * stride - 1;
         if (stride == 1) column_of_outputs<1>(sums, from, own, top, left, height, width);
         else column_of_outputs<2>(sums, from, own, top, left, height, width);
+        // Epilogue; the last run may pass the end of the plane.
         const float added = bias[(long long)channel * bias_step];
         VALUE* to = out + (plane * out_height + run * RUN) * out_width + column;
 #pragma unroll
@@ -82,12 +87,14 @@ __device__ __forceinline__ void row_of_outputs(float (&sums)[RUN][VECTOR], const
         const int y = top + r;
         const bool there = y >= 0 && y < height;
         const VALUE* row = image + (long long)(there ? y : 0) * width * channels;
+        // The weights of this row of taps, from shared memory into registers, once for RUN outputs.
         float own[3][VECTOR];
 #pragma unroll
         for (int c = 0; c < 3; ++c) {
 #pragma unroll
             for (int v = 0; v < VECTOR; ++v) own[c][v] = weights[(r * 3 + c) * pitch + v];
         }
+        // Each input vector serves all outputs of the run that it reaches.
 #pragma unroll
         for (int c = 0; c < (RUN - 1) * STRIDE + 3; ++c) {
             const int x = left + c;
@@ -114,6 +121,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     __shared__ __align__(16) float staged[TAPS * pitch];  // [tap][channel of the tile]
     const int tiles = (channels + across * VECTOR - 1) / (across * VECTOR);
     const int first = (int)(blockIdx.x % tiles) * across * VECTOR, held = min(across * VECTOR, channels - first);
+    // Stage the weights transposed: the channels of a tap lie side by side, as lanes read them.
     for (int i = threadIdx.x; i < held * TAPS; i += THREADS)
         staged[i % TAPS * pitch + i / TAPS] = widened(weights[(long long)first * TAPS + i]);
     __syncthreads();
@@ -124,6 +132,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     const long long all = (long long)images * out_height * runs, step = (long long)(gridDim.x / tiles) * together;
     for (long long item = (long long)(blockIdx.x / tiles) * together + threadIdx.x / across; item < all; item += step) {
         int run, row;
+        // Which image, row and run; threads of neighbouring groups read neighbouring channels, coalesced.
         const long long image = divided(divided(item, runs, run), out_height, row);
         float sums[RUN][VECTOR];
 #pragma unroll
@@ -136,6 +145,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         if (stride == 1) row_of_outputs<1>(sums, from, staged + mine, pitch, top, left, height, width, channels);
         else row_of_outputs<2>(sums, from, staged + mine, pitch, top, left, height, width, channels);
         VALUE* to = out + ((image * out_height + row) * out_width + run * RUN) * channels + first + mine;
+        // Epilogue with vector stores; the last run may pass the end of the row.
 #pragma unroll
         for (int i = 0; i < RUN; ++i) {
             if (run * RUN + i >= out_width) continue;

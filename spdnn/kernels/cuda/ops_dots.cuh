@@ -35,10 +35,12 @@ __device__ __forceinline__ float dots(const VALUE* q, const VALUE* k, int depth,
 #pragma unroll
         for (int v = 0; v < VECTOR; ++v) sums[i][v] = 0.f;
     }
+    // A subwarp without work reads nothing, but takes part in the shuffles below.
     if (any) {
         const VALUE* rows[STEP];
 #pragma unroll
         for (int i = 0; i < STEP; ++i) rows[i] = k + (long long)indices[i] * depth;
+        // Issue the loads of q and of STEP rows of K before the first is used.
 #pragma unroll(UNROLL)
         for (int d = lane * VECTOR; d < depth; d += LANES * VECTOR) {
             const Raw<VALUE, VECTOR> one = load<VALUE, VECTOR>(q + d);
@@ -47,6 +49,7 @@ __device__ __forceinline__ float dots(const VALUE* q, const VALUE* k, int depth,
             for (int i = 0; i < STEP; ++i) others[i] = load<VALUE, VECTOR>(rows[i] + d);
             float left[VECTOR], right[VECTOR];
             spread(left, one);
+            // A vector of q serves STEP dots.
 #pragma unroll
             for (int i = 0; i < STEP; ++i) {
                 spread(right, others[i]);
@@ -55,11 +58,13 @@ __device__ __forceinline__ float dots(const VALUE* q, const VALUE* k, int depth,
             }
         }
     }
+    // Sum a lane's partials, then two steps of the tree in which it gives away the dots that it does not keep.
     const bool odd = lane & 1, upper = lane & 2;
     const float zero = added(sums[0]), one = added(sums[1]), two = added(sums[2]), three = added(sums[3]);
     const float low = (odd ? one : zero) + __shfl_xor_sync(FULL_WARP, odd ? zero : one, 1);
     const float high = (odd ? three : two) + __shfl_xor_sync(FULL_WARP, odd ? two : three, 1);
     float sum = (upper ? high : low) + __shfl_xor_sync(FULL_WARP, upper ? low : high, 2);
+    // The rest of the tree, among lanes with the same dot.
 #pragma unroll
     for (int distance = STEP; distance < LANES; distance *= 2) sum += __shfl_xor_sync(FULL_WARP, sum, distance);
     return sum;

@@ -28,12 +28,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     sddmm(const long long* __restrict__ offsets, const unsigned short* __restrict__ columns, int index_bytes,
           const int* __restrict__ order, const VALUE* __restrict__ q, const VALUE* __restrict__ k, float scale,
           VALUE* __restrict__ out, int rows, int keys, int depth, int batch, long long nnz, int span, int parts) {
+    // Who: a part of a row of one matrix of the batch.
     const long long warp = (long long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     int part, position;
     const long long item = divided(warp, parts, part);  // a row of a matrix of the batch
     const int matrix = (int)divided(item, rows, position);
     if (matrix >= batch) return;
     const int row = order[position];
+    // Its nonzeros, from an aligned begin on, so that STEP indices are one load.
     const long long start = offsets[row], begin = start & -STEP;
     const int masked = (int)(start - begin), length = (int)(offsets[row + 1] - begin);
     if (length <= masked) return;
@@ -44,9 +46,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     out += matrix * nnz + begin;
     for (int at = part * span; at < last; at += TOGETHER) {
         const int mine = at + subwarp * STEP, e = mine + lane;
+        // A subwarp past the end comes along with index 0, for the shuffles of its warp.
         unsigned int indices[STEP] = {0, 0, 0, 0};
         if (mine < last) load_indices(indices, columns, begin + mine, index_bytes);
         const float sum = dots(q, k, depth, indices, mine < last);
+        // Epilogue: a lane holds one dot; write those that belong to the row.
         if (lane < STEP && e >= masked && e < last) narrow(out[e], scale * sum);
     }
 }

@@ -30,6 +30,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     values += offset, out += offset;
     float most = NEGATIVE_INFINITY, sum = 0.f;
     if (length <= 32 * HELD) {
+        // Short rows stay in registers: each nonzero is read once.
         float held[HELD];
 #pragma unroll
         for (int i = 0; i < HELD; ++i) {
@@ -39,6 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             most = fmaxf(most, held[i]);
         }
         most = largest(most);
+        // Relative to the maximum, no exponential overflows.
 #pragma unroll
         for (int i = 0; i < HELD; ++i) {
             if (i * 32 + lane >= length) continue;
@@ -46,14 +48,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             sum += held[i];
         }
         sum = total(sum);
+        // Normalize from registers.
 #pragma unroll
         for (int i = 0; i < HELD; ++i)
             if (i * 32 + lane < length) narrow(out[i * 32 + lane], held[i] / sum);
         return;
     }
+    // Long rows in three passes, of which the caches serve the second and the third.
 #pragma unroll 4
     for (int e = lane; e < length; e += 32) most = fmaxf(most, __fmul_rn(scale, widened(values[e])));
     most = largest(most);
+    // Scores are computed again, as there are too few registers to keep them.
 #pragma unroll 4
     for (int e = lane; e < length; e += 32) sum += expf(__fmul_rn(scale, widened(values[e])) - most);
     sum = total(sum);

@@ -84,9 +84,11 @@ __device__ __forceinline__ void fetch(Fetched& next, const VALUE* values, bool v
         for (int i = 0; i < STEP; ++i) next.columns[i] = 0;
         return;
     }
+    // One vector load of indices; pre-scale them here, once for all lanes that use them.
     load_indices(next.columns, columns, at, index_bytes);
 #pragma unroll
     for (int i = 0; i < STEP; ++i) next.columns[i] *= scale;
+    // Values as one vector where aligned and whole, else one by one, zeros past the end.
     if (vectors && at + STEP <= length) {
         spread(next.values, load<VALUE, STEP>(values + at));
     } else {
@@ -102,8 +104,10 @@ __device__ __forceinline__ void add(float (&sums)[HELD][VECTOR], const bool (&in
                                     const char* from, unsigned int unit, int first, int last) {
     float weights[TOGETHER];
     Piece pieces[TOGETHER][HELD];
+    // Issue all gathers from B before the first multiply-add, to overlap their latencies.
 #pragma unroll
     for (int i = 0; i < TOGETHER; i += 2) {
+        // A load of 16 bytes from shared memory, the same for the subwarp: two values and their columns.
         const uint4 two = staged[i / 2];
         weights[i] = __uint_as_float(two.x), weights[i + 1] = __uint_as_float(two.z);
 #pragma unroll
@@ -115,6 +119,7 @@ __device__ __forceinline__ void add(float (&sums)[HELD][VECTOR], const bool (&in
                     pieces[i + one][held] = load<VALUE, VECTOR>(row + held * LANES * VECTOR * sizeof(VALUE));
         }
     }
+    // Accumulate in ascending order; a masked nonzero is skipped, so that it brings no NaN.
 #pragma unroll
     for (int i = 0; i < TOGETHER; ++i) {
         if (!WHOLE && (i < first || i >= last)) continue;
@@ -170,9 +175,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     }
 
     uint4* staged = chunks[subwarp];
+    // Software pipeline, prologue: the first chunk into registers.
     Fetched next;
     fetch(next, values, vectors, columns, lane * STEP, length, index_bytes, scale);
     for (int at = 0; at < longest; at += CHUNK) {
+        // Stage the chunk in shared memory, from where every lane of the subwarp reads it.
         __syncwarp();  // the chunk before is read
 #pragma unroll
         for (int pair = 0; pair < STEP / 2; ++pair)
@@ -180,10 +187,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                 make_uint4(__float_as_uint(next.values[2 * pair]), next.columns[2 * pair],
                            __float_as_uint(next.values[2 * pair + 1]), next.columns[2 * pair + 1]);
         __syncwarp();
+        // Load the next chunk into registers while this one is computed.
         fetch(next, values, vectors, columns, at + CHUNK + lane * STEP, length, index_bytes, scale);
         const int first = max(masked - at, 0), last = min(length - at, CHUNK);
 #pragma unroll 1  // unrolled, it spills
         for (int i = 0; i < last; i += TOGETHER) {
+            // Residues: only the first and the last group of a row need masks.
             if (i >= first && i + TOGETHER <= last) add<true>(sums, inside, staged + i / 2, from, unit, 0, TOGETHER);
             else add<false>(sums, inside, staged + i / 2, from, unit, first - i, last - i);
         }

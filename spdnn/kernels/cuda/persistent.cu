@@ -52,10 +52,12 @@ struct Ahead {
         end = there ? __ldg(layer.starts + group / SLICE + 1) * SLICE : -1;
     }
     __device__ __forceinline__ void load(const Layer& layer, int group, int outputs) {
+        // Indices of the first chunks into registers, long before they are used.
 #pragma unroll
         for (int i = 0; i < FIRST; ++i)
             if (begin + i * SLICE < end)
                 indices[i] = __ldg(reinterpret_cast<const uint4*>(layer.indices) + (begin + i * SLICE + group % SLICE));
+        // Outputs and biases likewise, so that the epilogue need not wait for them.
 #pragma unroll
         for (int one = 0; one < MOST; ++one)
             if (one < outputs && end >= 0) ends[one] = layer.end(group, outputs, one);
@@ -76,19 +78,24 @@ __device__ __forceinline__ unsigned int through(const Layer* ring, int k, int la
     const int first = threadIdx.x / LANES;
     for (int group = first; group < layer.groups;) {
         GATHERS_BEGIN();
+        // The thread's next group: in this layer, or its first one in the next layer.
         const int following = group + THREADS / LANES;
         const bool more = following < layer.groups;
         const Layer& then = ring[(more ? k : k + 1) & (RING - 1)];
         if (!FEW) ahead.find(layer, group, true);
         const int begin = ahead.begin, end = ahead.end;
+        // Few rows: load the next group's place now, so that its latency passes while this group is computed.
         if (FEW) ahead.find(then, more ? following : first, more || k + 1 < last);
         Held sums[OUTPUTS] = {};
+        // Start with the chunks whose indices are in registers.
 #pragma unroll
         for (int i = 0; i < FIRST; ++i)
             if (begin + i * SLICE < end)
                 add_chunk<OUTPUTS>(sums, here, 0, ahead.indices[i], layer.weight, [](int) { return float4(); });
+        // The other chunks, whose weights come from the second-level cache.
         add_chunks<OUTPUTS>(sums, here, 0, layer.indices, layer.values, layer.weight, group % SLICE,
                             begin + FIRST * SLICE, end);
+        // Epilogue: bias, activation, scatter to the other buffer.
 #pragma unroll
         for (int one = 0; one < OUTPUTS; ++one) {
             const uint2 own = FEW ? ahead.ends[one] : layer.end(group, OUTPUTS, one);
@@ -99,6 +106,7 @@ __device__ __forceinline__ unsigned int through(const Layer* ring, int k, int la
             bits |= alive_of(seen);
             if (beyond) atomicMin(failed, k);
         }
+        // The place has come: load the next group's first weights and outputs, in flight across the barrier.
         if (FEW) ahead.load(then, more ? following : first, then.shared);
         group = following;
     }
@@ -108,6 +116,7 @@ __device__ __forceinline__ unsigned int through(const Layer* ring, int k, int la
 // Brings lines of 128 bytes to the second-level cache: this block's of those that the blocks with any of the rows
 // share.
 __device__ __forceinline__ void prefetch_lines(const void* from, int lines, int rows) {
+    // Blocks without rows do not come here: deal the lines among the others.
     const int blocks = min((int)gridDim.x, (rows + INPUTS - 1) / INPUTS);
     for (int line = blockIdx.x * THREADS + threadIdx.x; line < lines; line += blocks * THREADS)
         prefetch(static_cast<const char*>(from) + line * 128LL);
@@ -120,9 +129,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
                       unsigned long long* work, int* failed) {
     static_assert(sizeof(Layer) == COLUMNS * sizeof(long long), "a row of the table is a Layer");
     const int count = *rows;
+    // Another setting of INPUTS has this number of rows.
     if (count < least || count > most) return;
     DYNAMIC_SHARED(Layer, ring);
     float* shared = reinterpret_cast<float*>(ring + RING);
+    // Rows of the table pass through a ring in shared memory, 16 bytes a thread, asynchronously.
     const auto copy_row = [&](int k) {
         if (k < last && threadIdx.x < sizeof(Layer) / sizeof(float4))
             copy_async(reinterpret_cast<float4*>(ring + (k & (RING - 1))) + threadIdx.x,
@@ -131,11 +142,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     const int part = threadIdx.x % LANES;
     for (int group = blockIdx.x; group * INPUTS < count; group += gridDim.x) {
         const int row = group * INPUTS;
+        // Prologue: the first two rows of the table, and the features of this group of rows.
         copy_row(first), copy_row(first + 1);
+        // Gather the rows that are left: neighbouring threads have neighbouring inputs of a neuron.
         for (int i = threadIdx.x; i < inputs * INPUTS; i += THREADS) {
             const int from = list[min(row + i % INPUTS, count - 1)];
             shared[i] = source[row_start(from, inputs) + (long long)(i / INPUTS) * TILE];
         }
+        // The neuron of zeros, which padding gathers.
         if (threadIdx.x < INPUTS) shared[inputs * INPUTS + threadIdx.x] = 0.f;
         wait_for_copies();
         __syncthreads();
@@ -146,39 +160,50 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
         for (; k < last; ++k) {
             Layer &layer = ring[k & (RING - 1)], &next = ring[(k + 1) & (RING - 1)];
             if (FEW && k + 1 < last) {
+                // Prefetch the next layer's weights to the second-level cache, each block a share.
                 prefetch_lines(next.indices, (next.chunks + 1) / 2, count);
                 if (VALUED) prefetch_lines(next.values, next.chunks * next.shared, count);
                 prefetch_lines(next.ends, (next.groups * next.shared + 15) / 16, count);
             }
+            // Copy the table's row two layers ahead; its place in the ring is no longer read.
             copy_row(k + 2);
+            // Ping-pong between the two buffers of features.
             const int there = (width + 1) * INPUTS - here;
             const Held* from = reinterpret_cast<const Held*>(shared + here) + part;
             Held* to = reinterpret_cast<Held*>(shared + there) + part;
             unsigned int bits;
+            // The outputs of a group are a template argument, so that the sums are registers.
             if (layer.shared == MOST) bits = through<MOST>(ring, k, last, ahead, from, to, failed);
             else if (MOST == 4 && layer.shared == 2) bits = through<2>(ring, k, last, ahead, from, to, failed);
             else bits = through<1>(ring, k, last, ahead, from, to, failed);
             if (FEW && threadIdx.x / LANES >= layer.groups) ahead.first(next, k + 1 < last);  // it had none here
+            // Reduce the marks: shift to the lane's inputs, OR over the warp, then one atomic in shared memory a warp.
             bits <<= part * VECTOR;
+            // Zeros behind the new features, for the padding of the next layer.
             if (threadIdx.x < INPUTS) shared[there + layer.outputs * INPUTS + threadIdx.x] = 0.f;
             __syncwarp();
             for (int distance = 16; distance; distance /= 2) bits |= __shfl_xor_sync(FULL_WARP, bits, distance);
             if (threadIdx.x % 32 == 0 && bits) atomicOr(&layer.mark, bits);
+            // This barrier ends the layer: its features, its mark and the row k + 2 are complete.
             wait_for_copies();
             __syncthreads();
             const unsigned int alive = layer.mark & held_lanes(row, INPUTS == TILE ? count : min(count, row + INPUTS));
+            // One thread publishes the mark; groups of fewer than 32 inputs share a word.
             if (threadIdx.x == 0) {
                 if (alive) atomicOr(active + ((long long)k * tiles + row / TILE), alive << row % TILE);
                 atomicAdd(work + k, (unsigned long long)INPUTS);
             }
             here = there;
+            // Early exit: zeros stay zeros in all layers that follow.
             if (!alive && k + 1 >= dead_from) break;
         }
         if (k == last) {
+            // Write features to global memory once for all layers, and only if the group is alive.
             const int neurons = ring[(last - 1) & (RING - 1)].outputs;
             for (int i = threadIdx.x; i < neurons * INPUTS; i += THREADS)
                 target[row_start(row + i % INPUTS, neurons) + (long long)(i / INPUTS) * TILE] = shared[here + i];
         }
+        // Everybody has read the buffers before the next group overwrites them.
         __syncthreads();
     }
 }

@@ -25,13 +25,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
           int* merged) {
     const int count = batch[1];
     const long long first = (long long)blockIdx.x * THREADS + threadIdx.x, step = (long long)gridDim.x * THREADS;
+    // Each input begins as a row of its own: its own parent, of weight 1.
     for (long long i = first; i < count; i += step) {
         list[i] = origin[i] = parent[i] = (int)i;
         weight[i] = 1;
     }
+    // Clear counters and marks in the same launch, which a captured graph repeats for each batch.
     for (long long i = first; i < layers; i += step) survivors[i] = work[i] = 0;
     for (long long i = first; i < (long long)layers * tiles; i += step) active[i] = 0;
     for (long long i = first; i <= layers; i += step) rows[i] = i ? 0 : count;
+    // A number past the last layer says that none failed.
     if (first == 0) *failed = layers, *merged = 0;
 }
 
@@ -44,17 +47,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int count = *rows, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int block_tile = blockIdx.x * WARPS, tile = block_tile + warp;
     if (block_tile * TILE >= count) {
+        // Without any rows, one block has to say so.
         if (blockIdx.x == 0 && threadIdx.x == 0) *next = 0;
         return;
     }
+    // Exclusive prefix of this block: a strided sum of all marks before it, reduced by shuffles in each warp.
     int sum = 0;  // of the marks in tiles before this block's
     for (int i = threadIdx.x; i < block_tile; i += THREADS) sum += may_leave ? __popc(keep[i]) : TILE;
     for (int distance = 16; distance; distance /= 2) sum += __shfl_xor_sync(FULL_WARP, sum, distance);
     if (lane == 0) before[warp] = sum;
     __syncthreads();
+    // Every thread adds the warps' sums, so that none has to be sent back.
     sum = 0;
     for (int i = 0; i < WARPS; ++i) sum += before[i];
     __syncthreads();
+    // Prefix within the block: population counts of the warps' tiles, added up to this warp.
     const bool any = tile * TILE < count;
     const unsigned int marks = !any ? 0 : may_leave ? keep[tile] : held_lanes(tile * TILE, count);
     if (lane == 0) before[warp] = __popc(marks);
@@ -64,11 +71,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
     const int row = tile * TILE + lane;
     const int mine = row < count ? origin[row] : -1;
+    // Compact: a row's place is the prefix and the number of marked lanes below its own.
     if (marks >> lane & 1) {
         const int to = sum + __popc(marks & ((1u << lane) - 1));
         list[to] = row;
         next_origin[to] = mine;
     }
+    // Prefix and marks of the last tile are the number of rows that go on.
     if (tile == tiles_of(count) - 1 && lane == 0) *next = sum + __popc(marks);
     if (first < last) tally(active, tiles, first, last, tile, mine < 0 ? 0 : weight[mine], survivors);
 }
@@ -84,6 +93,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             int* __restrict__ row_of) {
     const int count = batch[1];
     for (int input = blockIdx.x * THREADS + threadIdx.x; input < count; input += gridDim.x * THREADS) {
+        // Follow the parents to the root: a row that absorbed others may have been merged itself.
         int root = input;
         while (parent[root] != root) root = parent[root];
         row_of[input] = index_of[root];
@@ -100,6 +110,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (row >= count) continue;
         const float* from = features + row_start(list[row], neurons);
         float* to = pool + row_start(first + row, neurons);
+        // Warps take neurons in turn; the lanes are rows, neighbours in memory on the side of the pool.
         for (int neuron = warp; neuron < neurons; neuron += WARPS)
             to[(long long)neuron * TILE] = from[(long long)neuron * TILE];
         if (warp == 0) pool_weight[first + row] = weight[origin[row]];

@@ -35,8 +35,10 @@ __device__ __forceinline__ void copy_neurons(T* stage, const T* rows, const unsi
     constexpr int ONCE = 4;  // on their way together
     for (int begin = first; begin < size; begin += ONCE * step) {
         unsigned int neurons[ONCE];
+        // Load the map entries together, so that their latencies overlap; past the end, the last one again.
 #pragma unroll
         for (int i = 0; i < ONCE; ++i) neurons[i] = map[min(begin + i * step, size - 1)];
+        // Issue the copies together.
 #pragma unroll
         for (int i = 0; i < ONCE; ++i)
             if (begin + i * step < size)
@@ -48,11 +50,14 @@ __device__ __forceinline__ void copy_neurons(T* stage, const T* rows, const unsi
 __device__ __forceinline__ void copy_stage(float* stage, const float* source, const int* list, int tile, int count,
                                            int inputs, const unsigned int* map, int size, void* arrivals) {
     const int lane = threadIdx.x % 32;
+    // Each lane finds its row through `list`, which skips dead rows.
     const int index = list[min(tile * TILE + lane, count - 1)], first = __shfl_sync(FULL_WARP, index, 0);
     const float* row = source + row_start(index, inputs);
+    // Warp vote: do the rows of this tile lie side by side, in one tile of the source?
     const bool together = __all_sync(FULL_WARP, first % TILE == 0 && index == first + lane);
 #if BULK
     constexpr int NEURON = TILE * sizeof(float);
+    // The barrier waits for the bytes of bulk copies; scattered rows bring none.
     if (threadIdx.x == 0) expect_bytes((Arrivals*)arrivals, together ? size * NEURON : 0);
     if (together) {
         for (int i = threadIdx.x; i < size; i += THREADS)
@@ -61,16 +66,19 @@ __device__ __forceinline__ void copy_stage(float* stage, const float* source, co
     }
 #endif
     if (together) {
+        // Contiguous: LANES lanes copy the line of a neuron, 16 bytes each.
         const int part = threadIdx.x % LANES;
         copy_neurons<LANES>(reinterpret_cast<Held*>(stage) + part, reinterpret_cast<const Held*>(row - lane) + part,
                             map, threadIdx.x / LANES, THREADS / LANES, size);
     } else {
+        // Scattered: a warp gathers a neuron, each lane 4 bytes of its own row.
         copy_neurons<TILE>(stage + lane, row, map, threadIdx.x / 32, WARPS, size);
     }
 }
 
 __device__ __forceinline__ void copy_stage(unsigned int* stage, const unsigned int* words, const int*, int tile, int,
                                            int inputs, const unsigned int* map, int size, void*) {
+    // A word is the neuron's bits of the whole tile: a thread for each.
     copy_neurons<1>(stage, words + (long long)tile * inputs, map, threadIdx.x, THREADS, size);
 }
 
@@ -95,10 +103,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     const int group = threadIdx.x / LANES;
     const bool ahead = COPIES_GO_ON || warp / 4 % 2;           // which of the two comes first
     const int count = *rows, items = tiles_of(count) * parts;  // the host sees to it that they can be counted
+    // Grid-stride loop over items; an item is a tile of inputs and a part of the outputs.
     int item = blockIdx.x;
     if (item >= items) return;
     const int size = (room + 1) * NEURON;  // of a stage
     int there = size;                      // begin of the stage that is copied to; the other is gathered from
+    // Clear the neuron behind each stage, which padding gathers.
     if (warp < 2 && lane < NEURON) staged[warp * size + room * NEURON + lane] = 0;
     int stage = stages[item % parts];
 #if BULK
@@ -109,6 +119,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 #else
     char* arrivals = nullptr;
 #endif
+    // Prologue: fill the first stage, from which nothing is gathered yet.
     copy_stage(staged, source, list, item / parts, count, inputs, map + map_starts[stage],
                map_starts[stage + 1] - map_starts[stage], arrivals);
     wait_for_copies();
@@ -118,9 +129,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     before_bulk();
 #endif
     __syncthreads();
+    // The accumulators stay in registers through all stages of an item.
     Held sums[HELD] = {};
     while (item < items) {
         const int tile = item / parts, part = item % parts;
+        // What comes next: this item's next stage, or the first stage of the block's next item.
         const bool last = stage + 1 == stages[part + 1];
         const int item_after = last ? item + (int)gridDim.x : item;
         const int after = !last ? stage + 1 : item_after < items ? stages[item_after % parts] : stage;
@@ -132,10 +145,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
                 copy_stage(staged + there, source, list, item_after / parts, count, inputs, map + map_starts[after],
                            map_starts[after + 1] - map_starts[after], arrivals + (there ? 1 : 0));
         };
+        // Double buffer: this half of the warps, or all with asynchronous copies, issue the next copy before they
+        // gather.
         if (ahead) copy_next();
         const int here = part_of_tile + (there ? 0 : NEURON == 1 ? size * LANES : size / VECTOR);  // of add_chunks
         const int slice = (stage * (groups / SLICE) + group / SLICE) * rounds;  // those of a warp are side by side
         int begin = starts[slice] * SLICE;
+        // Gather: add this stage's chunks of each group of SHARED outputs to its sums.
 #pragma unroll
         for (int round = 0; round < rounds; ++round) {
             const int end = starts[slice + round + 1] * SLICE;
@@ -143,8 +159,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
                                VALUED ? 0.f : values[0], group % SLICE, begin, end);
             begin = end;
         }
+        // The other half gathered meanwhile, and copies now.
         if (!ahead) copy_next();
         if (last) {
+            // Epilogue after the last stage: bias, activation and store, and sums cleared for the next item.
             Seen seen = {};
             bool beyond = false;
 #pragma unroll
@@ -157,11 +175,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
                 sums[held] = {};
             }
             if (beyond) atomicMin(failed, layer);
+            // Reduce the marks: each lane has VECTOR inputs, the OR over the warp has all 32.
             unsigned int bits = alive_of(seen) << part_of_tile * VECTOR;
             for (int distance = 16; distance; distance /= 2) bits |= __shfl_xor_sync(FULL_WARP, bits, distance);
+            // One mark a warp; past the last row are lanes without an input.
             if (lane == 0) mark(active + tile, bits & held_lanes(tile * TILE, count));
             if (threadIdx.x == 0 && part == 0) atomicAdd(work + layer, (unsigned long long)TILE);
         }
+        // Wait for this thread's own copies; the barrier then covers everybody's.
         wait_for_copies();
 #if BULK
         const int to = there ? 1 : 0;
@@ -170,6 +191,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         before_bulk();
 #endif
         __syncthreads();  // the next stage is there, and this one is read
+        // Swap the buffers.
         item = then[0], stage = then[1];
         there = size - there;
     }

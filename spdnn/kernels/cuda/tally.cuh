@@ -4,14 +4,17 @@
 
 __device__ __forceinline__ void tally(const unsigned int* active, int tiles, int first, int last, int tile, int weight,
                                       unsigned long long* survivors) {
+    // Warp vote: where no row stands for several inputs, ballot and population count replace the reduction.
     const bool single = __all_sync(FULL_WARP, weight <= 1);
     for (int k = first; k < last; ++k) {
         const unsigned int marks = active[(long long)k * tiles + tile];
         int sum = single                          ? __popc(marks & __ballot_sync(FULL_WARP, weight == 1))
                   : marks >> threadIdx.x % 32 & 1 ? weight
                                                   : 0;
+        // Butterfly reduction of the weights of active rows.
         if (!single)
             for (int distance = 16; distance; distance /= 2) sum += __shfl_xor_sync(FULL_WARP, sum, distance);
+        // One atomic a tile and layer, none for a dead tile.
         if (threadIdx.x % 32 == 0 && sum) atomicAdd(survivors + k, (unsigned long long)sum);
     }
 }
