@@ -499,8 +499,8 @@ def test_a_terminal_gets_a_bar_by_itself(monkeypatch):
 
 def test_the_log_of_a_script_of_the_workflow_gets_the_lines(tmp_path):
     program = (
-        "import sys\nfrom spdnn.pipeline.jobs import logged\n"
-        "with logged(sys.argv[1]):\n"
+        "import sys\nfrom spdnn.pipeline.jobs import log_errors\n"
+        "with log_errors(sys.argv[1]):\n"
         "    import numpy, spdnn\n"
         "    ones = numpy.ones((5, 1024), numpy.float32)\n"
         "    spdnn.infer(spdnn.RadixNet(1024, 6), spdnn.Inputs.from_array(ones), threads=1)\n"

@@ -127,7 +127,7 @@ class TimedProgram(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, x: Any = None) -> Any:
-        """One call, on what `convert_inputs` gave; a product or layer has its operands. The next may reuse the output."""
+        """One call, on what `convert_inputs` gave; a product or layer has its operands. The next may reuse it."""
 
     def settle(self, *x: np.ndarray) -> None:  # noqa: B027  most programs have nothing to settle
         """Get ready for calls of inputs of these shapes."""
