@@ -82,6 +82,7 @@ class Prepared:
         Args:
             memory: see Engine.prepare; merged layers take a part of what it leaves, others are merged again when read.
         """
+        # Reductions build on each other, in order; each gets a part of the memory that those before it left.
         findings, prepared = {}, network
         for name in reductions:
             room = max(0, limit_bytes(memory) - resident_bytes()) // KEPT_PART

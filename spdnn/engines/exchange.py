@@ -111,6 +111,7 @@ class RowExchange(abc.ABC):
 
 def parcels(held: HeldRows, groups: Sequence[np.ndarray], spare: bool = False) -> list[Parcel]:
     """A parcel of each group of rows (int64, all distinct); `spare` as HeldRows.pack takes it."""
+    # Rows are packed once for all ranks that get some, then split: one pass over the features.
     sizes, data = held.pack(np.concatenate(groups), spare)
     sizes = np.split(sizes, np.cumsum([group.size for group in groups])[:-1])
     data = np.split(data, np.cumsum([size.sum() for size in sizes])[:-1])

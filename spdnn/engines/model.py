@@ -67,6 +67,7 @@ class Model(WithRepr):
         self.depth, self.edges = network.depth, network.edges
         self.engine, self.reductions, self.threads = engine.name, reductions, options.threads
         self.softmax, self._flattens = softmax, flattens
+        # Weights that fit are held in the engine's layout; others are read by a session in every call.
         prepared = engine.prepare(network, reductions, options.memory)
         if hold and prepared.network.nbytes <= _room(options.memory):
             prepared = hold_in_memory(prepared, engine)
@@ -74,6 +75,7 @@ class Model(WithRepr):
         else:
             self._forward = None
         self._ready: tuple[Engine, Prepared, Options] | None = (engine, prepared, options)
+        # Deep networks on many inputs: rows that die or become equal save more than opening a session costs.
         self._sessions_from = MANY if self.depth >= DEEP and prepared.dead_from < self.depth else None
         if batch is not None:
             self(np.zeros((batch, self.inputs), np.float32))
@@ -159,6 +161,7 @@ class Model(WithRepr):
             raise InputError(f"x is of {x.dtype}; it must be real numbers")
         with np.errstate(over="ignore"):
             x = np.ascontiguousarray(x, np.float32)
+        # The local copy keeps the weights alive until this call ends, even if another thread closes the model.
         forward = self._forward
         if forward is not None and (self._sessions_from is None or len(x) < self._sessions_from):
             return forward(x)
@@ -170,6 +173,7 @@ class Model(WithRepr):
         """The outputs, with the softmax that follows the last layer, if there is one."""
         if self.softmax is None:
             return outputs
+        # The largest output is taken off first, so that no exponential overflows.
         outputs = outputs - outputs.max(axis=1, keepdims=True)
         shares = np.exp(outputs)
         total = shares.sum(axis=1, keepdims=True)

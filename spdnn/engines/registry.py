@@ -75,6 +75,7 @@ def settings_of(name: str, values: Mapping[str, Any]) -> Any:
     Raises:
         InputError: a setting that the engine does not have, or a value that is not allowed.
     """
+    # An unknown setting is answered with the engines that have it, or with what this one has.
     kind = engine(name, usable=False).settings
     known = [field.name for field in dataclasses.fields(kind)] if kind else []
     if unknown := sorted(set(values) - set(known)):

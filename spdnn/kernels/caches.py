@@ -25,6 +25,7 @@ UNKNOWN = (CacheLevel(1, 32 << 10, 1), CacheLevel(2, 256 << 10, 1), CacheLevel(3
 @cache
 def caches(folder: Path = SYSFS) -> tuple[CacheLevel, ...]:
     """The data caches of a core, the nearest first, as Linux lists them in sysfs; empty where it does not."""
+    # One folder for each cache of the first core that this process may use; what cannot be read is left out.
     result = []
     first = min(affinity())
     for index in sorted(folder.glob(f"cpu{first}/cache/index*")):
@@ -36,17 +37,9 @@ def caches(folder: Path = SYSFS) -> tuple[CacheLevel, ...]:
                 break
         else:
             if sizes["type"] != "Instruction":
-                result.append(CacheLevel(int(sizes["level"]), _bytes(sizes["size"]), _count(sizes["shared_cpu_list"])))
+                # Sizes are written as 48K or 1M, the cores that share one as a list such as 0-3,8.
+                unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(sizes["size"][-1], 1)
+                ends = [part.partition("-") for part in sizes["shared_cpu_list"].split(",")]
+                shared = sum(int(last or first) - int(first) + 1 for first, _, last in ends)
+                result.append(CacheLevel(int(sizes["level"]), unit * int(sizes["size"].rstrip("KMG")), shared))
     return tuple(sorted(result, key=lambda one: one.level))
-
-
-def _bytes(size: str) -> int:
-    """Sysfs writes sizes as 48K or 1M."""
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    return int(size.rstrip("KMG")) * units.get(size[-1], 1)
-
-
-def _count(numbers: str) -> int:
-    """How many numbers a list such as 0-3,8 names."""
-    ends = (part.partition("-") for part in numbers.split(","))
-    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)

@@ -19,6 +19,7 @@ def missing() -> str | None:
         from spdnn.kernels import _cpu
     except ImportError as error:
         return f"the compiled kernels cannot be loaded ({error}); build them with: make setup"
+    # The module holds a digest of the sources it was built from: a stale one could give results of other code.
     sources = sorted((Path(__file__).parent / "cpu").glob("*.[ch]pp"))  # as CMakeLists.txt takes them
     if sources:
         digests = "".join(hashlib.sha256(source.read_bytes()).hexdigest() for source in sources)
@@ -65,6 +66,7 @@ def level(name: str | None = None):
     Raises:
         InputError: this processor cannot run the level, or there is none of that name.
     """
+    # The best level comes first, so it is the default.
     available = {candidate.name: candidate for candidate in levels()}
     chosen = name or os.environ.get("SPDNN_ISA") or next(iter(available))
     if chosen not in available:

@@ -25,6 +25,7 @@ def best_tile(level, count: int, neurons: int) -> int:
     """
     if count <= FEW:
         return 1
+    # The smallest tile that holds all inputs, at most four vectors, and halved until its two buffers fit the cache.
     fitting = next((tile for tile in TILES if tile >= count), TILES[-1])
     tile = min(fitting, max(TILES[0], level.vector_bytes))  # four vectors of floats: as many inputs as vector bytes
     while tile > TILES[0] and 2 * feature_bytes(1, neurons, tile) > TILE_BYTES:
@@ -45,6 +46,7 @@ def feature_bytes(count: int, neurons: int, tile: int) -> int:
 def buffer(count: int, neurons: int, tile: int) -> np.ndarray:
     """An uninitialised, 64-byte aligned float32 buffer for `count` inputs of `neurons` values, one-dimensional."""
     size = tiles_of(count, tile) * tile * neurons
+    # NumPy promises 16 bytes, so one cache line more is taken, and the buffer begins where a line begins.
     raw = np.empty(size + ALIGNMENT // 4, dtype=np.float32)
     start = -raw.ctypes.data % ALIGNMENT // 4
     return raw[start : start + size]
@@ -52,6 +54,7 @@ def buffer(count: int, neurons: int, tile: int) -> np.ndarray:
 
 def touch(memory: np.ndarray, threads: int) -> None:
     """Fill a buffer with zeros, so that its pages are there: a virtual machine may take 10 microseconds for each."""
+    # First touch by several threads: the system clears pages, and places them, where they are first written.
     parts = np.array_split(memory, threads)
     with ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(lambda part: part.fill(0), parts):
@@ -70,6 +73,7 @@ def tile_rows(rows: np.ndarray, tile: int) -> np.ndarray:
 
 def active_indices(masks: np.ndarray, tile: int, count: int) -> np.ndarray:
     """The indices (int64, ascending, below `count`) whose bit is set in `masks`, uint64 (tiles,), bit i for lane i."""
+    # Bit i of a mask is lane i of its tile; lanes past the last row are cut off.
     bits = np.unpackbits(masks.view(np.uint8).reshape(-1, MASK_BITS // 8), axis=1, bitorder="little")
     return np.flatnonzero(bits[:, :tile].reshape(-1)[:count])
 

@@ -30,6 +30,7 @@ def reviving(network: Network) -> list[int]:
     No positive bias under a ReLU, no bias at all without an activation: else the layer is one of them. Source: the
     "dead inputs" of every entry to the challenge, here with the condition that they need.
     """
+    # activation(bias) is 0 for every output of a layer that keeps zeros, so a dead row is dead after it as well.
     depth = network.depth
     return [k for k in progress.bar(range(depth), "prepare, biases", depth) if not network.header(k).keeps_zero]
 
@@ -40,4 +41,5 @@ def dead_from(layers: Iterable[int], depth: int) -> int:
     Args:
         layers: those that revive zeros (`reviving`). `depth` when the last layer is one: no row may leave early.
     """
+    # A row that left cannot come back: it must wait for the last layer that could give it values again.
     return 1 + max((k for k in layers if k < depth), default=-1)

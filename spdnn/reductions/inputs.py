@@ -44,10 +44,12 @@ class Representatives:
 
     def keep(self, kept: np.ndarray) -> None:
         """Rows that are not `kept` (bool) leave, and their inputs with them; the others close up in order."""
-        if not self.moved and self.weights.size == self.numbers.size:  # each input still has the row of its index
+        # Before anything merged or moved, each input has the row of its own index: no row has to be looked up.
+        if not self.moved and self.weights.size == self.numbers.size:
             self.numbers = self.numbers[kept]
             self.row_of, self.weights = np.arange(self.numbers.size), np.ones(self.numbers.size, np.int64)
             return
+        # Compaction: a kept row moves to the number of kept rows before it, and its inputs go with it.
         index = np.cumsum(kept) - 1
         stay = kept[self.row_of]
         self.numbers, self.row_of = self.numbers[stay], index[self.row_of[stay]]
@@ -57,6 +59,7 @@ class Representatives:
         """Row i is from now on the row representative[i] (int64); the bool mask of the rows that are left."""
         kept = representative == np.arange(representative.size)
         if not kept.all():
+            # Inputs are led to their representative's row; its weight counts them, so that categories stay exact.
             self.row_of = (np.cumsum(kept) - 1)[representative[self.row_of]]
             self.weights = np.bincount(self.row_of, minlength=int(kept.sum()))
         return kept
@@ -71,6 +74,7 @@ class Representatives:
     def add(self, numbers: np.ndarray, rows: np.ndarray, count: int) -> None:
         """Inputs `numbers` come in, those of row rows[i] at index i; there are then `count` rows."""
         numbers, row_of = np.concatenate([self.numbers, numbers]), np.concatenate([self.row_of, rows])
+        # The rows are appended, the inputs sorted in: categories are reported in ascending order.
         order = np.argsort(numbers, kind="stable")
         self.numbers, self.row_of = numbers[order], row_of[order]
         self.weights, self.moved = np.bincount(self.row_of, minlength=count), True
@@ -98,6 +102,7 @@ class DuplicateSearch:
             cost, ahead: of the search, and of all rows through the layers from k on.
             stopped: the batch is interrupted before layer k in any case, and others may hold equal rows.
         """
+        # Rows that are about to die are not worth comparing, and a search may only cost a share of the work ahead.
         share = SHARE_AGAIN if self._paid or stopped else self.share
         if rows <= 1 or deaths > SETTLED or cost > share * ahead:
             return None
@@ -105,6 +110,7 @@ class DuplicateSearch:
 
     def finish(self, k: int, rows: int, merged: int) -> None:
         """A search among the rows before layer k merged so many of them."""
+        # Exponential back-off: searches in vain become rarer, so that all of them together cost little.
         self._paid = merged > PAID * rows
         self._distance = 1 if self._paid else 2 * self._distance
         self._next = k + self._distance
@@ -120,12 +126,14 @@ def representatives(hashes: np.ndarray, same: Callable[[np.ndarray, np.ndarray],
     Returns:
         int64 (rows,). Of rows with one hash that are not equal to the first of them, each is its own.
     """
+    # Sorting by hash puts candidates side by side; it is stable, so a run of equal hashes begins with its lowest row.
     order = np.argsort(hashes, kind="stable")
     starts = np.flatnonzero(np.concatenate([[True], hashes[order[1:]] != hashes[order[:-1]]]))
     firsts = order[np.repeat(starts, np.diff(np.append(starts, hashes.size)))]
     result = np.arange(hashes.size)
     like = firsts != order
     rows, first = order[like], firsts[like]
+    # Hashes may collide, so a row is given up only when all its values equal those of the first.
     equal = same(rows, first)
     result[rows[equal]] = first[equal]
     return result

@@ -6,7 +6,6 @@ pays whenever there are such outputs, and is done once, in *prepare*.
 
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -98,12 +97,18 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
     """
     start = time.perf_counter()
     layers, classes, previous, held, notes = [], [], None, 0, {}
+    # Identical rows of weights are searched for in several layers at once, for that needs no other layer; how many are
+    # read ahead is bounded by the memory.
+    largest = max(network.header(k).nbytes for k in range(network.depth))
+    ahead = int(max(1, min(usable_cores(), memory / largest)))
+    rows = in_order(lambda k: ((layer := network.layer(k)), *_distinct(layer)), range(network.depth), ahead)
     try:
-        rows = _distinct_rows(network, memory)
         for layer, distinct, own in progress.bar(rows, "prepare, identical neurons", network.depth):
+            # Inputs onto classes: in the order of the layers, for these are the classes of the layer before.
             merged, previous = _on_classes(distinct, own, previous)
             if previous is not None and classes and np.array_equal(previous, classes[-1]):
                 previous = classes[-1]  # one array for all layers that agree
+            # Merged layers that pass the memory are dropped, and merged again from the source when they are read.
             held += merged.nbytes if merged is not layer else 0
             layers.append(None if merged is layer else merged if held <= memory else merged.header)
             classes.append(previous)
@@ -111,18 +116,6 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
         layers, notes = [None], {"left_as_it_is": f"weights of layer {len(layers) + 1} would add up past float32"}
     merged = network if all(layer is None for layer in layers) else MergedNetwork(network, layers, classes)
     return merged, {**merge_notes(network, merged), **notes, "seconds": time.perf_counter() - start}
-
-
-def _distinct_rows(network: Network, memory: float) -> Iterator[tuple[Layer, Layer, np.ndarray | None]]:
-    """Each layer and what `_distinct` finds in it; of as many at once as there are cores, if they fit `memory`."""
-    largest = max(network.header(k).nbytes for k in range(network.depth))
-    ahead = int(max(1, min(usable_cores(), memory / largest)))
-
-    def distinct(k: int) -> tuple[Layer, Layer, np.ndarray | None]:
-        layer = network.layer(k)
-        return layer, *_distinct(layer)
-
-    return in_order(distinct, range(network.depth), ahead)
 
 
 def merge_notes(source: Network, merged: Network) -> dict:
@@ -153,12 +146,14 @@ def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
 
     None: all differ, and the layer is the same.
     """
+    # Classes of outputs whose inputs, weights and bias are equal to the bit; `rows` has the first output of each.
     compiled = dispatch.compiled_module()
     values, bias = np.atleast_1d(layer.values), np.atleast_1d(layer.bias)
     classes, rows = np.empty(layer.outputs, np.uint32), np.empty(layer.outputs, np.int64)
     count = compiled.equal_rows(layer.offsets, layer.indices, values, bias, classes, rows)
     if count == layer.outputs:
         return layer, None
+    # One CSR row of each class is taken; the copies are dropped, and with them their edges.
     rows = rows[:count]
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(layer.offsets[rows + 1] - layer.offsets[rows], out=offsets[1:])
@@ -181,6 +176,7 @@ def _on_classes(
 ) -> tuple[Layer, np.ndarray | None]:
     """A layer that `_distinct` left, on the classes of its inputs; there rows may be equal that were not before."""
     if previous is not None:
+        # Edges from inputs of one class become one edge with the sum of their weights, as these inputs are equal.
         inputs = int(previous.max()) + 1
         indices, sums = np.empty(layer.edges, index_dtype(inputs)), np.empty(layer.edges, np.float32)
         offsets, values = np.empty(layer.outputs + 1, np.int64), np.atleast_1d(layer.values)
@@ -189,6 +185,7 @@ def _on_classes(
         )
         if edges < 0:
             raise _PastFloat32
+        # Rows that differed may be equal on classes, so they are searched once more, and the two maps are composed.
         values, indices = common_value(sums[:edges].copy()), indices[:edges].copy()
         layer, again = _distinct(replace(layer, inputs=inputs, offsets=offsets, indices=indices, values=values))
         if again is not None:

@@ -5,7 +5,7 @@ The engine `cpu` and the task graph take these steps: the first layers, a pass, 
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -92,7 +92,10 @@ class BatchKernels:
     def resident(self, bound: Iterable) -> list:
         """All layers, bound, which stay in memory; from now on costs are those of their lists."""
         layers = list(bound)
-        self.costs = self.costs.of_bound(layers)
+        edges, gathers, nbytes = np.array([(layer.edges, layer.gathers, layer.nbytes) for layer in layers], np.int64).T
+        # Outputs that share a list of inputs save the loads of it, and still multiply and add each edge.
+        work = gathers + (plan.ADDED * (edges - gathers)).astype(np.int64) + plan.EPILOGUE * self.costs.outputs
+        self.costs = replace(self.costs, work=work, nbytes=nbytes)
         return layers
 
     def tally(self) -> Counters:
@@ -119,12 +122,15 @@ class BatchKernels:
         Raises:
             SpdnnError: a sum is not finite.
         """
-        begun, lanes, before = time.perf_counter(), rows.lanes, tally.edges
-        active = np.empty((len(layers), rows.tiles), np.uint64)
-        # Outputs that no cache holds until they are read are written past the caches.
-        streamed = 4 * lanes * int(self.costs.outputs[k + len(layers) - 1]) > self.cache
+        begun, lanes, size = time.perf_counter(), rows.lanes, rows.count
+        span = slice(k, k + len(layers))
+        inwards = 4 * lanes * (int(self.costs.outputs[k - 1]) if k else self.network.inputs)
+        outwards = 4 * lanes * int(self.costs.outputs[span.stop - 1])
+        # Fused pass: the kernel takes each tile through all these layers while its features are in the cache, and gives
+        # a mask of the active rows after each. Outputs that no cache holds until they are read are written past it.
+        active, streamed = np.empty((len(layers), rows.tiles), np.uint64), outwards > self.cache
         rest = (rows.target, rows.tile, max(0, self.dead_from - k), active, rows.threads, streamed)
-        if k == 0:
+        if k == 0:  # the first layer reads the inputs as they are stored, so that no copy in tiles is made
             failed = self.kernels.layers_stored(
                 layers, self.stored, self.inputs.stored_rows(rows.inputs.numbers), *rest
             )
@@ -133,61 +139,48 @@ class BatchKernels:
         if failed >= 0:
             raise past_float32(k + failed)
         rows.source, rows.target = rows.target, rows.source
-        # A tile of zeros that stay zeros is skipped from the next layer on.
+        # Edges gone through: the kernel skips a tile of zeros that stay zeros from the next layer on.
         run = np.ones(active.shape, bool)
         run[1:] = (active[:-1] != 0) | (np.arange(k, k + len(layers) - 1) < self.dead_from)[:, None]
-        size = rows.count
+        edges = rows.tile * int(run.sum(axis=1) @ self.edges[span])
+        loaded = 4 * rows.tile * int(run.sum(axis=1) @ [layer.gathers for layer in layers])
+        if k == 0 and self.inputs.kind == "bits":  # the first layer gathers bits, not floats
+            loaded -= lanes * int(layers[0].gathers) * 31 // 8
+            inwards //= 32
+        # Memory traffic: features, or all weights, that fit the last-level cache do not pass it.
+        tally.moved += inwards + outwards if inwards + outwards > self.cache else 0
+        tally.moved += int(self.costs.nbytes[span].sum()) if int(self.costs.nbytes.sum()) > self.cache else 0
+        tally.passes += 1
+        tally.edges += edges
+        tally.loaded += loaded
+        # Active rows: lanes past the last row are padding that a positive bias makes active; their bits are cleared.
         indices = active_indices(active[-1], rows.tile, size)
         filled = rows.tile - (rows.tiles * rows.tile - size)
         active[:, -1] &= np.uint64((1 << filled) - 1)
         alive = np.bitwise_count(active).sum(axis=1, dtype=np.int64)
-        inputs = rows.inputs_behind(active) if rows.merged else alive
-        tally.survivors[k : k + len(layers)] += inputs
+        # Survivors are inputs: a row that represents several of them counts as often.
+        inputs = alive
+        if rows.merged:
+            bits = np.unpackbits(active.view(np.uint8).reshape(len(layers), -1, 8), axis=2, bitorder="little")
+            inputs = bits[:, :, : rows.tile].reshape(len(layers), -1)[:, :size].astype(np.int64) @ rows.inputs.weights
+        tally.survivors[span] += inputs
         rows.left = inputs[-1]
-        span = slice(k, k + len(layers))
         nonzero = np.concatenate([[rows.alive], alive[:-1]])
         tally.rows[span] += np.where(np.arange(span.start, span.stop) < self.dead_from, size, nonzero)
-        self._count(span, run.sum(axis=1), layers, rows, tally)
+        # Waste and death rate of this pass decide when gaps are closed, and how long the next pass is.
         needed = -(-alive // rows.tile)
         rows.wasted += float(((rows.tiles - needed) * self.costs.work[span]).sum())
         rows.deaths = max(0.0, 1 - (indices.size / max(1, rows.alive)) ** (1 / len(layers)))
         rows.alive = indices.size
         if len(tally.log) < LOGGED:
-            tally.log.append([k, len(layers), lanes, tally.edges - before, time.perf_counter() - begun])
+            tally.log.append([k, len(layers), lanes, edges, time.perf_counter() - begun])
         return indices
-
-    def _count(self, span: slice, tiles: np.ndarray, layers: list, rows: Rows, tally: Counters) -> None:
-        """Add a pass to the tally; `tiles` (layers,) went through each of its layers.
-
-        Features, or all weights, that fit the last-level cache do not pass it.
-        """
-        lanes, edges = rows.lanes, self.edges[span]
-        computed = rows.tile * int(tiles @ edges)
-        tally.passes += 1
-        tally.edges += computed
-        tally.loaded += 4 * rows.tile * int(tiles @ [layer.gathers for layer in layers])
-        before = self.network.inputs if span.start == 0 else int(self.costs.outputs[span.start - 1])
-        taken, left = 4 * lanes * before, 4 * lanes * int(self.costs.outputs[span.stop - 1])
-        if span.start == 0 and self.inputs.kind == "bits":
-            tally.loaded -= lanes * int(layers[0].gathers) * 31 // 8  # bits, not floats
-            taken //= 32
-        weights = int(self.costs.nbytes[span].sum())
-        tally.moved += taken + left if taken + left > self.cache else 0
-        tally.moved += weights if int(self.costs.nbytes.sum()) > self.cache else 0
-
-    def leave(self, k: int, rows: Rows, indices: np.ndarray, tally: Counters) -> None:
-        """Close the gaps of dead rows when the work wasted on them has reached what that costs."""
-        neurons = int(self.costs.outputs[k - 1])
-        needed = tiles_of(indices.size, rows.tile)
-        if k >= self.dead_from and rows.wasted > plan.BOUNDARY * neurons * needed:
-            start = time.perf_counter()
-            rows.keep(indices, neurons)
-            tally.closing += time.perf_counter() - start
 
     def merge(self, k: int, rows: Rows, search: DuplicateSearch, tally: Counters) -> None:
         """Search for rows that became identical, and let one of each group represent all."""
         begun, size, neurons = time.perf_counter(), rows.count, int(self.costs.outputs[k - 1])
-        zeros = rows.alive < size  # rows of zeros still have an index; they are identical, so one of them is left
+        # Dead rows whose gaps are open take part: they are identical, so one row of zeros is left, which is not alive.
+        zeros = rows.alive < size
         merged = rows.merge(neurons, lambda candidates: self.costs.compares(k, size, candidates))
         rows.alive -= int(zeros and merged > 0)
         search.finish(k, size, merged)
@@ -197,14 +190,21 @@ class BatchKernels:
 
     def compact(self, k: int, rows: Rows, indices: np.ndarray, search: DuplicateSearch, tally: Counters) -> np.ndarray:
         """What is due before layer k: dead rows leave, identical ones are merged; the indices of nonzero rows."""
-        before = rows.count
-        self.leave(k, rows, indices, tally)
+        before, neurons = rows.count, int(self.costs.outputs[k - 1])
+        # Dead inputs: closing gaps moves every row that is left, so it waits until dead ones have wasted as much work.
+        needed = tiles_of(indices.size, rows.tile)
+        if k >= self.dead_from and rows.wasted > plan.BOUNDARY * neurons * needed:
+            start = time.perf_counter()
+            rows.keep(indices, neurons)
+            tally.closing += time.perf_counter() - start
+        # Identical inputs: merged after the dead ones have left, for a search costs as much for them.
         if rows.count and self.wait(k, rows, search) == 0:
             self.merge(k, rows, search, tally)
         return indices if rows.count == before else np.arange(rows.count)
 
     def finish(self, rows: Rows, indices: np.ndarray) -> LastRows:
         """Numbers, statistics and values of the rows that are nonzero at the end."""
+        # Dead rows leave, then sums and hashes of each last row; values only of the rows that were asked for.
         count, neurons = indices.size, self.network.outputs
         rows.keep(indices, neurons)
         statistics, last, inputs = RowStatistics.empty(count), self.last, rows.inputs

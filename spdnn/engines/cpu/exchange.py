@@ -28,12 +28,14 @@ class CpuRows(HeldRows):
         self._k, self._rows, self._search, self._tally = k, rows, search, tally
         self.neurons = int(work.costs.outputs[k - 1])
         self.may_leave = k >= work.dead_from
-        self._indices = np.arange(rows.count)  # where the rows are, until gaps are closed
+        # Dead rows leave the count of rows now; their gaps stay until it is known which rows go to other ranks.
+        self._indices = np.arange(rows.count)
         if self.may_leave and indices.size < rows.count:
             kept = np.zeros(rows.count, bool)
             kept[indices] = True
             rows.inputs.keep(kept)
             self._indices = indices
+        # Equal rows are merged before the exchange, so that none is sent twice.
         self.searched = bool(rows.count) and work.wait(k, rows, search, stopped=True) == 0
         if self.searched:
             self.settle()
@@ -83,5 +85,6 @@ class CpuRows(HeldRows):
     def set_merged(self, rows: int) -> None:
         self._rows.merged = bool((self._rows.inputs.weights != 1).any())
         self._tally.merged += rows
+        # Rows equal to those of other ranks make the next search worth while, however few were equal here.
         if self.searched and rows:
             self._search.finish(self._k, 1, rows)

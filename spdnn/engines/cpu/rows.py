@@ -59,13 +59,6 @@ class Rows:
         """Rows that a layer goes through: those of whole tiles."""
         return self.tiles * self.tile
 
-    def inputs_behind(self, active: np.ndarray) -> np.ndarray:
-        """int64 (layers,): the inputs whose row is active; masks as the kernels give them, uint64 (layers, tiles)."""
-        layers = active.shape[0]
-        bits = np.unpackbits(active.view(np.uint8).reshape(layers, -1, 8), axis=2, bitorder="little")
-        indices = bits[:, :, : self.tile].reshape(layers, -1)[:, : self.count]
-        return indices.astype(np.int64) @ self.inputs.weights
-
     def keep(self, indices: np.ndarray, neurons: int) -> None:
         """Let all rows but those at `indices` (int64, ascending), and the inputs that they represent, go."""
         self._let_go(indices)
@@ -73,6 +66,7 @@ class Rows:
 
     def move(self, indices: np.ndarray, neurons: int, threads: int, source: np.ndarray, target: np.ndarray) -> None:
         """Let all rows but those at `indices` go, as `keep`, and take the others to two other buffers and threads."""
+        # Rows are compacted straight into the first of the other buffers: the move costs no pass of its own.
         self._let_go(indices)
         self.target, self.threads = source, threads
         self.close(indices, neurons)
@@ -85,7 +79,22 @@ class Rows:
             worthwhile: whether so many rows of equal signature are worth being hashed whole and compared.
         """
         before = self.count
-        kept = self.inputs.merge(self._identical(neurons, worthwhile))
+        # Hashes of a sample of neurons come first: most rows differ there, and hashing whole rows reads all features.
+        for step in sorted({max(1, neurons // plan.SAMPLE), 1}, reverse=True):
+            hashes = np.empty(self.count, np.uint64)
+            self.level.row_hashes(self.source, neurons, step, self.tile, hashes, self.threads)
+            candidates = self.count - np.unique(hashes).size
+            if not candidates or (step > 1 and not worthwhile(candidates)):
+                return 0
+
+        def same(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
+            others, differs = np.arange(self.count), np.empty(self.count, np.uint8)
+            others[rows] = first
+            self.level.rows_differ(self.source, neurons, others, self.tile, differs, self.threads)
+            return differs[rows] == 0
+
+        # Equal hashes are confirmed value by value; then the representatives close up, and no row is dead any more.
+        kept = self.inputs.merge(representatives(hashes, same))
         if self.count < before:
             self.merged = True
             self.close(np.flatnonzero(kept), neurons)
@@ -131,6 +140,7 @@ class Rows:
         neurons, count = values.shape[1], indices.size + len(values)
         self.inputs.add(numbers, indices.size + row_of, count)
         tile, begun = self.tile_for(count), time.perf_counter()
+        # Rows that came may wait in `target`, which closing the gaps writes to: they are saved first.
         if tile != self.tile or (indices.size and indices[-1] >= indices.size):
             values = values.copy() if np.shares_memory(values, self.target) else values
             self.close(indices, neurons, tile)
@@ -141,24 +151,7 @@ class Rows:
 
     def close(self, indices: np.ndarray, neurons: int, tile: int | None = None) -> None:
         """The rows at `indices` (int64, ascending), those that `inputs` knows, close up; `tile`: of the result."""
+        # Fewer rows take smaller tiles at last, so that all threads have one; the rows change buffers on the way.
         tile = tile or self.tile_for(indices.size)
         self.level.compact(self.source, self.tile, self.target, tile, neurons, indices, self.threads)
         self.source, self.target, self.tile, self.wasted = self.target, self.source, tile, 0.0
-
-    def _identical(self, neurons: int, worthwhile: Callable[[int], bool]) -> np.ndarray:
-        """int64 (indices,): of each row, the first row with the same values, or itself."""
-        sample = max(1, neurons // plan.SAMPLE)
-        for step in sorted({sample, 1}, reverse=True):
-            hashes = np.empty(self.count, np.uint64)
-            self.level.row_hashes(self.source, neurons, step, self.tile, hashes, self.threads)
-            candidates = self.count - np.unique(hashes).size
-            if not candidates or (step > 1 and not worthwhile(candidates)):
-                return np.arange(self.count)
-
-        def same(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
-            others, differs = np.arange(self.count), np.empty(self.count, np.uint8)
-            others[rows] = first
-            self.level.rows_differ(self.source, neurons, others, self.tile, differs, self.threads)
-            return differs[rows] == 0
-
-        return representatives(hashes, same)

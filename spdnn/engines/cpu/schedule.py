@@ -4,7 +4,8 @@ Costs are in vector operations for each vector of inputs, and depend on the data
 of threads, so that a run repeats to the bit whatever the machine does. The factors were measured (benchmarks/).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -42,7 +43,6 @@ class Costs:
     """
 
     work: np.ndarray
-    ahead: np.ndarray
     outputs: np.ndarray
     nbytes: np.ndarray
 
@@ -51,13 +51,11 @@ class Costs:
         headers = [network.header(k) for k in range(network.depth)]
         outputs = np.array([header.outputs for header in headers], dtype=np.int64)
         work = np.array([header.edges for header in headers], dtype=np.int64) + EPILOGUE * outputs
-        return cls(work, _ahead(work), outputs, np.array([header.nbytes for header in headers], dtype=np.int64))
+        return cls(work, outputs, np.array([header.nbytes for header in headers], dtype=np.int64))
 
-    def of_bound(self, layers: list) -> "Costs":
-        """The costs of these layers as the kernels take them, where outputs may share lists of inputs."""
-        edges, gathers, nbytes = np.array([(layer.edges, layer.gathers, layer.nbytes) for layer in layers], np.int64).T
-        work = gathers + (ADDED * (edges - gathers)).astype(np.int64) + EPILOGUE * self.outputs
-        return replace(self, work=work, ahead=_ahead(work), nbytes=nbytes)
+    @cached_property
+    def ahead(self) -> np.ndarray:
+        return np.concatenate([np.cumsum(self.work[::-1])[::-1], [0]])
 
     def layers(self, k: int, tiles: int, tile: int, deaths: float, most: int) -> int:
         """How many layers, from layer k on, the tiles go through in one pass.
@@ -68,12 +66,15 @@ class Costs:
         most = min(most, self.work.size - k)
         if most <= 1:
             return 1
+        # Candidates: a pass may end after any layer up to which a tile's two buffers, and the weights, stay in cache.
         work, outputs = self.work[k : k + most], self.outputs[k : k + most]
         features = 8 * tile * np.maximum.accumulate(outputs)
         fits = (features <= TILE_BYTES) & (np.cumsum(self.nbytes[k : k + most]) <= PASS_WEIGHTS)
+        # Few rows stay in the cache all together, so that their tiles go through the layers in step.
         if tiles * tile <= STEP_FEATURES // (8 * outputs[0]):
             fits |= tiles * features <= STEP_FEATURES
         fits = np.minimum.accumulate(fits)
+        # Trade-off: rows that die in a pass are computed to its end, and each pass costs a start and closing the gaps.
         alive = (1 - deaths) ** np.arange(most + 1)
         cost = np.cumsum(work) + BOUNDARY * outputs * alive[1:] + PASS / (tiles * tile)
         useful = np.cumsum(work * alive[:-1])
@@ -81,6 +82,7 @@ class Costs:
 
     def search(self, k: int, rows: int, lanes: int, stopped: bool = False) -> tuple[float, float]:
         """(cost, work ahead) of a search for identical rows before layer k, as DuplicateSearch.wait takes them."""
+        # A search ends a pass, so features that no cache holds go through memory; where ranks meet they do anyway.
         features = 0 if stopped else rows * int(self.outputs[max(0, k - 1)])
         out_of_cache = BREAK * features / lanes if 8 * features > CACHED_FEATURES else 0
         return SEARCH + SEARCH_ROW * rows + out_of_cache, self.ahead[k] * rows / lanes
@@ -88,13 +90,9 @@ class Costs:
     def compares(self, k: int, rows: int, candidates: int) -> bool:
         """Whether the `candidates`, rows before layer k with the signature of another, are worth hashing and comparing
         whole."""
+        # Each candidate that is merged saves its work ahead: hashing all rows and comparing those must cost far less.
         neurons = int(self.outputs[k - 1])
         return (HASH * rows + COMPARE * candidates) * neurons <= WHOLE_SHARE * candidates * self.ahead[k]
-
-
-def _ahead(work: np.ndarray) -> np.ndarray:
-    """The work from each layer to the end."""
-    return np.concatenate([np.cumsum(work[::-1])[::-1], [0]])
 
 
 def scratch_bytes(network: Network, inputs: Inputs, widest: int, threads: int, tile: int) -> int:
@@ -123,6 +121,7 @@ def batches(
     Raises:
         MemoryTooSmall: not even one tile fits; the sentence says the least that does.
     """
+    # Fixed costs: what the process holds, the kernels' scratch memory, and the outcome of all inputs.
     held, limit = resident_bytes(), limit_bytes(options.memory)
     weights = sum(network.header(k).nbytes for k in range(network.depth) if not network.in_memory(k))
     largest = max(network.header(k).nbytes for k in range(network.depth))
@@ -141,6 +140,7 @@ def batches(
             f"{options.threads} threads need at least {least:,} ({more_memory(least)})",
             least,
         )
+    # As few batches as fit, of equal size: a small last one would leave threads without a tile.
     tiles = min(tiles_of(inputs.count, tile), room // one_tile)
     parts = -(-tiles_of(inputs.count, tile) // tiles)
     return min(inputs.count, -(-tiles_of(inputs.count, tile) // parts) * tile), resident

@@ -1,8 +1,7 @@
 """A session of the engine `cpu`: batches through the layers, one after the other, their rows in tiles."""
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -20,24 +19,6 @@ from spdnn.kernels.tiles import buffer, tiles_of, touch
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import LastRows, Result
 from spdnn.reductions.inputs import DuplicateSearch
-
-
-@dataclass
-class BatchRows:
-    """A batch on its way through the layers.
-
-    Attributes:
-        indices: of the rows that were nonzero after the last pass, int64, ascending.
-        exchange_at: the layer before which rows may next move between ranks; the depth: none is left.
-        k: the next layer.
-    """
-
-    rows: Rows
-    search: DuplicateSearch
-    tally: Counters
-    indices: np.ndarray
-    exchange_at: int
-    k: int = 0
 
 
 class CpuSession(SharesRows):
@@ -62,6 +43,7 @@ class CpuSession(SharesRows):
         network, widest, tile = prepared.network, self.work.widest, self.work.tile
         self.batch, resident = plan.batches(network, inputs, widest, self.work.last.outputs, options, tile)
         self.span = RESIDENT if resident else STREAMED
+        # Weights stay in memory, bound once, where they fit; else each batch streams them.
         layers = in_order(self.work.bind, range(network.depth), options.threads)
         self.layers = self.work.resident(progress.bar(layers, "weights", network.depth)) if resident else None
         self.buffers = [buffer(self.batch, widest, tile) for _ in range(2)]
@@ -73,6 +55,7 @@ class CpuSession(SharesRows):
         return -(-self.work.inputs.count // self.batch)
 
     def run(self, exchange: RowExchange | None = None) -> Result:
+        # Batches of equal size in whole tiles; ranks that exchange rows make equally many, and some may be empty.
         work, count = self.work, max(self.batches, self.least_batches)
         size = min(self.batch, tiles_of(-(-work.inputs.count // count), work.tile) * work.tile)
         tally = work.tally()
@@ -84,58 +67,50 @@ class CpuSession(SharesRows):
     def _batch(
         self, start: int, size: int, tally: Counters, stage: progress.Inference, exchange: RowExchange | None
     ) -> LastRows:
-        """One batch through all layers."""
-        batch = self._begin(start, size, tally)
-        stage.begin(batch.rows.count, lambda k: (tally.edges, batch.rows.lanes))
-        if exchange:
-            batch.exchange_at = exchange.first(self._plan_pass(batch), self.work.depth, batch.rows.count)
-        with contextlib.closing(read_ahead(self.work.depth, self.work.bind)) as stream:
-            while batch.k < self.work.depth:
+        """The batch of `size` inputs from `start` on through all layers; `indices` are those of its nonzero rows."""
+        work, depth, k = self.work, self.work.depth, 0
+        numbers = work.inputs.numbers_of(start, start + size)
+        rows, search = work.begin(numbers, self.threads, *self.buffers), DuplicateSearch()
+        indices = np.arange(numbers.size)
+        stage.begin(rows.count, lambda k: (tally.edges, rows.lanes))
+        # Ranks meet before layers that they agree on, for each must be there to exchange rows.
+        exchange_at = exchange.first(self._plan_pass(0, rows, search), depth, rows.count) if exchange else depth
+        with contextlib.closing(read_ahead(depth, work.bind)) as stream:
+            while k < depth:
                 check_ended()
-                self._pass(batch, stream)
-                stage.at(batch.k, batch.rows.left)
-                if batch.k < self.work.depth:
-                    self._between_passes(batch, exchange)
-                if not batch.rows.count:
-                    batch.indices = np.empty(0, np.int64)
-                    if batch.exchange_at == self.work.depth:  # no rows left, and none can come
-                        stage.at(self.work.depth, 0)
+                # Pass: as many layers as pay in one go, but not past a meeting. A batch without rows skips its layers,
+                # and takes them from the stream all the same, since other ranks may send it rows.
+                most = exchange_at - k
+                if rows.count:
+                    most = min(most, self._plan_pass(k, rows, search))
+                layers = self.layers[k : k + most] if self.layers else [next(stream) for _ in range(most)]
+                if rows.count:
+                    indices = work.through(k, layers, rows, tally)
+                k += most
+                stage.at(k, rows.left)
+                # Between passes: rows move between ranks, or dead ones leave and identical ones merge where that pays.
+                if k == exchange_at < depth:
+                    planned = partial(self._plan_pass, k, rows, search)
+                    held = CpuRows(work, k, rows, indices, search, tally, self.batch, planned)
+                    exchange_at = exchange.meet(k, held)
+                    held.settle()
+                    indices = np.arange(rows.count)
+                elif k < depth:
+                    indices = work.compact(k, rows, indices, search, tally)
+                if not rows.count:
+                    indices = np.empty(0, np.int64)
+                    if exchange_at == depth:  # no rows are left, and none can come
+                        stage.at(depth, 0)
                         break
         if exchange:
             exchange.end(tally.edges)
-        return self.work.finish(batch.rows, batch.indices)
+        return work.finish(rows, indices)
 
-    def _begin(self, start: int, size: int, tally: Counters) -> BatchRows:
-        """The batch of `size` inputs from `start` on, before the first layer."""
-        numbers = self.work.inputs.numbers_of(start, start + size)
-        rows = self.work.begin(numbers, self.threads, *self.buffers)
-        return BatchRows(rows, DuplicateSearch(), tally, np.arange(numbers.size), self.work.depth)
-
-    def _pass(self, batch: BatchRows, stream: Iterator) -> None:
-        """All rows through the layers of the next pass, which come from memory or the stream."""
-        k, most = batch.k, batch.exchange_at - batch.k
-        if batch.rows.count:
-            most = min(most, self._plan_pass(batch))
-        layers = self.layers[k : k + most] if self.layers else [next(stream) for _ in range(most)]
-        if batch.rows.count:
-            batch.indices = self.work.through(k, layers, batch.rows, batch.tally)
-        batch.k += most
-
-    def _between_passes(self, batch: BatchRows, exchange: RowExchange | None) -> None:
-        """Rows move between ranks, or dead ones leave and identical ones merge."""
-        k, rows, search, tally = batch.k, batch.rows, batch.search, batch.tally
-        if k < batch.exchange_at:
-            batch.indices = self.work.compact(k, rows, batch.indices, search, tally)
-            return
-        held = CpuRows(self.work, k, rows, batch.indices, search, tally, self.batch, lambda: self._plan_pass(batch))
-        batch.exchange_at = exchange.meet(k, held)
-        held.settle()
-        batch.indices = np.arange(rows.count)
-
-    def _plan_pass(self, batch: BatchRows) -> int:
-        """How many layers the next pass has."""
-        work, rows, k = self.work, batch.rows, batch.k
+    def _plan_pass(self, k: int, rows: Rows, search: DuplicateSearch) -> int:
+        """How many layers the pass from layer k on has."""
+        work = self.work
+        # Streamed weights pass one layer at a time; else a pass ends where a search for equal rows is due.
         if self.layers is None or not rows.count:
             return 1
-        wait = work.wait(k, rows, batch.search) or self.most
+        wait = work.wait(k, rows, search) or self.most
         return work.costs.layers(k, rows.tiles, rows.tile, work.deaths(k, rows), min(wait, self.most))

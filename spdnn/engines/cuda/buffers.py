@@ -56,12 +56,14 @@ class KernelPlan:
     @classmethod
     def of(cls, device: Device, prepared: Prepared, inputs: Inputs, kind: str | None) -> "KernelPlan":
         """The kernels for layers of this network, chosen on `device`; `kind`: as `choose` takes it."""
+        # Inputs of bits have a kernel of their own for the first layer; the others are chosen by timing.
         network = prepared.network
         headers = [network.header(k) for k in range(network.depth)]
         searching = "inputs" in prepared.reductions
         leaving = searching or "dead" in prepared.reductions
         first, tiles = 1 if inputs.kind == "bits" else 0, tiles_of(inputs.count, TILE)
         choice = choose(device, network, first, tiles, kind, rows_left(tiles, leaving, searching))
+        # The layers and features of the timing are gone: their memory goes back, so that what is free is in one piece.
         device.trim()
         widest = max([header.outputs for header in headers] + [network.inputs] * (1 - first))
         return cls(
@@ -132,6 +134,7 @@ class BufferSlot:
         self, part: DevicePart, tiles: int, buffers: Sequence[Any], pool: Pool | None = None, joined: int | None = None
     ):
         device, plan, layers, inputs = part.device, part.plan, part.layers, part.inputs
+        # Arrival: inputs become words or features; a batch from another device comes with its rows and features.
         self.device, self.plan, self.tiles, self.layers, self.table = device, plan, tiles, layers, part.table
         self.words = device.empty(tiles * plan.neurons, np.uint32) if inputs and plan.kinds[0] == BITS else None
         self.rows = DeviceRows(device, tiles, plan.depth, plan.dead_from, plan.last, plan.searching)
@@ -144,6 +147,7 @@ class BufferSlot:
         self.through: list[list[Launch]] = []
         self.compact: list[list[Launch]] = []
         self.collect: list[Launch] = []
+        # Stages: passes of layers, between two of them the launches that find which rows go on.
         for first, last in part.stages:
             if pool and first == joined:
                 neurons = layers[first - 1].outputs
@@ -156,12 +160,14 @@ class BufferSlot:
                 self.through[-1] += after + self._bind(one)
                 after = self.rows.boundary(one, self.features, layers[one.last - 1].outputs)
             self.compact.append(after)
+        # Collection: after the last layer, statistics of the rows that are left, and of every input the row it has.
         if part.stages[-1][1] == plan.depth:
             statistics = self.rows.statistics(self.features, plan.outputs)
             self.collect = [*self.compact.pop(), statistics, *self.rows.resolve()]
 
     def _bind(self, part: LayerPass) -> list[Launch]:
         """The launches of one pass, which takes `features` on."""
+        # One launch a layer, its two buffers alternating; only the first layer reads rows where they lay before.
         run, rows, bound = self.rows.run, self.rows.into(part.first), []
         layers = [self.layers[k] for k in range(part.first, part.last)]
         if part.kind != PERSISTENT:
@@ -170,6 +176,7 @@ class BufferSlot:
                 bound.append(run.layer(k, layer, source, self._target, rows))
                 self.features, self._target, run = self._target, self.features, self.rows.inside
             return bound
+        # Persistent: one launch takes all layers of the pass, at a setting for each range of rows that may be left.
         settings_of, early = variants(self.device.properties, *widths(layers)), part.first < EARLY
         self.features, self._target = self._target, self.features
         return [
@@ -188,6 +195,7 @@ class BufferSlot:
         """
         if outcome["failed"] < self.plan.depth:
             raise past_float32(outcome["failed"])
+        # Kept values: rows are in tiles, so each tile that has a kept row is read once and its lanes are taken out.
         if keep:
             living, size = outcome["row_of"] >= 0, TILE * self.plan.outputs
             kept = np.arange(outcome["rows"])

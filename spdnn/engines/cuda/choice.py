@@ -14,7 +14,7 @@ from spdnn.engines.cuda.layers import COLUMNS, LayerLauncher, LayerLayout, lay_o
 from spdnn.engines.cuda.schedule import CSR, KINDS, PERSISTENT, STAGED, persistent_shared, stage_room, variants
 from spdnn.kernels.cuda.device import Device, Properties
 from spdnn.kernels.tiles import tiles_of
-from spdnn.problem.network import Layer, Network
+from spdnn.problem.network import Network
 
 MOST_SHAPES = 4  # of layers that are timed; the others get what suits the one with most edges
 TILES = 2  # of inputs for each multiprocessor, in a sample
@@ -63,6 +63,7 @@ def choose(
     Raises:
         Unsuitable: `kind` suits none of the layers.
     """
+    # Shapes: layers of one shape cost the same, so one of each shape is timed, those with most edges first.
     headers = [network.header(k) for k in range(network.depth)]
     shapes: dict[tuple, list[int]] = {}
     for k in range(first, network.depth):
@@ -70,6 +71,7 @@ def choose(
     heaviest = sorted(shapes, key=lambda shape: -sum(headers[k].edges for k in shapes[shape]))
     kinds, notes, room = [CSR] * network.depth, [], stage_room(device.properties)
     for shape in heaviest:
+        # Candidates: kernels whose buffers fit this device; the layer with most edges stands for its shape.
         members = shapes[shape]
         refused = {name: why for name in KINDS if (why := why_unsuitable(device.properties, name, *shape[:2]))}
         suited = [name for name in ((kind,) if kind else KINDS) if name not in refused]
@@ -77,10 +79,17 @@ def choose(
         early: dict[str, float] = {}
         late: dict[str, float] = {}
         if kind is None and len(notes) < MOST_SHAPES:
-            laid = _lay_out(device, layer, suited, room, refused)
+            laid: list[LayerLayout] = []
+            try:
+                for name in suited:
+                    laid.append(to_device(device, lay_out(layer, name, room)))
+            except MemoryTooSmall as error:
+                refused.update(dict.fromkeys(suited[len(laid) :], f"not timed: {error}"))
+            # Timing: with all inputs, as early layers have them, and with the few rows that late layers have left.
             early = _seconds(device, laid, 32 * tiles, refused)
             if later and members[-1] >= LATER:
                 late = _seconds(device, laid, later, refused)
+        # The fastest wins; where none was timed, the first that suits, or the staged kernel, which suits any layer.
         best = min(early, key=early.__getitem__) if early else (suited or [STAGED])[0]
         then = min(late, key=late.__getitem__) if late else best
         for k in members:
@@ -107,23 +116,6 @@ def why_unsuitable(properties: Properties, kind: str, inputs: int, outputs: int)
     return None
 
 
-def _lay_out(
-    device: Device, layer: Layer, kinds: Sequence[str], room: int, refused: dict[str, str]
-) -> list[LayerLayout]:
-    """The layer for each kind of kernel. What there is no memory for is `refused`."""
-    layers: list[LayerLayout] = []
-    try:
-        for name in kinds:
-            layers.append(to_device(device, lay_out(layer, name, room)))
-    except MemoryTooSmall as error:
-        _refuse(refused, kinds[len(layers) :], error)
-    return layers
-
-
-def _refuse(refused: dict[str, str], kinds: Sequence[str], error: MemoryTooSmall) -> None:
-    refused.update(dict.fromkeys(kinds, f"not timed: {error}"))
-
-
 def _seconds(device: Device, layers: Sequence[LayerLayout], count: int, refused: dict[str, str]) -> dict[str, float]:
     """The least seconds that a device takes for one layer with each kind of kernel, the kinds alternating. What follows
     a pass is the same for all. What there is no memory for is `refused`.
@@ -133,6 +125,7 @@ def _seconds(device: Device, layers: Sequence[LayerLayout], count: int, refused:
     """
     if not layers:
         return {}
+    # Sample: enough tiles to fill the device a few times, of one random tile without zeros, so that no row dies.
     layer = layers[0]
     one = max(layer.inputs, layer.outputs) * 128
     tiles = max(1, min(tiles_of(count, 32), TILES * device.properties.multiprocessors, SAMPLE_BYTES // one))
@@ -145,7 +138,8 @@ def _seconds(device: Device, layers: Sequence[LayerLayout], count: int, refused:
         for laid in layers:
             launches[laid.kind] = several_layers(device, laid, source, target, min(count, 32 * tiles), IN_A_ROW)
     except MemoryTooSmall as error:
-        _refuse(refused, [laid.kind for laid in layers[len(launches) :]], error)
+        refused.update((laid.kind, f"not timed: {error}") for laid in layers[len(launches) :])
+    # Warm-up, then samples in turn, so that a change of the clock frequency meets all kinds alike; the least counts.
     spent = 0.0
     while launches and spent < WARM:
         spent += sum(device.seconds(launch) for launch in launches.values())
@@ -157,6 +151,7 @@ def several_layers(
     device: Device, laid: LayerLayout, source: Any, target: Any, count: int, times: int
 ) -> Callable[[], None]:
     """What takes `count` rows, none of which leaves, through one layer so many times."""
+    # The persistent kernel keeps features in shared memory over several layers, so it is timed on as many at once.
     run, rows = idle_run(device, tiles_of(count, 32), times), device.upload(np.array([count], np.int32))
     inside = times if laid.kind == PERSISTENT and laid.inputs == laid.outputs else 1
     if laid.kind == PERSISTENT:

@@ -36,6 +36,7 @@ class DeviceInputs:
 
     def launches(self, rows: DeviceRows, words: Any, features: Any) -> list[Callable[[], None]]:
         """What makes words (bits) or features (others) of the batch in `rows.batch`."""
+        # Bits stay bits: a word has one bit of each of 32 inputs, and the first layer gathers it in place of 32 floats.
         arguments = {"stored": self.stored, "batch": rows.batch, "neurons": self.neurons}
         blocks = rows.run.blocks(rows.tiles * -(-self.neurons // TILE))
         if self.kind == "bits":
@@ -44,6 +45,7 @@ class DeviceInputs:
         arguments["features"] = features
         if self.kind == "dense":
             return [self.device.bind(settings.DENSE_TILES, blocks, {"values": self.data[0], **arguments})]
+        # CSR is scattered, so the features that it does not name are set to zero before.
         filled = features[: rows.tiles * TILE * self.neurons]
         offsets, columns, values = self.data
         arguments |= {"offsets": offsets, "columns": columns, "values": values}

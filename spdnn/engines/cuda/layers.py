@@ -59,6 +59,7 @@ class LayerLayout:
 
     def row(self, device: Device) -> np.ndarray:
         """uint64 (COLUMNS,), as struct Layer of persistent.cu reads it."""
+        # The persistent kernel goes through layers by itself, so it reads pointers and numbers of each from a table.
         row = np.zeros(COLUMNS, np.uint64)
         for i, name in enumerate(("starts", "indices", "values", "ends")):
             row[i] = device.address(self.arrays[name])
@@ -79,10 +80,12 @@ def lay_out(layer: Layer, kind: str, room: int = 0) -> LayerLayout:
     if kind != PERSISTENT:
         host["bias"], numbers["bias_step"] = bias, int(np.ndim(layer.bias) > 0)
     groups, shared, padding = layer.outputs, 1, 0.0
+    # CSR takes the layer as it is; the others take slices (sliced ELL), whose indices warps load coalesced.
     if kind == CSR:
         values = np.atleast_1d(layer.values).astype(np.float32)
         host |= {"offsets": layer.offsets.astype(np.int64), "indices": layer.indices, "values": values}
     else:
+        # Staging: the footprint of a block's outputs passes through shared memory in stages, with 16-bit indices.
         if kind in (BITS, STAGED):
             fits = min(32 * (room + 1) - 1, MOST_ROOM) if kind == BITS else room  # words in as many bytes
             stages = stage_layer(layer, settings.staged_outputs(valued), fits, settings.STAGED_HELD)
@@ -95,6 +98,7 @@ def lay_out(layer: Layer, kind: str, room: int = 0) -> LayerLayout:
         if chunks * slices.shared >= MOST_CHUNKS:
             raise Unsuitable(f"a layer of {layer.edges:,} edges is more than the kernel {kind} counts; use cuda-csr")
         host |= {"starts": slices.starts, "indices": slices.indices, "values": slices.values}
+        # Epilogue: the persistent kernel reads an output and its bias in one load, side by side; the others apart.
         if kind == PERSISTENT:
             order = slices.order.reshape(-1, SLICE, slices.shared).swapaxes(1, 2)
             host["ends"] = np.stack([order, np.broadcast_to(bias, layer.outputs)[order].view(np.int32)], axis=-1)
@@ -150,6 +154,7 @@ class LayerLauncher:
 
     def layer(self, k: int, layer: LayerLayout, source: Any, target: Any, rows: Any) -> Callable[[], None]:
         """The launch of one layer; `source`: features, or words for BITS; `rows`: int32 (1,), how many there are."""
+        # Sizes are what the kernel touches at most; the launch is checked against them when it is bound.
         bits, shared = layer.kind == BITS, 0
         sizes = {"source": self.tiles * layer.inputs * (1 if bits else 32), "target": 32 * self.tiles * layer.outputs}
         common = {"source": source, "target": target, "list": self.list, "rows": rows}
@@ -157,6 +162,7 @@ class LayerLauncher:
         common |= {"active": self.marks(k), "work": self.work, "failed": self.failed}
         common |= layer.arrays | layer.numbers
         if layer.kind in (BITS, STAGED):
+            # Staged: no more blocks than shared memory holds at once, each of which takes tiles and parts in turn.
             items, properties = self.tiles * layer.numbers["parts"], self.device.properties
             bulk = BULK and not bits and properties.capability in settings.BULK
             chosen = settings.staged_kernel(layer.shared, layer.valued, bulk, bits)
@@ -188,6 +194,8 @@ class LayerLauncher:
             always: for any number of rows, not just those of the setting.
             table: uint64 (depth x COLUMNS,), a row for each layer of the network; layers: first..last-1.
         """
+        # Several settings are launched one after the other; each does nothing unless the rows are in its range, so
+        # that the host need not know how many are left.
         width = max(layers[0].inputs, *(layer.outputs for layer in layers))
         size = 32 * self.tiles
         arguments = {"source": source, "target": target, "list": self.list, "rows": rows, "layers": table}

@@ -22,10 +22,12 @@ def result(
     edges that one load of an input serves at most; `notes` are added to."""
     batches = []
     for numbers, outcome in parts:
+        # Inputs whose row is left are the categories; several of them may have one row.
         living = np.flatnonzero(outcome["row_of"] >= 0)
         row_of = outcome["row_of"][living].astype(np.int64)
         values = outcome.get("kept"), outcome.get("values")
         batches.append(LastRows(numbers[living], row_of, outcome["statistics"], *values))
+    # Work: the device counted rows of each layer; edges, and loads that outputs share, follow from the layers.
     work = np.sum([outcome["work"] for _, outcome in parts], axis=0, dtype=np.int64)
     computed = int(work @ plan.edges)
     loads = work * (plan.edges // np.array(shared, np.int64))

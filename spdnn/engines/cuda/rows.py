@@ -51,9 +51,10 @@ class DeviceRows:
 
     def __init__(self, device: Device, tiles: int, depth: int, dead_from: int, last: LastLayer, searching: bool):
         self.device, self.tiles, self.depth, self.dead_from = device, tiles, depth, dead_from
+        # One allocation for all counters, so that the host reads them in one copy; the others are views of it.
         size = 32 * tiles
         self.batch = device.empty(2, np.int32)
-        self.counters = device.empty(counters_of(depth), np.uint64)  # all that the host reads, in one piece
+        self.counters = device.empty(counters_of(depth), np.uint64)
         self.survivors, self.work, self.counts, self.failed, self.merged = _views(self.counters, depth)
         self.list, self.parent, self.weight = (device.empty(size, np.int32) for _ in range(3))
         self.origins = [device.empty(size, np.int32) for _ in range(2)]
@@ -65,6 +66,7 @@ class DeviceRows:
         self.class_counts, self.class_weights = device.upload(last.counts), device.upload(last.weights)
         self.run = LayerLauncher(device, tiles, self.list, self.active, self.work, self.failed, dead_from)
         self.inside = replace(self.run, list=device.upload(np.arange(size, dtype=np.int32)))
+        # Hash table of the search, at most half full, so that rows find a place within few steps.
         self.last_pass, self.searching = 0, searching
         if searching:
             self.keep = device.empty(tiles, np.uint32)
@@ -83,6 +85,7 @@ class DeviceRows:
 
     def begin(self) -> list[Launch]:
         """The launch after which all inputs of the batch that `batch` tells of have a row."""
+        # Counters and masks are cleared on the device, so that a captured graph begins anew with every launch.
         arguments = {"batch": self.batch, "layers": self.depth, "tiles": self.tiles, "list": self.list}
         arguments |= {"origin": self.origins[0], "parent": self.parent, "weight": self.weight, "rows": self.counts}
         arguments |= {"active": self.active, "survivors": self.survivors, "work": self.work, "failed": self.failed}
@@ -96,11 +99,13 @@ class DeviceRows:
 
     def boundary(self, part: LayerPass, features: Any, neurons: int) -> list[Launch]:
         """The launches after a pass that left `features` of so many neurons."""
+        # Dead rows leave where zeros stay zeros from here on, and after the last layer, whose rows are the result.
         origin, following = self.origins
         self.last_pass = part.first
         rows, marks = self.into(part.first), self.run.marks(part.last - 1)
         may_leave = int(part.last >= self.dead_from or part.last == self.depth)
         search = self._search(part, features, neurons, rows, may_leave) if part.search else []
+        # Next rows: a prefix sum over the masks gives every row that goes on its place; the two lists change roles.
         arguments = {"keep": self.keep if part.search else marks, "active": self.active, "tiles": self.tiles}
         arguments |= {"first": part.last if part.search else part.first, "last": part.last, "rows": rows}
         arguments |= {"next": self.into(part.last), "may_leave": int(part.search or may_leave), "origin": origin}
@@ -110,6 +115,8 @@ class DeviceRows:
 
     def _search(self, part: LayerPass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Launch]:
         """Find and merge identical rows."""
+        # Hash every row, insert the hashes in a table whose entries keep the first row, compare each row with it. The
+        # table is emptied first; while many rows still die (`settled`), the kernels themselves skip the search.
         device, blocks = self.device, self.run.blocks(self.tiles, 1)
         origin = self.origins[0]
         common = {"open": self.open, "rows": rows, "keep": self.keep}
@@ -141,6 +148,7 @@ class DeviceRows:
 
         Rows of different batches may be equal, so they are searched for where identical ones merge.
         """
+        # Without a search the rows that come are those of the layer; with one they are counted apart, and merged.
         if not self.searching:
             return self.begin(), self.into(k), []
         self.origins.reverse()
@@ -167,6 +175,7 @@ class DeviceRows:
 
     def resolve(self, k: int | None = None) -> list[Launch]:
         """The launches that find the row of each of a batch's inputs before layer k; None: after the last."""
+        # Index of each row that is left, then every input follows its representatives (`parent`) to such a row.
         blocks = self.run.blocks(32 * self.tiles, settings.SIMPLE)
         indexed = {
             "rows": self.into(self.depth if k is None else k),

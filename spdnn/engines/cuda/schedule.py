@@ -68,9 +68,11 @@ def passes(
     """
     parts, k, depth, next_search = [], 0, len(kinds), FIRST_SEARCH
     while k < depth:
+        # A pass has one kind of kernel: it ends where the kernel changes, or where the caller needs a break.
         last = min(k + pass_length(k, leaving), depth)
         other = (j for j in range(k + 1, last) if (kinds[j], valued[j]) != (kinds[k], valued[k]) or j in breaks)
         last = next(other, last)
+        # Search for identical rows: rarer and rarer, and none where little work lies ahead that it could save.
         search = searching and next_search <= last < depth and ahead[last] >= AHEAD
         if search:
             next_search = last + max(2, min(4, last), last // 4)
@@ -95,18 +97,21 @@ def variants(properties: Properties, width: int, groups: int) -> list[Persistent
     fitting = [n for n in PERSISTENT_INPUTS if persistent_shared(n, width) <= properties.shared_per_block]
     if not fitting:
         return []
+    # Widths: one input, as many as fit, and a step between, for every setting is one more launch in each pass.
     widest = fitting[-1]
     chosen = sorted({1, widest} | ({NARROWER} if widest > NARROWER else {4} if widest > 4 else set()))
     settings, taken = [], 0
     for inputs in chosen:
+        # Occupancy: shared memory and registers bound the blocks that a multiprocessor holds at once.
         shared = persistent_shared(inputs, width)
         lanes = max(1, inputs // 4)
         busy = groups * lanes  # threads that have outputs
         threads = next((t for t in reversed(PERSISTENT_THREADS) if t <= busy), PERSISTENT_THREADS[0])
         resident = max(1, min(properties.shared // (shared + RESERVED_SHARED), RESIDENT // threads))
         blocks = resident * properties.multiprocessors
+        # Range of rows: up to what all blocks hold at once; a setting that holds no more than a narrower one goes.
         most = ALL_ROWS if inputs == widest else inputs * blocks
-        if most <= taken:  # fewer than the narrower setting holds at once
+        if most <= taken:
             continue
         settings.append(PersistentSetting(inputs, threads, shared, blocks, taken + 1, most))
         taken = most

@@ -40,18 +40,22 @@ class CudaSession(Session):
         inputs.check_width(prepared.network.inputs)
         self.device, self.inputs, self.values = device, inputs, options.keep
         self.course = prepared.course()
+        # Inputs come first, for the kernels are chosen by how many there are and what memory they leave.
         device.trim()
         begun = time.perf_counter()
         device_inputs = DeviceInputs(device, inputs)
         device.synchronize()
         inputs_copied = time.perf_counter() - begun
         self.plan = plan = KernelPlan.of(device, prepared, inputs, kind)
+        # Weights, each layer laid out for its kernel; features get what is left of the memory.
         layers = _upload_layers(device, prepared.network, plan.kinds, plan.choice.room, options.threads)
         parts = plan.passes()
         part = DevicePart(device, plan, parts, [(0, plan.depth)], layers, device_inputs)
         tiles, buffers = self._feature_buffers()
         self.slot = BufferSlot(part, tiles, buffers)
         self.batch_table = batch_table(device, inputs.count, tiles * TILE)
+        # Capture: which batch it is, and how many rows are left, are numbers in device memory, so one graph of all
+        # launches serves every batch, and the host takes no part between two of them.
         launches = [*self.slot.arrive, *self.slot.through[0], *self.slot.collect]
         self.launch = device.capture(lambda: launch_all(launches))
         self.shared = [layers[k].shared for k in range(plan.depth)]
@@ -88,21 +92,7 @@ class CudaSession(Session):
         Raises:
             MemoryTooSmall: not one tile fits.
         """
-        tiles, widest = self._batch_tiles(), self.plan.widest
-        while True:
-            try:
-                return tiles, [self.device.empty(tiles * TILE * widest, np.float32) for _ in range(2)]
-            except MemoryTooSmall:
-                if tiles == 1:
-                    raise
-                tiles = -(-tiles // 2)
-
-    def _batch_tiles(self) -> int:
-        """Tiles of inputs in a batch, as many as the memory that is left allows.
-
-        Raises:
-            MemoryTooSmall: not one fits.
-        """
+        # Batch size: as many tiles as the memory that weights and inputs left has room for, in batches of equal size.
         plan = self.plan
         each = TILE * (2 * 4 * plan.widest + ROW_BYTES) + 4 * (plan.depth + plan.neurons)
         free, needed = int(SHARE * self.device.free_bytes()), tiles_of(self.inputs.count, TILE)
@@ -113,7 +103,15 @@ class CudaSession(Session):
                 f"{TILE} inputs of this network need {each:,} there; fewer layers (--layers) or inputs (--count) fit",
                 each,
             )
-        return -(-needed // -(-needed // most))
+        tiles = -(-needed // -(-needed // most))
+        # Free memory in pieces may not hold such a buffer: half as many tiles then, until two buffers fit.
+        while True:
+            try:
+                return tiles, [self.device.empty(tiles * TILE * plan.widest, np.float32) for _ in range(2)]
+            except MemoryTooSmall:
+                if tiles == 1:
+                    raise
+                tiles = -(-tiles // 2)
 
 
 def device_notes(device: Device, plan: KernelPlan) -> dict:
@@ -139,6 +137,7 @@ def _upload_layers(device: Device, network, kinds: list[str], room: int, threads
     Raises:
         MemoryTooSmall: they do not fit; the sentence says how many do.
     """
+    # Threads lay out the next layers while one is copied; a layer on the device is no longer held on the host.
     layers: dict[int, LayerLayout] = {}
     try:
         with closing(lay_out_ahead(network.layers(), kinds, room, threads)) as arranged:

@@ -27,6 +27,7 @@ class Columns(Library):
     """Dense features in blocks of columns; a library says how one block is multiplied."""
 
     def weights(self, layer: Layer) -> Weights:
+        # W^T by row: a row holds the weights of one output, each of which scales a run of neighbouring inputs.
         matrix = self.matrix(sp.csr_array(layer.matrix().T))
         bias = layer.bias.flat[0] if np.ndim(layer.bias) and uniform(layer.bias) else layer.bias
         column = np.float32(bias) if np.ndim(bias) == 0 else bias.reshape(-1, 1)
@@ -39,6 +40,7 @@ class Columns(Library):
         return [self.native(np.ascontiguousarray(rows[start : start + size].T)) for start in starts]
 
     def step(self, features: list, weights: Weights, spare: list | None = None) -> list:
+        # Buffers of the layer before last are written again where their shapes agree, so that no page is new.
         fits = spare is not None and [b.shape for b in spare] == [(weights.outputs, b.shape[1]) for b in features]
         spares = spare if fits else [None] * len(features)
         return [self.block_step(block, weights, out) for block, out in zip(features, spares, strict=True)]
@@ -47,6 +49,7 @@ class Columns(Library):
         return np.concatenate([self.block_alive(block, signed) for block in features])
 
     def take(self, features: list, kept: np.ndarray) -> list:
+        # Blocks are filled up again after rows have left: narrow ones make poor use of the cache and of vectors.
         ends = np.cumsum([block.shape[1] for block in features])[:-1]
         parts = [self.array(block)[:, part] for block, part in zip(features, np.split(kept, ends), strict=True)]
         whole = np.concatenate(parts, axis=1)

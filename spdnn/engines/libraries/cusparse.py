@@ -90,6 +90,7 @@ def product(matrix: Any, features: Any, out: Any, algorithm: int) -> Callable[[]
         descriptor = bindings.createDnMat(rows, columns, columns, address, REAL_32, ROW_MAJOR)
         return cusparse.BaseDescriptor(descriptor, bindings.dnMatGet, bindings.destroyDnMat)
 
+    # Descriptors of the operands; the workspace is taken once, so that repeated calls allocate nothing.
     weights, source, target = cusparse.SpMatDescriptor.create(matrix), dense(features), dense(out)
     plain = bindings.CUSPARSE_OPERATION_NON_TRANSPOSE
     operands = (
@@ -165,6 +166,7 @@ class CusparseEngine(Columns, OnDevices):
             "spdnn_activation",
         )
         runtime, number = xp.cuda.runtime, xp.cuda.Device().id
+        # Choice of the algorithm by timing, once for each device of this process.
         if number not in self._chosen:
             with self._memory():
                 self._chosen[number] = fastest(self._modules)
@@ -220,6 +222,7 @@ class CusparseEngine(Columns, OnDevices):
 
     def features(self, rows: np.ndarray) -> list:
         xp, (count, neurons) = self._modules.array, rows.shape
+        # Rows become columns part by part, so that the turned copy takes little of the device.
         blocks = []
         with self._memory():
             for start in range(0, count, size := block_inputs(neurons)):
@@ -231,6 +234,7 @@ class CusparseEngine(Columns, OnDevices):
 
     def step(self, features: list, weights: Weights, spare: list | None = None) -> list:
         xp = self._modules.array
+        # All blocks are launched, and waited for once, as the contract of `step` asks.
         shapes = [(weights.outputs, block.shape[1]) for block in features]
         if spare is not None and [block.shape for block in spare] != shapes:
             spare.clear()  # what does not fit is room for what does
@@ -245,6 +249,7 @@ class CusparseEngine(Columns, OnDevices):
     def bind(self, block: Any, weights: Weights, out: Any) -> Callable[[], None]:
         """The step of a block, to be called any number of times: product, bias and clip are put on the current stream,
         and nothing is waited for or allocated."""
+        # The trial had rows of equal length; for uneven ones only one algorithm promises the same bits again.
         multiply = partial(out.fill, 0)
         if weights.edges:
             rows, even = weights.matrix
@@ -309,6 +314,7 @@ def fastest(loaded: CusparseModules) -> tuple[str, int]:
         SpdnnError: none does.
     """
     xp, rng, shape = loaded.array, np.random.default_rng(0), (TRIAL_NEURONS, TRIAL_INPUTS)
+    # Trial layer: as wide as a layer of the challenge, with as many edges for each output.
     columns = np.sort(rng.integers(0, TRIAL_NEURONS, (TRIAL_NEURONS, TRIAL_EDGES), np.int32), axis=1).ravel()
     offsets = np.arange(0, columns.size + 1, TRIAL_EDGES, dtype=np.int32)
     values = rng.random(columns.size, np.float32)
@@ -321,6 +327,7 @@ def fastest(loaded: CusparseModules) -> tuple[str, int]:
     )
     stream, seconds = xp.cuda.get_current_stream(), {}
     for name, algorithm in ALGORITHMS.items():
+        # Warm-up, and the bits to repeat: an algorithm that adds in another order each time is left out.
         try:
             loaded.product(matrix, features, first, algorithm)()
             same, taken = True, []

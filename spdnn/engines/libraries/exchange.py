@@ -38,6 +38,7 @@ class LibraryRows(HeldRows):
         return np.full(rows.size, 4 * self.neurons), self._dense()[rows].reshape(-1).view(np.uint8)
 
     def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
+        # The first exchange brings all rows to NumPy, for a library's layout has no way to put rows in.
         values = arrived.data.view(np.float32).reshape(-1, self.neurons)
         rows = np.concatenate([self._dense()[kept], values])
         self._inputs.keep(kept)

@@ -63,6 +63,7 @@ class GraphblasEngine(Library):
     def features(self, rows: np.ndarray) -> Any:
         from graphblas import Matrix
 
+        # Features without a zero are stored full: no indices are read, and the product takes a faster kernel.
         if rows.all():
             return Matrix.ss.import_fullr(np.array(rows))
         return Matrix.ss.import_csr(**_parts(sp.csr_array(rows)))
@@ -70,6 +71,7 @@ class GraphblasEngine(Library):
     def step(self, features: Any, weights: Weights, spare: Any = None) -> Any:
         from graphblas import Matrix, binary, semiring
 
+        # The product is an expression, evaluated only when it is assigned: bias and product can share one array.
         product = features.mxm(weights.matrix, semiring.plus_times)
         shape = features.nrows, weights.outputs
         if isinstance(weights.bias, np.float32) and features.nvals == features.nrows * features.ncols:
@@ -77,11 +79,13 @@ class GraphblasEngine(Library):
             y[:, :] = weights.bias
             y(binary.plus) << product
         else:
+            # Sparse features: the bias is added to entries alone, which is right as no bias is positive (`check`).
             y = product.new()
             if not isinstance(weights.bias, np.float32):
                 y << y.mxm(weights.bias, semiring.any_plus)  # each entry and the one bias of its column
             elif weights.bias:
                 y << y.apply(binary.plus, right=weights.bias)
+        # ReLU as a selection: entries that are not positive are dropped, which keeps the features sparse.
         y << (y.select(">", np.float32(0)) if weights.low == 0 else y.select("!=", np.float32(0)))
         if weights.high < np.inf:
             y << y.apply(binary.min, right=np.float32(weights.high))

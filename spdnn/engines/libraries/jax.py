@@ -34,6 +34,7 @@ class JaxEngine(Columns):
                 f"JAX runs with {JaxEngine.started} threads since it started in this process; "
                 f"{threads} need another process"
             )
+        # XLA reads the number of threads once, when its client starts; later changes have no effect.
         os.environ["NPROC"], os.environ["JAX_PLATFORMS"] = str(threads), "cpu"
         import jax
 

@@ -51,6 +51,7 @@ class MklEngine(Columns):
             dot_product_mkl(weights.matrix, block, out=product, out_scalar=0.0)
         else:
             product[:] = 0
+        # Bias and clip follow while the block is in the cache, in place.
         product += weights.bias
         return np.clip(product, weights.low, weights.high, out=product)
 

@@ -39,6 +39,7 @@ class LibrarySession(SharesRows):
         library.use(self.device)
         self.notes = library.start(options.threads)
         library.check_device(network, inputs.count)
+        # Overflow is refused before the run: a bound on the values goes through the layers with their weights.
         self.weights, rows = [], inputs.dense(inputs.numbers_of(0, inputs.count))
         largest = float(max(rows.max(), -rows.min()))
         for k, layer in enumerate(progress.bar(network.layers(), "weights", network.depth)):
@@ -48,6 +49,7 @@ class LibrarySession(SharesRows):
         self.layer_edges = np.array([float(weights.edges) for weights in self.weights])
         self.inputs, self.first = inputs, library.features(rows)
         del rows
+        # Libraries that compile at the first call run once now, so that compilation is not on the clock.
         if library.compiles:
             self.run()
 
@@ -60,6 +62,7 @@ class LibrarySession(SharesRows):
         with progress.Inference(self.course, numbers.size) as stage:
             stage.begin(numbers.size, lambda k: (computed, self._rows(features, numbers.size, k)))
             for k, weights in enumerate(self.weights, 1):
+                # Layer: features of the layer before are room for the next ones; the first ones stay for other runs.
                 alive = np.zeros(0, bool)
                 if numbers.size:
                     computed += library.work(features, weights, numbers.size)
@@ -70,6 +73,7 @@ class LibrarySession(SharesRows):
                 stage.at(k, left)
                 if k == depth:
                     break
+                # Dead inputs: a library copies what is left, so it is done when at most half of the rows live.
                 if k >= self.dead_from:
                     if not left:
                         numbers = numbers[:0]  # nothing revives a row from here on
@@ -79,6 +83,7 @@ class LibrarySession(SharesRows):
                     elif left <= SHRINK_SHARE * numbers.size:
                         spare = None  # its memory is free while both copies exist
                         features, numbers = library.take(features, alive), numbers[alive]
+                # Exchange: rows are in the library's layout until one of them moves; then they are laid out anew.
                 if k == exchange_at:
                     held = LibraryRows(
                         library, features, numbers, may_leave=k >= self.dead_from, edges=computed,
@@ -90,6 +95,7 @@ class LibrarySession(SharesRows):
                         features = library.features(held.rows) if numbers.size else features
         if exchange:
             exchange.end(computed)
+        # Last rows: only those that are alive are brought to NumPy, for statistics and values.
         rows, spare = np.zeros((0, self.last.outputs), np.float32), None
         if alive.any():
             rows = library.dense(features if alive.all() else library.take(features, alive))
@@ -114,6 +120,7 @@ def upper_bound(layer: Layer, largest: float, k: int, name: str) -> float:
     Raises:
         Unsuitable: a product may pass the range of float32.
     """
+    # A sum is at most the largest column sum of absolute weights times the largest feature; rounding adds some.
     weights = abs(layer.matrix(np.float64)).sum(axis=0).max(initial=0.0)
     product = float(weights) * largest + float(abs(layer.bias).max(initial=0.0))
     product *= 1 + ROUNDED_UP * (int(np.diff(layer.offsets).max()) + 2)

@@ -24,6 +24,7 @@ class SpgemmRows(HeldRows):
     ):
         self._rows, self._hashes, self._note = rows, hashes, note
         vars(self).update(others)
+        # Work ahead: a sparse row goes through the edges of its nonzeros alone, taken to stay as dense as now.
         self.work = rows.nonzeros / max(1, rows.count * self.neurons) * layer_edges
 
     def inputs(self) -> Representatives:

@@ -33,6 +33,7 @@ def by_input(layer: Layer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     from spdnn.kernels import _cpu
 
+    # A transposition by counting: Gustavson needs the edges of an input side by side, layers are stored by output.
     values = np.atleast_1d(layer.values)
     starts, moved = np.empty(layer.inputs + 1, np.int64), np.empty_like(values)
     outputs = np.empty(layer.edges, index_dtype(layer.outputs))

@@ -55,11 +55,6 @@ class SparseRows:
         """As many rows to write to."""
         return self.target.rows(slice(0, self.count))
 
-    def swap(self) -> np.ndarray:
-        """The results become the rows; bool (count,): which have a nonzero."""
-        self.source, self.target, self.kept = self.target, self.source, slice(0, self.count)
-        return self.source.length[self.kept] != 0
-
     def keep(self, kept: np.ndarray) -> None:
         """Rows that are not `kept` (bool), and the inputs that they represent, leave."""
         self.inputs.keep(kept)
@@ -73,6 +68,7 @@ class SparseRows:
 
     def pack(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(sizes, data) of a parcel of these rows: their columns and values, two by two."""
+        # A nonzero goes as its column and the bits of its value, so that equal rows have equal bytes.
         indices = self._indices()[rows]
         edges, lengths = self._edges(indices), self.source.length[indices]
         pairs = np.empty((edges.size, 2), np.uint32)
@@ -81,6 +77,7 @@ class SparseRows:
 
     def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
         """Rows that are not `kept` (bool) leave, and those of the parcel follow; all move to the other buffer."""
+        # Gather: rows that stay are copied together, nonzero by nonzero; those of the parcel follow without gaps.
         indices, target = self._indices()[kept], self.target
         edges, pairs = self._edges(indices), arrived.data.view(np.uint32).reshape(-1, 2)
         lengths = np.concatenate([self.source.length[indices], arrived.sizes // NONZERO_BYTES])
@@ -90,6 +87,7 @@ class SparseRows:
         ):
             array[: edges.size] = own[edges]
             array[edges.size : edges.size + len(pairs)] = come
+        # The prefix sum of the lengths says where each row begins; the rows are then indices 0, 1, ... of this buffer.
         target.length[: lengths.size] = lengths
         target.begin[: lengths.size] = np.cumsum(lengths) - lengths
         self.inputs.keep(kept)
@@ -101,6 +99,7 @@ class SparseRows:
 
     def _edges(self, indices: np.ndarray) -> np.ndarray:
         """Where the nonzeros of the rows at `indices` are, one row after the other."""
+        # Of each nonzero: its number in the result, moved by the distance between where its row is and where it goes.
         begin, lengths = self.source.begin[indices], self.source.length[indices]
         starts = np.cumsum(lengths) - lengths
         return np.arange(lengths.sum()) + np.repeat(begin - starts, lengths)

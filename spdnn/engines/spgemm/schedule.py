@@ -27,6 +27,7 @@ def batches(network: Network, inputs: Inputs, options: Options, panel: int, shar
     """
     from spdnn.kernels import _cpu
 
+    # Fixed costs, whatever the batch: the process, the accumulators of all threads, stored inputs, the outcome.
     held, limit = resident_bytes(), limit_bytes(options.memory)
     headers = [network.header(k) for k in range(network.depth)]
     moved = [bytes_by_input(header) for header in headers]
@@ -50,6 +51,7 @@ def batches(network: Network, inputs: Inputs, options: Options, panel: int, shar
             f"{options.threads} threads need at least {fixed + one_row:,} ({more_memory(fixed + one_row)})",
             fixed + one_row,
         )
+    # As few batches as fit, of equal size.
     rows = min(inputs.count, room // one_row)
     batches = -(-inputs.count // rows)
     return -(-inputs.count // batches), resident

@@ -2,8 +2,8 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -51,6 +51,7 @@ class SpgemmSession(SharesRows):
         self.kernels, self.accumulator = layers.level(), BEST
         self.dead_from = prepared.dead_from
         self.searches = "inputs" in prepared.reductions
+        # Batches assume full rows, for no one knows how sparse they stay; weights by input neuron stay if they fit.
         shared = prepared.layout is not None
         self.batch, resident = schedule.batches(network, inputs, options, self.kernels.panel, shared)
         self.span = RESIDENT if resident else STREAMED
@@ -89,10 +90,6 @@ class SpgemmSession(SharesRows):
             notes=notes,
         )  # fmt: skip
 
-    def _layers(self) -> Iterator:
-        """The layers in order: from memory, or each read and transposed while the one before it is computed."""
-        yield from self.layers or read_ahead(self.network.depth, lambda k: layers.bind(self.network, k))
-
     def _batch(
         self, start: int, size: int, tally: SpgemmCounters, stage: progress.Inference, exchange: RowExchange | None
     ) -> LastRows:
@@ -102,39 +99,44 @@ class SpgemmSession(SharesRows):
         self.kernels.load(self.stored, self.inputs.stored_rows(numbers), rows.features(), self.threads)
         stage.begin(numbers.size, lambda k: (tally.edges, rows.nonzeros / self.widths[min(k, depth - 1)]))
         exchange_at = exchange.first(1, depth, numbers.size) if exchange else depth
-        with contextlib.closing(self._layers()) as stream:
-            for k, layer in enumerate(stream, 1):
-                work, nonzero = self._layer(k, layer, rows, tally)
+        # Streamed weights: each layer is read and transposed while the one before it is computed.
+        read = read_ahead(depth, lambda k: layers.bind(self.network, k))
+        with contextlib.closing(read):
+            for k, layer in enumerate(self.layers or read, 1):
+                # Gustavson: an output row is the sum of the weight rows that its nonzeros select, in an accumulator
+                # that suits how dense it becomes; bias and activation follow as it is written.
+                finite, work, chosen = self.kernels.layer(
+                    layer, rows.features(), rows.results(), self.workspace, self.accumulator
+                )
+                if not finite:
+                    raise past_float32(k - 1)
+                tally.edges += work
+                tally.accumulators += chosen
+                # The buffers change places. An output row without a nonzero is a dead input.
+                rows.source, rows.target, rows.kept = rows.target, rows.source, slice(0, rows.count)
+                nonzero = rows.source.length[rows.kept] != 0
                 left = int(rows.inputs.weights[nonzero].sum())
                 tally.survivors[k - 1] += left
                 stage.at(k, left)
                 if k == depth:
                     break
+                # Dead inputs leave at once where no later bias revives them: rows are reached by index, so it is free.
                 deaths = 0.0
                 if k >= self.dead_from and not nonzero.all():
                     deaths = 1 - np.count_nonzero(nonzero) / nonzero.size
                     rows.keep(nonzero)
+                # Identical inputs merge before ranks exchange rows, so that none is sent twice.
                 searched_now = self.searches and self._search(k, rows, search, deaths, work)
                 if k == exchange_at:
-                    exchange_at = exchange.meet(k, self._rows_before(k, rows, tally.edges, searched_now))
+                    held = SpgemmRows(
+                        rows, partial(self._hashes, rows), self.edges, self.findings.get("inputs", {}),
+                        searched=searched_now, may_leave=k >= self.dead_from, capacity=self.batch, edges=tally.edges,
+                        neurons=self.network.header(k - 1).outputs,
+                    )  # fmt: skip
+                    exchange_at = exchange.meet(k, held)
         if exchange:
             exchange.end(tally.edges)
         return self._finish(rows)
-
-    def _layer(self, k: int, layer, rows: SparseRows, tally: SpgemmCounters) -> tuple[int, np.ndarray]:
-        """All rows through the k-th layer, counted from 1: multiply-adds done, and which rows have a nonzero (bool).
-
-        Raises:
-            SpdnnError: a sum is not finite.
-        """
-        finite, work, chosen = self.kernels.layer(
-            layer, rows.features(), rows.results(), self.workspace, self.accumulator
-        )
-        if not finite:
-            raise past_float32(k - 1)
-        tally.edges += work
-        tally.accumulators += chosen
-        return work, rows.swap()
 
     def _search(self, k: int, rows: SparseRows, search: DuplicateSearch, deaths: float, work: int) -> bool:
         """Search for equal rows before layer k where that is due, and merge them; whether it was.
@@ -142,6 +144,7 @@ class SpgemmSession(SharesRows):
         Args:
             work: multiply-adds of the layer before, from which those ahead are estimated.
         """
+        # The work ahead: later layers are taken to do as many multiply-adds an edge as the last one did.
         begun, before = time.perf_counter(), rows.count
         cost = schedule.SEARCH_NONZERO * rows.nonzeros + schedule.SEARCH_ROW * before
         ahead = work / max(1.0, self.edges[k - 1]) * self.ahead[k]
@@ -154,6 +157,7 @@ class SpgemmSession(SharesRows):
             self.kernels.same(features, first, second, equal, self.threads)
             return equal
 
+        # Rows of equal hashes are compared nonzero by nonzero; one of each group represents the others from now on.
         merged = rows.merge(representatives(self._hashes(rows), same))
         search.finish(k, before, merged)
         findings = self.findings["inputs"]
@@ -168,15 +172,9 @@ class SpgemmSession(SharesRows):
         self.kernels.hashes(rows.features(), hashes, self.threads)
         return hashes
 
-    def _rows_before(self, k: int, rows: SparseRows, edges: int, searched: bool) -> SpgemmRows:
-        """The rows before layer k as other ranks see them."""
-        return SpgemmRows(
-            rows, lambda: self._hashes(rows), self.edges, self.findings.get("inputs", {}), searched=searched,
-            may_leave=k >= self.dead_from, neurons=self.network.header(k - 1).outputs, capacity=self.batch, edges=edges,
-        )  # fmt: skip
-
     def _finish(self, rows: SparseRows) -> LastRows:
         """Numbers, statistics and values of the rows that are nonzero at the end."""
+        # Last rows: statistics are summed over the nonzeros; only rows whose values are kept are made dense.
         rows.keep(rows.source.length[rows.kept] != 0)
         statistics, last, inputs = RowStatistics.empty(rows.count), self.last, rows.inputs
         self.kernels.statistics(rows.features(), last.counts, last.weights, *statistics, self.threads)

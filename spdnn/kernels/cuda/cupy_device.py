@@ -34,6 +34,7 @@ def open_device(ordinal: int | None = None) -> "CupyDevice":
     sentence = missing()
     if sentence:
         raise Unavailable(sentence)
+    # All that is missing is found out before a device is opened, each as a sentence that says what to do.
     devices = count()
     if not 0 <= (ordinal or 0) < devices:
         raise InputError(f"device {ordinal}: the devices here are numbered 0 to {devices - 1}")
@@ -46,6 +47,7 @@ def open_device(ordinal: int | None = None) -> "CupyDevice":
         compiler = cupy.cuda.nvrtc.getVersion()
     except RuntimeError as error:
         raise Unavailable(f"CuPy cannot open device {ordinal or 0}: {line(error)}") from error
+    # A newer NVRTC no longer compiles for old devices, which CuPy finds out at the first kernel only.
     release, least = FORGOTTEN
     if compiler[0] >= release and device.properties.capability < least:
         raise Unavailable(
@@ -111,6 +113,7 @@ class CupyDevice(CupyStreams):
         """Of the device, and no more than CuPy was allowed (CUPY_GPU_MEMORY_LIMIT). What CuPy's pool keeps is given
         back first; the rest of blocks of which a part is in use counts as taken, for nothing large may fit there."""
         with self._working(), self._current():
+            # Blocks that the pool keeps are no free memory of CUDA's, and could serve smaller arrays alone.
             self._pool.free_all_blocks()
             free, limit = self._cupy.cuda.runtime.memGetInfo()[0], self._pool.get_limit()
             return max(0, min(free, limit - self._pool.total_bytes())) if limit else free
@@ -130,16 +133,18 @@ class CupyDevice(CupyStreams):
         launch = f"kernel {kernel}, {blocks:,} blocks of {kernel.threads} threads, {shared:,} bytes of shared memory"
         function = self._function(kernel)
         if shared:
-            # CuPy gives every session the same function, so each allows it what any other may have been allowed.
+            # Opting in: a kernel gets 48 KB of shared memory unless it is allowed more. CuPy gives every session the
+            # same function, so each allows it what any other may have been allowed.
             with self._working(launch), self._current():
                 most = self.properties.shared_per_block - function.shared_size_bytes
                 function.max_dynamic_shared_size_bytes = most
                 function.preferred_shared_memory_carveout = LARGEST_CARVEOUT
+        # What a launch needs is looked up now, for a run calls it thousands of times.
         with self._current():
             compiled = function.kernel
         device, faults, grid, block = self._device, self._faults, (blocks,), (kernel.threads,)
 
-        def call() -> None:  # thousands of times in a run: no more than what a launch needs
+        def call() -> None:
             self._last = launch
             try:
                 with device:
@@ -147,11 +152,10 @@ class CupyDevice(CupyStreams):
             except faults as error:
                 raise SpdnnError(f"{self._up_to(launch)}: {line(error)}") from error
 
-        return self._wait_for(call, launch) if self.one_by_one else call
+        if not self.one_by_one:
+            return call
 
-    def _wait_for(self, call: Callable[[], None], launch: str) -> Callable[[], None]:
-        """A launch that ends when it is done."""
-
+        # One by one: the launch ends when it is done, so that a fault names the kernel that it is of.
         def waiting() -> None:
             call()
             with self._working(launch):
@@ -165,6 +169,7 @@ class CupyDevice(CupyStreams):
         Raises:
             SpdnnError: it does not compile, with the compiler's log; or the compiler cannot be loaded.
         """
+        # Compiled once for each setting of its macros; CuPy keeps the binaries on disk, by source and options.
         if kernel not in self._functions:
             try:
                 with self._current():

@@ -76,6 +76,7 @@ class CupyStreams(Device):
 
     @contextmanager
     def on(self, stream: Any) -> Iterator[None]:
+        # The current stream is an attribute, read when a launch is called, so launches are bound once for all streams.
         before, self._stream = self._stream, stream
         try:
             yield
@@ -99,20 +100,18 @@ class CupyStreams(Device):
             return self._cupy.cuda.get_elapsed_time(before.held, after.held) / 1000  # of milliseconds
 
     def pinned_array(self, size: int, dtype: Any) -> np.ndarray:
-        nbytes = int(size) * np.dtype(dtype).itemsize
+        # From CuPy's pool or, where it would round up to much more than was asked for, from CUDA.
+        nbytes, cuda = int(size) * np.dtype(dtype).itemsize, self._cupy.cuda
         try:
             with self._working(), self._device:
-                held = self._pinned_memory(nbytes)
+                if nbytes <= POOLED:
+                    held = cuda.alloc_pinned_memory(nbytes)
+                else:
+                    memory = cuda.PinnedMemory(nbytes, cuda.runtime.hostAllocPortable)
+                    held = cuda.PinnedMemoryPointer(memory, 0)
         except SpdnnError as error:
             raise MemoryTooSmall(f"{nbytes:,} bytes of host memory that devices copy from: {error}", nbytes) from error
         return np.frombuffer(held, np.uint8)[:nbytes].view(dtype)  # CuPy gives whole units
-
-    def _pinned_memory(self, nbytes: int) -> Any:
-        """From CuPy's pool, or, where there would be much more of it than was asked for, from CUDA."""
-        cuda = self._cupy.cuda
-        if nbytes <= POOLED:
-            return cuda.alloc_pinned_memory(nbytes)
-        return cuda.PinnedMemoryPointer(cuda.PinnedMemory(nbytes, cuda.runtime.hostAllocPortable), 0)
 
     def copy_in(self, array: Any, host: np.ndarray) -> None:
         self._copy(array.data.ptr, host.ctypes.data, self._both(array, host), "HostToDevice")
@@ -140,6 +139,7 @@ class CupyStreams(Device):
             if not runtime.deviceCanAccessPeer(self.ordinal, other.ordinal):
                 return False
             try:
+                # Access is opened once for a process, perhaps by another session already.
                 runtime.deviceEnablePeerAccess(other.ordinal)
             except self._faults as error:
                 if getattr(error, "status", None) != PEERS_ALREADY:
@@ -147,6 +147,7 @@ class CupyStreams(Device):
         return True
 
     def move(self, array: Any, other: "CupyStreams", source: Any) -> None:
+        # Between devices: directly where one reaches the other (`reach`), else CUDA goes through the host.
         nbytes, runtime = self._both(array, source), self._cupy.cuda.runtime
         if other.ordinal == self.ordinal:
             self._copy(array.data.ptr, source.data.ptr, nbytes, "DeviceToDevice")
@@ -156,25 +157,24 @@ class CupyStreams(Device):
                 runtime.memcpyPeerAsync(*addresses, nbytes, self._stream.ptr)
 
     def _capture(self, work: Callable[[], Any]) -> Callable[[], None]:
+        # Capture: the stream records what it is asked for and does none of it; a capture that failed is ended, for the
+        # stream could not be used again, and the first error is the one to tell.
         with self._working("a graph that is captured"), self._current(), _without_collection():
             self._stream.begin_capture()
             try:
                 work()
             except BaseException:
-                self._abandon()
+                with suppress(RuntimeError):
+                    self._stream.end_capture()
                 raise
             graph = self._stream.end_capture()
             graph.upload(self._stream)  # which the first launch would do
-        return lambda: self._replay(graph)
 
-    def _abandon(self) -> None:
-        """End a capture that failed, whose graph is of no use."""
-        with suppress(RuntimeError):  # what was wrong before is the one to tell
-            self._stream.end_capture()
+        def replay() -> None:
+            with self._working("a graph's launch"), self._current():
+                graph.launch(self._stream)
 
-    def _replay(self, graph: Any) -> None:
-        with self._working("a graph's launch"), self._current():
-            graph.launch(self._stream)
+        return replay
 
     def synchronize(self) -> None:
         with self._working():
@@ -186,6 +186,7 @@ class CupyStreams(Device):
             self._device.synchronize()
 
     def seconds(self, work: Callable[[], Any]) -> float:
+        # Two events on the stream: what the host takes to launch is in their time, its wait at the end is not.
         events = self._cupy.cuda
         with self._working(), self._current():
             before, after = events.Event(), events.Event()

@@ -88,6 +88,7 @@ class Kernel:
 @lru_cache
 def source(file: str) -> str:
     """The text of a `.cu` file of this folder, our own headers in line, each of them once."""
+    # Headers go in line, depth first, so that a change of one changes the source that compile caches go by.
     seen: set[str] = set()
 
     def text(name: str) -> str:
@@ -104,6 +105,7 @@ def source(file: str) -> str:
 
 @lru_cache
 def _parameters(kernel: Kernel) -> tuple[Parameter, ...]:
+    # The declaration itself is parsed, without comments: there is no second list of parameters that could differ.
     code = _COMMENT.sub("", source(kernel.file))
     match = re.search(_DECLARATION.format(name=kernel.name), code)
     if not match:
@@ -112,6 +114,7 @@ def _parameters(kernel: Kernel) -> tuple[Parameter, ...]:
 
 
 def _parameter(text: str, kernel: Kernel) -> Parameter:
+    # The last word is the name; a type may be a macro, whose value at this setting counts.
     words = text.replace("*", " * ").split()
     kind = " ".join(word for word in words[:-1] if word not in ("const", "__restrict__", "*"))
     kind = str(kernel.defines.get(kind, kind))

@@ -181,6 +181,7 @@ class Device(abc.ABC):
 
     def address(self, array: Any) -> int:
         """Where the first element of `array` is on the device, for tables of pointers that a kernel reads."""
+        # Where launches are written down, the array is remembered, so that what a table points to is written as well.
         address = self._address(array)
         launches.note_pointer(address, array)
         return address
@@ -217,6 +218,7 @@ class Device(abc.ABC):
         writes all of `lead` a few times, so that both launches are in its queue before it comes to them; what is there
         of its second-level cache is then of the untimed launch.
         """
+        # Fills keep the device busy until the host has queued both launches; the first of these warms the caches.
         before, after = self.event(timed=True), self.event(timed=True)
 
         def work() -> None:
@@ -263,9 +265,11 @@ class Device(abc.ABC):
             SpdnnError: an argument, the grid or the shared memory does not fit; or the kernel does not compile, and
                 then the compiler's log is the sentence.
         """
+        # Checks before any launch: CUDA takes whatever arguments it gets, and a wrong one corrupts memory in silence.
         wrong = _wrong(self.properties, kernel, blocks, arguments, shared, sizes or {})
         if wrong:
             raise SpdnnError(f"kernel {kernel}: {wrong}")
+        # Numbers become the declared types, for CuPy passes Python's as 64 bits; arrays are passed as they are.
         pairs = [(parameter, arguments[parameter.name]) for parameter in kernel.parameters]
         values = tuple(value if declared.array else declared.dtype.type(value) for declared, value in pairs)
         launch, folder = self._bind(kernel, blocks, values, shared), launches.folder()
@@ -281,6 +285,7 @@ def _wrong(
     sizes: Mapping[str, int],
 ) -> str | None:
     """What is wrong with a launch, or None."""
+    # Names, grid and shared memory first, then each argument: a number in its range, an array of its type and size.
     names = [parameter.name for parameter in kernel.parameters]
     if set(names) != set(arguments):
         return f"it takes {', '.join(names)}, and got {', '.join(arguments)}"

@@ -21,6 +21,7 @@ def missing() -> str | None:
     """None where a device can be opened, else one sentence that says what is missing. It does not import CuPy."""
     if importlib.util.find_spec("cupy") is None:
         return f"the package cupy is not installed; {BRINGS}"
+    # The driver's own library is asked, for it is there without CuPy and answers in milliseconds.
     try:
         driver = ctypes.CDLL(DRIVER)
     except OSError:
@@ -30,6 +31,7 @@ def missing() -> str | None:
         return f"NVIDIA's driver does not start (cuInit gives error {status})"
     if status == NO_DEVICE or not _ask(driver.cuDeviceGetCount):
         return "NVIDIA's driver sees no device here"
+    # A wheel of CuPy is built for one major version of CUDA, and an older driver cannot load its kernels.
     version, needed = _ask(driver.cuDriverGetVersion), _cupy_cuda()
     if version < 1000 * needed:
         return (
@@ -49,16 +51,16 @@ def identities() -> tuple[str, ...]:
     Raises:
         Unavailable: the driver does not tell.
     """
-    return tuple(_uuid(ctypes.CDLL(DRIVER), number) for number in range(count()))
-
-
-def _uuid(driver: Any, number: int) -> str:
-    device, octets = ctypes.c_int(0), (ctypes.c_ubyte * UUID_BYTES)()
-    # The second version tells parts of one GPU (MIG) apart, which have one PCI address.
-    status = driver.cuDeviceGet(ctypes.byref(device), number) or driver.cuDeviceGetUuid_v2(octets, device)
-    if status:
-        raise Unavailable(f"NVIDIA's driver does not say which device {number} is (error {status})")
-    return str(uuid.UUID(bytes=bytes(octets)))
+    found = []
+    for number in range(count()):
+        driver = ctypes.CDLL(DRIVER)
+        device, octets = ctypes.c_int(0), (ctypes.c_ubyte * UUID_BYTES)()
+        # The second version tells parts of one GPU (MIG) apart, which have one PCI address.
+        status = driver.cuDeviceGet(ctypes.byref(device), number) or driver.cuDeviceGetUuid_v2(octets, device)
+        if status:
+            raise Unavailable(f"NVIDIA's driver does not say which device {number} is (error {status})")
+        found.append(str(uuid.UUID(bytes=bytes(octets))))
+    return tuple(found)
 
 
 def dotted_version(number: int) -> str:

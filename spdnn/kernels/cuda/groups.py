@@ -62,6 +62,7 @@ class Groups:
 
     def reorder(self, chosen: np.ndarray, multiple: int) -> "Groups":
         """These groups in that order, and empty ones up to a multiple of so many."""
+        # Padding: empty groups fill the last slice or part, so that kernels need no case for it.
         missing = -chosen.size % multiple
         order = np.concatenate([self.order[chosen], np.full((missing, self.shared), NO_OUTPUT, np.int32)])
         return Groups(order, np.append(self.degrees[chosen], np.zeros(missing, np.int64)), self.alike)
@@ -69,9 +70,11 @@ class Groups:
     def gathers(self, layer: Layer) -> Gathers:
         edges, position, step = edges_of(layer, self.order.reshape(-1))
         group, member, index = position // self.shared, position % self.shared, layer.indices[edges]
+        # Outputs that are alike: the gathers are the edges of the first, and all others have the same places.
         if self.alike:
             first, begins = member == 0, sums(self.degrees)[:-1]
             return Gathers(group[first], index[first], step[first], edges, member, begins[group] + step)
+        # Else a group gathers the union of its inputs, in ascending order.
         keys, of = self.unions(layer, edges, position)
         group, index = np.divmod(keys, layer.inputs)
         return Gathers(group, index, np.arange(keys.size) - sums(self.degrees)[group], edges, member, of)
@@ -84,6 +87,7 @@ class Groups:
 
 def group_outputs(layer: Layer, most_shared: int) -> Groups:
     """The layer's outputs in groups of `most_shared` at most, by the least COST."""
+    # Sets of outputs with the same inputs, each by its first output, in an order in which neighbours share inputs.
     order, same = _sets(layer)
     degrees = np.diff(layer.offsets)
     heads = np.flatnonzero(~same)
@@ -93,10 +97,12 @@ def group_outputs(layer: Layer, most_shared: int) -> Groups:
     sets = np.repeat(np.arange(walk.size), sizes)
     member = np.arange(order.size) - np.repeat(sums(sizes)[:-1], sizes)
     order = order[np.repeat(heads[walk], sizes) + member]
+    # Cost model: all gathers of groups of one, two or four outputs, a set whose size is no multiple being filled up.
     costs = {(n, True): COST[n] * int((-(-sizes // n) * reads).sum()) for n in SHARED if n <= most_shared}
     if most_shared > 1 and not layer.single_value and walk.size == order.size:
         # Neighbours two by two: the second of each pair reads what the first does not.
         costs[2, False] = COST[2] * int(reads.sum() - common[1::2].sum())
+    # Sets in groups of the cheapest size, or neighbours two by two.
     shared, alike = min(costs, key=costs.__getitem__)
     if alike:
         filled = -(-sizes // shared)  # groups of each set
@@ -137,13 +143,14 @@ def _sets(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
     some = degrees > 0
     ends[0, some] = layer.indices[layer.offsets[:-1][some]]
     ends[1, some] = layer.indices[layer.offsets[1:][some] - 1]
-    # A number of each set, by which they are sorted; whether two are the same is then compared edge by edge.
+    # A hash of each set, the sum of random numbers of its inputs: sorting by it puts equal sets side by side.
     numbers = np.random.default_rng(0).integers(0, 2**64, layer.inputs, np.uint64)
     marks = np.concatenate([np.zeros(1, np.uint64), np.cumsum(numbers[layer.indices], dtype=np.uint64)])
     marks = marks[layer.offsets[1:]] - marks[layer.offsets[:-1]]
     order = np.lexsort((marks, ends[1], ends[0]))
     same = np.zeros(order.size, bool)
     same[1:] = (marks[order[1:]] == marks[order[:-1]]) & (degrees[order[1:]] == degrees[order[:-1]])
+    # Hashes may collide, so what is to be the same as the output before it is compared edge by edge.
     edges, position, step = edges_of(layer, np.where(same, order, NO_OUTPUT))
     before = layer.offsets[order[position - 1]] + step
     same[position[layer.indices[edges] != layer.indices[before]]] = False
@@ -157,6 +164,7 @@ def _walk(layer: Layer, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Args:
         heads: an output of each set.
     """
+    # Inputs in common of all pairs of sets: one sparse product, left out where it would have too many entries.
     count = heads.size
     edges, position, _ = edges_of(layer, heads)
     reads = sp.csr_array((np.ones(edges.size, np.int32), (position, layer.indices[edges])), (count, layer.inputs))
@@ -167,11 +175,13 @@ def _walk(layer: Layer, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     pairs = (reads @ reads.T).tocoo()
     degrees = np.diff(layer.offsets)[heads]
     row, column = pairs.coords
+    # Neighbours of a set: those that share enough, most first.
     near = (row != column) & (pairs.data >= CHAINED * np.minimum(degrees[row], degrees[column]))
     row, column, both = row[near], column[near], pairs.data[near]
     nearest = np.lexsort((column, -both, row))
     column, both = column[nearest].tolist(), both[nearest].tolist()
     ends = sums(np.bincount(row, minlength=count)).tolist()
+    # Greedy walk: on to the nearest set not yet taken; where there is none, a new chain begins.
     taken, at = bytearray(count), 0
     for start in range(count):
         one, shared = (start, 0) if not taken[start] else (NO_OUTPUT, 0)

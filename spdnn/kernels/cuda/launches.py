@@ -54,6 +54,7 @@ def record_launch(
     """`launch`, as Device._bind gives it for these arguments; each call adds a line to the list in the folder `to`."""
 
     def call() -> None:
+        # Arrays are written before and after, so that a replay can begin with the former and compare with the latter.
         before = [_describe_argument(to, device, value, tables=True) for value in values]
         launch()
         after = [_describe_argument(to, device, value) for value in values]
@@ -85,12 +86,14 @@ def _describe_argument(to: Path, device: Any, value: Any, tables: bool = False) 
     """What a line says of an argument; arrays are written, with `tables` those too that their elements point to."""
     if isinstance(value, np.generic):
         return {"type": value.dtype.name, "value": value.item()}
+    # Content addressing: an array that many launches read is written once.
     host = np.ascontiguousarray(device.read(value)).reshape(-1)
     content = hashlib.sha256(f"{host.dtype}\n".encode() + host.tobytes()).hexdigest()[:32]
     path = to / ARRAYS / f"{content}.npy"
     if not path.exists():
         with replacing(path) as temporary, open(temporary, "wb") as stream:
             np.save(stream, host)
+    # Tables of pointers: addresses mean nothing elsewhere, so the arrays that they point to are written as well.
     pointers = {}
     if tables and host.dtype == np.uint64:
         for place in np.flatnonzero(host):

@@ -92,6 +92,7 @@ def slice_layer(layer: Layer, zero: int | None = None, most_shared: int = 1) -> 
         zero: the index that padding reads; the layer's number of inputs by default.
         most_shared: outputs of a group at most.
     """
+    # Sorting by degree makes slices even, for each is as wide as its widest group; a stable sort keeps neighbours.
     zero = layer.inputs if zero is None else zero
     groups = group_outputs(layer, most_shared)
     groups = groups.reorder(np.argsort(-groups.degrees, kind="stable"), SLICE)
@@ -107,6 +108,8 @@ def stage_layer(layer: Layer, outputs: int, room: int, held: int = 4, most_share
     Groups that share inputs are neighbours, so that the outputs of a part share inputs. Those of a slice have about as
     many gathers, so that slices have little padding, and so have the slices of each warp, which are side by side.
     """
+    # Parts: neighbours share inputs, so a part's footprint is small. Inside it groups are sorted by degree, and dealt
+    # out so that the slices of a warp have about as many gathers.
     groups = group_outputs(layer, most_shared)
     in_part = outputs // groups.shared
     groups = groups.reorder(np.arange(len(groups.order)), in_part)
@@ -115,11 +118,13 @@ def stage_layer(layer: Layer, outputs: int, room: int, held: int = 4, most_share
     groups = groups.reorder(rounds.swapaxes(1, 2).reshape(-1), in_part)
     gathers, parts = groups.gathers(layer), len(groups.order) // in_part
     sizes, footprint, rank = _footprints(gathers.group // in_part, gathers.index.astype(np.int64), parts, layer.inputs)
-    counts = np.maximum(1, -(-sizes // room))  # stages of each part
+    # Stages: as few as the room allows; of equal height, or all full but the last, whichever needs fewer chunks.
+    counts = np.maximum(1, -(-sizes // room))
     equal = np.maximum(1, -(-sizes // counts))
     heights = [equal] if counts.max(initial=1) == 1 else [equal, np.minimum(sizes.clip(1), room)]
     cuts = [_cut(gathers, in_part, rank, sums(counts), height) for height in heights]
     height, starts, where = min(cuts, key=lambda cut: int(cut[1][-1]))
+    # Indices into a stage have 16 bits; the map says which input neuron is at each place of each stage.
     part, room = gathers.group // in_part, int(height.max(initial=1))
     inside = rank % height[part] * PIECES
     filled = _fill(layer, groups, gathers, starts, where, inside, room * PIECES, np.dtype(np.uint16))
@@ -152,6 +157,7 @@ def _positions(slices: np.ndarray, lane: np.ndarray, step: np.ndarray, count: in
     Args:
         slices, lane, step: of each gather its slice, its group in that, and its number among the gathers of both.
     """
+    # A slice has the chunks of its widest group; in a chunk the groups lie side by side, so that a warp loads it whole.
     chunks = np.zeros(count, np.int64)
     np.maximum.at(chunks, slices, step // CHUNK + 1)
     starts = sums(chunks)
@@ -169,6 +175,7 @@ def _fill(
     zero: int,
     dtype: np.dtype,
 ) -> Sliced:
+    # Padding reads a neuron of zeros, so that kernels need no test for it; its values are zero too.
     shape = int(starts[-1]), SLICE, CHUNK
     indices = np.full(int(np.prod(shape)), zero, dtype)
     indices[where] = index
@@ -189,6 +196,7 @@ def _footprints(
     """(sizes, footprints, ranks): of each part how many inputs it reads, which (uint32, ascending, part after part),
     and of each gather the rank of its input among them."""
     keys = part * inputs + index
+    # Distinct pairs of part and input: by a table of marks where it is small enough, which is faster than sorting.
     if parts * inputs <= MARKS:
         marks = np.zeros(parts * inputs, bool)
         marks[keys] = True

@@ -31,6 +31,7 @@ def from_record(record: RunRecord) -> tuple[DeviceCosts, Work]:
     inputs, layers = problem.input_count, problem.layers
     if not inputs or not layers:
         raise InputError(f"{record.case}: {inputs} inputs through {layers} layers say nothing about a device")
+    # The log of passes has seconds of each layer; without one, the time of the run is shared out by edges.
     alive = np.array([inputs, *result.survivors[:-1]], float)
     edges, rows, spent, comparisons = _read_log(record, alive)
     total = statistics.median(record.inference_seconds)
@@ -38,6 +39,7 @@ def from_record(record: RunRecord) -> tuple[DeviceCosts, Work]:
         spent = total * edges * rows / max(1.0, (edges * rows).sum())
     elif spent.sum() > total:
         spent = spent * total / spent.sum()
+    # What the passes do not explain (closing gaps, searches) belongs to the inputs, so that the sum is the run's time.
     tile = record.engine.notes.tile
     tiles = (*(size for size in TILES if size < tile), tile) if tile else (1,)
     device = DeviceCosts(
@@ -45,6 +47,7 @@ def from_record(record: RunRecord) -> tuple[DeviceCosts, Work]:
         record.memory_limit_bytes or record.environment.memory_bytes,
         cores=record.environment.cores, threads=record.threads,
     )  # fmt: skip
+    # Rate of a layer: its seconds over the edges of whole tiles, as the model multiplies them again.
     computed = device.lanes(rows) * edges
     rates = np.divide(spent, computed, out=np.zeros(layers), where=computed > 0)
     left = (number("neurons", "neurons_left") or 1) / (number("neurons", "neurons") or 1)
@@ -67,12 +70,14 @@ def _read_log(record: RunRecord, alive: np.ndarray) -> tuple[np.ndarray, np.ndar
     if not all(len(one) == 5 and 0 <= one[0] < one[0] + one[1] <= layers for one in log):
         wrong = "the passes that its engine noted are not of first layer, layers, rows, edges and seconds"
         raise InputError(f"{record.case}: {wrong}; the model cannot be calibrated by it")
+    # A pass of several layers gives each an equal part of its edges and seconds.
     lanes, edges, seconds = np.zeros((3, layers))
     for first, count, rows, gone, spent in log:
         span = slice(int(first), int(first + count))
         lanes[span] += rows
         edges[span] += gone / count
         seconds[span] += spent / count
+    # A log that was cut lacks edges; then rows follow from the survivors, and edges from the total.
     if computed and abs(edges.sum() - computed) <= LOG_TOLERANCE * computed:
         return np.divide(edges, lanes, out=np.zeros(layers), where=lanes > 0), lanes, seconds, len(log)
     dead = "dead" in record.reductions.requested
@@ -116,25 +121,17 @@ def check(records: Sequence[RunRecord]) -> list[CheckedPrediction]:
         InputError: no record of several ranks, or one without a record of one rank to calibrate by.
     """
     single = sorted((record for record in records if record.ranks == 1), key=lambda one: one.threads)
+    same = lambda one: (one.problem.network_identity, one.engine.name, sorted(one.reductions.requested))  # noqa: E731
     checked = []
     for record in records:
         if record.ranks > 1:
-            source = next((one for one in reversed(single) if _same_work(one, record)), None)
+            source = next((one for one in reversed(single) if same(one) == same(record)), None)
             if source is None:
                 raise InputError(f"{record.case}: no record of one rank with the same network, engine and reductions")
             checked.append(_check_one(record, source))
     if not checked:
         raise InputError("no record of several ranks to check the model against")
     return checked
-
-
-def _same_work(one: RunRecord, other: RunRecord) -> bool:
-    key = lambda record: (  # noqa: E731
-        record.problem.network_identity,
-        record.engine.name,
-        sorted(record.reductions.requested),
-    )
-    return key(one) == key(other)
 
 
 def _check_one(record: RunRecord, source: RunRecord) -> CheckedPrediction:
@@ -149,10 +146,12 @@ def _check_one(record: RunRecord, source: RunRecord) -> CheckedPrediction:
         ranks,
         several.partition,
     )
+    # Informed: with the rows that each rank really had, the error that is left is that of the rates.
     informed = None
     if not (several.exchanges or several.rows_merged_across_ranks or work.merged or ranks % options["per_node"]):
         alive = np.array([[one.inputs, *one.survivors[:-1]] for one in several.per_rank], float)
         informed = predict(*what, **options, shares=alive / np.maximum(1.0, alive.sum(axis=0)))
+    # Measured parts: medians over the repeats of each rank, then means over the ranks, as the prediction has them.
     names = ("inference", "waiting", "communication")
     inference, waiting, communication = (
         statistics.mean(statistics.median(getattr(one, f"{name}_seconds")) for one in several.per_rank)

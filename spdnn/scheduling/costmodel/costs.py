@@ -43,6 +43,7 @@ class DeviceCosts:
 
     def lanes(self, rows: np.ndarray | float) -> np.ndarray:
         """The rows computed for `rows` rows (any shape): whole tiles, and never less than one of them."""
+        # Padding: whole tiles of the largest size, but one smaller tile where that holds all rows.
         rows, last = np.asarray(rows, float), self.tiles[-1]
         lanes = last * np.ceil(rows / last - 1e-9)
         for tile in reversed(self.tiles[:-1]):
@@ -59,6 +60,7 @@ class DeviceCosts:
         Args:
             batches: that the rows come in; each pays for launches and weights anew.
         """
+        # Double buffering: where weights are streamed, the slower of copying and computing counts.
         computing = self.lanes(rows) * work.edges * self.rates(work.layers)
         copying = batches * self.copy(work.weight_bytes)
         both = np.maximum(computing, copying) if self.overlapped else computing + copying
@@ -71,6 +73,8 @@ class DeviceCosts:
         """
         if self.cores is None:
             return seconds
+        # Processor sharing: from one end to the next all ranks that still run have the same speed, which rises as fewer
+        # of them share the cores, up to what their threads can use.
         order = np.argsort(seconds)
         running = np.arange(seconds.size, 0, -1)
         speed = np.minimum(threads, self.cores / running) / min(self.threads, self.cores)
@@ -140,6 +144,7 @@ class Work:
         """
         if inputs == self.inputs:
             return self
+        # Occupancy: n inputs drawn from c classes leave c (1 - exp(-n / c)) rows; the rows seen give c.
         factor = inputs / self.inputs
         rows = self.rows * factor
         if self.merged:
@@ -157,6 +162,7 @@ class Work:
 
 def _fullness(distinct: np.ndarray) -> np.ndarray:
     """The x with (1 - exp(-x)) / x = `distinct`, the share of different rows; 0 where all are different."""
+    # Bisection, for the function falls from 1 to 0 and has no inverse in closed form.
     low, high = np.zeros(distinct.shape), 2 / np.maximum(distinct, 1e-12)
     for _ in range(100):
         middle = (low + high) / 2

@@ -43,6 +43,7 @@ def official_shares(work: Work, neurons: int, ranks: int, partition: str, distin
     Raises:
         Unavailable: the table of official categories is absent.
     """
+    # Of the survivors it is known where they are, from the official categories; those that die are spread evenly.
     positions = _categories(neurons) - 1
     rank = positions % ranks if partition == "cyclic" else positions * ranks // challenge.INPUTS
     kept = np.bincount(rank, minlength=ranks)

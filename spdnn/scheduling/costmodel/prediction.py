@@ -91,23 +91,32 @@ def predict(
     """
     _check(work, ranks, partition, per_node, shares)
     per_node, threads = min(per_node, ranks), threads or device.threads
+    # Memory: features take what weights and waiting inputs leave of a rank's part; what does not fit makes batches.
     batches, memory, fits = _batches(work, device, ranks, per_node)
+    # Imbalance: the rows of each rank where their order is known, else of the slowest one that is to be expected.
     mean, rows = work.rows / ranks, _worst(work, ranks)[None] if shares is None else shares * work.rows
     uneven, even = (device.layers(work, one, batches) for one in (rows, mean))
+    # Communication: the outcome is collected, and where ranks may rebalance they compare their rows in between.
     before, talking = work.layers, messages.collective(ranks, work.survivors[-1] * CATEGORY_BYTES)
     if ranks > 1 and (partition == "rebalanced" or work.searches):
         talking += work.comparisons * (EXCHANGE_SECONDS + messages.collective(ranks, EXCHANGE_BYTES * ranks))
     if partition == "rebalanced" and ranks > 1:
+        # Rebalancing: the surplus of the slowest rank moves once, before the layer where the run then ends soonest:
+        # what the slowest has done by then, the exchange, and even rows. Of equal ends the last: never.
         surplus = (rows.max(axis=0) - mean) * work.row_bytes
         moving = messages.message(surplus) + surplus / PACKED_BYTES_PER_SECOND
-        before = _exchange(uneven, even, moving)
+        done = np.append(np.zeros((len(uneven), 1)), np.cumsum(uneven, axis=1), axis=1).max(axis=0)
+        left = np.append(np.cumsum(even[::-1])[::-1], 0.0)
+        before = even.size - int(np.argmin((done + left + np.append(moving, 0.0))[::-1]))
         talking += float(np.append(moving, 0.0)[before])
+    # Time of each rank alone: uneven rows up to the exchange, even ones after it, and what each input costs.
     each = work.inputs / ranks * device.seconds_per_input
     alone, usual = uneven[:, :before].sum(axis=1) + even[before:].sum() + each, float(even.sum()) + each
     if shares is None and per_node > 1:
         # The ranks other than the slowest have what it leaves of the work, where all are on its node.
         others = max(0.0, (ranks * usual - alone[0]) / (ranks - 1)) if per_node == ranks else usual
         alone = np.append(alone, np.full(per_node - 1, others))
+    # Ranks of a node share its cores; the run ends with the last of all, and the others wait for it.
     serial = device.seconds_per_run * max(1.0, per_node / (device.cores or per_node))
     ends = np.concatenate([device.together(node, threads) for node in alone.reshape(-1, per_node)])
     last = float(ends.max()) + serial
@@ -150,19 +159,6 @@ def _worst(work: Work, ranks: int) -> np.ndarray:
     return np.where(mean > 0, np.clip(mean + deviations * spread, np.minimum(most, 1.0), most), 0.0)
 
 
-def _exchange(uneven: np.ndarray, even: np.ndarray, moving: np.ndarray) -> int:
-    """The layer, 0-based, before which evening rows ends soonest; the number of layers: never.
-
-    Args:
-        uneven: seconds of each rank and layer, as the partition left them; even: of each layer; moving: of an exchange
-            before it.
-    """
-    done = np.append(np.zeros((len(uneven), 1)), np.cumsum(uneven, axis=1), axis=1).max(axis=0)
-    left = np.append(np.cumsum(even[::-1])[::-1], 0.0)
-    ends = done + left + np.append(moving, 0.0)
-    return even.size - int(np.argmin(ends[::-1]))  # of equal ends, the last: never exchanging
-
-
 def _batches(work: Work, device: DeviceCosts, ranks: int, per_node: int) -> tuple[int, float, bool]:
     """(batches, bytes of a rank with all its inputs at once, whether what it always holds fits)."""
     held, features = work.memory(work.inputs / ranks, device.copy_bytes_per_second is not None)
@@ -175,6 +171,7 @@ def _batches(work: Work, device: DeviceCosts, ranks: int, per_node: int) -> tupl
 
 def _parts(work: Work, device: DeviceCosts, batches: int, ranks: int) -> dict[str, float]:
     """Seconds of a rank with the mean of the rows, by cause; weights are what is left when the others are taken off."""
+    # Each cause is a difference: padding against rows, launches a layer, and what is left is waiting for weights.
     rows = work.rows / ranks
     rates = work.edges * device.rates(work.layers)
     computing, padded = float((rows * rates).sum()), float(((device.lanes(rows) - rows) * rates).sum())
@@ -202,6 +199,7 @@ def enough(
     Args:
         order: the shares of that many ranks (see `predict`); options: further ones of `predict`.
     """
+    # Powers of two are enough: the time falls with the ranks until communication and full tiles stop it.
     counts = [1 << power for power in range(min(MOST, work.inputs).bit_length())]
     predicted = [predict(work, device, messages, ranks, partition, shares=order(ranks), **options) for ranks in counts]
     least = min((one.seconds for one in predicted if one.fits), default=math.inf)

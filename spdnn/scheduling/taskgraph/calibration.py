@@ -41,6 +41,7 @@ def costs_of(
     devices_of_record = notes_of(record).devices
     if devices_of_record not in (None, 1):
         raise InputError(f"{record.case}: {devices_of_record} devices; the model is calibrated by a record of one")
+    # Rates of layers from the record, and of single tasks where it has their timeline.
     device, work = from_record(record)
     device, tasks = _stage_rates(device, work, record)
     if copy_bytes_per_second is None and record.machine:
@@ -51,22 +52,14 @@ def costs_of(
         messages = FREE if on_gpu or not copy_bytes_per_second else MessageCosts(0.0, copy_bytes_per_second)
     order = lambda batches: known_shares(record, work, batches, "static", batches)  # noqa: E731
     threads = None if on_gpu else max(1, record.threads // devices)
-    waiting = 0.0 if on_gpu else _waiting(record)
+    # Waiting: threads that computed all the time would have used as many processor seconds as there are of them in each
+    # second. Amdahl's law takes what is missing as spent while one thread computed and the others waited.
+    waiting, used = 0.0, notes_of(record).processor_seconds
+    if not on_gpu and used is not None and used > 0 and 1 < record.threads <= record.environment.cores:
+        whole = min(record.inference_seconds) * record.threads
+        waiting = max(0.0, whole / used - 1) / (record.threads - 1)
     costs = TaskCosts(work, device, messages, threads=threads, waiting=waiting, order=order, **tasks)
     return costs, None if on_gpu else device.cores
-
-
-def _waiting(record: RunRecord) -> float:
-    """What each thread beyond the first adds to the time, where the record has the processor time of a run.
-
-    Threads that computed all the time would have used as many processor seconds as there are of them in each second;
-    Amdahl's law takes what is missing as spent while one thread computed and the others waited.
-    """
-    used, threads = notes_of(record).processor_seconds, record.threads
-    if used is None or not used > 0 or not 1 < threads <= record.environment.cores:
-        return 0.0
-    whole = min(record.inference_seconds) * threads
-    return max(0.0, whole / used - 1) / (threads - 1)
 
 
 def _stage_rates(device: DeviceCosts, work: Work, record: RunRecord) -> tuple[DeviceCosts, dict]:
@@ -77,6 +70,7 @@ def _stage_rates(device: DeviceCosts, work: Work, record: RunRecord) -> tuple[De
     notes, timeline = notes_of(record), timeline_of(record)
     if timeline is None or len(timeline) != notes.timeline_tasks or notes.batches != 1:
         return device, {}
+    # A task of several layers gives each of them time by the edges that its rows go through there.
     spent, computed = np.zeros(work.layers), device.lanes(work.rows) * work.edges
     total = float((computed * device.rates(work.layers)).sum()) + work.inputs * device.seconds_per_input
     tasks, closing, explained, starts = 0, 0.0, 0.0, set()
@@ -93,7 +87,9 @@ def _stage_rates(device: DeviceCosts, work: Work, record: RunRecord) -> tuple[De
     # The clock of the tasks is of one repeat, the time of the run the median of several.
     factor = min(1.0, total / explained) if explained else 1.0
     rates = np.divide(spent * factor, computed, out=np.zeros(work.layers), where=computed > 0)
+    # What no task explains passed between tasks: it belongs to each task of layers, as a launch does.
     each = max(0.0, total - explained * factor) / max(1, tasks)
+    # Closing gaps: seconds for each byte of the rows that moved; where none moved, it stays with the inputs.
     tried = TaskCosts(work, device, compact_bytes_per_second=1.0)
     moved = float(tried.compacts(work.rows)[sorted(starts)].sum())
     entries = {"seconds_per_task": each, "compact_bytes_per_second": moved / (closing * factor) if closing else None}

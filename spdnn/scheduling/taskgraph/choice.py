@@ -78,6 +78,7 @@ class _Search:
     def add(self, schedule: str, settings: dict, decomposition: Decomposition) -> None:
         notes = settings | {"batches": decomposition.batches, "buffers": decomposition.buffers}
         notes["stages"] = len(decomposition.stages)
+        # Branch and bound: what could not be faster even if nothing waited is not simulated.
         if decomposition in self.seen:
             return
         self.seen.add(decomposition)
@@ -86,6 +87,7 @@ class _Search:
             why = f"no faster than {least:.4g} s, even if nothing waited"
             self.considered.append(Candidate(schedule, notes, None, why, least))
             return
+        # Simulation is the judge; the candidates come simplest first, so a later one must be faster by more than noise.
         predicted = simulate(decomposition, self.costs, self.cores)
         self.considered.append(Candidate(schedule, notes, predicted.seconds))
         if self.best is None or predicted.seconds * EQUAL < self.best[2].seconds:
@@ -141,6 +143,7 @@ def choose(
         InputError: numbers that do not fit each other.
         MemoryTooSmall: none fits; the sentence is of the one that needs least.
     """
+    # Exhaustive: the candidates are few, and one that does not fit the memory is noted with the reason.
     search, stays, smallest, refused = _Search(costs, cores), set(), None, None
     more = {"leaving": leaving, "costs": costs.layer_seconds.tolist(), "also": also}
     asked = {"pipeline": requested.pipeline, "batches": requested.batches, "buffers": requested.buffers}
@@ -149,6 +152,7 @@ def choose(
     for name, settings in _candidates(requested.schedule, requested.devices, asked, short):
         if (name, settings["pipeline"]) in stays and settings["buffers"] and not requested.buffers:
             continue  # weights that fit are not streamed
+        # Batches are as large as the memory allows, unless the candidate says how many there are.
         try:
             candidate = replace(
                 requested, schedule=name, **{key: settings[key] for key in ("pipeline", "batches", "buffers")}
@@ -177,14 +181,17 @@ def _candidates(schedule: str, devices: int, asked: dict, short: int | None) -> 
         short: bytes of short stages, where memory is promised, so that what stages leave is worth having.
     """
     for name in SCHEDULES if schedule == AUTO else (schedule,):
+        # A schedule that was asked for keeps its settings; `auto` leaves out those that devices or buffers rule out.
         free = schedule == AUTO
         if free and ((name == RESIDENT and asked["buffers"]) or (name == PIPELINE and devices == 1)):
             continue
         parts = [n for n in range(2, devices + 1) if not devices % n] if free and name == PIPELINE else [None]
+        # More batches where devices wait for each other: the ends are evener, and each batch pays its fixed costs.
         waits = name == PIPELINE or (name == GRAPH and devices > 1)
         batches = [None, *(n * BATCHES_EACH * devices for n in MORE_BATCHES)] if waits else [None]
         stages = [math.inf] if short is None or name == RESIDENT else [math.inf, short]
         options = {"pipeline": parts, "batches": batches, "buffers": _BUFFERS[name], "stage_bytes": stages}
+        # Short stages leave more memory to features; streamed weights may have more buffers than two.
         choices = [[asked[key]] if asked[key] else values for key, values in options.items()]
         for values in product(*choices):
             settings = dict(zip(options, values, strict=True))

@@ -161,6 +161,7 @@ class Decomposition:
 
     def memory(self, sizes: Sizes, device: int) -> int:
         """Bytes on that device: weights, features of its slots, and what it holds anyway."""
+        # Weights, features of the slots, and tasks: what the batches make of each is the price of cutting finer.
         stay = None if self.streamed else sizes.stay_bytes
         weights = sum(self.buffer_bytes(sizes, device)) if stay is None else stay
         features = self._bytes_per_input(sizes) * _whole(self.batch, sizes.tile)
@@ -198,6 +199,7 @@ def stages_of(
     weights: Sequence[int], leaving: bool, most_bytes: float = math.inf, most: int = LONGEST
 ) -> tuple[tuple[int, int], ...]:
     """All layers in stages of at most `pass_length` and `most` layers and, but for single layers, `most_bytes`."""
+    # Greedy: a stage takes layers as long as its pass may be, and its buffer of weights has room for them.
     stages, k = [], 0
     while k < len(weights):
         last, held = k + 1, weights[k]
@@ -220,6 +222,8 @@ def ranges_of(costs: Sequence[float], devices: int) -> tuple[tuple[int, int], ..
     """
     if devices > len(costs):
         raise InputError(f"{devices} devices in a pipeline of {len(costs)} stages of layers: each must have one")
+    # Bisection on the cost of the dearest range: ranges are filled one after the other up to it, and the least that
+    # needs no more ranges than devices is the best there is.
     low, high = max(costs), sum(costs)
     for _ in range(60):
         middle = (low + high) / 2
@@ -269,6 +273,7 @@ def cut(
     assert schedule is not None
     pipeline = settings.pipeline or (devices if schedule == PIPELINE else 1)
     _check(settings, pipeline)
+    # Rooms: the promise of each device, and what the process has for it; a decomposition has to fit them all.
     costs = sizes.weights if costs is None else costs
     rooms = [MemoryRoom(sizes, memory)] if memory is not None else []
     rooms += [also] if also else []
@@ -278,12 +283,16 @@ def cut(
         fine = max(1, sizes.layers // (BATCHES_EACH * pipeline)) if pipeline > 1 else LONGEST  # for ranges of even cost
         stages = stages_of(sizes.weights, leaving, most, fine)
         ranges = ranges_of([sum(costs[slice(*stage)]) for stage in stages], pipeline)
+        # A device of a pipeline receives the next batch while it computes one, so it has a slot for each.
         slots, groups = BUFFERS if pipeline > 1 else 1, devices // pipeline
         drawn = schedule == GRAPH
+        # Several batches a device: a pipeline fills and drains, and devices that draw batches end together.
         each = BATCHES_EACH * pipeline if pipeline > 1 else BATCHES_EACH if drawn and groups > 1 else 1
         whole = Decomposition(schedule, sizes.inputs, sizes.tile, stages, ranges, groups, buffers, slots, drawn)
         least = batches or min(groups * each, _over(sizes.inputs, sizes.tile))
         alone = _cut_batches(whole, sizes, rooms, least, batches)
+        # Joining: after the layers in which most rows die, the batches of a group go on as one; it takes a pool, and so
+        # is left out where the memory has no room for it.
         later = next((i for i, (first, _) in enumerate(stages) if first >= JOINED), None)
         if not (settings.join and leaving and later and pipeline == 1 and alone.batches > groups):
             return alone
@@ -292,9 +301,11 @@ def cut(
         except MemoryTooSmall:
             return alone
 
+    # Attempts, from what is fastest to what takes least memory: weights that stay, then streamed ones; stages whose
+    # buffers take half of the memory, then single layers; ranges of equal cost, then of equal bytes.
     tried = [buffers or (BUFFERS if schedule == STREAM else None)]
     tried += [BUFFERS] if tried == [None] and schedule == GRAPH else []
-    attempts = []  # the first is best, each other takes less memory
+    attempts = []
     for buffers in tried:
         room = stage_bytes if tightest is None or not buffers else max(0, tightest) / (2 * buffers)
         attempts += [(buffers, min(stage_bytes, room), costs)]
@@ -331,21 +342,25 @@ def _cut_batches(
     Raises:
         MemoryTooSmall: they do not fit.
     """
+    # Batches in whole tiles; where that makes fewer than were asked for, the last tile of each is not full.
     each = _over(sizes.inputs, least)
     batched = replace(whole, batch=_whole(each, sizes.tile))
-    if batched.batches < _over(sizes.inputs, each):  # more were asked for than whole tiles make
+    if batched.batches < _over(sizes.inputs, each):
         batched = replace(whole, batch=each)
     tight = [room for room in rooms if _excess(batched, room) > 0]
     if not tight:
         return batched
     if most:
         raise _small(batched, tight[0], f"{batched.batches} batches", batched.most_memory(tight[0].sizes))
+    # Too large: batches shrink by the tiles that do not fit. That is repeated, for more batches are more tasks.
     tiles = most = _over(batched.batch, sizes.tile)
     batched = replace(whole, batch=tiles * sizes.tile)
     while (excess := max(_excess(batched, room) for room in rooms)) > 0:
         tiles -= excess
         if tiles < 1:
-            raise _small(batched, tight[0], f"batches of {sizes.tile} inputs", _least(whole, tight[0].sizes, most))
+            sizes_of_batches = [min(most, 1 << power) * sizes.tile for power in range(most.bit_length() + 1)]
+            enough = min(replace(whole, batch=size).most_memory(tight[0].sizes) for size in sizes_of_batches)
+            raise _small(batched, tight[0], f"batches of {sizes.tile} inputs", enough)
         batched = replace(whole, batch=tiles * sizes.tile)
     # As many for each group: one that had more than the others would be waited for.
     needed = whole.groups * _over(_over(_over(sizes.inputs, sizes.tile), tiles), whole.groups)
@@ -356,12 +371,6 @@ def _cut_batches(
 def _excess(batched: Decomposition, room: MemoryRoom) -> int:
     """Tiles of a batch that do not fit the room, at least; 0 or less where all do."""
     return _over(batched.most_memory(room.sizes) - room.memory, room.sizes.tile * batched._bytes_per_input(room.sizes))
-
-
-def _least(whole: Decomposition, sizes: Sizes, most: int) -> int:
-    """Bytes on a device that are enough for some size of batches, of so many tiles at most."""
-    tiles = [min(most, 1 << power) for power in range(most.bit_length() + 1)]
-    return min(replace(whole, batch=count * sizes.tile).most_memory(sizes) for count in tiles)
 
 
 def _small(whole: Decomposition, room: MemoryRoom, batches: str, needed: int) -> MemoryTooSmall:

@@ -22,6 +22,7 @@ class Execution:
     """
 
     def __init__(self, decomposition: Decomposition):
+        # Ready tasks of a lane are a heap by number: the order in which the graph made them is a sound one.
         self.graph = Graph(decomposition)
         self.preloaded = tuple(self.graph.tasks)
         self._done = {task.number for task in self.graph.tasks}
@@ -54,6 +55,7 @@ class Execution:
 
     def done(self, task: Task, rows: int | None = None) -> None:
         """The task is done: those that waited for nothing else may run. `rows`: as Graph.go_on takes them."""
+        # Followers count the tasks that they wait for; the last of these makes them ready. Then the graph may grow.
         self._done.add(task.number)
         self.left -= 1
         for number in self._followers.pop(task.number, ()):
@@ -88,6 +90,7 @@ def run_serially(execution: Execution, work: Work, choose: Callable[[list[Task]]
 
 def lanes_of(decomposition: Decomposition) -> list[Lane]:
     """The lanes that a run of this decomposition uses."""
+    # Copies of weights and moves of rows have lanes of their own, so that they overlap with computing.
     lanes = [(device, COMPUTE) for device in range(decomposition.devices)]
     if decomposition.streamed:
         lanes += [(device, Kind.COPY.value) for device in range(decomposition.devices)]
@@ -109,6 +112,7 @@ def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: 
     def through(lane: Lane, mine: bool = False) -> None:
         try:
             while True:
+                # Wait for a task of this lane. The calling thread wakes up now and then, for signals reach it alone.
                 with news:
                     while (task := execution.take(lane)) is None and not (execution.finished or failed):
                         news.wait(SIGNALS_SECONDS if mine else None)
@@ -118,11 +122,13 @@ def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: 
                     return
                 if mine:
                     check()
+                # The work itself holds no lock; its end may make tasks of any lane ready, so all are woken.
                 rows = work(task)
                 with news:
                     execution.done(task, rows)
                     news.notify_all()
         except BaseException as error:
+            # The first failure ends all lanes: each looks for it before it begins another task.
             with news:
                 failed.append(error)
                 news.notify_all()

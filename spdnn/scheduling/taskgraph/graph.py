@@ -119,6 +119,8 @@ class Graph:
 
     def add(self, batch: int, group: int) -> list[Task]:
         """The tasks of a batch that passes through that group; as far as the graph says where it goes."""
+        # The batch goes from device to device of its group's pipeline; beyond the stage where it may be joined to
+        # others nothing is known yet, so its tasks end there.
         number, before, self.groups[batch] = len(self.tasks), None, group
         self._left.remove(batch)
         for position, (first, last) in enumerate(self.decomposition.ranges):
@@ -139,35 +141,27 @@ class Graph:
             rows: of the batch that are left; needed where batches are joined.
         """
         number, d = len(self.tasks), self.decomposition
-        if d.joined is not None and (done.kind, done.stage) == (Kind.COMPACT, d.joined - 1):
-            self._join_or_go_on(done, rows)
-        elif d.grows and done.kind in (Kind.COLLECT, Kind.PARK, Kind.MOVE) and done.device % len(d.ranges) == 0:
-            self._next(self.groups[done.batch])
-        return self.tasks[number:]
-
-    def _join_or_go_on(self, done: Task, rows: int) -> None:
-        """A batch that may be joined waits in the pool, when it left half a slot and all that wait fit one; else it
-        goes on alone.
-        """
-        pool, slot = self._pools[self.groups[done.batch]], (done.device, None, done.slot)
-        if 2 * rows > self.decomposition.batch or pool.rows + rows > self.decomposition.batch:
-            self._through(
-                done.batch, done.device, range(self.decomposition.joined, len(self.decomposition.stages)), done
-            )
-            return
-        parked = self._task(Kind.PARK, done.batch, done.stage, *slot, [done.number])
-        self._devices[done.device].left[done.slot] = parked.number
-        pool.rows += rows
-        pool.batches.append(done.batch)
-        pool.parked.append(parked.number)
-
-    def _next(self, group: int) -> None:
-        """What a group does that is through with a batch: the next one, or at last what waits in its pool."""
-        d, pool = self.decomposition, self._pools[group]
-        batch = next((one for one in self._left if d.drawn or one % d.groups == group), None)
-        if batch is not None:
+        joins = d.joined is not None and (done.kind, done.stage) == (Kind.COMPACT, d.joined - 1)
+        ends = d.grows and done.kind in (Kind.COLLECT, Kind.PARK, Kind.MOVE) and done.device % len(d.ranges) == 0
+        if not (joins or ends):
+            return []
+        group = self.groups[done.batch]
+        pool = self._pools[group]
+        if joins and (2 * rows > d.batch or pool.rows + rows > d.batch):
+            # Alone: a batch that filled half a slot, or does not fit with those that wait, gains nothing by waiting.
+            self._through(done.batch, done.device, range(d.joined, len(d.stages)), done)
+        elif joins:
+            # Park: the rows wait in the pool, so that their slot is free for the next batch.
+            parked = self._task(Kind.PARK, done.batch, done.stage, done.device, None, done.slot, [done.number])
+            self._devices[done.device].left[done.slot] = parked.number
+            pool.rows += rows
+            pool.batches.append(done.batch)
+            pool.parked.append(parked.number)
+        elif (batch := next((one for one in self._left if d.drawn or one % d.groups == group), None)) is not None:
+            # Next batch of the group: whichever comes first where batches are drawn, else of those dealt out to it.
             self.add(batch, group)
         elif pool.batches:
+            # Join: no batch is left to fill the pool, so all that waits goes on as one, in the first slot.
             batch, device = d.batches + len(self.joined), d.device(group, 0)
             self.groups[batch], self.joined[batch] = group, pool.batches
             state = self._devices[device]
@@ -175,12 +169,14 @@ class Graph:
             before = self._task(Kind.JOIN, batch, d.joined - 1, device, None, 0, waits)
             self._pools[group] = _Pool()
             self._through(batch, device, range(d.joined, len(d.stages)), before)
+        return self.tasks[number:]
 
     def _through(self, batch: int, device: int, stages: range, before: Task | None) -> Task:
         """A batch through a device's stages; `before`: its last task so far, on the device before or here."""
         state = self._devices[device]
         if before is not None and before.device == device:
             return self._stages(batch, device, stages, before.slot, [before.number])
+        # Slots are taken in turn, each when the batch before has left it; a move waits for that, and leaves its own.
         slot = state.arrived % self.decomposition.slots
         state.arrived += 1
         left = state.left[slot]
@@ -194,6 +190,7 @@ class Graph:
 
     def _stages(self, batch: int, device: int, stages: range, slot: int, waits: list[int]) -> Task:
         """A batch that has a slot through stages of a device, after the tasks `waits`; its last task."""
+        # Each stage: weights are there, the batch passes its layers, dead and equal rows leave, but after the last.
         state = self._devices[device]
         for stage in stages:
             filled = self._weights(batch, device, stage)
@@ -211,8 +208,9 @@ class Graph:
     def _weights(self, batch: int | None, device: int, stage: int) -> int:
         """The number of the task that brings a stage's weights to its buffer: a new one, unless they are there."""
         state, buffer = self._devices[device], self.decomposition.buffer_of(device, stage)
+        # A buffer is filled again only when all readers of what it held are done. They have waited for whatever filled
+        # it, so the copy need not.
         if state.content.get(buffer) != stage:
-            # Whoever read what the buffer held has waited for whatever filled it.
             copy = self._task(Kind.COPY, batch, stage, device, buffer, None, state.readers.get(buffer, []))
             state.content[buffer], state.filled[buffer], state.readers[buffer] = stage, copy.number, []
         return state.filled[buffer]

@@ -65,6 +65,7 @@ class TaskCosts:
 
     def rows(self, decomposition: Decomposition) -> np.ndarray:
         """Rows of each batch at each layer, expected, float64 (batches, layers); they change where gaps are closed."""
+        # Each batch has its part of the rows that were measured; merged rows shrink less than inputs do (Work.of).
         work, batches = self.work, decomposition.batches
         sizes = np.diff([decomposition.members(batch) for batch in range(batches)])[:, 0]
         shares = None if work.merged else self.order(batches)
@@ -74,6 +75,7 @@ class TaskCosts:
         else:
             # The order tells of equal parts; of two that are nearly equal, each has its part of their mean.
             counts = shares * work.rows * (sizes * batches / sizes.sum())[:, None]
+        # Rows change only where gaps were closed: between two such layers dead rows are computed with the others.
         counts[:, 0] = sizes * work.rows[0] / work.inputs
         since = np.maximum.accumulate(np.where(self.closed, np.arange(work.layers), 0))
         kept = np.divide(work.rows, work.rows[since], out=np.ones(work.layers), where=work.rows[since] > 0)
@@ -151,13 +153,16 @@ def simulate(decomposition: Decomposition, costs: TaskCosts, cores: int | None =
     execution, clock = Execution(decomposition), _Clock(decomposition, costs, cores)
     graph = execution.graph
     lanes = [(device, lane) for device in range(decomposition.devices) for lane in LANES]
+    # Discrete events: every free lane begins its first ready task, and the clock goes on to the next end of one.
     while not execution.finished:
         for lane in lanes:
             if lane not in clock.running and (task := execution.take(lane)):
-                clock.begin(lane, task)
+                clock.running[lane] = _Running(task, clock.seconds(task), clock.now)
         for task in clock.step():
-            count = len(graph.tasks)
-            execution.done(task, clock.rows_left(task))
+            # As in a run, the rows that are left decide whether a batch is joined, and an end may let one be drawn.
+            count, layer = len(graph.tasks), decomposition.stages[task.stage][1]
+            rows = math.ceil(clock.rows[task.batch][layer]) if task.kind == Kind.COMPACT else None
+            execution.done(task, rows)
             clock.know(graph)
             clock.drew.update(dict.fromkeys(range(count, len(graph.tasks)), task.number))
     return Simulated(clock.now, tuple(clock.timeline), clock.parts(), dict(graph.groups), tuple(graph.tasks))
@@ -166,6 +171,7 @@ def simulate(decomposition: Decomposition, costs: TaskCosts, cores: int | None =
 def least_seconds(decomposition: Decomposition, costs: TaskCosts, cores: int | None = None) -> float:
     """What no order of its tasks could be faster than: layers shared out evenly, or the copies of the first range."""
     _check(decomposition, costs)
+    # Computing, shared out without a gap to all devices, at the speed of all of them at once.
     d, device = decomposition, costs.device
     speed = sum(costs.speeds) or d.devices
     if cores is not None:
@@ -174,8 +180,9 @@ def least_seconds(decomposition: Decomposition, costs: TaskCosts, cores: int | N
     computing = float(costs.layers(costs.rows(d)).sum()) / speed
     if not d.streamed:
         return computing
+    # Copies: each batch of a group streams the first range anew, but for what the buffers held.
     stages = [costs.work.weight_bytes[slice(*d.stages[stage])].sum() for stage in range(*d.ranges[0])]
-    anew = max(0.0, sum(stages) - d.buffers * max(stages))  # a batch may find what the buffers held
+    anew = max(0.0, sum(stages) - d.buffers * max(stages))
     return max(computing, float(device.copy(anew)) * (d.batches // d.groups))
 
 
@@ -209,6 +216,7 @@ class _Clock:
         self.of: dict[int, tuple[Task, float, float, int | None]] = {}  # of a task: itself, begin, end, what it met
         self.before: dict[Lane, int] = {}  # of a lane: its last task
         self.drew: dict[int, int] = {}  # of a task of a batch that was drawn: the one whose end let it be drawn
+        # Prefix sums over the layers: the seconds of any stage are then one difference.
         weights = np.append(0.0, np.cumsum(costs.device.copy(costs.work.weight_bytes)))
         self.weights = weights.tolist()
         self.layers: list[list[float]] = []  # of each batch: seconds of all layers before each
@@ -232,15 +240,11 @@ class _Clock:
                 work.of(inputs).rows if work.merged else np.sum([self.rows[member] for member in members], axis=0)
             )
 
-    def rows_left(self, task: Task) -> int | None:
-        """Rows of a batch after a compact that another stage follows; None for other tasks."""
-        layer = self.decomposition.stages[task.stage][1]
-        return math.ceil(self.rows[task.batch][layer]) if task.kind == Kind.COMPACT else None
-
     def seconds(self, task: Task) -> float:
         """Of a task, were it alone."""
         d, costs = self.decomposition, self.costs
         first, last = d.stages[task.stage]
+        # Layers and gaps at the rates of the device, weights at the rate of copies, rows at that of messages.
         if task.kind == Kind.LAYER:
             own = self.layers[task.batch]
             seconds = own[last] - own[first] + costs.seconds_per_task
@@ -259,40 +263,34 @@ class _Clock:
     def _by_device(self, seconds: float, task: Task) -> float:
         return seconds / self.costs.speeds[task.device] if self.costs.speeds else seconds
 
-    def begin(self, lane: Lane, task: Task) -> None:
-        self.running[lane] = _Running(task, self.seconds(task), self.now)
-
     def step(self) -> list[Task]:
         """Go on to the next end of a task; those that end then."""
-        speeds = self._speeds()
+        # Speed of each lane: whoever runs shares the cores evenly, so a speed holds until a task begins or ends.
+        speeds = dict.fromkeys(LANES, 1.0)
+        if self.cores is not None:
+            threads = self.costs.threads or self.costs.device.threads
+            needed = sum(threads if name == COMPUTE else 1 for (_, name), one in self.running.items() if one.left)
+            part = min(1.0, self.cores / needed) if needed else 1.0
+            speeds = dict.fromkeys(LANES, part) | {COMPUTE: self.costs.speed(self.cores, part)}
+        # The next event is the earliest end at these speeds; all others have then done a part of their work.
         ends = {lane: one.left / speeds[lane[1]] for lane, one in self.running.items()}
         step = min(ends.values())
         self.now += step
         over = [lane for lane, end in ends.items() if end <= step * (1 + 1e-12)]
         for lane, one in self.running.items():
             one.left -= step * speeds[lane[1]]
-        return [self._end(lane) for lane in over]
-
-    def _end(self, lane: Lane) -> Task:
-        one = self.running.pop(lane)
-        task = one.task
-        waited = (*task.after, self.before.get(lane), self.drew.get(task.number))
-        ready = [number for number in waited if number in self.of]
-        met = max(ready, key=lambda number: self.of[number][2], default=None)
-        self.of[task.number] = task, one.began, self.now, met
-        self.before[lane] = task.number
-        self.timeline.append(Span.of(self.decomposition, task, one.began, self.now))
-        return task
-
-    def _speeds(self) -> dict[str, float]:
-        """Of the lanes by name, with as many of them running as there are: whoever runs shares the cores evenly."""
-        if self.cores is None:
-            return dict.fromkeys(LANES, 1.0)
-        threads = self.costs.threads or self.costs.device.threads
-        threads_needed = sum(threads if name == COMPUTE else 1 for (_, name), one in self.running.items() if one.left)
-        part = min(1.0, self.cores / threads_needed) if threads_needed else 1.0
-        computing = self.costs.speed(self.cores, part)
-        return {name: computing if name == COMPUTE else part for name in LANES}
+        # Critical path: of all that a task waited for, what ended last is its predecessor on the chain (`parts`).
+        ended = []
+        for lane in over:
+            one = self.running.pop(lane)
+            waited = (*one.task.after, self.before.get(lane), self.drew.get(one.task.number))
+            ready = [number for number in waited if number in self.of]
+            met = max(ready, key=lambda number: self.of[number][2], default=None)
+            self.of[one.task.number] = one.task, one.began, self.now, met
+            self.before[lane] = one.task.number
+            self.timeline.append(Span.of(self.decomposition, one.task, one.began, self.now))
+            ended.append(one.task)
+        return ended
 
     def parts(self) -> dict[str, float]:
         """Seconds by kind of the tasks that each began when the one before it had ended, back from the last."""

@@ -44,6 +44,7 @@ def coarsen(spans: Iterable[Span], most: int = MOST_SPANS) -> list[Span]:
     """At most so many spans, but one for each lane: neighbours on a lane that serve one batch are joined, two by two,
     four by four and so on, and at last those of several batches, which then have none. A joined span has the kind that
     took longest in it, and holds what time was between them."""
+    # Neighbours of one batch first, for they are one piece of work; the factor doubles until the list is short enough.
     ordered, joined = sorted(spans, key=lambda span: (span.device, span.lane, span.begin)), []
     for key in (lambda span: (span.device, span.lane, span.batch), lambda span: (span.device, span.lane)):
         together = 1

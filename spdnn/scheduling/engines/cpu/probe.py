@@ -34,6 +34,7 @@ def measure_costs(
         cores: that all threads share.
         room: bytes that features may take.
     """
+    # Sample: enough rows that threads have work, few enough that the probe costs a small part of the run.
     enough = min(int(EDGES / max(1, int(work.edges[0]))), work.inputs.count // MOST, room // (8 * work.widest))
     count = min(work.inputs.count, max(threads * work.tile, enough))
     first = _through(work, count, threads, copied)
@@ -41,6 +42,7 @@ def measure_costs(
     if first.seconds.sum() + first.copying.sum() < LONG:  # once more: threads have started, pages are touched
         tries.append(_through(work, count, threads, copied))
     rates, fixed = _rates(first.edges, np.min([one.seconds for one in tries], axis=0))
+    # Copies at their best rate; rows and survivors of the sample stand for all inputs, the last layer for deeper ones.
     copying = float(np.max([one.bytes_copied / one.copying for one in tries]))
     device = DeviceCosts(rates, tiles=(work.tile,), copy_bytes_per_second=copying, cores=cores, threads=threads)
     rows, tally = first.rows, first.tally
@@ -80,6 +82,7 @@ def _rates(edges: np.ndarray, seconds: np.ndarray) -> tuple[tuple[float, ...], f
 
     Layers too small to tell, and all deeper ones, have the median rate of the last few that tell.
     """
+    # Seconds = rate x edges + fixed: large layers give the rate, what small ones take beyond it is the fixed cost.
     telling = edges >= TELLING * edges.max()
     telling[0] = True  # the first layer has a kernel of its own
     rates = seconds / np.maximum(1.0, edges)
@@ -91,6 +94,7 @@ def _rates(edges: np.ndarray, seconds: np.ndarray) -> tuple[tuple[float, ...], f
 
 def _through(work: BatchKernels, count: int, threads: int, copied: Callable[[Layer], Layer] | None) -> _Pass:
     """So many of the inputs, evenly chosen, through the layers one at a time; it ends where none are left."""
+    # Every n-th input, for neighbours are alike; memory is touched before the first layer is timed.
     numbers = work.inputs.numbers_of(0, work.inputs.count)[:: work.inputs.count // count][:count]
     buffers = [buffer(count, work.widest, work.tile) for _ in range(2)]
     for memory in buffers:

@@ -98,8 +98,9 @@ class CpuGraphRun:
         return whole
 
     def _copy(self, task: Task) -> None:
+        # The old layers of the buffer are dropped before the new ones are read, so that it never holds both.
         device, kept = self.devices[task.device], self.kept
-        device.weights.pop(task.buffer, None)  # its memory can be filled again
+        device.weights.pop(task.buffer, None)
         device.weights[task.buffer] = [
             self.work.bind(k, copy_layer(kept[k]) if kept else None) for k in range(*self.cut.stages[task.stage])
         ]
@@ -108,6 +109,7 @@ class CpuGraphRun:
 
     def _layer(self, task: Task) -> None:
         device, (k, last) = self.devices[task.device], self.cut.stages[task.stage]
+        # The first stage makes the rows of the batch in its slot; later ones find them in it.
         if task.stage == 0:
             numbers = self.work.inputs.numbers_of(*self.cut.members(task.batch))
             rows = self.work.begin(numbers, device.threads, *device.slots[task.slot])
@@ -116,6 +118,7 @@ class CpuGraphRun:
         batch, layers = self.batches[task.batch], device.weights[task.buffer]
         rows, first, tally = batch.rows, k, self.tallies[task.lane]
         before = tally.edges
+        # Passes: a stage of weights may be longer than pays in one go, but nothing leaves until it ends.
         while rows.count and k < last:
             most = self.work.costs.layers(k, rows.tiles, rows.tile, self.work.deaths(k, rows), last - k)
             passed = layers[k - first : k - first + most]
@@ -129,6 +132,7 @@ class CpuGraphRun:
 
     def _progress(self) -> tuple[float, float | None]:
         """Edges gone through, and those ahead where they can be estimated; other threads go on meanwhile."""
+        # Batches before and after joining have different rows ahead of them, so they are estimated apart.
         ahead, first_joined = self.course.ahead, self.cut.batches
         going = {number: (one.rows.lanes, one) for number, one in list(self.batches.items())}
         late = [(rows, one) for parked in self.waiting for _, _, rows, one in list(parked)]
@@ -160,6 +164,7 @@ class CpuGraphRun:
         """The rows that are left wait, row by row, behind those that wait already."""
         batch, k = self.batches.pop(task.batch), self.cut.stages[task.stage][1]
         device, waiting, indices = self.devices[task.device], self.waiting[task.device], self._rows_left(batch, k)
+        # Rows leave their tiles for the pool, where they lie one by one: those of all batches make full tiles again.
         first = sum(rows for _, _, rows, _ in waiting)
         numbers, row_of = batch.rows.inputs.of(indices)
         batch.rows.level.take(
@@ -172,6 +177,7 @@ class CpuGraphRun:
         """All rows that wait become a batch, in the order in which they came; equal ones are searched for."""
         device, waiting = self.devices[task.device], self.waiting[task.device]
         k = self.cut.stages[task.stage][1]
+        # Rows of different batches may be equal, so a search begins anew with the joined batch.
         count = sum(rows for _, _, rows, _ in waiting)
         numbers, row_of = (np.concatenate([one[i] for one in waiting]) for i in (0, 1))
         rows = self.work.begin(np.empty(0, np.int64), device.threads, *device.slots[task.slot])

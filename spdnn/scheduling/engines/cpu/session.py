@@ -23,7 +23,6 @@ from spdnn.scheduling.taskgraph.choice import choose, choose_unmeasured
 from spdnn.scheduling.taskgraph.decomposition import Decomposition, MemoryRoom, Sizes, cut
 from spdnn.scheduling.taskgraph.execution import Execution, lanes_of, run_threads
 from spdnn.scheduling.taskgraph.settings import AUTO, STREAM, TaskgraphSettings
-from spdnn.scheduling.taskgraph.simulation import TaskCosts
 
 READING = 4  # copies of a layer, while it is read: as plan.batches counts them
 TASK_BYTES = 1000  # of a task, the ones that wait for it, and when it ran (about 700 measured)
@@ -41,42 +40,36 @@ class CpuGraphSession(Session):
                 f"{self.settings.devices} devices of {options.threads} threads: each takes one at least (--threads)"
             )
         self.work, self.limit = BatchKernels(prepared, inputs, options), limit_bytes(options.memory)
-        self.sizes, self.predicted, self.course = self._sizes(), None, prepared.course()
+        work = self.work
+        # Decomposition: what there is to cut, then the schedule that is fastest within the memory.
+        nbytes = tuple(work.network.header(k).nbytes for k in range(work.depth))
+        self.sizes = Sizes(work.inputs.count, work.tile, nbytes, 8 * work.widest + INPUT_BYTES)
+        self.predicted, self.course = None, prepared.course()
         self.decomposition, self.why = self._decomposition(options)
-        cut, work = self.decomposition, self.work
+        cut = self.decomposition
         self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT
+        # Devices share out the threads; each has its slots, and a pool where batches are joined.
         work.tile = work.tile_for(cut.batch)
         pooled = 0 if cut.joined is None else int(work.costs.outputs[cut.stages[cut.joined][0] - 1])
         each, more = divmod(options.threads, cut.devices)
         self.devices = [
             CpuDevice(each + (device < more), cut, work.widest, work.tile, pooled) for device in range(cut.devices)
         ]
+        # Weights: streamed from copies of all layers, or from their source; or bound once, for all devices.
         weights = progress.bar(work.network.layers(), "weights", work.depth)
         self.kept = list(weights) if cut.streamed and self._keeps(cut) else []
-        if not cut.streamed:  # the processor has one memory: weights that stay are there once
+        if not cut.streamed:
             layers = work.resident(work.bind(k, layer) for k, layer in enumerate(weights))
             for device, stages in enumerate(cut.ranges * cut.groups):
                 self.devices[device].weights = {
                     cut.buffer_of(device, stage): layers[slice(*cut.stages[stage])] for stage in range(*stages)
                 }
 
-    def _sizes(self) -> Sizes:
-        network, work = self.work.network, self.work
-        weights = tuple(network.header(k).nbytes for k in range(network.depth))
-        return Sizes(work.inputs.count, work.tile, weights, 8 * work.widest + INPUT_BYTES)
-
     @property
     def _new(self) -> int:
         """Bytes of weights that are not in memory yet."""
         network = self.work.network
         return sum(nbytes for k, nbytes in enumerate(self.sizes.weights) if not network.in_memory(k))
-
-    def _aside(self, options: Options) -> int:
-        """Bytes of the process that are no device's."""
-        work = self.work
-        aside = resident_bytes() + plan.outcome_bytes(work.inputs, work.last.outputs, options)
-        aside += plan.scratch_bytes(work.network, work.inputs, work.widest, options.threads, work.tile)
-        return aside + READING * max(self.sizes.weights) * self.settings.devices
 
     def _keeps(self, decomposition: Decomposition) -> bool:
         """Whether the process has room for all layers besides its devices: what is streamed is then copied from there,
@@ -108,38 +101,40 @@ class CpuGraphSession(Session):
 
     def _room(self, options: Options) -> MemoryRoom:
         """What the process has for each device now."""
-        devices, self.aside = self.settings.devices, max(self.aside, self._aside(options))
+        # Set aside: what is no device's. The process now, the outcome, the kernels' scratch memory, layers being read.
+        work, devices = self.work, self.settings.devices
+        aside = resident_bytes() + plan.outcome_bytes(work.inputs, work.last.outputs, options)
+        aside += plan.scratch_bytes(work.network, work.inputs, work.widest, options.threads, work.tile)
+        self.aside = max(self.aside, aside + READING * max(self.sizes.weights) * devices)
+        # The rest is shared out evenly; weights that stay are in memory once, so each device bears a part of them.
         shared = replace(self.sizes, stay_bytes=-(-self._new // devices), task_bytes=TASK_BYTES)
         return MemoryRoom(shared, max(0, self.limit - self.aside) // devices, device=False)
-
-    def _costs(self, options: Options) -> TaskCosts:
-        """What tasks cost here. Weights are taken to be copied from memory where half of it has room for them."""
-        free = max(0, self.limit - self.aside)
-        how = copy_layer if self._new <= free // 2 else None
-        return measure_costs(self.work, options.threads, self.settings.devices, how, self._cores(options), free // 2)
-
-    def _cores(self, options: Options) -> int:
-        return min(options.threads, usable_cores())
 
     def _cut(self, options: Options) -> tuple[Decomposition, str]:
         settings, self.room = self.settings, self._room(options)
         memory, leaving = settings.device_memory, bool({"dead", "inputs"} & set(self.work.reductions))
         limits = {"leaving": leaving, "stage_bytes": plan.PASS_WEIGHTS, "also": self.room}
+        # Nothing is measured where costs cannot matter: a schedule was asked for, or only one is left.
         if fixed := choose_unmeasured(settings, self.sizes, memory, **limits):
             return fixed
         if settings.schedule == AUTO and settings.devices == 1 and not settings.buffers:
             decomposition = cut(replace(settings, schedule=STREAM), self.sizes, memory, **limits)
             return decomposition, "stream: the one device has no room for all weights"
-        costs = self._costs(options)
+        # Costs: measured on a few inputs. Weights are taken to be copied from memory if half of it holds them.
+        free, cores = max(0, self.limit - self.aside), min(options.threads, usable_cores())
+        how = copy_layer if self._new <= free // 2 else None
+        costs = measure_costs(self.work, options.threads, settings.devices, how, cores, free // 2)
+        # The room is found anew, less what measuring has left behind; then every schedule that fits it is simulated.
         give_back()
-        self.room = self._room(options)  # less what measuring has left behind
+        self.room = self._room(options)
         limits |= {"also": self.room}
-        chosen = choose(self.sizes, settings, memory, costs, self._cores(options), **limits)
+        chosen = choose(self.sizes, settings, memory, costs, cores, **limits)
         self.predicted = chosen.predicted.seconds
         return chosen.decomposition, chosen.why
 
     def run(self, exchange=None) -> Result:
         decomposition, work = self.decomposition, self.work
+        # Each lane runs its tasks on a thread of its own, whose tallies are added when all are through.
         execution = Execution(decomposition)
         going, begun = CpuGraphRun(work, decomposition, self.devices, self.kept, self.course), time.process_time()
         with going.stage:

@@ -55,6 +55,7 @@ class GraphDevice:
     ):
         self.device, self.number, self.plan, self.cut, self.weights = device, number, plan, cut, weights
         self.first, self.last = cut.range_of(number)
+        # A stream for each lane: copies of weights and moves of rows overlap with computing.
         self.streams = {COMPUTE: device.main}
         if cut.streamed:
             self.streams[Kind.COPY.value] = device.stream()
@@ -62,6 +63,7 @@ class GraphDevice:
             self.streams[Kind.MOVE.value] = device.stream()
         part = DevicePart(device, plan, parts, cut.stages[self.first : self.last], weights.layers, inputs)
         tiles, size = tiles_of(cut.batch, TILE), tiles_of(cut.batch, TILE) * TILE * plan.widest
+        # Pool: rows that wait to be joined need one buffer, as they are only copied in and out.
         joined, self.pool = None, None
         if cut.joined is not None:
             joined = cut.stages[cut.joined][0]
@@ -87,6 +89,7 @@ class GraphDevice:
 
     def event(self, task: Task) -> Event:
         """The event of tasks like this one, on this device (of a move, the device that it goes to)."""
+        # One event for each buffer or slot is enough: what is to be waited for is always what was recorded there last.
         of_buffer = task.kind in (Kind.COPY, Kind.LAYER)
         key = task.kind, task.target[1] if task.target else task.buffer if of_buffer else task.slot
         if key not in self._events:
@@ -127,6 +130,7 @@ class GraphDevice:
 
     def park(self, task: Task, first: int, outcomes: Outcomes) -> None:
         """A batch's rows go to the pool, from row `first` on, and the host learns which of them each input has."""
+        # Where the rows begin is a number in device memory, so that the launches are the same for every batch.
         slot = self.slots[task.slot]
         self.pooled[task.batch] = first
         self.device.copy_in(self.pool.next_row, self.pooled[task.batch : task.batch + 1])
@@ -136,6 +140,7 @@ class GraphDevice:
 
     def join(self, task: Task, batches: np.ndarray) -> None:
         """All rows in the pool, as many as `batches` says, become a batch at a slot."""
+        # Rows become a batch of as many inputs; their features and weights are copied in between the launches.
         slot, device, batch = self.slots[task.slot], self.device, batches[task.batch]
         device.copy_in(slot.rows.batch, batch)
         launch_all(slot.join)
@@ -149,6 +154,7 @@ class GraphDevice:
 
     def receive(self, slot: int, other: "GraphDevice", at: int) -> None:
         """Bring the batch at a slot of another device, whose number of rows the host has, to a slot here."""
+        # State first, in small arrays; of the features only the tiles that have rows, which is why the host knows them.
         mine, theirs = self.slots[slot], other.slots[at]
         for target, source in zip(mine.rows.arrived, theirs.rows.state, strict=True):
             self.device.move(target, other.device, source)
@@ -164,10 +170,12 @@ class GraphDevice:
         copies, begun = [task for task in tasks if task.kind == Kind.COPY], device.event()
 
         def work() -> None:
+            # Fork: the copy stream takes part in the capture from when it waits for an event that was recorded in it.
             if copies:
                 device.record(begun)
                 with device.on(self.streams[Kind.COPY.value]):
                     device.wait(begun)
+            # Each task on the stream of its lane; an edge between lanes is an event, by which layers wait for copies.
             for task in tasks:
                 with device.on(self.streams[task.lane[1]]):
                     for number in task.after:

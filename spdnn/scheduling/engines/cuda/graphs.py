@@ -25,14 +25,21 @@ class Graphs:
     def __init__(self, cut: Decomposition, devices: Sequence[GraphDevice], blocks: Sequence[np.ndarray]):
         self.cut, self.devices, self.blocks = cut, devices, blocks
         self.held: dict[tuple, Launch] = {}
-        for rows in {0, cut.batch + 1} if cut.joined is not None else {0}:  # all are joined, or none
+        # Dry runs of the task graph on the host meet every graph that a run can need: with all batches joined, where no
+        # rows are left of them, and with none. So nothing is captured on the clock.
+        for rows in {0, cut.batch + 1} if cut.joined is not None else {0}:
             execution = Execution(cut)
-            run_serially(
-                execution, lambda task, of=execution, rows=rows: self._seen(of.graph.tasks, task, rows), min_of
-            )
+
+            def captured(task: Task, tasks: Sequence[Task] = execution.graph.tasks, rows: int = rows) -> int:
+                if self.begins(task):
+                    self.of(self.part(tasks, task))
+                return rows
+
+            run_serially(execution, captured, lambda ready: ready[0])
 
     def of(self, tasks: Sequence[Task]) -> Launch:
         """The launch of the graph of these tasks, all of one batch on one device."""
+        # Batches differ in numbers that are in device memory, so tasks of the same places have the same graph.
         key = tasks[0].device, tuple((task.kind, task.stage, task.slot, task.buffer) for task in tasks)
         if key not in self.held:
             self.held[key] = self.devices[tasks[0].device].capture(tasks, self.blocks)
@@ -51,22 +58,12 @@ class Graphs:
             task = tasks[number]
             return (task.batch, task.device) == (first.batch, first.device) and task.kind in kinds
 
+        # The graph ends where the batch may be joined to others, for the host must then decide; and where it moves.
+        joined = self.cut.joined
         begin = first.number - same(first.number - 1, (Kind.COPY,)) if first.number else 0
         end = first.number + 1
-        while end < len(tasks) and same(end, IN_GRAPHS) and not self._next_part(tasks[end], first):
+        while end < len(tasks) and same(end, IN_GRAPHS):
+            if joined is not None and tasks[end].stage >= joined > first.stage:
+                break
             end += 1
         return list(tasks[begin:end])
-
-    def _next_part(self, task: Task, first: Task) -> bool:
-        joined = self.cut.joined
-        return joined is not None and task.stage >= joined > first.stage
-
-    def _seen(self, tasks: Sequence[Task], task: Task, rows: int) -> int:
-        if self.begins(task):
-            self.of(self.part(tasks, task))
-        return rows
-
-
-def min_of(tasks: Sequence[Task]) -> Task:
-    """The first of them."""
-    return min(tasks, key=lambda task: task.number)

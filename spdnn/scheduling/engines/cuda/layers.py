@@ -35,6 +35,7 @@ class LayerOffsets:
 
     @classmethod
     def of(cls, host: LayerLayout) -> "LayerOffsets":
+        # Arrays of a layer lie in one block, each aligned, so that one copy brings a whole stage.
         fields, offset = [], 0
         for name, array in host.arrays.items():
             fields.append((name, array.dtype, array.size, offset))
@@ -96,6 +97,7 @@ class DeviceWeights:
     """
 
     def __init__(self, device: Device, cut: Decomposition, sizes: Sizes, number: int, laid: Sequence[LayerOffsets]):
+        # Rolling buffers: a stage always uses the same one, so that launches keep the addresses they were bound to.
         self.device, self._cut, self._number = device, cut, number
         self._buffers = [device.empty(nbytes, np.uint8) for nbytes in cut.buffer_bytes(sizes, number)]
         self.layers: dict[int, LayerLayout] = {}

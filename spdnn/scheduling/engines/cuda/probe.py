@@ -39,6 +39,7 @@ def measure_costs(
     """
     device, depth = devices[0], min(LAYERS, plan.depth)
     tiles = min(tiles_of(inputs.count, TILE), TILES * device.properties.multiprocessors)
+    # Sample: enough tiles for all multiprocessors, half as many tiles and layers until the memory has room for them.
     while True:
         try:
             counts, seconds = _through(device, plan, device_inputs, host, depth, min(tiles * TILE, inputs.count))
@@ -47,6 +48,7 @@ def measure_costs(
             if tiles == 1 and depth == 1:
                 return None
             tiles, depth = -(-tiles // 2), -(-depth // 2)
+    # Rates of copies from pinned memory, and of moves to another device where there is one.
     size = int(min(COPIED, max(1, min(device.free_bytes() for device in devices) // 4)))
     array, pinned = device.empty(size, np.uint8), device.pinned_array(size, np.uint8)
     copying = moving = _rate(device, size, lambda: device.copy_in(array, pinned))
@@ -55,6 +57,7 @@ def measure_costs(
         target = other.empty(size, np.uint8)
         moving = _rate(other, size, lambda: other.move(target, device, array))
     rows, survivors = counts
+    # Rates of layers by whole tiles; the shortest stands for the fixed cost of a task, the last for deeper layers.
     edges, deeper = plan.edges.astype(float), plan.depth - depth
     fixed = float(seconds.min())
     rates = seconds / np.maximum(1.0, TILE * np.ceil(rows / TILE) * edges[:depth])
@@ -74,6 +77,7 @@ def _through(
 ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
     """The first inputs through the first layers, each a pass: ((rows, inputs that are alive) before each layer, seconds
     of each), float64 (depth,)."""
+    # Each layer is a pass of its own here, with what closes its gaps, so that it has a time of its own.
     there = device.upload(host.block(0, depth, lambda nbytes: np.empty(nbytes, np.uint8), keep=True))
     layers, offset = {}, 0
     for k, one in enumerate(host.laid[:depth]):

@@ -70,6 +70,7 @@ class CudaGraphRun:
 
     def run(self) -> None:
         """Issue all tasks, and wait."""
+        # All streams of a device begin after one event, which its timeline is measured from.
         for number, one in enumerate(self.devices):
             begun = self._begun[number] = one.device.event(timed=True)
             one.device.record(begun)
@@ -78,6 +79,7 @@ class CudaGraphRun:
                     one.device.wait(begun)
         lanes = lanes_of(self.cut)
         try:
+            # Polling: tasks are issued as soon as those before them are; the host never waits for the work itself.
             with self.stage:
                 while not self.execution.finished:
                     went_on = [self._go_on(), *(self._next(lane) for lane in lanes)]
@@ -109,10 +111,12 @@ class CudaGraphRun:
         task = self._unmoved.pop(lane, None) or self.execution.take(lane)
         if task is None:
             return False
+        # A move waits on the host until it is known how many rows it brings.
         if task.kind == Kind.MOVE and not self._count_known(task):
             self._unmoved[lane] = task
             return False
         self._issue(task)
+        # Issued is done, for streams keep the order, unless what comes next depends on when or how the task ends.
         drawn = self.cut.drawn and self.cut.groups > 1
         if self._tells(task) or (drawn and task.kind in (Kind.MOVE, Kind.COLLECT)):
             self._undone.append(task)
@@ -126,12 +130,10 @@ class CudaGraphRun:
 
     def _count_known(self, task: Task) -> bool:
         """Whether the host knows how many rows a move has to bring."""
-        before = self.execution.graph.tasks[max(task.after, key=lambda number: self._is_source(task, number))]
-        return self.devices[before.device].event(before).done()
-
-    def _is_source(self, move: Task, number: int) -> bool:
-        task = self.execution.graph.tasks[number]
-        return task.kind == Kind.COMPACT and (task.batch, task.device) == (move.batch, move.device)
+        # A batch moves after its gaps were closed, and the counters of that task come to the host with its event.
+        after = (self.execution.graph.tasks[number] for number in task.after)
+        source = next(one for one in after if (one.kind, one.batch) == (Kind.COMPACT, task.batch))
+        return self.devices[source.device].event(source).done()
 
     def _go_on(self) -> bool:
         """Let batches and groups go on that wait for the host to know that a task is done; whether there were any."""
@@ -149,6 +151,7 @@ class CudaGraphRun:
         owner = self._owner(task)
         device, stream = owner.device, owner.streams[task.lane[1]]
         held = self.graphs and task.kind in IN_GRAPHS
+        # Copies of a graph are in it; its other tasks are launched with the first of its layers.
         if held and task.kind == Kind.COPY:
             return
         with device.on(stream):
@@ -162,7 +165,9 @@ class CudaGraphRun:
                 self._timing(task, part[-1].stage, self.graphs.of(part))
             if task.kind in (Kind.COMPACT, Kind.COLLECT):
                 owner.after(task, self.outcomes)
-            if self._crosses(owner, task):
+            # Events: only for tasks that another lane, or the host, may wait for; of layers, where copies do.
+            read = task.kind == Kind.LAYER and self.cut.streamed and not self.graphs
+            if read or owner.needs_count(task) or task.kind in (Kind.COPY, Kind.MOVE, Kind.COLLECT):
                 device.record(owner.event(task))
         if task.kind == Kind.COLLECT:
             self._collect_rows(owner, task)
@@ -173,12 +178,6 @@ class CudaGraphRun:
         in_graph = self.graphs and before.kind == Kind.COPY
         if not (preloaded or in_graph or before.lane == task.lane):
             owner.device.wait(self._owner(before).event(before))
-
-    def _crosses(self, owner: GraphDevice, task: Task) -> bool:
-        """Whether a task of another lane, or the host, may wait for this one."""
-        if task.kind == Kind.LAYER:
-            return self.cut.streamed and not self.graphs
-        return owner.needs_count(task) or task.kind in (Kind.COPY, Kind.MOVE, Kind.COLLECT)
 
     def _launch(self, owner: GraphDevice, task: Task) -> None:
         if task.kind == Kind.MOVE:
@@ -222,6 +221,7 @@ class CudaGraphRun:
 
     def parts(self) -> list[tuple[np.ndarray, dict]]:
         """Of each batch, the numbers of its inputs and its outcome, as result.result takes them."""
+        # Batches that were joined have their categories in the rows of the joined one, and their counters apart.
         outcomes = {batch: self.values.get(batch) or self._finish_batch(batch) for batch in sorted(self.slots)}
         parts = []
         for batch in range(self.cut.batches):

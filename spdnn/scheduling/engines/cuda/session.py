@@ -52,6 +52,7 @@ class CudaGraphSession(Session):
         self.inputs, self.values, self.settings = inputs, options.keep, options.settings or TaskgraphSettings()
         if len(devices) != self.settings.devices:
             raise InputError(f"{len(devices)} devices, and {self.settings.devices} were asked for")
+        # Kernels are chosen on the first device, and the layers laid out on the host, for the cut needs their bytes.
         memory = min(self._device_bytes(device) for device in devices)
         begun = time.perf_counter()
         device_inputs: dict[int, DeviceInputs] = {0: DeviceInputs(devices[0], inputs)}
@@ -59,20 +60,25 @@ class CudaGraphSession(Session):
         self.plan = plan = KernelPlan.of(devices[0], prepared, inputs, kind)
         host = HostWeights(network, plan, options.threads)
         self.shared = [laid.shared for laid in host.laid]
-        self.sizes = self._sizes(host)
+        held = sum(array.nbytes for array in stored_arrays(inputs)) + 64 * plan.depth
+        held += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two slots at most
+        weights = tuple(one.nbytes for one in host.laid)
+        self.sizes = Sizes(inputs.count, TILE, weights, plan.row_bytes, held + len(weights) * UNIT)
         self.predicted: float | None = None
         self.cut, self.why = self._decomposition(memory, devices, device_inputs[0], host)
         cut = self.cut
+        # Inputs go to the first device of each group, where batches begin; weights to all that compute with them.
         for group in range(1, cut.groups):
             number = cut.device(group, 0)
             device_inputs[number] = DeviceInputs(devices[number], inputs)
-        weights = [DeviceWeights(device, cut, self.sizes, i, host.laid) for i, device in enumerate(devices)]
+        on_devices = [DeviceWeights(device, cut, self.sizes, i, host.laid) for i, device in enumerate(devices)]
         begun = time.perf_counter()
-        self.blocks = self._blocks(devices, host, weights)
+        self.blocks = self._blocks(devices, host, on_devices)
         self.copy_seconds = copied + (0.0 if cut.streamed else time.perf_counter() - begun)
+        # Launches are bound, and captured where the schedule is `graph`, before the clock starts.
         parts = plan.passes([first for first, _ in cut.stages])
         self.devices = [
-            GraphDevice(device, i, plan, cut, parts, weights[i], device_inputs.get(i))
+            GraphDevice(device, i, plan, cut, parts, on_devices[i], device_inputs.get(i))
             for i, device in enumerate(devices)
         ]
         self.batch_table = batch_table(devices[0], inputs.count, cut.batch, joins_of(cut))
@@ -126,13 +132,6 @@ class CudaGraphSession(Session):
         device.promise(promised)
         return device.free_bytes()
 
-    def _sizes(self, host: HostWeights) -> Sizes:
-        plan = self.plan
-        held = sum(array.nbytes for array in stored_arrays(self.inputs)) + 64 * plan.depth
-        held += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two slots at most
-        weights = tuple(one.nbytes for one in host.laid)
-        return Sizes(self.inputs.count, TILE, weights, plan.row_bytes, held + len(weights) * UNIT)
-
     def _decomposition(
         self, memory: int, devices: Sequence[Device], device_inputs: DeviceInputs, host: HostWeights
     ) -> tuple[Decomposition, str]:
@@ -157,6 +156,8 @@ class CudaGraphSession(Session):
         self, devices: Sequence[Device], host: HostWeights, weights: Sequence[DeviceWeights]
     ) -> list[np.ndarray]:
         """Pinned blocks of all stages, where weights are streamed; else they go to the devices now, none is kept."""
+        # Streamed stages are kept in pinned blocks, which asynchronous copies need; weights that stay on the devices
+        # pass through one block, as large as the largest stage.
         cut, kept = self.cut, []
         size = max(sum(self.sizes.weights[slice(*stage)]) for stage in cut.stages)
         passed = None if cut.streamed else devices[0].pinned_array(size, np.uint8)
