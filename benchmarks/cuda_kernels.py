@@ -162,7 +162,7 @@ def vendors(device: Device, features: Features, ordinal: int | None) -> tuple[st
         library.start(1)
         weights, blocks = library.weights(layer), library.features(features.whole())
         made["out"] = library.step(blocks, weights)
-        made["launches"] = [library.bound(block, weights, out) for block, out in zip(blocks, made["out"], strict=True)]
+        made["launches"] = [library.bind(block, weights, out) for block, out in zip(blocks, made["out"], strict=True)]
 
     def launch() -> None:
         for one in made["launches"]:

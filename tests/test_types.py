@@ -47,7 +47,7 @@ formula: spdnn.Network = spdnn.RadixNet(1024, 120)
 frame = spdnn.load_records("results")
 print(frame.columns)
 try:
-    spdnn.Inputs.from_array([[1.0]]).counted(5)
+    spdnn.Inputs.from_array([[1.0]]).first(5)
 except spdnn.SpdnnError as error:
     print(error)
 spdnn.compile(network, threads="two")  # no

@@ -212,7 +212,7 @@ class ShimStreams(Device):
             assert event.token.done, "an event that has not come has no time"
         return after.token.time - before.token.time
 
-    def pinned(self, size, dtype):
+    def pinned_array(self, size, dtype):
         whole = np.full(int(size) * np.dtype(dtype).itemsize, 0xFF, np.uint8)
         self.node.memory = [one for one in self.node.memory if one() is not None] + [weakref.ref(whole)]
         return whole.view(dtype)

@@ -113,8 +113,8 @@ def test_out_of_range(seconds):
 def test_too_little_memory_is_told():
     with pytest.raises(Unavailable, match="8,000,000 free bytes are too few to measure the device: .* need 33,554,432"):
         ceilings.measure(ShimDevice(memory_bytes=8_000_000))
-    assert ceilings._copied(1 << 20, 1 << 40) == 4 << 20
-    assert ceilings._copied(1 << 20, 10 << 20) == (10 << 20) // 4
+    assert ceilings._copy_bytes(1 << 20, 1 << 40) == 4 << 20
+    assert ceilings._copy_bytes(1 << 20, 10 << 20) == (10 << 20) // 4
 
 
 def test_memory_that_others_take_meanwhile(monkeypatch):

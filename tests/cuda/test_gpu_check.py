@@ -607,7 +607,7 @@ def test_a_schedule_that_gives_other_bits_fails(gpu, on_shim, monkeypatch):
     on_shim()
 
     def fewer(network, inputs, *given, **named):
-        return real(network, inputs.counted(inputs.count - 1), *given, **named)
+        return real(network, inputs.first(inputs.count - 1), *given, **named)
 
     monkeypatch.setattr(schedules, "infer", fewer)
     schedules.check(tally, 0, [], (64, 4, 40))

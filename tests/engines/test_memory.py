@@ -32,7 +32,7 @@ def network(width, degree, depth):
     return MemoryNetwork(layers)
 
 def inputs(width, count):
-    return Inputs(np.random.default_rng(0).random((64, width), dtype=np.float32)).counted(count)
+    return Inputs(np.random.default_rng(0).random((64, width), dtype=np.float32)).first(count)
 
 name, values, threads = {name!r}, {values}, {threads}
 net, rows = network({width}, {degree}, {depth}), inputs({width}, {count})

@@ -44,14 +44,7 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
     near, second = levels[0], levels[min(1, len(levels) - 1)]
     free = (available_bytes() or 0) // FREE_SHARE
     allowed = free if memory is None else min(memory, free)
-    # Copy bandwidth of memory: arrays far beyond the last-level caches that the threads can reach.
-    last, unit = levels[-1], COPY_UNIT * threads
-    held = last.bytes * min(threads, -(-len(affinity()) // last.shared_by)) // together
-    least = max(LEAST_CACHES * held, unit)
-    copied = min(max(COPY_CACHES * held, unit), allowed // 2) // unit * unit
-    if copied < least:
-        raise Unavailable(f"{SMALL.format(allowed)}: two arrays beyond the caches need {2 * least:,}")
-    # Load bandwidth of a cache: each thread reads half of its share again and again, so that all loads hit.
+    copied = _copy_bytes(levels[-1], threads, allowed, together)
     if (loaded := max(_load_bytes(one, threads) for one in (near, second))) > allowed:
         raise Unavailable(f"{SMALL.format(allowed)}: what threads load from their caches needs {loaded:,}")
     from spdnn.kernels import _cpu
@@ -67,3 +60,19 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
 def _load_bytes(cache: CacheLevel, threads: int) -> int:
     """Bytes that all threads load, each half of its share of a cache."""
     return threads * max(cache.bytes // (2 * cache.shared_by) // LOAD_UNIT, 1) * LOAD_UNIT
+
+
+def _copy_bytes(last: CacheLevel, threads: int, memory: int, together: int) -> int:
+    """Bytes of each array of the copy, far more than the last-level caches that the threads can reach hold.
+
+    Raises:
+        Unavailable: they do not fit into `memory`.
+    """
+    instances = min(threads, -(-len(affinity()) // last.shared_by))
+    held, unit = last.bytes * instances // together, COPY_UNIT * threads
+    size = min(max(COPY_CACHES * held, unit), memory // 2) // unit * unit
+    if size < max(LEAST_CACHES * held, unit):
+        raise Unavailable(
+            f"{SMALL.format(memory)}: two arrays beyond the caches need {2 * max(LEAST_CACHES * held, unit):,}"
+        )
+    return size

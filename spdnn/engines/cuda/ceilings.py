@@ -69,7 +69,6 @@ def _windows(device: Device, bind: Bind, work: int, seconds: float) -> list[floa
     Args:
         work: of one round.
     """
-    # Length of a window: rounds grow until one takes long enough that the two events cost nothing next to it.
     window, rounds = seconds / WINDOWS, 1
     while (taken := device.seconds(bind(rounds))) < window / 2 and rounds < MOST_ROUNDS:
         rounds = min(MOST_ROUNDS, rounds * max(2, min(16, int(window / max(taken, 1e-9)))))
@@ -78,15 +77,7 @@ def _windows(device: Device, bind: Bind, work: int, seconds: float) -> list[floa
 
 
 def _copy(device: Device, blocks: int) -> tuple[Bind, int]:
-    # Two arrays far beyond the second-level cache, so that every byte comes from the device's memory and goes there.
-    cache, free = device.properties.l2_bytes, device.free_bytes()
-    least = max(LEAST_CACHES * cache, 4 * SEEN)
-    count = min(COPY_CACHES * cache, free // FREE_SHARE) // VECTOR
-    if VECTOR * count < least:
-        raise Unavailable(
-            f"{free:,} free bytes are too few to measure the device: two arrays beyond its cache need "
-            f"{FREE_SHARE * least:,}"
-        )
+    count = _copy_bytes(device.properties.l2_bytes, device.free_bytes()) // VECTOR
     source, target = (device.empty(4 * count, np.float32) for _ in range(2))
     device.fill(source, PATTERN)
     device.fill(target, 0xFF)
@@ -95,11 +86,26 @@ def _copy(device: Device, blocks: int) -> tuple[Bind, int]:
         arguments = {"source": source, "target": target, "count": count, "rounds": rounds}
         return device.bind(COPY, blocks, arguments, sizes={"source": 4 * count, "target": 4 * count})
 
-    # Check: the pattern must have arrived at both ends of the target, which began with another one.
     bind(1)()
     ends = [device.read(part).view(np.uint8) for part in (target[:SEEN], target[-SEEN:])]
     _check(COPY, all((part == PATTERN).all() for part in ends))
     return bind, 2 * VECTOR * count
+
+
+def _copy_bytes(cache: int, free: int) -> int:
+    """Bytes of each array of the copy, far more than the cache holds.
+
+    Raises:
+        Unavailable: they do not fit into what is free.
+    """
+    least = max(LEAST_CACHES * cache, 4 * SEEN)
+    size = min(COPY_CACHES * cache, free // FREE_SHARE) // VECTOR * VECTOR
+    if size < least:
+        raise Unavailable(
+            f"{free:,} free bytes are too few to measure the device: two arrays beyond its cache need "
+            f"{FREE_SHARE * least:,}"
+        )
+    return size
 
 
 def _bind_shared(device: Device, blocks: int) -> tuple[Bind, int]:
@@ -115,7 +121,6 @@ def _bind_shared(device: Device, blocks: int) -> tuple[Bind, int]:
 
 
 def _second(device: Device, blocks: int) -> tuple[Bind, int]:
-    # A buffer of a part of the second-level cache, and no smaller than what all threads load at once.
     all_threads = blocks * THREADS
     repeats = max(1, device.properties.l2_bytes // SECOND_SHARE // (VECTOR * all_threads))
     count = repeats * all_threads
