@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, overload
 
 from spdnn.common.errors import InputError
@@ -21,6 +22,18 @@ from spdnn.sources.formats.readers import is_onnx, open_model
 __all__ = ["compile", "infer"]
 
 PRUNED = 0.3  # of its weights: a chain of layers with more nonzeros goes to ONNX Runtime
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """How a network is run, as the arguments of `compile` say."""
+
+    engine: str
+    batch: int | None
+    threads: int | None
+    reductions: str | Sequence[str]
+    memory: int | None
+    settings: Any
 
 
 @overload
@@ -85,7 +98,7 @@ def compile(
         array([[2., 2.]], dtype=float32)
     """
 
-    chosen = engine, batch, threads, reductions, memory, settings
+    chosen = _Choice(engine, batch, threads, reductions, memory, settings)
     modules = getattr(sys.modules.get("torch"), "nn", None)
     if modules is not None and isinstance(network, modules.Module):
         export = importlib.import_module("spdnn.torch.export")
@@ -95,16 +108,15 @@ def compile(
         return _of_onnx(network, network, example, chosen)
     if example is not None:
         raise InputError("example: it is for a torch.nn.Module or an ONNX model alone")
-    return _make_model(open_model(network) if isinstance(network, str | os.PathLike) else network, *chosen)
+    return _make_model(open_model(network) if isinstance(network, str | os.PathLike) else network, chosen)
 
 
-def _of_onnx(path: Any, name: Any, example: Any, chosen: tuple) -> Model | OnnxModel:
+def _of_onnx(path: Any, name: Any, example: Any, chosen: _Choice) -> Model | OnnxModel:
     """A Model of a chain of pruned layers, or of any chain that a certain engine must run; else an OnnxModel.
 
     Errors call it by `name`.
     """
-    engine, batch, threads, _, memory, settings = chosen
-    anywhere = engine == "cpu" and memory is None and settings is None
+    anywhere = chosen.engine == "cpu" and chosen.memory is None and chosen.settings is None
     model = onnx_files.simplify(path, name)
     try:
         steps = onnx_files.chain(name, model)
@@ -115,10 +127,8 @@ def _of_onnx(path: Any, name: Any, example: Any, chosen: tuple) -> Model | OnnxM
             raise InputError(f"{error}; without engine, memory and settings") from error
     else:
         if not anywhere or is_pruned(network):
-            return _make_model(
-                network, *chosen, softmax=softmax, flattens=any(step.kind == "flatten" for step in steps)
-            )
-    return OnnxModel(path, model, threads, example, batch, name)
+            return _make_model(network, chosen, softmax=softmax, flattens=any(step.kind == "flatten" for step in steps))
+    return OnnxModel(path, model, chosen.threads, example, chosen.batch, name)
 
 
 def is_pruned(network: Network) -> bool:
@@ -159,25 +169,18 @@ def infer(
         >>> result.categories  # the second input has no value above zero
         array([1, 3])
     """
-    with _make_model(network, engine, None, threads, reductions, memory, settings, hold=False) as model:
+    chosen = _Choice(engine, None, threads, reductions, memory, settings)
+    with _make_model(network, chosen, hold=False) as model:
         return model.infer(inputs, values)
 
 
 def _make_model(
-    network: Network,
-    name: str,
-    batch: int | None,
-    threads: int | None,
-    reductions: str | Sequence[str],
-    memory: int | None,
-    settings: Any,
-    hold: bool = True,
-    softmax: str | None = None,
-    flattens: bool = False,
+    network: Network, chosen: _Choice, hold: bool = True, softmax: str | None = None, flattens: bool = False
 ) -> Model:
-    runner = engine_named(name)
+    runner, settings = engine_named(chosen.engine), chosen.settings
     if settings is not None and not (runner.settings and isinstance(settings, runner.settings)):
         kind = f"takes settings of type {runner.settings.__name__}" if runner.settings else "has no settings"
-        raise InputError(f"settings of type {type(settings).__name__}: the engine {name} {kind}")
-    options = Options(usable_cores() if threads is None else threads, memory, settings=settings)
-    return Model(network, runner, parse_reductions(reductions, runner.offers), options, batch, hold, softmax, flattens)
+        raise InputError(f"settings of type {type(settings).__name__}: the engine {chosen.engine} {kind}")
+    options = Options(usable_cores() if chosen.threads is None else chosen.threads, chosen.memory, settings=settings)
+    reductions = parse_reductions(chosen.reductions, runner.offers)
+    return Model(network, runner, reductions, options, chosen.batch, hold, softmax, flattens)

@@ -17,7 +17,7 @@ from spdnn.common.errors import InputError
 from spdnn.common.files import check_outputs, check_target
 from spdnn.common.threads import threads as threads
 from spdnn.engines.registry import nondefault_settings, settings_types
-from spdnn.problem.request import ALL_EDGES, LARGEST, ORACLE_EDGES, ORACLE_SPEED, READING, RunRequest, option_words
+from spdnn.problem.request import ALL_EDGES, LARGEST, ORACLE_EDGES, ORACLE_SPEED, READING, RunRequest
 from spdnn.records.fields import descriptions
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -96,13 +96,6 @@ def add_reading(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("model files that hold weights alone")
     command._negative_number_matcher = re.compile(r"-[\d.]")  # -0.3,-0.4 is a value, too
     add_fields(group, RunRequest, READING)
-
-
-def reading_words(args: argparse.Namespace) -> list[str]:
-    """The same as words of a command line."""
-    return [
-        word for name in READING if (value := getattr(args, name)) is not None for word in option_words(name, value)
-    ]
 
 
 def add_settings(command: argparse.ArgumentParser, without: tuple[str, ...] = ()) -> None:

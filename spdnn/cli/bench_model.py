@@ -10,7 +10,7 @@ from spdnn.cli import arguments
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.common.shown import with_unit
 from spdnn.common.statistics import ratios
-from spdnn.problem.request import reading
+from spdnn.problem.request import READING, option_words, reading
 from spdnn.records.run_record import busy_part
 
 BATCHES = (1, 8, 64, 512)
@@ -178,6 +178,8 @@ def _command(args, batches: list[int], libraries: list[str], threads: int) -> st
     """The command that makes these records again."""
     words = ["spdnn", "bench", "model", args.network, "--batches", ",".join(map(str, batches)), "--threads", threads]
     words += ["--against", ",".join(libraries)] if libraries else []
-    words += [*arguments.reading_words(args), *(["--inputs", args.inputs] if args.inputs else [])]
+    said = {name: value for name in READING if (value := getattr(args, name)) is not None}
+    words += [word for name, value in said.items() for word in option_words(name, value)]
+    words += ["--inputs", args.inputs] if args.inputs else []
     words += ["--zeros", args.zeros] if args.zeros is not None else []
     return shlex.join(map(str, [*words, "--seconds", f"{args.seconds:g}", "-o", "records"]))

@@ -56,7 +56,10 @@ def add_sets(bench) -> None:
                        "transformer-P or mobilenet-P, where P is small, medium or paper")  # fmt: skip
     bench.add_argument("--dlmc", metavar="PATH", help="archive dlmc.tar.gz or its folder, for the nonzero positions "
                        "of set a (default: random)")  # fmt: skip
-    bench.add_argument("--seed", type=_seed, default=0, metavar="N", help="random seed (default: 0)")
+    bench.add_argument(
+        "--seed", type=lambda text: arguments.number(text, int, lambda n: 0 <= n < 1 << 63, "a whole number from 0"),
+        default=0, metavar="N", help="random seed (default: 0)",
+    )  # fmt: skip
     bench.add_argument("-o", "--output", metavar="FOLDER", help="folder for the records, " + FILE)
     _add_shared(bench)
     bench.set_defaults(run=_bench, reads=("dlmc",), writes=(f"output/{FILE}",))
@@ -214,10 +217,6 @@ def _percents(text: str | None) -> list[float] | None:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"--sparsity {text!r}: percents joined by commas, such as 80,90,95") from None
-
-
-def _seed(text: str) -> int:
-    return arguments.number(text, int, lambda n: 0 <= n < 1 << 63, "a whole number from 0")
 
 
 def _command(args, libraries: list[str], threads: int) -> str:

@@ -56,7 +56,10 @@ def _show(args, name: str, request, costs, sizes, cores: int | None, origin: str
     print(f"{name}, {sizes.inputs:,} inputs: predicted, {origin}")
     print(f"{_describe(decomposition)}\n{best.why}\n")
     _print_memory(decomposition, sizes, request.device_memory)
-    _print_time(predicted)
+    parts = ", ".join(f"{part} {seconds:.4g} s" for part, seconds in predicted.parts.items())
+    print(f"\npredicted: {predicted.seconds:.4g} s, bound by {predicted.bound} ({parts})")
+    for (device, lane), share in predicted.busy.items():
+        print(f"device {device}, lane {lane}: busy {share:.1%}")
     _print_considered(best.considered)
     if args.svg:
         _draw(args.svg, name, decomposition, predicted)
@@ -125,13 +128,6 @@ def _print_memory(d, sizes, promise: int | None) -> None:
         print(
             " ".join(f"{cell:>12}" for cell in (device, span, *texts, f"{promise / 1e9:,.3f} GB" if promise else "-"))
         )
-
-
-def _print_time(predicted) -> None:
-    parts = ", ".join(f"{name} {seconds:.4g} s" for name, seconds in predicted.parts.items())
-    print(f"\npredicted: {predicted.seconds:.4g} s, bound by {predicted.bound} ({parts})")
-    for (device, lane), share in predicted.busy.items():
-        print(f"device {device}, lane {lane}: busy {share:.1%}")
 
 
 def _draw(path: str, name: str, decomposition, predicted) -> None:

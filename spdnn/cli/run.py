@@ -161,16 +161,9 @@ def _from_files(args, request: RunRequest, sources: Sources, judged: bool) -> in
     keep = True if args.values or (asked and asked.needed) else False if judged or args.result else None
     begun = time.perf_counter()
     with stage_files(world(), args.stage, sources.network, sources.inputs, sources.prepared) as files:
-        done = run(
-            request,
-            Sources(*files),
-            keep,
-            memory=getattr(args, "memory", None),
-            begun=args.begun,
-            reading=time.perf_counter() - begun,
-            check=partial(_check, args, asked),
-            seconds=getattr(args, "time_limit", None),
-        )
+        sources = Sources(*files, time.perf_counter() - begun, partial(_check, args, asked))
+        limits = {"memory": getattr(args, "memory", None), "seconds": getattr(args, "time_limit", None)}
+        done = run(request, sources, keep, begun=args.begun, **limits)
         if done.result is None:  # rank 0 has it
             return 0
         verdict, measurement = judge(done) if judged else (None, done.measurement)

@@ -24,7 +24,8 @@ def host(value: Any, what: str) -> np.ndarray:
     if library == "torch":
         value = _of_torch(value)
     try:
-        array = np.from_dlpack(value) if _dlpack_alone(value) else np.asarray(value)
+        dlpack_alone = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
+        array = np.from_dlpack(value) if dlpack_alone else np.asarray(value)
     except Exception as error:  # of any type: what is asked is another library's
         raise InputError(f"{what} is no array ({' '.join(str(error).split())[:200]})") from error
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else native(array)
@@ -56,10 +57,6 @@ def refuse_gradient(x: Any) -> None:
 
 def _library(value: Any) -> str:
     return type(value).__module__.split(".")[0]
-
-
-def _dlpack_alone(value: Any) -> bool:
-    return hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
 
 
 def _of_torch(value: Any) -> Any:

@@ -130,7 +130,8 @@ def groups(controller: str, root: Path = ROOT) -> Iterator[Path]:
         kind = {"cgroup2": "", "cgroup": controller}.get(kinds[0])
         if kind is None or kind not in own or (kind and kind not in kinds[2].split(",")):
             continue
-        top, point = (_unescape(field) for field in fields[3:5])
+        # The file writes a blank in a path as \040.
+        top, point = (re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field) for field in fields[3:5])
         # A container may see its own group as the top, while the names of groups begin at the machine's.
         path, within = Path(own[kind]), Path(top)
         inside = path.relative_to(within) if path.is_relative_to(within) and ".." not in path.parts else Path()
@@ -189,11 +190,6 @@ def _number(path: Path) -> int | None:
     """The number in a file of a control group; None: there is none, or it says `max`."""
     word = "".join(_lines(path)).strip()
     return int(word) if re.fullmatch(r"-?\d+", word) else None
-
-
-def _unescape(field: str) -> str:
-    """A path of /proc/self/mountinfo, which writes a blank as \\040."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
 
 
 if __name__ == "__main__":

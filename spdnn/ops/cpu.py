@@ -155,7 +155,10 @@ class CpuBackend(Backend):
         """The setting of the class of shapes that a call belongs to."""
         settings = getattr(self.kernels, f"{operation}_settings")(self.level)
         if operation == "spmm":
-            settings = _usual_first(settings, topology, sizes[0])
+            # B is read in place when its rows are used few times (measured): that setting is tried first.
+            few = topology.nnz < FEW_USES * topology.shape[1] and sizes[0] % 16 == 0
+            usual = next((setting for setting in settings if setting[1] != few), settings[0])
+            settings = [usual, *(setting for setting in settings if setting != usual)]
         shape = tuning.shape_class(*topology.shape, *sizes, sparsity=topology.sparsity)
         kind, code = f"{dtype}/{topology.index_bits}", self.kernels.source_digest[:16]
         key = f"{cpu_name()} {self.level} t{threads} {code} {operation} {kind} {shape}"
@@ -177,10 +180,3 @@ class CpuBackend(Backend):
         }
         if nan and self.refuse_nan:
             raise InputError(f"{what} is NaN somewhere: an operand holds NaN, or infinities that cancel")
-
-
-def _usual_first(settings: list, topology: Topology, columns: int) -> list:
-    """The settings of spmm, the usual one first: B is read where it is when its rows are used few times (measured)."""
-    few = topology.nnz < FEW_USES * topology.shape[1] and columns % 16 == 0
-    usual = next((setting for setting in settings if setting[1] != few), settings[0])
-    return [usual, *(setting for setting in settings if setting != usual)]

@@ -22,7 +22,7 @@ from spdnn.kernels.cuda.declarations import source
 from spdnn.kernels.cuda.device import Device
 from spdnn.ops import cuda_launches, tuning
 from spdnn.ops.backend import Backend
-from spdnn.ops.cuda_launches import DeviceTopology, Launch, LaunchPlan
+from spdnn.ops.cuda_launches import DeviceTopology, Epilogue, Launch, LaunchPlan
 from spdnn.ops.topology import Topology
 
 BIAS = {"spmm": 2, "depthwise": 1}  # its index after the first argument; where there is none, a zero represents all
@@ -170,8 +170,9 @@ class CudaBackend(Backend):
             placed = self._once(permutation, lambda: self.device.upload(permutation))
             return make(self.device, values, placed, out)
         if operation in BIAS:
-            index = BIAS[operation]
-            others[index] = (self._zero, 0) if others[index] is None else (others[index], 1)
+            epilogue = slice(BIAS[operation], BIAS[operation] + 3)
+            bias, low, high = others[epilogue]
+            others[epilogue] = [Epilogue(self._zero, 0, low, high) if bias is None else Epilogue(bias, 1, low, high)]
         if isinstance(first, Topology):
             return make(self.device, self._once(first, lambda: DeviceTopology(self.device, first)), first, *others)
         return make(self.device, first, *others)

@@ -36,6 +36,20 @@ class Launch(NamedTuple):
     sizes: Mapping[str, int]
 
 
+class Epilogue(NamedTuple):
+    """What follows a product before its result is stored.
+
+    Attributes:
+        bias: an array of the device; bias_step: 1, or 0 where one number is added everywhere.
+        low, high: the bounds of the activation.
+    """
+
+    bias: Any
+    bias_step: int
+    low: float
+    high: float
+
+
 class LaunchPlan(NamedTuple):
     """An operation on its arrays.
 
@@ -66,19 +80,14 @@ class DeviceTopology:
             "order": device.upload(topology.order),
         }
 
-    def row_arguments(self) -> dict[str, Any]:
-        """Those of a kernel that reads no column."""
-        return {name: self.arguments[name] for name in ("offsets", "order")}
 
-
-def spmm(device: Device, placed: DeviceTopology, topology: Topology, values, b, bias, low, high, out) -> LaunchPlan:
-    """C = activation(A B + bias); `bias` an array of the device and its step."""
+def spmm(device: Device, placed: DeviceTopology, topology: Topology, values, b, epilogue: Epilogue, out) -> LaunchPlan:
+    """C = activation(A B + bias)."""
     (rows, inner), (batch, _, width) = topology.shape, b.shape
     dtype, multiprocessors = np.dtype(out.dtype), device.properties.multiprocessors
-    added, step = bias
     common = {
         **placed.arguments, "values": values, "values_step": topology.nnz if len(values) > 1 else 0, "b": b,
-        "bias": added, "bias_step": step, "low": low, "high": high, "c": out,
+        **epilogue._asdict(), "c": out,
         "rows": rows, "inner": inner, "width": width, "batch": batch,
     }  # fmt: skip
 
@@ -152,8 +161,8 @@ def softmax(device: Device, placed: DeviceTopology, topology: Topology, values, 
     """softmax(scale * values) by rows."""
     batch, nnz = values.shape
     arguments = {
-        **placed.row_arguments(), "values": values, "scale": scale, "out": out, "rows": topology.rows, "batch": batch,
-        "nnz": nnz,
+        "offsets": placed.arguments["offsets"], "order": placed.arguments["order"], "values": values, "scale": scale,
+        "out": out, "rows": topology.rows, "batch": batch, "nnz": nnz,
     }  # fmt: skip
     kernel = ops.rowwise("sparse_softmax", np.dtype(out.dtype))
     return _only(Launch(kernel, _ceil(batch * topology.rows, WARPS), arguments, {"out": batch * nnz}))
@@ -183,13 +192,12 @@ def attention(device: Device, placed: DeviceTopology, topology: Topology, q, k, 
     return _only(launch, (*topology.shape, depth, width, batch), 2 * topology.nnz * (depth + width) * batch)
 
 
-def depthwise(device: Device, x, weights, bias, low, high, stride, nhwc, out) -> LaunchPlan:
-    """3 x 3 convolution of each channel; `bias` an array of the device and its step."""
+def depthwise(device: Device, x, weights, epilogue: Epilogue, stride, nhwc, out) -> LaunchPlan:
+    """3 x 3 convolution of each channel."""
     images, channels = x.shape[0], x.shape[3 if nhwc else 1]
     (height, width), (out_height, out_width) = (a.shape[1:3] if nhwc else a.shape[2:] for a in (x, out))
-    added, step = bias
     arguments = {
-        "x": x, "weights": weights, "bias": added, "bias_step": step, "low": low, "high": high, "out": out,
+        "x": x, "weights": weights, **epilogue._asdict(), "out": out,
         "images": images, "channels": channels, "height": height, "width": width, "out_height": out_height,
         "out_width": out_width, "stride": stride,
     }  # fmt: skip

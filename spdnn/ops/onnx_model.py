@@ -66,11 +66,13 @@ class OnnxModel(WithRepr):
     ):  # fmt: skip
         self.path, self.threads = path if name is None else name, thread_count(threads)
         self._kernels, self._level = _load(None)
+        # First as it is: a model that ONNX Runtime does not take is refused here.
         self._plain = onnx_files.session(str(path), self._options, self.path)
         self._ends = self._plain.get_inputs()
         self.inputs = [end.name for end in self._ends]
         self._usual = [(end.name, np.dtype(TYPES.get(end.type, object))) for end in self._ends]
         self.outputs = [get_output.name for get_output in self._plain.get_outputs()]
+        # The pruned products of the graph, and for each one whether ours is faster.
         self._found = list(products(model.graph))
         self._told: dict[str, str] = {}  # of each product, how it runs and why
         self._session = self._plain
@@ -105,12 +107,14 @@ class OnnxModel(WithRepr):
         session = self._session
         if session is None:
             raise InputError("this model is closed; spdnn.compile makes another one")
+        # The usual call passes arrays that fit: it must not pay for checks and conversions.
         feed = {}
         for (name, dtype), value in zip(self._usual, x, strict=False):  # as a session takes them: within 0.5 us
             if type(value) is np.ndarray and value.dtype is dtype:
                 feed[name] = value
         if len(feed) != len(self._usual) or len(x) != len(feed) or named:
             feed = self._feed(x, named)
+        # Outputs are of the library of the first input.
         first = x[0] if x else next(iter(named.values()), None)
         try:
             found = session.run(self.outputs, feed)
@@ -178,13 +182,18 @@ class OnnxModel(WithRepr):
 
     def _choose(self, model: Any, sample: dict[str, np.ndarray] | None) -> Sequence[int]:
         """The tile of each product, kept or timed; 0 where ONNX Runtime runs it."""
+        # Without a sample nothing can be timed: sparsity alone decides.
         usual = [TILES[0] if one.nonzero <= SURE else 0 for one in self._found]
         if sample is None:
             return usual
+        # Choices are kept between processes, by what they depend on.
         shapes = [f"{name} {array.dtype}{array.shape}" for name, array in sample.items()]
         graph = [f"{one.name} {one.matrix.shape} {one.window} {one.nonzero:.2f}" for one in self._found]
         graph += [node.op_type for node in model.graph.node]
-        key = self._class(f"model {hashlib.sha256(repr((shapes, graph)).encode()).hexdigest()[:32]}")
+        # A choice holds for this processor, these kernels, this version of ONNX Runtime and this model and sample.
+        version, code = onnx_files.runtime().__version__, self._kernels.source_digest[:16]
+        digest = hashlib.sha256(repr((shapes, graph)).encode()).hexdigest()[:32]
+        key = f"{cpu_name()} {self._level} t{self.threads} {code} onnxruntime {version} model {digest}"
         allowed = (*TILES, 0)
         tiles = tuning.keep(
             key, lambda: self._time(model, sample, usual),
@@ -194,6 +203,7 @@ class OnnxModel(WithRepr):
 
     def _time(self, model: Any, sample: dict[str, np.ndarray], usual: Sequence[int]) -> tuple[int, ...]:
         """The tile that each product is fastest with, or zeros, where the whole model is faster without ours."""
+        # Product by product, on the features that really reach it: their zeros and shapes decide.
         reach = self._features(model, sample)
         tiles, times = [], {}
         for one, tile in zip(self._found, usual, strict=True):
@@ -212,6 +222,7 @@ class OnnxModel(WithRepr):
             tiles.append(tile)
         if not any(tiles) or not reach:
             return tuple(tiles)
+        # Then the whole model: our products stand between nodes that ONNX Runtime may fuse, so the whole can be slower.
         sessions = {OURS: self._with(model, tiles), ONNX_RUNTIME: self._plain}
         took = _alternating({name: partial(one.run, None, sample) for name, one in sessions.items()})
         self._told[""] = f"the whole model: {1e3 * took[OURS]:.3f} ms, in ONNX Runtime {1e3 * took[ONNX_RUNTIME]:.3f}"
@@ -236,6 +247,7 @@ class OnnxModel(WithRepr):
         """What reaches each product, of the sample; nothing where the model does not take it."""
         from onnx import helper
 
+        # Values inside the graph become outputs of a copy of the model.
         wanted = sorted({one.reads for one in self._found if one.inner} - set(self.inputs))
         if sample is None or not self._found:
             return {}
@@ -254,6 +266,7 @@ class OnnxModel(WithRepr):
         keys = {one.gives: self._key(one, tile) for one, tile in zip(self._found, tiles, strict=True) if tile}
         try:
             return self._open(replace_products(model, keys, self._found))
+        # The session holds its kernels now; the keys were only to hand them over.
         finally:
             for key in keys.values():
                 self._kernels.drop_product(key)
@@ -264,11 +277,6 @@ class OnnxModel(WithRepr):
             self._level, matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, product.bias,
             product.low, product.high, matrix.shape[1], product.window, tile, self.threads,
         )  # fmt: skip
-
-    def _class(self, what: str) -> str:
-        """What a choice depends on, as text."""
-        version, code = onnx_files.runtime().__version__, self._kernels.source_digest[:16]
-        return f"{cpu_name()} {self._level} t{self.threads} {code} onnxruntime {version} {what}"
 
 
 LARGE = 1 << 30  # bytes of a model that goes through a file: a message holds 2^31
@@ -312,6 +320,7 @@ def draw_inputs(ends: Sequence, batch: int, seed: int = 0) -> dict[str, np.ndarr
 
     Free first dimensions are `batch`, other free ones UNKNOWN. None: an input is of no type that NumPy has.
     """
+    # A free size has one value wherever its name occurs.
     sizes = {end.shape[0]: batch for end in ends if end.shape and isinstance(end.shape[0], str)}
     sample, random = {}, np.random.default_rng(seed)
     for end in ends:
@@ -329,6 +338,7 @@ def draw_inputs(ends: Sequence, batch: int, seed: int = 0) -> dict[str, np.ndarr
 def _alternating(calls: dict[Any, Callable[[], Any]]) -> dict[Any, float]:
     """The median of the seconds of each call, in turns."""
     took: dict[Any, list[float]] = {}
+    # In turns, so that a disturbance meets all of them; the first turn only warms up.
     for turn in range(1 + TURNS):
         for name, call in calls.items():
             times: list[float] = []

@@ -52,11 +52,13 @@ class GraphProduct:
 
 def products(graph, outer: Mapping[str, Any] | None = None) -> Iterator[GraphProduct]:
     """All products of a graph that are worth a trial, those of its branches and loops among them."""
+    # Weights must be constants: initialisers, here or around a branch, that no caller may replace.
     constants = {**(outer or {}), **{one.name: one for one in graph.initializer}}
     for one in graph.input:
         constants.pop(one.name, None)  # a default that a caller may replace
     readers, reads = _readers(graph)
     for node in graph.node:
+        # Branches and loops have graphs of their own.
         for inside in _subgraphs(node):
             yield from products(inside, constants)
         found = _product(node, constants)
@@ -70,6 +72,7 @@ def _product(node, constants: Mapping[str, Any]) -> tuple | None:
 
     if node.domain not in ("", "ai.onnx") or node.op_type not in PRODUCTS:
         return None
+    # Small products are not worth a call of ours.
     tensor = constants.get(node.input[1])
     if tensor is None or tensor.data_type != TensorProto.FLOAT or np.prod(tensor.dims) < LEAST_WEIGHTS:
         return None
@@ -78,6 +81,7 @@ def _product(node, constants: Mapping[str, Any]) -> tuple | None:
         if node.input[2] not in constants:
             return None
         bias = _array(constants[node.input[2]])
+    # Dense weights stay with ONNX Runtime; so do infinities and NaN, whose products with zero are not zero.
     weight = _array(tensor)
     if np.count_nonzero(weight) > MOST_NONZERO * weight.size or not np.isfinite(weight).all():
         return None
@@ -86,6 +90,7 @@ def _product(node, constants: Mapping[str, Any]) -> tuple | None:
     if found is None:
         return None
     (matrix, window), bias = found, bias * np.float32(given.get("beta", 1))
+    # A bias of another shape is broadcast in a way that our kernels do not know.
     if bias.size not in (1, matrix.shape[0]) or bias.shape[-1:] not in ((), (1,), (matrix.shape[0],)):
         return None
     return matrix.astype(np.float32), np.broadcast_to(bias.ravel(), matrix.shape[0]).astype(np.float32), window
@@ -137,6 +142,7 @@ def _fuse_epilogue(node, matrix, bias, window, constants, readers, reads: Counte
         value = nodes[-1].output[0]
         return readers[value] if reads[value] == 1 and value in readers else None
 
+    # A bias and an activation are fused, where nobody else reads what is in between.
     following = after()
     if following is not None and following.op_type == "Add" and window is None:
         other = [value for value in following.input if value != nodes[-1].output[0]]
@@ -144,6 +150,7 @@ def _fuse_epilogue(node, matrix, bias, window, constants, readers, reads: Counte
         if added is not None and added.dtype == np.float32 and added.shape == bias.shape:
             bias, _ = bias + added, nodes.append(following)
             following = after()
+    # A clip and a ReLU are both bounds of the stored value.
     limits = _limits(following, constants) if following is not None else None
     if limits is not None:
         (low, high), _ = limits, nodes.append(following)
@@ -204,6 +211,7 @@ def replace_products(model, keys: Mapping[str, int], found: Collection[GraphProd
     """
     from onnx import helper
 
+    # All values between the nodes of a product go with them.
     ours = {one.gives: one for one in found if one.gives in keys}
     gone = {value for our in ours.values() for node in our.nodes for value in node.output}
     copy = type(model)()
@@ -245,6 +253,7 @@ def alone(model, product: GraphProduct, x: np.ndarray, key: int | None):
         nodes = [helper.make_node("Product", [product.reads], [product.gives], domain=DOMAIN, key=key)]
     inputs = [helper.make_tensor_value_info(product.reads, TensorProto.FLOAT, x.shape)]
     outputs = [helper.make_empty_tensor_value_info(product.gives)]
+    # Only the weights that the product reads, or the copy would hold the whole model.
     wanted = {value for node in nodes for value in node.input}
     weights = [one for one in model.graph.initializer if one.name in wanted]
     made = helper.make_model(helper.make_graph(nodes, "product", inputs, outputs, weights))

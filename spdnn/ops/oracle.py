@@ -13,7 +13,12 @@ def spmm(topology, values, b, bias=None, low: float = -np.inf, high: float = np.
     b = np.asarray(b, np.float64)
     values = np.broadcast_to(np.asarray(values, np.float64), (*b.shape[:-2], topology.nnz))
     added = 0 if bias is None else np.asarray(bias, np.float64)[:, None]
-    return activation(_each(lambda v, dense: _matrix(topology, v) @ dense + added, values, b, 1, 2), low, high)
+    place = np.asarray(topology.columns, np.int64), topology.offsets
+
+    def product(values: np.ndarray, dense: np.ndarray) -> np.ndarray:
+        return scipy.sparse.csr_array((values, *place), shape=topology.shape) @ dense + added
+
+    return activation(_each(product, values, b, 1, 2), low, high)
 
 
 def sddmm(topology, q, k, scale: float = 1.0) -> np.ndarray:
@@ -67,11 +72,6 @@ def tolerance(magnitude, terms: int, dtype=np.float32) -> np.ndarray:
     rounding = np.finfo(dtype).eps / 2 + np.finfo(np.float32).eps
     least = float(np.finfo(dtype).smallest_subnormal)
     return np.asarray(magnitude) * ((terms + 2) * unit + rounding) + least
-
-
-def _matrix(topology, values) -> scipy.sparse.csr_array:
-    columns = np.asarray(topology.columns, np.int64)
-    return scipy.sparse.csr_array((values, columns, topology.offsets), shape=topology.shape)
 
 
 def _each(work, first: np.ndarray, second: np.ndarray, kept_first: int, kept_second: int) -> np.ndarray:

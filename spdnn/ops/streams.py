@@ -3,7 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from spdnn.ops.arrays import cupy
 
@@ -20,13 +20,21 @@ def on_callers_stream(work: Callable[Arguments, Outcome]) -> Callable[Arguments,
 
     @functools.wraps(work)
     def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Outcome:
-        tensor = next((one for one in (*arguments, *named.values()) if _of_torch_on_gpu(one)), None)
+        tensors = (one for one in (*arguments, *named.values()) if type(one).__module__.split(".")[0] == "torch")
+        tensor = next((tensor for tensor in tensors if getattr(tensor, "is_cuda", False)), None)
         if tensor is None:
             return work(*arguments, **named)
         cuda, ordinal = cupy().cuda, tensor.device.index
         pointer = sys.modules["torch"].cuda.current_stream(tensor.device).cuda_stream
-        with cuda.Device(ordinal), _external(cuda, pointer, ordinal) if pointer else cuda.Stream.null:
-            return work(*arguments, **named)
+        with cuda.Device(ordinal):
+            if not pointer:
+                stream = cuda.Stream.null
+            elif hasattr(cuda.Stream, "from_external"):  # from CuPy 14 on, where ExternalStream warns
+                stream = cuda.Stream.from_external(_Foreign(pointer))
+            else:
+                stream = cuda.ExternalStream(pointer, ordinal)
+            with stream:
+                return work(*arguments, **named)
 
     return call
 
@@ -39,14 +47,3 @@ class _Foreign:
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self.pointer  # the protocol's version
-
-
-def _external(cuda: Any, pointer: int, ordinal: int) -> Any:
-    """CuPy's stream of this pointer; ExternalStream warns from CuPy 14 on, which has another way."""
-    if hasattr(cuda.Stream, "from_external"):
-        return cuda.Stream.from_external(_Foreign(pointer))
-    return cuda.ExternalStream(pointer, ordinal)
-
-
-def _of_torch_on_gpu(value: Any) -> bool:
-    return type(value).__module__.split(".")[0] == "torch" and bool(getattr(value, "is_cuda", False))

@@ -24,7 +24,7 @@ from spdnn.peers.libraries.ours import OurModel
 from spdnn.peers.libraries.scipy import ScipyModel
 from spdnn.peers.libraries.torch import TorchCompiledModel, TorchModel
 from spdnn.peers.product_checks import digest
-from spdnn.peers.products import Ceilings, blas_threads, common_fields, operation_record
+from spdnn.peers.products import Ceilings, Work, blas_threads, common_fields, operation_record
 from spdnn.records.operation_record import OperationRecord, Verification
 
 PROGRAMS: dict[str, type[TimedProgram]] = {
@@ -96,10 +96,16 @@ def _batch(
     spent: dict[str, float],
     refused: dict[str, str],
 ) -> tuple[list[OperationRecord], dict[str, str]]:
+    # Several calls with different inputs make a turn, so that no library gains from equal data.
     calls = list(case.calls(batch, max(CALLS, case.inputs // batch)))
     turns, verified, spent, refused = {}, {}, dict(spent), dict(refused)
     for name, program in programs.items():
-        turn = functools.partial(_turn, program, [program.convert_inputs(*call.inputs) for call in calls])
+        taken = [program.convert_inputs(*call.inputs) for call in calls]
+
+        def turn(program: TimedProgram = program, taken: list[Any] = taken) -> list[Any]:
+            return [program(one) for one in taken]
+
+        # Verify before timing; what settles on the shape of a call is part of making the program.
         try:
             begun = time.perf_counter()
             program.settle(*calls[0].inputs)
@@ -115,6 +121,7 @@ def _batch(
             continue
         turns[name], entries = turn, sum(out.size for out in outs)
         verified[name] = Verification(entries, entries, None, case.rule, worst, _digest_of(outs))
+    # Timed alternately, so that a disturbance of the machine meets all programs.
     samples, digests, load = alternate(
         {name: (turn, functools.partial(_digest, programs[name])) for name, turn in turns.items()},
         (LEAST_ROUNDS, MOST_ROUNDS),
@@ -123,8 +130,10 @@ def _batch(
         settle=True,
     )
     shared = common_fields("network", _about(case, batch), comparison, ceilings.now(), load)
-    records, done = [], tuple(batch * one for one in case.work)
     operands = sum(one.nbytes for one in (*calls[0].inputs, *calls[0].right))
+    work = Work(f"network.{case.name}.b{batch}", tuple(batch * one for one in case.work), operands)
+    records = []
+    # Verify after timing: an output that changed has no number.
     for name in turns:
         try:
             check_same(name, digests[name], verified[name].digest)
@@ -135,16 +144,9 @@ def _batch(
             continue
         seconds = [sample / len(calls) for sample in samples[name]]
         records.append(
-            operation_record(
-                shared, f"network.{case.name}.b{batch}", programs[name], spent[name], seconds, done, operands,
-                verified[name], calls=len(calls),
-            )
-        )  # fmt: skip
+            operation_record(shared, work, programs[name], spent[name], seconds, verified[name], calls=len(calls))
+        )
     return records, refused
-
-
-def _turn(program: TimedProgram, parts: list[Any]) -> list[Any]:
-    return [program(part) for part in parts]
 
 
 def _outputs(program: TimedProgram, outs: list[Any]) -> list[np.ndarray]:

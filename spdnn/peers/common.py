@@ -28,11 +28,6 @@ OURS = "cpu"
 REST, LONGEST_REST, IDLE = 0.03, 0.5, 0.1
 
 
-def new_identity() -> str:
-    """A name for one comparison: 16 hexadecimal digits."""
-    return secrets.token_hex(8)
-
-
 @dataclass(frozen=True)
 class ComparisonSettings:
     """What all parts of one comparison share.
@@ -48,7 +43,7 @@ class ComparisonSettings:
     libraries: Sequence[str]
     seconds: float
     command: str
-    identity: str = field(default_factory=new_identity)
+    identity: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 def find_libraries(names: str | Sequence[str] = "all") -> tuple[list[str], dict[str, str]]:

@@ -90,7 +90,11 @@ def _one_width(network: Network, inputs: Inputs, comparison: ComparisonSettings)
     results, outputs = {}, {}
     for name, program in programs.items():
         rows = program.array(program())
-        results[name], outputs[name] = _layer_result(program, rows), digest(rows)
+        alive, outputs[name] = np.flatnonzero(rows.any(axis=1)), digest(rows)
+        statistics, survivors = RowStatistics.of(rows[alive]), np.array([alive.size])
+        results[name] = Result(
+            len(rows), rows.shape[1], alive, *statistics, survivors, program.edges, rows[alive], notes=program.notes
+        )
     verdicts = {
         name: replace(verify.judge(result, truth), judged=verdict_key(network, inputs, result, outputs[name]))
         for name, result in results.items()
@@ -127,10 +131,3 @@ def _one_width(network: Network, inputs: Inputs, comparison: ComparisonSettings)
         case = f"peers-layer-{network.width}.random-{inputs.count}.{name}.t{threads}"
         records.append(judge_record(case, measurement, verdicts[name], comparison))
     return records
-
-
-def _layer_result(program: TimedProgram, rows: np.ndarray) -> Result:
-    alive = np.flatnonzero(rows.any(axis=1))
-    statistics, survivors = RowStatistics.of(rows[alive]), np.array([alive.size])
-    edges, notes = program.edges, program.notes
-    return Result(len(rows), rows.shape[1], alive, *statistics, survivors, edges, rows[alive], notes=notes)

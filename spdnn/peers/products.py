@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -98,11 +99,13 @@ def compare_products(
     Raises:
         InputError: an operation that is none, a broken archive. SpdnnError: an output is wrong, or changed.
     """
+    # Refuse before anything runs; threads stay awake between calls, as those of other libraries do.
     check_operations(operations)
     stay_awake()
     chosen, ceilings = list(chosen), Ceilings(comparison.threads)
     stored = dlmc.topologies(archive, chosen) if archive else {}
     for problem in chosen:
+        # Nonzeros of the archive where it has this layer, else drawn at the same sparsity.
         topology = stored.get(dlmc.key(problem))
         origin = "generated" if topology is None else "dlmc"
         topology = problem.topology() if topology is None else topology
@@ -141,9 +144,12 @@ def one_product(
     truth, spent, programs = ProductTruth(product), {}, {}
     with blas_threads(comparison.threads), contextlib.ExitStack() as opened:
         for name, program in PROGRAMS[product.operation].items():
-            if _runs(name, program, skewed, comparison.libraries):
+            # Ours always; with rows in their own order only where their lengths may differ much.
+            ours = program.kind == OURS and (program is not OurProductInOrder or skewed)
+            if ours or name in comparison.libraries:
                 programs[name], spent[name] = measure.time_call(program, product, comparison.threads)
                 opened.callback(programs[name].close)
+        # Verify before timing: a wrong program has no number.
         verdicts = {name: truth.judge(name, one.array(one())) for name, one in programs.items()}
         imbalances: dict[str, list[float]] = {name: [] for name in programs}
 
@@ -152,6 +158,7 @@ def one_product(
                 imbalances[name].append(imbalance)
             return digest(programs[name].array(out))
 
+        # Timed alternately, so that a disturbance of the machine meets all programs.
         samples, digests, load = alternate(
             {name: (one, functools.partial(finish, name)) for name, one in programs.items()},
             (LEAST_ROUNDS, MOST_ROUNDS),
@@ -160,24 +167,25 @@ def one_product(
             each=EACH,
             settle=True,
         )
+        # Verify after timing: every timed output must be the verified one.
         for name in programs:
             check_same(name, digests[name], verdicts[name].digest)
         shared = common_fields(product.operation, about, comparison, ceilings.now(), load)
         problem = shared["problem"]
         case = f"{product.operation}.{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
-        case, done = f"{case}.s{100 * problem.sparsity:.4g}", (product.multiply_adds, product.dense_multiply_adds)
+        done = product.multiply_adds, product.dense_multiply_adds
+        work = Work(f"{case}.s{100 * problem.sparsity:.4g}", done, product.operand_bytes)
         return [
-            operation_record(
-                shared, case, one, spent[name], samples[name], done, product.operand_bytes, verdicts[name],
-                imbalances[name],
-            )
+            operation_record(shared, work, one, spent[name], samples[name], verdicts[name], imbalances[name])
             for name, one in programs.items()
-        ]  # fmt: skip
+        ]
 
 
 def describe_problem(problem: ShapeProblem, topology: Topology, origin: str, set_name: str | None = None) -> dict:
     """The part `problem` of a record."""
-    shape = problem.shape
+    shape, positions = problem.shape, hashlib.sha256(f"{topology.shape[0]} {topology.shape[1]} ".encode())
+    positions.update(topology.offsets.data)
+    positions.update(np.ascontiguousarray(topology.columns.astype(np.int32)).data)
     return {
         "set": set_name or shape.set,
         "network": shape.network,
@@ -190,20 +198,32 @@ def describe_problem(problem: ShapeProblem, topology: Topology, origin: str, set
         "phase": problem.phase,
         "repeats": shape.repeats,
         "origin": origin,
-        "topology_sha256": _topology_digest(topology),
+        "topology_sha256": positions.hexdigest(),
         "seed": problem.seed,
         "index_bits": topology.index_bits,
     }
 
 
+@dataclass(frozen=True)
+class Work:
+    """What all programs on one problem do.
+
+    Attributes:
+        case: of the records, without program and threads.
+        multiply_adds: on nonzeros, and on all entries.
+    """
+
+    case: str
+    multiply_adds: tuple[int, int]
+    operand_bytes: int
+
+
 def operation_record(
     shared: dict,
-    case: str,
+    work: Work,
     program: TimedProgram,
     prepared: float,
     seconds: list[float],
-    multiply_adds: tuple[int, int],
-    operand_bytes: int,
     verification: Verification,
     imbalances: Sequence[float] = (),
     **notes: Any,
@@ -211,21 +231,20 @@ def operation_record(
     """The record of a program.
 
     Args:
-        shared: see shared_parts; case: without program and threads.
-        multiply_adds: on nonzeros, and on all entries.
+        shared: see shared_parts.
         notes: besides those of the program.
     """
-    useful, whole = multiply_adds
+    useful, whole = work.multiply_adds
     return OperationRecord(
         **shared,
-        case=f"{case}.{program.name}.t{shared['threads']}",
+        case=f"{work.case}.{program.name}.t{shared['threads']}",
         program=Program(program.name, program.kind, program.version, program.threads_used, program.notes | notes),
         prepare_seconds=[prepared],
         seconds=seconds,
         useful_operations=2 * useful,
         multiply_adds=whole if program.kind == DENSE else useful,
         matrix_bytes=program.matrix_bytes,
-        operand_bytes=operand_bytes,
+        operand_bytes=work.operand_bytes,
         attention_bytes=None,
         verification=verification,
         thread_imbalance=list(imbalances) or None,
@@ -259,13 +278,6 @@ def product_of(operation: str, problem: ShapeProblem, topology: Topology, values
     return Product(operation, topology, values, problem.dense(rows, "Q"), problem.dense(inner, "K"))
 
 
-def _runs(name: str, program: type[TimedProgram], skewed: bool, libraries: Sequence[str]) -> bool:
-    """Ours always; with rows in their own order where their lengths may differ much."""
-    if program.kind == OURS:
-        return program is not OurProductInOrder or skewed
-    return name in libraries
-
-
 def _check_memory(product: Product) -> None:
     """Refuse a product whose dense matrix and operands would not fit."""
     rows, inner = product.topology.shape
@@ -276,13 +288,6 @@ def _check_memory(product: Product) -> None:
             f"{product.operation} of {rows} x {inner} with {product.width} columns needs about {needed:,} bytes, its "
             f"dense product included, and {free:,} are free: take fewer columns, or a smaller matrix"
         )
-
-
-def _topology_digest(topology: Topology) -> str:
-    digest = hashlib.sha256(f"{topology.shape[0]} {topology.shape[1]} ".encode())
-    digest.update(topology.offsets.data)
-    digest.update(np.ascontiguousarray(topology.columns.astype(np.int32)).data)
-    return digest.hexdigest()
 
 
 def blas_threads(threads: int):

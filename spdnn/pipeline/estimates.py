@@ -55,7 +55,7 @@ def prepare(case: RunRequest, cases: Collection[RunRequest], files: int) -> JobR
     if size is None:
         return _own(files)
     neurons, _ = size
-    layers = challenge.MAX_LAYERS if case.source == "formula" else _deepest(cases)
+    layers = challenge.MAX_LAYERS if case.source == "formula" else max(case.layers for case in cases if case.neurons)
     edges = challenge.NONZEROS_PER_NEURON * neurons
     kept = _weights(case, edges * layers) if _removes(case, "neurons") else 0  # else layers pass through one by one
     memory = LAYER_COPIES * EDGE_BYTES * edges + kept
@@ -133,11 +133,6 @@ def time_limit(minutes: int) -> int:
 def _size(case: RunRequest) -> tuple[int, int] | None:
     """(neurons, inputs) of a case with a built-in network; None for one's own."""
     return (case.neurons, case.count or challenge.INPUTS) if case.neurons else None
-
-
-def _deepest(cases: Collection[RunRequest]) -> int:
-    """The most layers of a network that is made."""
-    return max(case.layers for case in cases if case.neurons)
 
 
 def _own(files: int) -> JobResources:

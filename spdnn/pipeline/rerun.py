@@ -89,17 +89,21 @@ def rerun(
         Unavailable: its engine cannot run here.
     """
     problem = record.problem
+    # Network and inputs come from a formula or from the caller; either way they must have the digests of the record.
     network = _network(record) if network is None else _check_identity(record, network.first(problem.layers))
     inputs = _inputs(record, mnist) if inputs is None else inputs
     inputs = inputs if inputs.count == problem.input_count else inputs.first(problem.input_count)
     _check_same_sizes(record, network, inputs)
+    # The same request, as far as this machine has threads and devices for it.
     request = _request(record)
     by_file = record.verdict.truth.kind == "file"
     done = run(request, Sources(network, inputs), keep=None if by_file else False)
     measurement, result = done.measurement, done.result
     outcome = RerunOutcome([], [], [])
+    # Outputs must be equal; times only plausible, for they depend on the machine.
     _compare_outputs(record, measurement, outcome)
     _compare_times(record, measurement, outcome)
+    # The verdict is made anew, so that it does not rest on what the record claims.
     if by_file:
         outcome.open.append("the file that it was compared with is not repeated")
     elif record.engine.name != "reference":
@@ -184,6 +188,7 @@ def _request(record: RunRecord) -> RunRequest:
 
 def _compare_outputs(record: RunRecord, again: Measurement, outcome: RerunOutcome) -> None:
     mine, its = record.result, again.result
+    # Categories are exact on every machine; the bits of the values may depend on instruction set and code.
     for name in ("categories", "categories_sha256", "survivors"):
         same = getattr(mine, name) == getattr(its, name)
         (outcome.same if same else outcome.wrong).append(f"{name.replace('_', ' ')} {'the same' if same else 'differ'}")
@@ -193,6 +198,7 @@ def _compare_outputs(record: RunRecord, again: Measurement, outcome: RerunOutcom
         outcome.open.append(f"digest of the output differs, as it may: {why}")
     else:
         outcome.wrong.append("digest of the output differs, with the same code on the same kind of machine")
+    # Skipped work depends on the size of the batches, which follows the free memory: a factor is allowed.
     work = its.edges_computed / max(1, mine.edges_computed)
     told = f"{mine.edges_computed:,} edges computed, and {its.edges_computed:,} here"
     (outcome.same if 1 / WORK <= work <= WORK else outcome.wrong).append(told)
@@ -211,6 +217,7 @@ def _other_bits(record: RunRecord, again: Measurement) -> str | None:
 def _compare_times(record: RunRecord, again: Measurement, outcome: RerunOutcome) -> None:
     theirs, ours = median(record.seconds), min(again.inference_seconds)
     times = f"{shorten(f'{theirs:.4g}')} s in the record, {ours:.4g} s here"
+    # Only a record that is too fast for the same machine is suspect; slow ones have many innocent causes.
     if differences := list(_other_machine(record, again)):
         outcome.open.append(f"times not compared ({', '.join(differences)}): {times}")
     elif theirs * FASTER < ours and not math.isclose(theirs * FASTER, ours):

@@ -46,11 +46,15 @@ class Sources:
     Attributes:
         network, inputs: files that were made of the request's, or the objects themselves.
         prepared: a file with the prepared network.
+        seconds: that the caller spent on getting the files.
+        check: refuses a network and inputs before anything runs.
     """
 
     network: str | Network | None = None
     inputs: str | Inputs | None = None
     prepared: str | None = None
+    seconds: float = 0.0
+    check: Check | None = None
 
 
 @dataclass(frozen=True)
@@ -101,8 +105,6 @@ def run(
     cache: StoreCache | None = None,
     memory: int | None = None,
     begun: float | None = None,
-    reading: float = 0.0,
-    check: Check | None = None,
     seconds: float | None = None,
 ) -> RunOutcome:
     """Run a request on as many ranks as it asks for, which all call this.
@@ -112,28 +114,27 @@ def run(
         cache: of inputs and prepared networks of earlier runs.
         memory: bytes at the peak, where the request names none.
         begun: time.perf_counter() at the start of the process, for the time to solution.
-        reading: seconds that the caller spent on getting the files.
-        check: refuses a network and inputs before anything runs.
         seconds: from `begun` on; no repeat but the first is begun that would end after them.
 
     Raises:
         InputError: a request that cannot be run. Unavailable: the engine cannot run here.
         SpdnnError: repeats gave different outputs, or a sum passed the range of float32.
     """
+    # Work before this call counts as startup in the time to solution, and against the time limit.
     ranks = world()
     startup = 0.0 if begun is None else time.perf_counter() - begun
     until = None if seconds is None else time.perf_counter() - startup + seconds
+    # All ranks check, so that a refusal ends all of them with the same sentence.
     runner, reductions, settings = ranks.together(check_request, request)
     memory = request.memory or memory
-    load = partial(_load, request, sources, runner, reductions, memory, cache, reading, check)
+    # On several ranks only one of each node calls it, with the inputs left to share.
+    load = partial(_load, request, sources, runner, reductions, memory, cache)
     workers = threads(request.threads, ranks.local_size, warn=ranks.rank == 0)
+    # One rank measures itself; several share inputs and weights within a node first.
     if ranks.size == 1:
         loaded = load(None)
         options = Options(workers, memory, _inputs_to_keep(request, loaded, keep), request.device, settings)
-        spent = loaded.read_seconds, loaded.prepare_seconds
-        measured, result = measure.measure(
-            runner, loaded.prepared, loaded.inputs, options, request.repeats, *spent, request.repeat_if_busy, until
-        )
+        measured, result = measure.measure(runner, loaded, options, request.repeats, request.repeat_if_busy, until)
     else:
         from spdnn.pipeline.distributed.run import Ranks
 
@@ -153,22 +154,24 @@ def _load(
     reductions: tuple[str, ...],
     memory: int | None,
     cache: StoreCache | None,
-    reading: float,
-    check: Check | None,
     shared_inputs: Inputs | None,
 ) -> LoadedRun:
     """Inputs, unless a rank of this node shares them, and the prepared network, with the seconds that each took."""
+    # Network: what was prepared may be deeper than the request, so its source is opened whole.
     network, opening = sources.network, 0.0
     if not isinstance(network, Network):
-        whole = sources.prepared is not None  # what was prepared may be deeper, and of the same network
+        whole = sources.prepared is not None
         network, opening = measure.time_call(load_network, request, network, whole)
+    # Inputs: they need the width of the network, which is why they come second.
     inputs, spent = shared_inputs or sources.inputs, 0.0
     if not isinstance(inputs, Inputs):
         inputs, spent = measure.time_call(load_inputs, request, network.inputs, inputs, cache)
-    if check:
-        check(network, inputs)
+    # Refusals come before preparing, which may take minutes.
+    if sources.check:
+        sources.check(network, inputs)
     if request.truth not in (None, "oracle"):
         judging.load_truth(request.truth, inputs.count)
+    # Prepare here, or take what an earlier stage stored with the seconds that it took there.
     if sources.prepared is None:
         prepared, seconds = measure.time_call(prepare, network, runner, reductions, memory, cache)
     else:
@@ -177,7 +180,7 @@ def _load(
         if prepared.reductions != reductions:
             names = "+".join(prepared.reductions) or "none"
             raise InputError(f"{sources.prepared}: prepared with reductions {names}, not with {request.reductions}")
-    return LoadedRun(inputs, prepared, reading + opening + spent, seconds, spent)
+    return LoadedRun(inputs, prepared, sources.seconds + opening + spent, seconds, spent)
 
 
 def prepare(
@@ -214,6 +217,7 @@ def judge(run: RunOutcome, telling: bool = False) -> tuple[Verdict | None, Measu
     """
     request, measurement = run.request, run.measurement
     network, inputs = run.loaded.prepared.source, run.loaded.inputs
+    # A reference that is compared with itself proves nothing.
     if request.engine == "reference" and (
         request.truth == "oracle" or (request.truth is None and not measure.official(network, inputs))
     ):
@@ -221,6 +225,8 @@ def judge(run: RunOutcome, telling: bool = False) -> tuple[Verdict | None, Measu
     verdict, spent = measure.time_call(verdict_on, request, network, inputs, run.result, telling)
     if run.begun is None:
         return verdict, measurement
+    # From the start of the process to the verdict, less repeats and measuring of the machine, which nobody needs for a
+    # result.
     total = solution(
         COMMAND,
         time.perf_counter() - run.begun - measurement.aside_seconds,

@@ -141,14 +141,13 @@ def _names(*sets: dict[Key, list[Comparable]]) -> dict[Key, str]:
     alike: dict[str, list[Key]] = {}
     for key, case in cases.items():
         alike.setdefault(case, []).append(key)
-    return {key: ", ".join([case, *_apart(key, alike[case])]) for key, case in cases.items()}
-
-
-def _apart(key: Key, others: Sequence[Key]) -> list[str]:
-    """The values of a key that are not the same in all the others."""
-    return [
-        f"{name} {abbreviate(value)}" for name, value in key if len({dict(other).get(name) for other in others}) > 1
-    ]
+    # Of each key, the values that tell it from the others of its case.
+    names = {}
+    for key, case in cases.items():
+        others = [dict(other) for other in alike[case]]
+        apart = [f"{name} {abbreviate(value)}" for name, value in key if len({other.get(name) for other in others}) > 1]
+        names[key] = ", ".join([case, *apart])
+    return names
 
 
 def _circumstances(groups: dict[Key, list[Comparable]], keys: Iterable[Key]) -> dict[str, list[str]]:

@@ -48,8 +48,18 @@ def read_all(paths: Iterable[str | Path]) -> tuple[list[RunRecord], list[Operati
     runs, operations = [], []
     with _nothing_collected():
         for path in paths:
-            for text, where in _texts(path):
-                if _is_operation(text):
+            several = Path(path).suffix == ".jsonl"
+            whole = safe_open.text(path, "file of run records" if several else "run record")
+            records = {str(path): whole}
+            if several:  # a record on each line; texts hold other ends of lines
+                lines = enumerate(whole.removesuffix("\n").split("\n"), 1)
+                records = {f"{path}, line {number}": line for number, line in lines if whole not in ("", "\n")}
+            for where, text in records.items():
+                try:
+                    operation = msgspec.json.decode(text, type=_RecordKind).schema == operation_record.SCHEMA
+                except UNREADABLE:  # text that is no Unicode, perhaps: its schema is still named in it
+                    operation = f'"{operation_record.SCHEMA}"' in text
+                if operation:
                     operations.append(parse_record(OperationRecord, text, where))
                 else:
                     runs.append(parse_record(RunRecord, text, where))
@@ -120,21 +130,6 @@ def parse_record(kind: type[Checked], text: str, where: str) -> Checked:
     if kind is RunRecord and value.seal and value.seal != _seal(again):
         raise InputError(f"{where}: `seal`: the record was changed after it was written, so it is not what was run")
     return value
-
-
-def _texts(path: str | Path) -> list[tuple[str, str]]:
-    """(text, where it is) of the records in the file `path`: one, or one on each line of a .jsonl file."""
-    if Path(path).suffix != ".jsonl":
-        return [(safe_open.text(path, "run record"), str(path))]
-    lines = safe_open.text(path, "file of run records").removesuffix("\n").split("\n")  # texts hold other ends of lines
-    return [(line, f"{path}, line {number}") for number, line in enumerate(lines if lines != [""] else [], 1)]
-
-
-def _is_operation(text: str) -> bool:
-    try:
-        return msgspec.json.decode(text, type=_RecordKind).schema == operation_record.SCHEMA
-    except UNREADABLE:  # text that is no Unicode, perhaps: its schema is still named in it
-        return f'"{operation_record.SCHEMA}"' in text
 
 
 @contextlib.contextmanager

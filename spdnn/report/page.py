@@ -13,8 +13,8 @@ from pathlib import Path
 from spdnn.common.errors import Unavailable, install
 from spdnn.common.shown import RATES, unit_of_rate
 from spdnn.report.cases.values import headline
-from spdnn.report.common import collection, embedded, words
-from spdnn.report.common.collection import Collection
+from spdnn.report.common import embedded, words
+from spdnn.report.common.collection import Collection, fair
 from spdnn.report.common.drawing import Drawing
 from spdnn.report.common.section import TEMPLATE
 from spdnn.report.sections import SECTIONS
@@ -25,8 +25,11 @@ MOST = {"runs": 150, "rows": 100, "details": 60, "groups": 8, "lines": 20}
 # Every template has these besides the values of its section, the drawn `figures` by name, and the names `shown` of the
 # sections that have something to show.
 HELPERS = {
-    "most": MOST, "words": words, "fair": collection.fair_runs, "link": embedded.link,
-}  # fmt: skip
+    "most": MOST,
+    "words": words,
+    "fair": lambda runs, most: fair(runs, most, lambda run: (run.case, run.setting), lambda run: run.record.created),
+    "link": embedded.link,
+}
 # Colours of figures, as they are in files, and the variables of the page's style that stand for them.
 THEME = {
     "#1f2933": "ink", "#262626": "ink", "#ffffff": "card", "#e3e6ea": "grid", "#8a8f98": "edge", "#9aa1ab": "edge",

@@ -65,10 +65,12 @@ def fetch(
         raise SpdnnError(f"{target.parent}: this folder cannot be made ({error.strerror})") from error
     mirror = os.environ.get("SPDNN_MIRROR", "") if mirror is None else os.fspath(mirror)
     failures, urls, until = [], list(source.urls), time.monotonic() + source.seconds
+    # Already there: a file whose digest is right is never fetched again.
     if target.is_file():
         if (fault := source.fault(target)) is None:
             return target
         failures.append(f"{target}: {fault}")
+    # Then the mirror, and then the addresses of the table, in order.
     if re.match("https?://", mirror):
         urls.insert(0, f"{mirror.rstrip('/')}/{source.path}")
     elif mirror:
@@ -146,6 +148,7 @@ class _Guard:
 
     def _watch(self) -> None:
         before, stall = self.arrived, self._source.stall
+        # A library may wait where no timeout of its own counts, so time and bytes are watched from outside.
         while not self._over.wait(0.01 if self.why else max(0, min(stall, self._until - time.monotonic()))):
             if self.why is None and time.monotonic() >= self._until:
                 self.why = f"not done within {self._source.seconds:g} s"
@@ -161,8 +164,10 @@ class _Guard:
 
 def _fetch_url(source: Source, url: str, target: Path, retries: int, backoff: float, until: float) -> str | None:
     """Download from one address, again while that may help; why it failed, or None."""
+    # Its name has a digest of the address: what one server left is never continued from another.
     part = target.with_name(f".{target.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.download")
     for attempt in range(retries + 1):
+        # Wait longer each time, but not past the end.
         if attempt:
             time.sleep(max(0, min(backoff * 2 ** (attempt - 1), until - time.monotonic())))
         if time.monotonic() >= until:
@@ -204,6 +209,7 @@ def _lock(part: Path) -> Iterator:
 def _open_locked(part: Path):
     while True:
         stream = open(str(part), "a+b")  # noqa: SIM115 - the caller closes it
+        # The file that was locked must still be the one of that name: its last owner may have renamed it.
         try:
             fcntl.flock(stream, fcntl.LOCK_EX)
             if os.path.samestat(os.fstat(stream.fileno()), part.stat()):
@@ -224,6 +230,7 @@ def _download(source: Source, url: str, stream, until: float) -> None:
     Raises:
         _Bad: it is not. What may be continued stays in `stream`; what is wrong is removed from it.
     """
+    # Continue where an earlier download ended, unless it is longer than the file can be.
     have = stream.seek(0, os.SEEK_END)
     if have > source.most:
         have = stream.truncate(0)
@@ -235,6 +242,7 @@ def _download(source: Source, url: str, stream, until: float) -> None:
                 raise _DownloadError(guard.why or str(bad), again=bad.again or bool(guard.why)) from None
         if guard.why:  # an answer of unknown length just ends then
             raise _DownloadError(guard.why, again=True)
+    # On the disk before the digest is taken: the name must never stand for less.
     stream.flush()
     os.fsync(stream.fileno())
     if fault := source.fault(Path(stream.name)):
@@ -249,10 +257,12 @@ def _receive(source: Source, url: str, stream, have: int, guard: _Guard) -> None
         import urllib3
     except ImportError:
         raise Unavailable(f"downloads need requests; {install('full')}, or set SPDNN_MIRROR") from None
+    # As stored, not compressed on the way: the range and the size count bytes of the file.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
         with _session(guard) as session, _answer(session, source, url, headers) as answer:
             _receive_body(source, answer, stream, _start(answer, stream, have), guard)
+    # What may pass is tried again; an address or an answer that is wrong stays so.
     except (requests.Timeout, urllib3.exceptions.TimeoutError):
         raise _DownloadError(f"no answer within {source.stall:g} s", again=True) from None
     except (requests.ConnectionError, urllib3.exceptions.HTTPError) as error:
@@ -315,6 +325,7 @@ def _start(answer, stream, have: int) -> int:
 
 
 def _receive_body(source: Source, answer, stream, have: int, guard: _Guard) -> None:
+    # A wrong size is refused before anything is received.
     length = answer.headers.get("Content-Length", "")
     total = have + int(length) if re.fullmatch("[0-9]{1,18}", length) else source.size
     if source.size is not None and total != source.size:
@@ -324,6 +335,7 @@ def _receive_body(source: Source, answer, stream, have: int, guard: _Guard) -> N
         stream.truncate(0)
         raise _DownloadError(f"the server has {total:,} bytes; at most {source.most:,} are taken", again=False)
     with Stage(f"fetch {source.name}", total, BYTES, have) as stage:
+        # The stated length may be wrong, so what arrives is counted, too.
         for chunk in answer.raw.stream(LEAST, decode_content=False):
             stream.write(chunk)
             have += len(chunk)

@@ -143,13 +143,25 @@ def resize_to_bits(images: np.ndarray, side: int) -> np.ndarray:
     Returns:
         uint8 (n, s*s/8): packed bits, column-major within an image. Double precision throughout.
     """
+    # Columns of a large image are phases of the columns of the 32 x 32 grid: each phase resamples alike.
     count, phases = len(images), side // GRID
     blocks = -(-GRID * count // BLOCK)
     workers = usable_cores()
     work, level = dispatch.compiled_module(), dispatch.level().name
     with Stage(f"inputs, MNIST at {side} x {side}", 2 * blocks, "block") as stage, ThreadPoolExecutor(workers) as pool:
+        # The horizontal transform, of all images as one line, as the definition has it.
         lines, nyquist = _lines(images, min(2, phases), phases > 2, pool)
-        columns = level, lines, _taps(phases), nyquist, _waves(phases), *_vertical(side, nyquist)
+        # How a column is made of the points around it (it may be one of them): float64 (phases, points, 9).
+        taps = np.eye(phases)[:, :, None] * (np.arange(-REACH, REACH + 1) == 0)
+        if phases > 2:
+            phase = np.arange(phases)[:, None, None]
+            taps = _kernel(2 * np.arange(-REACH, REACH + 1) + np.array([[0], [1]]) - 2 * phase / phases)
+        # Cosine and sine of the Nyquist angle of a phase's columns, which repeat: float64 (phases, 2, 32).
+        column = np.arange(GRID) * phases + np.arange(phases)[:, None]
+        angle = 2 * np.pi * (SIDE // 2 * column % (GRID * phases)) / (GRID * phases)
+        waves = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        columns = level, lines, taps, nyquist, waves, *_vertical(side, nyquist)
+        # First pass: the largest modulus, for the threshold is half of it over all images.
         starts, largest = range(0, GRID * count, BLOCK), 0.0
 
         def most(start: int) -> float:
@@ -158,6 +170,7 @@ def resize_to_bits(images: np.ndarray, side: int) -> np.ndarray:
         for square in pool.map(most, starts):
             largest = max(largest, square)  # which the next tasks begin with
             stage.advance()
+        # Second pass: the same values once more, compared and packed; keeping the columns would take gigabytes.
         bits = np.zeros((count * side, side // 8), dtype=np.uint8)
 
         def above(start: int) -> None:
@@ -176,8 +189,10 @@ def _vertical(side: int, nyquist: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     row, old = np.arange(side)[:, None], np.arange(SIDE)
     shift = row / side - old / SIDE
     sign = (-1.0) ** old
+    # The Nyquist bin has no conjugate partner: its sine is the imaginary part, of rank one.
     u = np.sin(2 * np.pi * (SIDE // 2) * row / side) / SIDE
     matrix = 1 + sign * np.cos(2 * np.pi * (SIDE // 2) * row / side)
+    # The other bins come in conjugate pairs: twice the real part.
     for k in range(1, SIDE // 2):
         matrix += 2 * np.cos(2 * np.pi * k * shift)
     matrix /= SIDE
@@ -199,34 +214,42 @@ def _lines(images: np.ndarray, points: int, corrected: bool, pool: ThreadPoolExe
     length, width = SIDE * count, GRID * count
     lines, nyquist = np.empty((SIDE, points, width + 2 * REACH)), np.empty(SIDE)
     # A frequency is f = k + rows * l, at [k, l]; a point p = m * columns + j, at [m, j].
+    # A transform of the whole line by rows and columns (Bailey, 1990), whose parts stay in the cache.
     rows = next(size for size in range(2 * math.isqrt(length) // 3, 0, -1) if 2 * count % size == 0)
     half, old, new = length // rows // 2, length // rows, points * width // rows
     there, back = _twiddles(rows, old, -1), _twiddles(rows, new, 1)
     correction = None
+    # Resampling with a kernel damps high frequencies; the spectrum is divided by its transform.
     if corrected:
         frequency = np.arange(rows)[:, None] + rows * np.arange(old)
         below = np.minimum(frequency, length - frequency)
         below[0, half] = 0  # the Nyquist bin, which is apart
-        correction = 1 / _transformed_kernel(below / (2 * width))
+        # The Fourier transform of `_kernel` at these frequencies, in periods a point.
+        root = np.sqrt(SHAPE**2 - (np.pi * TAPS * (below / (2 * width))) ** 2)
+        correction = 1 / (TAPS * np.sinh(root) / (root * np.i0(SHAPE)))
     own = threading.local()  # of each thread, what it transforms in place
 
     def transform(r: int) -> None:
         if not hasattr(own, "padded"):
             own.pair, own.padded = np.empty((rows, old), complex), np.empty((rows, new), complex)
         pair = own.pair.reshape(count, SIDE)
+        # Two real rows are one complex transform.
         pair.real, pair.imag = images[:, r], images[:, r + 1]
         spectrum = fft(own.pair, axis=0, norm="forward", overwrite_x=True)
         spectrum *= there
         spectrum = fft(spectrum, axis=1, norm="forward", overwrite_x=True)
+        # The Nyquist bin has no pair, so it is taken out and resampled by its own formula.
         nyquist[r], nyquist[r + 1] = spectrum[0, half].real, spectrum[0, half].imag
         spectrum[0, half] = 0
         if correction is not None:
             spectrum *= correction
+        # Zeros between the halves of the spectrum: more points of the same trigonometric polynomial.
         own.padded[:, :half], own.padded[:, -half:] = spectrum[:, :half], spectrum[:, half:]
         own.padded[:, half:-half] = 0
         both = ifft(own.padded, axis=1, norm="forward", overwrite_x=True)
         both *= back
         both = ifft(both, axis=0, norm="forward", overwrite_x=True).reshape(-1)
+        # Ends are repeated, as the line is periodic and the kernel reaches past them.
         for k in range(points):
             for row, part in ((r, both.real[k::points]), (r + 1, both.imag[k::points])):
                 line = lines[row, k]
@@ -240,6 +263,7 @@ def _twiddles(rows: int, columns: int, sign: int) -> np.ndarray:
     """exp(sign * 2 pi i kj / (rows * columns)) for all k < rows and j < columns: complex (rows, columns)."""
     step = math.isqrt(rows) + 1
     column = np.arange(columns)
+    # Products of few exponentials: as exact, and much faster than one for each entry.
     coarse, fine = (
         np.exp(sign * 2j * np.pi * (k[:, None] * column % (rows * columns)) / (rows * columns))
         for k in (np.arange(0, rows, step), np.arange(step))
@@ -247,28 +271,7 @@ def _twiddles(rows: int, columns: int, sign: int) -> np.ndarray:
     return (coarse[:, None] * fine).reshape(-1, columns)[:rows]
 
 
-def _taps(phases: int) -> np.ndarray:
-    """float64 (phases, points, 9): how a column is made of the points around it; it may be one of them."""
-    if phases <= 2:
-        return np.eye(phases)[:, :, None] * (np.arange(-REACH, REACH + 1) == 0)
-    phase = np.arange(phases)[:, None, None]
-    return _kernel(2 * np.arange(-REACH, REACH + 1) + np.array([[0], [1]]) - 2 * phase / phases)
-
-
-def _waves(phases: int) -> np.ndarray:
-    """float64 (phases, 2, 32): cosine and sine of the Nyquist angle of a phase's columns, which repeat."""
-    column = np.arange(GRID) * phases + np.arange(phases)[:, None]
-    angle = 2 * np.pi * (SIDE // 2 * column % (GRID * phases)) / (GRID * phases)
-    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
-
-
 def _kernel(distance: np.ndarray) -> np.ndarray:
     """The Kaiser-Bessel kernel at some distances, in points; zero from TAPS / 2 on."""
     inside = np.maximum(0, 1 - (2 * distance / TAPS) ** 2)
     return np.where(inside > 0, np.i0(SHAPE * np.sqrt(inside)), 0) / np.i0(SHAPE)
-
-
-def _transformed_kernel(frequency: np.ndarray) -> np.ndarray:
-    """The Fourier transform of `_kernel` at some frequencies, in periods a point, below those that fold back."""
-    root = np.sqrt(SHAPE**2 - (np.pi * TAPS * frequency) ** 2)
-    return TAPS * np.sinh(root) / (root * np.i0(SHAPE))

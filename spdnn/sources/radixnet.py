@@ -105,6 +105,7 @@ class RadixNet(Network):
     def _groups_of(self, t: int) -> np.ndarray:
         """As `_inputs_by_class`, of block t; those of the last few blocks that were asked for are held."""
         with self._lock:
+            # Consecutive layers are of one block: its permutation is drawn once for all of them.
             if t not in self._held:
                 if len(self._held) == READERS:
                     self._held.pop(next(iter(self._held)))
@@ -113,6 +114,7 @@ class RadixNet(Network):
 
     def _numbers(self, t: int) -> np.ndarray:
         """float64 (neurons,), what orders block t, which is not the first: from the nearest position before it."""
+        # The generator only goes forward, so a reader goes on from the nearest position before its block.
         before = [cursor for cursor in self._cursors if cursor.drawn < t]
         if before:
             cursor = max(before, key=lambda one: one.drawn)
@@ -120,6 +122,7 @@ class RadixNet(Network):
         else:
             cursor = _Cursor(np.random.RandomState(self.seed))
             self._cursors = self._cursors[-READERS + 1 :]
+        # Numbers of blocks in between are drawn and dropped: the generator cannot skip them.
         while cursor.drawn < t:
             numbers = cursor.random.random_sample(self.neurons)
             cursor.drawn += 1
@@ -149,6 +152,7 @@ class RadixNet(Network):
         """Layer k. Cheapest in ascending order: going far back draws permutations anew."""
         if not 0 <= k < self._layers:
             raise InputError(f"layer {k}: the network has layers 0 to {self._layers - 1}")
+        # Outputs of one class share their inputs, so rows are made from a table of classes.
         groups = self._groups_of(k // self.block)
         indices = np.empty(2 * GROUP * self.neurons, groups.dtype)
         dispatch.compiled_module().radixnet_rows(groups, 1 << (k % self.block), indices)
@@ -166,5 +170,6 @@ class RadixNet(Network):
 def _order(numbers: np.ndarray) -> np.ndarray:
     """The stable argsort of numbers that mostly differ: the faster one that is not stable, unless some are equal."""
     order = np.argsort(numbers)
+    # Stability only matters where numbers are equal, which 53 random bits hardly ever are.
     ascending = numbers[order]
     return order if (ascending[1:] > ascending[:-1]).all() else np.argsort(numbers, kind="stable")

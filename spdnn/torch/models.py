@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -37,6 +38,16 @@ class LayerRow(NamedTuple):
     reason: str
     dense: float | None = None
     sparse: float | None = None
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """Which layers become sparse: see `sparsify`; owners: by the id of a parameter, the modules that hold it."""
+
+    sparsity: float | None
+    min_size: int
+    measure: bool
+    owners: Mapping[int, set[nn.Module]]
 
 
 class Table(tuple[LayerRow, ...]):
@@ -97,14 +108,12 @@ def sparsify(
         if not any(fnmatchcase(name, pattern) for name in modules):
             raise InputError(f"exclude: the model has no layer {pattern!r}")
     layers = {name: one for name, one in modules.items() if isinstance(one, tuple(KINDS))}
+    rules = _Rules(sparsity, min_size, measure, _owners(modules))
     shapes = _shapes(model, layers.values(), inputs) if inputs is not None else {}
-    owners = _owners(modules)
     rows, made = [], {}
     for name, layer in layers.items():
         excluded = any(fnmatchcase(name, pattern) for pattern in exclude)
-        row, sparse = _judge(
-            name, layer, sparsity, min_size, excluded, owners, shapes.get(layer), measure, made.get(layer)
-        )
+        row, sparse = _judge(name, layer, rules, excluded, shapes.get(layer), made.get(layer))
         rows.append(row)
         if sparse is not None:
             made[layer] = sparse
@@ -169,15 +178,7 @@ def _owners(modules: Mapping[str, nn.Module]) -> dict[int, set[nn.Module]]:
 
 
 def _judge(
-    name: str,
-    layer: nn.Module,
-    sparsity: float | None,
-    min_size: int,
-    excluded: bool,
-    owners: dict[int, set[nn.Module]],
-    shape: tuple | None,
-    measure: bool,
-    made: nn.Module | None,
+    name: str, layer: nn.Module, rules: _Rules, excluded: bool, shape: tuple | None, made: nn.Module | None
 ) -> tuple[LayerRow, nn.Module | None]:
     """The row of a layer, and what replaces it."""
     weight = getattr(layer, "weight_orig", layer.weight)
@@ -191,17 +192,17 @@ def _judge(
         return LayerRow(
             name, type(layer).__name__, size, made.sparsity, True, "the same layer under another name"
         ), made
-    reason = "excluded" if excluded else _reason(layer, weight, min_size, owners)
+    reason = "excluded" if excluded else _reason(layer, weight, rules)
     if reason:
         return left(reason)
     try:
-        sparse = KINDS[type(layer)].from_dense(layer, sparsity)
+        sparse = KINDS[type(layer)].from_dense(layer, rules.sparsity)
     except InputError as error:
         return left(str(error))
     zeros = sparse.sparsity
     if not zeros:
         return left("no weight is zero or masked; give a sparsity")
-    if not measure:
+    if not rules.measure:
         return LayerRow(name, type(layer).__name__, size, zeros, True, "not measured"), sparse
     dense_time, sparse_time = _times(layer, sparse, shape)
     ratio = dense_time / sparse_time
@@ -211,7 +212,7 @@ def _judge(
     return LayerRow(name, type(layer).__name__, size, zeros, True, told, dense_time, sparse_time), sparse
 
 
-def _reason(layer: nn.Module, weight: Tensor, min_size: int, owners: dict[int, set[nn.Module]]) -> str | None:
+def _reason(layer: nn.Module, weight: Tensor, rules: _Rules) -> str | None:
     """Why a layer cannot be replaced; None: it can."""
     if nn.parameter.is_lazy(weight):
         return f"a {type(layer).__name__} has no weights before its first call; call the model once"
@@ -219,9 +220,9 @@ def _reason(layer: nn.Module, weight: Tensor, min_size: int, owners: dict[int, s
         return f"a {type(layer).__name__} may mean more than its base class"
     if isinstance(layer, nn.Conv2d) and (why := unsuitable(layer)):
         return why
-    if weight.numel() < max(min_size, 1):
-        return f"{weight.numel():,} weights; min_size is {min_size:,}"
-    others = {*owners.get(id(weight), ()), *owners.get(id(layer.bias), ())} - {layer}
+    if weight.numel() < max(rules.min_size, 1):
+        return f"{weight.numel():,} weights; min_size is {rules.min_size:,}"
+    others = {*rules.owners.get(id(weight), ()), *rules.owners.get(id(layer.bias), ())} - {layer}
     if others:
         return f"its parameters are shared with a {type(next(iter(others))).__name__}"
     hooks = [

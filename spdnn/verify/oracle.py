@@ -93,6 +93,7 @@ def _forward(
     Threads take blocks of inputs through a layer. A sum belongs to one input, and errors are drawn for weights, so the
     number of workers changes no bit.
     """
+    # Features lie by neurons, so that a sparse matrix times a block reads rows of the block.
     starts = range(0, max(1, len(rows)), BLOCK)
     blocks = [np.ascontiguousarray(rows[start : start + BLOCK].T, dtype=np.float64) for start in starts]
     of_copies, random = [blocks] * (1 + copies), np.random.default_rng(seed)  # of neurons x inputs; the first is exact
@@ -100,6 +101,7 @@ def _forward(
     if stage:
         stage.begin(len(rows))
     with ThreadPoolExecutor(workers or threads(None)) as pool:
+        # The exact rows and the copies go through a layer together, so that each layer is read once.
         for k, layer in enumerate(network.layers()):
             weights = layer.matrix(np.float64).T.tocsr()
             bias = np.broadcast_to(layer.bias, layer.outputs).astype(np.float64)
@@ -130,11 +132,13 @@ def _next(
     Raises:
         SpdnnError: a sum is past float32, and the layer has a `number` (0-based).
     """
+    # Inputs whose row is zero need no product: their next row is the activation of the bias.
     low, high, nonzero = layer.activation.low, layer.activation.high, y.any(axis=0)
     product = weights @ (y if nonzero.all() else y[:, nonzero])
     product += bias[:, None]
     if number is not None and max(product.max(initial=0.0), -product.min(initial=0.0)) >= PAST_FLOAT32:
         raise past_float32(number)
+    # The check comes before the clip, which would hide an overflow.
     np.clip(product, low, high, out=product)
     if nonzero.all():
         return product
@@ -153,12 +157,14 @@ def _off(weights: sp.csr_array, bias: np.ndarray, random: np.random.Generator) -
         signs = 2.0 * random.integers(0, 2, values.size, np.int8) - 1
         return values * (1 + signs * gamma) + np.abs(values) * common
 
+    # Each edge is off by as much as the sum of its output may be, which grows with the number of terms.
     data = off(weights.data, np.repeat(gamma, edges), np.repeat(common, edges))
     return sp.csr_array((data, weights.indices, weights.indptr), shape=weights.shape), off(bias, gamma, common)
 
 
 def tolerances(exact: np.ndarray, drawn: list[np.ndarray]) -> np.ndarray:
     """float64 (count, outputs): how far each value of the rows may be off, from copies with drawn errors."""
+    # How far the copies are from the exact rows is a draw: the mean square of the row says where it was lucky.
     apart = np.abs(np.stack([one - exact for one in drawn]))
     square = np.mean(apart**2, axis=(0, 2))  # of each row
     if len(drawn) * exact.shape[1] < LEAST:  # too few values for a mean: those of all inputs, relative to their rows
@@ -217,6 +223,7 @@ def _propagate(
     # Errors are drawn for weights, not for inputs: where few neurons pass them on, one draw says little.
     narrowest = min([rows.size * network.outputs, *(header.outputs for header in headers[:-1])])
     copies = min(max(1, WIDE // narrowest), MOST) if judging else 0
+    # In chunks, whose copies fit in memory.
     chunk = max(1, CHUNK_BYTES // (8 * network.width * (1 + copies)))
     survivors, alive, statistics, kept, tolerated = np.zeros(network.depth, np.int64), [], [], [], []
     with progress.Inference(progress.WorkProfile.of(edges, edges), rows.size, -(-rows.size // chunk), stage) as steps:
@@ -228,6 +235,7 @@ def _propagate(
             nonzero = np.flatnonzero(y.any(axis=1))
             alive.append(numbers[nonzero])
             statistics.append(RowStatistics.of(y[nonzero]))
+            # Values and their tolerances only for the inputs drawn; all others by sums and extremes.
             if judging:
                 each, mine = tolerances(y, drawn), np.isin(numbers, keep.of)
                 values = y[mine].astype(np.float32), each[mine].astype(np.float32)
@@ -236,6 +244,7 @@ def _propagate(
                 chosen = keep.rows(numbers[nonzero], nonzero, len(y)) if keep.of is not True else nonzero
                 kept.append((numbers[chosen], y[chosen].astype(np.float32)))
     valued, values = map(np.concatenate, zip(*kept, strict=True)) if kept else (None, None)
+    # Edges computed: rows alive before each layer, as any engine counts them.
     result = Result(
         rows.size if inputs.numbers is None else inputs.total,
         network.outputs,

@@ -126,24 +126,21 @@ def sample(result: Result, edges: list[int], budget: float, seed: int) -> np.nda
         edges: of each layer.
         budget: edges that the oracle may go through; at least LEAST_SAMPLE inputs of each kind are taken.
     """
+    # Work of the reference: rows alive before each layer times its edges.
     before = np.concatenate([[result.inputs], result.survivors[:-1]])
     whole = float(before @ np.asarray(edges, dtype=np.float64))
     if whole <= budget:
         return None
+    # Half of the budget for each kind; an input that survives costs all layers, others as much as the mean.
     random = np.random.default_rng(seed)
     any_size = max(LEAST_SAMPLE, int(result.inputs * budget / 2 / whole))
     alive_size = max(LEAST_SAMPLE, int(budget / 2 / sum(edges)))
-    return np.union1d(
-        _any(result, any_size, seed), random.choice(result.alive, min(result.alive.size, alive_size), replace=False)
-    )
-
-
-def _any(result: Result, size: int, seed: int) -> np.ndarray:
-    """`size` of all inputs: those that were drawn before the run, and where these are too few, others."""
-    drawn = draw(result.inputs, result.outputs, seed)[:size]
-    if drawn.size == min(size, result.inputs):
-        return drawn
-    return np.union1d(drawn, np.random.default_rng([seed, 2]).choice(result.inputs, size, replace=False))
+    # Of all inputs, those that were drawn before the run; where these are too few, others.
+    drawn = draw(result.inputs, result.outputs, seed)[:any_size]
+    if drawn.size < min(any_size, result.inputs):
+        others = np.random.default_rng([seed, 2]).choice(result.inputs, any_size, replace=False)
+        drawn = np.union1d(drawn, others)
+    return np.union1d(drawn, random.choice(result.alive, min(result.alive.size, alive_size), replace=False))
 
 
 def judge(result: Result, truth: Truth) -> Verdict:
@@ -154,13 +151,17 @@ def judge(result: Result, truth: Truth) -> Verdict:
     """
     if result.inputs != truth.inputs:
         raise InputError(f"a result of {result.inputs} inputs and a ground truth of {truth.inputs}")
+    # The categories of the run, of the inputs compared: active inputs whose sum is not zero.
     kept = np.isin(result.alive, truth.rows) if truth.rows is not None else np.ones(result.alive.size, bool)
     ours = result.alive[kept][result.row_sum[kept] != 0] + 1
     missing, unexpected = differences(ours, truth.categories)
     borderline = np.empty(0, np.int64)
     if truth.result is not None:
-        unit, odd = _unit(result, truth.result), np.union1d(missing, unexpected)
+        # "Small" is measured by 1, or by the largest magnitude of any last row where all are below 1.
+        sizes = [abs(part).max(initial=0) for side in (result, truth.result) for part in (side.row_min, side.row_max)]
+        unit, odd = min(1.0, float(max(sizes))), np.union1d(missing, unexpected)
         sides = [(side, unit, truth.tolerances) for side in (result, truth.result)]
+        # An input that only one side keeps passes where both rows are within rounding of zero.
         near = np.array([n for n in odd if all(_near(n, *side) for side in sides)], dtype=np.int64)
         missing, unexpected, borderline = np.setdiff1d(missing, near), np.setdiff1d(unexpected, near), near
     values = _values(result, truth, ours)
@@ -210,17 +211,12 @@ def _listed(numbers: np.ndarray) -> Difference:
     return Difference(int(numbers.size), [int(n) for n in numbers[:FIRST]])
 
 
-def _unit(result: Result, expected: Result) -> float:
-    """What "small" is measured by: 1, or the largest magnitude of any last row where all are below 1."""
-    sizes = [abs(part).max(initial=0) for side in (result, expected) for part in (side.row_min, side.row_max)]
-    return min(1.0, float(max(sizes)))
-
-
 def _near(number: int, result: Result, unit: float, tolerances: Tolerances) -> bool:
     """Whether the last row of the 1-based input `number` is within rounding of a row whose sum is zero."""
     index = np.searchsorted(result.alive, number - 1)
     if index == result.alive.size or result.alive[index] != number - 1:
         return True
+    # Small in every value, or values of both signs that cancel to nearly nothing.
     place = np.searchsorted(tolerances.numbers, number - 1)
     largest = float(max(abs(result.row_min[index]), abs(result.row_max[index])))
     off = max(tolerances.whole[place], CANCELLED * largest * result.outputs)
@@ -234,6 +230,7 @@ def _not_checked(why: str) -> Values:
 
 def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
     """How far the values of the survivors agree."""
+    # Official networks: every value of every survivor is YMAX, exactly.
     if truth.ymax is not None:
         wrong = (result.row_min != truth.ymax) | (result.row_max != truth.ymax)
         wrong |= result.row_sum != truth.ymax * result.outputs
@@ -241,6 +238,7 @@ def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
         return _compare_values(f"every value of every active input is {truth.ymax:g}", result.alive + 1, wrong, error)
     if truth.result is None:
         return _not_checked("the ground truth is a list of categories")
+    # Otherwise inputs that both sides keep: extremes, sum and projection, relative to the size of the row.
     common = np.intersect1d(result.alive, truth.result.alive)
     a, b = np.searchsorted(result.alive, common), np.searchsorted(truth.result.alive, common)
     expected, off, wrong = truth.result, truth.tolerances, np.zeros(common.size, bool)
@@ -256,6 +254,7 @@ def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
         error = abs(getattr(result, name)[a].astype(np.float64) - getattr(expected, name)[b])
         wrong |= error > tolerance[place]
         worst = np.maximum(worst, error / np.maximum(scale, TINY))
+    # Of the inputs that were drawn before the run, every value.
     compared, far, errors = _value_by_value(result, off)
     mine = np.searchsorted(common, compared)
     wrong[mine] |= far
@@ -277,6 +276,7 @@ def _value_by_value(result: Result, off: Tolerances) -> tuple[np.ndarray, np.nda
     if result.values is None:
         return np.empty(0, np.int64), np.empty(0, bool), np.empty(0)
     numbers = result.alive if result.valued is None else result.valued
+    # Rows that are alive on one side only are judged as categories.
     compared = np.intersect1d(off.kept[off.values.any(axis=1)], result.alive)
     if not np.isin(compared, numbers).all():
         raise InputError("the result lacks rows of inputs that were drawn to be compared: another seed?")

@@ -98,7 +98,7 @@ def test_each_line_of_the_next_layers_weights_is_fetched_once(rows, merged):
     few = variants(device.properties, *widths(layers))[0]
     run = idle_run(device, 1, 3)
     device.counted()
-    run.layers(0, 3, table, few, layers, source, target, device.upload(np.array([rows], np.int32)))()
+    run.layers(0, table, few, layers, source, target, device.upload(np.array([rows], np.int32)))()
     fetched = [array for layer in layers[1:] for name, array in layer.arrays.items() if name != "starts"]
     assert few.inputs == 1
     assert device.counted().prefetched == sum(-(-array.nbytes // 128) for array in fetched if array.size > 1)

@@ -94,7 +94,7 @@ def test_a_record_takes_its_numbers():
     runner, network = engine("spgemm"), RadixNet(1024, 20)
     inputs = rows(300, 1024, kind="bits", density=np.linspace(0, 0.35, 300)[:, None])
     prepared = runner.prepare(network, ("dead", "inputs"))
-    measured, result = measure.measure(runner, prepared, inputs, Options(2), 2, 0.0, 0.0)
+    measured, result = measure.measure(runner, measure.LoadedRun(inputs, prepared, 0.0, 0.0), Options(2), 2)
     verdict = judge(network, inputs, result)
     record = record_of("case", Measurement.of(measured), verdict, "spdnn")
     check_content(RunRecord, record, "record")

@@ -9,6 +9,7 @@ and half round their operands, have tolerances of their own, and are in the tabl
 
 import json
 import math
+import secrets
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ from spdnn.engines.cuda import ceilings
 from spdnn.kernels.cuda.device import Device
 from spdnn.ops import oracle, problems
 from spdnn.ops.cuda import CudaBackend
-from spdnn.peers.common import check_same, new_identity
+from spdnn.peers.common import check_same
 from spdnn.peers.libraries.base import DENSE, OURS, SPARSE, Product
 from spdnn.peers.product_checks import ProductTruth, digest
 from spdnn.peers.products import describe_problem
@@ -232,7 +233,7 @@ def run(tally: Tally, device: Device, seed: int, store: Callable[[dict], None], 
     machine = tally.case("ceilings of the operations", lambda: ceilings.measure(device, seconds=0.5))
     if machine is None:
         return []
-    identity, table, found = new_identity(), [HEAD], []
+    identity, table, found = secrets.token_hex(8), [HEAD], []
     for operation, problem in chosen_problems(quick):
 
         def one(operation=operation, problem=problem) -> None:

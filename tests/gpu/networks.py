@@ -130,7 +130,7 @@ class Networks:
         deep, spent = self.prepared(runner, case, max(depth or 0, problem.layers))
         prepared, repeats = deep.first(problem.layers), REPEATS[case.reductions]
         options = replace(self.options, settings=case.settings)
-        measured, result = measure.measure(runner, prepared, inputs, options, repeats, read, spent)
+        measured, result = measure.measure(runner, measure.LoadedRun(inputs, prepared, read, spent), options, repeats)
         measurement = Measurement.of(measured)
         if case.reductions != "all" and problem.edges >= TELLING:
             opened = measurement.read_seconds[0] - read

@@ -43,7 +43,7 @@ def pruned(random_network):
 def test_a_reduction_of_your_own_is_run_recorded_and_shown(zeros, pruned, tmp_path):
     inputs, runner = rows(40, 60), engine("cpu")
     prepared = runner.prepare(pruned, ("zeros",))
-    measured, result = measure.measure(runner, prepared, inputs, Options(2), 1, 0.0, 0.0)
+    measured, result = measure.measure(runner, measure.LoadedRun(inputs, prepared, 0.0, 0.0), Options(2), 1)
     verdict = judge(pruned, inputs, result)
     record = record_of("toy", Measurement.of(measured), verdict, "spdnn")
     write_record(tmp_path / "toy.json", record)

@@ -180,7 +180,7 @@ class BufferSlot:
         settings_of, early = variants(self.device.properties, *widths(layers)), part.first < EARLY
         self.features, self._target = self._target, self.features
         return [
-            run.layers(part.first, part.last, self.table, variant, layers, self._target, self.features, rows, early)
+            run.layers(part.first, self.table, variant, layers, self._target, self.features, rows, early)
             for variant in (settings_of[-1:] if early else settings_of)
         ]
 

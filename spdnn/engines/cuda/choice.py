@@ -160,7 +160,7 @@ def several_layers(
         assert table.size == inside * COLUMNS
         settings = variants(device.properties, *widths(several))
         setting = next(setting for setting in settings if count <= setting.most)
-        launch = run.layers(0, inside, table, setting, several, source, target, rows, always=True)
+        launch = run.layers(0, table, setting, several, source, target, rows, always=True)
     else:
         launch = run.layer(0, laid, source, target, rows)
 

@@ -179,7 +179,6 @@ class LayerLauncher:
     def layers(
         self,
         first: int,
-        last: int,
         table: Any,
         variant: PersistentSetting,
         layers: Sequence[LayerLayout],
@@ -188,14 +187,15 @@ class LayerLauncher:
         rows: Any,
         always: bool = False,
     ) -> Callable[[], None]:
-        """The launch of layers first..last-1, which keep features in shared memory, at one setting.
+        """The launch of `layers`, the network's from `first` on, which keep features in shared memory, at one setting.
 
         Args:
             always: for any number of rows, not just those of the setting.
-            table: uint64 (depth x COLUMNS,), a row for each layer of the network; layers: first..last-1.
+            table: uint64 (depth x COLUMNS,), a row for each layer of the network.
         """
         # Several settings are launched one after the other; each does nothing unless the rows are in its range, so
         # that the host need not know how many are left.
+        last = first + len(layers)
         width = max(layers[0].inputs, *(layer.outputs for layer in layers))
         size = 32 * self.tiles
         arguments = {"source": source, "target": target, "list": self.list, "rows": rows, "layers": table}

@@ -128,7 +128,9 @@ class MobileNet:
         if isinstance(weights, int):
             weights = random_weights(config, weights)
         tensors = files.check_tensors(weights, shapes) if isinstance(weights, Mapping) else files.read(weights, shapes)
-        self.pointwise = [self._prune(k, tensors.pop(_pointwise(k))) for k in range(len(BLOCKS))]
+        self.pointwise = [tensors.pop(_pointwise(k)) for k in range(len(BLOCKS))]
+        for k in range(config.dense_blocks, len(BLOCKS)):
+            self.pointwise[k] = SparseMatrix.from_dense(self.pointwise[k], sparsity=config.sparsity)
         self.weights = tensors
         self.seconds: dict[str, float] = {}
         self._dense: dict[int, np.ndarray] = {}
@@ -154,12 +156,19 @@ class MobileNet:
             Unavailable: the compiled kernels are missing.
         """
         check_arithmetic(arithmetic, ARITHMETICS)
-        x, threads, clock = _images(x), thread_count(threads), Clock()
+        if not isinstance(x, np.ndarray) or x.dtype != np.float32 or x.ndim != 4 or x.shape[1] != COLOURS or not x.size:
+            given = f"{x.dtype} of shape {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__
+            raise InputError(f"images are {given}; they must be a float32 array (images, {COLOURS}, height, width)")
+        threads, clock = thread_count(threads), Clock()
         out = np.empty((len(x), self.config.classes), np.float32)
         with self._lock:
             apart = threads if len(x) >= threads else 1
             together = min(TOGETHER, -(-len(x) // apart))
-            passes = self._passes(apart, together, x.shape[2:], threads // apart)
+            # Buffers of the last call serve again where they fit.
+            key = (apart, together, x.shape[2:], threads // apart)
+            if self._held[0] != key:
+                self._held = key, [MobileNetPass(self.config.channels, *key[1:]) for _ in range(apart)]
+            passes = self._held[1]
             pointwise = self.pointwise if arithmetic == "sparse" else [self.dense(k) for k in range(len(BLOCKS))]
             groups = [slice(first, min(first + together, len(x))) for first in range(0, len(x), together)]
             if apart == 1:
@@ -214,28 +223,9 @@ class MobileNet:
             self._dense[block] = matrix.to_dense()
         return self._dense[block]
 
-    def _prune(self, block: int, weight: np.ndarray) -> SparseMatrix | np.ndarray:
-        if block < self.config.dense_blocks:
-            return weight
-        return SparseMatrix.from_dense(weight, sparsity=self.config.sparsity)
-
-    def _passes(self, count: int, images: int, size: tuple[int, int], threads: int) -> list[MobileNetPass]:
-        """Buffers for `count` threads, those of the last call where they fit."""
-        key = (count, images, size, threads)
-        if self._held[0] != key:
-            self._held = key, [MobileNetPass(self.config.channels, images, size, threads) for _ in range(count)]
-        return self._held[1]
-
 
 def _pointwise(block: int) -> str:
     return f"blocks.{block}.pointwise.weight"
-
-
-def _images(x: Any) -> np.ndarray:
-    if not isinstance(x, np.ndarray) or x.dtype != np.float32 or x.ndim != 4 or x.shape[1] != COLOURS or not x.size:
-        description = f"{x.dtype} of shape {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__
-        raise InputError(f"images are {description}; they must be a float32 array (images, {COLOURS}, height, width)")
-    return x
 
 
 def _round_channels(channels: float, divisor: int) -> int:

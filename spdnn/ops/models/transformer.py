@@ -73,7 +73,10 @@ def random_weights(config: TransformerConfig, seed: int = 0) -> dict[str, np.nda
         part, kind = name.split(".")[-2:]
         drawn = random.standard_normal(shape, np.float32)
         if part == "position":
-            drawn = _sines(*shape)
+            # Sines and cosines of many periods (Vaswani et al., "Attention is all you need", section 3.5).
+            (count, width), half = shape, (shape[1] + 1) // 2
+            angles = np.arange(count)[:, None] * np.exp(-np.log(1e4) * np.arange(half) / max(half - 1, 1))
+            drawn = np.concatenate((np.sin(angles), np.cos(angles)), axis=1)[:, :width].astype(np.float32)
         elif kind == "bias" or part.endswith("norm"):
             drawn = np.float32(0.1) * drawn + np.float32(kind == "weight")
         elif part != "token":
@@ -175,10 +178,3 @@ class Transformer:
             if not 0 <= token < c.vocabulary:
                 raise InputError(f"token {token}: it must be 0 to {c.vocabulary - 1}")
         return ids
-
-
-def _sines(count: int, width: int) -> np.ndarray:
-    """Positions as sines and cosines of many periods (Vaswani et al., "Attention is all you need", section 3.5)."""
-    half = (width + 1) // 2
-    angles = np.arange(count)[:, None] * np.exp(-np.log(1e4) * np.arange(half) / max(half - 1, 1))
-    return np.concatenate((np.sin(angles), np.cos(angles)), axis=1)[:, :width].astype(np.float32)

@@ -97,14 +97,18 @@ class RankExchange(RowExchange):
         return max(1, int(counts[:, 0].min()))
 
     def meet(self, k: int, held: HeldRows) -> int:
+        # Wait for the slowest rank first, so that waiting is not counted as communication.
         start = time.perf_counter()
         self.world.wait(self.comm.Ibarrier())
         arrived = time.perf_counter()
         self.log.waiting += arrived - start
         self.log.comparisons += 1
+        # One small allgather: every rank knows what all hold, and decides the same from it.
         state = self._state(held)
-        deaths = self._deaths(k, int(state.rows.sum()))
+        # The share of all rows that died in a layer, as a mean since the last meeting.
+        deaths = 1 - (int(state.rows.sum()) / max(1, self._total)) ** (1 / max(1, k - self._since))
         changed = 0
+        # Merge before moving: a row that leaves as a duplicate need not travel.
         if self.merging and state.searched.any():
             changed = self._merge(held)
             state = self._state(held) if changed else state
@@ -130,31 +134,32 @@ class RankExchange(RowExchange):
         rows, room, planned, searched, may_leave = counts.astype(np.int64).T
         return _RankState(rows, room, planned, searched > 0, may_leave > 0)
 
-    def _deaths(self, k: int, rows: int) -> float:
-        """The share of all rows that left in a layer since the last exchange."""
-        return 1 - (rows / max(1, self._total)) ** (1 / max(1, k - self._since))
-
     def _next(self, k: int, state: _RankState, changed: int, deaths: float) -> int:
         """The next exchange: after as many layers as any rank wants to go; twice as many when nothing changes."""
         if state.rows.sum() <= 1:
             return self.depth
+        # While rows die, balance is lost quickly; once nothing changes, meetings only cost.
         self._distance = 1 if changed or deaths > QUIET else 2 * self._distance
         busy = state.rows > 0
         return min(self.depth, k + max(1, int(state.planned[busy].min()), self._distance))
 
     def _balance(self, k: int, held: HeldRows, state: _RankState, deaths: float) -> int:
         """Redistribute the rows when that pays; how many moved."""
+        # Even shares, as far as the memory of each rank allows, by moving as few rows as possible.
         targets = partition.targets(state.rows, state.room)
         moving = partition.moves(state.rows, targets)
+        # Gain: edges that the busiest rank saves until rows die. Cost: the rank that sends or receives most.
         gain = float(state.rows.max() - targets.max()) * _ahead(held.work[k:], deaths)
         cost = EXCHANGE + MOVE * held.neurons * float(max(moving.sum(axis=0).max(), moving.sum(axis=1).max()))
         gain, cost = (float(number) for number in self._gather([gain, cost]).max(axis=0))  # so that all agree
+        # The best exchange that did not pay is kept, so that the record can say why none happened.
         if gain <= cost:
             if gain > self.log.best[0]:
                 self.log.best = (gain, cost, k)
             return 0
         if self._mark is None:
             self._mark = held.edges
+        # Choose the rows to send.
         rank = self.comm.rank
         others, chosen = np.flatnonzero(moving[rank]), []
         free = np.arange(held.count)
@@ -171,7 +176,9 @@ class RankExchange(RowExchange):
         arrived, _ = self._swap(outgoing, held.scratch)
         if outgoing or arrived.sizes.size:
             held.replace(kept, arrived)
-        sent = sum(_nbytes(one) for one in outgoing.values())
+        # Bytes of all ranks, which the record of rank 0 has.
+        arrays = (array for one in outgoing.values() for array in (one.sizes, one.data, one.numbers, one.row_of))
+        sent = sum(array.nbytes for array in arrays)
         total = int(self._gather([sent])[:, 0].sum())
         self.log.sent += int((~kept).sum())
         self.log.received += arrived.sizes.size
@@ -184,17 +191,20 @@ class RankExchange(RowExchange):
         A group of equal hashes has an owner among the ranks that hold one of it. The others send it theirs, it
         compares them bit by bit, and answers which are equal: those leave, and their inputs are the owner's.
         """
+        # Hashes of all ranks: 8 bytes a row travel, and not the rows.
         hashes = held.hashes()
         own, firsts = np.unique(hashes, return_index=True)
         sizes = self._gather([own.size])[:, 0].astype(int)
         everyone = np.empty(int(sizes.sum()), np.uint64)
         self.comm.Allgatherv(own, [everyone, sizes])
+        # Choose the owner of each hash that several ranks hold, spread by the hash so that no rank owns most.
         ranks = np.repeat(np.arange(sizes.size), sizes)
         kinds, kind = np.unique(everyone, return_inverse=True)
         holders = np.bincount(kind, minlength=kinds.size)
         first = np.concatenate([[0], np.cumsum(holders)[:-1]])
         ordered = ranks[np.argsort(kind, kind="stable")]  # of each kind, its ranks, ascending
         owner = ordered[first + (kinds % holders.astype(np.uint64)).astype(int)]
+        # Send the rows that another rank owns: equal hashes do not prove equal rows.
         mine = np.searchsorted(kinds, own)
         away = (holders[mine] > 1) & (owner[mine] != self.comm.rank)
         asked = {int(other): firsts[away & (owner[mine] == other)] for other in np.unique(owner[mine][away])}
@@ -202,11 +212,13 @@ class RankExchange(RowExchange):
         # The hashes travel as well, in the order of the rows, so that the owner finds its own.
         asked_hashes = {other: hashes[rows] for other, rows in asked.items()}
         (arrived, counts), (which, _) = self._swap(outgoing), self._send(asked_hashes, np.uint64)
+        # As owner: compare bit by bit, and answer.
         rows = firsts[np.searchsorted(own, np.concatenate([own[:0], *(which[other] for other in counts)]))]
         answer, came = _absorb(held, rows, arrived)
         ends = np.cumsum([0, *counts.values()])
         answers = {other: answer[start:end] for other, start, end in zip(counts, ends, ends[1:], strict=False)}
         equal, _ = self._send(answers, np.uint8)
+        # Rows that their owner has leave; the inputs of rows that came join ours.
         leaving = np.zeros(held.count, bool)
         for other, rows in asked.items():
             leaving[rows[equal[other].astype(bool)]] = True
@@ -221,14 +233,17 @@ class RankExchange(RowExchange):
 
     def _swap(self, outgoing: dict[int, Parcel], memory: Callable | None = None) -> tuple[Parcel, dict[int, int]]:
         """(the rows that come from all other ranks, how many of them by rank); `memory` (bytes) gives room for them."""
+        # Sizes and numbers first, then the features as one message, straight into the memory where they stay.
         heads = {other: _head(one) for other, one in outgoing.items()}
         heads, _ = self._send(heads, np.int64)
         _, whole = self._send({other: one.data for other, one in outgoing.items()}, np.uint8, memory)
-        parts = [_split_head(head) for head in heads.values()]
+        # What `_head` joined, apart again: sizes, numbers, row_of.
+        parts = [(head[1 : 1 + head[0]], *np.split(head[1 + head[0] :], 2)) for head in heads.values()]
         counts = {other: sizes.size for other, (sizes, _, _) in zip(heads, parts, strict=True)}
         if not parts:
             return NOTHING, {}
         sizes, numbers, row_of = zip(*parts, strict=True)
+        # Each parcel numbers its rows from 0; joined, they follow those of the parcels before.
         shift = np.cumsum([0, *counts.values()])
         rows = [of + start for of, start in zip(row_of, shift, strict=False)]
         return Parcel(np.concatenate(sizes), whole, np.concatenate(numbers), np.concatenate(rows)), counts
@@ -240,10 +255,12 @@ class RankExchange(RowExchange):
         lengths, come = np.zeros(self.comm.size, np.int64), np.empty(self.comm.size, np.int64)
         for other, array in outgoing.items():
             lengths[other] = array.size
+        # Lengths first, so that every rank can receive into one array of the right size.
         self.comm.Alltoall(lengths, come)
         ends, others = np.cumsum([0, *come]), np.flatnonzero(come)
         whole = np.empty(ends[-1], dtype) if memory is None else memory(int(ends[-1]))
         parts = {int(other): whole[ends[other] : ends[other + 1]] for other in others}
+        # Receives are posted before sends, so that no message needs a buffer of the MPI library.
         requests = [self.comm.Irecv(array, source=other) for other, array in parts.items()]
         requests += [self.comm.Isend(array, dest=other) for other, array in outgoing.items() if array.size]
         for request in requests:
@@ -266,16 +283,6 @@ def _absorb(held: HeldRows, rows: np.ndarray, theirs: Parcel) -> tuple[np.ndarra
     return equal.astype(np.uint8), (theirs.numbers[of_equal], rows[theirs.row_of[of_equal]])
 
 
-def _nbytes(parcel: Parcel) -> int:
-    return parcel.sizes.nbytes + parcel.data.nbytes + parcel.numbers.nbytes + parcel.row_of.nbytes
-
-
 def _head(parcel: Parcel) -> np.ndarray:
     """All of a parcel but its data: the number of rows, their sizes, the inputs and the rows of these."""
     return np.concatenate([[parcel.sizes.size], parcel.sizes, parcel.numbers, parcel.row_of]).astype(np.int64)
-
-
-def _split_head(head: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(sizes, numbers, row_of) of what `_head` gave."""
-    sizes, rest = head[1 : 1 + head[0]], head[1 + head[0] :]
-    return sizes, *np.split(rest, 2)

@@ -79,19 +79,23 @@ class Ranks:
             read: reads inputs and network, and prepares it; with the inputs as argument, it does not read these.
         """
         world = self.world
+        # One rank of each node reads, for files and memory are those of the node.
         loaded = world.on_leaders(read, None)
         start = time.perf_counter()
         inputs, self.shared = share_inputs(world, loaded.inputs if world.leader else None)
+        # Weights are shared where they fit beside the inputs, and the engine can compute on them in place.
         shares = False
         if world.leader and world.local_size > 1 and isinstance(self.engine, SharesWeights):
             shares = loaded.prepared.network.nbytes <= min(WEIGHTS_SHARE * self._node_bytes() - self.shared, room())
         shares = world.local.bcast(shares)
+        # Otherwise every rank reads and prepares its own copy, of the shared inputs.
         own = world.together(lambda: loaded if shares or world.leader else read(inputs))
         prepared = own.prepared if own else None
         self.weights = "one copy a node" if shares else "a copy a rank"
         if shares:
             prepared = share_prepared(world, self.engine, prepared)
             self.shared += prepared.network.shared_nbytes
+        # Sharing counts as reading: it is part of bringing weights and inputs into memory.
         read_seconds, prepare_seconds = (own.read_seconds, own.prepare_seconds) if own else (0.0, 0.0)
         read_seconds += time.perf_counter() - start if own is loaded else 0.0
         return LoadedRun(inputs, prepared, read_seconds, prepare_seconds, own.inputs_seconds if own else 0.0)
@@ -123,12 +127,14 @@ class Ranks:
             SpdnnError: as measure.check_repeats.
         """
         world, prepared, inputs = self.world, loaded.prepared, loaded.inputs
+        # Each rank opens a session on its part of the inputs; one without inputs has none, and takes part all the same.
         begun, watch = time.perf_counter(), LoadMonitor()
         numbers = parts.part(self.partition, inputs.count, world.size, world.rank)
         session, opened = measure.time_call(world.together, self._open, prepared, inputs.part(numbers), options)
         exchange = self._exchange(session, prepared)
         timer, digests, mine, result = _Times(), [], None, None
 
+        # Decisions that end the repeats are made once, so that all ranks make the same number of them.
         def in_time(seconds: float) -> bool:
             return until is None or world.comm.bcast(fits(until, seconds))
 
@@ -142,9 +148,11 @@ class Ranks:
                     mine, result = self._repeat(session, exchange, inputs, timer)
                 digests.append(result.digest if result else "")
 
+        # Repeat; where another process took a node, all ranks repeat all of it.
         loads = attempts(attempt, again, self._load, watch, in_time)
         seconds = world.comm.gather(timer.inference)  # of all attempts
         timer.keep(quietest(loads), len(digests) // len(loads))
+        # Before anything is kept: repeats that differ have no number.
         measure.check_repeats(self.engine, digests)
         if session is not None and result is not None:
             session.tell(result)
@@ -153,6 +161,7 @@ class Ranks:
         rank = self._of_rank(exchange, mine, numbers, timer)
         spent = loaded.read_seconds + opened, loaded.prepare_seconds
         reduced = (session.findings, session.span) if session is not None else None
+        # Ceilings and the cost of a message, with the sessions closed, by all ranks of a node together.
         session = None  # its buffers and weights
         if exchange:
             exchange.comm.Free()
@@ -161,6 +170,7 @@ class Ranks:
         everyone = world.comm.gather((rank, reduced, self.shared, spent))
         if world.rank:
             return None, None
+        # Rank 0 writes the record; a repeat takes as long as its slowest rank.
         measurement = self._measurement(prepared, inputs, options, result, everyone, ceilings, messages)
         measurement |= measure.quietest_attempt(np.max(seconds, axis=0).tolist(), loads)[1]
         total = opened + measurement["inference_seconds"][0]
@@ -186,12 +196,14 @@ class Ranks:
         world = self.world
         comm = world.comm.Split(0 if session else world.mpi.UNDEFINED, world.rank)
         self.exchanges_rows = isinstance(session, SharesRows)
+        # Without dead inputs all ranks keep their rows, and there is nothing to balance.
         rebalanced = self.partition == parts.REBALANCED and "dead" in prepared.reductions
         merging = "inputs" in prepared.reductions
         if not self.exchanges_rows or not (rebalanced or merging) or comm.size == 1:
             if session is not None:
                 comm.Free()
             return None
+        # All ranks meet between the same batches, so each makes as many as the one that needs most.
         session.least_batches = comm.allreduce(session.batches, world.mpi.MAX)
         return RankExchange(world, comm, rebalanced, merging)
 
@@ -200,11 +212,13 @@ class Ranks:
         world = self.world
         if exchange:
             exchange.begin()
+        # All ranks begin together, so that one clock measures the whole.
         world.barrier()
         start = time.perf_counter()
         mine = None
         if session is not None:
             mine = session.run(exchange) if exchange else session.run()
+        # The barrier separates waiting for the slowest rank from sending its results.
         waited = world.barrier()
         gathering = time.perf_counter()
         whole = gather_results(world, mine, inputs.count)
@@ -257,12 +271,14 @@ class Ranks:
             if self.log.exchanges:  # a rank without inputs takes part in no exchange
                 row["edges_from_exchange"] = row["edges_from_exchange"] or 0
         streamed = STREAMED in spans
+        # Memory counts by node: what its ranks hold, and the windows that they share once.
         nodes = {row["host"]: 0 for row in ranks}
         windows = dict(zip(self.world.nodes, (shared for *_, shared, _ in everyone), strict=True))
         for row in ranks:
             nodes[row["host"]] += row["peak_memory_bytes"]
         log = self.log
         together = {name: _together(name, findings) for name in findings[0]}
+        # The slowest rank counts in every repeat.
         samples = measure.samples(
             *([max(seconds)] for seconds in zip(*(spent for *_, spent in everyone), strict=True)),
             np.max([row["inference_seconds"] for row in ranks], axis=0).tolist(),

@@ -38,11 +38,13 @@ class Window:
 
     def __init__(self, world: World, arrays: Sequence[np.ndarray] | None):
         mpi, local = world.mpi, world.local
+        # Types and shapes first: the other ranks build the same views without a copy.
         specs = [(array.dtype.str, array.shape) for array in arrays] if world.leader else None
         specs = _broadcast(world, specs)
         sizes = [np.dtype(kind).itemsize * int(np.prod(shape)) for kind, shape in specs]
         starts = np.cumsum([0, *(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)])
         self.nbytes = int(starts[-1])
+        # The leader allocates all of it, aligned by hand: MPI promises no alignment for vectors.
         self._window = mpi.Win.Allocate_shared(self.nbytes + ALIGNMENT if world.leader else 0, 1, comm=local)
         memory = np.frombuffer(self._window.Shared_query(0)[0], np.uint8)
         memory = memory[-memory.ctypes.data % ALIGNMENT :]
@@ -53,6 +55,7 @@ class Window:
                 view[...] = arrays[number]
             view.flags.writeable = False
             self.arrays.append(view)
+        # Nobody reads before the leader has written.
         local.Barrier()
 
 
@@ -66,6 +69,7 @@ def share_inputs(world: World, inputs: Inputs | None) -> tuple[Inputs, int]:
     """(the leader's inputs on every rank of its node, bytes of the window that holds them)."""
     if world.local_size == 1:
         return inputs, 0
+    # The description travels as an object; the rows go through memory.
     skeleton = arrays = None
     if world.leader:
         skeleton, rows = copy.copy(inputs), inputs.data
@@ -74,8 +78,10 @@ def share_inputs(world: World, inputs: Inputs | None) -> tuple[Inputs, int]:
         if inputs.kind == "csr":
             arrays = [rows.data, rows.indices.astype(np.int64), rows.indptr.astype(np.int64)]
     shared, near = _broadcast(world, (skeleton, world.leader and inputs.nbytes <= room()))
+    # A full /dev/shm would kill the ranks at the first write, so room is asked for first.
     window = Window(world, arrays) if near else _Copies(world, arrays)
     if shared.kind == "csr":
+        # Set by parts: the constructor of SciPy would check and copy the arrays.
         values, indices, indptr = window.arrays
         shared.data = sp.csr_array((shared.base, shared.neurons), dtype=np.float32)
         shared.data.data, shared.data.indices, shared.data.indptr = values, indices, indptr
@@ -163,6 +169,7 @@ def share_prepared(world: World, engine: SharesWeights, prepared: Prepared | Non
         network = prepared.network
         notes = (prepared.reductions, prepared.findings, network.description, network.depth)
     reductions, findings, description, depth = _broadcast(world, notes)
+    # In groups, so that the leader never holds all weights twice.
     headers, arrays, windows = [], [], []
     groups = _groups(prepared.network, engine) if world.leader else None
     own = False
@@ -173,12 +180,14 @@ def share_prepared(world: World, engine: SharesWeights, prepared: Prepared | Non
             window = Window(world, [array for _, _, some in group for array in some] if world.leader else None)
             windows.append(window)
             own = part[0][1]
+            # Each layer takes its arrays off the window in the order in which the leader put them there.
             views = iter(window.arrays)
             for header, _ in part:
                 taken = tuple(next(views) for _ in range(3 + (np.ndim(header.bias) > 0)))
                 headers.append(replace(header, bias=taken[3]) if len(taken) == 4 else header)
                 arrays.append(taken[:3])
             stage.advance(len(part))
+    # Identical neurons of the last layer are expanded in the result, on every rank.
     last = prepared.network.neuron_classes(depth - 1) if world.leader else None
     if _broadcast(world, last is not None):
         windows.append(Window(world, [last] if world.leader else None))
@@ -196,10 +205,12 @@ def _groups(network: Network, engine: SharesWeights) -> Iterator[list[tuple[Head
         laid = engine.layout(layer)
         arrays = laid or (layer.offsets, layer.indices, np.atleast_1d(layer.values))
         header = layer.header
+        # A bias for each output is an array too, and goes through the window.
         if np.ndim(header.bias):
             arrays, header = (*arrays, header.bias), replace(header, bias=np.empty(1, np.float32))
         group.append((header, laid is not None, arrays))
         held += sum(array.nbytes for array in arrays)
+        # The leader lets a layer go as soon as it is in a group.
         network.release(k)
         del layer
         if held >= enough:

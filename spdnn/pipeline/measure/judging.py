@@ -68,20 +68,17 @@ def truth_for(
         if matched and truth in (None, "official", f"official:{matched.neurons}"):
             return verify.official(matched.neurons, inputs.count)
         if demanded:
-            raise InputError(f"this is no official problem, as it should be: {unofficial(network, inputs, truth)}")
+            size = f"{network.width} neurons x {network.depth} layers"
+            reason = f"{size} are none of the twelve"
+            if network.width in challenge.WIDTHS and network.depth in challenge.DEPTHS:
+                asked = challenge.problem(network.width, network.depth)
+                reason = not_official(network, inputs, asked) or f"{truth} is not {size}"
+            raise InputError(f"this is no official problem, as it should be: {reason}")
     if truth in (None, "oracle"):
         per_layer = [network.header(k).edges for k in range(network.depth)]
         rows = verify.sample(result, per_layer, edges, seed)
         return verify.oracle(network, inputs, rows, seed)
     return load_truth(truth, inputs.count)
-
-
-def unofficial(network: Network, inputs: Inputs, truth: str) -> str:
-    """Why a network and inputs, which are not official, have no truth of the name `truth`."""
-    size = f"{network.width} neurons x {network.depth} layers"
-    if network.width not in challenge.WIDTHS or network.depth not in challenge.DEPTHS:
-        return f"{size} are none of the twelve"
-    return not_official(network, inputs, challenge.problem(network.width, network.depth)) or f"{truth} is not {size}"
 
 
 def load_truth(text: str, count: int | None) -> verify.Truth:

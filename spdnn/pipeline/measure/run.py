@@ -56,20 +56,12 @@ def time_call(work: Callable, *arguments) -> tuple:
 
 
 def measure(
-    engine: Engine,
-    prepared: Prepared,
-    inputs: Inputs,
-    options: Options,
-    repeats: int,
-    read_seconds: float,
-    prepare_seconds: float,
-    again: int = 0,
-    until: float | None = None,
+    engine: Engine, loaded: LoadedRun, options: Options, repeats: int, again: int = 0, until: float | None = None
 ) -> tuple[dict, Result]:
     """Open a session, run it `repeats` times, and measure the machine in the same minute.
 
     Args:
-        read_seconds, prepare_seconds: what the caller has spent on them; opening the session is added to read.
+        loaded: what is run; opening the session is added to the seconds of read.
         again: times that all repeats may be run again where the machine was busy; the quietest attempt counts.
         until: time.perf_counter() after which no repeat but the first ends; None: all are run.
 
@@ -77,31 +69,39 @@ def measure(
         SpdnnError: as check_repeats.
     """
     begun, watch = time.perf_counter(), LoadMonitor()
-    session, opened = time_call(engine.open, prepared, inputs, options)
+    # Opening reads weights into the memory of the engine, so its seconds are of read.
+    session, opened = time_call(engine.open, loaded.prepared, loaded.inputs, options)
     seconds, digests, result = [], [], None
     in_time = partial(fits, until)
 
     def attempt() -> None:
         nonlocal result
         for number in range(repeats):
+            # A later repeat is begun only if it would end in time by the slowest one so far.
             if number == len(seconds) > 0 and not in_time(max(seconds)):  # of the first attempt
                 break
+            # A library may have swallowed what a signal raised.
             check_ended()
             with progress_output.repeat(number, repeats):
                 result, spent = time_call(session.run)
             seconds.append(spent)
             digests.append(result.digest)
 
+    # Where other processes took the machine, all repeats are run again.
     loads = attempts(attempt, again, LoadMonitor.load, watch, in_time)
+    # Before anything is kept: repeats that differ have no number.
     check_repeats(engine, digests)
     session.tell(result)
     kept, passed_over = quietest_attempt(seconds, loads)
-    spent = samples([read_seconds + opened], [prepare_seconds], kept)
-    reduced = session.findings, session.span
-    measurement = measurement_of(engine.name, prepared, inputs, options, *reduced, result, spent)
+    spent = samples([loaded.read_seconds + opened], [loaded.prepare_seconds], kept)
+    # What the record says, taken while the session is open.
+    of_session = session.findings, session.span
+    measurement = measurement_of(engine.name, loaded.prepared, loaded.inputs, options, *of_session, result, spent)
+    # The ceilings of the machine, measured in the same minute with the same threads.
     session = None  # its buffers and weights, so that there is memory to measure
     measurement["machine"] = ceilings(engine, options)
     measurement |= passed_over if again else {"load": watch.load()}  # a watch that is as long as can be for nothing
+    # Time that a user who wants one result would not spend: further repeats and the ceilings.
     measurement["aside_seconds"] = time.perf_counter() - begun - opened - kept[0]
     return measurement, result
 
@@ -168,6 +168,7 @@ def read_store(path: str | Path, network: Network, layers: int | None = None) ->
     """
     from spdnn.sources.formats.store import read_prepared
 
+    # A stored network could be of any source: its identity must be that of this network, as deep as it goes.
     prepared, info = read_prepared(path)
     source = network.first(prepared.depth)
     if info.get("source") != source.identity():
@@ -234,6 +235,7 @@ def _different_layer(network: Network, one: challenge.OfficialProblem) -> int | 
     formula = RadixNet(one.neurons, one.layers)
     if isinstance(network, RadixNet):
         return None if network.description == formula.description else 1
+    # A description could claim anything: only the arrays show that a network from files is official.
     for k in progress.bar(range(one.layers), "compare with the official network", one.layers):
         mine, its = network.layer(k), formula.layer(k)
         sizes = (mine.inputs, mine.outputs, mine.edges, mine.activation) == (

@@ -69,6 +69,7 @@ class Collection:
     @cached_property
     def runs(self) -> list[RunRow]:
         """The run records as the page prints them; placed where there are several machines or a GPU."""
+        # Code differs from machine to machine, so a record is old by the newest one of its own machine.
         newest = {
             words.machine(one.environment): one.environment.code
             for one in sorted(self.records, key=lambda record: record.created)
@@ -124,13 +125,17 @@ def collect(
     withheld: dict[str, RunRecord] = {}
     missing: set[str] = set()
     for part in parts:
+        # A case name means one case within a part only, so verdicts count for the records of their own part.
         failed = {case for case, verdict in part.verdicts if not verdict.passed}
         timed = {record.case for record in part.records}
+        # By content, so that a record that lies in two folders is shown once.
         for record in part.records:
             (withheld if record.case in failed else records)[_text(record)] = record
+        # A passed verdict with a record is in that record; only the others say something new.
         for case, verdict in part.verdicts:
             if case in failed or case not in timed:
                 judged[_text([case, verdict])] = case, verdict
+        # A case that was to be run and left neither file would otherwise vanish without a word.
         missing |= set(part.expected) - timed - {case for case, _ in part.verdicts}
     # A record that one part withholds is shown by no other.
     shown = sorted((_order(record), text) for text, record in records.items() if text not in withheld)
@@ -160,15 +165,11 @@ def fair(entries: Sequence[Entry], most: int, setting, age) -> list[Entry]:
     """
     if len(entries) <= most:
         return list(entries)
+    # The number of its round is the first sorting key, so that no setting is crowded out by one with many runs.
     rounds = []
     for members in group_by(range(len(entries)), lambda index: (setting(entries[index]),)).values():
         rounds += enumerate(sorted(members, key=lambda index: (age(entries[index]), index), reverse=True))
     return [entries[index] for index in sorted(index for _, index in sorted(rounds)[:most])]
-
-
-def fair_runs(runs: Sequence[RunRow], most: int) -> list[RunRow]:
-    """At most that many of the runs, of every setting the latest."""
-    return fair(runs, most, lambda run: (run.case, run.setting), lambda run: run.record.created)
 
 
 def _order(record: RunRecord) -> tuple:

@@ -125,11 +125,13 @@ def save(figure: Figure, category: str, png: bool = False) -> Drawing:
     """The figure as files hold it, with a PNG where asked for; called under `style`."""
     for plot in filter(None, (figure.plot, figure.narrow)):
         _lay_out(plot)
-    image = _png(figure.plot) if png else None
+    image = io.BytesIO()
+    if png:
+        figure.plot.savefig(image, format="png", dpi=144, metadata={"Software": None})
     data = table(figure.columns, figure.rows)
     narrow = _svg(figure, figure.narrow, f"{figure.name}-narrow") if figure.narrow else ""
     svg = _svg(figure, figure.plot, figure.name)
-    return Drawing(figure.name, category, figure.title, figure.caption, svg, image, data, narrow)
+    return Drawing(figure.name, category, figure.title, figure.caption, svg, image.getvalue() or None, data, narrow)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence]) -> str:
@@ -153,12 +155,6 @@ def _lay_out(plot) -> None:
     plot.set_layout_engine(None)  # "none" would leave an engine that makes each `savefig` draw once more
     for axes in plot.axes:
         axes.set_position([round(part, 6) for part in axes.get_position(original=True).bounds])
-
-
-def _png(plot) -> bytes:
-    stream = io.BytesIO()
-    plot.savefig(stream, format="png", dpi=144, metadata={"Software": None})
-    return stream.getvalue()
 
 
 def _svg(figure: Figure, plot: Any, name: str) -> str:

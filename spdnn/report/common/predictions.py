@@ -73,20 +73,20 @@ def schedules(runs: Sequence[RunRow]) -> list[PredictedGroup]:
     """The runs of the task graph on one rank, by what their schedules may be compared on."""
     cut = [run for run in runs if run.record.ranks == 1 and run.decomposition]
     groups = []
-    for members in group_by(cut, _place).values():
+    # Schedules are compared on one problem, engine, list of reductions and machine. Threads may differ, for each device
+    # has one at least.
+    for members in group_by(
+        cut,
+        lambda run: (
+            *run.problem_key, run.record.engine.name, tuple(sorted(run.record.reductions.requested)),
+            run.record.environment.cpu, run.record.environment.gpu or "", run.record.environment.cores,
+        ),
+    ).values():  # fmt: skip
         shown = latest(members, _schedule)
         base = next((run for run in shown if _schedule(run)[:4] == (SCHEDULES.index(RESIDENT), 1, 1, 1)), None)
         predicted = [one for run in shown if base and (one := _simulate(base, run))]
         groups.append(PredictedGroup("", "", members, shown, base, predicted))
     return groups
-
-
-def _place(run: RunRow) -> tuple:
-    """The same for runs whose schedules may be compared; threads may differ, for each device has one at least."""
-    record = run.record
-    environment, names = record.environment, tuple(sorted(record.reductions.requested))
-    machine = environment.cpu, environment.gpu or "", environment.cores
-    return *run.problem_key, record.engine.name, names, *machine
 
 
 def _schedule(run: RunRow) -> tuple:

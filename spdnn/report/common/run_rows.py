@@ -240,11 +240,13 @@ def name_runs(runs: Sequence[RunRow]) -> None:
     the record.
     """
     told = [_settings(run) for run in runs]
+    # A chip says only what tells runs apart: what all of them share is left out.
     differ = [name for name in told[0] if len({one[name] for one in told}) > 1] if told else []
     for run, settings in zip(runs, told, strict=True):
         size = run.official_size
         run.name = f"{size[0]:,} × {size[1]:,}" if size else words.printable(run.case.split(".")[0], 40)
         run.chips = [settings[name] for name in differ if settings[name]]
+    # Names may be equal even so: the case, or else the time, tells such runs apart.
     for members in group_by(runs, lambda run: run.short).values():
         if len(members) > 1:
             cases = len({run.case for run in members}) > 1
@@ -269,6 +271,7 @@ def by_formula(problem: ProblemRecord) -> bool:
     """Whether the network is what `spdnn challenge` makes for its width."""
     if problem.neurons not in challenge.WIDTHS:
         return False
+    # A record holds the bias as it was rounded to float32.
     bias = float(np.float32(challenge.BIAS[problem.neurons]))
     formula = {"source": "radixnet", "seed": challenge.SEED, "bias": bias, "ymax": challenge.YMAX}
     return all(problem.network.get(key) == value for key, value in formula.items())

@@ -264,11 +264,8 @@ def described(description: dict) -> str:
     source = description.get("source")
     rest = {key: value for key, value in description.items() if key not in ("source", "sha256")}
     name = SOURCES.get(source, source) if isinstance(source, str) else "source unknown"
-    shown = ", ".join(f"{key} {_value(value)}" for key, value in rest.items())
+    for key, value in rest.items():
+        if not isinstance(value, str):
+            rest[key] = f"{value:g}" if isinstance(value, float) else json.dumps(value)
+    shown = ", ".join(f"{key} {value}" for key, value in rest.items())
     return printable(f"{name}; {shown}" if shown else name, 400)
-
-
-def _value(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:g}" if isinstance(value, float) else json.dumps(value)

@@ -42,7 +42,8 @@ def roofline(panel: dict) -> Figure:
     plot, axes = plotting.canvas(HEIGHT + LEGEND)
     plotting.logarithmic(axes, "xy")
     axes.set_xlim(low, max([high, *past_end.values()]) * (1.15 if past_end else 1.0))
-    axes.set_ylim(*_up(rows, roofs))
+    rates = [rate / 1e9 for row in rows for rate in (row["run"].computed_rate, row["own_rate"])]
+    axes.set_ylim(min(rates) / 2, 2 * max(*rates, roofs["loaded_edges"][1] / 1e9))
     _roofs(axes, roofs, low, high, bool(past_end))
     for row in rows:
         _run(axes, row, row["intensity"] or past_end[row["run"].number], palette[COLOURS[row["ceiling"]]])
@@ -66,9 +67,16 @@ def roofline(panel: dict) -> Figure:
         " ".join(filter(None, caption)),
         plot,
         COLUMNS,
-        map(_cells, rows),
+        [
+            (
+                row["run"].case, row["intensity"], row["run"].computed_rate / 1e9, row["own_rate"] / 1e9,
+                100 * row["share"], row["binds"], row["loaded_edges"] / 1e9, row["second_edges"] / 1e9,
+                row["copies"] / 1e9,
+            )
+            for row in rows
+        ],
         _tips(rows),
-    )
+    )  # fmt: skip
 
 
 def distances(rows: Sequence[dict]) -> Figure:
@@ -113,12 +121,6 @@ def _across(rows: Sequence[dict], roofs: dict) -> tuple[float, float, dict[int, 
     others = [row["run"].number for row in rows if not row["intensity"]]
     wide = math.log(high / low) * STRIP
     return low, high, {number: high * math.exp(wide * (i + 1) / len(others)) for i, number in enumerate(others)}
-
-
-def _up(rows: Sequence[dict], roofs: dict) -> tuple[float, float]:
-    """The ends of the vertical axis, 10^9 edges a second."""
-    rates = [row["run"].computed_rate for row in rows] + [row["own_rate"] for row in rows]
-    return min(rates) / 2e9, 2 * max(*rates, roofs["loaded_edges"][1]) / 1e9
 
 
 def _roofs(axes, roofs: dict, low: float, high: float, beyond: bool) -> None:
@@ -220,12 +222,6 @@ def _ceilings(plot, rows: Sequence[dict], palette, mark: str = "s", where: str =
         for kind, name in sorted(names)
     ]
     plot.legend(handles=kinds, title="what binds a run", loc=where, frameon=False, alignment="left", fontsize=8.5)
-
-
-def _cells(row: dict) -> tuple:
-    roofs = (row[name] / 1e9 for name in ("loaded_edges", "second_edges", "copies"))
-    rates = row["run"].computed_rate / 1e9, row["own_rate"] / 1e9
-    return row["run"].case, row["intensity"], *rates, 100 * row["share"], row["binds"], *roofs
 
 
 def _tips(rows: Sequence[dict]) -> dict[str, str]:

@@ -1,13 +1,11 @@
 """How time and memory grow with the edges of the twelve networks."""
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from spdnn.report.common.drawing import RECORD, Figure
 from spdnn.report.common.plotting import canvas, colours, despine, line, logarithmic, set_ticks
-from spdnn.report.common.run_rows import RunRow
 from spdnn.report.common.words import significant
 from spdnn.report.networks.values import NAMES, SERIES
 
@@ -23,10 +21,14 @@ def figures(values: dict) -> Iterator[Figure]:
     if not series:
         return
     solved = [run for run in series.get("reduced", ()) if run.solution]
-    curves = [(name, NAMES[name], runs, _inference) for name, runs in series.items()]
+    curves = [(name, NAMES[name], runs, lambda run: run.inference_seconds) for name, runs in series.items()]
     if len({run.problem.edges for run in solved}) >= LEAST:
         curves.append(("solution", SOLUTION, solved, lambda run: run.solution.seconds))
-    slopes = {name: _slope(runs, measure) for name, _, runs, measure in curves}
+    # Least squares of log seconds over log edges.
+    slopes = {}
+    for name, _, runs, measure in curves:
+        edges, seconds = [run.problem.edges for run in runs], [measure(run) for run in runs]
+        slopes[name] = float(np.polyfit(np.log(edges), np.log(seconds), 1)[0])
     rows = [
         (run.case, label, run.problem.edges, measure(run), run.record.peak_memory_bytes)
         for _, label, runs, measure in curves for run in runs
@@ -44,16 +46,6 @@ def figures(values: dict) -> Iterator[Figure]:
         marked,
         _plot(curves, slopes, True),
     )
-
-
-def _inference(run: RunRow) -> float:
-    return run.inference_seconds
-
-
-def _slope(runs: Sequence[RunRow], measure: Callable[[RunRow], float]) -> float:
-    """The least-squares slope of log seconds over log edges."""
-    points = [(math.log(run.problem.edges), math.log(measure(run))) for run in runs]
-    return float(np.polyfit(*zip(*points, strict=True), 1)[0])
 
 
 def _plot(curves: Sequence[tuple], slopes: dict[str, float], narrow: bool = False):

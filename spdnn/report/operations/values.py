@@ -5,6 +5,7 @@ Programs are compared within one comparison on one problem, by pairs of samples;
 
 import statistics
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -69,13 +70,17 @@ def values(collection: Collection) -> dict | None:
 
     Of several records of one program on one problem and machine, the latest counts.
     """
+    # Operation records follow the run records in the page, which numbers both in one sequence.
     numbers = {id(one): number for number, one in enumerate(collection.operations, len(collection.records))}
     records = [
         operation for operation in collection.operations if operation.operation != "network"
     ]  # the section `calls` has those
     if not records:
         return None
-    machines = group_by(records, _machine_key)
+    # Times of another device or another number of threads are never in one table.
+    machines = group_by(
+        records, lambda record: (record.device.kind, words.printable(record.device.name), record.threads)
+    )
     return {
         "records": len(records),
         "programs": _programs(records),
@@ -90,6 +95,8 @@ def values(collection: Collection) -> dict | None:
 
 def compare_problems(records: Iterable[OperationRecord]) -> list[ComparedProblem]:
     """The problems on which ours was timed, alone or alternately with others; the latest comparison of each."""
+    # Samples are comparable within one comparison only, so the latest whole comparison is taken, not the latest record
+    # of each program.
     latest = []
     for group in group_by(records, _key).values():
         comparisons = group_by(group, lambda record: record.comparison).values()
@@ -149,6 +156,7 @@ def means(members: Sequence[ComparedProblem]) -> dict:
 
 def _compare(members: Sequence[OperationRecord]) -> ComparedProblem | None:
     named = {record.program.name: record for record in members}
+    # Every ratio is relative to ours, so a comparison without it has none.
     ours = next(
         (member for member in members if member.program.kind == "ours" and member.program.name != IN_ORDER), None
     )
@@ -177,6 +185,7 @@ def _fastest(ours: OperationRecord, members: Sequence[OperationRecord], kind: st
 def times(ours: OperationRecord, theirs: OperationRecord) -> float:
     """How many times as long theirs took: the median over pairs of samples."""
     mine, other = ours.seconds, theirs.seconds
+    # Samples were taken alternately: pairs see the same state of the machine.
     if len(mine) == len(other):
         return ratios(mine, other).median
     return statistics.median(other) / statistics.median(mine)
@@ -190,10 +199,6 @@ def best(ours: OperationRecord, theirs: OperationRecord) -> float:
 def _order(one: ComparedProblem) -> tuple:
     problem = one.problem
     return one.operation, problem.set, problem.network, one.percent, -problem.repeats, problem.layer
-
-
-def _machine_key(record: OperationRecord) -> tuple:
-    return record.device.kind, words.printable(record.device.name), record.threads
 
 
 def _machine(key: tuple, records: Sequence[OperationRecord], number: int) -> dict:
@@ -221,6 +226,7 @@ def _operation(operation: str, problems: Sequence[ComparedProblem], number: int)
     sets = group_by(problems, lambda problem: (problem.problem.set, problem.problem.network))
     rows, curves = [], []
     for (kind, network), members in sets.items():
+        # Ratios are averaged over the problems of one sparsity; the crossing with dense is read off the levels.
         levels = group_by(members, lambda member: member.percent)
         of_set = [{"percent": percent, **means(levels[percent])} for percent in sorted(levels)]
         points = [(row["percent"], row["dense"]) for row in of_set]
@@ -243,22 +249,21 @@ def _operation(operation: str, problems: Sequence[ComparedProblem], number: int)
         "sets": rows,
         "curves": curves,
         "problems": problems,
-        "high": {kind: means(members) for kind, members in group_by(problems, _highly_sparse).items()},
+        # From 80 % sparsity on, which pruning reaches without losing much, by set.
+        "high": {
+            kind: means(members)
+            for kind, members in group_by(
+                problems, lambda problem: problem.problem.set if problem.percent >= 80 else None
+            ).items()
+        },
     }
-
-
-def _highly_sparse(problem: ComparedProblem) -> str | None:
-    """The set of a problem from 80 % sparsity on, which pruning reaches without losing much."""
-    return problem.problem.set if problem.percent >= 80 else None
 
 
 def models_of(records: Sequence[OperationRecord]) -> list[dict]:
     """Each model with sparse arithmetic, compared with other arithmetics; the latest comparison of each."""
-    rows = []
+    rows, same = [], attrgetter("comparison", "problem.network", "problem.layer", "problem.topology_sha256")
     for compare_problem in compare_problems(records):
-        members = [
-            r for r in records if r.comparison == compare_problem.ours.comparison and _same(r, compare_problem.ours)
-        ]
+        members = [record for record in records if same(record) == same(compare_problem.ours)]
         for other in (member for member in members if member.program.kind != "ours"):
             own, its = compare_problem.ours.held_bytes, other.held_bytes
             ratio = {"times": times(compare_problem.ours, other), "memory": its / own if own else None}
@@ -266,11 +271,6 @@ def models_of(records: Sequence[OperationRecord]) -> list[dict]:
                 {"one": compare_problem, "other": other, "other_seconds": statistics.median(other.seconds), **ratio}
             )
     return rows
-
-
-def _same(record: OperationRecord, other: OperationRecord) -> bool:
-    names = ("network", "layer", "topology_sha256")
-    return all(getattr(record.problem, name) == getattr(other.problem, name) for name in names)
 
 
 def _programs(records: Sequence[OperationRecord]) -> list[dict]:

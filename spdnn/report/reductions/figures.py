@@ -69,7 +69,7 @@ def _edges(networks: Sequence[dict], narrow: bool = False):
         if one["product"]:
             plotting.write_after(axes, f"÷ {words.significant(one['product'], 3)}", one["edges"], row, gap=7, size=9)
     plotting.logarithmic(axes, "x")
-    axes.xaxis.set_major_formatter(_power)
+    axes.xaxis.set_major_formatter(lambda number, _: f"10{str(round(math.log10(number))).translate(POWERS)}")
     axes.set_xlim(low, high)
     axes.set_xlabel("inputs × edges")
     plotting.name_rows(plot, axes, [_label(network) for network in networks])
@@ -93,11 +93,6 @@ def _ends(networks: Sequence[dict]) -> tuple[float, float]:
 def _hue(name: str) -> int:
     """Of a reduction, in the palette that the colour-blind tell apart."""
     return list(REDUCTIONS).index(name)
-
-
-def _power(number: float, _index: int) -> str:
-    """A power of ten as a tick shows it."""
-    return f"10{str(round(math.log10(number))).translate(POWERS)}"
 
 
 def _label(one: dict) -> str:

@@ -22,12 +22,21 @@ def values(collection: Collection) -> dict | None:
     whole = [run for run in collection.own if not run.record.span.startswith("one layer")]
     if not any(run.reduced for run in whole):
         return None
+    # RadiX-Nets with the official inputs come first, for only these can be compared with published systems.
     whole.sort(key=lambda run: (not facts.is_radixnet(run.problem), not run.comparable))
     groups = group_by(whole, lambda run: run.problem_key).values()
+    # Ratios of times are taken on one rank, where no communication enters.
     single = [run for run in whole if run.record.ranks == 1]
     networks = [_network(members) for members in groups if any(run.reduced for run in members)]
     times = [rows for group in group_by(single, _setting).values() if (rows := _times(group))]
-    example = min((network for network in networks if network["radixnet"]), key=_incomplete, default=None)
+    # The best example has official inputs, then all steps, then both curves.
+    example = min(
+        (network for network in networks if network["radixnet"]),
+        key=lambda one: (
+            not one["comparable"], not one["whole"], one["rows"] is None or not one["searched"], one["problem"].neurons
+        ),
+        default=None,
+    )  # fmt: skip
     return {
         "steps": list(REDUCTIONS.values()),
         "networks": networks,
@@ -49,19 +58,19 @@ def _setting(run: RunRow) -> tuple:
     return *run.problem_key, run.engine, run.cut, record.threads, record.span, words.machine(record.environment)
 
 
-def _incomplete(one: dict) -> tuple:
-    """A sorting key under which the best example comes first: official inputs, all steps, both curves."""
-    return not one["comparable"], not one["whole"], one["rows"] is None or not one["searched"], one["problem"].neurons
-
-
 def _network(runs: Sequence[RunRow]) -> dict:
     """The edges of one network that are left after each reduction, and the runs that the numbers are from."""
     source = facts.layer_edges(run.record for run in runs)
-    rows_of, merged_of, dead_of = _rows_run(runs, source), _merged_run(runs), _dead_run(runs)
-    dead_of = rows_of or dead_of
-    problem = runs[0].problem
-    nominal = problem.work
+    rows_of, problem = _rows_run(runs, source), runs[0].problem
+    # Neurons: the latest run that counted them, one with their edges by layer where there is one.
+    counted = [run for run in runs if facts.neurons(run.record)]
+    merged_of = max(counted, key=lambda run: (facts.layer_counts(run.record) is not None, *run.age), default=None)
+    # Dead inputs: the run that rows are from, else the latest one, of one rank where there is one.
+    counted = [run for run in runs if facts.alive(run.record)]
+    dead_of = rows_of or max(counted, key=lambda run: (run.record.ranks == 1, *run.age), default=None)
+    # What was really computed, where most reductions were on.
     most = min((run for run in runs if run.reduced), key=_computes)
+    nominal, computed = problem.work, most.record.result.edges_computed
     steps = _steps(nominal, _count_edges(source, rows_of, merged_of, dead_of), runs)
     return {
         "runs": runs,
@@ -74,7 +83,7 @@ def _network(runs: Sequence[RunRow]) -> dict:
         "steps": steps,
         "whole": all(step["how"] == COUNTED for step in steps),
         "product": nominal / steps[-1]["edges"] if steps[-1]["edges"] else None,
-        "computed": _computed(nominal, most),
+        "computed": {"edges": computed, "factor": nominal / computed if computed else None, "case": most.case},
         "alive": dead_of and facts.alive(dead_of.record),
         "survivors": dead_of and dead_of.record.result.survivors,
         "rows": rows_of and facts.layer_counts(rows_of.record).rows,
@@ -91,11 +100,6 @@ def _computes(run: RunRow) -> tuple:
     return -len(run.record.reductions.on), run.record.result.edges_computed, run.age
 
 
-def _computed(nominal: int, run: RunRow) -> dict:
-    edges = run.record.result.edges_computed
-    return {"edges": edges, "factor": nominal / edges if edges else None, "case": run.case}
-
-
 def _rows_run(runs: Sequence[RunRow], source: list[int] | None) -> RunRow | None:
     """Of the runs with counts of rows, dead and identical inputs left out, the one that had fewest rows."""
     complete = [
@@ -107,25 +111,11 @@ def _rows_run(runs: Sequence[RunRow], source: list[int] | None) -> RunRow | None
     return runs[min(complete)[2]] if complete else None
 
 
-def _merged_run(runs: Sequence[RunRow]) -> RunRow | None:
-    """The latest run with the number of neurons left; one with their edges by layer, where there is one."""
-
-    def by_layers(run: RunRow) -> tuple:
-        return facts.layer_counts(run.record) is not None, *run.age
-
-    return max((run for run in runs if facts.neurons(run.record)), key=by_layers, default=None)
-
-
-def _dead_run(runs: Sequence[RunRow]) -> RunRow | None:
-    """The latest run that let dead inputs leave, of one rank where there is one."""
-    dead = [run for run in runs if facts.alive(run.record)]
-    return max(dead, key=lambda run: (run.record.ranks == 1, *run.age), default=None)
-
-
 def _count_edges(
     source: list[int] | None, rows_of: RunRow | None, merged_of: RunRow | None, dead_of: RunRow | None
 ) -> dict:
     """By step, the edges that are left and the case that they are from, where rows and edges of layers are recorded."""
+    # Counts multiply: rows left in a layer times edges left of the layer.
     counts = {}
     if dead_of and source:
         counts["dead"] = facts.edges_of(facts.alive(dead_of.record), source), dead_of.case
@@ -146,10 +136,12 @@ def _steps(nominal: int, counted: dict, runs: Sequence[RunRow]) -> list[dict]:
     for name, on in zip(REDUCTIONS, prefixes()[1:], strict=True):
         edges, case = counted.get(name, (None, None))
         how = COUNTED if edges is not None else None
+        # Counts are exact; edges computed include padding of tiles, and stand in where nothing was counted.
         same = [run for run in runs if run.record.reductions.on == on]
         if same and (edges is None or (name == "dead" and "inputs" not in counted)):
             run = min(same, key=_computes)
             edges, case, how = run.record.result.edges_computed, run.case, COMPUTED
+        # Each factor is relative to the step before, so that their product is the whole reduction.
         factor = before / edges if before and edges else None
         steps.append({"name": name, "edges": edges, "factor": factor, "how": how, "case": case})
         before = edges
@@ -162,6 +154,7 @@ def _notes(
     """The numbers that no record has, and the run that would record each."""
     notes, merged = [], merged_of and facts.neurons(merged_of.record)
     fewer = bool(merged) and merged["edges_left"] < merged["edges"]
+    # Each number that no record has is named with the command that measures it.
     if not rows_of or not source:
         notes.append({"kind": "rows", **_command(runs[0], "dead,inputs")})
     elif not facts.has_searched(rows_of.record):

@@ -51,7 +51,10 @@ def scaling(group: dict) -> Figure:
             _curve(imbalance, curve, lambda row: row["imbalance"]["edges_from_exchange"], mark, dashed=True)
             _curve(shares, curve, lambda row: _percent(row["waiting"]), mark)
             _curve(shares, curve, lambda row: _percent(row["communication"]), mark, dashed=True)
-    _ideal(rows, speedup, efficiency)
+    if any(row["speedup"] is not None for row in rows):  # the ideal of more workers
+        ends, ideal = [1, max(row["workers"] for row in rows)], {"color": INK, "linestyle": ":", "linewidth": 1.2}
+        speedup.plot(ends, ends, zorder=1, **ideal)
+        efficiency.plot(ends, [100, 100], zorder=1, **ideal)
     _axes(rows, over, time, speedup, efficiency, *others)
     despine(plot)
     _legend(legend, rows, used, palette, over)
@@ -146,14 +149,6 @@ def _curve(axes, rows: Sequence[dict], value, mark: dict, dashed: bool = False) 
             [row["workers"]], [number], linestyle="", marker=BASE_MARK if one else mark["marker"], markersize=6,
             markeredgecolor=edge, markerfacecolor="white" if row["oversubscribed"] else edge, zorder=3,
         )  # fmt: skip
-
-
-def _ideal(rows: Sequence[dict], speedup, efficiency) -> None:
-    """The ideal of more workers, where there is a run on one to compare with."""
-    if any(row["speedup"] is not None for row in rows):
-        most = max(row["workers"] for row in rows)
-        speedup.plot([1, most], [1, most], color=INK, linestyle=":", linewidth=1.2, zorder=1)
-        efficiency.plot([1, most], [100, 100], color=INK, linestyle=":", linewidth=1.2, zorder=1)
 
 
 def _axes(rows: Sequence[dict], over: str, time, speedup, efficiency, *others) -> None:

@@ -69,6 +69,7 @@ def _row(run: RunRow, group: PredictedGroup) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
     record, base, seconds, count = run.record, group.base, run.inference_seconds, workers(run, group.over)
     ranked, (low, high) = record.distribution, run.ends
+    hosts = Counter(rank.host for rank in ranked.per_rank) if ranked else {"": 1}
     speedup = None
     if base is not None:
         speedup = run.problem.input_count / base.problem.input_count * base.inference_seconds / seconds
@@ -86,7 +87,7 @@ def _row(run: RunRow, group: PredictedGroup) -> dict:
         "waiting": _share(ranked, "waiting_seconds"),
         "communication": _share(ranked, "communication_seconds"),
         "rows_moved": sum(exchange.rows for exchange in ranked.exchanges) if ranked else None,
-        "oversubscribed": _on_one_node(ranked) * record.threads > record.environment.cores,
+        "oversubscribed": max(hosts.values()) * record.threads > record.environment.cores,
         "details": _details(ranked) if ranked else None,
     }
 
@@ -97,12 +98,6 @@ def _share(ranked: Distribution | None, name: str) -> float | None:
         return None
     part, whole = (sum(sum(getattr(rank, key)) for rank in ranked.per_rank) for key in (name, "inference_seconds"))
     return part / whole
-
-
-def _on_one_node(ranked: Distribution | None) -> int:
-    """Ranks on the node that has most."""
-    hosts = [rank.host for rank in ranked.per_rank] if ranked else [""]
-    return max(map(hosts.count, set(hosts)))
 
 
 def _details(ranked: Distribution) -> dict:

@@ -88,15 +88,12 @@ def _panel(axes, label: str, timeline: Sequence[Entry], rows: list[tuple[int, st
             colour = palette[COLOURS[kind]] if kind in COLOURS else NO_COLOUR
             dark = 1.0 if batch is None or batch % 2 == 0 else 0.55
             axes.barh(index, end - begin, left=begin, height=0.72, color=colour, alpha=dark, linewidth=0)
-    axes.set_yticks(range(len(rows)), [_lane(device, lane, rows) for device, lane in rows], fontsize=8)
+    several = len({device for device, _ in rows}) > 1
+    lanes = [f"device {device} " * several + words.LANES.get(lane, lane) for device, lane in rows]
+    axes.set_yticks(range(len(rows)), lanes, fontsize=8)
     axes.set_ylim(max(1, len(rows)) - 0.4, -0.6)
     axes.set_title(label, loc="left", fontsize=10, color=INK)
     axes.grid(visible=False, axis="y")
-
-
-def _lane(device: int, lane: str, rows: Sequence[tuple[int, str]]) -> str:
-    text = words.LANES.get(lane, lane)
-    return f"device {device} {text}" if len({device for device, _ in rows}) > 1 else text
 
 
 def _bars(timeline: Sequence[Entry], narrow: float) -> list[tuple[str, int | None, float, float]]:
@@ -140,7 +137,11 @@ def memory(rows: Sequence[dict], group: str, size: str) -> Figure:
     axes.set_xlim(left=0)
     axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
     despine(plot)
-    _marks_legend(plot, [name for name in SCHEDULES if any(row["schedule"] == name for row in rows)], palette, marks)
+    drawn = {row["schedule"] for row in rows}
+    entries = [(name, "o", colour) for name, colour in palette.items() if name in drawn]
+    entries += [(words.plural(count, "device"), mark, NO_COLOUR) for count, mark in marks.items()]
+    handles = [line(name, marker=mark, color=colour, linestyle="", markersize=7) for name, mark, colour in entries]
+    plot.legend(handles=handles, loc="outside right upper", frameon=False)
     keys = ("label", "schedule", "devices", "memory", "seconds", "low", "high")
     return Figure(
         f"{group}-memory",
@@ -151,10 +152,3 @@ def memory(rows: Sequence[dict], group: str, size: str) -> Figure:
         ("decomposition", "schedule", "devices", "bytes of a device", "inference seconds", "low", "high"),
         [[row[key] for key in keys] for row in rows],
     )
-
-
-def _marks_legend(plot, names: Sequence[str], palette: dict, marks: dict) -> None:
-    settings = [(name, "o", palette[name]) for name in names]
-    settings += [(words.plural(count, "device"), mark, NO_COLOUR) for count, mark in marks.items()]
-    handles = [line(label, marker=mark, color=colour, linestyle="", markersize=7) for label, mark, colour in settings]
-    plot.legend(handles=handles, loc="outside right upper", frameon=False)

@@ -65,7 +65,7 @@ def wholes(rows: Sequence[dict]) -> Figure:
     solved = [row for row in rows if row["run"].solution]
     rows = solved or rows
     shown = fastest(rows, MOST_BARS)
-    bars = [_solution_bar(row) if solved else _whole(row) for row in shown]
+    bars = [_whole(row, bool(solved)) for row in shown]
     totals = [sum(bar.parts.values()) for bar in bars]
     relative = max(totals) > WIDE * min(totals)
     scales = [100 / total if relative and total else 1.0 for total in totals]
@@ -115,16 +115,13 @@ def shares(rows: Sequence[dict]) -> Figure:
     )  # fmt: skip
 
 
-def _solution_bar(row: dict) -> TimeBar:
-    """The bar of one row: the parts of its time to solution."""
-    run, parts = row["run"], row["run"].solution_parts
-    seconds = {name: parts.pop(name) for name in (INPUTS, PREPARE, INFERENCE, VERIFICATION)}
-    return TimeBar(run.short, run.number, seconds | {REST: sum(parts.values())}, case=run.case)
-
-
-def _whole(row: dict) -> TimeBar:
-    """The bar of one row: its seconds before and in inference."""
+def _whole(row: dict, solved: bool) -> TimeBar:
+    """The bar of one row: the parts of its time to solution, or its seconds before and in inference."""
     run, copied = row["run"], row["uploaded"]
+    if solved:
+        parts = run.solution_parts
+        seconds = {name: parts.pop(name) for name in (INPUTS, PREPARE, INFERENCE, VERIFICATION)}
+        return TimeBar(run.short, run.number, seconds | {REST: sum(parts.values())}, case=run.case)
     seconds = {READ: run.read_seconds, PREPARE: run.prepare_seconds, INFERENCE: run.inference_seconds}
     return TimeBar(run.short, run.number, seconds, (READ, copied) if copied else None, case=run.case)
 

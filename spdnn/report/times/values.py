@@ -74,22 +74,20 @@ def values(collection: Collection) -> dict | None:
     alone = sorted(runs, key=lambda run: bool(run.record.comparison))  # runs of a comparison with peers come last
     rows = [{"run": run, "parts": parts(run), "uploaded": _upload_seconds(run)} for run in alone]
     split = [row for row in rows if row["parts"]]
+    # Only the meanings of the sources that are on the page are explained.
+    sources = {term for term in MEANINGS if any(row["parts"].source.startswith(term) for row in split)}
+    sources |= {JOINED for row in split if row["parts"].joined}
+    solved = [run.solution.inference / run.solution.seconds for run in runs if run.solution]
     return {
         "rows": rows,
         "split": split,
         "streamed": any(row["run"].record.span == STREAMED for row in rows if not row["parts"]),
-        "meanings": [(term, meaning) for term, meaning in MEANINGS.items() if any(_is_by(term, row) for row in split)],
+        "meanings": [(term, meaning) for term, meaning in MEANINGS.items() if term in sources],
         "curves": curves(own, MOST_DRAWN),
         "ladders": ladders(own)[:MOST_DRAWN],
         "preparations": read_preparations() if any(run.official_size for run in runs) else [],
-        "inference_share": _inference_share(runs),
+        "inference_share": (min(solved), max(solved)) if solved else None,
     }
-
-
-def _inference_share(runs: Sequence[RunRow]) -> tuple[float, float] | None:
-    """The least and the most part that inference has of a time to solution; None where no record has one."""
-    parts = [run.solution.inference / run.solution.seconds for run in runs if run.solution]
-    return (min(parts), max(parts)) if parts else None
 
 
 def fastest(rows: Sequence[dict], most: int) -> list[dict]:
@@ -99,11 +97,6 @@ def fastest(rows: Sequence[dict], most: int) -> list[dict]:
         return row["run"].problem.neurons, row["run"].problem.layers, bool(row["run"].record.comparison)
 
     return fair(rows, most, network, lambda row: row["run"].rate.median)
-
-
-def _is_by(term: str, row: dict) -> bool:
-    """Whether a meaning is of the source of this row's parts."""
-    return bool(row["parts"].joined) if term == JOINED else row["parts"].source.startswith(term)
 
 
 def parts(run: RunRow) -> Parts | None:
@@ -122,6 +115,7 @@ def _of_ranks(run: RunRow) -> Parts:
     """Sums over all ranks and repeats. When a rank neither waits nor sends, it computes, or reads weights."""
     ranks, repeats = run.record.distribution.per_rank, run.repeats
     whole, waiting, sending = (sum(sum(getattr(rank, name)) for rank in ranks) for name in PER_REPEAT)
+    # A rank that neither waits nor sends computes, unless it also reads weights.
     rest, source = _positive(whole - waiting - sending), f"{RANKS}, {plural(repeats, 'repeat')}"
     computed, unassigned = (None, rest) if run.record.span == STREAMED else (rest, 0.0)
     return Parts(whole, sending, computed, waiting, unassigned, None, None, source) if whole else None
@@ -135,22 +129,27 @@ def _of_timeline(run: RunRow) -> Parts | None:
     spans, made = run.timeline, run.decomposition
     if spans is None or made is None:
         return None
+    # A record may come from anywhere: a timeline that contradicts its decomposition is not interpreted.
     if not all(0 <= span.device < made.devices and span.lane in LANES for span in spans):
         return None
     end = max(span.end for span in spans)
     if not last or end > last * (1 + TOLERANCE) + CLOCK:
         return None  # of another repeat
+    # Devices run side by side, so the whole is the seconds of the repeat times the number of devices.
     whole, computing, copying, busy = max(end, last) * made.devices, 0.0, 0.0, 0.0
     for _, own in groupby(sorted(spans, key=lambda span: span.device), key=lambda span: span.device):
         lanes = list(own)
         computing += _covered_seconds(lane for lane in lanes if lane.lane == COMPUTE)
         copying += _covered_seconds(lane for lane in lanes if lane.lane != COMPUTE)
         busy += _covered_seconds(lanes)
+    # Hidden copies cost nothing: only the time in which no kernel ran counts as copy.
     copy, wait, after = busy - computing, end * made.devices - busy, whole - end * made.devices
     seconds = {"copy": copy, "kernel": computing, "wait": wait, "unassigned": after, "hidden": copying - copy}
+    # A captured graph is one span, so copies in it cannot be told from kernels.
     if notes.captured and run.record.span == STREAMED:
         seconds |= {"kernel": None, "unassigned": after + computing, "hidden": None}
     tasks = notes.timeline_tasks or 0
+    # Joined spans make the kernel time an upper bound, which the figure must say.
     joined = (tasks, len(spans)) if tasks > len(spans) else None
     source = f"{TIMELINE}, {plural(made.devices, 'device')}, last repeat"
     return Parts(whole=whole, joined=joined, source=source, **{name: _positive(seconds[name]) for name in seconds})
@@ -175,6 +174,7 @@ def _of_events(run: RunRow) -> Parts | None:
     last, kernel = run.record.seconds[-1], _spans(run).get(run.record.span)
     if kernel is None or not last or kernel > last * (1 + TOLERANCE) + CLOCK:
         return None
+    # Events bracket the launches of a batch; what the host did around them has no clock of its own.
     unassigned = _positive(last - kernel)
     return Parts(max(last, kernel), None, kernel, None, unassigned, None, None, f"{EVENTS}, last repeat")
 

@@ -105,12 +105,14 @@ def _state(file: io.BufferedReader) -> tuple:
 
 def _header(file: io.BufferedReader) -> tuple[int, dict, dict]:
     """(where the tensors begin, metadata, (type, shape, first byte) by name). Raises ValueError."""
+    # The length of the header comes first, and is not trusted before it fits the file.
     size = os.fstat(file.fileno()).st_size
     if size < 8:
         raise ValueError("it is too short")
     length = int.from_bytes(file.read(8), "little")
     if length > min(MOST_HEADER, size - 8):
         raise ValueError(f"a header of {length} bytes in a file of {size}")
+    # Names that are there twice would let two readers see different tensors.
     try:
         header = json.loads(file.read(length).decode(), object_pairs_hook=_once)
     except RecursionError:
@@ -120,6 +122,7 @@ def _header(file: io.BufferedReader) -> tuple[int, dict, dict]:
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise ValueError("its metadata is not text by name")
+    # Each tensor: a known type, and a shape whose bytes are those of its span.
     tensors, spans = {}, []
     for name, entry in header.items():
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
@@ -135,6 +138,7 @@ def _header(file: io.BufferedReader) -> tuple[int, dict, dict]:
             raise ValueError(f"tensor {name[:60]!r} has another size than its shape and type")
         tensors[name] = kind, tuple(shape), span[0]
         spans.append(span)
+    # Spans must fill the file: overlaps and holes are how a file hides bytes from its digest.
     end = 0
     for first, stop in sorted(spans):
         if first != end:
@@ -168,6 +172,7 @@ class Writer:
     def __init__(self, file: io.BufferedRandom, form: str | None, record: dict, reserve: int):
         self._file, self._at, self._header, self._sealed = file, 0, {}, {}
         self._record = {"format": form, **record} if form else None
+        # Room for the header, which is written last, at a multiple of the alignment.
         size = 8 + len(json.dumps(json.dumps(self._record))) + reserve
         self._start = -(-size // ALIGNMENT) * ALIGNMENT
         file.seek(self._start)
@@ -218,6 +223,7 @@ class Writer:
         if self._record:
             record = seal_tensors({**self._record, **(record or {})}, self._sealed)
             header = {"__metadata__": {KEY: json.dumps(record)}, **header}
+        # The header is padded with blanks, as the format allows, so that the tensors stay where they are.
         text = json.dumps(header, separators=(",", ":")).encode()
         if len(text) > self._start - 8:
             raise SpdnnError(f"a header of {len(text)} bytes where {self._start - 8} were reserved")
@@ -280,6 +286,7 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
     Raises:
         InputError: no such file, none of ours, of another format or version, damaged or cut short.
     """
+    # A record of its own is JSON; else it is in the metadata of the tensors.
     if safe_open.beginning(path)[:1] == b"{":
         tensors, text = None, safe_open.decode(safe_open.whole(path, MOST_HEADER, any_name=True))
     else:
@@ -289,12 +296,14 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
             raise InputError(f"{path}: this .safetensors file was not written by spdnn: its metadata has no {KEY!r}")
     with safe_open.sound(f"{path}: the file is damaged, or was not written by spdnn: its header is no JSON"):
         record = json.loads(text, object_pairs_hook=_once)
+    # Format and version before the digest, for another version may digest other things.
     if not isinstance(record, dict) or record.get("format") != form:
         actual = record.get("format") if isinstance(record, dict) else None
         swapped = {actual, form} == {"spdnn-inputs", "spdnn-network"}
         raise InputError(f"{path}: its format is {quote(actual)}, not {form!r}{SWAPPED if swapped else ''}")
     if type(version := record.get("version")) is not int or version != VERSION:
         raise InputError(f"{path}: version {shorten(repr(version), 20)} of {form}; version {VERSION} is read here")
+    # The digest covers record and tensors, except large ones that have their own.
     stored = record.pop("digest", None)
     actual = _digest(record, {name: tensors[name] for name in tensors if name not in unsealed} if tensors else {})
     if actual != stored:

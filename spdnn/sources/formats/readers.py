@@ -78,6 +78,7 @@ def open_network(
     path = files.existing(path, "model file or folder")
     check_rows(rows)
     network = _reader(path)(path, ReadOptions(bias, clip, last, rows, layers, neurons))
+    # Text was opened with the width; others know theirs, which must agree.
     if neurons is not None and not isinstance(network, text.TextNetwork) and network.inputs != neurons:
         raise InputError(f"{path}: a network of {network.inputs} input neurons, not {neurons}")
     return network
@@ -112,19 +113,19 @@ def import_network(
     last: str | None = None,
     neurons: int | None = None,
     rows: str | None = None,
-    what: str = "import network",
 ) -> Network:
     """Read the network at `path`, store its layers at `output` (.safetensors), and open that.
 
     Text goes through a layer at a time, in one pass over the source, in whatever order its files lie. The
-    arguments are those of open_network; `what` is what progress calls it.
+    arguments are those of open_network.
 
     Raises:
         InputError: as open_network; or `output` is a file that is read.
         SpdnnError: the store cannot be written.
     """
     files.check_outputs([output], network_files(path))
-    network = open_network(path, bias, clip, layers, last, neurons, rows)
+    network, what = open_network(path, bias, clip, layers, last, neurons, rows), "import network"
+    # Text is parsed in the order of the archive, for seeking in compressed data reads it anew.
     if isinstance(network, text.TextNetwork):
         store.write_layers(output, network.stream(), {"source": "text", "path": network.path.name}, layers, what)
     else:
@@ -181,6 +182,7 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
     path = files.existing(path, "file of inputs (`spdnn inputs make` makes mnist and digits)")
     if path.is_dir():
         raise InputError(f"{path}: this is a folder; inputs are one file")
+    # The reader takes the width where the file leaves it open; the file is checked against it in any case.
     opened = _of(path, _ending(path), INPUTS, INPUT)(path, neurons, count)
     if neurons is not None:
         opened.check_width(neurons, str(path))
@@ -189,6 +191,7 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
 
 def _ending(path: Path) -> str:
     """How names of its format end, '/' for a folder of matrices: as what is in it tells, else as its own name does."""
+    # The content decides where it can, for a name may be wrong.
     if path.is_dir():
         names = [file.name for file in safe_open.listing(path)]
         layers = any(text.NAME.fullmatch(name) for name in names)
@@ -200,6 +203,7 @@ def _ending(path: Path) -> str:
         return name
     if name.endswith(torch_files.OTHERS) and first.startswith((torch_files.ZIP, torch_files.PICKLE)):
         return ".pt"
+    # The first bytes of a file tell its format; text and matrices have none, and go by their name.
     return next((ending for at, begins, ending in BEGINNINGS if first.startswith(begins, at)), name)
 
 
@@ -213,6 +217,7 @@ def _of(path: Path, ending: str, formats: Sequence, said: str) -> Callable:
     for endings, read in formats:
         if ending.endswith(endings):
             return read
+    # Not known here; where the other kind of file is, the sentence says so.
     other = next(table for table in (NETWORKS, INPUTS) if table is not formats)
     swapped = any(ending.endswith(endings) for endings, _ in other)
     raise InputError(f"{path}: {said}{container.SWAPPED if swapped else ''}")

@@ -18,7 +18,7 @@ Where identical neurons were merged, `classes` holds what Network.neuron_classes
 `classes_start`, `classes_size`, `classes_blake3` of each, and for each layer `classes_of`, which one (-1: none).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -109,6 +109,7 @@ class StoreNetwork(Network):
         where = f"{self.path}: layer {k + 1}"
         start, size = int(self._columns["start"][k]), int(self._columns["size"][k])
         content = self._tensors.part("data", start, start + size)
+        # Bytes are digested the first time only: the file is mapped, and a change is noticed by its time.
         if not self._sound[k]:
             _check_digest(where, content, self._columns["blake3"][k])
         try:
@@ -129,8 +130,10 @@ class StoreNetwork(Network):
                 raise ValueError(f"it needs more than its {content.size} bytes")
             return np.frombuffer(content, kind, count, begin)
 
+        # The columns say which arrays were left out because they follow from others.
         c = self._columns
         inputs, outputs, edges, different = (int(c[name][k]) for name in ("inputs", "outputs", "edges", "different"))
+        # Offsets are stored only where outputs have different numbers of edges.
         if c["uneven"][k]:
             offsets = part(np.int64, outputs + 1)
         elif edges % outputs:
@@ -138,6 +141,7 @@ class StoreNetwork(Network):
         else:
             offsets = np.arange(outputs + 1, dtype=np.int64) * (edges // outputs)
         bias = part(np.float32, outputs) if np.isnan(c["bias"][k]) else c["bias"][k]
+        # Few different values: a byte for each edge, and a table; one value: none at all.
         if different > 0:
             values = part(np.float32, different)[part(np.uint8, edges)]
         else:
@@ -183,6 +187,7 @@ class StoreNetwork(Network):
 
 def _columns(path, tensors: container.Tensors) -> dict[str, np.ndarray]:
     """The columns of a store, when they can be what a writer wrote."""
+    # A file may come from anywhere: types, shapes and ranges are checked before a column is used as a size.
     missing = [name for name in (*COLUMNS, *DATA) if name not in tensors]
     if missing:
         raise InputError(f"{path}: the file is damaged: it has no tensor {missing[0]!r}")
@@ -193,6 +198,7 @@ def _columns(path, tensors: container.Tensors) -> dict[str, np.ndarray]:
         if columns[name].dtype != kind or columns[name].shape != shape:
             raise InputError(f"{path}: the file is damaged: {name} is {columns[name].dtype} {columns[name].shape}")
     size = tensors["data"].size
+    # Sizes that no network has would make readers ask for memory without end.
     least = {"start": 0, "size": 0, "inputs": 1, "outputs": 1, "edges": 0, "different": -1, "classes_of": -1}
     most = {"start": size, "size": size, "inputs": challenge.MAX_WIDTH, "outputs": challenge.MAX_WIDTH, "edges": size}
     for name, bound in least.items():
@@ -293,9 +299,11 @@ def _write_layers(
     with container.creating(path, FORMAT, record, durable=durable) as writer:
         rows, headers = {}, {}
         writer.begin("data")
+        # Room on the disk is asked for first, so that a full disk fails now and not after hours.
         if isinstance(network, RadixNet | StoreNetwork):  # whose layers need not be read for their sizes
             known = map(network.header, range(network.depth))
             writer.reserve(sum(header.edges * index_dtype(header.inputs).itemsize for header in known))
+        # Layers are written as they come; the columns say where each one lies.
         for k, header, row, parts in progress.bar(laid, what, depth):
             if k in rows:
                 raise InputError(f"layer {k + 1} is there twice")
@@ -304,6 +312,7 @@ def _write_layers(
             row["size"] = sum(_padded_size(part.nbytes) for part in parts)
         if not rows or sorted(rows) != list(range(len(rows))):
             raise InputError(f"{len(rows)} layers were given and not every number of theirs; none may be missing")
+        # Only now all layers are known: they must chain.
         order = range(len(rows))
         check_chain([headers[k] for k in order])
         classes, of = _write_classes(writer, network, len(rows))
@@ -313,10 +322,12 @@ def _write_layers(
             writer.write(name, values)
         for name, kind in COLUMNS.items():
             writer.write(name, np.array([rows[k][name] for k in order], kind))
+        # The identity of the network: of its layers, not of the way they are stored.
         sha256 = digest_of_layers(rows[k]["sha256"].tobytes().hex() for k in order)
         writer.finish({"kind": "layers", "sha256": sha256})
 
 
+# A function of the module: a closure would keep the file open as long as an error that came through it.
 def _laid_of(network: Network, k: int) -> tuple[int, Header, dict, list[np.ndarray]]:
     return _lay_out(k, network.layer(k))
 
@@ -329,6 +340,7 @@ def _lay_out(k: int, layer: Layer) -> tuple[int, Header, dict, list[np.ndarray]]
     """
     layer.check(f"layer {k + 1}")
     sha256, ymax = layer.sha256(), layer.activation.ymax
+    # Leave out what follows from the sizes or is one number: offsets, bias, values.
     several = np.ndim(layer.bias) != 0
     even = np.arange(layer.outputs + 1, dtype=np.int64) * (layer.edges // layer.outputs)
     uneven = not np.array_equal(layer.offsets, even)
@@ -338,6 +350,8 @@ def _lay_out(k: int, layer: Layer) -> tuple[int, Header, dict, list[np.ndarray]]
     if not layer.single_value:
         parts += [layer.values] if few is None else few
     parts = [np.ascontiguousarray(part) for part in (*parts, layer.indices)]
+    # The digest covers the padding too, as the parts lie in the file.
+    padded = (piece for part in parts for piece in (part, np.zeros(-part.nbytes % container.ALIGNMENT, np.uint8)))
     row = {
         "inputs": layer.inputs,
         "outputs": layer.outputs,
@@ -349,7 +363,7 @@ def _lay_out(k: int, layer: Layer) -> tuple[int, Header, dict, list[np.ndarray]]
         "activation": layer.activation.name == "relu",
         "ymax": np.inf if ymax is None else ymax,
         "sha256": _bytes(sha256),
-        "blake3": _bytes(container.blake3(*_with_padding(parts))),
+        "blake3": _bytes(container.blake3(*padded)),
     }
     return k, layer.header, row, parts
 
@@ -358,6 +372,7 @@ def _few(values: np.ndarray) -> list[np.ndarray] | None:
     """[the different values, ascending by their bits, and of each value its number] where they are few, or None."""
     bits, different = values.view(np.uint32), np.empty(0, np.uint32)
     missing = bits
+    # A sample of the values that are missing finds most of them; sorting all edges would be slow.
     while missing.size and different.size < FEW:
         different = np.union1d(different, missing[:SAMPLE])
         numbers = np.minimum(np.searchsorted(different, bits), different.size - 1)
@@ -384,12 +399,6 @@ def _write_classes(writer: container.Writer, network: Network | None, depth: int
     digests = np.array([_bytes(digest) for digest in numbers], np.uint8).reshape(-1, 32)
     tensors = {"classes_start": np.array(starts, np.int64), "classes_size": np.array(sizes, np.int64)}
     return {**tensors, "classes_blake3": digests}, of
-
-
-def _with_padding(parts: list[np.ndarray]) -> Iterator[np.ndarray]:
-    for part in parts:
-        yield part
-        yield np.zeros(-part.nbytes % container.ALIGNMENT, np.uint8)
 
 
 def _padded_size(size: int) -> int:

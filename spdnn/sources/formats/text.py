@@ -150,7 +150,7 @@ class TextNetwork(Network):
             number, layer = self._latest
             if number != k:
                 _, where, content = self._members[k + 1]
-                layer = self._parse(k, where, content())
+                _, layer = self._parse((k, where, content()))
                 self._latest = k, layer
             return layer
 
@@ -159,7 +159,7 @@ class TextNetwork(Network):
         if self._last != "relu" or isinstance(self._bias, (list, tuple)) or not isinstance(self._source, TarArchive):
             self._list()  # the depth must be known
         files = list(self._members.items()) if self._listed else self._finding()
-        return in_order(self._parsed_item, self._contents(files), LAYERS)
+        return in_order(self._parse, self._contents(files), LAYERS)
 
     # Methods and no closures: a closure would keep the archive open as long as an error that came through it.
     def _contents(self, files: Iterable[tuple[int, Member]]) -> Iterator[tuple[int, str, bytes]]:
@@ -167,13 +167,11 @@ class TextNetwork(Network):
             if self._layers is None or k <= self._layers:
                 yield k - 1, where, content()
 
-    def _parsed_item(self, item: tuple[int, str, bytes]) -> tuple[int, Layer]:
-        return item[0], self._parse(*item)
-
-    def _parse(self, k: int, where: str, content: bytes) -> Layer:
+    def _parse(self, item: tuple[int, str, bytes]) -> tuple[int, Layer]:
+        k, where, content = item
         last = self._last == "none" and k == self.depth - 1
         activation = layer_activations(1, self._clip, "none" if last else "relu")[0]
-        return read_layer(content, where, self._neurons, self._neurons, self._bias_of(k), activation)
+        return k, read_layer(content, where, self._neurons, self._neurons, self._bias_of(k), activation)
 
     def _bias_of(self, k: int) -> float:
         if isinstance(self._bias, (list, tuple)):

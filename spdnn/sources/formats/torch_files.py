@@ -148,7 +148,13 @@ class TorchFile(Mapping):
                     found = _Reader(content, {name: one.file_size for name, one in self._data.items()}).load()
                 except KeyError as error:
                     raise ValueError(f"no state dict has the opcode {error}") from error
-            self._tensors = _state_dict(found)
+            # The tensors by name are what was unpickled, or the part of a checkpoint that holds them.
+            for one in (found, *(found[name] for name in INSIDE if isinstance(found, dict) and name in found)):
+                if isinstance(one, dict) and one and all(type(k) is str and type(v) is _Tensor for k, v in one.items()):
+                    self._tensors = dict(one)
+                    break
+            else:
+                raise InputError("it holds no dictionary of tensors by name")
 
     def _members(self) -> tuple[str, dict[str, zipfile.ZipInfo]]:
         """(the folder of the archive, its members), when none takes more memory than its bytes."""
@@ -190,11 +196,3 @@ class TorchFile(Mapping):
 
     def __len__(self) -> int:
         return len(self._tensors)
-
-
-def _state_dict(found) -> dict[str, _Tensor]:
-    """The tensors by name in what was unpickled, or in the part of a checkpoint that holds them."""
-    for one in (found, *(found[name] for name in INSIDE if isinstance(found, dict) and name in found)):
-        if isinstance(one, dict) and one and all(type(k) is str and type(v) is _Tensor for k, v in one.items()):
-            return dict(one)
-    raise InputError("it holds no dictionary of tensors by name")

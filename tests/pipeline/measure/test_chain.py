@@ -89,7 +89,9 @@ def test_statistics_of_another_run_make_no_record(random_network):
     network, runner = random_network([6, 5, 4]), engine("cpu")
     inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
     options = Options(1, values=measure.draw_kept(network, inputs))
-    measured, result = measure.measure(runner, runner.prepare(network, ()), inputs, options, 1, 0.1, 0.2)
+    measured, result = measure.measure(
+        runner, measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2), options, 1
+    )
     measurement = Measurement.of(measured)
     verdict = judge(network, inputs, result)
     assert verdict.values.every == result.alive.size > 0

@@ -88,8 +88,8 @@ def made(random_network, monkeypatch):
         monkeypatch.setattr(load.LoadMonitor, "load", lambda self, least=0.0: next(following))
         network, runner = random_network([6, 5, 4]), engine("cpu")
         inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
-        prepared = runner.prepare(network, ())
-        measured, result = run.measure(runner, prepared, inputs, Options(1), 2, 0.1, 0.2, again, until)
+        loaded = run.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2)
+        measured, result = run.measure(runner, loaded, Options(1), 2, again, until)
         verdict = judge(network, inputs, result)
         return record_of("case", Measurement.of(measured), verdict, "again")
 

@@ -171,7 +171,9 @@ def test_negative_work(edges, moved):
 def measured(name="cpu", **options):
     runner, network = engine(name), RadixNet(1024, 2)
     inputs = Inputs.from_array(np.random.default_rng(0).random((40, 1024)) < 0.3)
-    measured, result = measure.measure(runner, runner.prepare(network, ()), inputs, Options(**options), 1, 0.1, 0.1)
+    measured, result = measure.measure(
+        runner, measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.1), Options(**options), 1
+    )
     return Measurement.of(measured), result
 
 

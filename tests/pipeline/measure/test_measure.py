@@ -24,7 +24,9 @@ from spdnn.sources.radixnet import RadixNet
 def test_a_record_tells_the_machine_that_ran_and_not_the_one_that_joined(random_network, tmp_path, monkeypatch):
     network, runner = random_network([6, 5, 4]), engine("cpu")
     inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
-    measurement, result = measure.measure(runner, runner.prepare(network, ()), inputs, Options(1), 2, 0.1, 0.2)
+    measurement, result = measure.measure(
+        runner, measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2), Options(1), 2
+    )
     measure.write_samples(tmp_path / "samples.json", measurement)
     here = provenance.environment("")
     monkeypatch.setattr(provenance, "environment", lambda *told: {**here, "cpu": "another"})
@@ -42,7 +44,7 @@ def test_a_verdict_on_another_run_makes_no_record(random_network):
     for n, network in enumerate(networks):
         for i, given in enumerate(inputs):
             prepared = runner.prepare(network, ())
-            measurement, result = measure.measure(runner, prepared, given, Options(1), 1, 0.1, 0.2)
+            measurement, result = measure.measure(runner, measure.LoadedRun(given, prepared, 0.1, 0.2), Options(1), 1)
             runs[n, i] = Measurement.of(measurement), judge(network, given, result)
     for one, (measurement, _) in runs.items():
         for other, (_, verdict) in runs.items():
@@ -70,7 +72,7 @@ def test_inputs_that_say_they_are_official():
 def result(random_network):
     network, runner = random_network([6, 5, 4], bias=0.1), engine("cpu")
     inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
-    return measure.measure(runner, runner.prepare(network, ()), inputs, Options(1), 1, 0.1, 0.2)
+    return measure.measure(runner, measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2), Options(1), 1)
 
 
 @pytest.mark.parametrize(
