@@ -21,7 +21,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.engines.registry import usable_cores
+from spdnn.common.resources import usable_cores
 from spdnn.engines.spgemm import layers
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer

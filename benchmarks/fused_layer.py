@@ -19,7 +19,7 @@ import time
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.engines.registry import usable_cores
+from spdnn.common.resources import usable_cores
 from spdnn.kernels import dispatch
 from spdnn.kernels import tiles as layouts
 from spdnn.problem.features import Inputs

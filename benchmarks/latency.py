@@ -23,8 +23,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import spdnn
+from spdnn.common.resources import usable_cores
 from spdnn.engines.cpu import ceilings
-from spdnn.engines.registry import usable_cores
 from spdnn.peers.call_cases import draw_rows
 from spdnn.sources.formats.store import write_network
 

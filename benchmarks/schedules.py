@@ -22,8 +22,9 @@ import time
 from dataclasses import dataclass, field
 
 from spdnn.common.files import write_text
+from spdnn.common.resources import usable_cores
 from spdnn.engines.base import Options, Prepared
-from spdnn.engines.registry import engine, usable_cores
+from spdnn.engines.registry import engine
 from spdnn.pipeline.load import load_named_inputs
 from spdnn.pipeline.measure import run as measure
 from spdnn.pipeline.measure.judging import judge

@@ -14,9 +14,10 @@ import itertools
 import statistics
 
 from spdnn.cli.arguments import size
+from spdnn.common.resources import usable_cores
 from spdnn.common.statistics import ratios
 from spdnn.engines.base import Options
-from spdnn.engines.registry import engine, usable_cores
+from spdnn.engines.registry import engine
 from spdnn.pipeline.load import load_named_inputs
 from spdnn.pipeline.measure import run as measure
 from spdnn.pipeline.measure.judging import judge

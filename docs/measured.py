@@ -27,8 +27,8 @@ from pathlib import Path
 
 from spdnn.cli import main
 from spdnn.common.files import write_text
+from spdnn.common.resources import usable_cores
 from spdnn.common.statistics import ratio_of_medians, ratios
-from spdnn.engines.registry import usable_cores
 from spdnn.problem import challenge
 from spdnn.records.files import read_all
 from spdnn.records.published import DEVICES, Baseline, read_baselines

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import importlib.metadata
-import os
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -97,8 +96,3 @@ def nondefault_settings(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     default = settings_of(name, {})
     settings_of(name, values)
     return {key: value for key, value in values.items() if value != getattr(default, key)}
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))

@@ -7,8 +7,9 @@ from typing import Any
 from tally import NotHere, Tally
 
 from spdnn.common.errors import SpdnnError
+from spdnn.common.resources import usable_cores
 from spdnn.engines.base import Options, Prepared
-from spdnn.engines.registry import engine, nondefault_settings, usable_cores
+from spdnn.engines.registry import engine, nondefault_settings
 from spdnn.pipeline.measure import run as measure
 from spdnn.pipeline.measure.judging import judge
 from spdnn.pipeline.measure.record import Measurement
