@@ -51,7 +51,9 @@ def test_files_are_opened_by_one_module():
         code for path, code in MODULES.items() if path.relative_to(PACKAGE).parts[0] in packages and reads.search(code)
     ]
     assert len(found) > 2
-    assert [code[:80] for code in found if not re.search(r"import .*\bsafe_open\b|common\.safe_open import", code)] == []
+    assert [
+        code[:80] for code in found if not re.search(r"import .*\bsafe_open\b|common\.safe_open import", code)
+    ] == []
 
 
 def test_every_module_says_what_it_holds_and_most_init_files_are_empty():

@@ -69,7 +69,8 @@ class Model(WithRepr):
         self.softmax, self._flattens = softmax, flattens
         # Weights that fit are held in the engine's layout; others are read by a session in every call.
         prepared = engine.prepare(network, reductions, options.memory)
-        if hold and prepared.network.nbytes <= _room(options.memory):
+        room = max(0, limit_bytes(options.memory) - resident_bytes()) // HELD_PART
+        if hold and prepared.network.nbytes <= room:
             prepared = hold_in_memory(prepared, engine)
             self._forward = engine.forward(prepared, options) if isinstance(engine, AnswersCalls) else None
         else:
@@ -217,7 +218,3 @@ def hold_in_memory(prepared: Prepared, engine: Engine) -> Prepared:
     layout = [engine.layout(layer) if isinstance(engine, SharesWeights) else None for layer in network.layers()]
     laid = [arrays for arrays in layout if arrays is not None]
     return replace(prepared, network=network, layout=laid if len(laid) == len(layout) else None)
-
-
-def _room(memory: int | None) -> int:
-    return max(0, limit_bytes(memory) - resident_bytes()) // HELD_PART

@@ -98,14 +98,6 @@ def bind(layer: Layer, share: bool = False):
     """
     from spdnn.kernels import _cpu
 
-    return _cpu.BoundLayer(
-        layer.inputs,
-        layer.outputs,
-        layer.offsets,
-        layer.indices,
-        np.atleast_1d(layer.values),
-        np.atleast_1d(layer.bias),
-        layer.activation.low,
-        layer.activation.high,
-        share=share,
-    )
+    arrays = layer.offsets, layer.indices, np.atleast_1d(layer.values), np.atleast_1d(layer.bias)
+    low, high = layer.activation.low, layer.activation.high
+    return _cpu.BoundLayer(layer.inputs, layer.outputs, *arrays, low, high, share=share)

@@ -160,15 +160,11 @@ def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
     indices = np.empty(offsets[-1], layer.indices.dtype)
     taken = values if layer.single_value else np.empty(offsets[-1], np.float32)
     compiled.take_rows(layer.offsets, layer.indices, values, rows, offsets, indices, taken)
-    merged = replace(
-        layer,
-        outputs=count,
-        offsets=offsets,
-        indices=indices,
-        values=layer.values if layer.single_value else taken,
-        bias=layer.bias[rows] if np.ndim(layer.bias) else layer.bias,
+    values, bias = (
+        layer.values if layer.single_value else taken,
+        layer.bias[rows] if np.ndim(layer.bias) else layer.bias,
     )
-    return merged, classes
+    return replace(layer, outputs=count, offsets=offsets, indices=indices, values=values, bias=bias), classes
 
 
 def _on_classes(

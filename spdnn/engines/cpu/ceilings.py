@@ -44,7 +44,9 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
     near, second = levels[0], levels[min(1, len(levels) - 1)]
     free = (available_bytes() or 0) // FREE_SHARE
     allowed = free if memory is None else min(memory, free)
+    # Copy bandwidth of memory: arrays far beyond the last-level caches that the threads can reach.
     copied = _copy_bytes(levels[-1], threads, allowed, together)
+    # Load bandwidth of a cache: each thread reads half of its share again and again, so that all loads hit.
     if (loaded := max(_load_bytes(one, threads) for one in (near, second))) > allowed:
         raise Unavailable(f"{SMALL.format(allowed)}: what threads load from their caches needs {loaded:,}")
     from spdnn.kernels import _cpu
@@ -63,16 +65,15 @@ def _load_bytes(cache: CacheLevel, threads: int) -> int:
 
 
 def _copy_bytes(last: CacheLevel, threads: int, memory: int, together: int) -> int:
-    """Bytes of each array of the copy, far more than the last-level caches that the threads can reach hold.
+    """Bytes of each array of the copy.
 
     Raises:
         Unavailable: they do not fit into `memory`.
     """
-    instances = min(threads, -(-len(affinity()) // last.shared_by))
-    held, unit = last.bytes * instances // together, COPY_UNIT * threads
-    size = min(max(COPY_CACHES * held, unit), memory // 2) // unit * unit
-    if size < max(LEAST_CACHES * held, unit):
-        raise Unavailable(
-            f"{SMALL.format(memory)}: two arrays beyond the caches need {2 * max(LEAST_CACHES * held, unit):,}"
-        )
+    # Threads reach as many last-level caches as their cores have; processes that measure together share these.
+    held = last.bytes * min(threads, -(-len(affinity()) // last.shared_by)) // together
+    unit = COPY_UNIT * threads
+    least, size = max(LEAST_CACHES * held, unit), min(max(COPY_CACHES * held, unit), memory // 2) // unit * unit
+    if size < least:
+        raise Unavailable(f"{SMALL.format(memory)}: two arrays beyond the caches need {2 * least:,}")
     return size

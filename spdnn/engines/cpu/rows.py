@@ -31,15 +31,9 @@ class Rows:
     """
 
     def __init__(
-        self,
-        level,
-        threads: int,
-        tile_for: Callable[[int], int],
-        numbers: np.ndarray,
-        tile: int,
-        source: np.ndarray,
-        target: np.ndarray,
-    ):
+        self, level, threads: int, tile_for: Callable[[int], int], numbers: np.ndarray, tile: int,
+        source: np.ndarray, target: np.ndarray,
+    ):  # fmt: skip
         self.level, self.threads, self.tile_for = level, threads, tile_for
         self.tile, self.source, self.target = tile, source, target
         self.inputs, self.merged = Representatives(numbers), False

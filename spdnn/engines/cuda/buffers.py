@@ -95,14 +95,9 @@ class DevicePart:
     """
 
     def __init__(
-        self,
-        device: Device,
-        plan: KernelPlan,
-        parts: Sequence[LayerPass],
-        stages: Sequence[tuple[int, int]],
-        layers: Mapping[int, LayerLayout],
-        inputs: DeviceInputs | None,
-    ):
+        self, device: Device, plan: KernelPlan, parts: Sequence[LayerPass], stages: Sequence[tuple[int, int]],
+        layers: Mapping[int, LayerLayout], inputs: DeviceInputs | None,
+    ):  # fmt: skip
         self.device, self.plan, self.parts, self.stages = device, plan, parts, stages
         self.layers, self.inputs = layers, inputs
         table = np.zeros((plan.depth, 8), np.uint64)

@@ -69,6 +69,7 @@ def _windows(device: Device, bind: Bind, work: int, seconds: float) -> list[floa
     Args:
         work: of one round.
     """
+    # Length of a window: rounds grow until one takes long enough that the two events cost nothing next to it.
     window, rounds = seconds / WINDOWS, 1
     while (taken := device.seconds(bind(rounds))) < window / 2 and rounds < MOST_ROUNDS:
         rounds = min(MOST_ROUNDS, rounds * max(2, min(16, int(window / max(taken, 1e-9)))))
@@ -86,6 +87,7 @@ def _copy(device: Device, blocks: int) -> tuple[Bind, int]:
         arguments = {"source": source, "target": target, "count": count, "rounds": rounds}
         return device.bind(COPY, blocks, arguments, sizes={"source": 4 * count, "target": 4 * count})
 
+    # Check: the pattern must have arrived at both ends of the target, which began with another one.
     bind(1)()
     ends = [device.read(part).view(np.uint8) for part in (target[:SEEN], target[-SEEN:])]
     _check(COPY, all((part == PATTERN).all() for part in ends))
@@ -93,11 +95,12 @@ def _copy(device: Device, blocks: int) -> tuple[Bind, int]:
 
 
 def _copy_bytes(cache: int, free: int) -> int:
-    """Bytes of each array of the copy, far more than the cache holds.
+    """Bytes of each array of the copy.
 
     Raises:
         Unavailable: they do not fit into what is free.
     """
+    # Far more than the second-level cache holds, so that every byte comes from the device's memory and goes there.
     least = max(LEAST_CACHES * cache, 4 * SEEN)
     size = min(COPY_CACHES * cache, free // FREE_SHARE) // VECTOR * VECTOR
     if size < least:
@@ -121,6 +124,7 @@ def _bind_shared(device: Device, blocks: int) -> tuple[Bind, int]:
 
 
 def _second(device: Device, blocks: int) -> tuple[Bind, int]:
+    # A buffer of a part of the second-level cache, and no smaller than what all threads load at once.
     all_threads = blocks * THREADS
     repeats = max(1, device.properties.l2_bytes // SECOND_SHARE // (VECTOR * all_threads))
     count = repeats * all_threads

@@ -173,15 +173,9 @@ def several_layers(
 
 def idle_run(device: Device, tiles: int, layers: int = IN_A_ROW) -> LayerLauncher:
     """A Run of `tiles` full tiles in their own slots, in which no row leaves."""
-    return LayerLauncher(
-        device,
-        tiles,
-        device.upload(np.arange(32 * tiles, dtype=np.int32)),
-        device.upload(np.zeros(layers * tiles, np.uint32)),
-        device.upload(np.zeros(layers, np.uint64)),
-        device.upload(np.full(1, layers, np.int32)),
-        layers,
-    )
+    slots, active = np.arange(32 * tiles, dtype=np.int32), np.zeros(layers * tiles, np.uint32)
+    work, failed = np.zeros(layers, np.uint64), np.full(1, layers, np.int32)
+    return LayerLauncher(device, tiles, *map(device.upload, (slots, active, work, failed)), layers)
 
 
 def edges_ahead(network: Network) -> Sequence[float]:

@@ -36,11 +36,6 @@ def result(
     common = {"batches": len(parts), "rows_merged": int(sum(outcome["merged"] for _, outcome in parts)), **notes}
     survivors = np.sum([outcome["survivors"] for _, outcome in parts], axis=0, dtype=np.int64)
     return plan.last.result(
-        inputs.total,
-        batches,
-        keep,
-        survivors=survivors,
-        edges_computed=computed,
-        notes=common,
+        inputs.total, batches, keep, survivors=survivors, edges_computed=computed, notes=common,
         bytes_loaded=4 * int(loads.sum()),
-    )
+    )  # fmt: skip

@@ -114,7 +114,6 @@ class DeviceRows:
         return [*search, self._next_rows(arguments)]
 
     def _search(self, part: LayerPass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Launch]:
-        """Find and merge identical rows."""
         # Hash every row, insert the hashes in a table whose entries keep the first row, compare each row with it. The
         # table is emptied first; while many rows still die (`settled`), the kernels themselves skip the search.
         device, blocks = self.device, self.run.blocks(self.tiles, 1)
@@ -162,7 +161,6 @@ class DeviceRows:
         return begin, count, [*search, self._next_rows(arguments)]
 
     def _next_rows(self, arguments: dict[str, Any]) -> Launch:
-        """The launch that finds which rows go on."""
         kernel = settings.NEXT_ROWS
         blocks = -(-self.tiles // (kernel.threads // 32))
         return self.device.bind(kernel, blocks, {**arguments, "survivors": self.survivors})
@@ -177,11 +175,8 @@ class DeviceRows:
         """The launches that find the row of each of a batch's inputs before layer k; None: after the last."""
         # Index of each row that is left, then every input follows its representatives (`parent`) to such a row.
         blocks = self.run.blocks(32 * self.tiles, settings.SIMPLE)
-        indexed = {
-            "rows": self.into(self.depth if k is None else k),
-            "origin": self.origins[0],
-            "index_of": self.index_of,
-        }
+        rows = self.into(self.depth if k is None else k)
+        indexed = {"rows": rows, "origin": self.origins[0], "index_of": self.index_of}
         followed = {"batch": self.batch, "parent": self.parent, "index_of": self.index_of, "row_of": self.row_of}
         return [
             lambda: self.device.fill(self.index_of, 0xFF),
@@ -232,8 +227,5 @@ def _views(counters: Any, depth: int) -> list[Any]:
     int32: the parts of `counters`."""
     numbers = counters[2 * depth :].view(np.int32)
     ends = depth + 1, depth + 2, depth + 3
-    return [
-        counters[:depth],
-        counters[depth : 2 * depth],
-        *(numbers[a:b] for a, b in zip((0, *ends), ends, strict=False)),
-    ]
+    parts = (numbers[a:b] for a, b in zip((0, *ends), ends, strict=False))
+    return [counters[:depth], counters[depth : 2 * depth], *parts]

@@ -82,7 +82,6 @@ class CudaSession(Session):
         return result(self.plan, self.inputs, parts, self.shared, {**self.notes, "spans": spans}, self.values)
 
     def _launch(self, batch: np.ndarray) -> None:
-        """One batch, as DeviceRows.batch has it, through all layers."""
         self.device.copy_in(self.slot.rows.batch, batch)
         self.launch()
 

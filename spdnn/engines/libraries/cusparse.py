@@ -92,19 +92,9 @@ def product(matrix: Any, features: Any, out: Any, algorithm: int) -> Callable[[]
 
     # Descriptors of the operands; the workspace is taken once, so that repeated calls allocate nothing.
     weights, source, target = cusparse.SpMatDescriptor.create(matrix), dense(features), dense(out)
-    plain = bindings.CUSPARSE_OPERATION_NON_TRANSPOSE
-    operands = (
-        device.get_cusparse_handle(),
-        plain,
-        plain,
-        ONE.ctypes.data,
-        weights.desc,
-        source.desc,
-        ZERO.ctypes.data,
-        target.desc,
-        REAL_32,
-        algorithm,
-    )
+    handle, plain = device.get_cusparse_handle(), bindings.CUSPARSE_OPERATION_NON_TRANSPOSE
+    one, zero = ONE.ctypes.data, ZERO.ctypes.data
+    operands = handle, plain, plain, one, weights.desc, source.desc, zero, target.desc, REAL_32, algorithm
     workspace = cupy.empty(bindings.spMM_bufferSize(*operands), np.int8)
 
     def multiply(alive: tuple = (weights, source, target, matrix, features, out)) -> None:
@@ -263,7 +253,6 @@ class CusparseEngine(Columns, OnDevices):
         return launch
 
     def block_step(self, block: Any, weights: Weights, out: Any) -> Any:
-        """One block: a step of it alone."""
         return self.step([block], weights, None if out is None else [out])[0]
 
     def block_alive(self, block: Any, signed: bool) -> np.ndarray:
@@ -320,11 +309,8 @@ def fastest(loaded: CusparseModules) -> tuple[str, int]:
     values = rng.random(columns.size, np.float32)
     arrays = tuple(xp.asarray(array) for array in (values, columns, offsets))
     matrix = loaded.sparse.csr_matrix(arrays, shape=(TRIAL_NEURONS, TRIAL_NEURONS))
-    features, first, out = (
-        xp.asarray(rng.random(shape, np.float32)),
-        xp.empty(shape, np.float32),
-        xp.empty(shape, np.float32),
-    )
+    features = xp.asarray(rng.random(shape, np.float32))
+    first, out = (xp.empty(shape, np.float32) for _ in range(2))
     stream, seconds = xp.cuda.get_current_stream(), {}
     for name, algorithm in ALGORITHMS.items():
         # Warm-up, and the bits to repeat: an algorithm that adds in another order each time is left out.

@@ -37,8 +37,10 @@ class MklEngine(Columns):
         import sparse_dot_mkl
 
         sparse_dot_mkl.mkl_set_num_threads(threads)
+        version = sparse_dot_mkl.get_version_string().split("-Product")[0]  # of a whole sentence
+        version = version.replace("Intel(R) oneAPI Math Kernel Library Version", "oneMKL")
         return {
-            "library": f"sparse_dot_mkl {sparse_dot_mkl.__version__}, {_short(sparse_dot_mkl.get_version_string())}",
+            "library": f"sparse_dot_mkl {sparse_dot_mkl.__version__}, {version.strip()}",
             "layout": "blocks of columns",
             "threads_set": f"mkl_set_num_threads({threads}), KMP_BLOCKTIME={os.environ['KMP_BLOCKTIME']}",
         }
@@ -64,8 +66,3 @@ def _runtime() -> Path | None:
         return None
     paths = (Path(file.locate()) for file in files if file.name.startswith("libmkl_rt.so"))
     return next((path.resolve() for path in paths if path.is_file()), None)
-
-
-def _short(version: str) -> str:
-    """MKL's name and version, without the rest of its sentence."""
-    return version.split("-Product")[0].replace("Intel(R) oneAPI Math Kernel Library Version", "oneMKL").strip()

@@ -16,7 +16,7 @@ from spdnn.engines.exchange import RowExchange
 from spdnn.engines.libraries.exchange import LibraryRows
 from spdnn.engines.memory import limit_bytes, more_memory
 from spdnn.problem.features import Inputs
-from spdnn.problem.network import Layer, Network
+from spdnn.problem.network import Layer
 from spdnn.problem.result import LastLayer, Result
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
@@ -32,7 +32,14 @@ class LibrarySession(SharesRows):
         super().__init__(prepared)
         network = prepared.network
         inputs.check_width(network.inputs)
-        _check_memory(library, network, inputs, options)
+        # Memory of this machine: the process now, and what weights and features take; a device's is no part of it.
+        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        least, limit = held + library.host_bytes(network, inputs.count), limit_bytes(options.memory)
+        if least > limit:
+            raise InputError(
+                f"engine {library.name} holds {library.holds}, about {least:,} bytes; {limit:,} are allowed: "
+                f"fewer inputs (--count) or more memory ({more_memory(least)})"
+            )
         self.library, self.last, self.values = library, LastLayer(network), options.keep
         self.dead_from = prepared.dead_from
         self.device = options.device
@@ -130,15 +137,3 @@ def upper_bound(layer: Layer, largest: float, k: int, name: str) -> float:
             "--engine cpu checks every value"
         )
     return min(product, layer.activation.high)
-
-
-def _check_memory(library: Any, network: Network, inputs: Inputs, options: Options) -> None:
-    """Refuse what would not fit this machine's memory, of which a device's is no part."""
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    limit = limit_bytes(options.memory)
-    least = held + library.host_bytes(network, inputs.count)
-    if least > limit:
-        raise InputError(
-            f"engine {library.name} holds {library.holds}, about {least:,} bytes; {limit:,} are allowed: "
-            f"fewer inputs (--count) or more memory ({more_memory(least)})"
-        )

@@ -206,7 +206,16 @@ def _end_promise(pool: Any, device: Any, ordinal: int, owner: int | None = None)
 
 
 def _properties(cupy: Any, ordinal: int) -> Properties:
-    attributes = cupy.cuda.runtime.getDeviceProperties(ordinal)
+    cuda = cupy.cuda
+    # What times depend on besides the device goes into the record; with one launch at a time they are others.
+    software = [
+        f"CuPy {cupy.__version__}",
+        f"CUDA driver {dotted_version(cuda.runtime.driverGetVersion())}",
+        f"CUDA runtime {dotted_version(cuda.runtime.runtimeGetVersion())}",
+        f"NVRTC {'.'.join(map(str, cuda.nvrtc.getVersion()))}",
+        *([f"{SYNCHRONIZE}=1"] if synchronizes() else []),
+    ]
+    attributes = cuda.runtime.getDeviceProperties(ordinal)
     return Properties(
         name=attributes["name"].decode(),
         capability=10 * attributes["major"] + attributes["minor"],
@@ -216,18 +225,5 @@ def _properties(cupy: Any, ordinal: int) -> Properties:
         shared=attributes["sharedMemPerMultiprocessor"],
         l2_bytes=attributes["l2CacheSize"],
         memory_bytes=attributes["totalGlobalMem"],
-        software=_software(cupy),
-    )
-
-
-def _software(cupy: Any) -> str:
-    cuda = cupy.cuda
-    return ", ".join(
-        (
-            f"CuPy {cupy.__version__}",
-            f"CUDA driver {dotted_version(cuda.runtime.driverGetVersion())}",
-            f"CUDA runtime {dotted_version(cuda.runtime.runtimeGetVersion())}",
-            f"NVRTC {'.'.join(map(str, cuda.nvrtc.getVersion()))}",
-            *([f"{SYNCHRONIZE}=1"] if synchronizes() else []),  # times are then others
-        )
+        software=", ".join(software),
     )

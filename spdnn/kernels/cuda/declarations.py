@@ -110,14 +110,13 @@ def _parameters(kernel: Kernel) -> tuple[Parameter, ...]:
     match = re.search(_DECLARATION.format(name=kernel.name), code)
     if not match:
         raise ValueError(f"{kernel.file} declares no kernel {kernel.name}")
-    return tuple(_parameter(part, kernel) for part in match[1].split(","))
-
-
-def _parameter(text: str, kernel: Kernel) -> Parameter:
-    # The last word is the name; a type may be a macro, whose value at this setting counts.
-    words = text.replace("*", " * ").split()
-    kind = " ".join(word for word in words[:-1] if word not in ("const", "__restrict__", "*"))
-    kind = str(kernel.defines.get(kind, kind))
-    if kind not in TYPES:
-        raise ValueError(f"{kernel}: parameter {' '.join(words)!r} is of none of the types {', '.join(TYPES)}")
-    return Parameter(words[-1], TYPES[kind], "*" in words)
+    parameters = []
+    for part in match[1].split(","):
+        # The last word is the name; a type may be a macro, whose value at this setting counts.
+        words = part.replace("*", " * ").split()
+        kind = " ".join(word for word in words[:-1] if word not in ("const", "__restrict__", "*"))
+        kind = str(kernel.defines.get(kind, kind))
+        if kind not in TYPES:
+            raise ValueError(f"{kernel}: parameter {' '.join(words)!r} is of none of the types {', '.join(TYPES)}")
+        parameters.append(Parameter(words[-1], TYPES[kind], "*" in words))
+    return tuple(parameters)

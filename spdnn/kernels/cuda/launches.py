@@ -62,12 +62,15 @@ def record_launch(
             {"name": parameter.name, **was} | ({"after": now["array"]} if parameter.array else {})
             for parameter, was, now in zip(kernel.parameters, before, after, strict=True)
         ]
-        properties = device.properties
+        text, properties = source(kernel.file), device.properties
+        name = hashlib.sha256(text.encode()).hexdigest()[:32]
+        if not (path := to / SOURCES / f"{name}.cu").exists():
+            path.write_text(text, encoding="utf-8")
         line = {
             "kernel": kernel.name,
             "threads": kernel.threads,
             "macros": dict(kernel.macros),
-            "source": _text(to, source(kernel.file)),
+            "source": name,
             "options": kernel.options,
             "capability": properties.capability,
             "multiprocessors": properties.multiprocessors,
@@ -100,11 +103,3 @@ def _describe_argument(to: Path, device: Any, value: Any, tables: bool = False) 
             if (array := _POINTED.get(int(host[place]))) is not None:
                 pointers[str(place)] = _describe_argument(to, device, array)["array"]
     return {"array": content} | ({"pointers": pointers} if pointers else {})
-
-
-def _text(to: Path, text: str) -> str:
-    name = hashlib.sha256(text.encode()).hexdigest()[:32]
-    path = to / SOURCES / f"{name}.cu"
-    if not path.exists():
-        path.write_text(text, encoding="utf-8")
-    return name

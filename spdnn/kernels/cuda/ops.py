@@ -103,13 +103,8 @@ def rowwise(name: str, dtype: np.dtype) -> Kernel:
 
 def attention(dtype: np.dtype, vector: int) -> Kernel:
     """softmax(scale * Q K^T at the nonzeros) V, with loads of Q and K of so many numbers."""
-    macros = (
-        ("VECTOR", vector),
-        ("UNROLL", DOT_UNROLL[vector]),
-        ("WIDE", WIDE[vector]),
-        ("HELD", HELD_COLUMNS[vector]),
-        ("BLOCKS", ATTENTION_BLOCKS[vector]),
-    )
+    macros = ("VECTOR", vector), ("UNROLL", DOT_UNROLL[vector]), ("WIDE", WIDE[vector])
+    macros = *macros, ("HELD", HELD_COLUMNS[vector]), ("BLOCKS", ATTENTION_BLOCKS[vector])
     return Kernel("ops_attention.cu", "sparse_attention", THREADS, (("VALUE", VALUES[dtype]), *macros))
 
 

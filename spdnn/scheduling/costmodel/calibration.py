@@ -123,45 +123,33 @@ def check(records: Sequence[RunRecord]) -> list[CheckedPrediction]:
     single = sorted((record for record in records if record.ranks == 1), key=lambda one: one.threads)
     same = lambda one: (one.problem.network_identity, one.engine.name, sorted(one.reductions.requested))  # noqa: E731
     checked = []
-    for record in records:
-        if record.ranks > 1:
-            source = next((one for one in reversed(single) if same(one) == same(record)), None)
-            if source is None:
-                raise InputError(f"{record.case}: no record of one rank with the same network, engine and reductions")
-            checked.append(_check_one(record, source))
+    for record in (record for record in records if record.ranks > 1):
+        source = next((one for one in reversed(single) if same(one) == same(record)), None)
+        if source is None:
+            raise InputError(f"{record.case}: no record of one rank with the same network, engine and reductions")
+        several, ranks = record.distribution, record.ranks
+        device, work = from_record(source)
+        work = work.of(record.problem.input_count)
+        options = {"per_node": math.ceil(ranks / several.nodes), "threads": record.threads}
+        messages = MessageCosts(several.message_latency_seconds, several.message_bytes_per_second)
+        what = work, device, messages, ranks, several.partition
+        shares = known_shares(record, work, ranks, several.partition, options["per_node"])
+        predicted = predict(*what, **options, shares=shares)
+        # Informed: with the rows that each rank really had, the error that is left is that of the rates.
+        informed = None
+        if not (several.exchanges or several.rows_merged_across_ranks or work.merged or ranks % options["per_node"]):
+            alive = np.array([[one.inputs, *one.survivors[:-1]] for one in several.per_rank], float)
+            informed = predict(*what, **options, shares=alive / np.maximum(1.0, alive.sum(axis=0)))
+        # Measured parts: medians over the repeats of each rank, then means over the ranks, as the prediction has them.
+        inference, waiting, communication = (
+            statistics.mean(statistics.median(getattr(one, f"{name}_seconds")) for one in several.per_rank)
+            for name in ("inference", "waiting", "communication")
+        )
+        seconds, computing = statistics.median(record.inference_seconds), inference - waiting - communication
+        checked.append(CheckedPrediction(record.case, predicted, informed, seconds, computing, waiting, communication))
     if not checked:
         raise InputError("no record of several ranks to check the model against")
     return checked
-
-
-def _check_one(record: RunRecord, source: RunRecord) -> CheckedPrediction:
-    several, ranks = record.distribution, record.ranks
-    device, work = from_record(source)
-    work = work.of(record.problem.input_count)
-    options = {"per_node": math.ceil(ranks / several.nodes), "threads": record.threads}
-    what = (
-        work,
-        device,
-        MessageCosts(several.message_latency_seconds, several.message_bytes_per_second),
-        ranks,
-        several.partition,
-    )
-    # Informed: with the rows that each rank really had, the error that is left is that of the rates.
-    informed = None
-    if not (several.exchanges or several.rows_merged_across_ranks or work.merged or ranks % options["per_node"]):
-        alive = np.array([[one.inputs, *one.survivors[:-1]] for one in several.per_rank], float)
-        informed = predict(*what, **options, shares=alive / np.maximum(1.0, alive.sum(axis=0)))
-    # Measured parts: medians over the repeats of each rank, then means over the ranks, as the prediction has them.
-    names = ("inference", "waiting", "communication")
-    inference, waiting, communication = (
-        statistics.mean(statistics.median(getattr(one, f"{name}_seconds")) for one in several.per_rank)
-        for name in names
-    )
-    shares = known_shares(record, work, ranks, several.partition, options["per_node"])
-    seconds = statistics.median(record.inference_seconds)
-    computing = inference - waiting - communication
-    predicted = predict(*what, **options, shares=shares)
-    return CheckedPrediction(record.case, predicted, informed, seconds, computing, waiting, communication)
 
 
 def known_shares(record: RunRecord, work: Work, ranks: int, partition: str, per_node: int = 1) -> np.ndarray | None:

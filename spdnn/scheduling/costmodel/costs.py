@@ -148,7 +148,15 @@ class Work:
         factor = inputs / self.inputs
         rows = self.rows * factor
         if self.merged:
-            fullness = _fullness(self.rows / np.maximum(self.survivors, 1.0))
+            # Fullness n / c: (1 - exp(-n / c)) / (n / c) is the share of rows that differ; it falls from 1 to 0, so
+            # that bisection finds n / c.
+            distinct = self.rows / np.maximum(self.survivors, 1.0)
+            low, high = np.zeros(distinct.shape), 2 / np.maximum(distinct, 1e-12)
+            for _ in range(100):
+                middle = (low + high) / 2
+                above = -np.expm1(-middle) > distinct * middle
+                low, high = np.where(above, middle, low), np.where(above, high, middle)
+            fullness = np.where(distinct < 0.999, low, 0.0)
             crowded = fullness > 0
             classes = self.survivors[crowded] / fullness[crowded]
             rows[crowded] = classes * -np.expm1(-fullness[crowded] * factor)
@@ -158,14 +166,3 @@ class Work:
         """(bytes held all the time, bytes of features) of a rank with so many inputs; weights whole or two layers."""
         weights = 2 * self.weight_bytes.max() if streamed else self.weight_bytes.sum()
         return float(weights + inputs * self.input_bytes), float(2 * inputs * self.row_bytes.max())
-
-
-def _fullness(distinct: np.ndarray) -> np.ndarray:
-    """The x with (1 - exp(-x)) / x = `distinct`, the share of different rows; 0 where all are different."""
-    # Bisection, for the function falls from 1 to 0 and has no inverse in closed form.
-    low, high = np.zeros(distinct.shape), 2 / np.maximum(distinct, 1e-12)
-    for _ in range(100):
-        middle = (low + high) / 2
-        above = -np.expm1(-middle) > distinct * middle
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return np.where(distinct < 0.999, low, 0.0)

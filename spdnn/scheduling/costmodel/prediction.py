@@ -92,7 +92,11 @@ def predict(
     _check(work, ranks, partition, per_node, shares)
     per_node, threads = min(per_node, ranks), threads or device.threads
     # Memory: features take what weights and waiting inputs leave of a rank's part; what does not fit makes batches.
-    batches, memory, fits = _batches(work, device, ranks, per_node)
+    held, features = work.memory(work.inputs / ranks, device.copy_bytes_per_second is not None)
+    batches, memory, fits = 1, held + features, True
+    if device.memory_bytes is not None:
+        room, one = device.memory_bytes / per_node - held, 2 * device.tiles[-1] * work.row_bytes.max()
+        batches, fits = max(1, math.ceil(features / max(room, one))), bool(room >= min(one, features))
     # Imbalance: the rows of each rank where their order is known, else of the slowest one that is to be expected.
     mean, rows = work.rows / ranks, _worst(work, ranks)[None] if shares is None else shares * work.rows
     uneven, even = (device.layers(work, one, batches) for one in (rows, mean))
@@ -157,16 +161,6 @@ def _worst(work: Work, ranks: int) -> np.ndarray:
     deviations = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
     spread = np.sqrt(mean * (1 - np.minimum(1.0, work.rows / work.inputs)) * (1 - 1 / ranks))
     return np.where(mean > 0, np.clip(mean + deviations * spread, np.minimum(most, 1.0), most), 0.0)
-
-
-def _batches(work: Work, device: DeviceCosts, ranks: int, per_node: int) -> tuple[int, float, bool]:
-    """(batches, bytes of a rank with all its inputs at once, whether what it always holds fits)."""
-    held, features = work.memory(work.inputs / ranks, device.copy_bytes_per_second is not None)
-    if device.memory_bytes is None:
-        return 1, held + features, True
-    room = device.memory_bytes / per_node - held
-    one = 2 * device.tiles[-1] * work.row_bytes.max()
-    return max(1, math.ceil(features / max(room, one))), held + features, bool(room >= min(one, features))
 
 
 def _parts(work: Work, device: DeviceCosts, batches: int, ranks: int) -> dict[str, float]:

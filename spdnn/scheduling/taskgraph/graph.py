@@ -172,26 +172,21 @@ class Graph:
         return self.tasks[number:]
 
     def _through(self, batch: int, device: int, stages: range, before: Task | None) -> Task:
-        """A batch through a device's stages; `before`: its last task so far, on the device before or here."""
+        """A batch through a device's stages, to its last task; `before`: its last so far, on the one before or here."""
         state = self._devices[device]
         if before is not None and before.device == device:
-            return self._stages(batch, device, stages, before.slot, [before.number])
-        # Slots are taken in turn, each when the batch before has left it; a move waits for that, and leaves its own.
-        slot = state.arrived % self.decomposition.slots
-        state.arrived += 1
-        left = state.left[slot]
-        waits = [] if left is None else [left]
-        if before is not None:
-            waits.append(before.number)
-            before = self._task(Kind.MOVE, batch, before.stage, before.device, None, before.slot, waits, (device, slot))
-            self._devices[before.device].left[before.slot] = before.number
-            waits = [before.number]
-        return self._stages(batch, device, stages, slot, waits)
-
-    def _stages(self, batch: int, device: int, stages: range, slot: int, waits: list[int]) -> Task:
-        """A batch that has a slot through stages of a device, after the tasks `waits`; its last task."""
+            slot, waits = before.slot, [before.number]
+        else:
+            # Slots are taken in turn, each when the batch before has left it; a move waits for that too.
+            slot = state.arrived % self.decomposition.slots
+            state.arrived += 1
+            waits = [] if state.left[slot] is None else [state.left[slot]]
+            if before is not None:
+                waits, place = [*waits, before.number], (before.stage, before.device, None, before.slot)
+                move = self._task(Kind.MOVE, batch, *place, waits, (device, slot))
+                self._devices[before.device].left[before.slot] = move.number
+                waits = [move.number]
         # Each stage: weights are there, the batch passes its layers, dead and equal rows leave, but after the last.
-        state = self._devices[device]
         for stage in stages:
             filled = self._weights(batch, device, stage)
             buffer = self.decomposition.buffer_of(device, stage)

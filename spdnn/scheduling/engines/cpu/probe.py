@@ -41,23 +41,29 @@ def measure_costs(
     tries = [first]
     if first.seconds.sum() + first.copying.sum() < LONG:  # once more: threads have started, pages are touched
         tries.append(_through(work, count, threads, copied))
-    rates, fixed = _rates(first.edges, np.min([one.seconds for one in tries], axis=0))
+    # Seconds = rate x edges + fixed: large layers tell the rate, and the first one, which has a kernel of its own; what
+    # small ones take beyond the median rate of the last few is the fixed cost of a task.
+    edges, seconds = first.edges, np.min([one.seconds for one in tries], axis=0)
+    telling = edges >= TELLING * edges.max()
+    telling[0] = True
+    rates = seconds / np.maximum(1.0, edges)
+    usual = float(np.median(rates[telling][-TRIED:]))
+    rest = (seconds - usual * edges)[~telling]
+    rates[~telling] = usual
+    fixed = max(0.0, float(np.median(rest))) if rest.size else 0.0
     # Copies at their best rate; rows and survivors of the sample stand for all inputs, the last layer for deeper ones.
     copying = float(np.max([one.bytes_copied / one.copying for one in tries]))
-    device = DeviceCosts(rates, tiles=(work.tile,), copy_bytes_per_second=copying, cores=cores, threads=threads)
+    device = DeviceCosts(
+        (*rates.tolist(), usual), tiles=(work.tile,), copy_bytes_per_second=copying, cores=cores, threads=threads
+    )
     rows, tally = first.rows, first.tally
     alive = np.append(count, tally.survivors[: len(rows) - 1])
     deeper = work.depth - len(rows)
+    rows, alive = (np.pad(np.array(one, float), (0, deeper), mode="edge") for one in (rows, alive))
     of_sample = Work(
-        count,
-        work.edges.astype(float),
-        np.pad(np.array(rows, float), (0, deeper), mode="edge"),
-        np.pad(alive.astype(float), (0, deeper), mode="edge"),
-        4.0 * np.append(work.inputs.neurons, work.costs.outputs[:-1]),
-        work.costs.nbytes.astype(float),
-        work.inputs.nbytes / work.inputs.base,
-        merged=tally.merged > 0,
-    )
+        count, work.edges.astype(float), rows, alive, 4.0 * np.append(work.inputs.neurons, work.costs.outputs[:-1]),
+        work.costs.nbytes.astype(float), work.inputs.nbytes / work.inputs.base, merged=tally.merged > 0,
+    )  # fmt: skip
     # A move closes gaps: it reads and writes rows, as a copy of weights does.
     moves = MessageCosts(0.0, copying)
     return TaskCosts(of_sample.of(work.inputs.count), device, moves, fixed, max(1, threads // devices))
@@ -75,21 +81,6 @@ class _Pass:
     seconds: np.ndarray
     copying: np.ndarray
     bytes_copied: np.ndarray
-
-
-def _rates(edges: np.ndarray, seconds: np.ndarray) -> tuple[tuple[float, ...], float]:
-    """(seconds of a row through an edge, by layer; seconds of a task, whatever it computes).
-
-    Layers too small to tell, and all deeper ones, have the median rate of the last few that tell.
-    """
-    # Seconds = rate x edges + fixed: large layers give the rate, what small ones take beyond it is the fixed cost.
-    telling = edges >= TELLING * edges.max()
-    telling[0] = True  # the first layer has a kernel of its own
-    rates = seconds / np.maximum(1.0, edges)
-    usual = float(np.median(rates[telling][-TRIED:]))
-    rest = (seconds - usual * edges)[~telling]
-    rates[~telling] = usual
-    return (*rates.tolist(), usual), max(0.0, float(np.median(rest))) if rest.size else 0.0
 
 
 def _through(work: BatchKernels, count: int, threads: int, copied: Callable[[Layer], Layer] | None) -> _Pass:

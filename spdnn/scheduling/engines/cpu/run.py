@@ -65,13 +65,9 @@ class CpuGraphRun:
     """One run: batches on their way, what was counted, what happened when."""
 
     def __init__(
-        self,
-        work: BatchKernels,
-        cut: Decomposition,
-        devices: Sequence[CpuDevice],
-        kept: Sequence[Layer],
+        self, work: BatchKernels, cut: Decomposition, devices: Sequence[CpuDevice], kept: Sequence[Layer],
         course: progress.WorkProfile,
-    ):
+    ):  # fmt: skip
         self.work, self.cut, self.devices, self.kept = work, cut, devices, kept
         self.batches: dict[int, TaskBatch] = {}
         self.waiting: list[list[tuple[np.ndarray, np.ndarray, int, TaskBatch]]] = [[] for _ in self.devices]

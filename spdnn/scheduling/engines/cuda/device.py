@@ -44,15 +44,9 @@ class GraphDevice:
     """
 
     def __init__(
-        self,
-        device: Device,
-        number: int,
-        plan: KernelPlan,
-        cut: Decomposition,
-        parts: Sequence[LayerPass],
-        weights: DeviceWeights,
-        inputs: DeviceInputs | None,
-    ):
+        self, device: Device, number: int, plan: KernelPlan, cut: Decomposition, parts: Sequence[LayerPass],
+        weights: DeviceWeights, inputs: DeviceInputs | None,
+    ):  # fmt: skip
         self.device, self.number, self.plan, self.cut, self.weights = device, number, plan, cut, weights
         self.first, self.last = cut.range_of(number)
         # A stream for each lane: copies of weights and moves of rows overlap with computing.

@@ -44,16 +44,9 @@ class CudaGraphRun:
     """
 
     def __init__(
-        self,
-        cut: Decomposition,
-        devices: Sequence[GraphDevice],
-        batches: np.ndarray,
-        outcomes: Outcomes,
-        blocks: Sequence[np.ndarray],
-        graphs: Graphs | None,
-        keep: KeptInputs,
-        numbered: Callable[[int, int], np.ndarray],
-    ):
+        self, cut: Decomposition, devices: Sequence[GraphDevice], batches: np.ndarray, outcomes: Outcomes,
+        blocks: Sequence[np.ndarray], graphs: Graphs | None, keep: KeptInputs, numbered: Callable[[int, int], np.ndarray],
+    ):  # fmt: skip
         self.cut, self.devices, self.batches, self.outcomes, self.blocks = cut, devices, batches, outcomes, blocks
         self.graphs, self.keep, self.numbered = graphs, keep, numbered
         self.execution = Execution(cut)
@@ -183,7 +176,11 @@ class CudaGraphRun:
         if task.kind == Kind.MOVE:
             owner.receive(task.target[1], self.devices[task.device], task.slot)
         elif task.kind == Kind.PARK:
-            self._park(owner, task)
+            first = self._waiting.get(task.device, 0)
+            self._waiting[task.device] = first + owner.rows_after(task)
+            self.slots[task.batch], self._parked[task.batch] = (task.device, task.slot), first
+            owner.park(task, first, self.outcomes)
+            self.stage.advance()
         elif task.kind == Kind.JOIN:
             self.batches[task.batch, 1] = self._waiting.pop(task.device, 0)
             owner.join(task, self.batches)
@@ -191,13 +188,6 @@ class CudaGraphRun:
             owner.before(task, self.batches)
             check_ended()
             owner.launch(task, self.blocks)
-
-    def _park(self, owner: GraphDevice, task: Task) -> None:
-        first = self._waiting.get(task.device, 0)
-        self._waiting[task.device] = first + owner.rows_after(task)
-        self.slots[task.batch], self._parked[task.batch] = (task.device, task.slot), first
-        owner.park(task, first, self.outcomes)
-        self.stage.advance()
 
     def _timing(self, task: Task, last: int, work) -> None:
         """Call `work` between two events, of the stages from the task's to `last`."""
@@ -221,14 +211,17 @@ class CudaGraphRun:
 
     def parts(self) -> list[tuple[np.ndarray, dict]]:
         """Of each batch, the numbers of its inputs and its outcome, as result.result takes them."""
-        # Batches that were joined have their categories in the rows of the joined one, and their counters apart.
+        # Joined batches: each input has the row of its own row among those of the joined batch; counters stay apart.
         outcomes = {batch: self.values.get(batch) or self._finish_batch(batch) for batch in sorted(self.slots)}
         parts = []
         for batch in range(self.cut.batches):
             outcome = outcomes[batch]
             if batch in self._parked:
                 whole = next(one for one, others in self.execution.graph.joined.items() if batch in others)
-                outcome = _join(outcome, outcomes[whole], self._parked[batch])
+                row_of, own = np.full(outcome["row_of"].size, -1), ("survivors", "work", "merged", "failed")
+                left = np.flatnonzero(outcome["row_of"] >= 0)
+                row_of[left] = outcomes[whole]["row_of"][self._parked[batch] + outcome["row_of"][left]]
+                outcome = {**outcomes[whole], "row_of": row_of, **{name: outcome[name] for name in own}}
             parts.append((self.numbered(*self.cut.members(batch)), outcome))
         none = np.empty(0, np.int64)
         return parts + [(none, {**outcomes[one], "row_of": none}) for one in self.execution.graph.joined]
@@ -244,15 +237,6 @@ class CudaGraphRun:
             return slot.finish(outcome, KeptInputs())
         joined = batch in self.execution.graph.joined  # inputs of which batches: known when all are through
         return slot.finish(outcome, self.keep, None if joined else self.numbered(*self.cut.members(batch)))
-
-
-def _join(own: dict, whole: dict, first: int) -> dict:
-    """The outcome of a batch whose rows, from `first` on, became those of another: each input has the row of its own
-    row there; counters stay apart."""
-    row_of = np.full(own["row_of"].size, -1)
-    left = np.flatnonzero(own["row_of"] >= 0)
-    row_of[left] = whole["row_of"][first + own["row_of"][left]]
-    return {**whole, "row_of": row_of, **{name: own[name] for name in ("survivors", "work", "merged", "failed")}}
 
 
 def busy(spans: Sequence[Span]) -> dict[str, dict[str, float]]:
