@@ -24,7 +24,7 @@ from spdnn.peers.libraries.ours import OurModel
 from spdnn.peers.libraries.scipy import ScipyModel
 from spdnn.peers.libraries.torch import TorchCompiledModel, TorchModel
 from spdnn.peers.product_checks import digest
-from spdnn.peers.products import Ceilings, Work, blas_threads, common_fields, operation_record
+from spdnn.peers.products import Ceilings, OperationWork, blas_threads, common_fields, operation_record
 from spdnn.records.operation_record import OperationRecord, Verification
 
 PROGRAMS: dict[str, type[TimedProgram]] = {
@@ -131,7 +131,7 @@ def _batch(
     )
     shared = common_fields("network", _about(case, batch), comparison, ceilings.now(), load)
     operands = sum(one.nbytes for one in (*calls[0].inputs, *calls[0].right))
-    work = Work(f"network.{case.name}.b{batch}", tuple(batch * one for one in case.work), operands)
+    work = OperationWork(f"network.{case.name}.b{batch}", tuple(batch * one for one in case.work), operands)
     records = []
     # Verify after timing: an output that changed has no number.
     for name in turns:

@@ -174,7 +174,7 @@ def one_product(
         problem = shared["problem"]
         case = f"{product.operation}.{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
         done = product.multiply_adds, product.dense_multiply_adds
-        work = Work(f"{case}.s{100 * problem.sparsity:.4g}", done, product.operand_bytes)
+        work = OperationWork(f"{case}.s{100 * problem.sparsity:.4g}", done, product.operand_bytes)
         return [
             operation_record(shared, work, one, spent[name], samples[name], verdicts[name], imbalances[name])
             for name, one in programs.items()
@@ -205,7 +205,7 @@ def describe_problem(problem: ShapeProblem, topology: Topology, origin: str, set
 
 
 @dataclass(frozen=True)
-class Work:
+class OperationWork:
     """What all programs on one problem do.
 
     Attributes:
@@ -220,7 +220,7 @@ class Work:
 
 def operation_record(
     shared: dict,
-    work: Work,
+    work: OperationWork,
     program: TimedProgram,
     prepared: float,
     seconds: list[float],

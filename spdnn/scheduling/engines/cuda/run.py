@@ -45,7 +45,8 @@ class CudaGraphRun:
 
     def __init__(
         self, cut: Decomposition, devices: Sequence[GraphDevice], batches: np.ndarray, outcomes: Outcomes,
-        blocks: Sequence[np.ndarray], graphs: Graphs | None, keep: KeptInputs, numbered: Callable[[int, int], np.ndarray],
+        blocks: Sequence[np.ndarray], graphs: Graphs | None, keep: KeptInputs,
+        numbered: Callable[[int, int], np.ndarray],
     ):  # fmt: skip
         self.cut, self.devices, self.batches, self.outcomes, self.blocks = cut, devices, batches, outcomes, blocks
         self.graphs, self.keep, self.numbered = graphs, keep, numbered
