@@ -30,7 +30,7 @@ rule make_network:
     conda:
         "../../envs/spdnn.yaml"
     params:
-        depth=TARGETS.stored_depth,
+        depth=TARGETS.depth_to_store,
         code=lambda wildcards: code_digest(f"spdnn.sources.{wildcards.source}", "spdnn.sources.formats.store"),
     script:
         "../scripts/make_network.py"
