@@ -48,7 +48,7 @@ THINGS = {
     "network": (lambda: NETWORK, "MemoryNetwork(300 -> 10, 2 layers, 210 edges)"),
     "layer": (lambda: NETWORK.layer(0), "Layer(300 -> 200, 200 edges, relu)"),
     "formula": (lambda: spdnn.RadixNet(1024, 120), "RadixNet(1024 -> 1024, 120 layers, 3,932,160 edges)"),
-    "first": (lambda: NETWORK.first(1), "First(300 -> 200, 1 layer, 200 edges)"),
+    "first": (lambda: NETWORK.first(1), "FirstLayers(300 -> 200, 1 layer, 200 edges)"),
     "inputs": (lambda: INPUTS, "Inputs(3 x 300, dense)"),
     "result": (lambda: spdnn.infer(NETWORK, INPUTS), "Result(3 of 3 inputs active after 2 layers, 10 outputs)"),
     "model": (lambda: spdnn.compile(NETWORK, threads=1), "Model(300 -> 10, 2 layers, 210 edges, engine cpu, 1 thread)"),

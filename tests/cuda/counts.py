@@ -78,7 +78,7 @@ def count(layer: Layer, kind: str, capability: int = 90) -> Count:
     run, table = idle_run(device, 1, 1), device.upload(laid.row(device)) if kind == PERSISTENT else None
     if kind == PERSISTENT:  # the setting for many rows
         setting = variants(device.properties, *widths([laid]))[-1]
-        launch = run.layers(0, 1, table, setting, [laid], source, target, rows, always=True)
+        launch = run.layers(0, table, setting, [laid], source, target, rows, always=True)
     else:
         launch = run.layer(0, laid, source, target, rows)
     device.counted()

@@ -241,7 +241,7 @@ def test_bits_that_change_are_found(gpu, vendor, monkeypatch, case):
         return SimpleNamespace(run=lambda: changed(session.run(), reductions))
 
     monkeypatch.setattr(correctness, "assert_same", same)
-    monkeypatch.setattr(correctness, "open_session", opened)
+    monkeypatch.setattr(correctness, "opened", opened)
     given = name, correctness.RadixNet(64, 4, -0.3), rows(40, 64, kind="bits", density=0.3)
     with pytest.raises(AssertionError, match=sentence) if sentence else nullcontext():
         assert correctness._agrees(*given) == {}

@@ -128,9 +128,10 @@ class MobileNet:
         if isinstance(weights, int):
             weights = random_weights(config, weights)
         tensors = files.check_tensors(weights, shapes) if isinstance(weights, Mapping) else files.read(weights, shapes)
-        self.pointwise = [tensors.pop(_pointwise(k)) for k in range(len(BLOCKS))]
-        for k in range(config.dense_blocks, len(BLOCKS)):
-            self.pointwise[k] = SparseMatrix.from_dense(self.pointwise[k], sparsity=config.sparsity)
+        dense = [tensors.pop(_pointwise(k)) for k in range(len(BLOCKS))]
+        first = config.dense_blocks
+        sparse = [SparseMatrix.from_dense(weight, sparsity=config.sparsity) for weight in dense[first:]]
+        self.pointwise: list[np.ndarray | SparseMatrix] = [*dense[:first], *sparse]
         self.weights = tensors
         self.seconds: dict[str, float] = {}
         self._dense: dict[int, np.ndarray] = {}
