@@ -2,7 +2,7 @@
 
 import pytest
 from graphs import cut, decompositions, sizes
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spdnn.common.errors import InputError, MemoryTooSmall
@@ -51,6 +51,7 @@ def test_every_group_has_as_many_batches():
 
 @settings(max_examples=50, deadline=None)
 @given(sizes(), st.sampled_from(SCHEDULES), st.integers(1, 3), st.booleans(), st.integers(0, 400))
+@example(Sizes(1, 16, (3, 1, 1, 3), 1, 0, None, 0), "stream", 1, False, 8)  # stages of 21 bytes are larger than of 8
 def test_the_least_that_is_told_is_enough(sizes, schedule, pipeline, leaving, memory):
     devices = min(pipeline, sizes.layers)
     options = {"devices": devices, "pipeline": devices, "leaving": leaving}

@@ -316,7 +316,11 @@ def cut(
         try:
             return decomposed(*attempt)
         except MemoryTooSmall as error:
-            small.append(error)
+            if attempt[1] in (
+                0.0,
+                stage_bytes,
+            ):  # else stages grow with the memory, and what is enough for these is not
+                small.append(error)
     raise min(small, key=lambda error: error.least)
 
 
