@@ -179,7 +179,7 @@ def compared(
         begun = time.perf_counter()
         session = onnx_files.session(str(path), lambda one: setattr(one, "intra_op_num_threads", comparison.threads))
         spent = {"onnxruntime": time.perf_counter() - begun}
-        (taken,) = (get_input.name for get_input in session.get_inputs())
+        (taken,) = (argument.name for argument in session.get_inputs())
         whole = [numpy_helper.to_array(one) for one in onnx_files.simplify(path).graph.initializer]
         whole = [one for one in whole if one.dtype == np.float32]
         for batch in BATCHES:
@@ -237,8 +237,8 @@ def verification(what: str, out: np.ndarray, right: np.ndarray) -> Verification:
 
 def saved(model: OnnxModel) -> int:
     """Bytes of the dense weights of the products that spdnn computes, less those of their nonzeros and positions."""
-    ours = [our.matrix for our in model.ours]
-    return sum(4 * math.prod(our.shape) - HELD * our.nnz - HELD_ROW * our.shape[0] for our in ours)
+    ours = [product.matrix for product in model.ours]
+    return sum(4 * math.prod(matrix.shape) - HELD * matrix.nnz - HELD_ROW * matrix.shape[0] for matrix in ours)
 
 
 def accuracy(outputs: np.ndarray, labels: np.ndarray) -> Accuracy:

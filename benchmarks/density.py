@@ -93,7 +93,9 @@ def main() -> None:
     args = options.parse_args()
     names = spgemm.ACCUMULATORS if args.accumulators else ()
     print(f"{args.threads} threads, {dispatch.level().name}; microseconds a row and layer, median")
-    print(f"{'neurons':>8}{'density':>9}{'cpu':>9}{'spgemm':>9}{'gain':>7}  {'args':<16}", *(f"{n:>8}" for n in names))
+    print(
+        f"{'neurons':>8}{'density':>9}{'cpu':>9}{'spgemm':>9}{'gain':>7}  {'chosen':<16}", *(f"{n:>8}" for n in names)
+    )
     for neurons in args.neurons:
         network = RadixNet(neurons, 20, BIAS)
         layer = network.layer(network.block + 1)

@@ -55,9 +55,7 @@ def contents(app, page: str, source: list[str]) -> None:
     else:
         entries = [one for one in linked if os.path.dirname(one) == folder]
         entries += [one for one in linked if one.endswith("/README")]
-    listed = "\n".join(
-        "Overview </README>" if fromkey == "README" else f"/{fromkey}" for fromkey in dict.fromkeys(entries)
-    )
+    listed = "\n".join("Overview </README>" if entry == "README" else f"/{entry}" for entry in dict.fromkeys(entries))
     source[0] += f"\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
 
 

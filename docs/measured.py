@@ -411,7 +411,7 @@ def gpu_products() -> str | None:
 def operations(kind: str = "operations") -> str | None:
     """How many times as fast as others our products are, geometric means at each sparsity."""
     every = kept(kind).operations
-    problems = [compare_problem for compare_problem in compare_problems(every) if compare_problem.operation != "model"]
+    problems = [compared for compared in compare_problems(every) if compared.operation != "model"]
     if not problems:
         return None
     levels = sorted({problem.percent for problem in problems})

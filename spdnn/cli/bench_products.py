@@ -177,11 +177,9 @@ def _summary(records: list) -> None:
     from spdnn.report.operations.values import compare_problems, means
 
     groups: dict[tuple, list] = {}
-    for compare_problem in compare_problems(records):
-        if compare_problem.operation != "model":
-            groups.setdefault(
-                (compare_problem.operation, compare_problem.problem.set, compare_problem.percent), []
-            ).append(compare_problem)
+    for compared in compare_problems(records):
+        if compared.operation != "model":
+            groups.setdefault((compared.operation, compared.problem.set, compared.percent), []).append(compared)
     print("\ngeometric means: ours is so many times as fast; in brackets, by fastest samples")
     print(f"  {'operation':<9} {'set':<4} {'sparsity':>8} {'problems':>8} {'sparse':>15} {'dense':>15} {'% peak':>7}")
     for (operation, kind, percent), members in groups.items():

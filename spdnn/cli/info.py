@@ -43,15 +43,19 @@ def _info(args) -> None:
     best = measure(threads, args.seconds)
     environment = provenance.environment("spdnn info")
     print(f"processor     {environment['cpu']}, {environment['cores']} usable cores")
-    for cach in caches():
-        kib, shared = cach.bytes / 1024, f", shared by {cach.shared_by}" if cach.shared_by > 1 else ""
-        print(f"cache         level {cach.level}: {kib:,.0f} KiB{shared}")
+    for cache in caches():
+        kib, shared = cache.bytes / 1024, f", shared by {cache.shared_by}" if cache.shared_by > 1 else ""
+        print(f"cache         level {cache.level}: {kib:,.0f} KiB{shared}")
     workers = f"{threads} thread{'s' if threads > 1 else ''}"
     print(f"measured      {workers}, {best.instruction_set}, the best of short windows")
     for name, (what, unit, includes) in INCLUDES.items():
         print(f"{what:<13} {getattr(best, name) / 1e9:8.1f} {unit:<13} {includes}")
     if args.json:
-        content = {"machine": builtins(best), "caches": [asdict(cach) for cach in caches()], "environment": environment}
+        content = {
+            "machine": builtins(best),
+            "caches": [asdict(cache) for cache in caches()],
+            "environment": environment,
+        }
         write_text(args.json, json.dumps(content, indent=1) + "\n")
 
 

@@ -71,7 +71,7 @@ class OnnxModel(WithRepr):
         self._ends = self._plain.get_inputs()
         self.inputs = [end.name for end in self._ends]
         self._usual = [(end.name, np.dtype(TYPES.get(end.type, object))) for end in self._ends]
-        self.outputs = [get_output.name for get_output in self._plain.get_outputs()]
+        self.outputs = [output.name for output in self._plain.get_outputs()]
         # The pruned products of the graph, and for each one whether ours is faster.
         self._found = list(products(model.graph))
         self._told: dict[str, str] = {}  # of each product, how it runs and why

@@ -213,7 +213,7 @@ def replace_products(model, keys: Mapping[str, int], found: Collection[GraphProd
 
     # All values between the nodes of a product go with them.
     ours = {one.gives: one for one in found if one.gives in keys}
-    gone = {value for our in ours.values() for node in our.nodes for value in node.output}
+    gone = {value for product in ours.values() for node in product.nodes for value in node.output}
     copy = type(model)()
     copy.CopyFrom(model)
     copy.opset_import.append(helper.make_opsetid(DOMAIN, 1))

@@ -17,8 +17,8 @@ def test_figures_are_printed_and_written(tmp_path, capsys):
     found = convert(Machine, written["machine"], "m.json")
     assert f"measured      1 thread, {found.instruction_set}" in shown
     assert written["environment"]["cpu"] in shown
-    for cach in caches():
-        assert f"level {cach.level}: {cach.bytes // 1024:,} KiB" in shown
+    for cache in caches():
+        assert f"level {cache.level}: {cache.bytes // 1024:,} KiB" in shown
     for name, unit in (("copy", "GB/s"), ("load", "GB/s"), ("l2_load", "GB/s")):
         assert f"{getattr(found, f'{name}_bytes_per_second') / 1e9:.1f} {unit}" in shown
     assert f"{found.fma_per_second / 1e9:.1f} billion FMA/s" in shown

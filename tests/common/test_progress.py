@@ -336,7 +336,7 @@ def test_nothing_of_a_run_is_kept_by_its_stage(name):
     """Else the features of a run, which it reaches, would take memory until Python next looks for cycles."""
     network, inputs = deadly()
     session = opened(name, network, inputs, ("dead",))
-    stages = lambda: [get_object for get_object in gc.get_objects() if isinstance(get_object, progress.Stage)]  # noqa: E731
+    stages = lambda: [thing for thing in gc.get_objects() if isinstance(thing, progress.Stage)]  # noqa: E731
     gc.collect()
     before = stages()  # of other tests, whose exceptions live on
     gc.disable()

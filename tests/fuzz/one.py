@@ -22,9 +22,9 @@ MOST = 1 << 30  # bytes of one file written, so that no disk is filled
 
 def watch() -> None:
     """Instrument what was imported: Atheris's own hook passes over packages that are installed to be edited."""
-    for get_object in gc.get_objects():
-        if isinstance(get_object, FunctionType) and str(get_object.__module__).split(".")[0] in WATCHED:
-            atheris.instrument_func(get_object)
+    for thing in gc.get_objects():
+        if isinstance(thing, FunctionType) and str(thing.__module__).split(".")[0] in WATCHED:
+            atheris.instrument_func(thing)
 
 
 def main(name: str, arguments: list[str]) -> None:

@@ -63,7 +63,7 @@ def openvino(monkeypatch):
         def __call__(self, x):
             assert [list(one.shape) for one in x] == list(self.model.shapes.values())
             session = onnxruntime.InferenceSession(self.model.source, providers=["CPUExecutionProvider"])
-            names = [get_input.name for get_input in session.get_inputs()]
+            names = [argument.name for argument in session.get_inputs()]
             return dict(enumerate(session.run(None, dict(zip(names, x, strict=True)))))
 
     class Model:

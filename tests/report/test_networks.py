@@ -36,7 +36,7 @@ def test_every_network_has_a_row_run_or_not():
 
 def test_the_table_has_the_networks_that_were_run():
     shown_rows = page(made_record())["rows"]
-    assert [shown_row["key"] for shown_row in shown_rows] == ["1024-120"]
+    assert [row["key"] for row in shown_rows] == ["1024-120"]
     text = shown([made_record()], published=True).text
     assert "11 of the twelve networks have no run here; published figures are in a table of their own." in text
 

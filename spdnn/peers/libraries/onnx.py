@@ -33,7 +33,7 @@ class OnnxRuntime(TimedProgram):
     def __init__(self, network: Network | OnnxFile, threads: int):
         model, self.matrix_bytes = _onnx(network)
         self.session = onnx_files.session(model, lambda options: setattr(options, "intra_op_num_threads", threads))
-        self.names = [get_input.name for get_input in self.session.get_inputs()]
+        self.names = [argument.name for argument in self.session.get_inputs()]
         self.version, self.threads_used = f"ONNX Runtime {onnx_files.runtime().__version__}", threads
         self.notes = {"threads_set": f"intra_op_num_threads = {threads}", "layout": "dense"}
 

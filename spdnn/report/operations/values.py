@@ -262,14 +262,12 @@ def _operation(operation: str, problems: Sequence[ComparedProblem], number: int)
 def models_of(records: Sequence[OperationRecord]) -> list[dict]:
     """Each model with sparse arithmetic, compared with other arithmetics; the latest comparison of each."""
     rows, same = [], attrgetter("comparison", "problem.network", "problem.layer", "problem.topology_sha256")
-    for compare_problem in compare_problems(records):
-        members = [record for record in records if same(record) == same(compare_problem.ours)]
+    for compared in compare_problems(records):
+        members = [record for record in records if same(record) == same(compared.ours)]
         for other in (member for member in members if member.program.kind != "ours"):
-            own, its = compare_problem.ours.held_bytes, other.held_bytes
-            ratio = {"times": times(compare_problem.ours, other), "memory": its / own if own else None}
-            rows.append(
-                {"one": compare_problem, "other": other, "other_seconds": statistics.median(other.seconds), **ratio}
-            )
+            own, its = compared.ours.held_bytes, other.held_bytes
+            ratio = {"times": times(compared.ours, other), "memory": its / own if own else None}
+            rows.append({"one": compared, "other": other, "other_seconds": statistics.median(other.seconds), **ratio})
     return rows
 
 

@@ -134,7 +134,7 @@ class Simulated:
 
 def sizes_of(work: Work, device: DeviceCosts) -> Sizes:
     """What there is to cut, as the cost model knows it: engines that know their layouts better tell it themselves."""
-    weights = tuple(math.ceil(weight_byte) for weight_byte in work.weight_bytes)
+    weights = tuple(math.ceil(nbytes) for nbytes in work.weight_bytes)
     held = math.ceil(work.inputs * work.input_bytes)
     return Sizes(work.inputs, device.tiles[-1], weights, math.ceil(2 * work.row_bytes.max()), held)
 

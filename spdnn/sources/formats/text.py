@@ -94,10 +94,14 @@ class TextNetwork(Network):
     ):
         if layers is not None and layers < 1:
             raise InputError(f"{layers} layers asked for; a network has at least 1")
-        for bia in bias if isinstance(bias, (list, tuple)) else [] if bias is None else [bias]:
+        for number in bias if isinstance(bias, (list, tuple)) else [] if bias is None else [bias]:
             with np.errstate(over="ignore"):
-                if np.ndim(bia) or np.asarray(bia).dtype.kind not in "fiub" or not np.isfinite(np.float32(bia)):
-                    raise InputError(f"bias {quote(bia)}: it must be a finite number")
+                if (
+                    np.ndim(number)
+                    or np.asarray(number).dtype.kind not in "fiub"
+                    or not np.isfinite(np.float32(number))
+                ):
+                    raise InputError(f"bias {quote(number)}: it must be a finite number")
         self.path = files.existing(path, "network")
         self._source = LayerFolder(self.path) if self.path.is_dir() else TarArchive(self.path)
         self._bias, self._clip, self._layers, self._last = bias, clip, layers, last
