@@ -165,3 +165,20 @@ def root() -> Path:
 def random_network():
     """A function that makes a network of random layers; every part of a layer can be chosen."""
     return engine_cases.random_network
+
+
+@pytest.fixture
+def set_all(monkeypatch):
+    """A function that gives names of a module or a class other values, together, until the test ends."""
+
+    def change(owner, **values):
+        for name, value in values.items():
+            monkeypatch.setattr(owner, name, value)
+
+    return change
+
+
+@pytest.fixture
+def nothing_installed(monkeypatch):
+    """As where none of the packages is that engines and libraries look for."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)

@@ -32,8 +32,10 @@ def watch(folder: Path, executor: str) -> None:
 
 def _watch(folder: Path, requeues: bool) -> None:
     reported, last = set(), set()
+    listing = ("squeue", "--me", "--noheader", "--states=PENDING,PREEMPTED", "--format=%i|%T|%Z|%r")
     while True:
-        jobs = [(job, state, reason) for job, state, where, reason in _list_jobs() if where == str(folder)]
+        lines = [line.split("|", 3) for line in _ask(*listing)[1].splitlines() if line.count("|") >= 3]
+        jobs = [(job, state, reason) for job, state, where, reason in lines if where == str(folder)]
         stuck = {(job, reason) for job, state, reason in jobs if state == "PENDING" and ENDLESS.search(reason)}
         for job, reason in sorted((stuck & last) - reported):
             _tell(f"job {job} waits and will not start by itself: {reason}; `scontrol show job {job}` has more")
@@ -42,12 +44,6 @@ def _watch(folder: Path, requeues: bool) -> None:
                 _tell(f"job {job} was preempted, and is in the queue again")
         reported, last = reported | (stuck & last), stuck
         time.sleep(SECONDS)
-
-
-def _list_jobs() -> list[list[str]]:
-    """[number, state, folder, reason] of this user's jobs that wait or were preempted, as far as Slurm answers."""
-    asked = ("--me", "--noheader", "--states=PENDING,PREEMPTED", "--format=%i|%T|%Z|%r")
-    return [line.split("|", 3) for line in _ask("squeue", *asked)[1].splitlines() if line.count("|") >= 3]
 
 
 def _ask(*command: str) -> tuple[int, str]:

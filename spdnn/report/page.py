@@ -73,6 +73,9 @@ def text(contents: Collection, shown: Mapping[str, dict], figures: Mapping[str, 
     """The page; Unavailable without jinja2."""
     script = (HERE / "report.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    # The unit of rates: the challenge's, or on a page of other networks the largest that their rates reach.
+    most = max((run.rate.median for run in contents.runs), default=0.0)
+    scale, unit = RATES[0] if any(run.official_size for run in contents.runs) else unit_of_rate(most)
     return _template().render(
         HELPERS,
         sections=[(section, f"{section.name}/{TEMPLATE}", shown.get(section.name)) for section in SECTIONS],
@@ -80,18 +83,10 @@ def text(contents: Collection, shown: Mapping[str, dict], figures: Mapping[str, 
         figures=figures,
         headline=headline(contents),
         runs=len(contents.runs),
-        rates=_rates(contents),
+        rates={"scale": scale, "name": unit, "all": RATES},
         script={"text": script, "digest": f"sha256-{digest}"},
         style=(HERE / "style.css").read_text("utf-8"),
     )
-
-
-def _rates(contents: Collection) -> dict:
-    """The unit of rates: the challenge's, or on a page of other networks the largest that their rates reach."""
-    most = max((run.rate.median for run in contents.runs), default=0.0)
-    official = any(run.official_size for run in contents.runs)
-    scale, name = RATES[0] if official else unit_of_rate(most)
-    return {"scale": scale, "name": name, "all": RATES}
 
 
 def _template():

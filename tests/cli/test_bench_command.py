@@ -28,8 +28,7 @@ def bench(*arguments):
     return main(["bench", "model", "my net.safetensors", *map(str, arguments)])
 
 
-def test_the_table_the_records_and_the_page(folder, capsys, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+def test_the_table_the_records_and_the_page(folder, capsys, nothing_installed):
     arguments = ["--inputs", "x.npy", "--batches", "1,4", "--seconds", 0.01, "--threads", 2, "-o", "records"]
     assert bench(*arguments, "--against", "torch,scipy") == 1
     captured = capsys.readouterr()
@@ -90,8 +89,7 @@ def test_a_model_that_is_no_chain(folder, capsys):
     )  # fmt: skip
 
 
-def test_libraries_that_are_absent_are_named_at_the_end(folder, capsys, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+def test_libraries_that_are_absent_are_named_at_the_end(folder, capsys, nothing_installed):
     assert bench("--batches", 1, "--seconds", 0.01) == 0
     assert f"torch: the package torch is not installed; {install('torch')} brings it\n" in capsys.readouterr().out
 

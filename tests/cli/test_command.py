@@ -101,7 +101,7 @@ def test_a_wrong_truth_is_a_failure_without_record(files, capsys):
     assert not record.exists()
 
 
-def test_make_export_and_info(tmp_path, capsys, monkeypatch):
+def test_make_export_and_info(tmp_path, capsys):
     make = [*MAKE, tmp_path / "net.safetensors"]
     assert spdnn(*make) == 0
     assert spdnn("network", "export", tmp_path / "net.safetensors", tmp_path / "text") == 0
@@ -112,10 +112,11 @@ def test_make_export_and_info(tmp_path, capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "6,144" in shown
     assert shown.endswith("\nlayer 3          64 -> 64, 50 % nonzero, bias -0.3, relu clipped at 32\n")
-    monkeypatch.setattr("spdnn.cli.network.SHOWN", 1)
-    assert spdnn("network", "info", tmp_path / "back.safetensors") == 0
+    assert spdnn(*MAKE, tmp_path / "deep.safetensors", "--layers", 9) == 0
+    capsys.readouterr()
+    assert spdnn("network", "info", tmp_path / "deep.safetensors") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines[-3:]] == [["layer", "1"], ["..."], ["layer", "3"]]
+    assert [line.split()[:2] for line in lines[-3:]] == [["layer", "6"], ["..."], ["layer", "9"]]
 
 
 def test_a_file_of_weights_comes_with_what_is_done_with_them(files, tmp_path, capsys):

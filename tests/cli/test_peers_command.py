@@ -15,13 +15,7 @@ def spdnn(*arguments):
     return main([str(argument) for argument in arguments])
 
 
-@pytest.fixture
-def only_scipy(monkeypatch):
-    """No other library is installed."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
-
-
-def test_the_table_and_the_records(tmp_path, capsys, only_scipy):
+def test_the_table_and_the_records(tmp_path, capsys, nothing_installed):
     np.save(tmp_path / "x.npy", (np.random.default_rng(0).random((80, 1024)) < 0.2).astype(np.float32))
     arguments = ["--layer-widths", "1024,4096", "--neurons", 1024, "--layers", 3, "--inputs", tmp_path / "x.npy"]
     arguments += ["--count", 70, "--seconds", 1, "--repeats", 2, "--threads", 2, "--records", tmp_path / "records"]
@@ -58,7 +52,7 @@ def test_the_table_and_the_records(tmp_path, capsys, only_scipy):
         (["--neurons", "1024", "--layers", "2", "--inputs", "nowhere.npy"], "nowhere.npy"),
     ],
 )
-def test_mistakes_are_one_sentence(arguments, sentence, capsys, only_scipy):
+def test_mistakes_are_one_sentence(arguments, sentence, capsys, nothing_installed):
     assert spdnn("bench", "kernels", *arguments) == 1
     captured = capsys.readouterr()
     assert captured.err.startswith("spdnn: ")

@@ -1,5 +1,6 @@
 """Progress of long runs: what is told and when, an honest time to go, bars on a terminal, silence elsewhere."""
 
+import contextlib
 import errno
 import fcntl
 import gc
@@ -46,8 +47,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     found = Clock()
-    monkeypatch.setattr(progress, "monotonic", found)
-    monkeypatch.setattr(progress_output, "monotonic", found)
+    for module in (progress, progress_output):
+        monkeypatch.setattr(module, "monotonic", found)
     return found
 
 
@@ -291,8 +292,8 @@ def test_a_log_or_terminal_that_cannot_be_written_to_ends_no_run(clock, monkeypa
             asked.append(text)
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(sys, "stderr", Full())
-    assert list(progress.bar(range(3), "read network", 3)) == [0, 1, 2]
+    with contextlib.redirect_stderr(Full()):
+        assert list(progress.bar(range(3), "read network", 3)) == [0, 1, 2]
     assert len(asked) >= 3
 
 
@@ -488,13 +489,13 @@ def test_a_terminal_gets_a_bar_with_the_survivors(files, tmp_path):
     assert not "".join(sent.rsplit("\r", 2)[1:]).strip()  # the line is left empty
 
 
-def test_a_terminal_gets_a_bar_by_itself(monkeypatch):
+def test_a_terminal_gets_a_bar_by_itself():
     class Terminal:
         def isatty(self):
             return True
 
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    assert progress_output.output_mode() == ("bar", 0.1)
+    with contextlib.redirect_stderr(Terminal()):
+        assert progress_output.output_mode() == ("bar", 0.1)
 
 
 def test_the_log_of_a_script_of_the_workflow_gets_the_lines(tmp_path):

@@ -174,15 +174,14 @@ def test_what_too_little_memory_raises(error, out):
     assert resources.is_out_of_memory(error) == out
 
 
-def test_the_advice_fits_the_limit_and_the_command(monkeypatch):
+def test_the_advice_fits_the_limit_and_the_command(set_all):
     free = f"{100 * MIB:,} bytes are free here"
-    monkeypatch.setattr(resources, "available_bytes", lambda: 100 * MIB)
-    monkeypatch.setattr(resources, "_resource_limits", lambda root: {})
+    set_all(resources, available_bytes=lambda: 100 * MIB, _resource_limits=lambda root: {})
     assert resources.out_of_memory(["memory", "count", "threads"]) == (
         f"out of memory: {free}; give a smaller --memory or fewer inputs (--count)"
     )
     assert resources.out_of_memory(["output"]) == f"out of memory: {free}"
-    monkeypatch.setattr(resources, "_resource_limits", lambda root: {"ulimit -v": (MIB, 0)})
+    set_all(resources, _resource_limits=lambda root: {"ulimit -v": (MIB, 0)})
     said = "out of memory: ulimit -v allows this process 1,048,576 bytes; raise it"
     assert resources.out_of_memory() == said
     assert resources.out_of_memory(["memory", "threads"]) == f"{said}, or give fewer --threads"

@@ -31,13 +31,6 @@ def test_every_bit_is_that_of_the_definition(size):
         assert interval(samples.tolist(), seed=7) == plain(samples, seed=7)
 
 
-def test_interval_does_not_depend_on_the_memory_it_takes(monkeypatch):
-    samples = np.random.default_rng(0).lognormal(size=FEW + 1)
-    whole = interval(samples)
-    monkeypatch.setattr("spdnn.common.statistics.RESAMPLED_AT_ONCE", 2000)
-    assert interval(samples) == whole
-
-
 def test_interval_of_one_sample():
     assert interval([0.25]) == (0.25, 0.25, 0.25, 0)
 

@@ -6,7 +6,10 @@ import pytest
 from recorded_cupy import Cuda
 from shim import ShimDevice, stand_ins
 
+from spdnn.engines.cuda import choice
+from spdnn.kernels.cuda import device as device_module
 from spdnn.kernels.cuda.cupy_device import CupyDevice
+from spdnn.scheduling.engines.cuda import probe
 
 
 @pytest.fixture
@@ -33,6 +36,14 @@ def on_shim(monkeypatch):
         return there[0]
 
     return use
+
+
+@pytest.fixture
+def little_measured(set_all):
+    """Kernels and products are chosen, and copies are measured, with as few launches and bytes as can be."""
+    set_all(choice, WARM=0.0, SAMPLES=1)
+    set_all(probe, COPIED=1 << 16)
+    set_all(device_module, LEAD_BYTES=1 << 12)
 
 
 @pytest.fixture

@@ -196,7 +196,7 @@ class Function:
         self.cuda.launched.append(given)
 
 
-def computing(cuda, monkeypatch):
+def computing(cuda):
     """A CupyDevice on `cuda` whose kernels compute, on the shim."""
     shim = ShimDevice(capability=86, multiprocessors=4, shared_per_block=cuda.told["sharedMemPerBlockOptin"])
     cuda.free = cuda.told["totalGlobalMem"] = 1 << 30
@@ -212,7 +212,7 @@ def computing(cuda, monkeypatch):
             shim._bind(self.described, grid[0], there, shared)()
 
     device = CupyDevice(cuda, 0)
-    monkeypatch.setattr(device, "_function", Computes)
+    device._function = Computes
     return device
 
 

@@ -16,7 +16,7 @@ from spdnn.scheduling.engines.cuda.session import CudaGraphSession
 
 
 @pytest.fixture
-def run(on_shim, cuda, monkeypatch):
+def run(on_shim, cuda):
     """A function that opens a session on the stand-in, runs it twice and gives (what the second run asked for, notes);
     digests are the shim's."""
     network = exact_network(np.random.default_rng(0), [40] * 20, 0.2, (-3, 2), 8.0)
@@ -25,7 +25,7 @@ def run(on_shim, cuda, monkeypatch):
     told = infer(network, inputs, "cuda-csr", reductions="none")
 
     def opened(name, kind="staged"):
-        device = computing(cuda, monkeypatch)
+        device = computing(cuda)
         chosen = engine(name, usable=False)
         prepared = chosen.prepare(network, parse_reductions("dead,inputs", chosen.offers))
         given = (device, CudaSession) if name == "cuda" else ([device], CudaGraphSession)

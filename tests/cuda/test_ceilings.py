@@ -64,14 +64,13 @@ def test_every_multiply_add_is_done(device, rounds):
     assert (sums(device, ceilings.FMA, 1, rounds, factor=0.0, step=3.0) == (24 if rounds else 28)).all()
 
 
-def test_a_device_is_measured(monkeypatch):
-    monkeypatch.setattr(ceilings, "WINDOWS", 3)
+def test_a_device_is_measured():
     device = ShimDevice(multiprocessors=1, capability=86)
     device.properties = replace(device.properties, l2_bytes=1 << 18)
     found = ceilings.measure(device, 0.02)
     assert found.instruction_set == "sm_86"
     for name in limits.RATES:
-        assert len(getattr(found, name)) == 3
+        assert len(getattr(found, name)) == ceilings.WINDOWS
         assert all(0 < rate < 1e13 for rate in getattr(found, name))
     assert all(device.launches[kernel.name] >= 5 for kernel in ceilings.KERNELS)  # checked, found how many, timed
 
@@ -117,20 +116,20 @@ def test_too_little_memory_is_told():
     assert ceilings._copy_bytes(1 << 20, 10 << 20) == (10 << 20) // 4
 
 
-def test_memory_that_others_take_meanwhile(monkeypatch):
+def test_memory_that_others_take_meanwhile():
     device = ShimDevice(multiprocessors=1)
     device.properties = replace(device.properties, l2_bytes=1 << 16)
 
     def upload(values):
         raise MemoryTooSmall("9 bytes were asked for, and 3 are free", 9)
 
-    monkeypatch.setattr(device, "upload", upload)
+    device.upload = upload
     with pytest.raises(Unavailable, match="too little memory to measure the device: 9 bytes were asked for, and 3"):
         ceilings.measure(device, 0.001)
 
 
 @pytest.mark.parametrize("kernel", ceilings.KERNELS, ids=[kernel.name for kernel in ceilings.KERNELS])
-def test_a_kernel_that_does_not_do_its_work_measures_nothing(kernel, monkeypatch):
+def test_a_kernel_that_does_not_do_its_work_measures_nothing(kernel):
     """A device on which this kernel is never launched."""
 
     class Idle(ShimDevice):
@@ -138,7 +137,6 @@ def test_a_kernel_that_does_not_do_its_work_measures_nothing(kernel, monkeypatch
             launch = super().bind(asked, *given, **named)
             return (lambda: None) if asked == kernel else launch
 
-    monkeypatch.setattr(ceilings, "WINDOWS", 1)
     device = Idle(multiprocessors=1)
     device.properties = replace(device.properties, l2_bytes=1 << 18)
     with pytest.raises(SpdnnError, match=rf"kernel {kernel.name} \(ceilings.cu; .* so it measures nothing"):

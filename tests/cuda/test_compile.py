@@ -194,15 +194,14 @@ def test_blocks_of_a_multiprocessor(arch, threads, registers, blocks):
     assert nvrtc.Resources(Kernel("none.cu", "some", threads), arch, registers, 0, 0, 0).blocks == blocks
 
 
-def test_an_outcome_is_kept_for_all_that_it_depends_on(tmp_path, monkeypatch):
+def test_an_outcome_is_kept_for_all_that_it_depends_on(tmp_path, set_all):
     asked = []
 
     def answer(toolkit, jobs):
         asked.extend(jobs)
         return {"version": [toolkit, 0], "architectures": [80], "logs": [[False, "log"]] * len(jobs)}
 
-    monkeypatch.setattr(nvrtc, "CACHE", tmp_path)
-    monkeypatch.setattr(nvrtc, "_answer", answer)
+    set_all(nvrtc, CACHE=tmp_path, _answer=answer)
     kernel = setting(tmp_path, "crowded", CROWDED, VALUES=4).kernel
     other = replace(kernel, macros=(("VALUES", 5),))
     edited = setting(tmp_path, "edited", CROWDED + " ", VALUES=4).kernel
@@ -211,6 +210,6 @@ def test_an_outcome_is_kept_for_all_that_it_depends_on(tmp_path, monkeypatch):
             (outcome,) = nvrtc.compiled(toolkit, arch, [Setting(one)]).outcomes
             assert outcome.log == "log"
     assert len(asked) == 5
-    monkeypatch.setattr(nvrtc, "_toolkit", lambda toolkit: "another")
+    set_all(nvrtc, _toolkit=lambda toolkit: "another")
     nvrtc.compiled(12, 80, [Setting(kernel)])
     assert len(asked) == 6

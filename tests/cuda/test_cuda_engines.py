@@ -322,9 +322,8 @@ def test_wrong_width_is_one_sentence(on_shim, name):
 @pytest.mark.parametrize("name", RUNGS)
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_network_equals_the_oracle(on_shim, monkeypatch, name, data):
-    monkeypatch.setattr(schedule, "AHEAD", 0)  # look for identical rows in networks of few edges too
-    monkeypatch.setattr(schedule, "FIRST_SEARCH", data.draw(st.integers(1, 2), label="first search"))
+def test_any_network_equals_the_oracle(on_shim, set_all, name, data):
+    first = data.draw(st.integers(1, 2), label="first search")
     widths = data.draw(st.lists(st.integers(1, 40) | st.just(130), min_size=2, max_size=7))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1), label="seed"))
     biases = data.draw(st.sampled_from([(-2, 3), (-3, 1), (0, 1)]), label="biases")
@@ -343,8 +342,9 @@ def test_any_network_equals_the_oracle(on_shim, monkeypatch, name, data):
         multiprocessors=data.draw(st.sampled_from([1, 4]), label="multiprocessors"),
         shared_per_block=data.draw(st.sampled_from([LITTLE, 12 << 10, 227 << 10]), label="shared"),
     )
-    monkeypatch.setattr(schedule, "MOST_ROOM", data.draw(st.sampled_from([1, 3, 65_535]), label="stage"))
-    monkeypatch.setattr(place, "EARLY", data.draw(st.sampled_from([0, 8]), label="early"))
+    most = data.draw(st.sampled_from([1, 3, 65_535]), label="stage")
+    set_all(schedule, AHEAD=0, FIRST_SEARCH=first, MOST_ROOM=most)  # identical rows, in networks of few edges too
+    set_all(place, EARLY=data.draw(st.sampled_from([0, 8]), label="early"))
     reductions = data.draw(st.sampled_from(["none", "dead", "inputs", "dead,inputs", "all"]), label="reductions")
     assert_exact(name, network, inputs, reductions=reductions)
 
@@ -408,7 +408,7 @@ def rows_of_integers(count, neurons):
     return Inputs.from_array(np.random.default_rng(1).integers(0, 3, (count, neurons)).astype(np.float32))
 
 
-def test_free_memory_in_pieces_makes_smaller_batches(on_shim, monkeypatch):
+def test_free_memory_in_pieces_makes_smaller_batches(on_shim):
     network, inputs = exact_network(np.random.default_rng(0), [64] * 4, 0.2), rows_of_integers(640, 64)
     device, refused = on_shim(), []
     whole = infer(network, inputs, "cuda-csr")
@@ -421,7 +421,7 @@ def test_free_memory_in_pieces_makes_smaller_batches(on_shim, monkeypatch):
             raise MemoryTooSmall("no piece is so large", size)
         return empty(size, dtype)
 
-    monkeypatch.setattr(device, "empty", pieces)
+    device.empty = pieces
     parts = infer(network, inputs, "cuda-csr")
     assert refused == [20 * 32 * 64, 10 * 32 * 64]
     assert parts.notes["batches"] == 4
@@ -480,8 +480,6 @@ def test_bulk_copies_give_the_same_bits(on_shim, monkeypatch, random_network, de
     plain = [infer(network, inputs, "cuda-staged", reductions=name).digest for name in ("none", "dead,inputs")]
     monkeypatch.setattr(cuda_layers, "BULK", True)
     bound = []
-    monkeypatch.setattr(
-        found, "_bind", lambda kernel, *rest, bind=found._bind: bound.append(kernel) or bind(kernel, *rest)
-    )
+    found._bind = lambda kernel, *rest, bind=found._bind: bound.append(kernel) or bind(kernel, *rest)
     assert [infer(network, inputs, "cuda-staged", reductions=name).digest for name in ("none", "dead,inputs")] == plain
     assert {("BULK", 1) in one.macros for one in bound if one.name == "staged_layer"} == {True}

@@ -325,9 +325,8 @@ def test_devices_are_known_by_their_uuids(driver):
     assert nvidia.identities() == ()
 
 
-def test_cupy_that_is_not_installed_is_the_first_thing_missing(driver, monkeypatch):
+def test_cupy_that_is_not_installed_is_the_first_thing_missing(driver, nothing_installed):
     driver(None)
-    monkeypatch.setattr(nvidia.importlib.util, "find_spec", lambda name: None)
     sentence = f"the package cupy is not installed; {nvidia.BRINGS}"
     assert cupy_device.missing() == sentence
     assert cupy_device.count() == 0
@@ -352,7 +351,7 @@ def test_cupy_that_cannot_use_the_driver_is_one_sentence(driver, monkeypatch, cu
     def refuse(ordinal):
         raise RuntimeFault("cudaErrorInsufficientDriver:\n too old")
 
-    monkeypatch.setattr(cuda.cuda, "Device", refuse)
+    cuda.cuda.Device = refuse
     monkeypatch.setitem(sys.modules, "cupy", cuda)
     with pytest.raises(Unavailable, match="^CuPy cannot open device 0: cudaErrorInsufficientDriver: too old$"):
         cupy_device.open_device()
@@ -425,7 +424,7 @@ def test_cupy_launches_with_these_arguments(named, wrong):
         empty((1,), (1,), (np.int32(1),), **{**named, **({} if wrong else {"stream": stream})})
 
 
-def test_the_compile_matrix_has_the_options_that_cupy_adds(monkeypatch, probe):
+def test_the_compile_matrix_has_the_options_that_cupy_adds(monkeypatch, set_all, probe):
     seen = []
 
     class Program(compiler._NVRTCProgram):
@@ -435,8 +434,8 @@ def test_the_compile_matrix_has_the_options_that_cupy_adds(monkeypatch, probe):
                 raise CompileFault
             return super().compile(options, log_stream)
 
-    monkeypatch.setattr(compiler, "_NVRTCProgram", Program)
-    monkeypatch.setattr(compiler, "_get_arch_for_options_for_nvrtc", lambda arch: (f"-arch=sm_{arch}", "cubin"))
+    arch_option = lambda arch: (f"-arch=sm_{arch}", "cubin")  # noqa: E731
+    set_all(compiler, _NVRTCProgram=Program, _get_arch_for_options_for_nvrtc=arch_option)
     monkeypatch.setenv("CUPY_CACHE_IN_MEMORY", "1")
     with pytest.raises(CompileFault):
         compiler._compile_module_with_cache(source(probe.file), probe.options, arch="80")

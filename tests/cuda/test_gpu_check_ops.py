@@ -10,7 +10,6 @@ from shim import ShimDevice
 
 from spdnn.common.errors import SpdnnError
 from spdnn.common.validation import builtins, convert
-from spdnn.kernels.cuda import device as device_module
 from spdnn.ops import cuda, problems
 from spdnn.peers.libraries.base import DENSE, OURS, SPARSE
 from spdnn.records.files import read_all
@@ -25,7 +24,7 @@ SHAPES = [
 
 
 @pytest.fixture
-def ops(gpu, monkeypatch):
+def ops(gpu, monkeypatch, set_all, little_measured):
     """device_ops with libraries that NumPy plays, a device that was measured, and small problems and checks."""
     made, libraries, checks = gpu("device_ops"), gpu("device_libraries"), gpu("operation_checks")
     rate = 1e15  # so that nothing that the shim's clock tells is past it
@@ -33,14 +32,8 @@ def ops(gpu, monkeypatch):
     monkeypatch.setattr(made.ceilings, "measure", lambda device, seconds: measured)
     monkeypatch.setattr(libraries, "programs", lambda device, product: played(libraries, device, product))
     monkeypatch.setattr(problems, "read_shapes", lambda path=None: SHAPES)
-    monkeypatch.setattr(checks, "ROWS", 24)
-    monkeypatch.setattr(checks, "KEYS", 60)
-    monkeypatch.setattr(checks, "LONGEST", 50)
-    monkeypatch.setattr(checks, "WIDTHS", (3, 16))
-    monkeypatch.setattr(checks, "DEPTHS", (8,))
-    monkeypatch.setattr(device_module, "LEAD_BYTES", 1 << 12)
-    monkeypatch.setattr(made, "SAMPLES", 2)
-    monkeypatch.setattr(made, "TRIES", 1)
+    set_all(checks, ROWS=24, KEYS=60, LONGEST=50, WIDTHS=(3, 16), DEPTHS=(8,))
+    set_all(made, SAMPLES=2, TRIES=1, QUICK_LAYERS=("some_layer", "last"))
     return made
 
 
@@ -103,18 +96,15 @@ def test_a_library_that_is_not_there_is_told_once(ops, gpu, on_shim, monkeypatch
 
         yield make
 
-    monkeypatch.setattr(ops, "check", lambda *given: None)
     monkeypatch.setattr(gpu("device_libraries"), "programs", absent)
     tally = gpu("tally").Tally(tell=lambda told: None)
-    ops.run(tally, on_shim(), 3, lambda record: None, str(tmp_path / "all"), True)
-    monkeypatch.setattr(ops, "QUICK_LAYERS", ("some_layer", "last"))
     ops.run(tally, on_shim(), 3, lambda record: None, str(tmp_path / "all"), True)
     assert tally.failures == []
     assert tally.not_here == [f"{name} beside a library: libcublas is not there" for name in ("spmm", "sddmm")]
 
 
-def test_quick_takes_few_layers(ops, monkeypatch):
-    monkeypatch.undo()
+def test_quick_takes_few_layers(gpu):
+    ops = gpu("device_ops")
     chosen = list(ops.chosen_problems(True))
     assert {operation for operation, _ in chosen} == {"spmm", "sddmm"}
     assert {problem.shape.layer for _, problem in chosen} == set(ops.QUICK_LAYERS)
@@ -131,7 +121,6 @@ def test_a_wrong_program_is_a_failure_and_has_no_record(ops, gpu, on_shim, tmp_p
     def doubled(device, product, *given):
         return real(device, replace(product, values=2 * product.values, first=2 * product.first), *given)
 
-    monkeypatch.setattr(ops, "check", lambda *given: None)
     monkeypatch.setattr(module, name, doubled)
     found = []
     ops.run(tally, device, 3, found.append, str(tmp_path / "all"), False)

@@ -19,8 +19,7 @@ def network(cuda):
 
 @pytest.mark.parametrize("takes", [0.1, 2, 50], ids="milliseconds of a kernel: {}".format)
 @pytest.mark.parametrize("best", KINDS)
-def test_the_choice_follows_the_time_of_the_device(device, cuda, monkeypatch, network, best, takes):
-    monkeypatch.setattr(choice, "WARM", 0)
+def test_the_choice_follows_the_time_of_the_device(device, cuda, little_measured, network, best, takes):
     told = {kind: takes * (1 if kind == best else 1.5) for kind in KINDS}  # of a layer
     cuda.calling, cuda.takes = CALLING, {f"{kind}_layer": one for kind, one in told.items()}
     cuda.takes["persistent_layers"] = IN_A_ROW * told[PERSISTENT]

@@ -2,6 +2,7 @@
 public functions on it."""
 
 import gc
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -12,16 +13,20 @@ from shim import ShimDevice
 
 from spdnn import ops
 from spdnn.common.errors import InputError, Unavailable
-from spdnn.kernels.cuda import device as device_module
-from spdnn.ops import arrays, cuda, operations, oracle, tuning
+from spdnn.ops import cuda, operations, oracle, tuning
 from spdnn.ops.cuda import CudaBackend
 
 
 @pytest.fixture(autouse=True)
-def no_choices_kept(monkeypatch, tmp_path):
+def no_choices_kept(monkeypatch, little_measured, tmp_path):
     """Settings are found anew in each test, and none is left in the user's cache."""
     monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
-    monkeypatch.setattr(device_module, "LEAD_BYTES", 1 << 12)
+
+
+@pytest.fixture
+def all_timed(set_all):
+    """Settings are timed for products of any size."""
+    set_all(tuning, LEAST_OPERATIONS=1)
 
 
 def product(backend, where, width=64):
@@ -90,12 +95,11 @@ def test_what_another_stream_may_read_is_given_back_later():
     assert not backend._late
 
 
-def test_nothing_is_placed_or_timed_while_the_stream_is_captured(monkeypatch):
-    monkeypatch.setattr(tuning, "LEAST_OPERATIONS", 1)
+def test_nothing_is_placed_or_timed_while_the_stream_is_captured(all_timed):
     device = ShimDevice()
     stream, captured, timed = device.stream(), [False], []
     stream.is_capturing = lambda: captured[0]
-    monkeypatch.setattr(device, "elapsed", lambda before, after: timed.append(None) or 1 / len(timed))
+    device.elapsed = lambda before, after: timed.append(None) or 1 / len(timed)
     backend = CudaBackend(device, lambda: stream)
     arguments = product(backend, SHAPES["ragged"](16))
     captured[0] = True
@@ -130,16 +134,15 @@ def test_what_a_thread_placed_goes_with_its_backend():
     assert device.used == used
 
 
-def test_an_array_of_another_device_is_refused(monkeypatch):
+def test_an_array_of_another_device_is_refused():
     backend = CudaBackend(ShimDevice())
     arguments = product(backend, SHAPES["ragged"](16))
-    monkeypatch.setattr(backend.device, "holds", lambda array: array is not arguments[2])
+    backend.device.holds = lambda array: array is not arguments[2]
     with pytest.raises(InputError, match="spmm: an array is on another GPU than CuPy's current one"):
         backend.spmm(*arguments)
 
 
-def test_settings_are_timed_once_for_a_class_of_shapes(monkeypatch):
-    monkeypatch.setattr(tuning, "LEAST_OPERATIONS", 1)
+def test_settings_are_timed_once_for_a_class_of_shapes(monkeypatch, all_timed):
     device = ShimDevice()
     timed = []
 
@@ -147,7 +150,7 @@ def test_settings_are_timed_once_for_a_class_of_shapes(monkeypatch):
         timed.append(None)
         return 1.0 if len(timed) % count != 2 else 0.5  # the second of them is the fastest
 
-    monkeypatch.setattr(device, "elapsed", elapsed)
+    device.elapsed = elapsed
     backend = CudaBackend(device)
     arguments = product(backend, SHAPES["ragged"](16))
     settings = backend.candidates("spmm", *arguments)
@@ -181,7 +184,7 @@ def test_current_is_one_for_each_device_and_thread(on_shim, monkeypatch):
     cupy = SimpleNamespace(
         cuda=SimpleNamespace(Device=lambda: SimpleNamespace(id=number[0]), get_current_stream=lambda: stream)
     )
-    monkeypatch.setattr(arrays, "cupy", lambda: cupy)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(cuda, "_here", threading.local())
     first = cuda.current()
     assert first.device is devices[1]
@@ -197,11 +200,8 @@ def test_current_is_one_for_each_device_and_thread(on_shim, monkeypatch):
 
 
 def test_without_cupy_it_is_unavailable(monkeypatch):
-    def absent():
-        raise Unavailable("arrays on a GPU need CuPy")
-
-    monkeypatch.setattr(arrays, "cupy", absent)
-    with pytest.raises(Unavailable, match="need CuPy"):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(Unavailable, match="CuPy"):
         cuda.current()
 
 

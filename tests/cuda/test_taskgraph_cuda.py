@@ -18,7 +18,7 @@ from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError
 from spdnn.engines import passes
 from spdnn.engines.base import Options
 from spdnn.engines.cuda import buffers as place
-from spdnn.engines.cuda import choice, schedule
+from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.engine import CudaEngine
 from spdnn.engines.cuda.session import CudaSession
 from spdnn.engines.registry import engine
@@ -43,15 +43,11 @@ ENGINE = engine("taskgraph-cuda", usable=False)
 
 
 @pytest.fixture(autouse=True)
-def short_stages(monkeypatch):
+def short_stages(set_all, little_measured):
     """Several stages in networks of few layers, and looks for identical rows in them; little is measured."""
-    monkeypatch.setattr(passes, "LENGTHS", ((2, 1), (6, 2)))
-    monkeypatch.setattr(passes, "LONGEST", 3)
-    monkeypatch.setattr(decomposition, "JOINED", 4)
-    monkeypatch.setattr(schedule, "AHEAD", 0)
-    monkeypatch.setattr(choice, "WARM", 0.0)
-    monkeypatch.setattr(choice, "SAMPLES", 1)
-    monkeypatch.setattr(cuda_probe, "COPIED", 1 << 16)
+    set_all(passes, LENGTHS=((2, 1), (6, 2)), LONGEST=3)
+    set_all(decomposition, JOINED=4)
+    set_all(schedule, AHEAD=0)
 
 
 def devices_of(count, order=0, **arguments):
@@ -201,11 +197,10 @@ EDGES = {
 
 
 @pytest.mark.parametrize("edge", EDGES)
-def test_a_missing_event_changes_what_comes_out(monkeypatch, edge):
+def test_a_missing_event_changes_what_comes_out(monkeypatch, set_all, edge):
     """One kind of edge is left out, after a run that filled all memory with what is harmless to read. Some order shows
     it, and not the order of issue."""
-    monkeypatch.setattr(passes, "LENGTHS", ())
-    monkeypatch.setattr(passes, "LONGEST", 1)
+    set_all(passes, LENGTHS=(), LONGEST=1)
     rng = np.random.default_rng(1)
     network, inputs = regular(rng, 9), rows(192, 32, kind="dense")
     inputs = Inputs.from_array(abs(inputs.data))
@@ -257,7 +252,7 @@ def test_a_graph_is_captured_once_for_batches_of_all_sizes():
 
 @pytest.mark.parametrize("name", ["resident", "stream", "graph"])
 @pytest.mark.parametrize("few", [True, False])
-def test_batches_go_on_as_one_when_few_of_their_rows_are_left(monkeypatch, name, few):
+def test_batches_go_on_as_one_when_few_of_their_rows_are_left(name, few):
     """Or alone, those for which the pool has no room; captured in two parts then, whichever way they go."""
     rng = np.random.default_rng(4)
     network = exact_network(rng, [40] * 11, 0.3, (-6, -1), 8.0, single=0.25)
@@ -389,7 +384,7 @@ def test_what_tasks_cost_is_measured_on_the_first_device(monkeypatch):
     assert session.predicted > 0
 
 
-def test_a_pinned_table_is_kept_until_its_copy_is_done(monkeypatch):
+def test_a_pinned_table_is_kept_until_its_copy_is_done(set_all):
     """A copy reads it later; CuPy's pool would give the memory of a table that nothing holds to the next one."""
     network, inputs = deep()
     held, lost = [], []
@@ -403,8 +398,7 @@ def test_a_pinned_table_is_kept_until_its_copy_is_done(monkeypatch):
         lost.append(held[-1]() is None)
         real(launches)
 
-    monkeypatch.setattr(cuda_probe, "batch_table", table)
-    monkeypatch.setattr(cuda_probe, "launch_all", launched)
+    set_all(cuda_probe, batch_table=table, launch_all=launched)
     opened(network, inputs, Settings(devices=2), "dead,inputs")
     assert held
     assert not any(lost)

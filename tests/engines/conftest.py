@@ -9,13 +9,10 @@ from spdnn.kernels.cuda import cupy_device
 
 
 @pytest.fixture
-def gpu(monkeypatch):
+def gpu(set_all):
     """Engine `cusparse` on a stand-in for CuPy with two devices, which is what this gives."""
     found = modules(devices=2)
-    monkeypatch.setattr(cupy_device, "missing", lambda: None)
-    monkeypatch.setattr(cupy_device, "count", lambda: 2)
-    monkeypatch.setattr(cusparse, "modules", lambda: found)
-    monkeypatch.setattr(cusparse, "TRIAL_NEURONS", 40)
-    monkeypatch.setattr(cusparse, "TRIAL_INPUTS", 3)
+    set_all(cupy_device, missing=lambda: None, count=lambda: 2)
+    set_all(cusparse, modules=lambda: found, TRIAL_NEURONS=40, TRIAL_INPUTS=3)
     registry._load.cache_clear()
     return found.array

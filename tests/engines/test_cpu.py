@@ -30,9 +30,8 @@ def merging(count=300, neurons=64, layers=60):
     return from_matrices(matrices, -2.5, 8.0, last="relu"), Inputs.from_array(values)
 
 
-def test_identical_rows_share_one_and_are_all_restored(monkeypatch):
-    monkeypatch.setattr(plan, "SEARCH", 0)  # so that a search pays in a small run too
-    monkeypatch.setattr(plan, "SEARCH_ROW", 0)
+def test_identical_rows_share_one_and_are_all_restored(set_all):
+    set_all(plan, SEARCH=0, SEARCH_ROW=0)  # so that a search pays in a small run too
     network, inputs = merging()
     plain = infer(network, inputs, reductions="none", values=True)
     session = CpuEngine().open(CpuEngine().prepare(network, ("dead", "inputs")), inputs, Options(2, values=True))
@@ -48,9 +47,8 @@ def test_identical_rows_share_one_and_are_all_restored(monkeypatch):
     assert session.run().digest == got.digest  # and again, from the same buffers
 
 
-def test_rows_of_equal_hash_and_other_values_stay_apart(monkeypatch):
-    for name, value in (("SEARCH", 0), ("SEARCH_ROW", 0), ("HASH", 0), ("COMPARE", 0)):
-        monkeypatch.setattr(plan, name, value)
+def test_rows_of_equal_hash_and_other_values_stay_apart(set_all):
+    set_all(plan, SEARCH=0, SEARCH_ROW=0, HASH=0, COMPARE=0)
     network, inputs = merging()
     plain = infer(network, inputs, reductions="none")
     session = CpuEngine().open(CpuEngine().prepare(network, ("inputs",)), inputs, Options(2))
@@ -129,7 +127,7 @@ def test_work_that_dead_tiles_were_spared_is_not_counted():
         assert got.bytes_loaded == 4 * got.edges_computed // 8  # a load serves 8 outputs
 
 
-def test_bytes_are_counted_as_they_are_moved_and_gathered(monkeypatch):
+def test_bytes_are_counted_as_they_are_moved_and_gathered():
     network = RadixNet(1024, 12)
     bits = rows(640, 1024, kind="bits")
     dense = Inputs(bits.dense(np.arange(640)))

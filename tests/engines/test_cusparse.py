@@ -56,20 +56,20 @@ def test_what_the_notes_tell(gpu):
 
 
 @pytest.fixture
-def little(gpu, monkeypatch):
-    """A device of which little is reserved, so that what is told can be held against what is taken."""
-    monkeypatch.setattr(cusparse, "RESERVED", 1 << 16)
-    monkeypatch.setattr(cusparse, "PART_VALUES", 1 << 12)
-    return gpu
+def leave(gpu, set_all):
+    """A function that leaves so many bytes free, on a device of which little is reserved: what is told can be compared
+    with what is taken."""
+    set_all(cusparse, RESERVED=1 << 16, PART_VALUES=1 << 12)
+    return lambda free: set_all(Memory, whole=Memory.live + free)
 
 
 @pytest.mark.parametrize("shape", ["square", "wide and narrow"])
-def test_what_is_said_to_fit_fits(little, monkeypatch, random_network, shape):
+def test_what_is_said_to_fit_fits(leave, random_network, shape):
     widths = [200] * 8 if shape == "square" else [50, 400, 20, 300, 300, 10]
     network = random_network(widths, density=0.1)
     every = rows(3000, widths[0], density=np.linspace(0, 0.3, 3000)[:, None])
     opened(network, rows(1, widths[0]))  # what is imported and compiled is there
-    monkeypatch.setattr(Memory, "whole", Memory.live + 5_000_000)
+    leave(5_000_000)
     with pytest.raises(MemoryTooSmall, match=r"engine cusparse needs .* of 3,000 inputs, and .* are free: ") as error:
         opened(network, every)
     fits = int(re.search(r"([\d,]+) inputs would fit", str(error.value))[1].replace(",", ""))
@@ -82,15 +82,15 @@ def test_what_is_said_to_fit_fits(little, monkeypatch, random_network, shape):
         opened(network, every.first(fits + 1))
 
 
-def test_weights_that_do_not_fit_alone(little, monkeypatch):
-    monkeypatch.setattr(Memory, "whole", Memory.live + 300_000)
+def test_weights_that_do_not_fit_alone(leave):
+    leave(300_000)
     with pytest.raises(MemoryTooSmall, match="the weights alone need"):
         opened(RadixNet(1024, 2), rows(1, 1024))
 
 
-def test_memory_that_others_take_meanwhile_is_a_sentence(gpu, monkeypatch):
+def test_memory_that_others_take_meanwhile_is_a_sentence(leave):
     session = opened(RadixNet(1024, 3), rows(20, 1024))
-    monkeypatch.setattr(Memory, "whole", Memory.live)
+    leave(0)
     with pytest.raises(MemoryTooSmall, match=r"engine cusparse: too little of the device is free \(Out of memory"):
         session.run()
 
@@ -107,12 +107,11 @@ def test_the_machines_memory_holds_no_weights(gpu, monkeypatch):
 
 
 @pytest.mark.parametrize("values", [1, 64 * 1024, 300 * 1024])
-def test_features_in_several_blocks(gpu, monkeypatch, values):
+def test_features_in_several_blocks(gpu, set_all, values):
     network, count = RadixNet(1024, 12), 130 if values == 1 else 700
     inputs = rows(count, 1024, kind="bits", density=np.linspace(0, 0.35, count)[:, None])
     one = infer(network, inputs, "cusparse", values=True)
-    monkeypatch.setattr(cusparse, "MOST_VALUES", values)
-    monkeypatch.setattr(cusparse, "PART_VALUES", 50 * 1024)
+    set_all(cusparse, MOST_VALUES=values, PART_VALUES=50 * 1024)
     got = infer(network, inputs, "cusparse", values=True)
     assert 0 < got.alive.size < count
     assert got.digest == one.digest
@@ -149,7 +148,15 @@ def test_algorithms_that_change_their_bits_or_fail_are_left_out(gpu, monkeypatch
     assert tried(gpu, monkeypatch, wrong) == "CSR_ALG3"
 
 
-def test_uneven_rows_take_the_algorithm_that_repeats_its_bits(gpu, monkeypatch):
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass when the one number here is raised."""
+    now = [0.0]
+    monkeypatch.setattr(cusparse.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_uneven_rows_take_the_algorithm_that_repeats_its_bits(gpu, monkeypatch, clock):
     used = []
 
     def wrong(algorithm, out):
@@ -157,8 +164,6 @@ def test_uneven_rows_take_the_algorithm_that_repeats_its_bits(gpu, monkeypatch):
         if algorithm == cusparse.ALGORITHMS["CSR_ALG3"]:
             clock[0] += 1  # slower, and so not the one of even rows
 
-    clock = [0.0]
-    monkeypatch.setattr(cusparse.time, "perf_counter", lambda: clock[0])
     assert tried(gpu, monkeypatch, wrong) != "CSR_ALG3"
     even = used[-1]
     weights = np.tril(np.ones((3, 3), np.float32))
@@ -166,9 +171,7 @@ def test_uneven_rows_take_the_algorithm_that_repeats_its_bits(gpu, monkeypatch):
     assert [even, used[-1]] == [cusparse.ALGORITHMS["CSR_ALG2"], cusparse.ALGORITHMS["CSR_ALG3"]]
 
 
-def test_the_fastest_algorithm_is_taken(gpu, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(cusparse.time, "perf_counter", lambda: clock[0])
+def test_the_fastest_algorithm_is_taken(gpu, monkeypatch, clock):
     took = {"CSR_ALG2": 3, "CSR_ALG3": 2, "CSR_ALG1": 1}
 
     def wrong(algorithm, out):

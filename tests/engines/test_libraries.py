@@ -186,8 +186,7 @@ def test_jax_keeps_its_threads():
 
 
 @pytest.mark.parametrize("name", [name for name in PEERS if name != "scipy"])
-def test_a_library_that_is_absent_is_one_sentence(name, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+def test_a_library_that_is_absent_is_one_sentence(name, nothing_installed):
     brings = {"torch": r"-e '.\[torch\]'", "cusparse": "cupy-cuda12x or cupy-cuda13x"}.get(name, r"-e '.\[peers\]'")
     with pytest.raises(Unavailable, match=f"engine {name} cannot run here: the package .* pip install {brings}"):
         engine(name)

@@ -25,20 +25,20 @@ NOT_HERE = 4
 DEGREE = 32  # edges of an output
 
 
-def networks() -> Iterator[tuple[str, Network]]:
+def networks(degree: int) -> Iterator[tuple[str, Network]]:
     """Of every number of outputs that may share a load, without and with values; of one stage a part and of more."""
     yield "RadiX-Net", RadixNet(1024, 12)
     rng = np.random.default_rng(1)
     for valued in (False, True):
         for alike in SHARED:
             neurons = 1024 if alike > 1 else 3000
-            some = sp.random_array((neurons, neurons // alike), density=DEGREE / neurons, rng=rng, dtype=np.float32)
+            some = sp.random_array((neurons, neurons // alike), density=degree / neurons, rng=rng, dtype=np.float32)
             weights = sp.hstack([some] * alike).tocsc()
-            weights.data[:] = rng.normal(size=weights.nnz) if valued else 1 / DEGREE
+            weights.data[:] = rng.normal(size=weights.nnz) if valued else 1 / degree
             yield f"{alike} outputs alike{', values' * valued}", from_matrices([weights] * 3, 0.0, last="relu")
 
 
-def main(ordinal: int | None = None) -> int:
+def main(ordinal: int | None = None, degree: int = DEGREE) -> int:
     try:
         capability = cupy_device.open_device(ordinal).properties.capability
     except (Unavailable, InputError) as error:
@@ -48,7 +48,7 @@ def main(ordinal: int | None = None) -> int:
         print(f"compute capability {capability / 10}, for which there are no bulk copies")
         return NOT_HERE
     runner, options = engine("cuda-staged"), Options(device=ordinal)
-    for name, network in networks():
+    for name, network in networks(degree):
         inputs = correctness.rows(1000, network.inputs, 1, "bits")
         for reductions in ("none", "dead,inputs"):
             prepared, found = runner.prepare(network, parse_reductions(reductions, runner.offers)), []

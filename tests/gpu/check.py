@@ -276,13 +276,13 @@ def bulk_copies(ordinal: int | None) -> None:
     assert done.returncode == 0, last_line(done)
 
 
-def check_sanitized(tally: Tally, args) -> None:
-    """Quick parts, each in a process of its own under a tool of compute-sanitizer."""
+def check_sanitized(tally: Tally, args, least: float = SANITIZER_SECONDS) -> None:
+    """Quick parts, each in a process of its own under a tool of compute-sanitizer, for `least` seconds or more."""
     if not shutil.which("compute-sanitizer"):
         tally.not_here.append("compute-sanitizer is not installed")
         return
     budget = args.seconds * (1 if args.parts == "sanitizer" else SANITIZED_SHARE)
-    each, end = max(SANITIZER_SECONDS, budget / len(SANITIZED)), time.monotonic() + budget
+    each, end = max(least, budget / len(SANITIZED)), time.monotonic() + budget
     for tool, what in SANITIZED:
         needs = each if time.monotonic() + each <= end else float("inf")
         name = f"compute-sanitizer {tool}, {what}"

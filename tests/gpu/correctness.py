@@ -215,10 +215,10 @@ def _counts(name: str, deep: tuple[int, int, int], seed: int) -> None:
         assert told == counted, f"{reductions}: {told} edges and bytes, and the host counts {counted}"
 
 
-def _large(name: str, neurons: int) -> None:
-    """The same rows again and again, until there are more than LARGE features, each as when they come once."""
+def _large(name: str, neurons: int, least: int = LARGE) -> None:
+    """The same rows again and again, until there are more than so many features, each as when they come once."""
     network, once = RadixNet(neurons, 2, -0.3), rows(64, neurons, 1, "bits")
-    times = LARGE // (neurons * once.count) + 2
+    times = least // (neurons * once.count) + 2
     needed, free = 2 * 4 * neurons * once.count * times, cupy_device.open_device().free_bytes()
     if needed > 0.8 * free:
         raise NotHere(f"{needed:,} bytes are needed, and {free:,} are free")

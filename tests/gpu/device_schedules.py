@@ -132,7 +132,7 @@ def kept(memory: Sequence[int], promise: int) -> None:
     assert max(memory) <= promise, f"{max(memory):,} bytes on a device, {promise:,} promised"
 
 
-def gaps(device: Device) -> dict[str, float]:
+def gaps(device: Device, launches: int = LAUNCHES) -> dict[str, float]:
     """Seconds from one launch to the next, from Python and in a graph, of a layer's kernel that finds no row. A launch
     from Python takes longer the more arguments it has; this one has as many as others."""
     laid = to_device(device, lay_out(RadixNet(1024, 1).layer(0), ELL))
@@ -140,14 +140,14 @@ def gaps(device: Device) -> dict[str, float]:
     launch = idle_run(device, 1, 1).layer(0, laid, source, target, device.upload(np.zeros(1, np.int32)))
 
     def several() -> None:
-        for _ in range(LAUNCHES):
+        for _ in range(launches):
             launch()
 
     replay = device.capture(several)
     found = {"launched from Python": several, "in a graph": replay}
     for work in found.values():
         device.seconds(work)  # once to warm up
-    return {name: min(device.seconds(work) for _ in range(5)) / LAUNCHES for name, work in found.items()}
+    return {name: min(device.seconds(work) for _ in range(5)) / launches for name, work in found.items()}
 
 
 def run(

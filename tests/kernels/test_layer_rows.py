@@ -22,10 +22,13 @@ def before():
     return found
 
 
-def told(name, reductions, batches=0, monkeypatch=None):
-    if monkeypatch is not None:
-        for cost in ("SEARCH", "SEARCH_ROW"):
-            monkeypatch.setattr(plan, cost, 0)  # so that a search pays in a small run too
+@pytest.fixture
+def searches(set_all):
+    """A search pays in a small run too."""
+    set_all(plan, SEARCH=0, SEARCH_ROW=0)
+
+
+def told(name, reductions, batches=0):
     network, inputs = merging()
     runner = engine(name)
     session = runner.open(runner.prepare(network, reductions), inputs, Options(2))
@@ -50,8 +53,8 @@ def test_without_the_dead_those_alive_go_through(name, before):
 
 
 @pytest.mark.parametrize(("name", "batches"), [("cpu", 0), ("cpu", 3), ("tiled", 0), ("taskgraph", 0)])
-def test_rows_are_between_the_distinct_ones_and_the_inputs_alive(name, batches, before, monkeypatch):
-    rows, alive, session = told(name, ("dead", "inputs"), batches, monkeypatch)
+def test_rows_are_between_the_distinct_ones_and_the_inputs_alive(name, batches, before, searches):
+    rows, alive, session = told(name, ("dead", "inputs"), batches)
     assert session.findings["inputs"]["rows_merged"] > 50
     assert alive == [300, *(living for living, _ in before)]
     assert all(row <= living for row, living in zip(rows, alive, strict=True))
@@ -62,8 +65,8 @@ def test_rows_are_between_the_distinct_ones_and_the_inputs_alive(name, batches, 
         assert rows[search] == before[search - 1][1]
 
 
-def test_rows_of_zeros_that_wait_to_leave_are_not_counted(before, monkeypatch):
-    monkeypatch.setattr(plan, "BOUNDARY", 10**6)  # gaps are never worth closing
-    rows, alive, _ = told("tiled", ("dead", "inputs"), 0, monkeypatch)
+def test_rows_of_zeros_that_wait_to_leave_are_not_counted(before, set_all, searches):
+    set_all(plan, BOUNDARY=10**6)  # gaps are never worth closing
+    rows, alive, _ = told("tiled", ("dead", "inputs"))
     search = next(k for k, (row, living) in enumerate(zip(rows, alive, strict=True)) if row < living)
     assert rows[search] == before[search - 1][1]

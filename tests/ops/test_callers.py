@@ -12,7 +12,6 @@ from refusals import refuses
 from spdnn import ops
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.kernels import _cpu
-from spdnn.ops import matrix
 
 
 def dense(*shape, dtype=np.float32):
@@ -142,7 +141,7 @@ def test_without_a_gpu_values_are_not_moved_there(random_matrix, monkeypatch):
         def asarray(array):
             raise RuntimeError("no\ndriver")
 
-    monkeypatch.setattr(matrix, "cupy", lambda: Cupy)
+    monkeypatch.setitem(sys.modules, "cupy", Cupy)
     with pytest.raises(Unavailable, match=r"^CuPy cannot use a GPU: no driver$"):
         random_matrix(5, 6, 9).to("cuda")
 

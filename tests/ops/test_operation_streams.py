@@ -29,7 +29,7 @@ def entered(monkeypatch):
         ),
     )
     current = lambda device: types.SimpleNamespace(cuda_stream=found.pointer + device.index)  # noqa: E731
-    monkeypatch.setattr(streams, "cupy", lambda: types.SimpleNamespace(cuda=cuda))
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda))
     torch = types.SimpleNamespace(cuda=types.SimpleNamespace(current_stream=current))
     monkeypatch.setitem(sys.modules, "torch", torch)
     return found

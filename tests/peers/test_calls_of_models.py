@@ -117,7 +117,7 @@ def test_a_library_with_one_wrong_output_has_no_number(spoilt, tmp_path, monkeyp
         def arrays(self, out):
             return spoilt(*out)
 
-    monkeypatch.setattr(calls, "PROGRAMS", calls.PROGRAMS | {"wrong": Wrong})
+    monkeypatch.setitem(calls.PROGRAMS, "wrong", Wrong)
     ((_, records, refused),) = compared(OnnxCase("mine", saved(tmp_path / "a.onnx"), 1, [2]), "wrong", "onnxruntime")
     assert [record.program.name for record in records] == ["ours", "onnxruntime"]
     assert "times what rounding explains" in refused["wrong"]

@@ -83,7 +83,8 @@ def test_a_library_that_is_wrong_or_fails_or_changes_has_no_number_and_ends_noth
             return super().__call__(x) + np.float32(1e-7 * self.turned * (self.turned > 70))
 
     others = {"wrong": Wrong, "failing": Failing, "large": Large, "changing": Changing}
-    monkeypatch.setattr(calls, "PROGRAMS", calls.PROGRAMS | others)
+    for name, program in others.items():
+        monkeypatch.setitem(calls.PROGRAMS, name, program)
     ((_, records, refused),) = compared([*others, "scipy"], [1])
     assert [record.program.name for record in records] == ["ours", "scipy"]
     assert "times what rounding explains" in refused["wrong"]
@@ -105,8 +106,7 @@ def test_dense_weights_that_do_not_fit_are_left_out(monkeypatch):
     assert refused["blas"].startswith("dense weights take 17,640 bytes, 3 times over")
 
 
-def test_what_is_not_installed_is_named(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+def test_what_is_not_installed_is_named(nothing_installed):
     here, absent = calls.others_here(["torch", "onnxruntime", "scipy"])
     assert here == ["scipy"]
     assert absent["torch"] == f"the package torch is not installed; {install('torch')} brings it"

@@ -112,7 +112,7 @@ def test_a_library_that_cannot_run_the_network_says_why(random_network):
     assert "keeps features sparse" in refused["graphblas"]
 
 
-def test_a_configuration(monkeypatch):
+def test_a_configuration():
     network = {"neurons": 1024, "layers": 3, "inputs": "digits", "count": 60, "repeats": 1}
     settings = {"widths": [1024], "count": 3, "seconds": 0, "network": network, "libraries": ["scipy"],
                 "threads": THREADS}  # fmt: skip
@@ -126,8 +126,7 @@ def test_a_configuration(monkeypatch):
     assert len(only) == 1 + len(HERE)
 
 
-def test_what_is_installed(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+def test_what_is_installed(nothing_installed):
     names, absent = peers.find_libraries()
     assert names == ["scipy"]
     assert list(absent) == [name for name in PEERS if name != "scipy"]

@@ -145,8 +145,7 @@ def test_positions_of_the_archive(tmp_path):
     assert found[1][0].problem.nonzeros == 40
 
 
-def test_what_is_installed(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+def test_what_is_installed(nothing_installed):
     names, absent = products.libraries_here()
     assert names == ["scipy", "blas", "numpy"]
     assert set(absent) == set(LIBRARIES) - set(names)

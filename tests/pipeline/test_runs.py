@@ -155,7 +155,8 @@ def test_a_killed_run_leaves_its_name_and_no_child_holds_its_lock(folder, capsys
 
 
 def test_jobs_are_told_whom_they_work_for(monkeypatch):
-    monkeypatch.setattr(os, "environ", os.environ.copy())
+    for name in (endings.STARTER, "SPDNN_SOURCE"):
+        monkeypatch.setenv(name, "")
     runs.keep_jobs(Path("/checkout"))
     assert (os.environ[endings.STARTER], os.environ["SPDNN_SOURCE"]) == (str(process()), "/checkout")
 

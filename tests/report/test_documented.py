@@ -32,7 +32,7 @@ def test_the_pages_have_what_the_records_say(measured, root, tmp_path):
             assert (tmp_path / "one.svg").read_text() == (root / path).read_text(), "python docs/measured.py"
 
 
-def test_a_table_and_a_picture_of_records(measured, root, tmp_path, monkeypatch):
+def test_a_table_and_a_picture_of_records(measured, root, tmp_path):
     made = [
         made_record(seconds=(0.5, 0.4, 0.6), neurons=1024, layers=120),
         made_record(seconds=(0.02,), neurons=1024, layers=120, reductions=("dead", "inputs", "neurons")),
@@ -48,7 +48,7 @@ def test_a_table_and_a_picture_of_records(measured, root, tmp_path, monkeypatch)
     for page in measured.PAGES:
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / page).write_text((root / page).read_text())
-    monkeypatch.setattr(measured, "ROOT", tmp_path)
+    measured.ROOT = tmp_path
     readme, results, *_ = map(measured.rendered, measured.PAGES)
     assert "| 1024 x 120 | dead inputs alone | 500 ms, inference | 0.47 | " in readme
     assert "| 1024 x 120 | all three | 20 ms †, inference | 12 | " in readme  # not of the first 1000 inputs
@@ -67,7 +67,7 @@ def test_a_table_and_a_picture_of_records(measured, root, tmp_path, monkeypatch)
     assert f" | {' | '.join(names.values())} | to solution † |" in results
 
 
-def test_tables_of_other_records(measured, tmp_path, monkeypatch):
+def test_tables_of_other_records(measured, tmp_path):
     folder = tmp_path / "results/measured/a-machine"
     folder.mkdir(parents=True)
     slow = made_record(seconds=(0.4, 0.4, 0.4)) | {"threads": 1}
@@ -82,7 +82,7 @@ def test_tables_of_other_records(measured, tmp_path, monkeypatch):
     }  # fmt: skip
     for kind, made in kinds.items():
         (folder / f"{kind}.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in made))
-    monkeypatch.setattr(measured, "ROOT", tmp_path)
+    measured.ROOT = tmp_path
     assert measured.solution() is None
     rows = {name: measured.TABLES[name]().splitlines()[2:] for name in [*kinds, "plans", "models"]}
     size = "1,024 × 120, official, 60,000 inputs"

@@ -18,10 +18,9 @@ def outputs_and_labels(seed=0, inputs=700, classes=12):
     return outputs, labels
 
 
-@pytest.mark.parametrize("block", [8 << 20, 8 * 12 * 50])
-def test_the_counts_are_those_of_scikit_learn(block, monkeypatch):
-    monkeypatch.setattr("spdnn.verify.classes.BLOCK_BYTES", block)
-    outputs, labels = outputs_and_labels()
+@pytest.mark.parametrize("inputs", [700, 100_000])  # of one block of rows and of two
+def test_the_counts_are_those_of_scikit_learn(inputs):
+    outputs, labels = outputs_and_labels(inputs=inputs)
     scores = spdnn.score(outputs, labels)
     # scikit-learn leaves open which of equal outputs comes first: here the lower one.
     apart = outputs.astype(np.float64) - 1e-6 * np.arange(12)
@@ -30,7 +29,7 @@ def test_the_counts_are_those_of_scikit_learn(block, monkeypatch):
     assert scores.top5 == top_k_accuracy_score(labels, apart, k=5, labels=numbers)
     assert scores.hits(3) == top_k_accuracy_score(labels, apart, k=3, labels=numbers, normalize=False)
     np.testing.assert_array_equal(scores.confusion, confusion_matrix(labels, apart.argmax(axis=1), labels=numbers))
-    assert repr(scores).startswith("Scores(700 inputs, 12 classes, top-1 ")
+    assert repr(scores).startswith(f"Scores({inputs:,} inputs, 12 classes, top-1 ")
 
 
 def test_a_result_is_scored_as_its_values_are_dead_inputs_too():

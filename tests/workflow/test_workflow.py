@@ -506,8 +506,8 @@ def test_a_download_of_mnist_that_fails_says_what_to_do_instead(tmp_path, monkey
     def unreachable(name, *_, **__):
         raise SpdnnError(f"{name} could not be fetched")
 
-    monkeypatch.setattr("spdnn.sources.fetch.fetch", unreachable)
-    monkeypatch.setattr("spdnn.sources.mnist.fetch", unreachable)
+    for user in ("fetch", "mnist"):
+        monkeypatch.setattr(f"spdnn.sources.{user}.fetch", unreachable)
     wildcards, params = SimpleNamespace(file="mnist/train-images-idx3-ubyte.gz"), SimpleNamespace(mirror=None)
     given = {"snakemake": SimpleNamespace(log=[tmp_path / "log"], wildcards=wildcards, params=params)}
     with pytest.raises(SystemExit):

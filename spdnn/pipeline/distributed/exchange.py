@@ -148,8 +148,11 @@ class RankExchange(RowExchange):
         # Even shares, as far as the memory of each rank allows, by moving as few rows as possible.
         targets = partition.targets(state.rows, state.room)
         moving = partition.moves(state.rows, targets)
-        # Gain: edges that the busiest rank saves until rows die. Cost: the rank that sends or receives most.
-        gain = float(state.rows.max() - targets.max()) * _ahead(held.work[k:], deaths)
+        # Gain: edges that the busiest rank saves, where ever fewer rows die per layer. Cost: the rank that sends or
+        # receives most.
+        work = held.work[k:]
+        alive = np.cumprod(1 - max(0.0, deaths) * SLOWING ** np.arange(work.size))
+        gain = float(state.rows.max() - targets.max()) * float(work @ alive)
         cost = EXCHANGE + MOVE * held.neurons * float(max(moving.sum(axis=0).max(), moving.sum(axis=1).max()))
         gain, cost = (float(number) for number in self._gather([gain, cost]).max(axis=0))  # so that all agree
         # The best exchange that did not pay is kept, so that the record can say why none happened.
@@ -266,12 +269,6 @@ class RankExchange(RowExchange):
         for request in requests:
             self.world.wait(request)
         return parts, whole
-
-
-def _ahead(work: np.ndarray, deaths: float) -> float:
-    """Edges that a row goes through in layers of so much work, until it dies; `deaths`: in the last layer."""
-    alive = np.cumprod(1 - max(0.0, deaths) * SLOWING ** np.arange(work.size))
-    return float(work @ alive)
 
 
 def _absorb(held: HeldRows, rows: np.ndarray, theirs: Parcel) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:

@@ -25,6 +25,7 @@ def values(collection: Collection) -> dict | None:
         return None
     rows = twelve(collection)
     ran = [row for row in rows if any(row[name] for name in SERIES)]
+    rated = [row for row in collection.baselines if row.neurons and row.edges_per_second]
     return {
         "own": official,
         "names": NAMES,
@@ -34,7 +35,7 @@ def values(collection: Collection) -> dict | None:
         "absent": len(rows) - len(ran),
         "machines": machines(rows),
         "hardware": {name: hardware(rows, name) for name in PUBLISHED},
-        "published": published_figures(collection.baselines),
+        "published": sorted(rated, key=lambda row: (row.neurons, row.layers, *_order(row))),
     }
 
 
@@ -111,12 +112,6 @@ def _ours(runs: Sequence[RunRow], name: str) -> RunRow | None:
 
 def _fastest(rows: Sequence[Baseline], devices: Sequence[str]) -> Baseline | None:
     return min((row for row in rows if row.device_class in devices), key=_order, default=None)
-
-
-def published_figures(baselines: Sequence[Baseline]) -> list[Baseline]:
-    """Every published figure on one of the twelve that has a rate: by network, the fastest first."""
-    rows = [row for row in baselines if row.neurons and row.edges_per_second]
-    return sorted(rows, key=lambda row: (row.neurons, row.layers, *_order(row)))
 
 
 def _order(row: Baseline) -> tuple:

@@ -165,7 +165,10 @@ def _fuse(step: Step, two: Step) -> Step | None:
         return None
     factor = np.asarray(two.weight, np.float64)
     if step.kind != "scale":
-        weight = step.weight if (factor == 1).all() else _scale_weights(step.weight, factor, step.name)
+        weight = step.weight
+        if (factor != 1).any():  # each output's weights times its factor, in float64
+            of_outputs = factor.reshape(-1, *[1] if factor.size > 1 else ())
+            weight = _representable(np.asarray(weight, np.float64) * of_outputs, weight, step.name)
         bias = (np.asarray(step.bias, np.float64) - two.center) * factor + two.bias
         return step._replace(weight=weight, bias=bias, activation=two.activation)
     # What is subtracted stays apart from what multiplies: (x - 1e6) * 3 is not x * 3 - 3e6 in float32.
@@ -176,12 +179,6 @@ def _fuse(step: Step, two: Step) -> Step | None:
     if np.any(step.center) or np.any(np.asarray(step.weight) != 1):
         return None
     return step._replace(center=-np.asarray(step.bias), weight=factor, bias=two.bias, activation=two.activation)
-
-
-def _scale_weights(weight: Any, factor: np.ndarray, name: str) -> np.ndarray:
-    """float64: each output's weights times its factor."""
-    factor = factor.reshape(-1, *[1] if factor.size > 1 else ())
-    return _representable(np.asarray(weight, np.float64) * factor, weight, name)
 
 
 def _representable(scaled: np.ndarray, weight: Any, where: str) -> np.ndarray:

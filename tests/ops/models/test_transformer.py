@@ -48,11 +48,10 @@ def assert_every_arithmetic(model, tokens, threads=1):
 
 
 @pytest.fixture
-def small_blocks(monkeypatch):
+def small_blocks(set_all):
     """Blocks that the small sequences have several of, the last one shorter."""
-    monkeypatch.setattr(transformer_pass, "TOKENS", 12)
-    monkeypatch.setattr(dense_attention, "QUERIES", 9)
-    monkeypatch.setattr(dense_attention, "KEYS", 7)
+    set_all(transformer_pass, TOKENS=12)
+    set_all(dense_attention, QUERIES=9, KEYS=7)
 
 
 @pytest.mark.parametrize("case", CASES)

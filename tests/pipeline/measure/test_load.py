@@ -27,10 +27,9 @@ def of(others, throttled=0.0):
 
 
 @pytest.fixture
-def system(tmp_path, monkeypatch):
+def system(tmp_path, set_all):
     """A function that writes the counters of a system of two cores, in ticks, and of a control group, in ns."""
-    monkeypatch.setattr(load, "_ROOT", tmp_path)
-    monkeypatch.setattr(load, "affinity", lambda: {0, 1})
+    set_all(load, _ROOT=tmp_path, affinity=lambda: {0, 1})
     group = tmp_path / "cpu" / "jobs"
     group.mkdir(parents=True)
     (tmp_path / "proc" / "self").mkdir(parents=True)
@@ -45,11 +44,7 @@ def system(tmp_path, monkeypatch):
     return write
 
 
-def test_other_work_is_the_systems_less_ours(system, monkeypatch):
-    clocks = iter([100.0, 104.0])
-    monkeypatch.setattr(load.time, "perf_counter", lambda: next(clocks))
-    ours = iter([7.0, 9.0])
-    monkeypatch.setattr(load.time, "process_time", lambda: next(ours))
+def test_other_work_is_the_systems_less_ours(system):
     began = load._counters()
     system(user=200, system=100, steal=100, throttled=800_000_000)
     now = load._counters()
@@ -80,12 +75,22 @@ def test_a_watch_is_as_long_as_asked():
 
 
 @pytest.fixture
-def made(random_network, monkeypatch):
+def machine_has(monkeypatch):
+    """A function that gives the machine these loads, one after another."""
+
+    def follow(*loads):
+        following = iter(loads)
+        monkeypatch.setattr(load.LoadMonitor, "load", lambda self, least=0.0: next(following))
+
+    return follow
+
+
+@pytest.fixture
+def made(random_network, machine_has):
     """A function that makes the record of two repeats, whose machine has one load after another."""
 
     def make(*loads, again=0, until=None):
-        following = iter(loads)
-        monkeypatch.setattr(load.LoadMonitor, "load", lambda self, least=0.0: next(following))
+        machine_has(*loads)
         network, runner = random_network([6, 5, 4]), engine("cpu")
         inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
         loaded = run.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2)
@@ -134,12 +139,11 @@ def test_attempts_passed_over_were_busier(made):
         check_content(RunRecord, worse, "r")
 
 
-def test_the_terminal_and_compare_say_it(tmp_path, capsys, monkeypatch):
+def test_the_terminal_and_compare_say_it(tmp_path, capsys, machine_has):
     words = ["challenge", "--neurons", "1024", "--layers", "2", "--count", "64", "--inputs", "digits", "--no-cache"]
     quiet, busy = tmp_path / "quiet.json", tmp_path / "busy.json"
     for path, loads in ((quiet, [of(0.01)] * 2), (busy, [of(0.3), of(0.4), of(0.3)])):
-        following = iter(loads)
-        monkeypatch.setattr(load.LoadMonitor, "load", lambda self, least=0.0, following=following: next(following))
+        machine_has(*loads)
         assert main([*words, "--record", str(path), "--repeat-if-busy", "2"]) == 0
         said = capsys.readouterr().out
         assert ("BUSY: other work took 30 % of its 2 cores, in the quietest of 3 attempts" in said) == (path == busy)

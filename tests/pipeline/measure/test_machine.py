@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.resources import affinity
 from spdnn.engines.base import Options
 from spdnn.engines.cpu import ceilings as machine
 from spdnn.engines.registry import engine
-from spdnn.kernels import caches, dispatch
+from spdnn.kernels import dispatch
 from spdnn.kernels.tiles import buffer
 from spdnn.pipeline.measure import run as measure
 from spdnn.pipeline.measure.record import Measurement, read_samples
@@ -118,16 +119,16 @@ def test_arrays_pass_the_caches_of_all_threads(monkeypatch):
         machine._copy_bytes(last, 8, (8 << 20) - 1, 1)
 
 
-def test_caches_are_read_from_sysfs(tmp_path, monkeypatch):
-    monkeypatch.setattr(caches, "affinity", lambda: {2, 3})
+def test_caches_are_read_from_sysfs(tmp_path):
+    core = tmp_path / f"cpu{min(affinity())}"
     told = [("1", "Data", "48K", "2"), ("1", "Instruction", "32K", "2"), ("3", "Unified", "32M", "0-3,8-11"),
             ("2", "Unified", "1024K", "2,6")]  # fmt: skip
     for number, values in enumerate(told):
-        folder = tmp_path / f"cpu2/cache/index{number}"
+        folder = core / f"cache/index{number}"
         folder.mkdir(parents=True)
         for name, value in zip(("level", "type", "size", "shared_cpu_list"), values, strict=True):
             (folder / name).write_text(f"{value}\n")
-    (tmp_path / "cpu2/cache/index4").mkdir()  # tells nothing
+    (core / "cache/index4").mkdir()  # tells nothing
     expected = (
         machine.CacheLevel(1, 48 << 10, 1),
         machine.CacheLevel(2, 1 << 20, 2),
@@ -138,9 +139,10 @@ def test_caches_are_read_from_sysfs(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("known", [(), (machine.CacheLevel(1, 32 << 10, 4),)])
-def test_machines_that_tell_little_are_measured_too(monkeypatch, known):
-    monkeypatch.setattr(machine, "caches", lambda: known)
-    monkeypatch.setattr(machine, "UNKNOWN", (machine.CacheLevel(1, 1 << 14, 1), machine.CacheLevel(2, 1 << 16, 1)))
+def test_machines_that_tell_little_are_measured_too(set_all, known):
+    set_all(
+        machine, caches=lambda: known, UNKNOWN=(machine.CacheLevel(1, 1 << 14, 1), machine.CacheLevel(2, 1 << 16, 1))
+    )
     assert machine.measure(1, 0.01).l2_load_bytes_per_second > 0
 
 
@@ -168,8 +170,8 @@ def test_negative_work(edges, moved):
         limits.limit(MACHINE, edges, moved)
 
 
-def measured(name="cpu", **options):
-    runner, network = engine(name), RadixNet(1024, 2)
+def measured(runner=None, **options):
+    runner, network = runner or engine("cpu"), RadixNet(1024, 2)
     inputs = Inputs.from_array(np.random.default_rng(0).random((40, 1024)) < 0.3)
     measured, result = measure.measure(
         runner, measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.1), Options(**options), 1
@@ -187,29 +189,29 @@ def test_a_measurement_holds_its_machine(tmp_path):
 
 
 def test_no_machine_where_it_is_not_the_limit_or_memory_is_small(monkeypatch):
-    assert measured("reference")[0].machine is None
+    assert measured(engine("reference"))[0].machine is None
     monkeypatch.setattr("spdnn.engines.compiled.resident_bytes", lambda: 10**12 - 1_000_000)
     assert measured(memory=10**12)[0].machine is None
 
 
-def test_an_engine_on_a_device_tells_its_own_ceilings(monkeypatch):
-    kind, told = type(engine("reference")), []
+def test_an_engine_on_a_device_tells_its_own_ceilings():
+    told = []
 
-    def ceilings(self, options, seconds, together=1):
-        told.append((options.threads, options.device, seconds))
-        return msgspec.structs.replace(MACHINE, instruction_set="sm_90")
+    class OnDevice(type(engine("reference"))):
+        def ceilings(self, options, seconds, together=1):
+            told.append((options.threads, options.device, seconds))
+            return msgspec.structs.replace(MACHINE, instruction_set="sm_90")
 
-    monkeypatch.setattr(kind, "ceilings", ceilings)
-    found = measured("reference", threads=2, device=1)[0].machine
+    found = measured(OnDevice(), threads=2, device=1)[0].machine
     assert told == [(2, 1, measure.MACHINE_SECONDS)]
     assert found.on_device
     assert not MACHINE.on_device
 
-    def scarce(self, options, seconds, together=1):
-        raise Unavailable("too little memory")
+    class Scarce(OnDevice):
+        def ceilings(self, options, seconds, together=1):
+            raise Unavailable("too little memory")
 
-    monkeypatch.setattr(kind, "ceilings", scarce)
-    assert measured("reference")[0].machine is None
+    assert measured(Scarce())[0].machine is None
 
 
 @pytest.mark.parametrize("moved", [None, 0, 3 * 2**40])

@@ -370,13 +370,12 @@ def test_usual_lines_need_no_slow_parser(end, more):
     assert all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(fast, slow, strict=True))
 
 
-def test_parsing_is_the_same_where_nothing_is_compiled(monkeypatch):
+def test_parsing_is_the_same_where_nothing_is_compiled(set_all):
     quick = lines.parse(SQUARE, "f", FORM)
-    monkeypatch.setattr(dispatch, "find_module", lambda: None)
+    set_all(dispatch, find_module=lambda: None, missing=lambda: "build them with: make setup")
     assert lines._fast(SQUARE, FORM) is None
     assert all(np.array_equal(a, b) for a, b in zip(quick, lines.parse(SQUARE, "f", FORM), strict=True))
     with pytest.raises(Unavailable, match="make setup"):
-        monkeypatch.setattr(dispatch, "missing", lambda: "build them with: make setup")
         text.write_layers(RadixNet(32, 1, bias=0), pathlib.Path("nowhere"))
 
 
