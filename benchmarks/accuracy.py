@@ -51,11 +51,11 @@ RULE = f"largest difference from PyTorch's outputs <= {TOLERANCE:g} of the large
 STEP, LEARNING_RATE = 32, 1e-3  # images of a step of training
 LEAST_WEIGHTS = 16_384  # of a layer that is pruned
 PROGRAMS: dict[str, Callable[[int, int, str], Program]] = {
-    "ours": lambda threads, calls, told: Program(
+    "ours": lambda threads, calls, products: Program(
         "ours", "ours", f"spdnn {spdnn.__version__}", threads,
-        {"threads_set": f"{threads} of the model", "layout": "spdnn.compile", "products": told, "calls": calls},
+        {"threads_set": f"{threads} of the model", "layout": "spdnn.compile", "products": products, "calls": calls},
     ),
-    "onnxruntime": lambda threads, calls, told: Program(
+    "onnxruntime": lambda threads, calls, products: Program(
         "onnxruntime", "dense", f"ONNX Runtime {onnxruntime.__version__}", threads,
         {"threads_set": f"intra_op_num_threads = {threads}", "layout": "dense, the same model", "calls": calls},
     ),
@@ -82,7 +82,9 @@ class Attention(nn.Module):
         self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
 
     def forward(self, x):
-        parts = (one(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in (self.query, self.key, self.value))
+        parts = (
+            project(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for project in (self.query, self.key, self.value)
+        )
         return self.output(F.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2))
 
 
@@ -163,10 +165,10 @@ def variants(name: str, x: torch.Tensor, labels: torch.Tensor):
     fit(dense, x, labels, epochs)
     yield "dense", dense
     for sparsity in SPARSITIES:
-        one = pruned(dense, sparsity)
-        yield f"pruned {100 * sparsity:g}", one
-        fit(one, x, labels, more)
-        yield f"fine-tuned {100 * sparsity:g}", one
+        pruned_model = pruned(dense, sparsity)
+        yield f"pruned {100 * sparsity:g}", pruned_model
+        fit(pruned_model, x, labels, more)
+        yield f"fine-tuned {100 * sparsity:g}", pruned_model
 
 
 def compared(
@@ -177,23 +179,25 @@ def compared(
         right = module(torch.from_numpy(x)).numpy()
     with export(module, torch.from_numpy(x[:2])) as path:
         begun = time.perf_counter()
-        session = onnx_files.session(str(path), lambda one: setattr(one, "intra_op_num_threads", comparison.threads))
+        session = onnx_files.session(
+            str(path), lambda options: setattr(options, "intra_op_num_threads", comparison.threads)
+        )
         spent = {"onnxruntime": time.perf_counter() - begun}
         (taken,) = (argument.name for argument in session.get_inputs())
-        whole = [numpy_helper.to_array(one) for one in onnx_files.simplify(path).graph.initializer]
-        whole = [one for one in whole if one.dtype == np.float32]
+        whole = [numpy_helper.to_array(array) for array in onnx_files.simplify(path).graph.initializer]
+        whole = [array for array in whole if array.dtype == np.float32]
         for batch in BATCHES:
             begun = time.perf_counter()
             model = spdnn.compile(path, threads=comparison.threads, example=x[:batch])
             spent["ours"] = time.perf_counter() - begun
             calls = {"ours": model, "onnxruntime": lambda x: session.run(None, {taken: x})[0]}
             parts = np.split(x[: max(TURN, 4 * batch)], max(TURN // batch, 4))
-            turns = {one: partial(turn, call, parts) for one, call in calls.items()}
-            outputs = {one: call(x) for one, call in calls.items()}
-            checks = {one: verification(f"{name}, {kind}, {one}", out, right) for one, out in outputs.items()}
-            verified = {one: digest(np.concatenate(turn())) for one, turn in turns.items()}
+            turns = {label: partial(turn, call, parts) for label, call in calls.items()}
+            outputs = {label: call(x) for label, call in calls.items()}
+            checks = {label: verification(f"{name}, {kind}, {label}", out, right) for label, out in outputs.items()}
+            verified = {label: digest(np.concatenate(turn())) for label, turn in turns.items()}
             samples, digests, load = alternate(
-                {one: (turn, lambda outs: digest(np.concatenate(outs))) for one, turn in turns.items()},
+                {label: (turn, lambda outs: digest(np.concatenate(outs))) for label, turn in turns.items()},
                 (LEAST_ROUNDS, MOST_ROUNDS),
                 comparison.seconds,
                 warm=True,
@@ -202,23 +206,23 @@ def compared(
             problem = about(name, kind, whole, batch)
             shared = common_fields("network", problem, comparison, Ceilings(comparison.threads).now(), load)
             done = batch * problem["nonzeros"]
-            for one in calls:
-                check_same(one, digests[one], verified[one])
+            for name_of_call in calls:
+                check_same(name_of_call, digests[name_of_call], verified[name_of_call])
                 yield OperationRecord(
                     **shared,
-                    case=f"network.{name}.{kind}.b{batch}.{one}.t{comparison.threads}",
-                    program=PROGRAMS[one](comparison.threads, len(parts), model.explain()),
-                    prepare_seconds=[spent[one]],
-                    seconds=[each / len(parts) for each in samples[one]],
+                    case=f"network.{name}.{kind}.b{batch}.{name_of_call}.t{comparison.threads}",
+                    program=PROGRAMS[name_of_call](comparison.threads, len(parts), model.explain()),
+                    prepare_seconds=[spent[name_of_call]],
+                    seconds=[each / len(parts) for each in samples[name_of_call]],
                     useful_operations=2 * done,
                     multiply_adds=done,
-                    matrix_bytes=sum(each.nbytes for each in whole) - (saved(model) if one == "ours" else 0),
+                    matrix_bytes=sum(each.nbytes for each in whole) - (saved(model) if name_of_call == "ours" else 0),
                     operand_bytes=4 * batch * (x[0].size + right.shape[1]),
                     attention_bytes=None,
-                    verification=checks[one],
+                    verification=checks[name_of_call],
                     thread_imbalance=None,
                     nonzero_imbalance=None,
-                    accuracy=accuracy(outputs[one], labels),
+                    accuracy=accuracy(outputs[name_of_call], labels),
                 )
             model.close()
 
@@ -249,9 +253,9 @@ def accuracy(outputs: np.ndarray, labels: np.ndarray) -> Accuracy:
 def about(name: str, kind: str, whole: list[np.ndarray], batch: int) -> dict:
     """The part `problem` of a record: all weights in a row."""
     content = hashlib.sha256()
-    for one in whole:
-        content.update(np.ascontiguousarray(one))
-    entries = sum(one.size for one in whole)
+    for array in whole:
+        content.update(np.ascontiguousarray(array))
+    entries = sum(array.size for array in whole)
     return {
         "set": "own", "network": name, "layer": kind, "rows": 1, "columns": entries, "batch_columns": batch,
         "batch": 1, "nonzeros": int(sum(map(np.count_nonzero, whole))), "phase": "inference", "repeats": 1,
@@ -270,10 +274,10 @@ def main(folder: str) -> None:
     for name in MODELS:
         for kind, module in variants(name, x, y):
             comparison = ComparisonSettings(threads, ["onnxruntime"], SECONDS, "python benchmarks/accuracy.py .")
-            for one in compared(name, kind, module, images[TRAINING:], labels[TRAINING:], comparison):
-                records.append(check_content(OperationRecord, one, one.case)[0])
-                held = f"top-1 {one.accuracy.top1} of {len(labels) - TRAINING}, {one.matrix_bytes:,} bytes"
-                print(f"{one.case:<60} {1e3 * statistics.median(one.seconds):8.3f} ms, {held}", flush=True)
+            for record in compared(name, kind, module, images[TRAINING:], labels[TRAINING:], comparison):
+                records.append(check_content(OperationRecord, record, record.case)[0])
+                summary = f"top-1 {record.accuracy.top1} of {len(labels) - TRAINING}, {record.matrix_bytes:,} bytes"
+                print(f"{record.case:<60} {1e3 * statistics.median(record.seconds):8.3f} ms, {summary}", flush=True)
     Path(folder).mkdir(parents=True, exist_ok=True)
     write_operations(Path(folder, "accuracy.jsonl"), records)
 

@@ -165,8 +165,8 @@ def vendors(device: Device, features: Features, ordinal: int | None) -> tuple[st
         made["launches"] = [library.bind(block, weights, out) for block, out in zip(blocks, made["out"], strict=True)]
 
     def launch() -> None:
-        for one in made["launches"]:
-            one()
+        for launch_kernel in made["launches"]:
+            launch_kernel()
 
     def verify() -> None:
         device.seconds(lambda: [block.fill(np.nan) for block in made["out"]])

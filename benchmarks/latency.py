@@ -60,9 +60,9 @@ def limit_seconds(layers: list[sp.csc_array], features: list[np.ndarray], limits
 
 def first_call(path: str) -> tuple[float, float]:
     """(wall, processor) seconds from the end of the import to the first outputs, in a new process; medians of 5."""
-    told = [subprocess.run([sys.executable, "-c", FIRST, path], check=True, capture_output=True, text=True)
+    processes = [subprocess.run([sys.executable, "-c", FIRST, path], check=True, capture_output=True, text=True)
             for _ in range(5)]  # fmt: skip
-    wall, processor = zip(*(map(float, one.stdout.split()) for one in told), strict=True)
+    wall, processor = zip(*(map(float, process.stdout.split()) for process in processes), strict=True)
     return statistics.median(wall), statistics.median(processor)
 
 

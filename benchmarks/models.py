@@ -86,16 +86,16 @@ def compare(programs: dict[str, Program], rounds: int, units: int, what: str) ->
             program.timed(name)
     for name, program in programs.items():
         median = float(np.median(program.wall))
-        parts = {part: np.median([one[part] for one in program.took]) for part in program.took[0]}
-        told = ", ".join(f"{part} {seconds:.3f}" for part, seconds in parts.items())
-        print(f"  {name:<14}{median:8.3f} s  {units / median:10,.0f} {what}/s  {told}")
+        parts = {part: np.median([seconds_of[part] for seconds_of in program.took]) for part in program.took[0]}
+        shares = ", ".join(f"{part} {seconds:.3f}" for part, seconds in parts.items())
+        print(f"  {name:<14}{median:8.3f} s  {units / median:10,.0f} {what}/s  {shares}")
     (ours, base), *others = programs.items()
     for name, program in others:
         wall, busy = ratios(base.wall, program.wall), ratios(base.busy, program.busy)
-        told = "reached" if wall.median >= BAR else "missed"
+        shares = "reached" if wall.median >= BAR else "missed"
         print(
             f"  {name} / {ours}: {wall.median:.2f} ({wall.low:.2f} to {wall.high:.2f}); processor seconds "
-            f"{busy.median:.2f} ({busy.low:.2f} to {busy.high:.2f}); {BAR} {told}"
+            f"{busy.median:.2f} ({busy.low:.2f} to {busy.high:.2f}); {BAR} {shares}"
         )
 
 
@@ -126,10 +126,10 @@ def transformer_programs(options) -> None:
         verified("torch causal", programs["torch causal"].once(), model.prefill(tokens, "causal", options.threads))
     compare(programs, options.rounds, config.sequence, "tokens")
     for name in transformer.ARITHMETICS:
-        held = model.attention_bytes(name, options.threads) / 1e6
+        megabytes = model.attention_bytes(name, options.threads) / 1e6
         print(
-            f"  {name:<10} {model.flops(name) / 1e9:8,.0f} GFLOP; attention holds {held:,.1f} MB beside weights of "
-            f"{model.weight_bytes(name) / 1e6:,.0f} MB"
+            f"  {name:<10} {model.flops(name) / 1e9:8,.0f} GFLOP; attention holds {megabytes:,.1f} MB beside "
+            f"{model.weight_bytes(name) / 1e6:,.0f} MB of weights"
         )
 
 
@@ -187,8 +187,10 @@ def memory(options) -> None:
             f"  {name:<10} peak {found[name]:.2f} GB, {found[name] - before:.2f} GB of them in the prefill", flush=True
         )
     if options.stored:
-        told = ", ".join(f"stored / {name} {found['stored'] / found[name]:.1f}" for name in ("sparse", "unfused"))
-        print(f"  {told}; the paper has {PAPER_MEMORY:.1f} (9.88 and 0.77 GB)")
+        ratios_of_memory = ", ".join(
+            f"stored / {name} {found['stored'] / found[name]:.1f}" for name in ("sparse", "unfused")
+        )
+        print(f"  {ratios_of_memory}; the paper has {PAPER_MEMORY:.1f} (9.88 and 0.77 GB)")
 
 
 def blas() -> str:
@@ -197,7 +199,9 @@ def blas() -> str:
     except ImportError:
         return "unknown (threadpoolctl is not installed)"
     found = [entry for entry in threadpool_info() if entry["user_api"] == "blas"]
-    return ", ".join(f"{one['internal_api']} {one['version']} {one.get('architecture', '')}" for one in found)
+    return ", ".join(
+        f"{library['internal_api']} {library['version']} {library.get('architecture', '')}" for library in found
+    )
 
 
 def main() -> None:

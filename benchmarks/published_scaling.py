@@ -118,7 +118,7 @@ def _on_one(device: DeviceCosts, published: dict, neurons: int, fixed: float) ->
     depths = sorted(layers for width, layers, ranks in published if width == neurons and ranks == 1)
     seconds, block = np.array([published[neurons, layers, 1] for layers in depths]), _block(neurons)
     work = [official_work(neurons, layers) for layers in depths]
-    edges = [device.lanes(one.rows) * one.edges for one in work]
+    edges = [device.lanes(layer.rows) * layer.edges for layer in work]
     first, deeper = (np.array([edge[part].sum() for edge in edges]) for part in (slice(block), slice(block, None)))
     columns = [first, deeper] if fixed else [np.array(depths, float), first + deeper]
     left = seconds - fixed * np.array(depths)

@@ -99,8 +99,8 @@ class Table:
 
     def order(self, factor: float = 1.0) -> tuple[int, int]:
         """(pairs whose order is right, pairs) of those whose published times differ by more than the factor."""
-        told = [(a, b) for a, b in self.pairs() if b.published_seconds > factor * a.published_seconds]
-        return sum(bool(a.predicted_seconds < b.predicted_seconds) for a, b in told), len(told)
+        ordered = [(a, b) for a, b in self.pairs() if b.published_seconds > factor * a.published_seconds]
+        return sum(bool(a.predicted_seconds < b.predicted_seconds) for a, b in ordered), len(ordered)
 
 
 def snig_table(path: str | Path | None = None) -> Table:
@@ -165,8 +165,8 @@ class _Fitted:
             made = replace(made, seconds_per_layer=layer)
         if system != GPIPE:
             return made, FREE
-        layer, held = rates.layer, work.layers / devices * weights + 2 * BATCH * row
-        if held > MEMORY_BYTES:
+        layer, memory_bytes = rates.layer, work.layers / devices * weights + 2 * BATCH * row
+        if memory_bytes > MEMORY_BYTES:
             layer += 2 * weights / self.faults  # so do the weights, before the next batch needs them
         first = work.layers * weights / COPIES  # one device's after the other's
         return replace(made, seconds_per_layer=layer, seconds_per_run=first), MessageCosts(0.0, self.faults)
@@ -188,7 +188,7 @@ class _Fitted:
         self.used |= {(system, neurons, layers, 1) for layers in depths}
         work = [_work(neurons, layers) for layers in depths]
         batches = challenge.INPUTS / BATCH if system == SNIG else 1
-        edges = np.array([float((one.rows * one.edges).sum()) for one in work])
+        edges = np.array([float((layer.rows * layer.edges).sum()) for layer in work])
         columns = np.stack([edges, batches * np.array(depths, float), np.full(len(depths), batches)], axis=1)
         known = challenge.INPUTS * self._once(system, 4.0 * neurons)
         columns = (columns / seconds[:, None])[:, :used]
@@ -198,8 +198,8 @@ class _Fitted:
     def _widest(self) -> _Rates:
         """BF at the width where one device has no room: an edge as at the next narrower one, a layer by its bytes."""
         wide, narrow = challenge.WIDTHS[-1], challenge.WIDTHS[-2]
-        one = self.rates[BF, narrow]
-        return _Rates(one.edge, one.layer * wide / narrow)
+        rates = self.rates[BF, narrow]
+        return _Rates(rates.edge, rates.layer * wide / narrow)
 
     def _fit(self, name: str, key: Key, low: float, high: float, falls: bool) -> None:
         """Set a constant between low and high so that a figure comes out; `falls`: seconds fall as it grows."""

@@ -147,14 +147,14 @@ def verified(setting: Setting, prepared: Prepared, inputs: Inputs, runner) -> Ve
 def compared(found: list[Setting], record: RunRecord) -> list[dict]:
     """A row for each setting, measured and predicted."""
     rows = []
-    for one in found:
-        predicted = simulate(one.decomposition, *costs_of(record, one.devices))
-        measured = one.seconds[one.best]
+    for case in found:
+        predicted = simulate(case.decomposition, *costs_of(record, case.devices))
+        measured = case.seconds[case.best]
         rows.append({
-            "schedule": one.schedule, "devices": one.devices, "batches": one.decomposition.batches,
+            "schedule": case.schedule, "devices": case.devices, "batches": case.decomposition.batches,
             "measured": measured, "predicted": predicted.seconds, "error": predicted.seconds / measured - 1,
-            "bound": predicted.bound, "samples": one.seconds, "others": one.others[one.best], "quiet": one.quiet,
-            "timeline": one.fastest.engine.noted["timeline"],
+            "bound": predicted.bound, "samples": case.seconds, "others": case.others[case.best], "quiet": case.quiet,
+            "timeline": case.fastest.engine.noted["timeline"],
             "simulated": [span.as_list() for span in predicted.timeline],
         })  # fmt: skip
     return rows
@@ -188,17 +188,17 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     runner, network = engine("taskgraph"), RadixNet(args.neurons, args.layers)
-    inputs, told = load_named_inputs("mnist", args.neurons, args.count), {}
+    inputs, by_network = load_named_inputs("mnist", args.neurons, args.count), {}
     for name in args.reductions.split(","):
         prepared = runner.prepare(network, parse_reductions(name, runner.offers), None)
         found = settings_of([int(part) for part in args.devices.split(",")], args.threads, args.batches)
-        judged = [verified(one, prepared, inputs, runner) for one in found]
+        judged = [verified(case, prepared, inputs, runner) for case in found]
         end = time.monotonic() + args.seconds
-        while any(not one.seconds for one in found) or time.monotonic() < end:
-            one = min(found, key=lambda one: (one.quiet, len(one.seconds)))
-            if one.quiet >= args.rounds:
+        while any(not case.seconds for case in found) or time.monotonic() < end:
+            case = min(found, key=lambda case: (case.quiet, len(case.seconds)))
+            if case.quiet >= args.rounds:
                 break
-            run(one, prepared, inputs, runner)
+            run(case, prepared, inputs, runner)
         if not found[0].quiet:
             sys.exit(
                 "the machine was never quiet during a resident run on one device: there is nothing to calibrate by"
@@ -206,10 +206,10 @@ def main() -> None:
         base = found[0].fastest
         base = Measurement.of(base | {"machine": measure.ceilings(runner, found[0].options)})
         record = record_of("schedules", base, judged[0], "benchmarks/schedules.py")
-        told[name] = compared(found, record)
-        printed(told[name], name, record)
+        by_network[name] = compared(found, record)
+        printed(by_network[name], name, record)
     if args.json:
-        write_text(args.json, json.dumps(told) + "\n")
+        write_text(args.json, json.dumps(by_network) + "\n")
 
 
 if __name__ == "__main__":

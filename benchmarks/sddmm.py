@@ -111,10 +111,10 @@ def problem(m: int, n: int, depth: int, sparsity: float, threads: int, seconds: 
             function()
             turns[name].append(time.perf_counter() - start)
     best = min(range(len(every)), key=lambda setting: np.median(turns[setting]))
-    mine = np.array(turns[best])
-    ratios = {name: float(np.median(turns[name] / mine)) for name in run if not isinstance(name, int)}
+    own_times = np.array(turns[best])
+    ratios = {name: float(np.median(turns[name] / own_times)) for name in run if not isinstance(name, int)}
     busy = every[best]()[0]
-    return _cpu.sddmm_settings(level)[best], float(np.median(mine)), ratios, busy.max() / busy.mean()
+    return _cpu.sddmm_settings(level)[best], float(np.median(own_times)), ratios, busy.max() / busy.mean()
 
 
 def main() -> None:

@@ -35,22 +35,22 @@ TARGETS = {("mlp", 0.9): 2.5, ("mlp", 0.95): 4.0, ("mlp", 0.98): 8.0, "mobilenet
 
 def pruned_pair(model: nn.Module, sparsity: float, inputs: torch.Tensor, options) -> tuple[nn.Module, nn.Module]:
     """(dense with pruned weights, sparse); what sparsify leaves is the same in both."""
-    for one in model.modules():  # so that outputs hang on inputs, not on biases
-        if isinstance(one, nn.Linear | nn.Conv2d):
-            nn.init.kaiming_normal_(one.weight)
+    for module in model.modules():  # so that outputs hang on inputs, not on biases
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight)
     sparse = copy.deepcopy(model)
     table = st.sparsify(sparse, sparsity, inputs=inputs, quiet=not options.table)
     dense = copy.deepcopy(sparse)
     for name in table.replaced:
         dense.set_submodule(name, dense.get_submodule(name).to_dense())
-    norms = {name: one for name, one in dense.named_modules() if isinstance(one, nn.BatchNorm2d)}
+    norms = {name: module for name, module in dense.named_modules() if isinstance(module, nn.BatchNorm2d)}
     if norms:  # of the activations that the pruned model has
-        for one in norms.values():
-            one.momentum = 1.0
+        for module in norms.values():
+            module.momentum = 1.0
         with torch.no_grad():
             dense.train()(inputs)
-        for name, one in norms.items():
-            sparse.get_submodule(name).load_state_dict(one.state_dict())
+        for name, module in norms.items():
+            sparse.get_submodule(name).load_state_dict(module.state_dict())
         dense.eval()
         st.fuse(dense), st.fuse(sparse)
     print(f"  {len(table.replaced)} of {len(table)} layers replaced")
@@ -114,8 +114,8 @@ def forward(name: str, model: nn.Module, x: torch.Tensor, sparsity: float, targe
             }
     if options.compile:
         taken = x.to(memory_format=last)
-        for kind, one in (("sparse", sparse), ("dense", dense)):
-            compiled = torch.compile(one, options={"freezing": True})
+        for kind, network in (("sparse", sparse), ("dense", dense)):
+            compiled = torch.compile(network, options={"freezing": True})
             with torch.no_grad():
                 verified(compiled(taken), dense(taken))
             programs[f"{kind}, compiled"] = lambda compiled=compiled: compiled(taken)
@@ -139,8 +139,10 @@ def training(options) -> None:
     # Linear layers by torch's names; what is not replaced has the same gradient in both.
     for model in (dense, sparse):
         (model(x) - goal).square().mean().backward()
-    for (name, one), (_, other) in zip(sparse.second.named_parameters(), dense.second.named_parameters(), strict=True):
-        if not torch.allclose(one.grad, other.grad, rtol=1e-3, atol=1e-6):
+    for (name, parameter), (_, other) in zip(
+        sparse.second.named_parameters(), dense.second.named_parameters(), strict=True
+    ):
+        if not torch.allclose(parameter.grad, other.grad, rtol=1e-3, atol=1e-6):
             sys.exit(f"gradients of {name} differ")
     programs = {}
     for name, model in (("sparse", sparse), ("dense", dense)):

@@ -45,6 +45,6 @@ def faults(folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    told = faults(Path(sys.argv[1]))
-    print(*told[:50], sep="\n", file=sys.stderr)
-    sys.exit(f"{len(told)} faults" if told else 0)
+    messages = faults(Path(sys.argv[1]))
+    print(*messages[:50], sep="\n", file=sys.stderr)
+    sys.exit(f"{len(messages)} faults" if messages else 0)

@@ -28,28 +28,30 @@ def page() -> str:
     return "\n".join(lines)
 
 
-def _commands(one: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     """A parser and, in order, all parsers of its subcommands."""
-    yield one
-    for action in one._actions:
+    yield parser
+    for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for below in action.choices.values():
                 yield from _commands(below)
 
 
-def _section(one: argparse.ArgumentParser) -> list[str]:
+def _section(parser: argparse.ArgumentParser) -> list[str]:
     actions = [
-        action for action in one._actions if not isinstance(action, argparse._SubParsersAction | argparse._HelpAction)
+        action
+        for action in parser._actions
+        if not isinstance(action, argparse._SubParsersAction | argparse._HelpAction)
     ]
     actions = [action for action in actions if action.help is not argparse.SUPPRESS]
-    lines = ["", f"## {one.prog}", "", _text(one.description or "")]
+    lines = ["", f"## {parser.prog}", "", _text(parser.description or "")]
     if actions:
         lines += ["", "| argument | what |", "|---|---|"]
-    formatter = one._get_formatter()
+    formatter = parser._get_formatter()
     for action in actions:
-        told = formatter._expand_help(action) if action.help else ""
+        meaning = formatter._expand_help(action) if action.help else ""
         needed = "required" if action.required and action.option_strings else ""
-        lines.append(f"| {_named(action)} | {_cell('; '.join(filter(None, (needed, told))))} |")
+        lines.append(f"| {_named(action)} | {_cell('; '.join(filter(None, (needed, meaning))))} |")
     return lines
 
 

@@ -49,12 +49,12 @@ def contents(app, page: str, source: list[str]) -> None:
     folder = os.path.dirname(page)
     linked = [os.path.normpath(f"{folder}/{link}").removesuffix(".md") for link in LINK.findall(source[0])]
     if page == root_doc:
-        beside = [one.removesuffix(".md") for one in BESIDE if one.count("/") == 0]
-        own = [one for one in linked if one.endswith("/index") or os.path.dirname(one) == folder]
+        beside = [page.removesuffix(".md") for page in BESIDE if page.count("/") == 0]
+        own = [page for page in linked if page.endswith("/index") or os.path.dirname(page) == folder]
         entries = [*beside[:1], *own, *beside[1:]]
     else:
-        entries = [one for one in linked if os.path.dirname(one) == folder]
-        entries += [one for one in linked if one.endswith("/README")]
+        entries = [page for page in linked if os.path.dirname(page) == folder]
+        entries += [page for page in linked if page.endswith("/README")]
     listed = "\n".join("Overview </README>" if entry == "README" else f"/{entry}" for entry in dict.fromkeys(entries))
     source[0] += f"\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
 

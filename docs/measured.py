@@ -100,18 +100,18 @@ def seconds(time: float) -> str:
     return f"{1000 * time:.3g} ms" if time < 1 else f"{time:.3g} s"
 
 
-def rate(one: RunRecord | Baseline | None) -> str:
+def rate(row: RunRecord | Baseline | None) -> str:
     """TeraEdges/s, to two digits."""
-    if one is None:
+    if row is None:
         return ""
-    each = one.edges_per_second
-    tera = (each.median if isinstance(one, RunRecord) else each) / 1e12
+    each = row.edges_per_second
+    tera = (each.median if isinstance(row, RunRecord) else each) / 1e12
     return f"{tera:.0f}" if tera >= 10 else f"{tera:#.2g}"
 
 
 def cores(records: Iterable[RunRecord]) -> str:
     """The cores of our runs, for the head of a column."""
-    return f"{' or '.join(map(str, sorted({one.environment.cores for one in records})))} CPU cores"
+    return f"{' or '.join(map(str, sorted({record.environment.cores for record in records})))} CPU cores"
 
 
 def source(records: Sequence[RunRecord]) -> str:
@@ -135,20 +135,20 @@ def first() -> str | None:
     lines = [["network", "reductions", "time, and what it includes", f"TeraEdges/s, {cores(ours.values())}"]]
     lines[0] += [names["exact"], names["lossy"]]
     for size, kind, words in rows:
-        one, best = ours[size, kind], [rate(theirs.get((size, kind))) for kind in ("exact", "lossy")]
-        lines.append([_name(size), words, f"{_median(one)}, inference", rate(one), *best])
-    one = ours[large, "all"]
-    spent = one.time_to_solution.seconds
-    told = f"{seconds(spent)}{ONCE}, from nothing to verified categories"
-    lines.append([_name(large), "all three", told, f"{one.problem.work / spent / 1e12:.2g}", "", ""])
+        record, best = ours[size, kind], [rate(theirs.get((size, kind))) for kind in ("exact", "lossy")]
+        lines.append([_name(size), words, f"{_median(record)}, inference", rate(record), *best])
+    record = ours[large, "all"]
+    spent = record.time_to_solution.seconds
+    words_of_time = f"{seconds(spent)}{ONCE}, from nothing to verified categories"
+    lines.append([_name(large), "all three", words_of_time, f"{record.problem.work / spent / 1e12:.2g}", "", ""])
     return table(lines, f"{source(list(ours.values()))}.")
 
 
-def table(lines: Sequence[Sequence[str]], told: str) -> str:
+def table(lines: Sequence[Sequence[str]], below: str) -> str:
     """Markdown of a head and rows, and a sentence below them."""
     head, *rows = (re.sub(r"\|  (?=\|)", "| ", f"| {' | '.join(cells)} |") for cells in lines)
-    told += f"{ONCE}: one sample." if any(ONCE in cell for cells in lines for cell in cells) else ""
-    return "\n".join([head, "|" + "---|" * len(lines[0]), *rows, "", told, ""])
+    below += f"{ONCE}: one sample." if any(ONCE in cell for cells in lines for cell in cells) else ""
+    return "\n".join([head, "|" + "---|" * len(lines[0]), *rows, "", below, ""])
 
 
 def _times(ratio: float) -> str:
@@ -174,39 +174,43 @@ def twelve() -> str | None:
     lines = [head]
     for problem in challenge.PROBLEMS:
         size = problem.neurons, problem.layers
-        one, fair = ours.get((size, "all")), ours.get((size, "dead"))
+        record, fair = ours.get((size, "all")), ours.get((size, "dead"))
         cells, last = [_name(size), "", "", ""], ["", "", ""]
-        if one:
-            computed = one.result.edges_computed / statistics.median(one.seconds) / 1e9
-            cells[1:] = [_median(one), rate(one), f"{computed:.0f}"]
-            spent, prepare = one.time_to_solution, statistics.median(one.prepare_seconds)
-            last = [seconds(spent.seconds) if spent else "", seconds(prepare), f"{one.peak_memory_bytes / 2**30:.2g}"]
+        if record:
+            computed = record.result.edges_computed / statistics.median(record.seconds) / 1e9
+            cells[1:] = [_median(record), rate(record), f"{computed:.0f}"]
+            spent, prepare = record.time_to_solution, statistics.median(record.prepare_seconds)
+            last = [
+                seconds(spent.seconds) if spent else "",
+                seconds(prepare),
+                f"{record.peak_memory_bytes / 2**30:.2g}",
+            ]
         cells += [_median(fair), rate(fair)] if fair else ["", ""]
         lines.append([*cells, *(rate(theirs.get((size, kind))) for kind in names), *last])
     last = ours[max(ours, key=lambda key: (key[1] == "all", key[0]))]
-    told = f"{source(list(ours.values()))}. Command of the last row: `{last.environment.command}`."
-    return table(lines, told)
+    below = f"{source(list(ours.values()))}. Command of the last row: `{last.environment.command}`."
+    return table(lines, below)
 
 
 def solution() -> str | None:
     """The parts of the time to solution of each network with all reductions, and how it grows with the edges."""
-    ours = {size: one for (size, kind), one in runs().items() if kind == "all" and one.time_to_solution}
+    ours = {size: record for (size, kind), record in runs().items() if kind == "all" and record.time_to_solution}
     if len(ours) < 2:
         return None
     names = {"startup": "start", "other": "writing and other"}
     lines = []
-    for size, one in sorted(ours.items()):
-        spent = one.time_to_solution
+    for size, record in sorted(ours.items()):
+        spent = record.time_to_solution
         parts = spent.parts
         lines.append([_name(size), *map(seconds, (spent.seconds, *parts.values()))])
-        lines[-1].append(f"{one.problem.work / spent.seconds / 1e12:.2g}")
+        lines[-1].append(f"{record.problem.work / spent.seconds / 1e12:.2g}")
     head = ["network", "to solution", *(names.get(name, name) for name in parts), "TeraEdges/s by it"]
     small, large = min(ours), max(ours)
     edges = ours[large].problem.edges / ours[small].problem.edges
     grown = ours[large].time_to_solution.seconds / ours[small].time_to_solution.seconds
-    told = f"From {_name(small)} to {_name(large)} the edges grow {edges:,.0f} times, and the time to solution "
-    told += f"{grown:.2g} times: it grows as edges to the power {math.log(grown) / math.log(edges):.2g}."
-    return table([head, *lines], f"{told}\n\n{source(list(ours.values()))}. Each once, from nothing, without a cache.")
+    below = f"From {_name(small)} to {_name(large)} the edges grow {edges:,.0f} times, and the time to solution "
+    below += f"{grown:.2g} times: it grows as edges to the power {math.log(grown) / math.log(edges):.2g}."
+    return table([head, *lines], f"{below}\n\n{source(list(ours.values()))}. Each once, from nothing, without a cache.")
 
 
 def kept(kind: str) -> Collection:
@@ -217,7 +221,7 @@ def kept(kind: str) -> Collection:
 
 def limit() -> str | None:
     """What bounds each of the twelve on its machine, and how near it is."""
-    ours = {size: one for (size, kind), one in sorted(runs().items()) if kind == "all" and one.limit}
+    ours = {size: record for (size, kind), record in sorted(runs().items()) if kind == "all" and record.limit}
     if not ours:
         return None
     lines = [["network", "really computed, billion edges/s", "billion loads/s of its machine's nearest cache"]]
@@ -229,7 +233,7 @@ def limit() -> str | None:
         lines.append(
             [
                 _name((problem.neurons, problem.layers)),
-                *(f"{one:.0f}" for one in rates[:3]),
+                *(f"{value:.0f}" for value in rates[:3]),
                 f"{rates[3]:.0f} %",
                 row["binds"],
             ]
@@ -240,12 +244,13 @@ def limit() -> str | None:
 def unstructured() -> str | None:
     """What the search for reductions costs where it finds nothing."""
     pairs = defaultdict(lambda: {True: [], False: []})
-    for one in sorted(kept("unstructured").records, key=lambda record: record.created):
-        pairs[one.problem.neurons, one.problem.layers][bool(one.reductions.requested)].append(one)
+    for made in sorted(kept("unstructured").records, key=lambda record: record.created):
+        pairs[made.problem.neurons, made.problem.layers][bool(made.reductions.requested)].append(made)
     if not pairs:
         return None
     seconds_of = [
-        [[t for one in pair[on] for t in one.seconds] for on in (False, True)] for _, pair in sorted(pairs.items())
+        [[t for record in pair[on] for t in record.seconds] for on in (False, True)]
+        for _, pair in sorted(pairs.items())
     ]
     shares = [ratios(*both) for both in seconds_of]
     cells = [f"{each.median:.2f} ({each.low:.2f} to {each.high:.2f})" for each in shares]
@@ -265,8 +270,8 @@ def threads() -> str | None:
             [str(record.threads), _median(record), f"{ratio_of_medians(first.seconds, record.seconds).median:.2f}"]
         )
     size = _name((first.problem.neurons, first.problem.layers))
-    told = f"{size}, {first.problem.input_count:,} inputs, {', '.join(first.reductions.requested)}. {source(records)}."
-    return table(lines, told)
+    below = f"{size}, {first.problem.input_count:,} inputs, {', '.join(first.reductions.requested)}. {source(records)}."
+    return table(lines, below)
 
 
 def plans() -> str | None:
@@ -277,13 +282,13 @@ def plans() -> str | None:
     errors = defaultdict(list)
     for group in values_of_ranks(kept("ranks"))["groups"]:
         runs_of = [run.record for run in group["runs"]]
-        for one in (record for record in runs_of if record.ranks > 1):
+        for of_ranks in (record for record in runs_of if record.ranks > 1):
             base = next(record for record in runs_of if record.ranks == 1)
-            (checked,) = calibration.check([base, one])
-            errors[group["first"].reductions, one.ranks].append(100 * checked.error)
+            (checked,) = calibration.check([base, of_ranks])
+            errors[group["first"].reductions, of_ranks.ranks].append(100 * checked.error)
     lines = [["reductions", "ranks", "runs", "predicted relative to measured, median", "from", "to"]]
     for (reductions, count), each in errors.items():
-        spread = [f"{one:+.0f} %" for one in (statistics.median(each), min(each), max(each))]
+        spread = [f"{error:+.0f} %" for error in (statistics.median(each), min(each), max(each))]
         lines.append([reductions, str(count), str(len(each)), *spread])
     return table(lines, f"{source(records)}.")
 
@@ -320,17 +325,17 @@ def peers() -> str | None:
     found = values_of_peers(kept("peers"))
     if not found:
         return None
-    others = sorted({row["run"].engine for one in found["comparisons"] for row in one["rows"]} - {OURS})
+    others = sorted({row["run"].engine for comparison in found["comparisons"] for row in comparison["rows"]} - {OURS})
     lines = [["network and inputs", "reductions of ours", "ours", *others]]
-    for one in found["comparisons"]:
-        for ours in (row["run"] for row in one["rows"] if row["run"].engine == OURS and row["is_ours"]):
-            ratios = {row["run"].engine: row["ratio"] for row in one["rows"]}
+    for comparison in found["comparisons"]:
+        for ours in (row["run"] for row in comparison["rows"] if row["run"].engine == OURS and row["is_ours"]):
+            ratios = {row["run"].engine: row["ratio"] for row in comparison["rows"]}
             cells = [ratios.get(name) for name in others]
-            ends = [[_times(one) for one in (each.median, each.low, each.high)] if each else None for each in cells]
+            ends = [[_times(value) for value in (each.median, each.low, each.high)] if each else None for each in cells]
             shares = ["{} ({} to {})".format(*each) if each else "" for each in ends]
-            lines.append([one["label"], ours.reductions, seconds(ours.inference_seconds), *shares])
-    told = "Times as long as ours, with 95 % intervals of the median over pairs of samples."
-    return table(lines, f"{told} {source([one['ours'].record for one in found['comparisons']])}.")
+            lines.append([comparison["label"], ours.reductions, seconds(ours.inference_seconds), *shares])
+    below = "Times as long as ours, with 95 % intervals of the median over pairs of samples."
+    return table(lines, f"{below} {source([comparison['ours'].record for comparison in found['comparisons']])}.")
 
 
 def ladder() -> str | None:
@@ -369,7 +374,7 @@ def gpu() -> str | None:
             cells += [_median(fair), rate(fair), f"{100 * share:.0f} %"]
         cells += [""] * (6 - len(cells)) + [f"{rate(best)} ({best.hardware})"]
         lines.append([*cells, _times(fair.edges_per_second.median / best.edges_per_second) if fair else ""])
-    return table(lines, f"{source([one for each in ours.values() for one in each.values()])}.")
+    return table(lines, f"{source([record for each in ours.values() for record in each.values()])}.")
 
 
 def steps(records: Sequence[RunRecord]) -> str | None:
@@ -378,12 +383,12 @@ def steps(records: Sequence[RunRecord]) -> str | None:
         return None
     lines = [["engine", "reductions", "inference", "times as fast as the step before"]]
     before = None
-    for one in sorted(records, key=lambda record: -statistics.median(record.seconds)):
-        spent = statistics.median(one.seconds)
-        on = ", ".join(one.reductions.requested) or "none"
-        lines.append([one.engine.name, on, seconds(spent), f"{before / spent:.3g}" if before else ""])
+    for step in sorted(records, key=lambda record: -statistics.median(record.seconds)):
+        spent = statistics.median(step.seconds)
+        on = ", ".join(step.reductions.requested) or "none"
+        lines.append([step.engine.name, on, seconds(spent), f"{before / spent:.3g}" if before else ""])
         before = spent
-    return table(lines, f"{_name((one.problem.neurons, one.problem.layers))}, {source(records)}.")
+    return table(lines, f"{_name((step.problem.neurons, step.problem.layers))}, {source(records)}.")
 
 
 def ranks() -> str | None:
@@ -421,11 +426,11 @@ def operations(kind: str = "operations") -> str | None:
             means([problem for problem in problems if (problem.operation, problem.percent) == (name, p)])
             for p in levels
         ]
-        for kind, told in (("sparse", "the fastest sparse library"), ("dense", "the fastest dense")):
-            cells = [f"{one[kind]:.2f} ({one[f'{kind}_best']:.2f})" if one[kind] else "" for one in of_level]
-            lines.append([f"`{name}`", told, *cells])
-    told = "Geometric means by medians, in brackets by fastest samples."
-    return table(lines, f"{told} {source([one.ours for one in problems])}.")
+        for kind, below in (("sparse", "the fastest sparse library"), ("dense", "the fastest dense")):
+            cells = [f"{level[kind]:.2f} ({level[f'{kind}_best']:.2f})" if level[kind] else "" for level in of_level]
+            lines.append([f"`{name}`", below, *cells])
+    below = "Geometric means by medians, in brackets by fastest samples."
+    return table(lines, f"{below} {source([compared.ours for compared in problems])}.")
 
 
 def calls() -> str | None:
@@ -468,8 +473,8 @@ def accuracy() -> str | None:
     if not records:
         return None
     found: dict[tuple, dict] = defaultdict(dict)
-    for one in sorted(records, key=lambda record: record.created):
-        found[one.problem.network, one.problem.layer][one.problem.batch_columns, one.program.kind == "ours"] = one
+    for made in sorted(records, key=lambda record: record.created):
+        found[made.problem.network, made.problem.layer][made.problem.batch_columns, made.program.kind == "ours"] = made
     batches = sorted({batch for each in found.values() for batch, _ in each})
     lines = [["model", "weights", "nonzero", "top-1 accuracy"]]
     lines[0] += [f"{what}: ours, ONNX Runtime" for what in (*map(_inputs, batches), "memory of the weights")]
@@ -487,7 +492,7 @@ def accuracy() -> str | None:
             times = ratio_of_medians(each[batch, False].seconds, each[batch, True].seconds).median
             cells.append(f"{', '.join(both)} ({times:.2f} times as fast)")
         largest = max(each[batch, True].matrix_bytes for batch in batches), each[batches[0], False].matrix_bytes
-        lines.append([*cells, ", ".join(f"{one / 2**20:.2f} MiB" for one in largest)])
+        lines.append([*cells, ", ".join(f"{nbytes / 2**20:.2f} MiB" for nbytes in largest)])
     return table(lines, f"{whole:,} images that were held out. {source(records)}.")
 
 
@@ -517,8 +522,8 @@ def shown() -> str | None:
     if not runs():
         return None
     most = published()[1]["any"].removesuffix(", exact").removeprefix("best published, ")
-    told = f"Ours on {cores(runs().values())}; the best published exact results on one GPU and on {most}."
-    return f"![TeraEdges/s of each of the twelve networks](networks.svg)\n\n{told}\n"
+    below = f"Ours on {cores(runs().values())}; the best published exact results on one GPU and on {most}."
+    return f"![TeraEdges/s of each of the twelve networks](networks.svg)\n\n{below}\n"
 
 
 MADE = (
@@ -542,7 +547,7 @@ MADE = (
     gpu_ladder,
     gpu_products,
 )
-TABLES = {one.__name__: one for one in MADE} | {"picture": shown, "lead": lead}
+TABLES = {make.__name__: make for make in MADE} | {"picture": shown, "lead": lead}
 
 
 def rendered(page: str) -> str:
@@ -661,7 +666,9 @@ def measure(name: str, kinds: Sequence[str]) -> None:
             for path in sorted(Path(place).rglob("*.json*")):
                 text = path.read_text(encoding="utf-8")
                 whole = [text] if path.suffix == ".json" else text.splitlines()
-                lines += [" ".join(one.split("\n")).strip() + "\n" for one in whole if RECORD.search(one)]
+                lines += [
+                    " ".join(paragraph.split("\n")).strip() + "\n" for paragraph in whole if RECORD.search(paragraph)
+                ]
         write_text(folder / f"{kind}.jsonl", "".join(lines))
 
 

@@ -39,13 +39,13 @@ def schema(kind: str) -> dict:
     Notes are free, so the schema checks none of them; `notes_of` names their type in its `$defs` by engine.
     """
     whole = validation.schema(KINDS[kind])
-    classes = {one.__name__: one for one in _classes(KINDS[kind])}
+    classes = {kind_of.__name__: kind_of for kind_of in _classes(KINDS[kind])}
     if kind == "run":
         noted = validation.schema(
             msgspec.defstruct("Noted", [(note_type.__name__, note_type) for note_type in note_types()])
         )["$defs"]
         whole["$defs"] |= {name: node for name, node in noted.items() if name != "Noted"}
-        whole["notes_of"] = {engine: f"#/$defs/{one.__name__}" for engine, one in sorted(NOTES.items())}
+        whole["notes_of"] = {engine: f"#/$defs/{notes.__name__}" for engine, notes in sorted(NOTES.items())}
         classes |= {note_type.__name__: note_type for note_type in note_types()}
     for name, node in whole["$defs"].items():
         node["description"] = _introduction(classes[name])
@@ -58,9 +58,9 @@ def page() -> str:
     """The reference page, in Markdown."""
     sections = []
     for title, kinds in (
-        ("Run record", [one for one in _classes(RunRecord) if one is not RunRequest]),
+        ("Run record", [struct for struct in _classes(RunRecord) if struct is not RunRequest]),
         ("What engines note", note_types()),
-        ("Operation record", [one for one in _classes(OperationRecord) if one not in _classes(RunRecord)]),
+        ("Operation record", [struct for struct in _classes(OperationRecord) if struct not in _classes(RunRecord)]),
     ):
         sections += [f"## {title}\n", *map(_section, kinds)]
     return "\n".join([HEAD, *sections])
@@ -89,7 +89,7 @@ def _described(kind: type) -> dict[str, str]:
 
 def _section(kind: type) -> str:
     """A class as a heading and a table of its fields."""
-    engines = [name for name, one in NOTES.items() if one is kind]
+    engines = [name for name, notes in NOTES.items() if notes is kind]
     whole, described = validation.schema(kind), _described(kind)
     node, own = whole["$defs"][kind.__name__], set(Notes.__struct_fields__) if kind is not Notes else set()
     rows = [

@@ -100,10 +100,10 @@ class Answers:
         """What a record says of the labels; None where none were given."""
         if self._labels is None:
             return None
-        one = self.scores = classes.score(result, self._labels)
+        scores = self.scores = classes.score(result, self._labels)
         digest = hashlib.sha256(np.ascontiguousarray(self._labels)).hexdigest()
-        confusion = one.confusion.tolist() if one.classes <= MOST_CLASSES else None
-        return Accuracy(digest, one.hits(1), confusion)
+        confusion = scores.confusion.tolist() if scores.classes <= MOST_CLASSES else None
+        return Accuracy(digest, scores.hits(1), confusion)
 
     def judge(self, result: Result) -> str | None:
         """Print all that was asked; the sentence of a reference that differs, or None."""
@@ -126,15 +126,15 @@ class Answers:
 
     def _content(self, result: Result) -> dict:
         content: dict = {"inputs": result.inputs, "survivors": int(result.categories.size)}
-        if one := self.scores:
+        if scores := self.scores:
             content["classes"] = {
-                "outputs": one.classes,
+                "outputs": scores.classes,
                 "names": self._names,
-                "top1": one.top1,
-                "top1_hits": one.hits(1),
-                "top5": one.top5,
-                "top5_hits": one.hits(5),
-                "confusion": one.confusion.tolist() if one.classes <= classes.MOST_CLASSES else None,
+                "top1": scores.top1,
+                "top1_hits": scores.hits(1),
+                "top5": scores.top5,
+                "top5_hits": scores.hits(5),
+                "confusion": scores.confusion.tolist() if scores.classes <= classes.MOST_CLASSES else None,
             }
         if (two := self.agreement) is not None:
             content["reference"] = {

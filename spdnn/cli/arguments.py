@@ -181,7 +181,7 @@ def _words(field: inspect.Field, described: str) -> dict:
     """The words of `add_argument` that a field has."""
     kind, extra = field.type, {}
     if isinstance(kind, inspect.UnionType):
-        kinds = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
+        kinds = [allowed for allowed in kind.types if not isinstance(allowed, inspect.NoneType)]
         kind = kinds[0] if len(kinds) == 1 else inspect.UnionType(tuple(kinds))
         extra = next((kind.extra for kind in kinds if isinstance(kind, inspect.Metadata) and kind.extra), {})
     if isinstance(kind, inspect.Metadata):

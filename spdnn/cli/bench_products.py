@@ -67,18 +67,18 @@ def add_sets(bench) -> None:
 
 def add_matrices(kinds) -> None:
     for name, columns in (("spmm", "columns of B"), ("sddmm", "columns of Q and K, the length of each dot product")):
-        one = kinds.add_parser(
+        command = kinds.add_parser(
             name, help=f"time one {name} of your own matrix",
             description=f"Time one {name} of your own matrix with our kernels, other libraries and the dense product.",
             epilog=MATRIX,
         )  # fmt: skip
-        one.add_argument("matrix", metavar="FILE", help="sparse matrix, see below")
-        one.add_argument(
+        command.add_argument("matrix", metavar="FILE", help="sparse matrix, see below")
+        command.add_argument(
             "--columns", type=arguments.positive, default=256, metavar="N", help=f"{columns} (default: 256)"
         )
-        one.add_argument("--record", metavar="FILE.jsonl", help="file to write the records to")
-        _add_shared(one)
-        one.set_defaults(run=_one, operation=name, reads=("matrix",), writes=("record",))
+        command.add_argument("--record", metavar="FILE.jsonl", help="file to write the records to")
+        _add_shared(command)
+        command.set_defaults(run=_one, operation=name, reads=("matrix",), writes=("record",))
 
 
 def _add_shared(command) -> None:
@@ -137,18 +137,18 @@ def _one(args) -> None:
     command = shlex.join(map(str, [*words, "--seconds", f"{args.seconds:g}", "--libraries", ",".join(libraries)]))
     matrix = own_products.read_matrix(args.matrix)
     comparison = ComparisonSettings(threads, libraries, args.seconds, command)
-    one = own_products.compare_own(matrix, Path(args.matrix).name, args.operation, args.columns, comparison)
-    problem = one[0].problem
+    records = own_products.compare_own(matrix, Path(args.matrix).name, args.operation, args.columns, comparison)
+    problem = records[0].problem
     size = f"{problem.rows} x {problem.columns}, {problem.nonzeros} nonzeros"
     sparse, columns = f"{100 * problem.sparsity:.4g} % sparse", problem.batch_columns
     print(f"{size} ({sparse}), {columns} columns; {threads} threads\n{_HEAD}")
-    _print(one)
+    _print(records)
     print(f"\n  {'program':<14} {'median ms':>10} {'10^9 op/s':>10}   {'version'}")
-    for record in one:
+    for record in records:
         rate, version = record.operations_per_second.median, record.program.version
         spent = 1e3 * statistics.median(record.seconds)
         print(f"  {record.program.name:<14} {spent:>10.4f} {rate / 1e9:>10.2f}   {version}")
-    _write(args.record, one)
+    _write(args.record, records)
     for name, reason in absent.items():
         print(f"{name}: {reason}")
 
@@ -160,13 +160,15 @@ def _print(group: list) -> None:
     """One problem in a line."""
     from spdnn.report.operations.values import compare_problems
 
-    for one in compare_problems(group):
-        ours = statistics.median(one.ours.seconds)
-        name = one.ours.case.rsplit(".", 2)[0]
-        peak = "-" if one.peak is None else f"{one.peak:.1f}"
-        sparse, dense = (f"{one[1]:.2f} {one[0].program.name}" if one else "-" for one in (one.sparse, one.dense))
-        spread = "-" if one.ours.imbalance is None else f"{one.ours.imbalance:.3f}"
-        rate = one.ours.operations_per_second.median / 1e9
+    for row in compare_problems(group):
+        ours = statistics.median(row.ours.seconds)
+        name = row.ours.case.rsplit(".", 2)[0]
+        peak = "-" if row.peak is None else f"{row.peak:.1f}"
+        sparse, dense = (
+            f"{fastest[1]:.2f} {fastest[0].program.name}" if fastest else "-" for fastest in (row.sparse, row.dense)
+        )
+        spread = "-" if row.ours.imbalance is None else f"{row.ours.imbalance:.3f}"
+        rate = row.ours.operations_per_second.median / 1e9
         print(
             f"  {name:<58} {1e3 * ours:>9.3f} {rate:>9.2f} {peak:>6} {sparse:>16} {dense:>16} {spread:>9}", flush=True
         )

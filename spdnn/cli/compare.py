@@ -90,7 +90,9 @@ def _unlike(comparison) -> str:
     if best is None:
         kinds = [dict(only[0].key)["kind"] for only in (comparison.only_a, comparison.only_b)]
         return f"nothing can be compared; the records are of {kinds[0]} in one and of {kinds[1]} in the other"
-    differs = "; ".join(f"{name}: {abbreviate(mine)} and {abbreviate(other)}" for name, mine, other in best.differs)
+    differs = "; ".join(
+        f"{name}: {abbreviate(value_of_a)} and {abbreviate(other)}" for name, value_of_a, other in best.differs
+    )
     return f"nothing can be compared; the nearest pair ({best.a.name} and {best.b.name}) is the same but for {differs}"
 
 
@@ -104,7 +106,7 @@ def _json(comparison, sides) -> str:
         for (path, count, failed), values in zip(sides, comparison.circumstances, strict=True)
     ]
     alone = [
-        [{"name": one.name, "key": dict(one.key), "records": one.records} for one in only]
+        [{"name": group.name, "key": dict(group.key), "records": group.records} for group in only]
         for only in (comparison.only_a, comparison.only_b)
     ]
     pairs = [

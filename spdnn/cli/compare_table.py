@@ -176,7 +176,7 @@ def _alone(comparison: Comparison, sides: Sequence[tuple[str, int, list[str]]]) 
     notes = []
     for letter, only in zip("AB", (comparison.only_a, comparison.only_b), strict=True):
         if only:
-            records = sum(one.records for one in only)
+            records = sum(group.records for group in only)
             notes.append(
                 f"In {letter} alone, {plural(records, 'record')}: {_join_names(map(_name_of, only), len(only))}."
             )
@@ -188,8 +188,8 @@ def _alone(comparison: Comparison, sides: Sequence[tuple[str, int, list[str]]]) 
     return notes
 
 
-def _name_of(one: OnlyIn) -> str:
-    return one.name if one.records == 1 else f"{one.name} ({one.records} records)"
+def _name_of(group: OnlyIn) -> str:
+    return group.name if group.records == 1 else f"{group.name} ({group.records} records)"
 
 
 def _join_names(names: Iterable[str], count: int) -> str:

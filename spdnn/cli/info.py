@@ -63,12 +63,12 @@ def _print_engines() -> None:
     from spdnn.engines.registry import engine, names
 
     engines = {name: engine(name, usable=False) for name in names()}
-    missing = {name: one.missing() for name, one in engines.items()}
+    missing = {name: engine.missing() for name, engine in engines.items()}
     width = max(map(len, engines))
     print("engines that run here, with the reductions that they offer:")
     for name in (name for name in engines if missing[name] is None):
-        one, default = engines[name], "default: " if name == "cpu" else ""
-        print(f"  {name:<{width}}  {default}{one.summary} ({', '.join(one.offers) or 'no reductions'})")
+        listed, default = engines[name], "default: " if name == "cpu" else ""
+        print(f"  {name:<{width}}  {default}{listed.summary} ({', '.join(listed.offers) or 'no reductions'})")
     print("engines that do not run here:")
     for name in (name for name in engines if missing[name]):
         print(f"  {name:<{width}}  {missing[name]}")

@@ -125,20 +125,20 @@ def _line(cells: Sequence[str]) -> str:
     return " ".join(f"{cell:>{width}}" for cell, width in zip(cells, (9, 10, 10, 13, 12, 10), strict=True))
 
 
-def _plan_row(one) -> str:
+def _plan_row(prediction) -> str:
     cells = (
-        f"{one.ranks:,}",
-        f"{one.seconds:.4g}",
-        f"{one.efficiency:.1%}",
-        f"{-(-one.inputs // one.ranks):,}",
-        f"{one.memory_bytes / 1e9:,.3f} GB",
-        f"{one.batches:,}" if one.fits else "no room",
+        f"{prediction.ranks:,}",
+        f"{prediction.seconds:.4g}",
+        f"{prediction.efficiency:.1%}",
+        f"{-(-prediction.inputs // prediction.ranks):,}",
+        f"{prediction.memory_bytes / 1e9:,.3f} GB",
+        f"{prediction.batches:,}" if prediction.fits else "no room",
     )
-    return f"{_line(cells)}  {one.bound}"
+    return f"{_line(cells)}  {prediction.bound}"
 
 
-def _figures(one) -> dict:
-    return asdict(one) | {"bound": one.bound}
+def _figures(prediction) -> dict:
+    return asdict(prediction) | {"bound": prediction.bound}
 
 
 def _show_check(args) -> dict:
@@ -147,10 +147,12 @@ def _show_check(args) -> dict:
 
     checked = calibration.check([read_record(path) for path in args.check])
     print(" predicted   measured   error informed  case (informed: with the measured active inputs of each rank)")
-    for one in checked:
-        informed = "" if one.informed is None else f"{one.informed_error:+.1%}"
-        times = f"{one.predicted.seconds:>8.4f} s {one.measured_seconds:>8.4f} s"
-        print(f"{times} {one.error:>+7.1%} {informed:>8}  {one.case}")
-    errors = [abs(one.error) for one in checked]
+    for check in checked:
+        informed = "" if check.informed is None else f"{check.informed_error:+.1%}"
+        times = f"{check.predicted.seconds:>8.4f} s {check.measured_seconds:>8.4f} s"
+        print(f"{times} {check.error:>+7.1%} {informed:>8}  {check.case}")
+    errors = [abs(check.error) for check in checked]
     print(f"error: median {statistics.median(errors):.1%}, worst {max(errors):.1%}")
-    return {"checked": [asdict(one) | {"error": one.error, "informed_error": one.informed_error} for one in checked]}
+    return {
+        "checked": [asdict(check) | {"error": check.error, "informed_error": check.informed_error} for check in checked]
+    }

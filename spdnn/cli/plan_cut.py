@@ -75,31 +75,31 @@ def _show(args, name: str, request, costs, sizes, cores: int | None, origin: str
         "parts": predicted.parts,
         "busy": [[*lane, share] for lane, share in predicted.busy.items()],
         "why": best.why,
-        "considered": [_plain(one) for one in best.considered],
+        "considered": [_plain(candidate) for candidate in best.considered],
         "timeline": [span.as_list() for span in predicted.timeline],
     }
 
 
-def _plain(one) -> dict:
+def _plain(candidate) -> dict:
     """As JSON holds it, which has no infinity."""
-    settings = {key: None if value == float("inf") else value for key, value in one.settings.items()}
-    return asdict(one) | {"settings": settings}
+    settings = {key: None if value == float("inf") else value for key, value in candidate.settings.items()}
+    return asdict(candidate) | {"settings": settings}
 
 
 def _print_considered(considered) -> None:
     print("\nconsidered:")
-    for one in considered:
-        if one.seconds is not None:
-            print(f"{one.seconds:>10.4g} s  {one}")
-    refused = [one for one in considered if one.seconds is None]
-    for why in dict.fromkeys(one.why_not for one in refused if one.least is None):
-        same = [one for one in refused if one.why_not == why]
-        names = ", ".join(dict.fromkeys(one.schedule for one in same))
+    for candidate in considered:
+        if candidate.seconds is not None:
+            print(f"{candidate.seconds:>10.4g} s  {candidate}")
+    refused = [candidate for candidate in considered if candidate.seconds is None]
+    for why in dict.fromkeys(candidate.why_not for candidate in refused if candidate.least is None):
+        same = [candidate for candidate in refused if candidate.why_not == why]
+        names = ", ".join(dict.fromkeys(candidate.schedule for candidate in same))
         settings = f" ({len(same)} settings)" if len(same) > 1 else ""
         print(f"{'-':>12}  {names}{settings}: {why}")
-    slower = [one for one in refused if one.least is not None]
+    slower = [candidate for candidate in refused if candidate.least is not None]
     if slower:
-        least = min(one.least for one in slower)
+        least = min(candidate.least for candidate in slower)
         print(f"{'-':>12}  {len(slower)} more, none faster than {least:.4g} s even if nothing waited")
 
 

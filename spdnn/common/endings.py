@@ -25,7 +25,7 @@ class _Signals:
 
     def __init__(self):
         self.ended_by: int | None = None  # the signal that is ending this process
-        self.told = self.held = self.appeared = False
+        self.reported = self.deferred = self.appeared = False
         self.undo: list[Callable[[], object]] = []
 
 
@@ -48,7 +48,7 @@ def clean_on_terminate(own: bool = False) -> Iterator[None]:
 
     def ended(number, frame):
         again, _state.ended_by = _state.ended_by is not None, _state.ended_by or number
-        if not _state.held and not (own and again):  # what removes files is let through
+        if not _state.deferred and not (own and again):  # what removes files is let through
             _tell_and_raise()
 
     def unraisable_hook(unraisable, default=sys.unraisablehook):
@@ -80,7 +80,7 @@ def check_ended() -> None:
 
 
 def _tell_and_raise() -> None:
-    if _state.ended_by not in (None, signal.SIGINT) and not _state.told:
+    if _state.ended_by not in (None, signal.SIGINT) and not _state.reported:
         with contextlib.suppress(OSError, RuntimeError):  # it cannot be written to, or is being written to
             print(f"spdnn: {farewell()}", file=sys.stderr)
     check_ended()
@@ -92,7 +92,7 @@ def farewell() -> str:
 
 
 def _farewell(state: _Signals) -> str:
-    state.told = True
+    state.reported = True
     word = "interrupted" if state.ended_by == signal.SIGINT else "terminated"
     what = "what has its final name is whole" if state.appeared else "nothing was written under a final name"
     return f"{word}; {what}"
@@ -106,11 +106,11 @@ def mark_final() -> None:
 @contextlib.contextmanager
 def hold_signals() -> Iterator[None]:
     """In this block, a few system calls at most, no signal raises anything; what came is raised at its end."""
-    _state.held = True
+    _state.deferred = True
     try:
         yield
     finally:
-        _state.held = False
+        _state.deferred = False
     _tell_and_raise()
 
 
@@ -191,7 +191,7 @@ def _end(state: _Signals, number: int) -> None:
     for action in reversed(state.undo):
         with contextlib.suppress(Exception):
             action()
-    if not state.told:
+    if not state.reported:
         with contextlib.suppress(OSError):
             os.write(2, f"spdnn: {_farewell(state)}\n".encode())
     os._exit(128 + number)

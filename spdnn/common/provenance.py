@@ -164,5 +164,5 @@ def _commit() -> str | None:
         return run.stdout.strip() if run.returncode == 0 else None
 
     commit = git("rev-parse", "--short=12", "HEAD")
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *(f":(exclude){one}" for one in SHOWN))
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *(f":(exclude){path}" for path in SHOWN))
     return commit and commit + ("-dirty" if changed else "")

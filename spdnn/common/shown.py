@@ -31,4 +31,4 @@ def with_unit(number: int, what: str) -> str:
 
 def unit_of_rate(rate: float) -> tuple[float, str]:
     """(edges per second of a unit, its name): the largest unit of RATES that a rate reaches."""
-    return next((one for one in RATES if rate >= one[0]), RATES[-1])
+    return next((unit for unit in RATES if rate >= unit[0]), RATES[-1])

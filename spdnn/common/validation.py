@@ -125,7 +125,7 @@ def schema(kind: type) -> dict:
 def allowed_values(node: dict) -> str:
     """The values that a part of a JSON Schema allows, in words."""
     if "anyOf" in node:
-        return _either(allowed_values(one) for one in node["anyOf"])
+        return _either(allowed_values(schema) for schema in node["anyOf"])
     if "enum" in node:
         return ("one of " if len(node["enum"]) > 1 else "") + _either(map(_json, node["enum"]))
     kind = node.get("type", "object")
@@ -175,8 +175,8 @@ def _sentence(kind: type, content: Any, error: str) -> str:
 def _part(whole: dict, node: dict, name: str) -> dict:
     """The schema of the field `name`; of the entries, where it is empty."""
     node = _resolve(whole, node)
-    for one in (_resolve(whole, one) for one in node.get("anyOf", [node])):
-        schema = one.get("properties", {}).get(name) if name else one.get("items", one.get("additionalProperties"))
+    for part in (_resolve(whole, schema) for schema in node.get("anyOf", [node])):
+        schema = part.get("properties", {}).get(name) if name else part.get("items", part.get("additionalProperties"))
         if schema:
             return schema
     return {}

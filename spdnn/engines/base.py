@@ -101,7 +101,9 @@ class Prepared:
     def course(self) -> progress.WorkProfile:
         """The layers for progress; built when a session opens, for it reads every header."""
         depth = range(self.network.depth)
-        source_edges, prepared_edges = ((one.header(k).edges for k in depth) for one in (self.source, self.network))
+        source_edges, prepared_edges = (
+            (layers.header(k).edges for k in depth) for layers in (self.source, self.network)
+        )
         return progress.WorkProfile.of(source_edges, prepared_edges)
 
     def first(self, depth: int) -> "Prepared":

@@ -101,7 +101,7 @@ class RowExchange(abc.ABC):
         """
 
     @abc.abstractmethod
-    def meet(self, k: int, held: HeldRows) -> int:
+    def meet(self, k: int, local: HeldRows) -> int:
         """All ranks meet before layer k (0-based); the layer before which they do so next."""
 
     @abc.abstractmethod
@@ -109,11 +109,11 @@ class RowExchange(abc.ABC):
         """This rank is through with a batch, and has gone through so many inputs x edges since the run began."""
 
 
-def parcels(held: HeldRows, groups: Sequence[np.ndarray], spare: bool = False) -> list[Parcel]:
+def parcels(local: HeldRows, groups: Sequence[np.ndarray], spare: bool = False) -> list[Parcel]:
     """A parcel of each group of rows (int64, all distinct); `spare` as HeldRows.pack takes it."""
     # Rows are packed once for all ranks that get some, then split: one pass over the features.
-    sizes, data = held.pack(np.concatenate(groups), spare)
+    sizes, data = local.pack(np.concatenate(groups), spare)
     sizes = np.split(sizes, np.cumsum([group.size for group in groups])[:-1])
     data = np.split(data, np.cumsum([size.sum() for size in sizes])[:-1])
-    inputs = held.inputs()
+    inputs = local.inputs()
     return [Parcel(size, part, *inputs.of(group)) for size, part, group in zip(sizes, data, groups, strict=True)]

@@ -42,4 +42,4 @@ def caches(folder: Path = SYSFS) -> tuple[CacheLevel, ...]:
                 ends = [part.partition("-") for part in sizes["shared_cpu_list"].split(",")]
                 shared = sum(int(last or first) - int(first) + 1 for first, _, last in ends)
                 result.append(CacheLevel(int(sizes["level"]), unit * int(sizes["size"].rstrip("KMG")), shared))
-    return tuple(sorted(result, key=lambda one: one.level))
+    return tuple(sorted(result, key=lambda cache: cache.level))

@@ -49,10 +49,10 @@ def matches(A: SparseMatrix, dense: Operand, name: str) -> None:
         raise InputError(f"{name} is on {dense.device}, and the sparse matrix on {A.device}; its to() moves it")
 
 
-def alike(one: Operand, other: Operand, name: str, second: str) -> None:
-    if one.array.dtype != other.array.dtype or one.device != other.device:
+def alike(left: Operand, other: Operand, name: str, second: str) -> None:
+    if left.array.dtype != other.array.dtype or left.device != other.device:
         raise InputError(
-            f"{name} is of {one.array.dtype} on {one.device}, and {second} of {other.array.dtype} on {other.device}; "
+            f"{name} is of {left.array.dtype} on {left.device}, and {second} of {other.array.dtype} on {other.device}; "
             "they must be the same"
         )
 
@@ -74,8 +74,8 @@ def times(topology: Topology) -> str:
     return f"{topology.shape[0]} x {topology.shape[1]}"
 
 
-def lead(one: Operand, dimensions: int) -> int | None:
-    return one.array.shape[0] if one.array.ndim > dimensions else None
+def lead(operand: Operand, dimensions: int) -> int | None:
+    return operand.array.shape[0] if operand.array.ndim > dimensions else None
 
 
 def batch(sizes: dict[str, int | None]) -> int | None:
@@ -145,9 +145,9 @@ def output(
     return target.array if batch is not None else target.array[None], out
 
 
-def _overlap(one: Any, other: Any) -> bool:
-    first, second = address(one), address(other)
-    return first < second + other.nbytes and second < first + one.nbytes
+def _overlap(left: Any, other: Any) -> bool:
+    first, second = address(left), address(other)
+    return first < second + other.nbytes and second < first + left.nbytes
 
 
 def bias(bias: Any, size: int, like: Operand) -> Any | None:

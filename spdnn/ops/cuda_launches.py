@@ -114,7 +114,9 @@ def spmm_settings(dtype: np.dtype, width: int, size: int, few: bool = False) -> 
     covering = [tile.columns for tile in tiles if tile.columns >= width]
     fit = [tile for tile in tiles if tile.columns <= min(covering, default=width)]
     usual = next((tile for tile in fit if tile.columns >= min(width, USUAL_COLUMNS)), fit[-1])
-    orders = ((*tile, order) for order in (TOGETHER, SEQUENTIAL) for tile in sorted(fit, key=lambda one: one != usual))
+    orders = (
+        (*tile, order) for order in (TOGETHER, SEQUENTIAL) for tile in sorted(fit, key=lambda fitting: fitting != usual)
+    )
     others = (tile for tile in ops.SPMM_FEW_TILES[dtype] if few and tile.vector <= size)
     return (*orders, *((*tile, TOGETHER) for tile in others))
 
@@ -153,7 +155,7 @@ def sddmm_spans(longest: int, mean: float, fair: float) -> tuple[int, ...]:
     """Nonzeros of a row that a warp of sddmm takes: most rows at once, and the longest in not too many parts; or fewer,
     where there would be few warps (`fair`: nonzeros of a warp where there are not)."""
     whole = max(LEAST_SPAN, 2 * mean, longest / MOST_PARTS), max(fair, longest / FEW_PARTS, 1)
-    usual, small = (32 * int(_ceil(int(np.ceil(one)), 32)) for one in whole)
+    usual, small = (32 * int(_ceil(int(np.ceil(nonzeros)), 32)) for nonzeros in whole)
     return (small, usual) if small < usual else (usual,)
 
 

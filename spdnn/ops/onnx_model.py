@@ -74,7 +74,7 @@ class OnnxModel(WithRepr):
         self.outputs = [output.name for output in self._plain.get_outputs()]
         # The pruned products of the graph, and for each one whether ours is faster.
         self._found = list(products(model.graph))
-        self._told: dict[str, str] = {}  # of each product, how it runs and why
+        self._reasons: dict[str, str] = {}  # of each product, how it runs and why
         self._session = self._plain
         tiles: Sequence[int] = ()
         if self._found:
@@ -84,10 +84,10 @@ class OnnxModel(WithRepr):
                 if any(tiles) and self._session is self._plain:  # a choice that was kept, or made without a trial
                     self._session = self._with(model, tiles)
             except InputError as error:  # ONNX Runtime simplified the model to one that it does not take
-                self._told, tiles = {"": str(error)}, (0,) * len(self._found)
-        for one, tile in zip(self._found, tiles, strict=True):
-            self._told.setdefault(one.gives, f"{OURS}, tiles of {tile}" if tile else ONNX_RUNTIME)
-        self.ours = [one for one, tile in zip(self._found, tiles, strict=True) if tile]
+                self._reasons, tiles = {"": str(error)}, (0,) * len(self._found)
+        for product, tile in zip(self._found, tiles, strict=True):
+            self._reasons.setdefault(product.gives, f"{OURS}, tiles of {tile}" if tile else ONNX_RUNTIME)
+        self.ours = [product for product, tile in zip(self._found, tiles, strict=True) if tile]
         self._plain = None  # and with it the dense weights of our products
 
     def __call__(self, *x: Any, **named: Any) -> Any:
@@ -119,7 +119,7 @@ class OnnxModel(WithRepr):
         try:
             found = session.run(self.outputs, feed)
             if type(first) is not np.ndarray:
-                found = [arrays.like(one, first) if isinstance(one, np.ndarray) else one for one in found]
+                found = [arrays.like(array, first) if isinstance(array, np.ndarray) else array for array in found]
         except Exception as error:  # of many types, none of them public
             raise InputError(f"{self.path}: {onnx_files.reason(error)}") from error
         return found[0] if len(found) == 1 else tuple(found)
@@ -129,13 +129,13 @@ class OnnxModel(WithRepr):
         them."""
         if not self._found:
             return f"no product of this model has {LEAST}, so ONNX Runtime runs all of it"
-        width = max(len(one.name) for one in self._found)
+        width = max(len(product.name) for product in self._found)
         lines = [
-            f"{one.name:<{width}}  {'x'.join(map(str, one.matrix.shape)):>11}  {100 * one.nonzero:3.0f} % nonzero  "
-            f"{self._told.get(one.gives, '')}"
-            for one in self._found
+            f"{product.name:<{width}}  {'x'.join(map(str, product.matrix.shape)):>11}  "
+            f"{100 * product.nonzero:3.0f} % nonzero  {self._reasons.get(product.gives, '')}"
+            for product in self._found
         ]
-        return "\n".join([*lines, self._told[""]] if "" in self._told else lines)
+        return "\n".join([*lines, self._reasons[""]] if "" in self._reasons else lines)
 
     def close(self) -> None:
         """Let weights and buffers go. Closing again does nothing."""
@@ -183,12 +183,14 @@ class OnnxModel(WithRepr):
     def _choose(self, model: Any, sample: dict[str, np.ndarray] | None) -> Sequence[int]:
         """The tile of each product, kept or timed; 0 where ONNX Runtime runs it."""
         # Without a sample nothing can be timed: sparsity alone decides.
-        usual = [TILES[0] if one.nonzero <= SURE else 0 for one in self._found]
+        usual = [TILES[0] if product.nonzero <= SURE else 0 for product in self._found]
         if sample is None:
             return usual
         # Choices are kept between processes, by what they depend on.
         shapes = [f"{name} {array.dtype}{array.shape}" for name, array in sample.items()]
-        graph = [f"{one.name} {one.matrix.shape} {one.window} {one.nonzero:.2f}" for one in self._found]
+        graph = [
+            f"{product.name} {product.matrix.shape} {product.window} {product.nonzero:.2f}" for product in self._found
+        ]
         graph += [node.op_type for node in model.graph.node]
         # A choice holds for this processor, these kernels, this version of ONNX Runtime and this model and sample.
         version, code = onnx_files.runtime().__version__, self._kernels.source_digest[:16]
@@ -197,7 +199,7 @@ class OnnxModel(WithRepr):
         allowed = (*TILES, 0)
         tiles = tuning.keep(
             key, lambda: self._time(model, sample, usual),
-            lambda one: isinstance(one, tuple) and len(one) == len(usual) and set(one) <= set(allowed),
+            lambda kept: isinstance(kept, tuple) and len(kept) == len(usual) and set(kept) <= set(allowed),
         )  # fmt: skip
         return usual if tiles is None else tiles
 
@@ -206,16 +208,23 @@ class OnnxModel(WithRepr):
         # Product by product, on the features that really reach it: their zeros and shapes decide.
         reach = self._features(model, sample)
         tiles, times = [], {}
-        for one, tile in zip(self._found, usual, strict=True):
-            x = reach.get(one.reads)
+        for product, tile in zip(self._found, usual, strict=True):
+            x = reach.get(product.reads)
             if x is not None:
-                alike = one.matrix.shape, one.window, x.shape, round(one.nonzero, 2), one.low, one.high
+                alike = (
+                    product.matrix.shape,
+                    product.window,
+                    x.shape,
+                    round(product.nonzero, 2),
+                    product.low,
+                    product.high,
+                )
                 if alike not in times:
-                    times[alike] = self._times(model, one, x)
+                    times[alike] = self._times(model, product, x)
                 took = times[alike]
                 tile = min(took, key=took.__getitem__)
                 ours = min(TILES, key=took.__getitem__)
-                self._told[one.gives] = (
+                self._reasons[product.gives] = (
                     f"{f'{OURS}, tiles of {tile}' if tile else ONNX_RUNTIME}: {1e3 * took[ours]:.3f} ms, in ONNX "
                     f"Runtime {1e3 * took[0]:.3f}"
                 )
@@ -224,12 +233,14 @@ class OnnxModel(WithRepr):
             return tuple(tiles)
         # Then the whole model: our products stand between nodes that ONNX Runtime may fuse, so the whole can be slower.
         sessions = {OURS: self._with(model, tiles), ONNX_RUNTIME: self._plain}
-        took = _alternating({name: partial(one.run, None, sample) for name, one in sessions.items()})
-        self._told[""] = f"the whole model: {1e3 * took[OURS]:.3f} ms, in ONNX Runtime {1e3 * took[ONNX_RUNTIME]:.3f}"
+        took = _alternating({name: partial(session.run, None, sample) for name, session in sessions.items()})
+        self._reasons[""] = (
+            f"the whole model: {1e3 * took[OURS]:.3f} ms, in ONNX Runtime {1e3 * took[ONNX_RUNTIME]:.3f}"
+        )
         if took[OURS] <= took[ONNX_RUNTIME]:
             self._session = sessions[OURS]
             return tuple(tiles)
-        self._told |= {one.gives: f"{ONNX_RUNTIME}: the whole model is faster in it" for one in self._found}
+        self._reasons |= {product.gives: f"{ONNX_RUNTIME}: the whole model is faster in it" for product in self._found}
         return (0,) * len(tiles)
 
     def _times(self, model: Any, product: GraphProduct, x: np.ndarray) -> dict[int, float]:
@@ -248,12 +259,12 @@ class OnnxModel(WithRepr):
         from onnx import helper
 
         # Values inside the graph become outputs of a copy of the model.
-        wanted = sorted({one.reads for one in self._found if one.inner} - set(self.inputs))
+        wanted = sorted({product.reads for product in self._found if product.inner} - set(self.inputs))
         if sample is None or not self._found:
             return {}
         copy = type(model)()
         copy.CopyFrom(model)
-        there = {one.name for one in copy.graph.output}
+        there = {output.name for output in copy.graph.output}
         copy.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in wanted if name not in there)
         try:
             found = self._open(copy).run(wanted, sample) if wanted else []
@@ -263,7 +274,9 @@ class OnnxModel(WithRepr):
 
     def _with(self, model: Any, tiles: Sequence[int]) -> Any:
         """A session with our products, those that have a tile."""
-        keys = {one.gives: self._key(one, tile) for one, tile in zip(self._found, tiles, strict=True) if tile}
+        keys = {
+            product.gives: self._key(product, tile) for product, tile in zip(self._found, tiles, strict=True) if tile
+        }
         try:
             return self._open(replace_products(model, keys, self._found))
         # The session holds its kernels now; the keys were only to hand them over.

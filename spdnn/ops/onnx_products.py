@@ -53,9 +53,9 @@ class GraphProduct:
 def products(graph, outer: Mapping[str, Any] | None = None) -> Iterator[GraphProduct]:
     """All products of a graph that are worth a trial, those of its branches and loops among them."""
     # Weights must be constants: initialisers, here or around a branch, that no caller may replace.
-    constants = {**(outer or {}), **{one.name: one for one in graph.initializer}}
-    for one in graph.input:
-        constants.pop(one.name, None)  # a default that a caller may replace
+    constants = {**(outer or {}), **{tensor.name: tensor for tensor in graph.initializer}}
+    for value in graph.input:
+        constants.pop(value.name, None)  # a default that a caller may replace
     readers, reads = _readers(graph)
     for node in graph.node:
         # Branches and loops have graphs of their own.
@@ -85,7 +85,7 @@ def _product(node, constants: Mapping[str, Any]) -> tuple | None:
     weight = _array(tensor)
     if np.count_nonzero(weight) > MOST_NONZERO * weight.size or not np.isfinite(weight).all():
         return None
-    given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     found = PRODUCTS[node.op_type](weight, given)
     if found is None:
         return None
@@ -167,15 +167,17 @@ def _limits(node, constants: Mapping[str, Any]) -> tuple[float, float] | None:
         return None
     from onnx import helper
 
-    given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     bounds = [_array(constants[value]).item() if value else None for value in (*node.input[1:], "", "")][:2]
-    low, high = (given.get(name) if one is None else one for one, name in zip(bounds, ("min", "max"), strict=True))
+    low, high = (
+        given.get(name) if bound is None else bound for bound, name in zip(bounds, ("min", "max"), strict=True)
+    )
     return -np.inf if low is None else float(low), np.inf if high is None else float(high)
 
 
 def _readers(graph) -> tuple[dict[str, Any], Counter]:
     """(the last node that reads each value, how often each is read): by nodes, by what is inside them, as an output."""
-    readers, reads = {}, Counter(one.name for one in graph.output)
+    readers, reads = {}, Counter(output.name for output in graph.output)
     for node in graph.node:
         for value in node.input:
             readers[value] = node
@@ -186,7 +188,7 @@ def _readers(graph) -> tuple[dict[str, Any], Counter]:
 
 
 def _names_in(graph) -> Iterator[str]:
-    yield from (one.name for one in graph.output)
+    yield from (output.name for output in graph.output)
     for node in graph.node:
         yield from node.input
         for inside in _subgraphs(node):
@@ -194,7 +196,11 @@ def _names_in(graph) -> Iterator[str]:
 
 
 def _subgraphs(node) -> list:
-    return [graph for one in node.attribute for graph in ([one.g] if one.HasField("g") else one.graphs)]
+    return [
+        graph
+        for attribute in node.attribute
+        for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
+    ]
 
 
 def _array(tensor) -> np.ndarray:
@@ -212,7 +218,7 @@ def replace_products(model, keys: Mapping[str, int], found: Collection[GraphProd
     from onnx import helper
 
     # All values between the nodes of a product go with them.
-    ours = {one.gives: one for one in found if one.gives in keys}
+    ours = {product.gives: product for product in found if product.gives in keys}
     gone = {value for product in ours.values() for node in product.nodes for value in node.output}
     copy = type(model)()
     copy.CopyFrom(model)
@@ -225,9 +231,9 @@ def replace_products(model, keys: Mapping[str, int], found: Collection[GraphProd
                 change(inside)
             gives = node.output[0] if node.output else ""
             if gives in ours:
-                one = ours[gives]
+                product = ours[gives]
                 nodes.append(
-                    helper.make_node("Product", [one.reads], [gives], one.name, domain=DOMAIN, key=keys[gives])
+                    helper.make_node("Product", [product.reads], [gives], product.name, domain=DOMAIN, key=keys[gives])
                 )
             elif gives not in gone:
                 nodes.append(node)
@@ -235,7 +241,7 @@ def replace_products(model, keys: Mapping[str, int], found: Collection[GraphProd
         graph.node.extend(nodes)
         # ONNX Runtime drops what nobody reads, but would first copy it
         used = set(_names_in(graph))
-        kept = [one for one in graph.initializer if one.name in used]
+        kept = [tensor for tensor in graph.initializer if tensor.name in used]
         if len(kept) < len(graph.initializer):
             del graph.initializer[:]
             graph.initializer.extend(kept)
@@ -255,7 +261,7 @@ def alone(model, product: GraphProduct, x: np.ndarray, key: int | None):
     outputs = [helper.make_empty_tensor_value_info(product.gives)]
     # Only the weights that the product reads, or the copy would hold the whole model.
     wanted = {value for node in nodes for value in node.input}
-    weights = [one for one in model.graph.initializer if one.name in wanted]
+    weights = [tensor for tensor in model.graph.initializer if tensor.name in wanted]
     made = helper.make_model(helper.make_graph(nodes, "product", inputs, outputs, weights))
     del made.opset_import[:]
     made.opset_import.extend([*model.opset_import, helper.make_opsetid(DOMAIN, 1)])

@@ -265,7 +265,7 @@ def attention(
     if not fused:
         scores = sddmm(topology, Q, K, scale, threads=threads)
         return spmm(softmax(scores, out=scores.values, threads=threads), V, out=out, threads=threads)
-    run, operands = backend(q.device, threads), [one.array for one in (q, k, v)]
+    run, operands = backend(q.device, threads), [operand.array for operand in (q, k, v)]
     target, result = checks.output(run, (topology.rows, v.array.shape[-1]), batch, q, out, operands)
     if target.size:
         spread_q, spread_k, spread_v = (checks.spread(array, 2, batch) for array in operands)
@@ -350,8 +350,8 @@ def spmm_gradients(A: SparseMatrix, B: Any, dC: Any, threads: int | None = None)
     dense, grown = operand(B, "B", dimensions=(2,)), operand(dC, "dC", dimensions=(2,))
     if A.batch is not None:
         raise InputError(f"A is a batch of {A.batch} matrices; gradients are of one: with_values(values[i])")
-    for one, name in ((dense, "B"), (grown, "dC")):
-        checks.matches(A, one, name)
+    for matrix, name in ((dense, "B"), (grown, "dC")):
+        checks.matches(A, matrix, name)
     if dense.array.shape[0] != A.shape[1]:
         raise InputError(f"B has shape {dense.array.shape}; A of {checks.times(A.topology)} needs {A.shape[1]} rows")
     if grown.array.shape != (A.shape[0], dense.array.shape[1]):

@@ -190,7 +190,7 @@ def read_shapes(path: str | Path | None = None) -> list[Shape]:
     shapes: list[Shape] = []
     for cell, where in tables.rows(path, COLUMNS):
         shape = _shape(cell, where)
-        if any((one.set, one.network, one.layer) == (shape.set, shape.network, shape.layer) for one in shapes):
+        if any((other.set, other.network, other.layer) == (shape.set, shape.network, shape.layer) for other in shapes):
             raise InputError(f"{where}: {shape.network} {shape.layer} is there twice")
         shapes.append(shape)
     return shapes

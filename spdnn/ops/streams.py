@@ -20,7 +20,7 @@ def on_callers_stream(work: Callable[Arguments, Outcome]) -> Callable[Arguments,
 
     @functools.wraps(work)
     def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Outcome:
-        tensors = (one for one in (*arguments, *named.values()) if type(one).__module__.split(".")[0] == "torch")
+        tensors = (value for value in (*arguments, *named.values()) if type(value).__module__.split(".")[0] == "torch")
         tensor = next((tensor for tensor in tensors if getattr(tensor, "is_cuda", False)), None)
         if tensor is None:
             return work(*arguments, **named)

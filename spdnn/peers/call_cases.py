@@ -112,15 +112,15 @@ class OnnxCase:
                 right = self._session.run(None, feed)
             except Exception as error:  # of many types, none of them public
                 raise InputError(f"{self._path}: {onnx_files.reason(error)}") from error
-            if not all(isinstance(one, np.ndarray) and one.dtype.kind in "biuf" for one in right):
+            if not all(isinstance(expected, np.ndarray) and expected.dtype.kind in "biuf" for expected in right):
                 raise InputError(f"{self._path}: it has outputs that are no numbers, which cannot be compared")
             # Whole numbers must be equal; others may differ by a part of the output's largest magnitude.
             tolerated = []
-            for one in right:
-                real = one.dtype.kind == "f"
-                part = max(TOLERANCE, ROUNDINGS * float(np.finfo(one.dtype).eps)) if real else 0.0
-                most = np.abs(one[np.isfinite(one)]).max(initial=0) if real else 0.0
-                tolerated.append(np.full(one.shape, part * most))
+            for expected in right:
+                real = expected.dtype.kind == "f"
+                part = max(TOLERANCE, ROUNDINGS * float(np.finfo(expected.dtype).eps)) if real else 0.0
+                most = np.abs(expected[np.isfinite(expected)]).max(initial=0) if real else 0.0
+                tolerated.append(np.full(expected.shape, part * most))
             yield Call(tuple(feed.values()), right, tolerated)
 
     def _feed(self, batch: int, call: int) -> dict[str, np.ndarray]:
@@ -138,9 +138,9 @@ class OnnxCase:
     def _read(self, file: str) -> dict[str, np.ndarray]:
         archive = NpzArchive(file)
         given = make_feed(file, self._ends, {name: archive.any(name) for name in archive})
-        for one, free in zip(self._ends, self._free, strict=True):
-            if free and (given[one.name].ndim != len(one.shape) or not len(given[one.name])):
-                raise InputError(f"{file}: {one.name} is of shape {given[one.name].shape}; the model takes {one.shape}")
+        for end, free in zip(self._ends, self._free, strict=True):
+            if free and (given[end.name].ndim != len(end.shape) or not len(given[end.name])):
+                raise InputError(f"{file}: {end.name} is of shape {given[end.name].shape}; the model takes {end.shape}")
         return given
 
     def _fixed_batches(self, batches: Sequence[int] | None) -> list[int]:
@@ -155,7 +155,7 @@ class OnnxCase:
         """Count constants of two dimensions or more."""
         from onnx import numpy_helper
 
-        weights = [numpy_helper.to_array(one) for one in model.graph.initializer if len(one.dims) > 1]
+        weights = [numpy_helper.to_array(tensor) for tensor in model.graph.initializer if len(tensor.dims) > 1]
         self.entries = max(1, sum(weight.size for weight in weights))
         self.nonzeros = sum(int(np.count_nonzero(weight)) for weight in weights)
         self.source = OnnxFile(self._path, sum(weight.nbytes for weight in weights))

@@ -28,9 +28,9 @@ from spdnn.peers.products import Ceilings, OperationWork, blas_threads, common_f
 from spdnn.records.operation_record import OperationRecord, Verification
 
 PROGRAMS: dict[str, type[TimedProgram]] = {
-    one.name: one for one in (OurModel, ScipyModel, BlasModel, TorchModel, TorchCompiledModel, OnnxRuntime, OpenVino)
+    kind.name: kind for kind in (OurModel, ScipyModel, BlasModel, TorchModel, TorchCompiledModel, OnnxRuntime, OpenVino)
 }
-OTHERS = {name: one for name, one in PROGRAMS.items() if one.kind != OURS}
+OTHERS = {name: kind for name, kind in PROGRAMS.items() if kind.kind != OURS}
 CALLS = 4  # of a turn, at least
 LEAST_ROUNDS, MOST_ROUNDS = 5, 200
 LAYERS = "it is compared on chains of pruned layers alone, and this model is none"
@@ -103,7 +103,7 @@ def _batch(
         taken = [program.convert_inputs(*call.inputs) for call in calls]
 
         def turn(program: TimedProgram = program, taken: list[Any] = taken) -> list[Any]:
-            return [program(one) for one in taken]
+            return [program(name) for name in taken]
 
         # Verify before timing; what settles on the shape of a call is part of making the program.
         try:
@@ -130,8 +130,8 @@ def _batch(
         settle=True,
     )
     shared = common_fields("network", _about(case, batch), comparison, ceilings.now(), load)
-    operands = sum(one.nbytes for one in (*calls[0].inputs, *calls[0].right))
-    work = OperationWork(f"network.{case.name}.b{batch}", tuple(batch * one for one in case.work), operands)
+    operands = sum(array.nbytes for array in (*calls[0].inputs, *calls[0].right))
+    work = OperationWork(f"network.{case.name}.b{batch}", tuple(batch * flops for flops in case.work), operands)
     records = []
     # Verify after timing: an output that changed has no number.
     for name in turns:

@@ -100,7 +100,7 @@ def _one_width(network: Network, inputs: Inputs, comparison: ComparisonSettings)
         for name, result in results.items()
     }
     samples, digests, load = alternate(
-        {name: (one, lambda out, one=one: digest(one.array(out))) for name, one in programs.items()},
+        {name: (call, lambda out, call=call: digest(call.array(out))) for name, call in programs.items()},
         (LEAST_ROUNDS, math.inf),
         comparison.seconds,
     )

@@ -79,23 +79,26 @@ def compare_model(name: str, comparison: ComparisonSettings) -> list[OperationRe
     )
     shared = common_fields("model", ready.about, comparison, Ceilings(threads).now(), load)
     records = []
-    for one in ready.arithmetics:
-        check_same(f"{name}, {one}", digests[one], verified[one])
+    for kind in ready.arithmetics:
+        check_same(f"{name}, {kind}", digests[kind], verified[kind])
         useful = ready.flops("sparse")
         version = shared["environment"].versions.get("spdnn", "of a checkout")
-        notes, done = {"threads_set": f"{threads} of the model", "arithmetic": one}, max(ready.flops(one), useful) // 2
+        notes, done = (
+            {"threads_set": f"{threads} of the model", "arithmetic": kind},
+            max(ready.flops(kind), useful) // 2,
+        )
         rule = f"largest difference between arithmetics <= {TOLERANCE:g} of the largest output"
         records.append(
             OperationRecord(
                 **shared,
-                case=f"model.{name}.{one}.t{threads}",
-                program=Program(one, ARITHMETICS[one], version, threads, notes),
+                case=f"model.{name}.{kind}.t{threads}",
+                program=Program(kind, ARITHMETICS[kind], version, threads, notes),
                 prepare_seconds=[0.0],
-                seconds=samples[one],
+                seconds=samples[kind],
                 useful_operations=useful,
                 multiply_adds=done,
-                **ready.memory(one),
-                verification=Verification(entries, entries, None, rule, worst, verified[one]),
+                **ready.memory(kind),
+                verification=Verification(entries, entries, None, rule, worst, verified[kind]),
                 thread_imbalance=None,
                 nonzero_imbalance=None,
             )
@@ -124,10 +127,10 @@ def _transformer(preset: str, threads: int) -> ReadyModel:
     room = MEMORY_SHARE * (available_bytes() or 0)
     nonzeros, sizes = model.mask.nnz, (config.sequence, config.sequence, config.depth, config.heads)
     return ReadyModel(
-        lambda one: model.prefill(tokens, one, threads),
+        lambda arithmetic: model.prefill(tokens, arithmetic, threads),
         _about("transformer", f"{preset} {config.sequence} tokens", sizes, nonzeros, repr(config)),
         model.flops,
-        lambda one: _bytes(model.weight_bytes(one), operands, int(model.attention_bytes(one))),
+        lambda arithmetic: _bytes(model.weight_bytes(arithmetic), operands, int(model.attention_bytes(arithmetic))),
         ("sparse", "dense", *(["stored"] if model.attention_bytes("stored") <= room else [])),
     )
 
@@ -140,14 +143,14 @@ def _mobilenet(preset: str, threads: int) -> ReadyModel:
     model = MobileNet(config, SEED)
     shape = IMAGES, 3, config.size, config.size
     x = np.random.default_rng(SEED).standard_normal(shape, dtype=np.float32)
-    sparse = [one for one in model.pointwise if hasattr(one, "nnz")]
-    entries, nonzeros = sum(one.shape[0] * one.shape[1] for one in sparse), sum(one.nnz for one in sparse)
+    sparse = [layer for layer in model.pointwise if hasattr(layer, "nnz")]
+    entries, nonzeros = sum(layer.shape[0] * layer.shape[1] for layer in sparse), sum(layer.nnz for layer in sparse)
     operands = 4 * IMAGES * max(config.channels) * (config.size // 2) ** 2
     return ReadyModel(
-        lambda one: model.images(x, one, threads),
+        lambda arithmetic: model.images(x, arithmetic, threads),
         _about("mobilenet", f"{preset} width {config.width:g}", (1, entries, IMAGES, 1), nonzeros, repr(config)),
-        lambda one: IMAGES * model.flops(one),
-        lambda one: _bytes(model.weight_bytes(one), operands, None),
+        lambda arithmetic: IMAGES * model.flops(arithmetic),
+        lambda arithmetic: _bytes(model.weight_bytes(arithmetic), operands, None),
     )
 
 

@@ -41,11 +41,11 @@ from spdnn.records.operation_record import SCHEMA, VERSION, OperationProblem, Op
 OURSELVES = OurProduct, OurProductInOrder
 PROGRAMS: dict[str, dict[str, type[TimedProgram]]] = {
     "spmm": {
-        one.name: one for one in (*OURSELVES, MklProduct, TorchProduct, ScipyProduct, BlasProduct, MklDenseProduct)
+        kind.name: kind for kind in (*OURSELVES, MklProduct, TorchProduct, ScipyProduct, BlasProduct, MklDenseProduct)
     },
-    "sddmm": {one.name: one for one in (*OURSELVES, TorchProduct, EinsumProduct, BlasProduct, MklDenseProduct)},
+    "sddmm": {kind.name: kind for kind in (*OURSELVES, TorchProduct, EinsumProduct, BlasProduct, MklDenseProduct)},
 }
-LIBRARIES = {name: one for programs in PROGRAMS.values() for name, one in programs.items() if one.kind != OURS}
+LIBRARIES = {name: kind for programs in PROGRAMS.values() for name, kind in programs.items() if kind.kind != OURS}
 OPERATIONS = tuple(PROGRAMS)
 LEAST_ROUNDS, MOST_ROUNDS, EACH = 3, 100, 5  # rounds of a problem, and samples of a program in each
 # Threads that wait for work stay awake for about 1 ms, ours as oneMKL's (engines/libraries/mkl.py): long enough for the
@@ -81,7 +81,7 @@ def libraries_here(names: str | Sequence[str] = "auto") -> tuple[list[str], dict
     Raises:
         InputError, Unavailable: see common.usable.
     """
-    offered = {name: one.missing for name, one in LIBRARIES.items()}
+    offered = {name: kind.missing for name, kind in LIBRARIES.items()}
     return usable(None if names == "auto" else names, offered, "library")
 
 
@@ -150,7 +150,7 @@ def one_product(
                 programs[name], spent[name] = measure.time_call(program, product, comparison.threads)
                 opened.callback(programs[name].close)
         # Verify before timing: a wrong program has no number.
-        verdicts = {name: truth.judge(name, one.array(one())) for name, one in programs.items()}
+        verdicts = {name: truth.judge(name, program.array(program())) for name, program in programs.items()}
         imbalances: dict[str, list[float]] = {name: [] for name in programs}
 
         def finish(name: str, out: Any) -> str:
@@ -160,7 +160,7 @@ def one_product(
 
         # Timed alternately, so that a disturbance of the machine meets all programs.
         samples, digests, load = alternate(
-            {name: (one, functools.partial(finish, name)) for name, one in programs.items()},
+            {name: (program, functools.partial(finish, name)) for name, program in programs.items()},
             (LEAST_ROUNDS, MOST_ROUNDS),
             comparison.seconds,
             warm=True,
@@ -176,8 +176,8 @@ def one_product(
         done = product.multiply_adds, product.dense_multiply_adds
         work = OperationWork(f"{case}.s{100 * problem.sparsity:.4g}", done, product.operand_bytes)
         return [
-            operation_record(shared, work, one, spent[name], samples[name], verdicts[name], imbalances[name])
-            for name, one in programs.items()
+            operation_record(shared, work, program, spent[name], samples[name], verdicts[name], imbalances[name])
+            for name, program in programs.items()
         ]
 
 

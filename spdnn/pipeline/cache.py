@@ -121,10 +121,10 @@ class StoreCache:
         if size > MOST or size > shutil.disk_usage(self.folder).free:
             return False
         files = sorted((file.stat().st_atime, file.stat().st_size, file) for file in self.folder.glob("*.safetensors"))
-        total = sum(one for _, one, _ in files)
-        for _, one, path in files:
+        total = sum(size for _, size, _ in files)
+        for _, nbytes, path in files:
             if total + size <= MOST:
                 break
             path.unlink(missing_ok=True)
-            total -= one
+            total -= nbytes
         return True

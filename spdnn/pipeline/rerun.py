@@ -108,8 +108,8 @@ def rerun(
         outcome.open.append("the file that it was compared with is not repeated")
     elif record.engine.name != "reference":
         verdict = verdict_on(request, network, inputs, result)
-        agreed, told = (outcome.same, "pass") if verdict.passed else (outcome.wrong, f"FAIL: {verdict.reasons}")
-        agreed.append(f"verdict {told} ({verdict.truth.source}, {verdict.truth.checked} inputs)")
+        agreed, judged = (outcome.same, "pass") if verdict.passed else (outcome.wrong, f"FAIL: {verdict.reasons}")
+        agreed.append(f"verdict {judged} ({verdict.truth.source}, {verdict.truth.checked} inputs)")
     return outcome
 
 
@@ -118,15 +118,15 @@ def _network(record: RunRecord) -> Network:
     problem = record.problem
     if problem.official:  # from official text or by formula: the layers are the same
         return RadixNet(problem.neurons, problem.layers)
-    told = _as_kind(_RadixNet | _Unstructured, problem.network)
-    if told is None:
+    described = _as_kind(_RadixNet | _Unstructured, problem.network)
+    if described is None:
         raise InputError("its network is made by no formula; name the file of it (--network)")
-    if not isinstance(told, _Unstructured) or not told.sha256:
-        return _check_identity(record, told.network())
+    if not isinstance(described, _Unstructured) or not described.sha256:
+        return _check_identity(record, described.network())
     # A store of an unstructured network is known by the digest of all its layers.
-    if Unstructured(told.neurons, told.layers, told.seed).sha256() != told.sha256:
+    if Unstructured(described.neurons, described.layers, described.seed).sha256() != described.sha256:
         raise InputError("its unstructured network is not what the formula gives: another digest of the layers")
-    return told.network()
+    return described.network()
 
 
 def _check_identity(record: RunRecord, network: Network) -> Network:
@@ -138,11 +138,11 @@ def _check_identity(record: RunRecord, network: Network) -> Network:
 
 
 def _inputs(record: RunRecord, mnist: str | None) -> Inputs:
-    told, neurons = _as_kind(_Inputs, record.problem.inputs), record.problem.neurons
-    told = _Inputs("mnist") if record.problem.official else told
-    if told is None or neurons not in challenge.WIDTHS:
+    described, neurons = _as_kind(_Inputs, record.problem.inputs), record.problem.neurons
+    described = _Inputs("mnist") if record.problem.official else described
+    if described is None or neurons not in challenge.WIDTHS:
         raise InputError("its inputs are made by no formula; name the file of them (--inputs)")
-    if told.source == "digits":
+    if described.source == "digits":
         from spdnn.sources.digits import digits_inputs
 
         return digits_inputs(neurons)
@@ -187,31 +187,31 @@ def _request(record: RunRecord) -> RunRequest:
 
 
 def _compare_outputs(record: RunRecord, again: Measurement, outcome: RerunOutcome) -> None:
-    mine, its = record.result, again.result
+    before, its = record.result, again.result
     # Categories are exact on every machine; the bits of the values may depend on instruction set and code.
     for name in ("categories", "categories_sha256", "survivors"):
-        same = getattr(mine, name) == getattr(its, name)
+        same = getattr(before, name) == getattr(its, name)
         (outcome.same if same else outcome.wrong).append(f"{name.replace('_', ' ')} {'the same' if same else 'differ'}")
-    if its.digest == mine.digest:
+    if its.digest == before.digest:
         outcome.same.append("digest of the output the same, to the bit")
     elif why := _other_bits(record, again):
         outcome.open.append(f"digest of the output differs, as it may: {why}")
     else:
         outcome.wrong.append("digest of the output differs, with the same code on the same kind of machine")
     # Skipped work depends on the size of the batches, which follows the free memory: a factor is allowed.
-    work = its.edges_computed / max(1, mine.edges_computed)
-    told = f"{mine.edges_computed:,} edges computed, and {its.edges_computed:,} here"
-    (outcome.same if 1 / WORK <= work <= WORK else outcome.wrong).append(told)
+    work = its.edges_computed / max(1, before.edges_computed)
+    compared = f"{before.edges_computed:,} edges computed, and {its.edges_computed:,} here"
+    (outcome.same if 1 / WORK <= work <= WORK else outcome.wrong).append(compared)
 
 
 def _other_bits(record: RunRecord, again: Measurement) -> str | None:
     """Why two right outputs of the engine need not have the same bits."""
-    mine, its = record.environment, again.environment
-    if record.engine.notes.instruction_set != again.engine.notes.instruction_set or (mine.gpu or None) != its.gpu:
+    before, its = record.environment, again.environment
+    if record.engine.notes.instruction_set != again.engine.notes.instruction_set or (before.gpu or None) != its.gpu:
         return "another instruction set or device"
-    if mine.code != its.code:
+    if before.code != its.code:
         return "other code"
-    return None if mine.versions == its.versions else "other versions of libraries"
+    return None if before.versions == its.versions else "other versions of libraries"
 
 
 def _compare_times(record: RunRecord, again: Measurement, outcome: RerunOutcome) -> None:
@@ -227,8 +227,8 @@ def _compare_times(record: RunRecord, again: Measurement, outcome: RerunOutcome)
 
 
 def _other_machine(record: RunRecord, again: Measurement) -> Iterator[str]:
-    mine, its = record.environment, again.environment
-    if (mine.cpu, mine.cores, mine.gpu or None) != (its.cpu, its.cores, its.gpu):
+    before, its = record.environment, again.environment
+    if (before.cpu, before.cores, before.gpu or None) != (its.cpu, its.cores, its.gpu):
         yield "another machine"
     if record.threads != again.threads:
         yield f"{record.threads} threads, and {again.threads} here"

@@ -44,8 +44,8 @@ def end_with_jobs() -> None:
     """From now on, SIGTERM and SIGINT end the jobs of this process, and then Snakemake, which would wait for them."""
 
     def ended(number, frame):
-        for one in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(one, signal.SIG_IGN)
+        for interrupt in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(interrupt, signal.SIG_IGN)
         threading.Thread(target=_end_jobs, args=(number,), daemon=True).start()
         raise KeyboardInterrupt
 

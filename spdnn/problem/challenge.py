@@ -73,13 +73,13 @@ def problem(neurons: int, layers: int) -> OfficialProblem:
     Raises:
         InputError: it is not one of the twelve.
     """
-    one = OfficialProblem(neurons, layers)
-    if one not in PROBLEMS:
+    official = OfficialProblem(neurons, layers)
+    if official not in PROBLEMS:
         raise InputError(
             f"{neurons} neurons x {layers} layers is not an official problem: neurons must be one of "
             f"{', '.join(map(str, WIDTHS))} and layers one of {', '.join(map(str, DEPTHS))}"
         )
-    return one
+    return official
 
 
 def edges_per_second(inputs: int, edges: int, seconds: float) -> float:

@@ -189,8 +189,8 @@ class Layer(WithRepr):
                 raise InputError(f"{where}: the {what} is {array.dtype}, not float32")
             if np.shape(array) not in ((), (size,)):
                 each = "edge" if what == "weight" else "output; a matrix is (inputs, outputs)"
-                told = f"{where}: the {what} is of shape {np.shape(array)}; it must be one number, or {size}"
-                raise InputError(f"{told}, one for each {each}")
+                mismatch = f"{where}: the {what} is of shape {np.shape(array)}; it must be one number, or {size}"
+                raise InputError(f"{mismatch}, one for each {each}")
             if not np.isfinite(array).all():
                 raise InputError(f"{where}: a {what} is NaN or infinite; only finite numbers are allowed")
         return self

@@ -280,11 +280,11 @@ class LastLayer:
         """(values, the inputs that they are of, ascending): of those inputs `numbers` that are alive."""
         valued, rows = [np.empty(0, np.int64)], [np.empty((0, self.outputs), np.float32)]
         for batch in batches:
-            if (mine := np.isin(batch.alive, numbers)).any():
+            if (wanted := np.isin(batch.alive, numbers)).any():
                 assert batch.kept is not None
                 assert batch.values is not None
-                block = batch.values[np.searchsorted(batch.kept, batch.row_of[mine])]
-                valued.append(batch.alive[mine])
+                block = batch.values[np.searchsorted(batch.kept, batch.row_of[wanted])]
+                valued.append(batch.alive[wanted])
                 rows.append(block if self._classes is None else block[:, self._classes])
         whole = np.concatenate(valued)
         order = np.argsort(whole, kind="stable")

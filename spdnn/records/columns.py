@@ -25,9 +25,9 @@ def columns(kind: type, path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple
         marked, types = value_types(field.type)
         if marked is not None:
             yield marked or field.name, (*path, field.name)
-        for one in types:
-            if isinstance(one, msgspec.inspect.StructType):
-                yield from columns(one.cls, (*path, field.name))
+        for kind_of_field in types:
+            if isinstance(kind_of_field, msgspec.inspect.StructType):
+                yield from columns(kind_of_field.cls, (*path, field.name))
     if kind is RunRecord:
         yield from DERIVED.items()
     if kind is EngineRecord:

@@ -240,9 +240,9 @@ def nearest(only_a: Sequence[OnlyIn], only_b: Sequence[OnlyIn]) -> NearestPair |
     others = [(b, dict(b.key)) for b in only_b]
     best = None
     for a in only_a:
-        mine = dict(a.key)
+        key = dict(a.key)
         for b, other in others:
-            names = [name for name in {**mine, **other} if mine.get(name) != other.get(name)]
-            if mine["kind"] == other["kind"] and (best is None or len(names) < len(best.differs)):
-                best = NearestPair(a, b, [(name, mine.get(name), other.get(name)) for name in names])
+            names = [name for name in {**key, **other} if key.get(name) != other.get(name)]
+            if key["kind"] == other["kind"] and (best is None or len(names) < len(best.differs)):
+                best = NearestPair(a, b, [(name, key.get(name), other.get(name)) for name in names])
     return best

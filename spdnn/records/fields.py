@@ -43,8 +43,8 @@ def column(name: str | None = None) -> Meta:
 def descriptions(kind: type) -> dict[str, str]:
     """The description of each field in the docstrings of a class and its bases."""
     descriptions: dict[str, str] = {}
-    for one in reversed(kind.__mro__[:-1]):
-        _, _, text = (one.__doc__ or "").partition("Attributes:\n")
+    for base in reversed(kind.__mro__[:-1]):
+        _, _, text = (base.__doc__ or "").partition("Attributes:\n")
         for names, description in re.findall(r"^ {8}([\w, ]+): (.+(?:\n {12,}.+)*)", text, re.MULTILINE):
             descriptions |= dict.fromkeys(names.split(", "), re.sub(r"\s+", " ", description))
     return descriptions

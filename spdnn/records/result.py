@@ -50,7 +50,7 @@ class ProblemRecord(Record):
             yield kind != "official", "verdict.truth.kind: official, but the problem is none of the twelve"
             return
         width, sizes = self.neurons, f"{self.neurons} neurons, {self.layers} layers and {self.edges} edges"
-        official = ((one.name, one.neurons, one.layers, one.edges) for one in challenge.PROBLEMS)
+        official = ((problem.name, problem.neurons, problem.layers, problem.edges) for problem in challenge.PROBLEMS)
         wrong = f"{shorten(repr(self.official))} is not the official problem of {sizes}"
         yield (self.official, width, self.layers, self.edges) in official, f"problem.official: {wrong}"
         part = self.input_count != challenge.INPUTS

@@ -161,7 +161,7 @@ class RunRecord(Measured, kw_only=True, dict=True):
             yield from self.distribution.claims(ranks, self.seconds, self.problem, self.result, merging)
         yield from self.time_to_solution.claims(self.seconds[0]) if self.time_to_solution else ()
         least = self.load.busy if self.load else 0.0
-        busier = all(one.busy >= least for one in self.passed_over)
+        busier = all(load.busy >= least for load in self.passed_over)
         yield busier, "passed_over: an attempt on a quieter machine than that of inference_seconds"
         yield from self._machine() if self.machine else self._any_machine()
 
@@ -186,10 +186,10 @@ class RunRecord(Measured, kw_only=True, dict=True):
         workers = self.ranks * self.threads
         most = self.ranks * limits.DEVICE_BYTES if self.environment.gpu else workers * limits.THREAD_BYTES
         edges, fastest = self.result.edges_computed, min(self.seconds)
-        told = f"{edges} edges in {fastest:g} s are more than any machine can load with {workers} threads"
+        too_fast = f"{edges} edges in {fastest:g} s are more than any machine can load with {workers} threads"
         yield (
             self._bytes_by_one_rank() * self.ranks <= most * fastest,
-            f"result.edges_computed: {told}; {limits.BEYOND}",
+            f"result.edges_computed: {too_fast}; {limits.BEYOND}",
         )
 
     def _machine(self) -> Iterator[Claim]:

@@ -96,7 +96,7 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
         memory: bytes of merged layers to keep; others are merged again when they are read.
     """
     start = time.perf_counter()
-    layers, classes, previous, held, notes = [], [], None, 0, {}
+    layers, classes, previous, nbytes, notes = [], [], None, 0, {}
     # Identical rows of weights are searched for in several layers at once, for that needs no other layer; how many are
     # read ahead is bounded by the memory.
     largest = max(network.header(k).nbytes for k in range(network.depth))
@@ -109,8 +109,8 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
             if previous is not None and classes and np.array_equal(previous, classes[-1]):
                 previous = classes[-1]  # one array for all layers that agree
             # Merged layers that pass the memory are dropped, and merged again from the source when they are read.
-            held += merged.nbytes if merged is not layer else 0
-            layers.append(None if merged is layer else merged if held <= memory else merged.header)
+            nbytes += merged.nbytes if merged is not layer else 0
+            layers.append(None if merged is layer else merged if nbytes <= memory else merged.header)
             classes.append(previous)
     except _PastFloat32:
         layers, notes = [None], {"left_as_it_is": f"weights of layer {len(layers) + 1} would add up past float32"}

@@ -8,7 +8,7 @@ from spdnn.reductions.dead import DeadInputs
 from spdnn.reductions.inputs import IdenticalInputs
 from spdnn.reductions.neurons import IdenticalNeurons
 
-REDUCTIONS: dict[str, Reduction] = {one.name: one for one in (DeadInputs(), IdenticalInputs(), IdenticalNeurons())}
+REDUCTIONS: dict[str, Reduction] = {kind.name: kind for kind in (DeadInputs(), IdenticalInputs(), IdenticalNeurons())}
 
 
 def parse_reductions(text: str | Iterable[str], offered: Iterable[str] | None = None) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ FILTERS = {
 def values(contents: Collection) -> dict[str, dict]:
     """The values of each section that has something to show, by its name."""
     pairs = ((section.name, section.values(contents)) for section in SECTIONS)
-    return {name: one for name, one in pairs if one is not None}
+    return {name: value for name, value in pairs if value is not None}
 
 
 def drawings(shown: Mapping[str, dict], png: bool = False) -> dict[str, Drawing]:

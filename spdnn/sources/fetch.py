@@ -157,9 +157,9 @@ class _Guard:
             before = self.arrived
             if self.why:
                 # A connection has a socket before TLS has begun, and forgets it once an answer that closes it begins.
-                for one in [*self._sockets, *(connection.sock for connection in list(self._connections))]:
+                for open_socket in [*self._sockets, *(connection.sock for connection in list(self._connections))]:
                     with contextlib.suppress(OSError, TypeError):
-                        socket.socket.shutdown(one, socket.SHUT_RDWR)  # below TLS, which another thread is in
+                        socket.socket.shutdown(open_socket, socket.SHUT_RDWR)  # below TLS, which another thread is in
 
 
 def _fetch_url(source: Source, url: str, target: Path, retries: int, backoff: float, until: float) -> str | None:

@@ -117,7 +117,7 @@ class RadixNet(Network):
         # The generator only goes forward, so a reader goes on from the nearest position before its block.
         before = [cursor for cursor in self._cursors if cursor.drawn < t]
         if before:
-            cursor = max(before, key=lambda one: one.drawn)
+            cursor = max(before, key=lambda cursor: cursor.drawn)
             self._cursors.remove(cursor)
         else:
             cursor = _Cursor(np.random.RandomState(self.seed))

@@ -49,19 +49,19 @@ class SparseAttention(nn.Module):
         Raises:
             InputError: shapes or dtypes that do not fit.
         """
-        for one, name, rows in ((q, "Q", self.shape[0]), (k, "K", self.shape[1]), (v, "V", self.shape[1])):
-            if one.dim() < 2 or one.shape[-2] != rows or one.shape[:-2] != q.shape[:-2]:
+        for operand, name, rows in ((q, "Q", self.shape[0]), (k, "K", self.shape[1]), (v, "V", self.shape[1])):
+            if operand.dim() < 2 or operand.shape[-2] != rows or operand.shape[:-2] != q.shape[:-2]:
                 raise InputError(
-                    f"{name} has shape {tuple(one.shape)}; a mask of {self.shape[0]} x {self.shape[1]} needs "
+                    f"{name} has shape {tuple(operand.shape)}; a mask of {self.shape[0]} x {self.shape[1]} needs "
                     f"{rows} rows, and Q, K and V the same sizes in front"
                 )
-            if one.dtype != q.dtype or one.dtype not in library.DTYPES:
-                raise InputError(f"{name} is of {one.dtype}; Q, K and V must all be float32, or all float16")
+            if operand.dtype != q.dtype or operand.dtype not in library.DTYPES:
+                raise InputError(f"{name} is of {operand.dtype}; Q, K and V must all be float32, or all float16")
         if k.shape[-1] != q.shape[-1] or not q.shape[-1]:
             raise InputError(f"Q has {q.shape[-1]} columns and K {k.shape[-1]}; they must be as many, and some")
         library.refuse_tangents(q, k, v)
         factor = 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
-        flat = (one.reshape(-1, *one.shape[-2:]) if one.dim() != 3 else one for one in (q, k, v))
+        flat = (operand.reshape(-1, *operand.shape[-2:]) if operand.dim() != 3 else operand for operand in (q, k, v))
         out = library.attention(*flat, self.offsets, self.columns, factor)
         return out.reshape(*q.shape[:-1], v.shape[-1])
 

@@ -44,8 +44,8 @@ def export(module: nn.Module, example: Any = None) -> Iterator[Path]:
         try:
             with _silent(), torch.no_grad(), _in_inference(module) as dense:
                 sizes = ShapesCollection()
-                for one in given:
-                    sizes[one][0] = torch.export.Dim.DYNAMIC
+                for argument in given:
+                    sizes[argument][0] = torch.export.Dim.DYNAMIC
                 sizes = sizes.dynamic_shapes(dense, given)
                 torch.onnx.export(dense, given, str(path), dynamo=True, dynamic_shapes=sizes, verbose=False)
         except Exception as error:  # of any kind: the module's own code runs
@@ -70,7 +70,7 @@ def _silent() -> Iterator[None]:
 
 def _example(name: str, module: nn.Module, example: Any) -> tuple[Tensor, ...]:
     if example is None:
-        leaves = (one for one in module.modules() if not list(one.children()))
+        leaves = (module for module in module.modules() if not list(module.children()))
         first = next((leave for leave in leaves if not isinstance(leave, nn.Identity | nn.Dropout)), None)
         if not isinstance(first, nn.Linear | SparseLinear):
             raise InputError(
@@ -78,9 +78,9 @@ def _example(name: str, module: nn.Module, example: Any) -> tuple[Tensor, ...]:
             )
         example = next(first.parameters()).detach().new_zeros(2, first.in_features)
     several = tuple(example) if isinstance(example, tuple | list) else (example,)
-    if not several or not all(isinstance(one, Tensor) and one.dim() and len(one) > 1 for one in several):
+    if not several or not all(isinstance(tensor, Tensor) and tensor.dim() and len(tensor) > 1 for tensor in several):
         raise InputError("example: a tensor of two inputs or more, as the module takes them, or a tuple of such")
-    return tuple(one.float() if one.dtype in HALF else one for one in several)
+    return tuple(tensor.float() if tensor.dtype in HALF else tensor for tensor in several)
 
 
 @contextlib.contextmanager
@@ -88,20 +88,20 @@ def _in_inference(module: nn.Module) -> Iterator[nn.Module]:
     """The module in inference, with dense layers in place of sparse ones, and a copy in float32 of one in half
     precision; afterwards it is as it was."""
     whole = nn.ModuleList([module])  # so that the module itself may be a sparse layer
-    training = [one for one in module.modules() if one.training]
+    training = [module for module in module.modules() if module.training]
     sparse = {
-        name: one
-        for name, one in whole.named_modules(remove_duplicate=False)
-        if isinstance(one, SparseLinear | SparseConv2d)
+        name: layer
+        for name, layer in whole.named_modules(remove_duplicate=False)
+        if isinstance(layer, SparseLinear | SparseConv2d)
     }
-    dense = {one: one.to_dense() for one in sparse.values()}
+    dense = {layer: layer.to_dense() for layer in sparse.values()}
     try:
-        for name, one in sparse.items():
-            whole.set_submodule(name, dense[one])
+        for name, layer in sparse.items():
+            whole.set_submodule(name, dense[layer])
         half = any(parameter.dtype in HALF for parameter in module.parameters())
         yield (copy.deepcopy(whole[0]).float() if half else whole[0]).eval()
     finally:
-        for name, one in sparse.items():
-            whole.set_submodule(name, one)
-        for one in training:
-            one.training = True
+        for name, layer in sparse.items():
+            whole.set_submodule(name, layer)
+        for layer in training:
+            layer.training = True

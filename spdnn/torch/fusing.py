@@ -51,7 +51,7 @@ def fuse(model: nn.Module) -> list[str]:
         if not isinstance(before, fx.Node) or before.op != "call_module" or len(before.users) > 1:
             continue
         norm, layer = modules[node.target], modules[before.target]
-        if type(norm) is NORMS.get(type(layer)) and all(_alone(one, calls, owners) for one in (norm, layer)):
+        if type(norm) is NORMS.get(type(layer)) and all(_alone(layer, calls, owners) for layer in (norm, layer)):
             if norm.running_mean is None or norm.training:
                 continue
             _fold(layer, norm)

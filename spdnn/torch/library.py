@@ -37,7 +37,9 @@ def topology_of(offsets: Tensor, columns: Tensor, width: int) -> Topology:
         InputError: see Topology.
     """
     storages = offsets.untyped_storage(), columns.untyped_storage()
-    parts = tuple((one.storage_offset(), one.numel(), one.dtype, _version(one)) for one in (offsets, columns))
+    parts = tuple(
+        (tensor.storage_offset(), tensor.numel(), tensor.dtype, _version(tensor)) for tensor in (offsets, columns)
+    )
     key = (storages[0]._cdata, storages[1]._cdata, width, *parts)
     if key not in _known:
         for other in [
@@ -45,7 +47,7 @@ def topology_of(offsets: Tensor, columns: Tensor, width: int) -> Topology:
         ]:
             _known.pop(other, None)
         # A weak reference keeps the address from another storage, so that a key cannot come to mean another memory.
-        arrays = (one.detach().cpu().numpy() for one in (offsets, columns))
+        arrays = (tensor.detach().cpu().numpy() for tensor in (offsets, columns))
         topology = Topology((len(offsets) - 1, width), *(array.copy() for array in arrays))
         _known[key] = tuple(map(StorageWeakRef, storages)), topology
     return _known[key][1]
@@ -141,7 +143,7 @@ def _product(x, values, offsets, columns, width, bias, transposed, by_rows) -> T
     out = x.new_empty(_product_shape(x, outer, by_rows))
     if out.numel():
         operands = (
-            _array(one.contiguous()) for one in (values[None] if values.dim() == 1 and not by_rows else values, x)
+            _array(part.contiguous()) for part in (values[None] if values.dim() == 1 and not by_rows else values, x)
         )
         added = None if bias is None else _array(bias.float().contiguous())
         work = run.linear if by_rows else run.spmm
@@ -187,7 +189,7 @@ def sample_product(rows: Tensor, others: Tensor, offsets: Tensor, columns: Tenso
 @on_callers_stream
 def _sample(rows, others, offsets, columns, width, by_rows) -> Tensor:
     if by_rows:
-        turned = (one.t().contiguous()[None] for one in (rows, others))
+        turned = (operand.t().contiguous()[None] for operand in (rows, others))
         return _sample(*turned, offsets, columns, width, False)[0]
     topology, run = topology_of(offsets, columns, width), _backend(_device(rows))
     if not rows.shape[2]:  # sums of nothing
@@ -269,7 +271,7 @@ def _attention(q, k, v, offsets, columns, scale) -> Tensor:
     out = q.new_empty((*q.shape[:2], v.shape[2]))
     if out.numel():
         topology, run = topology_of(offsets, columns, k.shape[1]), _backend(_device(q))
-        run.attention(topology, *(_array(one.contiguous()) for one in (q, k, v)), scale, _array(out))
+        run.attention(topology, *(_array(operand.contiguous()) for operand in (q, k, v)), scale, _array(out))
     return out
 
 

@@ -62,7 +62,7 @@ class Table(tuple[LayerRow, ...]):
         head = ("layer", "kind", "out x in", "sparsity", "", "dense ms", "sparse ms", "why")
         lines = [head]
         for row in self:
-            times = (f"{1e3 * one:.3f}" if one is not None else "-" for one in (row.dense, row.sparse))
+            times = (f"{1e3 * seconds:.3f}" if seconds is not None else "-" for seconds in (row.dense, row.sparse))
             done = "replaced" if row.replaced else "left"
             size = f"{row.shape[0]} x {row.shape[1]}"
             lines.append((row.name, row.kind, size, f"{row.sparsity:.1%}", done, *times, row.reason))
@@ -107,7 +107,7 @@ def sparsify(
     for pattern in exclude:
         if not any(fnmatchcase(name, pattern) for name in modules):
             raise InputError(f"exclude: the model has no layer {pattern!r}")
-    layers = {name: one for name, one in modules.items() if isinstance(one, tuple(KINDS))}
+    layers = {name: module for name, module in modules.items() if isinstance(module, tuple(KINDS))}
     rules = _Rules(sparsity, min_size, measure, _owners(modules))
     shapes = _shapes(model, layers.values(), inputs) if inputs is not None else {}
     rows, made = [], {}
@@ -158,9 +158,9 @@ def _check(model: Any, sparsity: Any, min_size: Any) -> None:
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; it must be a torch.nn.Module")
     if type(model) in KINDS:
-        one = KINDS[type(model)].__name__
+        sparse_kind = KINDS[type(model)].__name__
         raise InputError(
-            f"the model is one layer, which cannot be replaced in place; {one}.from_dense makes a sparse one"
+            f"the model is one layer, which cannot be replaced in place; {sparse_kind}.from_dense makes a sparse one"
         )
     if sparsity is not None and not (isinstance(sparsity, (int, float)) and 0 <= sparsity < 1):
         raise InputError(f"sparsity {sparsity!r}: it must be a number from 0 to below 1, or None")
@@ -208,8 +208,8 @@ def _judge(
     ratio = dense_time / sparse_time
     if ratio <= 1:
         return left(f"dense is {1 / ratio:.2f} times as fast", zeros, dense_time, sparse_time)
-    told = f"{ratio:.2f} times as fast"
-    return LayerRow(name, type(layer).__name__, size, zeros, True, told, dense_time, sparse_time), sparse
+    speedup = f"{ratio:.2f} times as fast"
+    return LayerRow(name, type(layer).__name__, size, zeros, True, speedup, dense_time, sparse_time), sparse
 
 
 def _reason(layer: nn.Module, weight: Tensor, rules: _Rules) -> str | None:
@@ -252,8 +252,8 @@ def _shapes(model: nn.Module, layers: Iterable[nn.Module], inputs: Any) -> dict[
     finally:
         for hook in hooks:
             hook.remove()
-        for one, mode in training.items():
-            one.training = mode
+        for part, mode in training.items():
+            part.training = mode
     return shapes
 
 
@@ -273,7 +273,7 @@ def _times(dense: nn.Module, sparse: nn.Module, shape: tuple | None) -> tuple[fl
     return _measured[key]
 
 
-def _beside(one: Callable[[], Any], other: Callable[[], Any], wait: bool) -> tuple[float, float]:
+def _beside(first: Callable[[], Any], other: Callable[[], Any], wait: bool) -> tuple[float, float]:
     def seconds(call: Callable[[], Any], times: int) -> float:
         began = time.perf_counter()
         for _ in range(times):
@@ -283,12 +283,12 @@ def _beside(one: Callable[[], Any], other: Callable[[], Any], wait: bool) -> tup
         return (time.perf_counter() - began) / times
 
     best, counts = [], []
-    for call in (one, other):
+    for call in (first, other):
         seconds(call, 1)  # settings are found, buffers made
         best.append(seconds(call, 1))
         counts.append(max(1, min(100, round(LEAST_SECONDS / best[-1]))))
     for _ in range(ROUNDS):
-        for k, call in enumerate((one, other)):
+        for k, call in enumerate((first, other)):
             best[k] = min(best[k], seconds(call, counts[k]))
     return best[0], best[1]
 

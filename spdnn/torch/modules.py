@@ -84,7 +84,7 @@ class SparseWeight(nn.Module):
         if isinstance(offsets, Tensor) and isinstance(columns, Tensor) and isinstance(values, Tensor):
             same = torch.equal(offsets.cpu(), self.offsets.cpu()) and torch.equal(columns.cpu(), self.columns.cpu())
             try:
-                arrays = (one.detach().cpu().numpy() for one in (offsets, columns))
+                arrays = (tensor.detach().cpu().numpy() for tensor in (offsets, columns))
                 topology = None if same else Topology((self.rows, self.width), *arrays)
             except InputError as error:
                 errors.append(f"{prefix.rstrip('.')}: {error}")

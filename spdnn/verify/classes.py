@@ -140,10 +140,10 @@ def score(outputs: Any, labels: Any) -> Scores:
     labels = check_labels(labels, *shape)
     answers, ranks = np.empty(shape[0], np.int64), np.empty(shape[0], np.int64)
     for part, rows in _blocks(outputs, shape):
-        mine = labels[part][:, None]
-        own = np.take_along_axis(rows, mine, axis=1)
+        label = labels[part][:, None]
+        own = np.take_along_axis(rows, label, axis=1)
         answers[part] = rows.argmax(axis=1)
-        before = (rows > own) | ((rows == own) & (np.arange(shape[1]) < mine))
+        before = (rows > own) | ((rows == own) & (np.arange(shape[1]) < label))
         ranks[part] = np.count_nonzero(before, axis=1)
     return Scores(shape[1], labels, answers, ranks)
 

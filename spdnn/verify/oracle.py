@@ -165,7 +165,7 @@ def _off(weights: sp.csr_array, bias: np.ndarray, random: np.random.Generator) -
 def tolerances(exact: np.ndarray, drawn: list[np.ndarray]) -> np.ndarray:
     """float64 (count, outputs): how far each value of the rows may be off, from copies with drawn errors."""
     # How far the copies are from the exact rows is a draw: the mean square of the row says where it was lucky.
-    apart = np.abs(np.stack([one - exact for one in drawn]))
+    apart = np.abs(np.stack([value - exact for value in drawn]))
     square = np.mean(apart**2, axis=(0, 2))  # of each row
     if len(drawn) * exact.shape[1] < LEAST:  # too few values for a mean: those of all inputs, relative to their rows
         size = np.abs(exact).max(axis=1) ** 2
@@ -237,9 +237,9 @@ def _propagate(
             statistics.append(RowStatistics.of(y[nonzero]))
             # Values and their tolerances only for the inputs drawn; all others by sums and extremes.
             if judging:
-                each, mine = tolerances(y, drawn), np.isin(numbers, keep.of)
-                values = y[mine].astype(np.float32), each[mine].astype(np.float32)
-                tolerated.append(Tolerances(numbers, each.max(axis=1), each.sum(axis=1), numbers[mine], *values))
+                each, wanted = tolerances(y, drawn), np.isin(numbers, keep.of)
+                values = y[wanted].astype(np.float32), each[wanted].astype(np.float32)
+                tolerated.append(Tolerances(numbers, each.max(axis=1), each.sum(axis=1), numbers[wanted], *values))
             elif keep:
                 chosen = keep.rows(numbers[nonzero], nonzero, len(y)) if keep.of is not True else nonzero
                 kept.append((numbers[chosen], y[chosen].astype(np.float32)))

@@ -256,9 +256,9 @@ def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
         worst = np.maximum(worst, error / np.maximum(scale, TINY))
     # Of the inputs that were drawn before the run, every value.
     compared, far, errors = _value_by_value(result, off)
-    mine = np.searchsorted(common, compared)
-    wrong[mine] |= far
-    worst[mine] = np.maximum(worst[mine], errors / np.maximum(size[mine], TINY))
+    places = np.searchsorted(common, compared)
+    wrong[places] |= far
+    worst[places] = np.maximum(worst[places], errors / np.maximum(size[places], TINY))
     rule = (
         f"within float32 rounding: every value of {compared.size:,} of them, and the sum, a random projection, the "
         "smallest and the largest value of each active one"
@@ -281,10 +281,10 @@ def _value_by_value(result: Result, off: Tolerances) -> tuple[np.ndarray, np.nda
     if not np.isin(compared, numbers).all():
         raise InputError("the result lacks rows of inputs that were drawn to be compared: another seed?")
     far, errors = np.zeros(compared.size, bool), np.zeros(compared.size)
-    for i, (mine, its) in enumerate(
+    for i, (place, its) in enumerate(
         zip(np.searchsorted(numbers, compared), np.searchsorted(off.kept, compared), strict=True)
     ):
-        error = abs(result.values[mine].astype(np.float64) - off.values[its])
+        error = abs(result.values[place].astype(np.float64) - off.values[its])
         far[i], errors[i] = bool((error > off.each[its]).any()), float(error.max())
     return compared, far, errors
 

@@ -238,16 +238,16 @@ def test_rows_are_counted_before_they_move(monkeypatch):
 def test_a_graph_is_captured_once_for_batches_of_all_sizes():
     network, inputs = deep()
     session = opened(network, inputs, Settings("graph", 2, batches=4, join=False), "dead,inputs")
-    captured = dict(session.graphs.held)
+    captured = dict(session.graphs.captured)
     assert len(captured) == 2  # one for each device
     sizes = [last - first for first, last in map(session.cut.members, range(session.batches))]
     assert len(set(sizes)) == 2
     before = [device.device.launches.total() for device in session.devices]
     session.run()
-    assert session.graphs.held == captured
+    assert session.graphs.captured == captured
     assert all(one.device.launches.total() > count for one, count in zip(session.devices, before, strict=True))
     streamed = opened(network, inputs, Settings("graph", 1, batches=5, buffers=2))
-    assert len(streamed.graphs.held) == 1  # every batch brings all weights again
+    assert len(streamed.graphs.captured) == 1  # every batch brings all weights again
 
 
 @pytest.mark.parametrize("name", ["resident", "stream", "graph"])
@@ -277,7 +277,7 @@ def test_batches_go_on_as_one_when_few_of_their_rows_are_left(name, few):
         most = sum(n for n in Counter(got.notes["groups"]).values() if n > 1)
         assert joined == most if few else 0 < joined < 6
         if session.graphs:
-            assert len(session.graphs.held) == 2 * count
+            assert len(session.graphs.captured) == 2 * count
 
 
 @pytest.mark.parametrize("name", ["stream", "graph"])

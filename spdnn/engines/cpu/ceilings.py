@@ -47,15 +47,15 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
     # Copy bandwidth of memory: arrays far beyond the last-level caches that the threads can reach.
     copied = _copy_bytes(levels[-1], threads, allowed, together)
     # Load bandwidth of a cache: each thread reads half of its share again and again, so that all loads hit.
-    if (loaded := max(_load_bytes(one, threads) for one in (near, second))) > allowed:
+    if (loaded := max(_load_bytes(cache, threads) for cache in (near, second))) > allowed:
         raise Unavailable(f"{SMALL.format(allowed)}: what threads load from their caches needs {loaded:,}")
     from spdnn.kernels import _cpu
 
     source, target = buffer(1, copied // 4, 1), buffer(1, copied // 4, 1)
     rates = {"copy_rates": _cpu.copy_samples(level, source, target, threads, quarter)}
     del source, target
-    for name, one in (("load_rates", near), ("l2_load_rates", second)):
-        rates[name] = _cpu.load_samples(level, buffer(1, _load_bytes(one, threads) // 4, 1), threads, quarter)
+    for name, cache in (("load_rates", near), ("l2_load_rates", second)):
+        rates[name] = _cpu.load_samples(level, buffer(1, _load_bytes(cache, threads) // 4, 1), threads, quarter)
     return Machine(level, **rates, fma_rates=_cpu.multiply_add_samples(level, threads, quarter))
 
 
@@ -71,9 +71,9 @@ def _copy_bytes(last: CacheLevel, threads: int, memory: int, together: int) -> i
         Unavailable: they do not fit into `memory`.
     """
     # Threads reach as many last-level caches as their cores have; processes that measure together share these.
-    held = last.bytes * min(threads, -(-len(affinity()) // last.shared_by)) // together
+    cached = last.bytes * min(threads, -(-len(affinity()) // last.shared_by)) // together
     unit = COPY_UNIT * threads
-    least, size = max(LEAST_CACHES * held, unit), min(max(COPY_CACHES * held, unit), memory // 2) // unit * unit
+    least, size = max(LEAST_CACHES * cached, unit), min(max(COPY_CACHES * cached, unit), memory // 2) // unit * unit
     if size < least:
         raise Unavailable(f"{SMALL.format(memory)}: two arrays beyond the caches need {2 * least:,}")
     return size

@@ -91,9 +91,9 @@ class CpuSession(SharesRows):
                 # Between passes: rows move between ranks, or dead ones leave and identical ones merge where that pays.
                 if k == exchange_at < depth:
                     planned = partial(self._plan_pass, k, rows, search)
-                    held = CpuRows(work, k, rows, indices, search, tally, self.batch, planned)
-                    exchange_at = exchange.meet(k, held)
-                    held.settle()
+                    local = CpuRows(work, k, rows, indices, search, tally, self.batch, planned)
+                    exchange_at = exchange.meet(k, local)
+                    local.settle()
                     indices = np.arange(rows.count)
                 elif k < depth:
                     indices = work.compact(k, rows, indices, search, tally)

@@ -151,9 +151,9 @@ class BufferSlot:
                 self.waiting = self.features, self.rows.weight, count
             after: list[Launch] = []
             self.through.append([])
-            for one in (one for one in part.parts if first <= one.first < last):
-                self.through[-1] += after + self._bind(one)
-                after = self.rows.boundary(one, self.features, layers[one.last - 1].outputs)
+            for layers_part in (layers_part for layers_part in part.parts if first <= layers_part.first < last):
+                self.through[-1] += after + self._bind(layers_part)
+                after = self.rows.boundary(layers_part, self.features, layers[layers_part.last - 1].outputs)
             self.compact.append(after)
         # Collection: after the last layer, statistics of the rows that are left, and of every input the row it has.
         if part.stages[-1][1] == plan.depth:
@@ -199,9 +199,9 @@ class BufferSlot:
             places = self.device.read(self.rows.list[: outcome["rows"]])[kept]
             values = np.empty((kept.size, self.plan.outputs), np.float32)
             for tile in np.unique(places // TILE):
-                mine = places // TILE == tile
+                of_tile = places // TILE == tile
                 read = self.device.read(self.features[tile * size : (tile + 1) * size]).reshape(-1, TILE)
-                values[mine] = read[:, places[mine] % TILE].T
+                values[of_tile] = read[:, places[of_tile] % TILE].T
             outcome |= {"kept": kept, "values": values}
         return outcome
 

@@ -127,8 +127,8 @@ def _seconds(device: Device, layers: Sequence[LayerLayout], count: int, refused:
         return {}
     # Sample: enough tiles to fill the device a few times, of one random tile without zeros, so that no row dies.
     layer = layers[0]
-    one = max(layer.inputs, layer.outputs) * 128
-    tiles = max(1, min(tiles_of(count, 32), TILES * device.properties.multiprocessors, SAMPLE_BYTES // one))
+    bytes_per_tile = max(layer.inputs, layer.outputs) * 128
+    tiles = max(1, min(tiles_of(count, 32), TILES * device.properties.multiprocessors, SAMPLE_BYTES // bytes_per_tile))
     launches: dict[str, Callable[[], None]] = {}
     try:
         lead = device.lead()
@@ -164,7 +164,7 @@ def several_layers(
     else:
         launch = run.layer(0, laid, source, target, rows)
 
-    def work(held: LayerLayout = laid) -> None:  # `table` has the addresses of its arrays, and does not hold them
+    def work(layout: LayerLayout = laid) -> None:  # `table` has the addresses of its arrays, and does not hold them
         for _ in range(times // inside):
             launch()
 

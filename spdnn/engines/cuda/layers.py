@@ -113,7 +113,7 @@ def lay_out(layer: Layer, kind: str, room: int = 0) -> LayerLayout:
 
 def lay_out_ahead(layers: Iterable[Layer], kinds: Sequence[str], room: int, threads: int) -> Iterator[LayerLayout]:
     """`lay_out` of each of the layers, in order, by so many threads, which are at most that many layers ahead."""
-    return in_order(lambda one: lay_out(*one, room), zip(layers, kinds, strict=True), threads, threads + 1)
+    return in_order(lambda pair: lay_out(*pair, room), zip(layers, kinds, strict=True), threads, threads + 1)
 
 
 def to_device(device: Device, host: LayerLayout) -> LayerLayout:

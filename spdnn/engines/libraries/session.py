@@ -33,8 +33,8 @@ class LibrarySession(SharesRows):
         network = prepared.network
         inputs.check_width(network.inputs)
         # Memory of this machine: the process now, and what weights and features take; a device's is no part of it.
-        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        least, limit = held + library.host_bytes(network, inputs.count), limit_bytes(options.memory)
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        least, limit = resident + library.host_bytes(network, inputs.count), limit_bytes(options.memory)
         if least > limit:
             raise InputError(
                 f"engine {library.name} holds {library.holds}, about {least:,} bytes; {limit:,} are allowed: "
@@ -92,14 +92,14 @@ class LibrarySession(SharesRows):
                         features, numbers = library.take(features, alive), numbers[alive]
                 # Exchange: rows are in the library's layout until one of them moves; then they are laid out anew.
                 if k == exchange_at:
-                    held = LibraryRows(
+                    local = LibraryRows(
                         library, features, numbers, may_leave=k >= self.dead_from, edges=computed,
                         neurons=self.weights[k].inputs, capacity=self.inputs.total, work=self.layer_edges,
                     )  # fmt: skip
-                    exchange_at = exchange.meet(k, held)
-                    if held.rows is not None:
-                        numbers, spare = held.inputs().numbers, None
-                        features = library.features(held.rows) if numbers.size else features
+                    exchange_at = exchange.meet(k, local)
+                    if local.rows is not None:
+                        numbers, spare = local.inputs().numbers, None
+                        features = library.features(local.rows) if numbers.size else features
         if exchange:
             exchange.end(computed)
         # Last rows: only those that are alive are brought to NumPy, for statistics and values.

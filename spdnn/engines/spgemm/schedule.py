@@ -28,7 +28,7 @@ def batches(network: Network, inputs: Inputs, options: Options, panel: int, shar
     from spdnn.kernels import _cpu
 
     # Fixed costs, whatever the batch: the process, the accumulators of all threads, stored inputs, the outcome.
-    held, limit = resident_bytes(), limit_bytes(options.memory)
+    in_use, limit = resident_bytes(), limit_bytes(options.memory)
     headers = [network.header(k) for k in range(network.depth)]
     moved = [bytes_by_input(header) for header in headers]
     # The layer in use, the next one as it is read and by input, and the arrays that reading it needs.
@@ -39,7 +39,7 @@ def batches(network: Network, inputs: Inputs, options: Options, panel: int, shar
     # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
     kept = options.keep.nbytes(inputs.count, LastLayer(network).outputs)
     one_row = 2 * NONZERO_BYTES * network.width + ROW_BYTES
-    fixed = held + reading + scratch + stored + kept + INPUT_BYTES * inputs.count + SMALL_BYTES
+    fixed = in_use + reading + scratch + stored + kept + INPUT_BYTES * inputs.count + SMALL_BYTES
     room = limit - fixed
     # All weights, when what is left still takes some rows for each thread.
     weights = 0 if shared else sum(moved)

@@ -128,12 +128,12 @@ class SpgemmSession(SharesRows):
                 # Identical inputs merge before ranks exchange rows, so that none is sent twice.
                 searched_now = self.searches and self._search(k, rows, search, deaths, work)
                 if k == exchange_at:
-                    held = SpgemmRows(
+                    local = SpgemmRows(
                         rows, partial(self._hashes, rows), self.edges, self.findings.get("inputs", {}),
                         searched=searched_now, may_leave=k >= self.dead_from, capacity=self.batch, edges=tally.edges,
                         neurons=self.network.header(k - 1).outputs,
                     )  # fmt: skip
-                    exchange_at = exchange.meet(k, held)
+                    exchange_at = exchange.meet(k, local)
         if exchange:
             exchange.end(tally.edges)
         return self._finish(rows)

@@ -36,23 +36,23 @@ def _without_collection() -> Iterator[None]:
 
 
 class CupyEvent(Event):
-    """An event of CUDA: `held` is CuPy's."""
+    """An event of CUDA: `event` is CuPy's."""
 
-    def __init__(self, device: "CupyStreams", held: Any):
-        self.device, self.held = device, held
+    def __init__(self, device: "CupyStreams", event: Any):
+        self.device, self.event = device, event
 
     def done(self) -> bool:
         # CuPy's Event.done takes any fault of the device for an event that has not come, and it never would.
         runtime = self.device._cupy.cuda.runtime
         with self.device._working():
-            status = runtime.eventQuery(self.held.ptr)
+            status = runtime.eventQuery(self.event.ptr)
             if status not in (0, NOT_YET):
                 raise runtime.CUDARuntimeError(status)
         return status == 0
 
     def synchronize(self) -> None:
         with self.device._working():
-            self.held.synchronize()
+            self.event.synchronize()
 
 
 class CupyStreams(Device):
@@ -89,15 +89,15 @@ class CupyStreams(Device):
 
     def record(self, event: CupyEvent) -> None:
         with self._working(), self._device:
-            event.held.record(self._stream)
+            event.event.record(self._stream)
 
     def wait(self, event: CupyEvent) -> None:
         with self._working(), self._device:
-            self._stream.wait_event(event.held)
+            self._stream.wait_event(event.event)
 
     def elapsed(self, before: CupyEvent, after: CupyEvent) -> float:
         with self._working(), self._device:
-            return self._cupy.cuda.get_elapsed_time(before.held, after.held) / 1000  # of milliseconds
+            return self._cupy.cuda.get_elapsed_time(before.event, after.event) / 1000  # of milliseconds
 
     def pinned_array(self, size: int, dtype: Any) -> np.ndarray:
         # From CuPy's pool or, where it would round up to much more than was asked for, from CUDA.
@@ -105,13 +105,13 @@ class CupyStreams(Device):
         try:
             with self._working(), self._device:
                 if nbytes <= POOLED:
-                    held = cuda.alloc_pinned_memory(nbytes)
+                    pinned = cuda.alloc_pinned_memory(nbytes)
                 else:
                     memory = cuda.PinnedMemory(nbytes, cuda.runtime.hostAllocPortable)
-                    held = cuda.PinnedMemoryPointer(memory, 0)
+                    pinned = cuda.PinnedMemoryPointer(memory, 0)
         except SpdnnError as error:
             raise MemoryTooSmall(f"{nbytes:,} bytes of host memory that devices copy from: {error}", nbytes) from error
-        return np.frombuffer(held, np.uint8)[:nbytes].view(dtype)  # CuPy gives whole units
+        return np.frombuffer(pinned, np.uint8)[:nbytes].view(dtype)  # CuPy gives whole units
 
     def copy_in(self, array: Any, host: np.ndarray) -> None:
         self._copy(array.data.ptr, host.ctypes.data, self._both(array, host), "HostToDevice")

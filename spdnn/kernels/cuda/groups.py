@@ -184,11 +184,11 @@ def _walk(layer: Layer, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # Greedy walk: on to the nearest set not yet taken; where there is none, a new chain begins.
     taken, at = bytearray(count), 0
     for start in range(count):
-        one, shared = (start, 0) if not taken[start] else (NO_OUTPUT, 0)
-        while one != NO_OUTPUT:
-            taken[one] = 1
-            walk[at], common[at] = one, shared
+        output, shared = (start, 0) if not taken[start] else (NO_OUTPUT, 0)
+        while output != NO_OUTPUT:
+            taken[output] = 1
+            walk[at], common[at] = output, shared
             at += 1
-            ahead = ((column[i], both[i]) for i in range(ends[one], ends[one + 1]) if not taken[column[i]])
-            one, shared = next(ahead, (NO_OUTPUT, 0))
+            ahead = ((column[i], both[i]) for i in range(ends[output], ends[output + 1]) if not taken[column[i]])
+            output, shared = next(ahead, (NO_OUTPUT, 0))
     return walk, common

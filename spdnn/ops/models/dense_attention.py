@@ -24,13 +24,13 @@ def attend_blocks(q, k, v, mask: Topology | None, out, workers: Workers, hold=No
         mask: the positions that are seen, none past the diagonal; None: all up to the diagonal.
         hold: of `buffers`, where it is kept between calls.
     """
-    held = hold if hold is not None else buffers(q.shape, mask is not None, workers.threads)
+    scratch = hold if hold is not None else buffers(q.shape, mask is not None, workers.threads)
     sequence = q.shape[1]
     starts = range(0, sequence, QUERIES)[::-1]
 
     def work(first: int, worker: int) -> None:
         rows = slice(first, min(first + QUERIES, sequence))
-        _block(q, k, v, mask, out, rows, held[worker])
+        _block(q, k, v, mask, out, rows, scratch[worker])
 
     workers.each(work, starts)
 
@@ -73,16 +73,16 @@ def attend_stored(q, k, v, mask: Topology, out, workers: Workers) -> None:
     workers.each(work, [(head, rows) for head in range(heads) for rows in blocks])
 
 
-def _block(q, k, v, mask, out, rows: slice, held: dict[str, np.ndarray]) -> None:
+def _block(q, k, v, mask, out, rows: slice, scratch: dict[str, np.ndarray]) -> None:
     """One block of queries of all heads."""
     heads, count = q.shape[0], rows.stop - rows.start
-    scaled = held["queries"][:, :count]
+    scaled = scratch["queries"][:, :count]
     np.multiply(q[:, rows], np.float32(q.shape[2] ** -0.5), out=scaled)
-    most, total, summed = (held[name][:, :count] for name in ("most", "total", "sum"))
+    most, total, summed = (scratch[name][:, :count] for name in ("most", "total", "sum"))
     most.fill(LEAST)
     total.fill(0)
     summed.fill(0)
-    hidden = held["mask"][:count]
+    hidden = scratch["mask"][:count]
     if mask is not None:
         hidden[:, : rows.stop] = -np.inf
         _show(hidden, mask, rows)
@@ -96,14 +96,14 @@ def _block(q, k, v, mask, out, rows: slice, held: dict[str, np.ndarray]) -> None
             later = np.arange(keys.start, keys.stop) > np.arange(rows.start, rows.stop)[:, None]
             np.multiply(later, LEAST, out=added)
         for head in range(heads):
-            _tile(scaled[head], k[head, keys], v[head, keys], added, most[head], summed[head], total[head], held)
+            _tile(scaled[head], k[head, keys], v[head, keys], added, most[head], summed[head], total[head], scratch)
     np.divide(total, summed, out=out[:, rows], where=summed > 0)
     out[:, rows][np.broadcast_to(summed <= 0, total.shape)] = 0
 
 
-def _tile(q, k, v, added, most, summed, total, held) -> None:
+def _tile(q, k, v, added, most, summed, total, scratch) -> None:
     """One tile of keys of one head: scores, and what they change in maximum, sum and result."""
-    scores = held["scores"][: q.shape[0] * k.shape[0]].reshape(q.shape[0], k.shape[0])
+    scores = scratch["scores"][: q.shape[0] * k.shape[0]].reshape(q.shape[0], k.shape[0])
     np.matmul(q, k.T, out=scores)
     if added is not None:
         scores += added
@@ -115,7 +115,7 @@ def _tile(q, k, v, added, most, summed, total, held) -> None:
     summed *= shrunk
     summed += scores.sum(axis=1, keepdims=True)
     total *= shrunk
-    total += np.matmul(scores, v, out=held["part"][: q.shape[0]])
+    total += np.matmul(scores, v, out=scratch["part"][: q.shape[0]])
 
 
 def _show(hidden: np.ndarray, mask: Topology, rows: slice) -> None:

@@ -161,8 +161,8 @@ class Transformer:
         if arithmetic == "stored":
             return self.mask.nbytes + 8 * c.heads * c.sequence**2
         masked, workers = arithmetic == "dense", thread_count(threads)
-        held = dense_attention.buffers((c.heads, c.sequence, c.depth), masked, workers)
-        return sum(array.nbytes for each in held for array in each.values()) + (self.mask.nbytes if masked else 0)
+        scratch = dense_attention.buffers((c.heads, c.sequence, c.depth), masked, workers)
+        return sum(array.nbytes for each in scratch for array in each.values()) + (self.mask.nbytes if masked else 0)
 
     def save(self, path: str | PathLike) -> None:
         """Write the weights to a .safetensors or .npz file. Raises as weights.write does."""

@@ -34,9 +34,9 @@ class TransformerPass:
         self.x += self.weights["position.weight"][:count]
         self.q, self.k, self.v, self.out = (self.run.empty((c.heads, count, c.depth), np.float32) for _ in range(4))
         self.scores = self.run.empty((c.heads, self.mask.nnz), np.float32) if arithmetic == "unfused" else None
-        self.held = None
+        self.attention_scratch = None
         if arithmetic in ("dense", "causal"):
-            self.held = dense_attention.buffers(self.q.shape, arithmetic == "dense", workers.threads)
+            self.attention_scratch = dense_attention.buffers(self.q.shape, arithmetic == "dense", workers.threads)
         self.blocks = [slice(first, min(first + TOKENS, count)) for first in range(0, count, TOKENS)]
         rows = min(TOKENS, count)
         self.scratch = [
@@ -82,22 +82,22 @@ class TransformerPass:
         elif self.arithmetic == "stored":
             dense_attention.attend_stored(q, k, v, self.mask, out, self.workers)
         else:
-            dense_attention.attend_blocks(q, k, v, self.mask, out, self.workers, self.held)
+            dense_attention.attend_blocks(q, k, v, self.mask, out, self.workers, self.attention_scratch)
 
     def _after(self, layer: int, rows: slice, worker: int) -> None:
         """The output's projection and the two layers between, each added to x."""
-        held, name = self.scratch[worker], f"layers.{layer}"
+        scratch, name = self.scratch[worker], f"layers.{layer}"
         count = rows.stop - rows.start
         with self._time("projections"):
-            joined = held["normed"][:count]
+            joined = scratch["normed"][:count]
             joined.reshape(count, self.config.heads, -1)[:] = self.out[:, rows].transpose(1, 0, 2)
-            self.x[rows] += np.matmul(joined, self.weights[f"{name}.output.weight"].T, out=held["added"][:count])
+            self.x[rows] += np.matmul(joined, self.weights[f"{name}.output.weight"].T, out=scratch["added"][:count])
         normed = self._norm(f"{name}.between_norm", rows, worker)
         with self._time("between"):
-            wide = held["wide"].reshape(-1)[: self.config.between * count].reshape(1, -1, count)
+            wide = scratch["wide"].reshape(-1)[: self.config.between * count].reshape(1, -1, count)
             np.matmul(self.weights[f"{name}.up.weight"], normed.T, out=wide[0])
             self.alone.bias_activation(wide, self.weights[f"{name}.up.bias"], 0.0, np.inf)
-            added = np.matmul(wide[0].T, self.weights[f"{name}.down.weight"].T, out=held["added"][:count])
+            added = np.matmul(wide[0].T, self.weights[f"{name}.down.weight"].T, out=scratch["added"][:count])
             added += self.weights[f"{name}.down.bias"]
             self.x[rows] += added
 

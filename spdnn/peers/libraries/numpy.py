@@ -77,7 +77,7 @@ def _blas(threads: int) -> tuple[str, dict]:
     """(version, notes) of NumPy's BLAS; products.py limits its threads while programs run."""
     from threadpoolctl import threadpool_info
 
-    of_numpy = [one for one in threadpool_info() if one["user_api"] == "blas" and "numpy" in one["filepath"]]
+    of_numpy = [info for info in threadpool_info() if info["user_api"] == "blas" and "numpy" in info["filepath"]]
     library = of_numpy[0] if of_numpy else {"internal_api": "BLAS", "version": "unknown"}
     version = f"{library['internal_api']} {library['version']}"
     if "architecture" in library:

@@ -68,7 +68,7 @@ class OpenVino(TimedProgram):
         self.notes: dict[str, Any] = {"threads_set": f"INFERENCE_NUM_THREADS = {threads}"}
 
     def settle(self, *x: np.ndarray) -> None:
-        self.model.reshape({number: list(one.shape) for number, one in enumerate(x)})
+        self.model.reshape({number: list(array.shape) for number, array in enumerate(x)})
         self.compiled = self.core.compile_model(self.model, "CPU", self.options)
         rate = float(self.compiled.get_property(SPARSE_RATE))
         self.notes["layout"] = f"dense, {SPARSE_RATE} = {rate:.3g}"

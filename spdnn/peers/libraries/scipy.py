@@ -31,7 +31,7 @@ class ScipyModel(TimedProgram):
 
     def __init__(self, network: Network, threads: int):
         self.layers = [(sp.csr_array(layer.matrix().T), *after(layer)) for layer in network.layers()]
-        self.matrix_bytes = sum(one.data.nbytes + one.indices.nbytes + one.indptr.nbytes for one, *_ in self.layers)
+        self.matrix_bytes = sum(w.data.nbytes + w.indices.nbytes + w.indptr.nbytes for w, *_ in self.layers)
         self.start(threads, "CSR by output, features by column")
 
     def __call__(self, x: np.ndarray) -> np.ndarray:

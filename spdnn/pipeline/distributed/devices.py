@@ -20,13 +20,13 @@ def device(whose: str, node: str, seen: Sequence[Sequence[str]], rank: int, each
     Raises:
         Unavailable: there is none for this rank, or it cannot be said which.
     """
-    mine, ranks = seen[rank], len(seen)
-    if all(list(other) == list(mine) for other in seen):
-        if (rank + 1) * each <= len(mine):
+    visible, ranks = seen[rank], len(seen)
+    if all(list(other) == list(visible) for other in seen):
+        if (rank + 1) * each <= len(visible):
             return rank * each
-        most = f"start at most {len(mine) // each} ranks a node" + (f", of {each} devices each" if each > 1 else "")
+        most = f"start at most {len(visible) // each} ranks a node" + (f", of {each} devices each" if each > 1 else "")
         raise Unavailable(
-            f"engine {whose} sees {len(mine)} devices on node {node}, and this is its rank {rank + 1}: {most}"
+            f"engine {whose} sees {len(visible)} devices on node {node}, and this is its rank {rank + 1}: {most}"
         )
     different = len({identity for devices in seen for identity in devices})
     if different == ranks * each and all(len(devices) == each for devices in seen):

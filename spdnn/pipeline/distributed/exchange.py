@@ -96,7 +96,7 @@ class RankExchange(RowExchange):
         self.log.communication += time.perf_counter() - start
         return max(1, int(counts[:, 0].min()))
 
-    def meet(self, k: int, held: HeldRows) -> int:
+    def meet(self, k: int, local: HeldRows) -> int:
         # Wait for the slowest rank first, so that waiting is not counted as communication.
         start = time.perf_counter()
         self.world.wait(self.comm.Ibarrier())
@@ -104,18 +104,18 @@ class RankExchange(RowExchange):
         self.log.waiting += arrived - start
         self.log.comparisons += 1
         # One small allgather: every rank knows what all hold, and decides the same from it.
-        state = self._state(held)
+        state = self._state(local)
         # The share of all rows that died in a layer, as a mean since the last meeting.
         deaths = 1 - (int(state.rows.sum()) / max(1, self._total)) ** (1 / max(1, k - self._since))
         changed = 0
         # Merge before moving: a row that leaves as a duplicate need not travel.
         if self.merging and state.searched.any():
-            changed = self._merge(held)
-            state = self._state(held) if changed else state
+            changed = self._merge(local)
+            state = self._state(local) if changed else state
         if self.rebalanced and state.may_leave.all():
-            changed += self._balance(k, held, state, deaths)
+            changed += self._balance(k, local, state, deaths)
         self._since, self._total = k, int(state.rows.sum())
-        self.log.communication += time.perf_counter() - arrived - held.closing
+        self.log.communication += time.perf_counter() - arrived - local.closing
         return self._next(k, state, changed, deaths)
 
     def end(self, edges: int) -> None:
@@ -124,13 +124,13 @@ class RankExchange(RowExchange):
 
     def _gather(self, numbers: list) -> np.ndarray:
         """float64 (ranks, numbers): what every rank gives."""
-        mine = np.array(numbers, dtype=np.float64)
-        rows = np.empty((self.comm.size, mine.size))
-        self.comm.Allgather(mine, rows)
+        sent = np.array(numbers, dtype=np.float64)
+        rows = np.empty((self.comm.size, sent.size))
+        self.comm.Allgather(sent, rows)
         return rows
 
-    def _state(self, held: HeldRows) -> _RankState:
-        counts = self._gather([held.count, held.capacity, held.planned, held.searched, held.may_leave])
+    def _state(self, local: HeldRows) -> _RankState:
+        counts = self._gather([local.count, local.capacity, local.planned, local.searched, local.may_leave])
         rows, room, planned, searched, may_leave = counts.astype(np.int64).T
         return _RankState(rows, room, planned, searched > 0, may_leave > 0)
 
@@ -143,17 +143,17 @@ class RankExchange(RowExchange):
         busy = state.rows > 0
         return min(self.depth, k + max(1, int(state.planned[busy].min()), self._distance))
 
-    def _balance(self, k: int, held: HeldRows, state: _RankState, deaths: float) -> int:
+    def _balance(self, k: int, local: HeldRows, state: _RankState, deaths: float) -> int:
         """Redistribute the rows when that pays; how many moved."""
         # Even shares, as far as the memory of each rank allows, by moving as few rows as possible.
         targets = partition.targets(state.rows, state.room)
         moving = partition.moves(state.rows, targets)
         # Gain: edges that the busiest rank saves, where ever fewer rows die per layer. Cost: the rank that sends or
         # receives most.
-        work = held.work[k:]
+        work = local.work[k:]
         alive = np.cumprod(1 - max(0.0, deaths) * SLOWING ** np.arange(work.size))
         gain = float(state.rows.max() - targets.max()) * float(work @ alive)
-        cost = EXCHANGE + MOVE * held.neurons * float(max(moving.sum(axis=0).max(), moving.sum(axis=1).max()))
+        cost = EXCHANGE + MOVE * local.neurons * float(max(moving.sum(axis=0).max(), moving.sum(axis=1).max()))
         gain, cost = (float(number) for number in self._gather([gain, cost]).max(axis=0))  # so that all agree
         # The best exchange that did not pay is kept, so that the record can say why none happened.
         if gain <= cost:
@@ -161,26 +161,30 @@ class RankExchange(RowExchange):
                 self.log.best = (gain, cost, k)
             return 0
         if self._mark is None:
-            self._mark = held.edges
+            self._mark = local.edges
         # Choose the rows to send.
         rank = self.comm.rank
         others, chosen = np.flatnonzero(moving[rank]), []
-        free = np.arange(held.count)
+        free = np.arange(local.count)
         for other in others:
             # Spread over all that are left, so that rows of every kind go, or the last ones where that is cheaper.
             count = int(moving[rank, other])
             spread = np.linspace(0, free.size - 1, count).round().astype(int)
-            chosen.append(free[spread] if held.gaps else free[free.size - count :])
+            chosen.append(free[spread] if local.gaps else free[free.size - count :])
             free = np.setdiff1d(free, chosen[-1], assume_unique=True)
-        kept = np.zeros(held.count, bool)
+        kept = np.zeros(local.count, bool)
         kept[free] = True
         # A rank sends or receives, never both, so that one piece of spare memory serves.
-        outgoing = dict(zip(others.tolist(), parcels(held, chosen, spare=True), strict=True)) if chosen else {}
-        arrived, _ = self._swap(outgoing, held.scratch)
+        outgoing = dict(zip(others.tolist(), parcels(local, chosen, spare=True), strict=True)) if chosen else {}
+        arrived, _ = self._swap(outgoing, local.scratch)
         if outgoing or arrived.sizes.size:
-            held.replace(kept, arrived)
+            local.replace(kept, arrived)
         # Bytes of all ranks, which the record of rank 0 has.
-        arrays = (array for one in outgoing.values() for array in (one.sizes, one.data, one.numbers, one.row_of))
+        arrays = (
+            array
+            for parcel in outgoing.values()
+            for array in (parcel.sizes, parcel.data, parcel.numbers, parcel.row_of)
+        )
         sent = sum(array.nbytes for array in arrays)
         total = int(self._gather([sent])[:, 0].sum())
         self.log.sent += int((~kept).sum())
@@ -188,14 +192,14 @@ class RankExchange(RowExchange):
         self.log.exchanges.append(ExchangedRows(k + 1, int(moving.sum()), total))
         return int(moving.sum())
 
-    def _merge(self, held: HeldRows) -> int:
+    def _merge(self, local: HeldRows) -> int:
         """Rows that are equal to another rank's leave to it; how many did, on all ranks together.
 
         A group of equal hashes has an owner among the ranks that hold one of it. The others send it theirs, it
         compares them bit by bit, and answers which are equal: those leave, and their inputs are the owner's.
         """
         # Hashes of all ranks: 8 bytes a row travel, and not the rows.
-        hashes = held.hashes()
+        hashes = local.hashes()
         own, firsts = np.unique(hashes, return_index=True)
         sizes = self._gather([own.size])[:, 0].astype(int)
         everyone = np.empty(int(sizes.sum()), np.uint64)
@@ -208,28 +212,28 @@ class RankExchange(RowExchange):
         ordered = ranks[np.argsort(kind, kind="stable")]  # of each kind, its ranks, ascending
         owner = ordered[first + (kinds % holders.astype(np.uint64)).astype(int)]
         # Send the rows that another rank owns: equal hashes do not prove equal rows.
-        mine = np.searchsorted(kinds, own)
-        away = (holders[mine] > 1) & (owner[mine] != self.comm.rank)
-        asked = {int(other): firsts[away & (owner[mine] == other)] for other in np.unique(owner[mine][away])}
-        outgoing = dict(zip(asked, parcels(held, list(asked.values())), strict=True)) if asked else {}
+        kind_of = np.searchsorted(kinds, own)
+        away = (holders[kind_of] > 1) & (owner[kind_of] != self.comm.rank)
+        asked = {int(other): firsts[away & (owner[kind_of] == other)] for other in np.unique(owner[kind_of][away])}
+        outgoing = dict(zip(asked, parcels(local, list(asked.values())), strict=True)) if asked else {}
         # The hashes travel as well, in the order of the rows, so that the owner finds its own.
         asked_hashes = {other: hashes[rows] for other, rows in asked.items()}
         (arrived, counts), (which, _) = self._swap(outgoing), self._send(asked_hashes, np.uint64)
         # As owner: compare bit by bit, and answer.
         rows = firsts[np.searchsorted(own, np.concatenate([own[:0], *(which[other] for other in counts)]))]
-        answer, came = _absorb(held, rows, arrived)
+        answer, came = _absorb(local, rows, arrived)
         ends = np.cumsum([0, *counts.values()])
         answers = {other: answer[start:end] for other, start, end in zip(counts, ends, ends[1:], strict=False)}
         equal, _ = self._send(answers, np.uint8)
         # Rows that their owner has leave; the inputs of rows that came join ours.
-        leaving = np.zeros(held.count, bool)
+        leaving = np.zeros(local.count, bool)
         for other, rows in asked.items():
             leaving[rows[equal[other].astype(bool)]] = True
-        held.inputs().add(*came, held.count)
+        local.inputs().add(*came, local.count)
         if leaving.any():
-            held.replace(~leaving, NOTHING)
+            local.replace(~leaving, NOTHING)
         merged = int(leaving.sum())
-        held.set_merged(merged)
+        local.set_merged(merged)
         total = int(self._gather([merged])[:, 0].sum())
         self.log.merged += total
         return total
@@ -237,9 +241,9 @@ class RankExchange(RowExchange):
     def _swap(self, outgoing: dict[int, Parcel], memory: Callable | None = None) -> tuple[Parcel, dict[int, int]]:
         """(the rows that come from all other ranks, how many of them by rank); `memory` (bytes) gives room for them."""
         # Sizes and numbers first, then the features as one message, straight into the memory where they stay.
-        heads = {other: _head(one) for other, one in outgoing.items()}
+        heads = {other: _head(parcel) for other, parcel in outgoing.items()}
         heads, _ = self._send(heads, np.int64)
-        _, whole = self._send({other: one.data for other, one in outgoing.items()}, np.uint8, memory)
+        _, whole = self._send({other: parcel.data for other, parcel in outgoing.items()}, np.uint8, memory)
         # What `_head` joined, apart again: sizes, numbers, row_of.
         parts = [(head[1 : 1 + head[0]], *np.split(head[1 + head[0] :], 2)) for head in heads.values()]
         counts = {other: sizes.size for other, (sizes, _, _) in zip(heads, parts, strict=True)}
@@ -271,11 +275,11 @@ class RankExchange(RowExchange):
         return parts, whole
 
 
-def _absorb(held: HeldRows, rows: np.ndarray, theirs: Parcel) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+def _absorb(local: HeldRows, rows: np.ndarray, theirs: Parcel) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """Which of the rows of a parcel are equal to ours at `rows`, as bytes; and (inputs, our rows) of those."""
-    sizes, data = held.pack(rows)
+    sizes, data = local.pack(rows)
     ours, others = np.split(data, np.cumsum(sizes)[:-1]), np.split(theirs.data, np.cumsum(theirs.sizes)[:-1])
-    equal = np.array([np.array_equal(one, other) for one, other in zip(ours, others, strict=True)], bool)
+    equal = np.array([np.array_equal(own, other) for own, other in zip(ours, others, strict=True)], bool)
     of_equal = equal[theirs.row_of]
     return equal.astype(np.uint8), (theirs.numbers[of_equal], rows[theirs.row_of[of_equal]])
 

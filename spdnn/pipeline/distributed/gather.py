@@ -13,24 +13,24 @@ SMALL, LARGE, TRIES = 8, 8 << 20, 50  # bytes of the messages whose cost is meas
 PER_INPUT = ("alive", *RowStatistics._fields)
 
 
-def gather_results(world: World, mine: Result | None, count: int) -> Result | None:
+def gather_results(world: World, own: Result | None, count: int) -> Result | None:
     """The result of all ranks, for `count` inputs, on rank 0; values are left out."""
     whole = world.comm.gather(
         None
-        if mine is None
-        else ([getattr(mine, name) for name in PER_INPUT], mine.survivors, mine.edges_computed, mine.bytes_moved,
-              mine.bytes_loaded)
+        if own is None
+        else ([getattr(own, name) for name in PER_INPUT], own.survivors, own.edges_computed, own.bytes_moved,
+              own.bytes_loaded)
     )  # fmt: skip
     if world.rank:
         return None
-    some = [one for one in whole if one is not None]
-    columns = [np.concatenate([one[0][i] for one in some]) for i in range(len(PER_INPUT))]
+    some = [part for part in whole if part is not None]
+    columns = [np.concatenate([part[0][i] for part in some]) for i in range(len(PER_INPUT))]
     order = np.argsort(columns[0], kind="stable")
-    edges, moved, loaded = (None if None in values else sum(values) for values in zip(*(one[2:] for one in some)))  # noqa: B905
+    edges, moved, loaded = (None if None in values else sum(values) for values in zip(*(part[2:] for part in some)))  # noqa: B905
     return replace(
-        mine,
+        own,
         inputs=count,
-        survivors=sum(one[1] for one in some),
+        survivors=sum(part[1] for part in some),
         edges_computed=edges,
         bytes_moved=moved,
         bytes_loaded=loaded,
@@ -40,11 +40,11 @@ def gather_results(world: World, mine: Result | None, count: int) -> Result | No
     )
 
 
-def with_values(world: World, result: Result | None, mine: Result | None, keep: KeptInputs) -> Result | None:
+def with_values(world: World, result: Result | None, own: Result | None, keep: KeptInputs) -> Result | None:
     """The whole result with the values that all ranks kept, in the order of its inputs, on rank 0."""
     kept = None
-    if mine is not None and mine.values.size:
-        kept = (mine.alive if mine.valued is None else mine.valued), mine.values
+    if own is not None and own.values.size:
+        kept = (own.alive if own.valued is None else own.valued), own.values
     parts = world.comm.gather(kept)
     if world.rank:
         return None

@@ -110,10 +110,10 @@ class Ranks:
         All ranks measure free memory before any takes of it.
         """
         world = self.world
-        mine = (self._node_bytes() - (self.shared if self.memory is not None else 0)) // world.local_size
-        mine += 0 if self.memory is not None else resident_bytes()
+        nbytes = (self._node_bytes() - (self.shared if self.memory is not None else 0)) // world.local_size
+        nbytes += 0 if self.memory is not None else resident_bytes()
         world.local.Barrier()
-        return Options(threads, max(1, mine), values, self.device, self.settings)
+        return Options(threads, max(1, nbytes), values, self.device, self.settings)
 
     def measure(
         self, loaded: LoadedRun, options: Options, repeats: int, again: int = 0, until: float | None = None
@@ -132,20 +132,20 @@ class Ranks:
         numbers = parts.part(self.partition, inputs.count, world.size, world.rank)
         session, opened = measure.time_call(world.together, self._open, prepared, inputs.part(numbers), options)
         exchange = self._exchange(session, prepared)
-        timer, digests, mine, result = _Times(), [], None, None
+        timer, digests, own, result = _Times(), [], None, None
 
         # Decisions that end the repeats are made once, so that all ranks make the same number of them.
         def in_time(seconds: float) -> bool:
             return until is None or world.comm.bcast(fits(until, seconds))
 
         def attempt() -> None:
-            nonlocal mine, result
+            nonlocal own, result
             for number in range(repeats):
                 if number == len(digests) > 0 and not in_time(max(timer.inference)):  # of the first attempt
                     break
                 check_ended()
                 with progress_output.repeat(number, repeats):
-                    mine, result = self._repeat(session, exchange, inputs, timer)
+                    own, result = self._repeat(session, exchange, inputs, timer)
                 digests.append(result.digest if result else "")
 
         # Repeat; where another process took a node, all ranks repeat all of it.
@@ -157,8 +157,8 @@ class Ranks:
         if session is not None and result is not None:
             session.tell(result)
         if options.keep:
-            result = with_values(world, result, mine, options.keep)
-        rank = self._of_rank(exchange, mine, numbers, timer)
+            result = with_values(world, result, own, options.keep)
+        rank = self._of_rank(exchange, own, numbers, timer)
         spent = loaded.read_seconds + opened, loaded.prepare_seconds
         reduced = (session.findings, session.span) if session is not None else None
         # Ceilings and the cost of a message, with the sessions closed, by all ranks of a node together.
@@ -215,13 +215,13 @@ class Ranks:
         # All ranks begin together, so that one clock measures the whole.
         world.barrier()
         start = time.perf_counter()
-        mine = None
+        own = None
         if session is not None:
-            mine = session.run(exchange) if exchange else session.run()
+            own = session.run(exchange) if exchange else session.run()
         # The barrier separates waiting for the slowest rank from sending its results.
         waited = world.barrier()
         gathering = time.perf_counter()
-        whole = gather_results(world, mine, inputs.count)
+        whole = gather_results(world, own, inputs.count)
         end = time.perf_counter()
         waited += world.barrier()
         log = exchange.log if exchange else Log()
@@ -229,21 +229,21 @@ class Ranks:
         timer.waiting.append(waited + log.waiting)
         timer.communication.append(end - gathering + log.communication)
         timer.proportional = max(timer.proportional or 0, proportional_bytes() or 0) or None
-        return mine, whole
+        return own, whole
 
     def _load(self, watch: LoadMonitor, least: float) -> dict:
         """The load of the busiest node; every rank has the same."""
         used = self.world.comm.gather((self.world.node, watch.usage(least)))
         if used is not None:
-            nodes = {node: load_of([one for where, one in used if where == node]) for node, _ in used}
+            nodes = {node: load_of([load for where, load in used if where == node]) for node, _ in used}
             used = max(nodes.values(), key=lambda load: (load["others"] or 0.0) + (load["throttled"] or 0.0))
         return self.world.comm.bcast(used)
 
-    def _of_rank(self, exchange: RankExchange | None, mine: Result | None, numbers: np.ndarray, timer: _Times) -> dict:
+    def _of_rank(self, exchange: RankExchange | None, own: Result | None, numbers: np.ndarray, timer: _Times) -> dict:
         """This rank's entry in the record."""
         log = exchange.log if exchange else Log()
         self.log = log
-        edges = mine.edges_computed if mine else 0
+        edges = own.edges_computed if own else 0
         from_exchange = None
         if log.exchanges:
             from_exchange = int(log.edges_from_exchange or 0)
@@ -255,7 +255,7 @@ class Ranks:
             "communication_seconds": timer.communication,
             "edges_computed": int(edges),
             "edges_from_exchange": from_exchange,
-            "survivors": [] if mine is None else mine.survivors.tolist(),
+            "survivors": [] if own is None else own.survivors.tolist(),
             "rows_sent": log.sent,
             "rows_received": log.received,
             "peak_memory_bytes": measure.peak_memory() - shared_bytes(),
@@ -323,5 +323,7 @@ class Ranks:
 
 def _together(name: str, findings: list[dict]) -> dict:
     """One reduction's findings in all sessions: rows of all, seconds and searches of the rank that spent most."""
-    mine = [notes[name] for notes in findings]
-    return {key: (sum if key == "rows_merged" else max)(one[key] for one in mine) for key in mine[0]}
+    notes_of_ranks = [notes[name] for notes in findings]
+    return {
+        key: (sum if key == "rows_merged" else max)(notes[key] for notes in notes_of_ranks) for key in notes_of_ranks[0]
+    }

@@ -199,7 +199,7 @@ def share_prepared(world: World, engine: SharesWeights, prepared: Prepared | Non
 
 def _groups(network: Network, engine: SharesWeights) -> Iterator[list[tuple[Header, bool, tuple[np.ndarray, ...]]]]:
     """(header, whether the arrays are the engine's own, arrays) of the layers, some GROUP bytes at a time."""
-    group, held, enough = [], 0, max(GROUP, network.nbytes // GROUPS)
+    group, nbytes, enough = [], 0, max(GROUP, network.nbytes // GROUPS)
     for k in range(network.depth):
         layer = network.layer(k)
         laid = engine.layout(layer)
@@ -209,12 +209,12 @@ def _groups(network: Network, engine: SharesWeights) -> Iterator[list[tuple[Head
         if np.ndim(header.bias):
             arrays, header = (*arrays, header.bias), replace(header, bias=np.empty(1, np.float32))
         group.append((header, laid is not None, arrays))
-        held += sum(array.nbytes for array in arrays)
+        nbytes += sum(array.nbytes for array in arrays)
         # The leader lets a layer go as soon as it is in a group.
         network.release(k)
         del layer
-        if held >= enough:
+        if nbytes >= enough:
             yield group
-            group, held = [], 0
+            group, nbytes = [], 0
     if group:
         yield group

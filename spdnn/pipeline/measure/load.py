@@ -55,12 +55,12 @@ class LoadMonitor:
 def load_of(together: Iterable[Usage]) -> dict:
     """The field `load` of a record, of processes of one node that were watched at the same time."""
     together = list(together)
-    seconds, ours = max(one.seconds for one in together), sum(one.ours for one in together)
+    seconds, ours = max(load.seconds for load in together), sum(load.ours for load in together)
     spent: dict[int, float] = {}
-    for one in together:
-        spent |= one.cores or {}
+    for load in together:
+        spent |= load.cores or {}
     cores = len(spent) or len(affinity())
-    throttled = [one.throttled for one in together if one.throttled is not None]
+    throttled = [load.throttled for load in together if load.throttled is not None]
 
     def part(amount: float) -> float:
         return min(1.0, max(0.0, amount / (cores * seconds))) if seconds else 0.0
@@ -117,11 +117,11 @@ def _counters() -> Usage:
 
 def _cores() -> dict[int, float] | None:
     """Seconds that each core which we may use was not idle, since the boot; None: the system does not say."""
-    mine, spent = affinity(), {}
+    own, spent = affinity(), {}
     try:
         for line in (_ROOT / "proc/stat").read_text("ascii").splitlines():
             name, *fields = line.split()
-            if name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in mine:
+            if name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in own:
                 spent[int(name[3:])] = sum(int(fields[k]) for k in _BUSY_FIELDS) / _TICK
     except (OSError, ValueError, IndexError):
         return None

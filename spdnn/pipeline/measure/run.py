@@ -218,31 +218,31 @@ def official(network: Network, inputs: Inputs) -> challenge.OfficialProblem | No
     return None if not_official(network, inputs, candidate) else candidate
 
 
-def not_official(network: Network, inputs: Inputs, one: challenge.OfficialProblem) -> str | None:
+def not_official(network: Network, inputs: Inputs, problem: challenge.OfficialProblem) -> str | None:
     """What of a network and inputs of its sizes is not that official problem's, in words; None: nothing."""
-    expected = challenge.INPUT_SHA256[one.neurons]
+    expected = challenge.INPUT_SHA256[problem.neurons]
     # All of them are known by their digest; fewer, when they were cut here from inputs of that digest.
     part = inputs.count <= inputs.base < challenge.INPUTS and inputs.cut_from == expected
     if inputs.sha256 != expected and not part:
         return f"the inputs' SHA-256 is {inputs.sha256[:16]}..., not {expected[:16]}..."
-    different = _different_layer(network, one)
+    different = _different_layer(network, problem)
     return f"layer {different} is not the official one" if different else None
 
 
 @lru_cache(maxsize=1)
-def _different_layer(network: Network, one: challenge.OfficialProblem) -> int | None:
+def _different_layer(network: Network, problem: challenge.OfficialProblem) -> int | None:
     """The first layer (from 1) that is not the official network's; None: each is, as its arrays say."""
-    formula = RadixNet(one.neurons, one.layers)
+    formula = RadixNet(problem.neurons, problem.layers)
     if isinstance(network, RadixNet):
         return None if network.description == formula.description else 1
     # A description could claim anything: only the arrays show that a network from files is official.
-    for k in progress.bar(range(one.layers), "compare with the official network", one.layers):
-        mine, its = network.layer(k), formula.layer(k)
-        sizes = (mine.inputs, mine.outputs, mine.edges, mine.activation) == (
+    for k in progress.bar(range(problem.layers), "compare with the official network", problem.layers):
+        layer, its = network.layer(k), formula.layer(k)
+        sizes = (layer.inputs, layer.outputs, layer.edges, layer.activation) == (
             its.inputs, its.outputs, its.edges, its.activation
         )  # fmt: skip
-        parts = [(getattr(mine, name), getattr(its, name)) for name in ("offsets", "indices", "values", "bias")]
-        if not sizes or not all((one == other).all() for one, other in parts):
+        parts = [(getattr(layer, name), getattr(its, name)) for name in ("offsets", "indices", "values", "bias")]
+        if not sizes or not all((array == other).all() for array, other in parts):
             return k + 1
     return None
 

@@ -22,12 +22,12 @@ def values(collection: Collection) -> dict | None:
 
     Of several comparisons of one network and batch on one machine, the latest counts.
     """
-    numbers = {id(one): number for number, one in enumerate(collection.operations, len(collection.records))}
+    numbers = {id(record): number for number, record in enumerate(collection.operations, len(collection.records))}
     records = [operation for operation in collection.operations if operation.operation == "network"]
-    networks = [one for members in group_by(records, _key).values() if (one := _network(members, numbers))]
+    networks = [entry for members in group_by(records, _key).values() if (entry := _network(members, numbers))]
     networks.sort(key=lambda network: (network["name"], network["machine"], network["threads"], network["digest"]))
-    for number, one in enumerate(networks, 1):
-        one["id"] = f"calls-{number}"
+    for number, entry in enumerate(networks, 1):
+        entry["id"] = f"calls-{number}"
     return {"networks": networks} if networks else None
 
 
@@ -39,24 +39,24 @@ def _key(record: OperationRecord) -> tuple:
 def _network(members: Sequence[OperationRecord], numbers: dict[int, int]) -> dict | None:
     batches = []
     for batch, of_batch in sorted(group_by(members, lambda member: member.problem.batch_columns).items()):
-        comparisons = [some for some in group_by(of_batch, lambda one: one.comparison).values() if _ours(some)]
+        comparisons = [some for some in group_by(of_batch, lambda record: record.comparison).values() if _ours(some)]
         if comparisons:
             latest = max(comparisons, key=lambda some: (some[0].created, some[0].comparison))
             batches.append({"batch": batch, "rows": _rows(latest, numbers), "busy": busy_part(latest[0])})
     if not batches:
         return None
-    one = members[-1]
+    newest = members[-1]
     ends = [batches[-1], batches[0]] if len(batches) > 1 else batches
     return {
-        "name": words.printable(one.problem.network),
-        "digest": one.problem.topology_sha256,
-        "layers": words.printable(one.problem.layer),
-        "edges": one.problem.nonzeros,
-        "sparsity": one.problem.sparsity,
-        "threads": one.threads,
-        "machine": words.printable(one.device.name),
-        "command": words.printable(one.environment.command, 2000),
-        "rule": words.printable(one.verification.rule, 300),
+        "name": words.printable(newest.problem.network),
+        "digest": newest.problem.topology_sha256,
+        "layers": words.printable(newest.problem.layer),
+        "edges": newest.problem.nonzeros,
+        "sparsity": newest.problem.sparsity,
+        "threads": newest.threads,
+        "machine": words.printable(newest.device.name),
+        "command": words.printable(newest.environment.command, 2000),
+        "rule": words.printable(newest.verification.rule, 300),
         "batches": batches,
         "results": [_sentence(entry) for entry in ends],
         "short": "; ".join(map(_short, ends)),

@@ -105,8 +105,8 @@ def _comparison_text(verdicts: Sequence[Verdict]) -> str:
         several = [verdict.truth for verdict in verdicts if verdict.truth.kind == kind]
         if not several:
             continue
-        least = min(several, key=lambda one: (one.checked / max(one.inputs, 1), one.inputs))
-        same = len({(one.checked, one.inputs) for one in several}) == 1
+        least = min(several, key=lambda verdict: (verdict.checked / max(verdict.inputs, 1), verdict.inputs))
+        same = len({(verdict.checked, verdict.inputs) for verdict in several}) == 1
         if least.checked == least.inputs:
             count = f"all {least.inputs:,} inputs" if same else "all inputs"
         else:

@@ -71,8 +71,8 @@ class Collection:
         """The run records as the page prints them; placed where there are several machines or a GPU."""
         # Code differs from machine to machine, so a record is old by the newest one of its own machine.
         newest = {
-            words.machine(one.environment): one.environment.code
-            for one in sorted(self.records, key=lambda record: record.created)
+            words.machine(record.environment): record.environment.code
+            for record in sorted(self.records, key=lambda record: record.created)
         }
         runs = [
             RunRow(
@@ -141,7 +141,7 @@ def collect(
     shown = sorted((_order(record), text) for text, record in records.items() if text not in withheld)
     return Collection(
         [records[text] for _, text in shown],
-        sorted(judged.values(), key=lambda one: (one[1].passed, one[0], _text(one[1]))),
+        sorted(judged.values(), key=lambda pair: (pair[1].passed, pair[0], _text(pair[1]))),
         sorted({record.case for record in withheld.values()}),
         sorted(missing),
         distinct(operations),

@@ -117,8 +117,8 @@ def style(name: str = "page", width: float | None = None) -> Iterator[None]:
 def write(plot: Any, path: str | Path, kind: str) -> None:
     """Write a plot to a file, the same bytes for the same plot; `kind`: pdf, svg or png. Called under `style`."""
     _lay_out(plot)
-    told = {"pdf": ("Creator", "Producer", "CreationDate"), "svg": ("Creator", "Date"), "png": ("Software",)}[kind]
-    plot.savefig(path, format=kind, dpi=300, metadata=dict.fromkeys(told))
+    metadata = {"pdf": ("Creator", "Producer", "CreationDate"), "svg": ("Creator", "Date"), "png": ("Software",)}[kind]
+    plot.savefig(path, format=kind, dpi=300, metadata=dict.fromkeys(metadata))
 
 
 def save(figure: Figure, category: str, png: bool = False) -> Drawing:

@@ -84,7 +84,7 @@ def schedules(runs: Sequence[RunRow]) -> list[PredictedGroup]:
     ).values():  # fmt: skip
         shown = latest(members, _schedule)
         base = next((run for run in shown if _schedule(run)[:4] == (SCHEDULES.index(RESIDENT), 1, 1, 1)), None)
-        predicted = [one for run in shown if base and (one := _simulate(base, run))]
+        predicted = [schedule for run in shown if base and (schedule := _simulate(base, run))]
         groups.append(PredictedGroup("", "", members, shown, base, predicted))
     return groups
 
@@ -113,7 +113,7 @@ def scaling(runs: Sequence[RunRow], cut: Sequence[PredictedGroup]) -> list[Predi
     Args:
         cut: the groups of `schedules`, whose predictions hold for several GPUs.
     """
-    simulated = {one.run: one for group in cut for one in group.predicted}
+    simulated = {schedule.run: schedule for group in cut for schedule in group.predicted}
     groups = [
         _scaling_group(kind, over, members, simulated)
         for over in (RANKS, THREADS, GPUS)
@@ -187,11 +187,11 @@ def _further(base: RunRow, several: Sequence[RunRow], over: str) -> Iterator[Pre
     limit = base.record.environment.cores if over == THREADS else base.problem.input_count
     before = math.inf
     for step in range(1, MOST_FURTHER + 1):
-        one = _predict(base, most, workers(most, over) << step, over)
-        if one.workers > limit or one.seconds * HELPS > before:
+        prediction = _predict(base, most, workers(most, over) << step, over)
+        if prediction.workers > limit or prediction.seconds * HELPS > before:
             return
-        yield one
-        before = one.seconds
+        yield prediction
+        before = prediction.seconds
 
 
 def _predict(base: RunRow, most: RunRow, count: int, over: str) -> Predicted:

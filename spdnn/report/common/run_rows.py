@@ -126,7 +126,7 @@ class RunRow:
     @property
     def reductions(self) -> str:
         names = self.record.reductions.requested
-        return ", ".join(one.label for one in REDUCTIONS.values() if one.name in names) or "none"
+        return ", ".join(reduction.label for reduction in REDUCTIONS.values() if reduction.name in names) or "none"
 
     @property
     def reductions_in_short(self) -> str:
@@ -239,10 +239,10 @@ def name_runs(runs: Sequence[RunRow]) -> None:
     Runs of the same settings differ by their case, or else by the time at which they were made. The long name stays in
     the record.
     """
-    told = [_settings(run) for run in runs]
+    chips = [_settings(run) for run in runs]
     # A chip says only what tells runs apart: what all of them share is left out.
-    differ = [name for name in told[0] if len({one[name] for one in told}) > 1] if told else []
-    for run, settings in zip(runs, told, strict=True):
+    differ = [name for name in chips[0] if len({chip[name] for chip in chips}) > 1] if chips else []
+    for run, settings in zip(runs, chips, strict=True):
         size = run.official_size
         run.name = f"{size[0]:,} × {size[1]:,}" if size else words.printable(run.case.split(".")[0], 40)
         run.chips = [settings[name] for name in differ if settings[name]]
@@ -289,4 +289,4 @@ def group_by(entries: Iterable[Entry], key: Callable[[Entry], Key | None]) -> di
 def latest(runs: Iterable[RunRow], key: Callable[[RunRow], Key]) -> list[RunRow]:
     """The latest run of each key, in the order of the keys."""
     newest = {key(run): run for run in sorted(runs, key=lambda run: run.age)}
-    return [newest[one] for one in sorted(newest)]
+    return [newest[key] for key in sorted(newest)]

@@ -180,9 +180,9 @@ def size(count: int | None) -> str:
     return f"{count / 1024**power:.{1 if power else 0}f} {BINARY_UNITS[power]}"
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
+def plural(count: int, singular: str, many: str | None = None) -> str:
     """`count` with its noun."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
 
 def listed(texts: Sequence[str], most: int = MOST_LISTED, between: str = ", ") -> str:
@@ -237,9 +237,9 @@ def definitions(
         official: some of the runs are of the challenge's networks.
     """
     asked = ((several, SEVERAL_DEFINITIONS), (scaled, SCALING_DEFINITIONS), (limited, LIMIT_DEFINITIONS))
-    always = [one for one in DEFINITIONS if official or one[0] not in OFFICIAL_TERMS]
+    always = [definition for definition in DEFINITIONS if official or definition[0] not in OFFICIAL_TERMS]
     terms = [*always, *(term for wanted, terms in asked if wanted for term in terms)]
-    meanings = " ".join(one.meaning for one in REDUCTIONS.values() if one.name == "dead" or one.name in names)
+    meanings = " ".join(kind.meaning for kind in REDUCTIONS.values() if kind.name == "dead" or kind.name in names)
     filled = {"reductions": meanings, **{name: text if devices else "" for name, text in GPU.items()}}
     return [(term, meaning.format(**filled)) for term, meaning in terms]
 

@@ -66,9 +66,9 @@ def twelve(collection: Collection) -> list[dict]:
                 "best": best,
                 "label": {devices: figure and label(figure) for devices, figure in best.items()},
                 "times": {
-                    (name, devices): one.rate.median / figure.edges_per_second
-                    for name, one in ours.items() for devices, figure in best.items()
-                    if one and one.comparable and figure
+                    (name, devices): run.rate.median / figure.edges_per_second
+                    for name, run in ours.items() for devices, figure in best.items()
+                    if run and run.comparable and figure
                 },
             }
         )  # fmt: skip
@@ -80,8 +80,8 @@ def hardware(rows: Sequence[dict], name: str) -> str:
     best = [row["best"][name] for row in rows if row["best"][name]]
     if not best:
         return PUBLISHED[name]
-    kinds = " or ".join(kind for kind in KINDS if any(one.kind == kind for one in best))
-    most = max((int(one.devices) for one in best if one.devices.isdecimal()), default=1)
+    kinds = " or ".join(kind for kind in KINDS if any(figure.kind == kind for figure in best))
+    most = max((int(figure.devices) for figure in best if figure.devices.isdecimal()), default=1)
     return f"one {kinds}" if most == 1 else f"up to {most:,} {kinds}s"
 
 

@@ -29,7 +29,7 @@ def speedup(operation: dict, machine: dict) -> Figure:
         f"Times as fast as the dense product by sparsity, {operation['operation']}, {machine['name']}",
         "How many times as fast as the fastest dense product, by sparsity, on a logarithmic scale. "
         f"Points: problems; lines: geometric means. Networks are shifted a little. {_on(machine)}",
-        "times as fast as the dense product", lambda one: one.dense and one.dense[1], "dense", ratio=True,
+        "times as fast as the dense product", lambda row: row.dense and row.dense[1], "dense", ratio=True,
     )  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def peak(operation: dict, machine: dict) -> Figure:
         f"Percent of measured peak by sparsity, {operation['operation']}, {machine['name']}",
         "Useful operations (two for each nonzero and column) a second, in percent of what the machine's "
         f"multiply-adds in registers were measured to reach. {_on(machine)}",
-        "% of measured peak (useful operations)", lambda one: one.peak, "peak", ratio=False,
+        "% of measured peak (useful operations)", lambda row: row.peak, "peak", ratio=False,
     )  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def _by_sparsity(
     lines = []
     for index, curve in enumerate(curves):
         shift, mark = JITTER * (index - (len(curves) - 1) / 2), MARKS[index % len(MARKS)]
-        points = [(one.percent + shift, value(one)) for one in curve["members"] if value(one) is not None]
+        points = [(row.percent + shift, value(row)) for row in curve["members"] if value(row) is not None]
         axes.scatter(
             [x for x, _ in points], [y for _, y in points], s=16, marker=mark, color=palette[index], alpha=0.45,
             linewidths=0,
@@ -79,7 +79,7 @@ def _by_sparsity(
     despine(plot)
     plot.legend(lines, [curve["label"] for curve in curves], loc="outside lower left", frameon=False, ncols=3)
     rows = [
-        (curve["label"], one.problem.layer, one.percent, value(one))
-        for curve in curves for one in curve["members"] if value(one) is not None
+        (curve["label"], row.problem.layer, row.percent, value(row))
+        for curve in curves for row in curve["members"] if value(row) is not None
     ]  # fmt: skip
     return Figure(name, title, caption, plot, ("network", "problem", "sparsity, %", label), rows)

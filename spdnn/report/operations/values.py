@@ -47,7 +47,9 @@ class ComparedProblem(NamedTuple):
     @property
     def other(self) -> Other | None:
         """The fastest of all other programs."""
-        return min((one for one in (self.sparse, self.dense) if one), key=lambda one: one[1], default=None)
+        return min(
+            (fastest for fastest in (self.sparse, self.dense) if fastest), key=lambda fastest: fastest[1], default=None
+        )
 
     @property
     def case(self) -> str:
@@ -71,7 +73,7 @@ def values(collection: Collection) -> dict | None:
     Of several records of one program on one problem and machine, the latest counts.
     """
     # Operation records follow the run records in the page, which numbers both in one sequence.
-    numbers = {id(one): number for number, one in enumerate(collection.operations, len(collection.records))}
+    numbers = {id(record): number for number, record in enumerate(collection.operations, len(collection.records))}
     records = [
         operation for operation in collection.operations if operation.operation != "network"
     ]  # the section `calls` has those
@@ -163,7 +165,7 @@ def _compare(members: Sequence[OperationRecord]) -> ComparedProblem | None:
     if ours is None:
         return None
     sparse, dense = (_fastest(ours, members, kind) for kind in ("sparse", "dense"))
-    machine, rate, held = ours.machine, ours.operations_per_second.median, ours.matrix_bytes
+    machine, rate, matrix_bytes = ours.machine, ours.operations_per_second.median, ours.matrix_bytes
     return ComparedProblem(
         problem=ours.problem,
         operation=ours.operation,
@@ -173,7 +175,7 @@ def _compare(members: Sequence[OperationRecord]) -> ComparedProblem | None:
         sparse=sparse,
         dense=dense,
         peak=100 * rate / (2 * machine.fma_per_second) if machine and rate else None,
-        memory=dense[0].matrix_bytes / held if dense and held else None,
+        memory=dense[0].matrix_bytes / matrix_bytes if dense and matrix_bytes else None,
     )
 
 
@@ -184,11 +186,11 @@ def _fastest(ours: OperationRecord, members: Sequence[OperationRecord], kind: st
 
 def times(ours: OperationRecord, theirs: OperationRecord) -> float:
     """How many times as long theirs took: the median over pairs of samples."""
-    mine, other = ours.seconds, theirs.seconds
+    own, other = ours.seconds, theirs.seconds
     # Samples were taken alternately: pairs see the same state of the machine.
-    if len(mine) == len(other):
-        return ratios(mine, other).median
-    return statistics.median(other) / statistics.median(mine)
+    if len(own) == len(other):
+        return ratios(own, other).median
+    return statistics.median(other) / statistics.median(own)
 
 
 def best(ours: OperationRecord, theirs: OperationRecord) -> float:
@@ -196,9 +198,9 @@ def best(ours: OperationRecord, theirs: OperationRecord) -> float:
     return min(theirs.seconds) / min(ours.seconds)
 
 
-def _order(one: ComparedProblem) -> tuple:
-    problem = one.problem
-    return one.operation, problem.set, problem.network, one.percent, -problem.repeats, problem.layer
+def _order(compared: ComparedProblem) -> tuple:
+    problem = compared.problem
+    return compared.operation, problem.set, problem.network, compared.percent, -problem.repeats, problem.layer
 
 
 def _machine(key: tuple, records: Sequence[OperationRecord], number: int) -> dict:

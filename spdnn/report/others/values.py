@@ -17,7 +17,7 @@ def values(collection: Collection) -> dict | None:
         {
             "name": words.printable(name),
             "runs": [replace(run, number=None) for run in other.runs],
-            "machines": sorted({words.machine(one.environment) for one in [*other.records, *other.operations]}),
+            "machines": sorted({words.machine(record.environment) for record in [*other.records, *other.operations]}),
             "operations": len(other.operations),
             "failed": [words.printable(case) for case, verdict in other.judged if not verdict.passed],
         }

@@ -74,7 +74,7 @@ def _plot(values: dict, labels: Mapping[str, str], points: Sequence[tuple], narr
     keys, palette = [row["key"] for row in rows], colours()
     marks = {name: (mark, palette[hue]) for name, _, mark, hue in MARKS}
     for row in rows:
-        rates = [rate / 1e12 for one, _, _, rate, *_ in points if one is row]
+        rates = [rate / 1e12 for point, _, _, rate, *_ in points if point is row]
         axes.plot([min(rates), max(rates)], [keys.index(row["key"])] * 2, color="#9aa1ab", linewidth=1, zorder=1)
     for row, name, _, rate, _, same, number, ends in points:
         mark, colour = marks[name]

@@ -52,16 +52,16 @@ def _calls(timed: Sequence[dict]) -> dict:
     first = timed[0]
     alone = len(timed) == 1
     return {
-        "what": _what([one["name"] for one in timed]),
+        "what": _what([network["name"] for network in timed]),
         "title": f"{first['name']}: {first['short']}" if alone else None,
-        "speed": [] if alone else [f"{one['name']}: {one['short']}." for one in timed[:MOST_SENTENCES]],
+        "speed": [] if alone else [f"{network['name']}: {network['short']}." for network in timed[:MOST_SENTENCES]],
         "cards": {"of": first["name"], "numbers": _latency(first)},
         "rows": [],
         "machines": "",
         "hardware": {},
-        "busy": sum(bool(entry["busy"]) for one in timed for entry in one["batches"]),
+        "busy": sum(bool(entry["busy"]) for network in timed for entry in network["batches"]),
         "older": 0,
-        "runs": sum(len(one["batches"]) for one in timed),
+        "runs": sum(len(network["batches"]) for network in timed),
         "unit": "batch size",
     }
 
@@ -89,7 +89,9 @@ def _comparison_texts(rows: Sequence[dict]) -> list[str]:
             f"result on {theirs}{f'; {counted}measured once' if once else ''}."
         )
     if avoided:
-        exact, lossy = ([one["reduced", key] for one in avoided if ("reduced", key) in one] for key in ("one", "lossy"))
+        exact, lossy = (
+            [edges["reduced", key] for edges in avoided if ("reduced", key) in edges] for key in ("one", "lossy")
+        )
         best = f"the best published exact result{'' if same else f' on {theirs}'}"
         beside = f", {_against(lossy)} the best lossy result" if lossy else ""
         sentences.append(f"Work avoided, exactly: {_against(exact)} {best}{beside}.")
@@ -124,7 +126,7 @@ def _cores(rows: Sequence[dict]) -> str:
 def _fastest(rows: Sequence[dict]) -> list[str]:
     """The highest rate of one of the twelve, compared with nothing."""
     run, name = max(
-        ((row[name], name) for row in rows for name in SERIES if row[name]), key=lambda one: one[0].rate.median
+        ((row[name], name) for row in rows for name in SERIES if row[name]), key=lambda pair: pair[0].rate.median
     )
     return [
         f"Fastest: {words.significant(run.rate.median / 1e12, 3)} TeraEdges/s on {run.name} ({NAMES[name]}"
@@ -179,9 +181,9 @@ def _cards(runs: Sequence[RunRow], rows: Sequence[dict], timed: Sequence[dict]) 
     return {"of": members[0].name, "numbers": numbers[:4]}
 
 
-def _latency(one: dict) -> list[tuple[str, str, str, str]]:
+def _latency(network: dict) -> list[tuple[str, str, str, str]]:
     """The cards of a network's calls."""
-    few, many = (one["batches"][place] for place in (0, -1))
+    few, many = (network["batches"][place] for place in (0, -1))
     rate, spent = many["rows"][0]["rate"], words.time(few["rows"][0]["seconds"]).split()
     calls_of = [f"a call with {words.plural(entry['batch'], 'input')}" for entry in (few, many)]
     return [("latency", *spent, calls_of[0]), ("throughput", words.significant(rate, 3), "inputs/s", calls_of[1])]

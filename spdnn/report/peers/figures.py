@@ -10,10 +10,10 @@ from spdnn.report.common.plotting import INK, canvas, colours, logarithmic, name
 def figures(values: dict) -> Iterator[Figure]:
     """Times as long as ours, by library: a point for each with its interval, in a colour of its problem."""
     shown = values["comparisons"][:MOST_DRAWN]
-    rows = [(one["label"], row) for one in shown for row in one["rows"] if not row["is_ours"]]
+    rows = [(comparison["label"], row) for comparison in shown for row in comparison["rows"] if not row["is_ours"]]
     if not rows:
         return
-    settings = sorted({one["ours"].setting for one in shown})
+    settings = sorted({comparison["ours"].setting for comparison in shown})
     plot, axes = canvas(1.4 + 0.32 * len(rows))
     palette = dict(zip(dict.fromkeys(label for label, _ in rows), colours(12), strict=False))
     for index, (label, row) in enumerate(rows):

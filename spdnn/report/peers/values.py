@@ -18,7 +18,7 @@ def values(collection: Collection) -> dict | None:
     """What the section prints: {label, ours, rows} of each comparison; None without one."""
     compared = [run for run in collection.runs if run.record.comparison and run.record.ranks == 1]
     groups = group_by(compared, lambda run: (run.record.comparison, *run.problem_key))
-    comparisons = [one for members in groups.values() if (one := _comparison(members))]
+    comparisons = [comparison for members in groups.values() if (comparison := _comparison(members))]
     return {"comparisons": comparisons} if comparisons else None
 
 

@@ -27,9 +27,9 @@ def records_table(runs: Sequence[RunRow], products: Sequence[OperationRecord]) -
     """A CSV table of all records: rows of `runs`, then operation records; columns of the other kind are empty."""
     fields = dict(columns(RunRecord))
     rows = [_words_of_run(run) | _values(fields, run.record) for run in runs]
-    mine = dict(columns(OperationRecord))
+    of_operations = dict(columns(OperationRecord))
     for number, record in enumerate(products, len(runs)):
-        rows.append(_values(mine, record) | _words_of_product(number, record))
+        rows.append(_values(of_operations, record) | _words_of_product(number, record))
     names = list(dict.fromkeys([*WORDS, *fields]))
     return table(names, [[row.get(name) for name in names] for row in rows])
 

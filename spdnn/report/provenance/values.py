@@ -32,7 +32,7 @@ def values(collection: Collection) -> dict | None:
 def _definitions(collection: Collection) -> list[tuple[str, str]]:
     """The terms that the page uses, and their meanings."""
     limits = machine_limits.values(collection)
-    runs = [run for one in (collection, *collection.others.values()) for run in one.runs]
+    runs = [run for part in (collection, *collection.others.values()) for run in part.runs]
     busy = any(run.busy for run in runs) or any(map(busy_part, collection.operations))
     marks = {"Busy machine": busy, "Older code": any(run.older for run in runs)}
     terms = words.definitions(

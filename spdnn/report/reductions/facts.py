@@ -28,7 +28,7 @@ def layer_counts(record: RunRecord) -> LayerCounts | None:
     left = record.reductions.number("neurons", "edges_left")
     whole = problem.edges if left is None else left
     most = alive(record) or [problem.input_count] * len(rows)
-    fewer = all(row <= one for row, one in zip(rows, most, strict=True))
+    fewer = all(row <= bound for row, bound in zip(rows, most, strict=True))
     counted = record.reductions.on <= {"dead", "inputs", "neurons"}  # else another reduction may leave fewer edges
     sound = sum(edges) == whole if counted else sum(edges) <= whole
     sound &= whole <= problem.edges and fewer and edges_of(rows, edges) <= record.result.edges_computed

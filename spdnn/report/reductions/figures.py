@@ -50,9 +50,9 @@ def _edges(networks: Sequence[dict], narrow: bool = False):
     palette = plotting.colours()
     plot, axes = plotting.canvas(1.2 + 0.32 * len(networks) + (0.8 if narrow else 0), narrow=narrow)
     low, high = _ends(networks)
-    for row, one in enumerate(networks):
-        right = one["edges"]
-        for step in one["steps"]:
+    for row, entry in enumerate(networks):
+        right = entry["edges"]
+        for step in entry["steps"]:
             left = step["edges"]
             if not left:
                 break
@@ -63,11 +63,13 @@ def _edges(networks: Sequence[dict], narrow: bool = False):
                     va="center", fontsize=8.5, color="#fefefe" if step["name"] != "inputs" else "#010101",
                 )  # fmt: skip
             right = left
-        axes.plot([one["edges"]] * 2, [row - 0.3, row + 0.3], color=INK, linewidth=1.6)
-        if one["computed"]["edges"]:
-            axes.plot([one["computed"]["edges"]], [row + 0.34], marker="D", markersize=5, color=INK)
-        if one["product"]:
-            plotting.write_after(axes, f"÷ {words.significant(one['product'], 3)}", one["edges"], row, gap=7, size=9)
+        axes.plot([entry["edges"]] * 2, [row - 0.3, row + 0.3], color=INK, linewidth=1.6)
+        if entry["computed"]["edges"]:
+            axes.plot([entry["computed"]["edges"]], [row + 0.34], marker="D", markersize=5, color=INK)
+        if entry["product"]:
+            plotting.write_after(
+                axes, f"÷ {words.significant(entry['product'], 3)}", entry["edges"], row, gap=7, size=9
+            )
     plotting.logarithmic(axes, "x")
     axes.xaxis.set_major_formatter(lambda number, _: f"10{str(round(math.log10(number))).translate(POWERS)}")
     axes.set_xlim(low, high)
@@ -77,9 +79,9 @@ def _edges(networks: Sequence[dict], narrow: bool = False):
     return plot
 
 
-def _row(one: dict) -> tuple:
-    steps = [value for step in one["steps"] for value in (step["edges"], step["factor"])]
-    return title_of(one), one["edges"], *steps, one["product"], one["computed"]["edges"]
+def _row(network: dict) -> tuple:
+    steps = [value for step in network["steps"] for value in (step["edges"], step["factor"])]
+    return title_of(network), network["edges"], *steps, network["product"], network["computed"]["edges"]
 
 
 def _ends(networks: Sequence[dict]) -> tuple[float, float]:
@@ -95,9 +97,9 @@ def _hue(name: str) -> int:
     return list(REDUCTIONS).index(name)
 
 
-def _label(one: dict) -> str:
-    size = f"{one['problem'].neurons:,} × {one['problem'].layers:,}"
-    return size if one["comparable"] else f"{size}, {plotting.fold(one['inputs'], 20)}"
+def _label(network: dict) -> str:
+    size = f"{network['problem'].neurons:,} × {network['problem'].layers:,}"
+    return size if network["comparable"] else f"{size}, {plotting.fold(network['inputs'], 20)}"
 
 
 def _legend(plot, palette: Sequence[str], columns: int) -> None:
@@ -116,11 +118,11 @@ def rows(curves: Sequence[dict]) -> Figure:
     lines = -(-len(curves) // columns)
     plot, panels = plotting.canvas(0.8 + 1.9 * lines, lines, columns, sharex=True, sharey=True, squeeze=False)
     panels = panels.flat
-    for index, (one, axes) in enumerate(zip(curves, panels, strict=False)):
-        plotting.plot_counts(axes, one["alive"], color=palette[_hue("dead")], linewidth=2)
-        if one["rows"] and one["searched"]:
-            plotting.plot_counts(axes, one["rows"], color=palette[3], linewidth=2, linestyle=DASHES)
-        axes.set_title(title_of(one), fontsize=9, loc="left")
+    for index, (entry, axes) in enumerate(zip(curves, panels, strict=False)):
+        plotting.plot_counts(axes, entry["alive"], color=palette[_hue("dead")], linewidth=2)
+        if entry["rows"] and entry["searched"]:
+            plotting.plot_counts(axes, entry["rows"], color=palette[3], linewidth=2, linestyle=DASHES)
+        axes.set_title(title_of(entry), fontsize=9, loc="left")
         plotting.logarithmic(axes, "xy")
         axes.xaxis.set_tick_params(labelbottom=True)
         if index >= len(curves) - columns:

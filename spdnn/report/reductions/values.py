@@ -32,8 +32,8 @@ def values(collection: Collection) -> dict | None:
     # The best example has official inputs, then all steps, then both curves.
     example = min(
         (network for network in networks if network["radixnet"]),
-        key=lambda one: (
-            not one["comparable"], not one["whole"], one["rows"] is None or not one["searched"], one["problem"].neurons
+        key=lambda row: (
+            not row["comparable"], not row["whole"], row["rows"] is None or not row["searched"], row["problem"].neurons
         ),
         default=None,
     )  # fmt: skip
@@ -185,13 +185,13 @@ def _command(run: RunRow, reductions: str) -> dict:
 def _curves(networks: Sequence[dict]) -> list[dict]:
     """Of each width and its inputs, the network whose run searched for identical inputs, the deepest of several."""
     deepest: dict[tuple, dict] = {}
-    for one in sorted(
+    for entry in sorted(
         networks, key=lambda network: (network["searched"], network["rows"] is not None, network["problem"].layers)
     ):
-        problem = one["problem"]
-        other = None if one["radixnet"] else problem.network_identity
-        if one["alive"]:
-            deepest[problem.neurons, problem.inputs_sha256, problem.input_count, other] = one
+        problem = entry["problem"]
+        other = None if entry["radixnet"] else problem.network_identity
+        if entry["alive"]:
+            deepest[problem.neurons, problem.inputs_sha256, problem.input_count, other] = entry
     return [network for network in networks if any(network is kept for kept in deepest.values())]
 
 
@@ -214,6 +214,6 @@ def _time(run: RunRow, before: RunRow | None) -> dict:
     return {"run": run, "low": low, "high": high, "edges": edges, "faster": faster, "fewer": fewer}
 
 
-def title_of(one: dict) -> str:
+def title_of(network: dict) -> str:
     """A network and its inputs in a few words."""
-    return f"{words.network(one['problem'])}, {one['inputs']} inputs"
+    return f"{words.network(network['problem'])}, {network['inputs']} inputs"

@@ -143,10 +143,10 @@ def _curve(axes, rows: Sequence[dict], value, mark: dict, dashed: bool = False) 
     numbers, line_style = [number for _, number in points], "--" if dashed else "-"
     axes.plot(counts, numbers, color=mark["color"], linestyle=line_style, linewidth=1.4, zorder=2)
     for row, number in points:
-        one = row["workers"] == 1
-        edge = INK if one else mark["color"]
+        single = row["workers"] == 1
+        edge = INK if single else mark["color"]
         axes.plot(
-            [row["workers"]], [number], linestyle="", marker=BASE_MARK if one else mark["marker"], markersize=6,
+            [row["workers"]], [number], linestyle="", marker=BASE_MARK if single else mark["marker"], markersize=6,
             markeredgecolor=edge, markerfacecolor="white" if row["oversubscribed"] else edge, zorder=3,
         )  # fmt: skip
 

@@ -30,7 +30,7 @@ def values(collection: Collection) -> dict | None:
         "groups": [_group(group, counts) for group in groups],
         "over": list(dict.fromkeys(group.over for group in groups)),
         "published": published_systems(collection.baselines),
-        "predicted": [_prediction_row(group, one) for group in groups for one in group.predicted],
+        "predicted": [_prediction_row(group, prediction) for group in groups for prediction in group.predicted],
     }
 
 
@@ -142,10 +142,10 @@ def published_systems(baselines: Sequence[Baseline]) -> list[dict]:
 
 
 def _published_row(neurons: int, layers: int, curve: dict[int, Baseline], numbers: Sequence[int]) -> dict:
-    one, points = curve.get(1), []
+    single, points = curve.get(1), []
     for devices in numbers:
         row = curve.get(devices)
         rate = row and row.edges_per_second
-        efficiency = rate / devices / one.edges_per_second if row and one else None
+        efficiency = rate / devices / single.edges_per_second if row and single else None
         points.append({"devices": devices, "rate": rate, "efficiency": efficiency})
     return {"neurons": neurons, "layers": layers, "points": points}

@@ -26,7 +26,7 @@ def values(collection: Collection) -> dict | None:
 
 def _group(group: PredictedGroup, number: int, baselines: Sequence[Baseline]) -> dict:
     """One network's table and figures; of several runs of one setting, the latest is shown."""
-    predicted = {one.run: one for one in group.predicted}
+    predicted = {schedule.run: schedule for schedule in group.predicted}
     rows = [_row(run, predicted.get(run)) for run in group.shown]
     first = group.shown[0]
     return {
@@ -80,4 +80,4 @@ def _published_rows(baselines: Sequence[Baseline], problem: ProblemRecord) -> li
     rows = [row for row in baselines if (row.neurons, row.layers) == size and row.source.startswith(FIELD)]
     named = [(row.system.split(" (")[0], row) for row in rows]
     named = [(name, row) for name, row in named if name in FIELD_SYSTEMS]
-    return [row for _, row in sorted(named, key=lambda one: (FIELD_SYSTEMS.index(one[0]), int(one[1].devices)))]
+    return [row for _, row in sorted(named, key=lambda pair: (FIELD_SYSTEMS.index(pair[0]), int(pair[1].devices)))]

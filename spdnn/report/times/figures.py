@@ -225,9 +225,9 @@ def survivors(curves: Sequence[Curve]) -> Figure:
     )
 
 
-def ladder(one: dict) -> Figure:
+def ladder(network: dict) -> Figure:
     """Seconds of each rung on a log scale, the slowest first; after each bar, how many times faster than the first."""
-    rungs = one["rungs"]
+    rungs = network["rungs"]
     plot, axes = plotting.canvas(1.2 + 0.42 * len(rungs))
     floor = min(rung.low for rung in rungs) / 3
     for row, rung in enumerate(rungs):
@@ -239,13 +239,13 @@ def ladder(one: dict) -> Figure:
     axes.set_xlim(floor, rungs[0].high * 12)
     axes.set_xlabel("inference seconds")
     plotting.name_rows(plot, axes, [plotting.fold(rung.label, 56) for rung in rungs], fontsize=8)
-    first = one["runs"][0]
+    first = network["runs"][0]
     size = words.network(first.problem)
-    time = f"Time: {one['span']}" if one["span"] else "Each setting names what its time includes"
+    time = f"Time: {network['span']}" if network["span"] else "Each setting names what its time includes"
     return Figure(
-        one["id"],
+        network["id"],
         f"Inference seconds by setting, {size}",
-        f"{first.inputs} inputs: median inference seconds, logarithmic, and their intervals. On {one['machine']}. "
+        f"{first.inputs} inputs: median inference seconds, logarithmic, and their intervals. On {network['machine']}. "
         f"{time}.",
         plot,
         ("setting", "inference seconds", "low", "high"),

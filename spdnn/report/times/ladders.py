@@ -45,7 +45,7 @@ def curves(runs: Sequence[RunRow], most: int) -> list[Curve]:
         if not any(curve.label == label or curve.survivors[: len(counts)] == counts for curve in drawn):
             drawn.append(Curve(label, counts))
     keyed = [(key, curve) for key in sorted(groups) for curve in groups[key]]
-    shown = fair(keyed, most, lambda one: one[0][0], lambda one: (one[0][2], len(one[1].survivors)))
+    shown = fair(keyed, most, lambda pair: pair[0][0], lambda pair: (pair[0][2], len(pair[1].survivors)))
     return [curve for _, curve in shown]
 
 

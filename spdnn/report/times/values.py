@@ -163,9 +163,9 @@ def _positive(seconds: float | None) -> float | None:
 def _covered_seconds(spans: Iterable) -> float:
     """Seconds that at least one of the spans covers."""
     total, until = 0.0, 0.0
-    for one in sorted(spans, key=lambda span: span.begin):
-        total += max(0.0, one.end - max(one.begin, until))
-        until = max(until, one.end)
+    for covered in sorted(spans, key=lambda span: span.begin):
+        total += max(0.0, covered.end - max(covered.begin, until))
+        until = max(until, covered.end)
     return total
 
 

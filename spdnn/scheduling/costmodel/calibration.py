@@ -67,7 +67,7 @@ def _read_log(record: RunRecord, alive: np.ndarray) -> tuple[np.ndarray, np.ndar
     """
     layers, computed = alive.size, record.result.edges_computed
     log: Sequence = record.engine.notes.pass_log or ()
-    if not all(len(one) == 5 and 0 <= one[0] < one[0] + one[1] <= layers for one in log):
+    if not all(len(entry) == 5 and 0 <= entry[0] < entry[0] + entry[1] <= layers for entry in log):
         wrong = "the passes that its engine noted are not of first layer, layers, rows, edges and seconds"
         raise InputError(f"{record.case}: {wrong}; the model cannot be calibrated by it")
     # A pass of several layers gives each an equal part of its edges and seconds.
@@ -120,11 +120,11 @@ def check(records: Sequence[RunRecord]) -> list[CheckedPrediction]:
     Raises:
         InputError: no record of several ranks, or one without a record of one rank to calibrate by.
     """
-    single = sorted((record for record in records if record.ranks == 1), key=lambda one: one.threads)
-    same = lambda one: (one.problem.network_identity, one.engine.name, sorted(one.reductions.requested))  # noqa: E731
+    single = sorted((record for record in records if record.ranks == 1), key=lambda record: record.threads)
+    same = lambda record: (record.problem.network_identity, record.engine.name, sorted(record.reductions.requested))  # noqa: E731
     checked = []
     for record in (record for record in records if record.ranks > 1):
-        source = next((one for one in reversed(single) if same(one) == same(record)), None)
+        source = next((single_rank for single_rank in reversed(single) if same(single_rank) == same(record)), None)
         if source is None:
             raise InputError(f"{record.case}: no record of one rank with the same network, engine and reductions")
         several, ranks = record.distribution, record.ranks
@@ -138,11 +138,11 @@ def check(records: Sequence[RunRecord]) -> list[CheckedPrediction]:
         # Informed: with the rows that each rank really had, the error that is left is that of the rates.
         informed = None
         if not (several.exchanges or several.rows_merged_across_ranks or work.merged or ranks % options["per_node"]):
-            alive = np.array([[one.inputs, *one.survivors[:-1]] for one in several.per_rank], float)
+            alive = np.array([[rank.inputs, *rank.survivors[:-1]] for rank in several.per_rank], float)
             informed = predict(*what, **options, shares=alive / np.maximum(1.0, alive.sum(axis=0)))
         # Measured parts: medians over the repeats of each rank, then means over the ranks, as the prediction has them.
         inference, waiting, communication = (
-            statistics.mean(statistics.median(getattr(one, f"{name}_seconds")) for one in several.per_rank)
+            statistics.mean(statistics.median(getattr(rank, f"{name}_seconds")) for rank in several.per_rank)
             for name in ("inference", "waiting", "communication")
         )
         seconds, computing = statistics.median(record.inference_seconds), inference - waiting - communication

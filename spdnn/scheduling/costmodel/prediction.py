@@ -92,14 +92,14 @@ def predict(
     _check(work, ranks, partition, per_node, shares)
     per_node, threads = min(per_node, ranks), threads or device.threads
     # Memory: features take what weights and waiting inputs leave of a rank's part; what does not fit makes batches.
-    held, features = work.memory(work.inputs / ranks, device.copy_bytes_per_second is not None)
-    batches, memory, fits = 1, held + features, True
+    weights, features = work.memory(work.inputs / ranks, device.copy_bytes_per_second is not None)
+    batches, memory, fits = 1, weights + features, True
     if device.memory_bytes is not None:
-        room, one = device.memory_bytes / per_node - held, 2 * device.tiles[-1] * work.row_bytes.max()
-        batches, fits = max(1, math.ceil(features / max(room, one))), bool(room >= min(one, features))
+        room, one_tile = device.memory_bytes / per_node - weights, 2 * device.tiles[-1] * work.row_bytes.max()
+        batches, fits = max(1, math.ceil(features / max(room, one_tile))), bool(room >= min(one_tile, features))
     # Imbalance: the rows of each rank where their order is known, else of the slowest one that is to be expected.
     mean, rows = work.rows / ranks, _worst(work, ranks)[None] if shares is None else shares * work.rows
-    uneven, even = (device.layers(work, one, batches) for one in (rows, mean))
+    uneven, even = (device.layers(work, per_rank, batches) for per_rank in (rows, mean))
     # Communication: the outcome is collected, and where ranks may rebalance they compare their rows in between.
     before, talking = work.layers, messages.collective(ranks, work.survivors[-1] * CATEGORY_BYTES)
     if ranks > 1 and (partition == "rebalanced" or work.searches):
@@ -196,5 +196,5 @@ def enough(
     # Powers of two are enough: the time falls with the ranks until communication and full tiles stop it.
     counts = [1 << power for power in range(min(MOST, work.inputs).bit_length())]
     predicted = [predict(work, device, messages, ranks, partition, shares=order(ranks), **options) for ranks in counts]
-    least = min((one.seconds for one in predicted if one.fits), default=math.inf)
-    return next((one for one in predicted if one.fits and one.seconds <= HELPS * least), predicted[-1])
+    least = min((row.seconds for row in predicted if row.fits), default=math.inf)
+    return next((row for row in predicted if row.fits and row.seconds <= HELPS * least), predicted[-1])

@@ -36,9 +36,9 @@ class TaskgraphCudaEngine(CudaEngine):
 
     def ceilings(self, options: Options, seconds: float, together: int = 1) -> Machine | None:
         """Of as many devices as were requested, all taken to be like the first."""
-        one, count = super().ceilings(options, seconds), options.settings.devices if options.settings else 1
-        rates = {name: [count * rate for rate in getattr(one, name)] for name in RATES}
-        return replace(one, **rates)
+        single, count = super().ceilings(options, seconds), options.settings.devices if options.settings else 1
+        rates = {name: [count * rate for rate in getattr(single, name)] for name in RATES}
+        return replace(single, **rates)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         from spdnn.scheduling.engines.cuda.session import CudaGraphSession

@@ -23,7 +23,7 @@ def notes(cut: Decomposition, sizes: Sizes, settings: TaskgraphSettings, why: st
         "batches": cut.batches,
         "batch_inputs": cut.batch,
         "stages": [list(stage) for stage in cut.stages],
-        "ranges": [list(one) for one in cut.ranges],
+        "ranges": [list(layers) for layers in cut.ranges],
         "buffers": cut.buffers,
         "places": cut.slots,
         "drawn": cut.drawn,

@@ -74,15 +74,15 @@ def _stage_rates(device: DeviceCosts, work: Work, record: RunRecord) -> tuple[De
     spent, computed = np.zeros(work.layers), device.lanes(work.rows) * work.edges
     total = float((computed * device.rates(work.layers)).sum()) + work.inputs * device.seconds_per_input
     tasks, closing, explained, starts = 0, 0.0, 0.0, set()
-    for one in timeline:
-        seconds = one.end - one.begin
+    for span in timeline:
+        seconds = span.end - span.begin
         explained += seconds
-        if one.kind == Kind.LAYER:
-            part = computed[one.first : one.last]
-            spent[one.first : one.last] += seconds * part / part.sum() if part.sum() else 0.0
+        if span.kind == Kind.LAYER:
+            part = computed[span.first : span.last]
+            spent[span.first : span.last] += seconds * part / part.sum() if part.sum() else 0.0
             tasks += 1
-            starts.add(one.first)
-        elif one.kind == Kind.COMPACT:
+            starts.add(span.first)
+        elif span.kind == Kind.COMPACT:
             closing += seconds
     # The clock of the tasks is of one repeat, the time of the run the median of several.
     factor = min(1.0, total / explained) if explained else 1.0
@@ -123,7 +123,7 @@ def decomposition_of(record: RunRecord) -> Decomposition | None:
 
 def timeline_of(record: RunRecord) -> list[Span] | None:
     """What happened when, as a record of the task graph tells it; None where its notes have no sound timeline."""
-    spans = [Span(*one) for one in notes_of(record).timeline or ()]
+    spans = [Span(*entry) for entry in notes_of(record).timeline or ()]
     layers = record.problem.layers
     sound = all(0 <= span.begin <= span.end < math.inf and 0 <= span.first < span.last <= layers for span in spans)
     return spans if spans and sound else None

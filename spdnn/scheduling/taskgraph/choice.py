@@ -207,12 +207,12 @@ def _why(taken: Candidate, considered: list[Candidate]) -> str:
     if len(considered) == 1:
         return f"{taken}: nothing else was left to choose"
     reasons = []
-    refused = [one.schedule for one in considered[: considered.index(taken)] if one.why_not == UNFIT]
+    refused = [candidate.schedule for candidate in considered[: considered.index(taken)] if candidate.why_not == UNFIT]
     if refused:
         reasons.append(f"{' and '.join(dict.fromkeys(refused))} would not fit the memory of a device")
-    slower = [one for one in considered if one.seconds is not None and one is not taken]
+    slower = [candidate for candidate in considered if candidate.seconds is not None and candidate is not taken]
     if slower:
-        next_best = min(slower, key=lambda one: one.seconds)
+        next_best = min(slower, key=lambda candidate: candidate.seconds)
         ratio = next_best.seconds / taken.seconds if taken.seconds else 1.0
         much = "as fast as makes no difference, and less simple" if ratio <= EQUAL else f"{ratio - 1:.0%} slower"
         reasons.append(f"the next best ({next_best}) is predicted to be {much}")

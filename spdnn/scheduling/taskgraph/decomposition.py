@@ -202,9 +202,9 @@ def stages_of(
     # Greedy: a stage takes layers as long as its pass may be, and its buffer of weights has room for them.
     stages, k = [], 0
     while k < len(weights):
-        last, held = k + 1, weights[k]
-        while last < min(len(weights), k + min(most, pass_length(k, leaving))) and held + weights[last] <= most_bytes:
-            held += weights[last]
+        last, nbytes = k + 1, weights[k]
+        while last < min(len(weights), k + min(most, pass_length(k, leaving))) and nbytes + weights[last] <= most_bytes:
+            nbytes += weights[last]
             last += 1
         stages.append((k, last))
         k = last
@@ -233,13 +233,13 @@ def ranges_of(costs: Sequence[float], devices: int) -> tuple[tuple[int, int], ..
 
 def _ranges(costs: Sequence[float], most: float, devices: int) -> list[tuple[int, int]]:
     """Ranges of at most `most` each, filled one after the other; at least `devices` of them, where stages are left."""
-    ranges, first, held = [], 0, 0.0
+    ranges, first, sum_of_costs = [], 0, 0.0
     for stage, cost in enumerate(costs):
         spare = len(costs) - stage <= devices - 1 - len(ranges)  # as many stages are left as devices without one
-        if stage > first and (held + cost > most * (1 + 1e-12) or spare):
+        if stage > first and (sum_of_costs + cost > most * (1 + 1e-12) or spare):
             ranges.append((first, stage))
-            first, held = stage, 0.0
-        held += cost
+            first, sum_of_costs = stage, 0.0
+        sum_of_costs += cost
     return [*ranges, (first, len(costs))]
 
 

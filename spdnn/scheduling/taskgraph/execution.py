@@ -109,18 +109,18 @@ def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: 
     """
     news, failed = threading.Condition(), []
 
-    def through(lane: Lane, mine: bool = False) -> None:
+    def through(lane: Lane, calling: bool = False) -> None:
         try:
             while True:
                 # Wait for a task of this lane. The calling thread wakes up now and then, for signals reach it alone.
                 with news:
                     while (task := execution.take(lane)) is None and not (execution.finished or failed):
-                        news.wait(SIGNALS_SECONDS if mine else None)
-                        if mine:
+                        news.wait(SIGNALS_SECONDS if calling else None)
+                        if calling:
                             check()
                 if task is None or failed:
                     return
-                if mine:
+                if calling:
                     check()
                 # The work itself holds no lock; its end may make tasks of any lane ready, so all are woken.
                 rows = work(task)
@@ -145,7 +145,7 @@ def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: 
                 SpdnnError(f"{len(lanes)} threads for the lanes of the task graph cannot be started: {error}")
             )
             news.notify_all()
-    through(lanes[0], mine=True)
+    through(lanes[0], calling=True)
     for other in started:
         other.join()
     if failed:

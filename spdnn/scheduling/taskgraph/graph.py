@@ -157,7 +157,7 @@ class Graph:
             pool.rows += rows
             pool.batches.append(done.batch)
             pool.parked.append(parked.number)
-        elif (batch := next((one for one in self._left if d.drawn or one % d.groups == group), None)) is not None:
+        elif (batch := next((b for b in self._left if d.drawn or b % d.groups == group), None)) is not None:
             # Next batch of the group: whichever comes first where batches are drawn, else of those dealt out to it.
             self.add(batch, group)
         elif pool.batches:

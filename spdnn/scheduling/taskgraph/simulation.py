@@ -126,17 +126,17 @@ class Simulated:
     def busy(self) -> dict[Lane, float]:
         """Of each lane that did anything: the share of the run in which it did; it was idle in the rest."""
         spent: dict[Lane, float] = {}
-        for one in self.timeline:
-            lane = one.device, one.lane
-            spent[lane] = spent.get(lane, 0.0) + one.end - one.begin
+        for span in self.timeline:
+            lane = span.device, span.lane
+            spent[lane] = spent.get(lane, 0.0) + span.end - span.begin
         return {lane: seconds / self.seconds if self.seconds else 0.0 for lane, seconds in sorted(spent.items())}
 
 
 def sizes_of(work: Work, device: DeviceCosts) -> Sizes:
     """What there is to cut, as the cost model knows it: engines that know their layouts better tell it themselves."""
     weights = tuple(math.ceil(nbytes) for nbytes in work.weight_bytes)
-    held = math.ceil(work.inputs * work.input_bytes)
-    return Sizes(work.inputs, device.tiles[-1], weights, math.ceil(2 * work.row_bytes.max()), held)
+    inputs = math.ceil(work.inputs * work.input_bytes)
+    return Sizes(work.inputs, device.tiles[-1], weights, math.ceil(2 * work.row_bytes.max()), inputs)
 
 
 def simulate(decomposition: Decomposition, costs: TaskCosts, cores: int | None = None) -> Simulated:
@@ -269,27 +269,27 @@ class _Clock:
         speeds = dict.fromkeys(LANES, 1.0)
         if self.cores is not None:
             threads = self.costs.threads or self.costs.device.threads
-            needed = sum(threads if name == COMPUTE else 1 for (_, name), one in self.running.items() if one.left)
+            needed = sum(threads if name == COMPUTE else 1 for (_, name), task in self.running.items() if task.left)
             part = min(1.0, self.cores / needed) if needed else 1.0
             speeds = dict.fromkeys(LANES, part) | {COMPUTE: self.costs.speed(self.cores, part)}
         # The next event is the earliest end at these speeds; all others have then done a part of their work.
-        ends = {lane: one.left / speeds[lane[1]] for lane, one in self.running.items()}
+        ends = {lane: task.left / speeds[lane[1]] for lane, task in self.running.items()}
         step = min(ends.values())
         self.now += step
         over = [lane for lane, end in ends.items() if end <= step * (1 + 1e-12)]
-        for lane, one in self.running.items():
-            one.left -= step * speeds[lane[1]]
+        for lane, task in self.running.items():
+            task.left -= step * speeds[lane[1]]
         # Critical path: of all that a task waited for, what ended last is its predecessor on the chain (`parts`).
         ended = []
         for lane in over:
-            one = self.running.pop(lane)
-            waited = (*one.task.after, self.before.get(lane), self.drew.get(one.task.number))
+            task = self.running.pop(lane)
+            waited = (*task.task.after, self.before.get(lane), self.drew.get(task.task.number))
             ready = [number for number in waited if number in self.of]
             met = max(ready, key=lambda number: self.of[number][2], default=None)
-            self.of[one.task.number] = one.task, one.began, self.now, met
-            self.before[lane] = one.task.number
-            self.timeline.append(Span.of(self.decomposition, one.task, one.began, self.now))
-            ended.append(one.task)
+            self.of[task.task.number] = task.task, task.began, self.now, met
+            self.before[lane] = task.task.number
+            self.timeline.append(Span.of(self.decomposition, task.task, task.began, self.now))
+            ended.append(task.task)
         return ended
 
     def parts(self) -> dict[str, float]:

@@ -62,7 +62,7 @@ def coarsen(spans: Iterable[Span], most: int = MOST_SPANS) -> list[Span]:
 
 
 def _join(spans: Sequence[Span]) -> Span:
-    one = max(spans, key=lambda span: span.end - span.begin)
+    longest = max(spans, key=lambda span: span.end - span.begin)
     first, last = min(span.first for span in spans), max(span.last for span in spans)
-    batch = one.batch if len({span.batch for span in spans}) == 1 else None
-    return Span(one.device, one.lane, one.kind, batch, first, last, spans[0].begin, spans[-1].end)
+    batch = longest.batch if len({span.batch for span in spans}) == 1 else None
+    return Span(longest.device, longest.lane, longest.kind, batch, first, last, spans[0].begin, spans[-1].end)

@@ -119,16 +119,20 @@ def chain(path, model) -> list[Step]:
     from onnx import numpy_helper
 
     graph = model.graph
-    constants = {one.name: one for one in graph.initializer}
-    inputs = [one for one in graph.input if one.name not in constants]
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in constants]
     if len(inputs) != 1 or len(graph.output) != 1:
         raise InputError(
             f"{path}: {len(inputs)} inputs and {len(graph.output)} outputs; a network has one of each, and "
             "spdnn.compile runs other models"
         )
     kind, last, steps = inputs[0].type.tensor_type, inputs[0].name, []
-    reader = Chain(constants, numpy_helper.to_array, [one.dim_value or None for one in kind.shape.dim], kind.elem_type)
-    read = Counter(value for node in graph.node for value in node.input) + Counter(one.name for one in graph.output)
+    reader = Chain(
+        constants, numpy_helper.to_array, [size.dim_value or None for size in kind.shape.dim], kind.elem_type
+    )
+    read = Counter(value for node in graph.node for value in node.input) + Counter(
+        output.name for output in graph.output
+    )
     for node in graph.node:
         try:
             if read[last] != 1 or last not in node.input or sum(map(bool, node.output)) != 1:
@@ -159,7 +163,7 @@ class Chain:
         """Raises UnsupportedStep: no layer, nor a part of one."""
         from onnx import helper
 
-        given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         if node.domain not in ("", "ai.onnx") or node.op_type not in KINDS:
             raise UnsupportedStep("")
         if self._kind != 1 and node.op_type not in ("Cast", "Flatten", "Reshape"):

@@ -224,7 +224,7 @@ def _of(path: Path, ending: str, formats: Sequence, said: str) -> Callable:
 
 
 def _store(path: Path, stated: ReadOptions) -> Network:
-    if any(one is not None for one in (stated.bias, stated.last, stated.rows)) or stated.clip != USUAL:
+    if any(value is not None for value in (stated.bias, stated.last, stated.rows)) or stated.clip != USUAL:
         raise InputError(f"{path}: leave out --last, --bias, --clip and --rows: this model file states them")
     network = store.read_network(path)
     with safe_open.name_errors(path):

@@ -90,7 +90,7 @@ def check_rows(rows: str | None) -> None:
 
 def check_told(path, shapes: Sequence[tuple[int, int]], rows: str | None) -> None:
     """Raise InputError where nothing tells what the rows of matrices are: not stated, and they chain both ways."""
-    both = all(one[1] == two[0] and one[0] == two[1] for one, two in pairwise(shapes))
+    both = all(shape[1] == two[0] and shape[0] == two[1] for shape, two in pairwise(shapes))
     if rows is None and both and (len(shapes) > 1 or shapes[0][0] == shapes[0][1]):
         raise InputError(
             f"{path}: its weights fit both ways: state what a row of them is, --rows inputs, or --rows outputs "
@@ -102,7 +102,7 @@ def together(path, problems: Sequence[str], what: str = "it cannot be read as a 
     """Raise one InputError of all `problems`, if there are any."""
     if problems:
         said = [shorten(problem, 100) for problem in problems]
-        kept = [one for k, one in enumerate(said) if sum(map(len, said[: k + 1])) <= LONGEST]
+        kept = [problem for k, problem in enumerate(said) if sum(map(len, said[: k + 1])) <= LONGEST]
         more = f"; and {len(said) - len(kept)} more" if len(kept) < len(said) else ""
         raise InputError(f"{path}: {what}: {'; '.join(kept)}{more}")
 
@@ -140,16 +140,16 @@ def channels(constant: np.ndarray, shape: tuple | None) -> np.ndarray:
 
 def fuse_steps(steps: Iterable[Step]) -> Iterator[Step]:
     """The steps with scales and activations in the layer that they follow, where that gives the same."""
-    held = None
+    previous = None
     for step in steps:
-        if held is not None:
-            one = _fuse(held, step)
-            if one is None:
-                yield held
-            step = one or step
-        held = step
-    if held is not None:
-        yield held
+        if previous is not None:
+            fused = _fuse(previous, step)
+            if fused is None:
+                yield previous
+            step = fused or step
+        previous = step
+    if previous is not None:
+        yield previous
 
 
 def _fuse(step: Step, two: Step) -> Step | None:
@@ -225,7 +225,7 @@ def network_of(path, steps: Iterable[Step], source: str, layers: int | None = No
             made = made[:layers]
             break
     else:
-        unfit += [f"{one.name!r} (no layer follows it)" for one in before]
+        unfit += [f"{earlier.name!r} (no layer follows it)" for earlier in before]
     together(path, unfit, "not all of it is layers of a network")
     if not made:
         raise InputError(f"{path}: it has no layer")
@@ -240,14 +240,14 @@ def _layers(path, step: Step, before: Sequence[Step], first: bool) -> list[Layer
     """The layer of a linear step, and those of the scales before it that stay layers, where it is the first."""
     weight, bias, where = step.weight, step.bias, f"{path}: {step.name}"
     parts = []  # factors and shifts, in order
-    for one in before:
-        for numbers in (one.center, one.weight, one.bias):
+    for earlier in before:
+        for numbers in (earlier.center, earlier.weight, earlier.bias):
             if np.size(numbers) not in (1, weight.shape[1]):
-                raise InputError(f"{where} takes {weight.shape[1]} inputs, and {one.name!r} gives another number")
-        pairs = ((1.0, -np.asarray(one.center)), (one.weight, one.bias))
+                raise InputError(f"{where} takes {weight.shape[1]} inputs, and {earlier.name!r} gives another number")
+        pairs = ((1.0, -np.asarray(earlier.center)), (earlier.weight, earlier.bias))
         parts += [tuple(np.broadcast_to(np.ravel(part), weight.shape[1]) for part in pair) for pair in pairs]
     parts = [(factor, shift) for factor, shift in parts if np.any(shift) or np.any(factor != 1)]
-    shifts = [part for one in before for part in (np.asarray(one.center) * one.weight, one.bias)]
+    shifts = [part for earlier in before for part in (np.asarray(earlier.center) * earlier.weight, earlier.bias)]
     far = any(np.max(np.abs(shift), initial=0) > CANCELLING for shift in shifts)
     made = []
     while (first or far) and parts and (len(parts) > 1 or np.any(parts[0][1])):

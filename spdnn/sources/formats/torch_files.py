@@ -145,20 +145,24 @@ class TorchFile(Mapping):
             self._data = {name.removeprefix(f"{folder}data/"): member for name, member in members.items()}
             with safe_open.sound("its pickle is damaged"):
                 try:
-                    found = _Reader(content, {name: one.file_size for name, one in self._data.items()}).load()
+                    found = _Reader(content, {name: member.file_size for name, member in self._data.items()}).load()
                 except KeyError as error:
                     raise ValueError(f"no state dict has the opcode {error}") from error
             # The tensors by name are what was unpickled, or the part of a checkpoint that holds them.
-            for one in (found, *(found[name] for name in INSIDE if isinstance(found, dict) and name in found)):
-                if isinstance(one, dict) and one and all(type(k) is str and type(v) is _Tensor for k, v in one.items()):
-                    self._tensors = dict(one)
+            for candidate in (found, *(found[name] for name in INSIDE if isinstance(found, dict) and name in found)):
+                if (
+                    isinstance(candidate, dict)
+                    and candidate
+                    and all(type(k) is str and type(v) is _Tensor for k, v in candidate.items())
+                ):
+                    self._tensors = dict(candidate)
                     break
             else:
                 raise InputError("it holds no dictionary of tensors by name")
 
     def _members(self) -> tuple[str, dict[str, zipfile.ZipInfo]]:
         """(the folder of the archive, its members), when none takes more memory than its bytes."""
-        members = {one.filename: one for one in self._zip.infolist()}
+        members = {member.filename: member for member in self._zip.infolist()}
         size = self.path.stat().st_size
         if len(members) > safe_open.MEMBERS:
             raise ValueError(f"{len(members):,} members")

@@ -43,7 +43,7 @@ def measure_costs(
         tries.append(_through(work, count, threads, copied))
     # Seconds = rate x edges + fixed: large layers tell the rate, and the first one, which has a kernel of its own; what
     # small ones take beyond the median rate of the last few is the fixed cost of a task.
-    edges, seconds = first.edges, np.min([one.seconds for one in tries], axis=0)
+    edges, seconds = first.edges, np.min([measured.seconds for measured in tries], axis=0)
     telling = edges >= TELLING * edges.max()
     telling[0] = True
     rates = seconds / np.maximum(1.0, edges)
@@ -52,14 +52,14 @@ def measure_costs(
     rates[~telling] = usual
     fixed = max(0.0, float(np.median(rest))) if rest.size else 0.0
     # Copies at their best rate; rows and survivors of the sample stand for all inputs, the last layer for deeper ones.
-    copying = float(np.max([one.bytes_copied / one.copying for one in tries]))
+    copying = float(np.max([measured.bytes_copied / measured.copying for measured in tries]))
     device = DeviceCosts(
         (*rates.tolist(), usual), tiles=(work.tile,), copy_bytes_per_second=copying, cores=cores, threads=threads
     )
     rows, tally = first.rows, first.tally
     alive = np.append(count, tally.survivors[: len(rows) - 1])
     deeper = work.depth - len(rows)
-    rows, alive = (np.pad(np.array(one, float), (0, deeper), mode="edge") for one in (rows, alive))
+    rows, alive = (np.pad(np.array(column, float), (0, deeper), mode="edge") for column in (rows, alive))
     of_sample = Work(
         count, work.edges.astype(float), rows, alive, 4.0 * np.append(work.inputs.neurons, work.costs.outputs[:-1]),
         work.costs.nbytes.astype(float), work.inputs.nbytes / work.inputs.base, merged=tally.merged > 0,

@@ -57,7 +57,7 @@ class CpuDevice:
         self.weights: dict[int, list] = {}
         self.slots = [[buffer(cut.batch, widest, tile) for _ in range(2)] for _ in range(cut.slots)]
         self.pool = np.empty((cut.batch if pooled else 0, pooled), np.float32)
-        for memory in (self.pool, *(one for slot in self.slots for one in slot)):
+        for memory in (self.pool, *(memory for slot in self.slots for memory in slot)):
             touch(memory, threads)  # here, not on the clock
 
 
@@ -130,12 +130,12 @@ class CpuGraphRun:
         """Edges gone through, and those ahead where they can be estimated; other threads go on meanwhile."""
         # Batches before and after joining have different rows ahead of them, so they are estimated apart.
         ahead, first_joined = self.course.ahead, self.cut.batches
-        going = {number: (one.rows.lanes, one) for number, one in list(self.batches.items())}
-        late = [(rows, one) for parked in self.waiting for _, _, rows, one in list(parked)]
+        going = {number: (batch.rows.lanes, batch) for number, batch in list(self.batches.items())}
+        late = [(rows, batch) for parked in self.waiting for _, _, rows, batch in list(parked)]
         late += [group for number, group in going.items() if number >= first_joined]
         early = [group for number, group in going.items() if number < first_joined]
         late, early = (
-            [(one.inputs, one.edges, rows * ahead[one.layer]) for rows, one in group] for group in (late, early)
+            [(batch.inputs, batch.edges, rows * ahead[batch.layer]) for rows, batch in group] for group in (late, early)
         )
         return sum(tally.edges for tally in self.tallies.values()), progress.work_ahead(
             late + self.ended, early, self.cut.inputs
@@ -175,10 +175,12 @@ class CpuGraphRun:
         k = self.cut.stages[task.stage][1]
         # Rows of different batches may be equal, so a search begins anew with the joined batch.
         count = sum(rows for _, _, rows, _ in waiting)
-        numbers, row_of = (np.concatenate([one[i] for one in waiting]) for i in (0, 1))
+        numbers, row_of = (np.concatenate([batch[i] for batch in waiting]) for i in (0, 1))
         rows = self.work.begin(np.empty(0, np.int64), device.threads, *device.slots[task.slot])
         rows.join(numbers, row_of, device.pool[:count])
-        inputs, left, edges = (sum(getattr(one, name) for *_, one in waiting) for name in ("inputs", "left", "edges"))
+        inputs, left, edges = (
+            sum(getattr(batch, name) for *_, batch in waiting) for name in ("inputs", "left", "edges")
+        )
         batch = TaskBatch(rows, DuplicateSearch(), np.arange(count), inputs, left, k, len(waiting), edges)
         self.batches[task.batch] = batch
         waiting.clear()

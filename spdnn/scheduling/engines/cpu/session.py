@@ -76,7 +76,7 @@ class CpuGraphSession(Session):
         as to a GPU, and else read from its source whenever it is streamed.
         """
         devices = sum(decomposition.memory(self.room.sizes, device) for device in range(decomposition.devices))
-        return self._new + devices + self.aside <= self.limit
+        return self._new + devices + self.reserved <= self.limit
 
     def _decomposition(self, options: Options) -> tuple[Decomposition, str]:
         """How the inference is cut, and why so, within what each device may take: its promise, and its part of what the
@@ -85,13 +85,13 @@ class CpuGraphSession(Session):
         Raises:
             MemoryTooSmall: it cannot be cut so fine; the sentence says the least that is needed, and of which of both.
         """
-        devices, self.aside = self.settings.devices, 0
+        devices, self.reserved = self.settings.devices, 0
         try:
             return self._cut(options)
         except MemoryTooSmall as error:
             if error.device:
                 raise
-            least = int(SLACK * (self.aside + devices * error.least))
+            least = int(SLACK * (self.reserved + devices * error.least))
             raise MemoryTooSmall(
                 f"memory of {self.limit:,} bytes is too small; this network, these inputs and {devices} "
                 f"device{'s' * (devices > 1)} of {options.threads} threads need at least {least:,} "
@@ -103,12 +103,12 @@ class CpuGraphSession(Session):
         """What the process has for each device now."""
         # Set aside: what is no device's. The process now, the outcome, the kernels' scratch memory, layers being read.
         work, devices = self.work, self.settings.devices
-        aside = resident_bytes() + plan.outcome_bytes(work.inputs, work.last.outputs, options)
-        aside += plan.scratch_bytes(work.network, work.inputs, work.widest, options.threads, work.tile)
-        self.aside = max(self.aside, aside + READING * max(self.sizes.weights) * devices)
+        reserved = resident_bytes() + plan.outcome_bytes(work.inputs, work.last.outputs, options)
+        reserved += plan.scratch_bytes(work.network, work.inputs, work.widest, options.threads, work.tile)
+        self.reserved = max(self.reserved, reserved + READING * max(self.sizes.weights) * devices)
         # The rest is shared out evenly; weights that stay are in memory once, so each device bears a part of them.
         shared = replace(self.sizes, stay_bytes=-(-self._new // devices), task_bytes=TASK_BYTES)
-        return MemoryRoom(shared, max(0, self.limit - self.aside) // devices, device=False)
+        return MemoryRoom(shared, max(0, self.limit - self.reserved) // devices, device=False)
 
     def _cut(self, options: Options) -> tuple[Decomposition, str]:
         settings, self.room = self.settings, self._room(options)
@@ -121,7 +121,7 @@ class CpuGraphSession(Session):
             decomposition = cut(replace(settings, schedule=STREAM), self.sizes, memory, **limits)
             return decomposition, "stream: the one device has no room for all weights"
         # Costs: measured on a few inputs. Weights are taken to be copied from memory if half of it holds them.
-        free, cores = max(0, self.limit - self.aside), min(options.threads, usable_cores())
+        free, cores = max(0, self.limit - self.reserved), min(options.threads, usable_cores())
         how = copy_layer if self._new <= free // 2 else None
         costs = measure_costs(self.work, options.threads, settings.devices, how, cores, free // 2)
         # The room is found anew, less what measuring has left behind; then every schedule that fits it is simulated.

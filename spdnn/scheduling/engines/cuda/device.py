@@ -149,13 +149,13 @@ class GraphDevice:
     def receive(self, slot: int, other: "GraphDevice", at: int) -> None:
         """Bring the batch at a slot of another device, whose number of rows the host has, to a slot here."""
         # State first, in small arrays; of the features only the tiles that have rows, which is why the host knows them.
-        mine, theirs = self.slots[slot], other.slots[at]
-        for target, source in zip(mine.rows.arrived, theirs.rows.state, strict=True):
+        here, theirs = self.slots[slot], other.slots[at]
+        for target, source in zip(here.rows.arrived, theirs.rows.state, strict=True):
             self.device.move(target, other.device, source)
         rows = theirs.rows.rows_into(other.counters[at], theirs.rows.last_pass)
         neurons = theirs.layers[self.cut.stages[other.last - 1][1] - 1].outputs
         size = tiles_of(rows, TILE) * TILE * neurons
-        self.device.move(mine.source[:size], other.device, theirs.features[:size])
+        self.device.move(here.source[:size], other.device, theirs.features[:size])
 
     def capture(self, tasks: Sequence[Task], blocks: Sequence[np.ndarray]) -> Callable[[], None]:
         """The graph of one batch's tasks here, but for what is of that batch alone."""

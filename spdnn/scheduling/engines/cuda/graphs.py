@@ -24,7 +24,7 @@ class Graphs:
 
     def __init__(self, cut: Decomposition, devices: Sequence[GraphDevice], blocks: Sequence[np.ndarray]):
         self.cut, self.devices, self.blocks = cut, devices, blocks
-        self.held: dict[tuple, Launch] = {}
+        self.captured: dict[tuple, Launch] = {}
         # Dry runs of the task graph on the host meet every graph that a run can need: with all batches joined, where no
         # rows are left of them, and with none. So nothing is captured on the clock.
         for rows in {0, cut.batch + 1} if cut.joined is not None else {0}:
@@ -41,9 +41,9 @@ class Graphs:
         """The launch of the graph of these tasks, all of one batch on one device."""
         # Batches differ in numbers that are in device memory, so tasks of the same places have the same graph.
         key = tasks[0].device, tuple((task.kind, task.stage, task.slot, task.buffer) for task in tasks)
-        if key not in self.held:
-            self.held[key] = self.devices[tasks[0].device].capture(tasks, self.blocks)
-        return self.held[key]
+        if key not in self.captured:
+            self.captured[key] = self.devices[tasks[0].device].capture(tasks, self.blocks)
+        return self.captured[key]
 
     def begins(self, task: Task) -> bool:
         """Whether a graph begins with this layer task: the batch has just come, or may have been joined."""

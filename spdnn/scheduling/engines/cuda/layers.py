@@ -81,7 +81,7 @@ class HostWeights:
 
     def block(self, first: int, last: int, empty: Callable[[int], np.ndarray], keep: bool = False) -> np.ndarray:
         """Layers first..last-1 in one block that `empty` makes of its bytes; without `keep`, nowhere else any more."""
-        block, offset = empty(sum(one.nbytes for one in self.laid[first:last])), 0
+        block, offset = empty(sum(layer.nbytes for layer in self.laid[first:last])), 0
         for k in range(first, last):
             self.laid[k].fill(block[offset:], self._arrays[k])
             self._arrays[k] = self._arrays[k] if keep else {}

@@ -61,8 +61,8 @@ def measure_costs(
     edges, deeper = plan.edges.astype(float), plan.depth - depth
     fixed = float(seconds.min())
     rates = seconds / np.maximum(1.0, TILE * np.ceil(rows / TILE) * edges[:depth])
-    rows, survivors = (np.pad(one, (0, deeper), mode="edge") for one in (rows, survivors))
-    neurons = np.array([plan.neurons, *(one.host.outputs for one in host.laid[:-1])], float)
+    rows, survivors = (np.pad(column, (0, deeper), mode="edge") for column in (rows, survivors))
+    neurons = np.array([plan.neurons, *(layer.host.outputs for layer in host.laid[:-1])], float)
     count = min(tiles * TILE, inputs.count)
     work = Work(
         count, edges, rows, survivors, 4.0 * neurons, np.array(sizes.weights, float), inputs.nbytes / inputs.base,
@@ -80,24 +80,24 @@ def _through(
     # Each layer is a pass of its own here, with what closes its gaps, so that it has a time of its own.
     there = device.upload(host.block(0, depth, lambda nbytes: np.empty(nbytes, np.uint8), keep=True))
     layers, offset = {}, 0
-    for k, one in enumerate(host.laid[:depth]):
-        layers[k] = one.on(there[offset : offset + one.nbytes])
-        offset += one.nbytes
+    for k, layer in enumerate(host.laid[:depth]):
+        layers[k] = layer.on(there[offset : offset + layer.nbytes])
+        offset += layer.nbytes
     tiles, stages = tiles_of(count, TILE), [(k, k + 1) for k in range(depth)]
     buffers = [device.empty(tiles * TILE * plan.widest, np.float32) for _ in range(2)]
     part = DevicePart(device, plan, plan.passes(range(plan.depth)), stages, layers, device_inputs)
-    held = BufferSlot(part, tiles, buffers)
-    compact = [*held.compact, held.collect][:depth]
+    slot = BufferSlot(part, tiles, buffers)
+    compact = [*slot.compact, slot.collect][:depth]
     seconds = np.zeros(depth)
     table = batch_table(device, count, count)[0]  # pinned: kept until its copies are done
     for _ in range(2):  # kernels are loaded in the first run
-        device.copy_in(held.rows.batch, table)
-        launch_all(held.arrive)
+        device.copy_in(slot.rows.batch, table)
+        launch_all(slot.arrive)
         for k in range(depth):
-            seconds[k] = device.seconds(lambda k=k: launch_all([*held.through[k], *compact[k]]))
-    counters = device.read(held.rows.counters)
-    rows = np.array([held.rows.rows_into(counters, k) for k in range(depth)], float)
-    alive = np.append(count, device.read(held.rows.survivors)[: depth - 1]).astype(float)
+            seconds[k] = device.seconds(lambda k=k: launch_all([*slot.through[k], *compact[k]]))
+    counters = device.read(slot.rows.counters)
+    rows = np.array([slot.rows.rows_into(counters, k) for k in range(depth)], float)
+    alive = np.append(count, device.read(slot.rows.survivors)[: depth - 1]).astype(float)
     return (rows, alive), seconds
 
 

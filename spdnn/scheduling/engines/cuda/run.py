@@ -65,12 +65,12 @@ class CudaGraphRun:
     def run(self) -> None:
         """Issue all tasks, and wait."""
         # All streams of a device begin after one event, which its timeline is measured from.
-        for number, one in enumerate(self.devices):
-            begun = self._begun[number] = one.device.event(timed=True)
-            one.device.record(begun)
-            for stream in one.streams.values():
-                with one.device.on(stream):
-                    one.device.wait(begun)
+        for number, device in enumerate(self.devices):
+            begun = self._begun[number] = device.device.event(timed=True)
+            device.device.record(begun)
+            for stream in device.streams.values():
+                with device.device.on(stream):
+                    device.device.wait(begun)
         lanes = lanes_of(self.cut)
         try:
             # Polling: tasks are issued as soon as those before them are; the host never waits for the work itself.
@@ -80,13 +80,13 @@ class CudaGraphRun:
                     if not any(went_on):
                         check_ended()
                         time.sleep(0)
-                for one in self.devices:
-                    one.device.synchronize()
+                for device in self.devices:
+                    device.device.synchronize()
         except BaseException:
             # What is still on its way reads and writes memory that another session may get next.
-            for one in self.devices:
+            for device in self.devices:
                 with suppress(SpdnnError):  # what was wrong before is the one to tell
-                    one.device.synchronize()
+                    device.device.synchronize()
             raise
 
     def spans(self) -> list[Span]:
@@ -126,7 +126,7 @@ class CudaGraphRun:
         """Whether the host knows how many rows a move has to bring."""
         # A batch moves after its gaps were closed, and the counters of that task come to the host with its event.
         after = (self.execution.graph.tasks[number] for number in task.after)
-        source = next(one for one in after if (one.kind, one.batch) == (Kind.COMPACT, task.batch))
+        source = next(earlier for earlier in after if (earlier.kind, earlier.batch) == (Kind.COMPACT, task.batch))
         return self.devices[source.device].event(source).done()
 
     def _go_on(self) -> bool:
@@ -144,14 +144,14 @@ class CudaGraphRun:
     def _issue(self, task: Task) -> None:
         owner = self._owner(task)
         device, stream = owner.device, owner.streams[task.lane[1]]
-        held = self.graphs and task.kind in IN_GRAPHS
+        captured = self.graphs and task.kind in IN_GRAPHS
         # Copies of a graph are in it; its other tasks are launched with the first of its layers.
-        if held and task.kind == Kind.COPY:
+        if captured and task.kind == Kind.COPY:
             return
         with device.on(stream):
             for number in task.after:
                 self._wait(owner, task, self.execution.graph.tasks[number])
-            if not held:
+            if not captured:
                 self._timing(task, task.stage, lambda: self._launch(owner, task))
             elif self.graphs.begins(task):
                 part = self.graphs.part(self.execution.graph.tasks, task)
@@ -218,14 +218,14 @@ class CudaGraphRun:
         for batch in range(self.cut.batches):
             outcome = outcomes[batch]
             if batch in self._parked:
-                whole = next(one for one, others in self.execution.graph.joined.items() if batch in others)
+                whole = next(first for first, others in self.execution.graph.joined.items() if batch in others)
                 row_of, own = np.full(outcome["row_of"].size, -1), ("survivors", "work", "merged", "failed")
                 left = np.flatnonzero(outcome["row_of"] >= 0)
                 row_of[left] = outcomes[whole]["row_of"][self._parked[batch] + outcome["row_of"][left]]
                 outcome = {**outcomes[whole], "row_of": row_of, **{name: outcome[name] for name in own}}
             parts.append((self.numbered(*self.cut.members(batch)), outcome))
         none = np.empty(0, np.int64)
-        return parts + [(none, {**outcomes[one], "row_of": none}) for one in self.execution.graph.joined]
+        return parts + [(none, {**outcomes[batch], "row_of": none}) for batch in self.execution.graph.joined]
 
     def _finish_batch(self, batch: int) -> dict:
         """The outcome of a batch, as BufferSlot.finish has it."""

@@ -60,10 +60,10 @@ class CudaGraphSession(Session):
         self.plan = plan = KernelPlan.of(devices[0], prepared, inputs, kind)
         host = HostWeights(network, plan, options.threads)
         self.shared = [laid.shared for laid in host.laid]
-        held = sum(array.nbytes for array in stored_arrays(inputs)) + 64 * plan.depth
-        held += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two slots at most
-        weights = tuple(one.nbytes for one in host.laid)
-        self.sizes = Sizes(inputs.count, TILE, weights, plan.row_bytes, held + len(weights) * UNIT)
+        reserved = sum(array.nbytes for array in stored_arrays(inputs)) + 64 * plan.depth
+        reserved += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two slots at most
+        weights = tuple(layer.nbytes for layer in host.laid)
+        self.sizes = Sizes(inputs.count, TILE, weights, plan.row_bytes, reserved + len(weights) * UNIT)
         self.predicted: float | None = None
         self.cut, self.why = self._decomposition(memory, devices, device_inputs[0], host)
         cut = self.cut
@@ -166,9 +166,9 @@ class CudaGraphSession(Session):
                 kept.append(host.block(*layers, lambda nbytes: devices[0].pinned_array(nbytes, np.uint8)))
                 continue
             block = host.block(*layers, lambda nbytes: passed[:nbytes])
-            for number, held in enumerate(weights):
+            for number, weight_copies in enumerate(weights):
                 if stage in range(*cut.range_of(number)):
-                    held.copy(stage, block)
+                    weight_copies.copy(stage, block)
             for device in devices:
                 device.synchronize()  # the next stage takes the same memory
         return kept
