@@ -13,12 +13,10 @@ class Setting(NamedTuple):
     Attributes:
         kernel: with its macros.
         blocks: how many a multiprocessor must be able to hold at once, by its registers and threads.
-        architectures: that it is for, compute capabilities x 10.
     """
 
     kernel: Kernel
     blocks: int = 1
-    architectures: range = range(1000)
 
 
 OPERATIONS = (
@@ -76,11 +74,6 @@ SETTINGS = (
         for shared in groups.SHARED
         for valued in (False, True)
         for bits in (False, True)
-    ),
-    *(
-        Setting(settings.staged_kernel(shared, valued, bulk=True), settings.STAGED_BLOCKS, settings.BULK)
-        for shared in groups.SHARED
-        for valued in (False, True)
     ),
     *(Setting(kernel, ceilings.BLOCKS) for kernel in ceilings.KERNELS),
     *(Setting(kernel, blocks) for kernel, blocks in OPERATIONS),

@@ -156,7 +156,6 @@ def compiled(toolkit: int, arch: int, settings: Sequence[Setting] = SETTINGS, ex
     Raises:
         RuntimeError: the compiling process failed (not: a kernel does not compile).
     """
-    settings = [setting for setting in settings if arch in setting.architectures]
     added = (f"-arch=sm_{arch}", "--ptxas-options=-v", *CUPY_ADDS, *extra)
     jobs = {
         (setting.kernel.file, setting.kernel.options): (source(setting.kernel.file), [*setting.kernel.options, *added])

@@ -181,39 +181,6 @@ inline void wait_for_copies() {
 }
 #endif
 
-// Bulk copies and what counts their bytes: whoever issued one brings it when it waits, and then all bytes that were
-// expected must have come, in the round that is waited for.
-#if __CUDA_ARCH__ >= 800
-struct ShimArrivals {
-    int bytes : 30;
-    unsigned arrived : 1, round : 1;
-    int made;
-};
-inline ShimArrivals* shim_arrivals(unsigned long long* arrivals) { return reinterpret_cast<ShimArrivals*>(arrivals); }
-inline void make_arrivals(unsigned long long* arrivals) { *shim_arrivals(arrivals) = {0, 0, 0, 0x600d}; }
-inline void expect_bytes(unsigned long long* arrivals, int bytes) {
-    ShimArrivals* one = shim_arrivals(arrivals);
-    if (one->made != 0x600d) shim_fail("uses an mbarrier that was not made");
-    if (one->arrived) shim_fail("arrives twice at an mbarrier that is for one");
-    one->arrived = 1, one->bytes += bytes;
-}
-template <class T>
-inline void copy_bulk(T* shared, const T* global, int bytes, unsigned long long* arrivals) {
-    if (reinterpret_cast<uintptr_t>(shared) % 16 || bytes % 16) shim_fail("copies what is not of 16 bytes");
-    float4* to = reinterpret_cast<float4*>(shared);
-    for (int i = 0; i < bytes / 16; ++i) copy_async(to + i, reinterpret_cast<const float4*>(global) + i);
-    shim_arrivals(arrivals)->bytes -= bytes;
-}
-inline void wait_for_bytes(unsigned long long* arrivals, int parity) {
-    wait_for_copies();
-    __syncthreads();
-    ShimArrivals* one = shim_arrivals(arrivals);
-    if (one->arrived && !one->bytes && int(one->round) == parity) one->arrived = 0, one->round ^= 1;
-    if (one->arrived || one->bytes || int(one->round) == parity) shim_fail("waits for bytes that never come");
-}
-inline void before_bulk() {}
-#endif
-
 // Integers.
 inline int __popc(unsigned value) { return __builtin_popcount(value); }
 inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {

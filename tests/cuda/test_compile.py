@@ -61,7 +61,7 @@ def setting(folder, name, text, threads=128, blocks=1, **macros):
 def test_compiles_as_meant(toolkit, arch):
     done = nvrtc.compiled(toolkit, arch)
     assert done.version[: len(VERSIONS[toolkit])] == VERSIONS[toolkit]
-    assert len(done.outcomes) == sum(arch in one.architectures for one in SETTINGS)
+    assert len(done.outcomes) == len(SETTINGS)
     if done.faults():
         pytest.fail("\n".join(done.faults()), pytrace=False)
 

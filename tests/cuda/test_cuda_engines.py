@@ -471,15 +471,11 @@ def test_minus_zero_is_zero(on_shim, name):
     assert got.survivors.tolist() == [0]
 
 
-@pytest.mark.parametrize("device", ["large", "permuted", "permuted, little shared memory"])
-def test_bulk_copies_give_the_same_bits(on_shim, monkeypatch, random_network, device):
-    """Rows side by side and rows that are not, stages of several sizes, from sm_90 on; nothing selects them."""
-    _, widths, options = ALL_SHAPES["several parts, one value"]
-    network, inputs = random_network(widths, **options), rows(100, widths[0])
-    found = on_shim(**DEVICES[device])
-    plain = [infer(network, inputs, "cuda-staged", reductions=name).digest for name in ("none", "dead,inputs")]
-    monkeypatch.setattr(cuda_layers, "BULK", True)
-    bound = []
-    found._bind = lambda kernel, *rest, bind=found._bind: bound.append(kernel) or bind(kernel, *rest)
-    assert [infer(network, inputs, "cuda-staged", reductions=name).digest for name in ("none", "dead,inputs")] == plain
-    assert {("BULK", 1) in one.macros for one in bound if one.name == "staged_layer"} == {True}
+def test_the_host_copies_no_memory_that_nothing_wrote(on_shim, random_network):
+    """Counters of an even number of layers end in four bytes of padding (found by initcheck on an H100)."""
+    device, copied = on_shim(), []
+    device.read = lambda array, read=device.read: copied.append(read(array)) or copied[-1]
+    infer(random_network((64, 64, 64)), rows(40, 64), "cuda-staged", reductions="dead")
+    counters = [array for array in copied if array.dtype == np.uint64]
+    assert counters
+    assert not any((array.view(np.uint32) == 0xFFFFFFFF).any() for array in counters)

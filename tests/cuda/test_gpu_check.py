@@ -630,7 +630,6 @@ def test_compute_sanitizer(gpu, tmp_path, monkeypatch, script):
     assert given[1].startswith("--tool racecheck --error-exitcode 77 ")
     for part in ("correctness", "taskgraph", "ops"):
         assert any(f"check.py --parts {part} --quick --sanitized" in line for line in given)
-    assert {line.split()[1] for line in given if "bulk.py" in line} == {"memcheck", "racecheck", "synccheck"}
     assert {line.split()[1] for line in given} == {"memcheck", "racecheck", "synccheck", "initcheck"}
 
 
@@ -696,33 +695,3 @@ def test_it_needs_no_compiled_kernels(root, tmp_path):
     assert "all.jsonl" in done.stdout
     (record,) = read_all([tmp_path / "out/all.jsonl"])[0]  # sound all the same
     assert record.verdict.passed
-
-
-def test_bulk_copies_are_not_on_every_device(gpu, on_shim):
-    on_shim(capability=80)
-    assert gpu("bulk").main() == gpu("bulk").NOT_HERE
-
-
-@pytest.mark.parametrize("wrong", [None, (1, 0), (2, 0), (4, 0), (1, 1), (2, 1), (4, 1)])
-def test_bulk_copies_of_every_setting_are_compared(gpu, on_shim, monkeypatch, wrong, capsys):
-    """`wrong`: SHARED and VALUED of the kernel that goes wrong where it copies in bulk."""
-    monkeypatch.setattr(layers, "BULK", False)
-    device, stages = on_shim(multiprocessors=1), set()
-
-    def bind(kernel, blocks, arguments, *given, real=device.bind):
-        launch, macros = real(kernel, blocks, arguments, *given), kernel.defines
-        if not int(macros.get("BULK", 0)):
-            return launch
-        stages.add(int(np.diff(arguments["stages"].astype(int)).max()) if "stages" in arguments else 1)
-
-        def work():
-            launch()
-            if (int(macros["SHARED"]), int(macros["VALUED"])) == wrong:
-                device.issue(lambda: np.multiply(arguments["target"], 2, out=arguments["target"]))
-
-        return work
-
-    device.bind = bind
-    assert gpu("bulk").main(degree=16) == (0 if wrong is None else 1)
-    assert wrong is not None or len(stages) > 1
-    assert wrong is None or "other bits with bulk copies" in capsys.readouterr().out

@@ -13,7 +13,7 @@ else of SPDNN_MIRROR. Parts:
     correctness  engines against the float64 oracle on awkward shapes, fresh random inputs at each call (--seed repeats
                  them), memory poisoned; equal digests over kernels, reductions, batches and repeats; errors
     kernels      single kernels on dense features beside cuSPARSE and the ceilings (benchmarks/cuda_kernels.py)
-    sanitizer    correctness, taskgraph, ops and bulk copies under the tools of compute-sanitizer, where that works, as
+    sanitizer    correctness, taskgraph and ops under the tools of compute-sanitizer, where that works, as
                  far as a quarter of the time allows; all of it: --parts sanitizer --seconds 3000
     ranks        MPI ranks that share one device, or have one each, and a rank that fails: right, not fast
                  (device_ranks.py); where mpi4py is installed
@@ -62,7 +62,6 @@ for folder in (ROOT, ROOT / "benchmarks", HERE.parent / "engines", HERE):
 if absent := [name for name in ("msgspec", "numpy", "scipy") if importlib.util.find_spec(name) is None]:
     sys.exit(f"gpu-check: {sys.executable} lacks {', '.join(absent)}; install what is missing, or leave VENV= away")
 
-import bulk  # noqa: E402
 import correctness  # noqa: E402
 import cuda_kernels  # noqa: E402
 import device_ops  # noqa: E402
@@ -72,7 +71,7 @@ import networks  # noqa: E402
 import numpy_rows  # noqa: E402
 import predicted  # noqa: E402
 import profiling  # noqa: E402
-from tally import NotHere, Tally, TooLittleTime, child, last_line, write_details  # noqa: E402
+from tally import NotHere, Tally, TooLittleTime, child, write_details  # noqa: E402
 
 from spdnn.common.errors import InputError, SpdnnError  # noqa: E402
 from spdnn.common.files import replacing  # noqa: E402
@@ -111,12 +110,11 @@ SANITIZED_FAILURE = 77
 SANITIZERS = {"memcheck": ("--report-api-errors", "no")}
 # Tools, and what runs under them, the most telling first. Last, initcheck: it also names what is read and not used.
 SANITIZED = (
-    ("memcheck", "correctness"), ("racecheck", "correctness"), ("synccheck", "bulk"), ("memcheck", "taskgraph"),
-    ("memcheck", "ops"), ("racecheck", "bulk"), ("memcheck", "bulk"), ("synccheck", "correctness"),
-    ("racecheck", "ops"), ("racecheck", "taskgraph"), ("initcheck", "correctness"), ("initcheck", "ops"),
+    ("memcheck", "correctness"), ("racecheck", "correctness"), ("memcheck", "taskgraph"), ("memcheck", "ops"),
+    ("synccheck", "correctness"), ("racecheck", "ops"), ("racecheck", "taskgraph"), ("initcheck", "correctness"),
+    ("initcheck", "ops"),
 )  # fmt: skip
 SANITIZED_SHARE = 1 / 4  # of the seconds, where other parts run too
-BULK_SECONDS = 90
 SANITIZER_SECONDS = 25  # of cases in each tool at least; what begins late may go on for as long again
 
 
@@ -257,23 +255,6 @@ def check_correctness(tally: Tally, engines: list[str], args) -> None:
         correctness.run(tally, seed, engines, QUICK_SHAPES, QUICK_DEEP, exact=4, chosen=QUICK_CHOSEN, large={})
     else:
         correctness.run(tally, seed, engines)
-    if not args.sanitized:
-        tally.case("bulk copies", lambda: bulk_copies(args.device))
-
-
-def bulk_copies(ordinal: int | None) -> None:
-    """Run bulk.py.
-
-    Raises:
-        AssertionError: other bits, or it did not end; NotHere: the device has no such copies.
-    """
-    try:
-        done = child([sys.executable, HERE / "bulk.py", *([] if ordinal is None else [ordinal])], BULK_SECONDS)
-    except TooLittleTime:
-        raise AssertionError(f"no end within {BULK_SECONDS} s") from None
-    if done.returncode == bulk.NOT_HERE:
-        raise NotHere(last_line(done))
-    assert done.returncode == 0, last_line(done)
 
 
 def check_sanitized(tally: Tally, args, least: float = SANITIZER_SECONDS) -> None:
@@ -299,12 +280,9 @@ def sanitized(tool: str, what: str, seconds: float, device: int | None) -> None:
     whole = ["compute-sanitizer", "--tool", tool, *SANITIZERS.get(tool, ())]
     whole += ["--error-exitcode", str(SANITIZED_FAILURE), sys.executable]
     with tempfile.TemporaryDirectory() as folder:
-        if what == "bulk":
-            whole += [HERE / "bulk.py", *([] if device is None else [device])]
-        else:
-            whole += [HERE / "check.py", "--parts", what, "--quick", "--sanitized", "--results", folder]
-            whole += ["--engines", ",".join(correctness.OURS), "--seconds", seconds]
-            whole += [] if device is None else ["--device", device]
+        whole += [HERE / "check.py", "--parts", what, "--quick", "--sanitized", "--results", folder]
+        whole += ["--engines", ",".join(correctness.OURS), "--seconds", seconds]
+        whole += [] if device is None else ["--device", device]
         done = child(whole, 2 * seconds)
     said = done.stdout + done.stderr
     if refused := re.search(r".*(Device not supported|Unable to find injection library).*", said):
@@ -312,8 +290,6 @@ def sanitized(tool: str, what: str, seconds: float, device: int | None) -> None:
     lines = [line for line in said.splitlines() if line.startswith(("=========", "FAIL", "gpu-check"))]
     if done.returncode == 3:
         raise TooLittleTime(lines[-1] if lines else "its time was up")
-    if what == "bulk" and done.returncode == bulk.NOT_HERE:
-        raise NotHere(last_line(done))
     assert done.returncode == 0, " / ".join(lines[:12]) or said[-300:]
     print(f"compute-sanitizer {tool}, {what}: {' / '.join(lines[-2:])}", flush=True)
 

@@ -30,7 +30,6 @@ from spdnn.problem.network import Layer
 
 WAITING = 8  # blocks of SIMPLE threads on a multiprocessor
 COLUMNS = 8  # 64-bit words of a layer in the table of the persistent kernel (struct Layer of persistent.cu)
-BULK = False  # whether staged layers are copied in bulk where they can be: not before a device has passed that
 MOST_CHUNKS = 2**28  # of a layer: kernels count the loads of its values, eight for each output of a chunk, in an int
 
 
@@ -164,8 +163,7 @@ class LayerLauncher:
         if layer.kind in (BITS, STAGED):
             # Staged: no more blocks than shared memory holds at once, each of which takes tiles and parts in turn.
             items, properties = self.tiles * layer.numbers["parts"], self.device.properties
-            bulk = BULK and not bits and properties.capability in settings.BULK
-            chosen = settings.staged_kernel(layer.shared, layer.valued, bulk, bits)
+            chosen = settings.staged_kernel(layer.shared, layer.valued, bits)
             room = layer.numbers["room"] // (32 if bits else 1)  # neurons that are floats in as many bytes
             shared = stage_shared_bytes(room)
             blocks = min(items, stage_blocks(properties, room) * properties.multiprocessors)

@@ -51,10 +51,11 @@ class DeviceRows:
 
     def __init__(self, device: Device, tiles: int, depth: int, dead_from: int, last: LastLayer, searching: bool):
         self.device, self.tiles, self.depth, self.dead_from = device, tiles, depth, dead_from
-        # One allocation for all counters, so that the host reads them in one copy; the others are views of it.
+        # One allocation for all counters, so that the host reads them in one copy; the others are views of it. Zeros,
+        # since that copy has the four bytes of padding behind an even number of layers too.
         size = 32 * tiles
         self.batch = device.empty(2, np.int32)
-        self.counters = device.empty(counters_of(depth), np.uint64)
+        self.counters = device.upload(np.zeros(counters_of(depth), np.uint64))
         self.survivors, self.work, self.counts, self.failed, self.merged = _views(self.counters, depth)
         self.list, self.parent, self.weight = (device.empty(size, np.int32) for _ in range(3))
         self.origins = [device.empty(size, np.int32) for _ in range(2)]

@@ -9,7 +9,6 @@ SIMPLE = 256  # threads of kernels that wait for memory
 STAGED_HELD = 4  # outputs of a thread
 STAGED_THREADS = {False: 512, True: 320}  # without and with values, which take registers
 STAGED_BLOCKS = 2  # at once on a multiprocessor at most; one, where two have no room for whole footprints
-BULK = range(90, 120)  # compute capabilities x 10 of bulk copies; sm_120 has them, and too few registers
 STAGED_LANES = 8  # threads that share an output, of 32 inputs
 RESIDENT = 1024  # threads that a multiprocessor holds at once by the registers that kernels may take: 64 each
 PERSISTENT_SHARED = {False: 4, True: 2}  # outputs at most that share a gather: four with values would take registers
@@ -36,10 +35,10 @@ def layer(name: str, index_bytes: int, valued: bool) -> Kernel:
     return Kernel("layer.cu", name, SIMPLE, (("INDEX", INDEX_TYPES[index_bytes]), ("VALUED", int(valued))))
 
 
-def staged_kernel(shared: int, valued: bool, bulk: bool = False, bits: bool = False) -> Kernel:
-    """staged_layer, for parts of staged_outputs(valued) outputs, in groups of so many that share their inputs; `bulk`:
-    with the copies of the architectures BULK; `bits`: of inputs that are words of bits."""
-    macros = {"HELD": STAGED_HELD, "SHARED": shared, "VALUED": int(valued), "BULK": int(bulk)}
+def staged_kernel(shared: int, valued: bool, bits: bool = False) -> Kernel:
+    """staged_layer, for parts of staged_outputs(valued) outputs, in groups of so many that share their inputs;
+    `bits`: of inputs that are words of bits."""
+    macros = {"HELD": STAGED_HELD, "SHARED": shared, "VALUED": int(valued)}
     macros["SOURCE"] = "unsigned int" if bits else "float"
     return Kernel("staged.cu", "staged_layer", STAGED_THREADS[valued], tuple(macros.items()))
 

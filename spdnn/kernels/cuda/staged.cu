@@ -15,11 +15,11 @@
 // SOURCE is float; or unsigned int, for a first layer on binary inputs: a neuron is a word of the 32 inputs' bits
 // (inputs.cu), in a stage too.
 //
-// BULK, for sm_90 to sm_103: instead of 16 bytes a lane, a thread copies the 128 bytes of a neuron with one
-// instruction. Nothing selects it until a device has passed it (tests/gpu/correctness.py).
+// Left out, without a gain: bulk copies (cp.async.bulk, one instruction for the 128 bytes of a neuron). They were 0 to 1 %
+// slower with reductions, and at most 2 % faster without (H100, 1024 to 65536 neurons).
 //
 // Launch: THREADS a block, any number of blocks. Shared bytes: those of 2 * (room + 1) neurons, and 32; the last neuron
-// of each stage is zeros, which padding reads. Macros: THREADS, HELD, SHARED, VALUED, SOURCE, BULK. INPUTS is TILE.
+// of each stage is zeros, which padding reads. Macros: THREADS, HELD, SHARED, VALUED, SOURCE. INPUTS is TILE.
 // Source: Hidayetoglu et al., HPEC 2020, section III-B: staging, 16-bit indices, reuse from registers.
 #define INPUTS 32
 #define UNIT 1
@@ -48,23 +48,13 @@ __device__ __forceinline__ void copy_neurons(T* stage, const T* rows, const unsi
 
 // Copies a stage of a tile of `list`, neurons map[0..size-1], to `stage`.
 __device__ __forceinline__ void copy_stage(float* stage, const float* source, const int* list, int tile, int count,
-                                           int inputs, const unsigned int* map, int size, void* arrivals) {
+                                           int inputs, const unsigned int* map, int size) {
     const int lane = threadIdx.x % 32;
     // Each lane finds its row through `list`, which skips dead rows.
     const int index = list[min(tile * TILE + lane, count - 1)], first = __shfl_sync(FULL_WARP, index, 0);
     const float* row = source + row_start(index, inputs);
     // Warp vote: do the rows of this tile lie side by side, in one tile of the source?
     const bool together = __all_sync(FULL_WARP, first % TILE == 0 && index == first + lane);
-#if BULK
-    constexpr int NEURON = TILE * sizeof(float);
-    // The barrier waits for the bytes of bulk copies; scattered rows bring none.
-    if (threadIdx.x == 0) expect_bytes((Arrivals*)arrivals, together ? size * NEURON : 0);
-    if (together) {
-        for (int i = threadIdx.x; i < size; i += THREADS)
-            copy_bulk(stage + i * TILE, row - lane + (long long)map[i] * TILE, NEURON, (Arrivals*)arrivals);
-        return;
-    }
-#endif
     if (together) {
         // Contiguous: LANES lanes copy the line of a neuron, 16 bytes each.
         const int part = threadIdx.x % LANES;
@@ -77,7 +67,7 @@ __device__ __forceinline__ void copy_stage(float* stage, const float* source, co
 }
 
 __device__ __forceinline__ void copy_stage(unsigned int* stage, const unsigned int* words, const int*, int tile, int,
-                                           int inputs, const unsigned int* map, int size, void*) {
+                                           int inputs, const unsigned int* map, int size) {
     // A word is the neuron's bits of the whole tile: a thread for each.
     copy_neurons<1>(stage, words + (long long)tile * inputs, map, threadIdx.x, THREADS, size);
 }
@@ -111,23 +101,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     // Clear the neuron behind each stage, which padding gathers.
     if (warp < 2 && lane < NEURON) staged[warp * size + room * NEURON + lane] = 0;
     int stage = stages[item % parts];
-#if BULK
-    Arrivals* arrivals = reinterpret_cast<Arrivals*>(staged + 2 * size) + 2;  // of each stage
-    int parities = 0;
-    if (threadIdx.x < 2) make_arrivals(arrivals + threadIdx.x);
-    __syncthreads();
-#else
-    char* arrivals = nullptr;
-#endif
     // Prologue: fill the first stage, from which nothing is gathered yet.
     copy_stage(staged, source, list, item / parts, count, inputs, map + map_starts[stage],
-               map_starts[stage + 1] - map_starts[stage], arrivals);
+               map_starts[stage + 1] - map_starts[stage]);
     wait_for_copies();
-#if BULK
-    wait_for_bytes(arrivals, 0);
-    parities ^= 1;
-    before_bulk();
-#endif
     __syncthreads();
     // The accumulators stay in registers through all stages of an item.
     Held sums[HELD] = {};
@@ -143,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         const auto copy_next = [&] {
             if (item_after < items)
                 copy_stage(staged + there, source, list, item_after / parts, count, inputs, map + map_starts[after],
-                           map_starts[after + 1] - map_starts[after], arrivals + (there ? 1 : 0));
+                           map_starts[after + 1] - map_starts[after]);
         };
         // Double buffer: this half of the warps, or all with asynchronous copies, issue the next copy before they
         // gather.
@@ -184,12 +161,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         }
         // Wait for this thread's own copies; the barrier then covers everybody's.
         wait_for_copies();
-#if BULK
-        const int to = there ? 1 : 0;
-        if (item_after < items) wait_for_bytes(arrivals + to, parities >> to & 1);
-        parities ^= 1 << to;
-        before_bulk();
-#endif
         __syncthreads();  // the next stage is there, and this one is read
         // Swap the buffers.
         item = then[0], stage = then[1];
