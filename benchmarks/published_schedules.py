@@ -148,7 +148,7 @@ class _Fitted:
         work = _work(neurons, layers)
         shares = lambda batches: official_shares(work, neurons, batches, "static")  # noqa: E731
         decomposition = _cut(system, work, devices)
-        costs = TaskCosts(work, *self._device(system, work, devices), order=shares)
+        costs = TaskCosts(work, *self._device(system, work, devices), row_shares=shares)
         return float(simulate(decomposition, costs).seconds)
 
     def _device(self, system: str, work: Work, devices: int) -> tuple[DeviceCosts, MessageCosts]:

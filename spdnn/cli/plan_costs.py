@@ -50,14 +50,14 @@ def _from_record(args, devices: int, messages) -> tuple:
     origin = f"calibrated by {record.case}, measured {statistics.median(record.seconds):.4g} s"
     if not (args.neurons or args.network):
         if args.inputs:
-            costs = replace(costs, work=costs.work.of(args.inputs), order=lambda batches: None)
+            costs = replace(costs, work=costs.work.of(args.inputs), row_shares=lambda batches: None)
         return record.case, costs, cores, f"{origin}; rows are those that its run had left"
     name, work, order, rows = _from_names(args)
     # The part of an edge, and of its bytes, that its reductions left; rows of another problem may not merge.
     left = costs.work.edges.sum() / max(1, record.problem.edges)
     nbytes = costs.work.weight_bytes.sum() / max(1.0, costs.work.edges.sum())
     work = replace(work, edges=left * work.edges, weight_bytes=left * nbytes * work.edges)
-    return name, replace(costs, work=work, order=order), cores, f"{origin}; {rows}"
+    return name, replace(costs, work=work, row_shares=order), cores, f"{origin}; {rows}"
 
 
 def _by_hand(args, messages) -> tuple:
@@ -76,7 +76,7 @@ def _by_hand(args, messages) -> tuple:
         copy_bytes_per_second=args.copy_bandwidth,
     )  # fmt: skip
     name, work, order, rows = _from_names(args)
-    return name, TaskCosts(work, device, messages, order=order), None, f"by the rates given; {rows}"
+    return name, TaskCosts(work, device, messages, row_shares=order), None, f"by the rates given; {rows}"
 
 
 def _from_names(args) -> tuple:

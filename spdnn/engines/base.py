@@ -98,7 +98,7 @@ class Prepared:
             return self.network.depth
         return dead_from(self.findings["dead"]["layers_that_revive_zeros"], self.network.depth)
 
-    def course(self) -> progress.WorkProfile:
+    def work_profile(self) -> progress.WorkProfile:
         """The layers for progress; built when a session opens, for it reads every header."""
         depth = range(self.network.depth)
         source_edges, prepared_edges = (

@@ -105,10 +105,10 @@ def _batch(
         def turn(program: TimedProgram = program, taken: list[Any] = taken) -> list[Any]:
             return [program(name) for name in taken]
 
-        # Verify before timing; what settles on the shape of a call is part of making the program.
+        # Verify before timing; preparing for the shape of a call is part of making the program.
         try:
             begun = time.perf_counter()
-            program.settle(*calls[0].inputs)
+            program.prepare_shapes(*calls[0].inputs)
             spent[name] += time.perf_counter() - begun
             outs = _outputs(program, turn())
             worst = _worst(outs, calls)
@@ -127,7 +127,7 @@ def _batch(
         (LEAST_ROUNDS, MOST_ROUNDS),
         comparison.seconds,
         warm=True,
-        settle=True,
+        wait_for_idle=True,
     )
     shared = common_fields("network", _about(case, batch), comparison, ceilings.now(), load)
     operands = sum(array.nbytes for array in (*calls[0].inputs, *calls[0].right))

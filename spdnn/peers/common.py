@@ -98,7 +98,7 @@ def alternate(
     seconds: float = 0.0,
     warm: bool = False,
     each: int = 1,
-    settle: bool = False,
+    wait_for_idle: bool = False,
 ) -> tuple[dict[str, list[float]], dict[str, list[str]], dict]:
     """(seconds, digests of the outputs) of each program, all alternating, round after round; and the machine's load.
 
@@ -107,16 +107,16 @@ def alternate(
         limits: of rounds, the least and the most; between them, another round begins until `seconds` are over.
         warm: each timed run follows an untimed one of the same program, so that its operands are in the caches.
         each: timed runs of a program in a round.
-        settle: wait before a program until all threads sleep: some stay awake for 0.1 s (OpenBLAS, measured), and would
-            take the cores that it needs.
+        wait_for_idle: before a program, until all threads sleep: some stay awake for 0.1 s (OpenBLAS, measured), and
+            would take the cores that it needs.
     """
     watch, samples, digests, rounds = LoadMonitor(), {name: [] for name in programs}, {name: [] for name in programs}, 0
     (least, most), end = limits, time.perf_counter() + seconds
     while rounds < least or (rounds < most and time.perf_counter() < end):
         for name, (run, digest) in programs.items():
             check_ended()
-            if settle:
-                _settle()
+            if wait_for_idle:
+                _wait_for_idle()
             for _ in range(each):
                 if warm:
                     run()
@@ -127,7 +127,7 @@ def alternate(
     return samples, digests, watch.load()
 
 
-def _settle() -> None:
+def _wait_for_idle() -> None:
     """Wait until this process takes next to no processor time, at most LONGEST_REST seconds."""
     end = time.perf_counter() + LONGEST_REST
     while time.perf_counter() < end:

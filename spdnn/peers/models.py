@@ -75,7 +75,7 @@ def compare_model(name: str, comparison: ComparisonSettings) -> list[OperationRe
         {arithmetic: (lambda arithmetic=arithmetic: ready.run(arithmetic), digest) for arithmetic in ready.arithmetics},
         (LEAST_ROUNDS, MOST_ROUNDS),
         comparison.seconds,
-        settle=True,
+        wait_for_idle=True,
     )
     shared = common_fields("model", ready.about, comparison, Ceilings(threads).now(), load)
     records = []

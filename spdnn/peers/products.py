@@ -165,7 +165,7 @@ def one_product(
             comparison.seconds,
             warm=True,
             each=EACH,
-            settle=True,
+            wait_for_idle=True,
         )
         # Verify after timing: every timed output must be the verified one.
         for name in programs:

@@ -63,7 +63,7 @@ def benchmark(
     """
     measurement = read_samples(samples)
     seconds = {name: stage_seconds(path) for name, path in stages.items()}
-    running, first = seconds.pop("infer") - measurement.aside_seconds, measurement.inference_seconds[0]
+    running, first = seconds.pop("infer") - measurement.excluded_seconds, measurement.inference_seconds[0]
     # What a run takes besides its first inference is its start, and opening the stores.
     parts = {"verification": seconds.pop("verify"), "inference": first, "startup": max(0.0, running - first), **seconds}
     measurement = replace(measurement, time_to_solution=solution(WORKFLOW, sum(parts.values()), **parts))

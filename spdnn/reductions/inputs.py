@@ -94,7 +94,9 @@ class DuplicateSearch:
     def __init__(self, share: float = SHARE):
         self.share, self._next, self._distance, self._paid = share, 1, 1, False
 
-    def wait(self, k: int, rows: int, deaths: float, cost: float, ahead: float, stopped: bool = False) -> int | None:
+    def layers_to_search(
+        self, k: int, rows: int, deaths: float, cost: float, ahead: float, stopped: bool = False
+    ) -> int | None:
         """How many layers from layer k on until the next search among `rows` rows; None: none is in sight.
 
         Args:

@@ -141,9 +141,9 @@ def score(outputs: Any, labels: Any) -> Scores:
     answers, ranks = np.empty(shape[0], np.int64), np.empty(shape[0], np.int64)
     for part, rows in _blocks(outputs, shape):
         label = labels[part][:, None]
-        own = np.take_along_axis(rows, label, axis=1)
+        of_label = np.take_along_axis(rows, label, axis=1)
         answers[part] = rows.argmax(axis=1)
-        before = (rows > own) | ((rows == own) & (np.arange(shape[1]) < label))
+        before = (rows > of_label) | ((rows == of_label) & (np.arange(shape[1]) < label))
         ranks[part] = np.count_nonzero(before, axis=1)
     return Scores(shape[1], labels, answers, ranks)
 

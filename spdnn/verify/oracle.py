@@ -96,7 +96,8 @@ def _forward(
     # Features lie by neurons, so that a sparse matrix times a block reads rows of the block.
     starts = range(0, max(1, len(rows)), BLOCK)
     blocks = [np.ascontiguousarray(rows[start : start + BLOCK].T, dtype=np.float64) for start in starts]
-    of_copies, random = [blocks] * (1 + copies), np.random.default_rng(seed)  # of neurons x inputs; the first is exact
+    # Blocks (neurons, inputs) of each run: number 0 is exact, the others have drawn errors.
+    of_copies, random = [blocks] * (1 + copies), np.random.default_rng(seed)
     survivors, alive = np.zeros(network.depth, np.int64), _alive(blocks)
     if stage:
         stage.begin(len(rows))

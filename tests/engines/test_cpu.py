@@ -147,13 +147,14 @@ def test_bytes_are_counted_as_they_are_moved_and_gathered():
     moved = session.run().bytes_moved
     session.work.cache = weights
     assert moved - session.run().bytes_moved == weights
-    session.most, session.work.cache = 1, 0  # every layer's features go in and out
+    session.max_pass_layers, session.work.cache = 1, 0  # every layer's features go in and out
     assert session.run().bytes_moved == weights + 640 * 128 + 23 * 640 * 4096
 
 
 def test_a_search_that_would_break_a_pass_must_be_worth_it():
     def due(depth, rows):
-        return DuplicateSearch().wait(1, rows, 0.0, *plan.Costs.of(RadixNet(4096, depth)).search(1, rows, 16)) == 0
+        cost = plan.Costs.of(RadixNet(4096, depth)).search(1, rows, 16)
+        return DuplicateSearch().layers_to_search(1, rows, 0.0, *cost) == 0
 
     assert not due(24, 12_000)  # 200 MB of features through memory, for 23 layers
     assert due(24, 1_000)  # 16 MB, which a cache holds

@@ -55,7 +55,7 @@ def test_outputs_have_the_bits_of_numbers_that_the_oracle_allows(program):
         ready = program(one, 1)
         for count in (1, 5):
             x = np.random.default_rng(count).random((count, 40), dtype=np.float32)
-            ready.settle(x)
+            ready.prepare_shapes(x)
             (out,) = ready.arrays(ready(ready.convert_inputs(x)))
             assert out.shape == (count, one.outputs)
             np.testing.assert_allclose(out, forward(one, x)[0], rtol=1e-4, atol=1e-5)

@@ -140,7 +140,7 @@ def test_rows_are_those_expected_in_whole_tiles():
     # Half of the rows each: 10, 4 and 1 of them, in tiles of 4, or of 1 where that is enough.
     assert [end - begin for *_, begin, end in spans(found, Kind.LAYER)] == [12, 4, 1, 12, 4, 1]
     shares = np.array([[0.5, 0.75, 1.0], [0.5, 0.25, 0.0]])
-    uneven = simulate(whole(), costs(what=what, order=lambda batches: shares))
+    uneven = simulate(whole(), costs(what=what, row_shares=lambda batches: shares))
     assert [end - begin for *_, begin, end in spans(uneven, Kind.LAYER)] == [10, 6, 2, 10, 2, 0]
 
 

@@ -30,9 +30,10 @@ class Counters:
 
     Attributes:
         survivors: int64 (layers,), inputs with a nonzero row after each layer.
-        rows: int64 (layers,), rows that had to go through each layer: those that may be nonzero there, where identical
-            ones were merged one for all of them.
-        edges: inputs x edges gone through; loaded: bytes that they gathered; moved: bytes past the caches.
+        rows: int64 (layers,), rows that each layer had to compute: all before dead_from, then the nonzero ones; merged
+            rows count once.
+        edges: lanes x edges computed, padding lanes of the last tile included; loaded: bytes gathered for them; moved:
+            bytes past the caches.
         passes, searches (for identical rows), merged: how many, the last in rows.
         closing, searching: seconds spent on closing the gaps of dead rows, and on those searches.
         log: of each of the first LOGGED passes: first layer, layers, lanes, edges, seconds.
@@ -67,7 +68,7 @@ class BatchKernels:
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options, tile: int | None = None):
         network = prepared.network
         inputs.check_width(network.inputs)
-        self.network, self.inputs, self.values = network, inputs, options.keep
+        self.network, self.inputs, self.keep = network, inputs, options.keep
         self.kernels = dispatch.level()
         self.lanes = self.kernels.vector_bytes // 4
         self.cache = (caches() or UNKNOWN)[-1].bytes
@@ -79,7 +80,7 @@ class BatchKernels:
         self.tile = self.tile_for(inputs.count)
         self.edges = np.array([network.header(k).edges for k in range(network.depth)], dtype=np.int64)
         self.stored = bind_inputs(inputs)
-        self.share = tile is None
+        self.share_lists = tile is None  # outputs may share a list of inputs
 
     @property
     def depth(self) -> int:
@@ -87,7 +88,7 @@ class BatchKernels:
 
     def bind(self, k: int, layer: Layer | None = None):
         """Layer k as the kernels take it, from the network or a copy of it."""
-        return bind(layer or self.network.layer(k), share=self.share)
+        return bind(layer or self.network.layer(k), share=self.share_lists)
 
     def resident(self, bound: Iterable) -> list:
         """All layers, bound, which stay in memory; from now on costs are those of their lists."""
@@ -109,14 +110,14 @@ class BatchKernels:
         """The share of the rows that leave in a layer; none while they may not. What is dead then is identical."""
         return rows.deaths if k >= self.dead_from else 0.0
 
-    def wait(self, k: int, rows: Rows, search: DuplicateSearch, stopped: bool = False) -> int | None:
-        """Layers until the next search for identical rows, or None; `stopped` as DuplicateSearch.wait takes it."""
+    def layers_to_search(self, k: int, rows: Rows, search: DuplicateSearch, stopped: bool = False) -> int | None:
+        """Layers until the next search for identical rows, or None; `stopped` as `search.layers_to_search` takes it."""
         if "inputs" not in self.reductions:
             return None
         cost = self.costs.search(k, rows.count, self.lanes, stopped)
-        return search.wait(k, rows.count, self.deaths(k, rows), *cost, stopped)
+        return search.layers_to_search(k, rows.count, self.deaths(k, rows), *cost, stopped)
 
-    def through(self, k: int, layers: list, rows: Rows, tally: Counters) -> np.ndarray:
+    def run_pass(self, k: int, layers: list, rows: Rows, tally: Counters) -> np.ndarray:
         """All rows through the layers from k on; the row indices that are nonzero after them.
 
         Raises:
@@ -139,13 +140,14 @@ class BatchKernels:
         if failed >= 0:
             raise past_float32(k + failed)
         rows.source, rows.target = rows.target, rows.source
-        # Edges gone through: the kernel skips a tile of zeros that stay zeros from the next layer on.
+        # Edges computed: the kernel skips a tile that is zero after layer dead_from - 1 or a later one. The mask
+        # (layers, tiles) says what it computed.
         run = np.ones(active.shape, bool)
         run[1:] = (active[:-1] != 0) | (np.arange(k, k + len(layers) - 1) < self.dead_from)[:, None]
         edges = rows.tile * int(run.sum(axis=1) @ self.edges[span])
         loaded = 4 * rows.tile * int(run.sum(axis=1) @ [layer.gathers for layer in layers])
         if k == 0 and self.inputs.kind == "bits":  # the first layer gathers bits, not floats
-            loaded -= lanes * int(layers[0].gathers) * 31 // 8
+            loaded -= lanes * int(layers[0].gathers) * 31 // 8  # 1 bit in place of 32: 31/8 bytes less a gather
             inwards //= 32
         # Memory traffic: features, or all weights, that fit the last-level cache do not pass it.
         tally.moved += inwards + outwards if inwards + outwards > self.cache else 0
@@ -167,7 +169,8 @@ class BatchKernels:
         rows.left = inputs[-1]
         nonzero = np.concatenate([[rows.alive], alive[:-1]])
         tally.rows[span] += np.where(np.arange(span.start, span.stop) < self.dead_from, size, nonzero)
-        # Waste and death rate of this pass decide when gaps are closed, and how long the next pass is.
+        # Waste (in units of Costs.work, of whole tiles) and death rate decide when gaps are closed and how long the
+        # next pass is.
         needed = -(-alive // rows.tile)
         rows.wasted += float(((rows.tiles - needed) * self.costs.work[span]).sum())
         rows.deaths = max(0.0, 1 - (indices.size / max(1, rows.alive)) ** (1 / len(layers)))
@@ -179,7 +182,8 @@ class BatchKernels:
     def merge(self, k: int, rows: Rows, search: DuplicateSearch, tally: Counters) -> None:
         """Search for rows that became identical, and let one of each group represent all."""
         begun, size, neurons = time.perf_counter(), rows.count, int(self.costs.outputs[k - 1])
-        # Dead rows whose gaps are open take part: they are identical, so one row of zeros is left, which is not alive.
+        # Dead rows not yet removed are identical and merge into one row of zeros, which Rows.merge counts as alive: it
+        # is subtracted.
         zeros = rows.alive < size
         merged = rows.merge(neurons, lambda candidates: self.costs.compares(k, size, candidates))
         rows.alive -= int(zeros and merged > 0)
@@ -191,14 +195,15 @@ class BatchKernels:
     def compact(self, k: int, rows: Rows, indices: np.ndarray, search: DuplicateSearch, tally: Counters) -> np.ndarray:
         """What is due before layer k: dead rows leave, identical ones are merged; the indices of nonzero rows."""
         before, neurons = rows.count, int(self.costs.outputs[k - 1])
-        # Dead inputs: closing gaps moves every row that is left, so it waits until dead ones have wasted as much work.
+        # Dead inputs: gaps are closed when dead rows have wasted as much work as moving the rows that are left costs
+        # (BOUNDARY for each neuron and tile).
         needed = tiles_of(indices.size, rows.tile)
         if k >= self.dead_from and rows.wasted > plan.BOUNDARY * neurons * needed:
             start = time.perf_counter()
             rows.keep(indices, neurons)
             tally.closing += time.perf_counter() - start
         # Identical inputs: merged after the dead ones have left, for a search costs as much for them.
-        if rows.count and self.wait(k, rows, search) == 0:
+        if rows.count and self.layers_to_search(k, rows, search) == 0:
             self.merge(k, rows, search, tally)
         return indices if rows.count == before else np.arange(rows.count)
 
@@ -209,7 +214,7 @@ class BatchKernels:
         rows.keep(indices, neurons)
         statistics, last, inputs = RowStatistics.empty(count), self.last, rows.inputs
         self.kernels.row_statistics(rows.source, last.counts, last.weights, rows.tile, *statistics, rows.threads)
-        kept = self.values.rows(inputs.numbers, inputs.row_of, count)
+        kept = self.keep.rows(inputs.numbers, inputs.row_of, count)
         return LastRows(inputs.numbers, inputs.row_of, statistics, kept, rows.take(kept, neurons, spare=False))
 
     def note(self, tally: Counters, findings: dict) -> None:
@@ -231,6 +236,6 @@ class BatchKernels:
             "layer_edges": self.edges.tolist(),
         }
         return self.last.result(
-            self.inputs.total, batches, self.values, survivors=tally.survivors, edges_computed=tally.edges,
+            self.inputs.total, batches, self.keep, survivors=tally.survivors, edges_computed=tally.edges,
             notes=common | notes, bytes_moved=tally.moved, bytes_loaded=tally.loaded,
         )  # fmt: skip

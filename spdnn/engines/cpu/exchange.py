@@ -36,9 +36,9 @@ class CpuRows(HeldRows):
             rows.inputs.keep(kept)
             self._indices = indices
         # Equal rows are merged before the exchange, so that none is sent twice.
-        self.searched = bool(rows.count) and work.wait(k, rows, search, stopped=True) == 0
+        self.searched = bool(rows.count) and work.layers_to_search(k, rows, search, stopped=True) == 0
         if self.searched:
-            self.settle()
+            self.finish_exchange()
             work.merge(k, rows, search, tally)
             self._indices = np.arange(rows.count)
         self.capacity = tiles_of(capacity, work.tile) * work.tile
@@ -75,7 +75,7 @@ class CpuRows(HeldRows):
             self._tally.closing += spent
         self._indices = np.arange(self.count)
 
-    def settle(self) -> None:
+    def finish_exchange(self) -> None:
         """Close the gaps that are left."""
         if self.gaps:
             begun = time.perf_counter()

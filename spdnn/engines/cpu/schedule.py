@@ -81,7 +81,7 @@ class Costs:
         return 1 + int(np.argmin((cost / useful)[: max(1, int(fits.sum()))]))
 
     def search(self, k: int, rows: int, lanes: int, stopped: bool = False) -> tuple[float, float]:
-        """(cost, work ahead) of a search for identical rows before layer k, as DuplicateSearch.wait takes them."""
+        """(cost, work ahead) of a search for identical rows before layer k, as `layers_to_search` takes them."""
         # A search ends a pass, so features that no cache holds go through memory; where ranks meet they do anyway.
         features = 0 if stopped else rows * int(self.outputs[max(0, k - 1)])
         out_of_cache = BREAK * features / lanes if 8 * features > CACHED_FEATURES else 0

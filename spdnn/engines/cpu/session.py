@@ -38,8 +38,12 @@ class CpuSession(SharesRows):
         tile: int | None = None,
     ):
         super().__init__(prepared)
-        self.work, self.threads, self.most = BatchKernels(prepared, inputs, options, tile), options.threads, most
-        self.course = prepared.course()
+        self.work, self.threads, self.max_pass_layers = (
+            BatchKernels(prepared, inputs, options, tile),
+            options.threads,
+            most,
+        )
+        self.work_profile = prepared.work_profile()
         network, widest, tile = prepared.network, self.work.widest, self.work.tile
         self.batch, resident = plan.batches(network, inputs, widest, self.work.last.outputs, options, tile)
         self.span = RESIDENT if resident else STREAMED
@@ -59,7 +63,7 @@ class CpuSession(SharesRows):
         work, count = self.work, max(self.batches, self.least_batches)
         size = min(self.batch, tiles_of(-(-work.inputs.count // count), work.tile) * work.tile)
         tally = work.tally()
-        with progress.Inference(self.course, work.inputs.count, count) as stage:
+        with progress.Inference(self.work_profile, work.inputs.count, count) as stage:
             parts = [self._batch(i * size, size, tally, stage, exchange) for i in range(count)]
         work.note(tally, self.findings)
         return work.result(parts, tally, {"batch_inputs": size})
@@ -73,19 +77,19 @@ class CpuSession(SharesRows):
         rows, search = work.begin(numbers, self.threads, *self.buffers), DuplicateSearch()
         indices = np.arange(numbers.size)
         stage.begin(rows.count, lambda k: (tally.edges, rows.lanes))
-        # Ranks meet before layers that they agree on, for each must be there to exchange rows.
+        # Exchange points: all ranks stop before the same layer, since an exchange is collective; depth: never again.
         exchange_at = exchange.first(self._plan_pass(0, rows, search), depth, rows.count) if exchange else depth
         with contextlib.closing(read_ahead(depth, work.bind)) as stream:
             while k < depth:
                 check_ended()
-                # Pass: as many layers as pay in one go, but not past a meeting. A batch without rows skips its layers,
-                # and takes them from the stream all the same, since other ranks may send it rows.
+                # Pass: as many layers as the cost model allows, but not past the next exchange. A batch without rows
+                # skips its layers, and takes them from the stream all the same, since other ranks may send it rows.
                 most = exchange_at - k
                 if rows.count:
                     most = min(most, self._plan_pass(k, rows, search))
                 layers = self.layers[k : k + most] if self.layers else [next(stream) for _ in range(most)]
                 if rows.count:
-                    indices = work.through(k, layers, rows, tally)
+                    indices = work.run_pass(k, layers, rows, tally)
                 k += most
                 stage.at(k, rows.left)
                 # Between passes: rows move between ranks, or dead ones leave and identical ones merge where that pays.
@@ -93,7 +97,7 @@ class CpuSession(SharesRows):
                     planned = partial(self._plan_pass, k, rows, search)
                     local = CpuRows(work, k, rows, indices, search, tally, self.batch, planned)
                     exchange_at = exchange.meet(k, local)
-                    local.settle()
+                    local.finish_exchange()
                     indices = np.arange(rows.count)
                 elif k < depth:
                     indices = work.compact(k, rows, indices, search, tally)
@@ -112,5 +116,5 @@ class CpuSession(SharesRows):
         # Streamed weights pass one layer at a time; else a pass ends where a search for equal rows is due.
         if self.layers is None or not rows.count:
             return 1
-        wait = work.wait(k, rows, search) or self.most
-        return work.costs.layers(k, rows.tiles, rows.tile, work.deaths(k, rows), min(wait, self.most))
+        wait = work.layers_to_search(k, rows, search) or self.max_pass_layers
+        return work.costs.layers(k, rows.tiles, rows.tile, work.deaths(k, rows), min(wait, self.max_pass_layers))

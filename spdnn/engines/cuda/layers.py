@@ -28,7 +28,7 @@ from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.cuda.sliced import MOST_ROOM, SLICE, slice_layer, stage_layer
 from spdnn.problem.network import Layer
 
-WAITING = 8  # blocks of SIMPLE threads on a multiprocessor
+WAITING = 8  # resident blocks of SIMPLE threads a multiprocessor, enough to hide latency
 COLUMNS = 8  # 64-bit words of a layer in the table of the persistent kernel (struct Layer of persistent.cu)
 MOST_CHUNKS = 2**28  # of a layer: kernels count the loads of its values, eight for each output of a chunk, in an int
 
@@ -86,7 +86,8 @@ def lay_out(layer: Layer, kind: str, room: int = 0) -> LayerLayout:
     else:
         # Staging: the footprint of a block's outputs passes through shared memory in stages, with 16-bit indices.
         if kind in (BITS, STAGED):
-            fits = min(32 * (room + 1) - 1, MOST_ROOM) if kind == BITS else room  # words in as many bytes
+            # A word is 1/32 of a neuron's floats; 1 is the neuron of zeros behind each stage.
+            fits = min(32 * (room + 1) - 1, MOST_ROOM) if kind == BITS else room
             stages = stage_layer(layer, settings.staged_outputs(valued), fits, settings.STAGED_HELD)
             slices = stages.slices
             host |= {"stages": stages.stages, "map_starts": stages.map_starts, "map": stages.map}

@@ -38,8 +38,8 @@ class CudaSession(Session):
     def __init__(self, device: Device, prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None):
         super().__init__(prepared)
         inputs.check_width(prepared.network.inputs)
-        self.device, self.inputs, self.values = device, inputs, options.keep
-        self.course = prepared.course()
+        self.device, self.inputs, self.keep = device, inputs, options.keep
+        self.work_profile = prepared.work_profile()
         # Inputs come first, for the kernels are chosen by how many there are and what memory they leave.
         device.trim()
         begun = time.perf_counter()
@@ -69,17 +69,17 @@ class CudaSession(Session):
     def run(self, exchange=None) -> Result:
         """As Session.run. The host knows of a batch when it is through, so progress counts batches alone."""
         seconds, parts = 0.0, []
-        with progress.Batches(self.course, self.inputs.count, len(self.batch_table)) as stage:
+        with progress.Batches(self.work_profile, self.inputs.count, len(self.batch_table)) as stage:
             for batch in self.batch_table:
                 check_ended()
                 seconds += self.device.seconds(lambda batch=batch: self._launch(batch))
                 first, count = map(int, batch)
                 numbers = self.inputs.numbers_of(first, first + count)
-                parts.append((numbers, self.slot.finish(self.slot.rows.read(count), self.values, numbers)))
-                stage.through(0, self.course.depth, count)
+                parts.append((numbers, self.slot.finish(self.slot.rows.read(count), self.keep, numbers)))
+                stage.through(0, self.work_profile.depth, count)
         # Of the last run: between two events on the device; and with what opening the session copied to it.
         spans = {"layer loop, resident": seconds, "with host-to-device copies": seconds + self.copy_seconds}
-        return result(self.plan, self.inputs, parts, self.shared, {**self.notes, "spans": spans}, self.values)
+        return result(self.plan, self.inputs, parts, self.shared, {**self.notes, "spans": spans}, self.keep)
 
     def _launch(self, batch: np.ndarray) -> None:
         self.device.copy_in(self.slot.rows.batch, batch)

@@ -40,7 +40,7 @@ class LibrarySession(SharesRows):
                 f"engine {library.name} holds {library.holds}, about {least:,} bytes; {limit:,} are allowed: "
                 f"fewer inputs (--count) or more memory ({more_memory(least)})"
             )
-        self.library, self.last, self.values = library, LastLayer(network), options.keep
+        self.library, self.last, self.keep = library, LastLayer(network), options.keep
         self.dead_from = prepared.dead_from
         self.device = options.device
         library.use(self.device)
@@ -52,7 +52,7 @@ class LibrarySession(SharesRows):
         for k, layer in enumerate(progress.bar(network.layers(), "weights", network.depth)):
             largest = upper_bound(layer, largest, k, library.name)
             self.weights.append(library.weights(layer))
-        self.course = prepared.course()
+        self.work_profile = prepared.work_profile()
         self.layer_edges = np.array([float(weights.edges) for weights in self.weights])
         self.inputs, self.first = inputs, library.features(rows)
         del rows
@@ -66,7 +66,7 @@ class LibrarySession(SharesRows):
         features, spare, numbers = self.first, None, self.inputs.numbers_of(0, self.inputs.count)
         survivors, computed = np.zeros(depth, np.int64), 0
         exchange_at = exchange.first(1, depth, numbers.size) if exchange else depth
-        with progress.Inference(self.course, numbers.size) as stage:
+        with progress.Inference(self.work_profile, numbers.size) as stage:
             stage.begin(numbers.size, lambda k: (computed, self._rows(features, numbers.size, k)))
             for k, weights in enumerate(self.weights, 1):
                 # Layer: features of the layer before are room for the next ones; the first ones stay for other runs.
@@ -108,7 +108,7 @@ class LibrarySession(SharesRows):
             rows = library.dense(features if alive.all() else library.take(features, alive))
         numbers = numbers[alive] if numbers.size else numbers
         return self.last.result(
-            self.inputs.total, [self.last.rows(numbers, rows, self.values)], self.values,
+            self.inputs.total, [self.last.rows(numbers, rows, self.keep)], self.keep,
             survivors=survivors, edges_computed=computed, notes=self.notes,
         )  # fmt: skip
 

@@ -47,7 +47,7 @@ class SpgemmSession(SharesRows):
         network = prepared.network
         inputs.check_width(network.inputs)
         self.network, self.inputs = network, inputs
-        self.threads, self.values = options.threads, options.keep
+        self.threads, self.keep = options.threads, options.keep
         self.kernels, self.accumulator = layers.level(), BEST
         self.dead_from = prepared.dead_from
         self.searches = "inputs" in prepared.reductions
@@ -60,9 +60,12 @@ class SpgemmSession(SharesRows):
             arrays = progress.bar(prepared.layout or [None] * network.depth, "weights", network.depth)
             self.layers = [layers.bind(network, k, layer) for k, layer in enumerate(arrays)]
         self.buffers = [Buffer(self.batch, network.width) for _ in range(2)]
-        self.course, self.widths = prepared.course(), [network.header(k).inputs for k in range(network.depth)]
+        self.work_profile, self.widths = (
+            prepared.work_profile(),
+            [network.header(k).inputs for k in range(network.depth)],
+        )
         self.edges = np.array([float(network.header(k).edges) for k in range(network.depth)])
-        self.ahead = np.concatenate([np.cumsum(self.edges[::-1])[::-1], [0]])
+        self.ahead = np.concatenate([np.cumsum(self.edges[::-1])[::-1], [0]])  # edges of the layers from k on
         self.workspace = layers.workspace(network, self.kernels.panel, self.threads)
         self.last = LastLayer(network)
         self.stored = bind_inputs(inputs)
@@ -77,7 +80,7 @@ class SpgemmSession(SharesRows):
         tally = SpgemmCounters(np.zeros(self.network.depth, np.int64), np.zeros(len(ACCUMULATORS), np.int64))
         if self.searches:
             self.findings["inputs"] = search_note()
-        with progress.Inference(self.course, self.inputs.count, count) as stage:
+        with progress.Inference(self.work_profile, self.inputs.count, count) as stage:
             batches = [self._batch(i * size, size, tally, stage, exchange) for i in range(count)]
         notes = {
             "instruction_set": self.kernels.name,
@@ -86,7 +89,7 @@ class SpgemmSession(SharesRows):
             "batch_inputs": size,
         }
         return self.last.result(
-            self.inputs.total, batches, self.values, survivors=tally.survivors, edges_computed=tally.edges,
+            self.inputs.total, batches, self.keep, survivors=tally.survivors, edges_computed=tally.edges,
             notes=notes,
         )  # fmt: skip
 
@@ -148,7 +151,7 @@ class SpgemmSession(SharesRows):
         begun, before = time.perf_counter(), rows.count
         cost = schedule.SEARCH_NONZERO * rows.nonzeros + schedule.SEARCH_ROW * before
         ahead = work / max(1.0, self.edges[k - 1]) * self.ahead[k]
-        if search.wait(k, before, deaths, cost, ahead) != 0:
+        if search.layers_to_search(k, before, deaths, cost, ahead) != 0:
             return False
         features = rows.features()
 
@@ -178,7 +181,7 @@ class SpgemmSession(SharesRows):
         rows.keep(rows.source.length[rows.kept] != 0)
         statistics, last, inputs = RowStatistics.empty(rows.count), self.last, rows.inputs
         self.kernels.statistics(rows.features(), last.counts, last.weights, *statistics, self.threads)
-        kept = self.values.rows(inputs.numbers, inputs.row_of, rows.count)
+        kept = self.keep.rows(inputs.numbers, inputs.row_of, rows.count)
         values = np.empty((kept.size, self.network.outputs), np.float32)
         self.kernels.expand(rows.source.rows(rows.kept[kept]), values, self.threads)
         return LastRows(inputs.numbers, inputs.row_of, statistics, kept, values)

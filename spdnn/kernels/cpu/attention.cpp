@@ -81,7 +81,8 @@ struct Plan {
         int64_t next[kGroup], end[kGroup];
         for (int r = 0; r < rows; ++r) next[r] = pattern.offsets[row + r];
         for (;;) {
-            // Merge the rows' sorted columns panel by panel, skipping panels that none of them has.
+            // Merge the rows' sorted columns panel by panel (next[r]: first column of row r not yet placed), skipping
+            // panels that none of them has.
             int64_t at = INT64_MAX;  // the next panel of any row
             for (int r = 0; r < rows; ++r)
                 if (next[r] < pattern.offsets[row + r + 1])
@@ -219,8 +220,8 @@ struct Operand {
     int64_t stride(const Chunk& c) const { return packed ? c.vectors * kLanes : depth; }
 };
 
-// A thread's scratch: q of a group, its scores; of a tile's rows what was summed up, the largest score, the sum of
-// weights.
+// A thread's scratch: q of a group and its scores; of a tile's rows the output accumulators O (sums), row maxima m (tops)
+// and row sums l (totals) of FlashAttention.
 struct Room {
     float *query, *scores, *sums, *tops, *totals;
     int64_t score_stride;
@@ -273,7 +274,7 @@ struct Rows {
     void weigh(float* scores, int64_t count, float* sums, float& top, float& total) const {
         // Online softmax: the largest score of all panels so far.
         const float before = top, now = std::max(before, largest_of(scores, count));
-        if (now == -INFINITY) {  // weights of nothing; a NaN stays
+        if (now == -INFINITY) {  // every score is -inf, so all weights are 0; a NaN score still reaches the total
             for (int64_t s = 0; s < count; ++s) total += scores[s] = scores[s] == -INFINITY ? 0 : scores[s];
             return;
         }

@@ -7,13 +7,13 @@
 namespace spdnn {
 namespace SPDNN_LEVEL {
 
-struct Seen {
-    uint64_t active = 0;    // lanes that got a nonzero output
-    uint64_t poisoned = 0;  // lanes with a value that was not finite before the activation
+struct LaneFlags {
+    uint64_t active = 0;      // lanes that got a nonzero output
+    uint64_t not_finite = 0;  // lanes with a value that was not finite before the activation
 };
 
 // Outputs first .. last - 1 of dst (outputs, tile) <- activation(Y W + b) of src, float (inputs, tile).
-using TileBlock = Seen (*)(const Layer&, const void* src, float* dst, int64_t first, int64_t last);
+using TileBlock = LaneFlags (*)(const Layer&, const void* src, float* dst, int64_t first, int64_t last);
 
 // The one for a layer and a tile of 1, 16, 32 or 64 inputs.
 TileBlock block_for(const Layer&, int tile);

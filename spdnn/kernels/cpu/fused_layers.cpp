@@ -131,12 +131,12 @@ struct Epilogue {
         return y;
     }
 
-    Seen result() const {
-        Seen all;
+    LaneFlags result() const {
+        LaneFlags all;
         // Reduce each lane to one bit; the shift drops the sign, so that -0 counts as zero.
         for (int v = 0; v < kVectors; ++v) {  // but for their signs
             all.active |= uint64_t{nonzero(seen[v] << 1)} << (v * Unit<V>::lanes);
-            all.poisoned |= uint64_t{nonzero(Unit<V>::raw(poison[v]) << 1)} << (v * Unit<V>::lanes);
+            all.not_finite |= uint64_t{nonzero(Unit<V>::raw(poison[v]) << 1)} << (v * Unit<V>::lanes);
         }
         return all;
     }
@@ -166,8 +166,8 @@ inline void fetch(const float* from) {
     for (int at = 0; at < kFloats; at += kLine) __builtin_prefetch(from + at, kWrite);
 }
 
-// Zero, of which the compiler does not know that others are the same. Where a layer has one weight, the sums of a set
-// are equal, and each is computed all the same: only the reduction `neurons` leaves work out.
+// A zero opaque to the compiler, so that it does not merge accumulators. In a layer with one weight the sums of a set are
+// equal, and each is computed all the same: only the reduction `neurons` leaves work out.
 template <class V>
 inline __attribute__((always_inline)) V own_zero() {
     V zero = {};
@@ -189,7 +189,7 @@ struct Ahead {
     const float* __restrict src;
     const Index* __restrict inputs;
     V (*__restrict to)[kVectors];
-    int64_t edges = 0, each = 1, known = 0;  // of the next set; at a turn; of both sets
+    int64_t edges = 0, per_turn = 1, known = 0;  // rows to pack; rows a turn; rows of the next set and the one after it
     int64_t done = 0;
 
     const V* row(int64_t edge) const {
@@ -201,7 +201,7 @@ struct Ahead {
 
     inline __attribute__((always_inline)) void turn() {
         // Prefetch as many rows of the set after the next as are packed now: the misses spread over the computation.
-        const int64_t end = std::min(edges, done + each);
+        const int64_t end = std::min(edges, done + per_turn);
         for (int64_t e = done + edges, last = std::min(end + edges, known); e < last; ++e) fetch(e);
         // Gather rows of the next set into a contiguous buffer, whose rows do not compete for the same cache sets.
         for (; done < end; ++done)
@@ -285,7 +285,8 @@ void set(const Layer& layer, float* __restrict dst, int64_t list, Epilogue<V, kV
 
 // The outputs of the sets first .. last - 1.
 template <class V, int kTile, int kVectors, class Index, bool kValued>
-Seen all_sets(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t first, int64_t last) {
+LaneFlags all_sets(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t first,
+                   int64_t last) {
     Epilogue<V, kVectors> epilogue{layer};
     constexpr int kTurns = std::max(1, kVectors * kMost<kVectors, kValued> / kSums);  // of the most outputs together
     typedef Ahead<V, kTile, kVectors, Index> Rows;
@@ -315,7 +316,7 @@ Seen all_sets(const Layer& layer, const float* __restrict src, float* __restrict
         // alike.
         if (packs(j + 1)) {
             const int64_t turns = std::max<int64_t>(1, sets.size(j) / kMost<kVectors, kValued> * kTurns);
-            next.edges = edges(j + 1), next.each = (next.edges + turns - 1) / turns;
+            next.edges = edges(j + 1), next.per_turn = (next.edges + turns - 1) / turns;
             next.known = layer.offsets[std::min(j + 3, last)] - layer.offsets[j + 1];
         }
         auto turn = [&next]() __attribute__((always_inline)) { next.turn(); };
@@ -323,7 +324,7 @@ Seen all_sets(const Layer& layer, const float* __restrict src, float* __restrict
             // The first set has no predecessor that packed it: pack it at once, without a prefetch.
             if (!ready) {
                 Rows mine = rows(j);
-                mine.edges = mine.known = mine.each = edges(j);
+                mine.edges = mine.known = mine.per_turn = edges(j);
                 mine.turn();
             }
             compute(
@@ -342,15 +343,15 @@ Seen all_sets(const Layer& layer, const float* __restrict src, float* __restrict
 }
 
 // The outputs of the lists first .. last - 1, which share nothing, for `kVectors` neighbouring vectors of a tile,
-// `kOutputs` at a time. kPlain: all lists of the layer are such, and nothing is written past the caches. On its own,
-// because sums and addresses do not all stay in registers beside a loop that does either.
+// `kOutputs` at a time. kPlain: all lists of the layer are such, and nothing is written past the caches. Not
+// inlined: together with the loop over sets, the compiler keeps too few accumulators and addresses in registers.
 template <class V, int kTile, int kVectors, int kOutputs, class Index, bool kValued, bool kPlain>
-__attribute__((noinline)) Seen singles(const Layer& layer, const float* __restrict src, float* __restrict dst,
-                                       int64_t first, int64_t last) {
+__attribute__((noinline)) LaneFlags singles(const Layer& layer, const float* __restrict src, float* __restrict dst,
+                                            int64_t first, int64_t last) {
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
     const int64_t* __restrict offsets = layer.offsets;
     Epilogue<V, kVectors> epilogue{layer};
-    // What is said of list j is said of output members[j], and of edge e of value e.
+    // Shift both pointers so that list j writes output members[j] and edge e has weight values[e], as without sets.
     const Sets& sets = layer.sets;
     const int32_t* __restrict members = sets.members ? sets.members + sets.begins[sets.shared] - sets.shared : nullptr;
     const float* __restrict values = layer.values;
@@ -398,25 +399,26 @@ __attribute__((noinline)) Seen singles(const Layer& layer, const float* __restri
 
 // The outputs of the lists first .. last - 1: those of sets come first.
 template <class V, int kTile, int kVectors, int kOutputs, class Index, bool kValued>
-Seen block(const Layer& layer, const float* src, float* dst, int64_t first, int64_t last) {
+LaneFlags block(const Layer& layer, const float* src, float* dst, int64_t first, int64_t last) {
     // Shared lists come first: cut the range where they end.
-    const int64_t several = std::clamp(layer.sets.shared, first, last);
-    Seen of_sets, of_singles;
-    if (first < several) of_sets = all_sets<V, kTile, kVectors, Index, kValued>(layer, src, dst, first, several);
-    if (several < last) {
+    const int64_t first_single = std::clamp(layer.sets.shared, first, last);
+    LaneFlags of_sets, of_singles;
+    if (first < first_single)
+        of_sets = all_sets<V, kTile, kVectors, Index, kValued>(layer, src, dst, first, first_single);
+    if (first_single < last) {
         // The common case has an instance of its own, without lookups of outputs and without streaming.
         const bool plain = !layer.sets.members && !layer.streamed;
         const auto run = plain ? singles<V, kTile, kVectors, kOutputs, Index, kValued, true>
                                : singles<V, kTile, kVectors, kOutputs, Index, kValued, false>;
-        of_singles = run(layer, src, dst, several, last);
+        of_singles = run(layer, src, dst, first_single, last);
     }
-    return {of_sets.active | of_singles.active, of_sets.poisoned | of_singles.poisoned};
+    return {of_sets.active | of_singles.active, of_sets.not_finite | of_singles.not_finite};
 }
 
 // The same for binary inputs: words[n] has a bit for each input of the tile.
 template <int kTile, int kVectors, class Index, bool kValued>
-Seen bit_block(const Layer& layer, const uint64_t* __restrict words, int shift, float* __restrict dst, int64_t first,
-               int64_t last) {
+LaneFlags bit_block(const Layer& layer, const uint64_t* __restrict words, int shift, float* __restrict dst,
+                    int64_t first, int64_t last) {
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
     Epilogue<Vec, kVectors> epilogue{layer};
     constexpr int kHalf = 32 / kLanes;  // vectors of 32 inputs
@@ -459,8 +461,8 @@ typedef uint8_t FewBytes __attribute__((vector_size(kLanes)));
 // The same when all weights are equal: the ones are counted, a byte an input. Counts are exact, so the sum is the same.
 // Eight outputs go together: in many networks neighbours read neighbours, and a line of words is then loaded once.
 template <int kTile, class Index>
-Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __restrict dst, int64_t first,
-                 int64_t last) {
+LaneFlags count_block(const Layer& layer, const uint64_t* __restrict words, float* __restrict dst, int64_t first,
+                      int64_t last) {
     constexpr int kBytes = SPDNN_VECTOR_BYTES, kVectors = kTile / kLanes, kCounters = (kTile + kBytes - 1) / kBytes;
     constexpr int64_t kMost = 255;  // that a byte counts
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
@@ -513,15 +515,15 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
     constexpr std::integral_constant<int, 8> eight;
     constexpr std::integral_constant<int, 1> one;
     // Sets first, eight members at a time: one expansion of a word serves them all.
-    const int64_t several = std::clamp(layer.sets.shared, first, last);
-    for (int64_t j = first; j < several; ++j) {
+    const int64_t first_single = std::clamp(layer.sets.shared, first, last);
+    for (int64_t j = first; j < first_single; ++j) {
         const int64_t size = layer.sets.size(j);
         int64_t m = 0;
         for (; m + 8 <= size; m += 8) outputs(eight, std::true_type{}, j, m);
         for (; m < size; ++m) outputs(one, std::true_type{}, j, m);
     }
     // Then lists of single outputs, eight neighbours where they have equally many edges.
-    by_outputs<8>(layer.offsets, several, last, [&](auto together, int64_t j) __attribute__((always_inline)) {
+    by_outputs<8>(layer.offsets, first_single, last, [&](auto together, int64_t j) __attribute__((always_inline)) {
         outputs(together, std::false_type{}, j, 0);
     });
     return epilogue.result();
@@ -530,9 +532,9 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
 
 // All vectors of one tile, in passes of at most kSideBySide vectors; src is float (neurons, kTile) or uint64 (neurons).
 template <int kTile, class Index, bool kValued, bool kBits>
-Seen tile_block(const Layer& layer, const void* src, float* dst, int64_t first, int64_t last) {
+LaneFlags tile_block(const Layer& layer, const void* src, float* dst, int64_t first, int64_t last) {
     if constexpr (kTile == 1) {
-        // One input has no neighbours to vectorize over: scalars, with several outputs side by side instead.
+        // One input has no neighbours to vectorize over: scalars, with first_single outputs side by side instead.
         return block<float, 1, 1, kSideBySide, Index, kValued>(layer, static_cast<const float*>(src), dst, first, last);
     } else {
 #if SPDNN_VECTOR_BYTES > 16
@@ -542,9 +544,9 @@ Seen tile_block(const Layer& layer, const void* src, float* dst, int64_t first, 
 #endif
         // Wide tiles in passes of kSideBySide vectors: the accumulators of more would spill.
         constexpr int kVectors = std::min(kTile / kLanes, kSideBySide), kWidth = kVectors * kLanes;
-        Seen whole;
+        LaneFlags whole;
         for (int start = 0; start < kTile; start += kWidth) {
-            Seen part;
+            LaneFlags part;
             if constexpr (kBits)
                 part = bit_block<kTile, kVectors, Index, kValued>(layer, static_cast<const uint64_t*>(src), start,
                                                                   dst + start, first, last);
@@ -553,7 +555,7 @@ Seen tile_block(const Layer& layer, const void* src, float* dst, int64_t first, 
                     layer, static_cast<const float*>(src) + start, dst + start, first, last);
             // A pass sees its own lanes only: shift its flags to their place in the tile.
             whole.active |= part.active << start;
-            whole.poisoned |= part.poisoned << start;
+            whole.not_finite |= part.not_finite << start;
         }
         return whole;
     }
@@ -582,7 +584,7 @@ namespace {
 thread_local KeptMemory scratch;
 
 // The first layer of tile t, from the inputs' own rows; `room` holds (inputs, tile) floats, or a word an input.
-Seen first_layer(const Pass& pass, const Layer& layer, int64_t t, float* room, float* dst) {
+LaneFlags first_layer(const Pass& pass, const Layer& layer, int64_t t, float* room, float* dst) {
     const int64_t first = t * pass.tile;
     const int filled = static_cast<int>(std::min<int64_t>(pass.tile, pass.rows->count - first));
     if (pass.rows->bits && pass.tile > 1) {
@@ -603,7 +605,7 @@ uint64_t filled(const Pass& pass, int64_t t) {
     return lanes >= 64 ? ~uint64_t{0} : (uint64_t{1} << lanes) - 1;
 }
 
-void least(std::atomic<uint64_t>& layer, uint64_t k) {
+void atomic_min(std::atomic<uint64_t>& layer, uint64_t k) {
     // Atomic minimum by compare and swap: threads fail in any order, the first layer is reported.
     uint64_t seen = layer.load(std::memory_order_relaxed);
     while (k < seen && !layer.compare_exchange_weak(seen, k, std::memory_order_relaxed)) {}
@@ -612,12 +614,12 @@ void least(std::atomic<uint64_t>& layer, uint64_t k) {
 // Each thread takes a tile through all layers of the pass.
 int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
     std::atomic<uint64_t> failed{kNoLayer};
-    std::atomic<bool> starved{false};
+    std::atomic<bool> out_of_memory{false};
     // Scratch of a thread: the tile's own inputs, then two buffers of the widest layer, all in whole cache lines.
     const bool words = pass.rows && pass.rows->bits && pass.tile > 1;  // 64 inputs in 8 bytes
     const int64_t room = pass.rows ? (pass.layers[0].inputs * (words ? 2 : pass.tile) + 15) / 16 * 16 : 0;
     const int64_t buffer = (widest * pass.tile + 15) / 16 * 16, tiles = tiles_of(pass);
-    // Tiles cost unequal time, as those that die early are cut short: deal them out dynamically.
+    // Tiles cost unequal time, as those that die early are cut short: schedule them dynamically.
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t t = 0; t < tiles; ++t) {
         float* memory = nullptr;
@@ -625,7 +627,7 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
         try {
             memory = scratch.floats(room + 2 * buffer);
         } catch (const std::bad_alloc&) {
-            starved = true;
+            out_of_memory = true;
             continue;
         }
         // Ping-pong buffers: features between layers stay in this thread's cache; the last layer alone writes to dst.
@@ -639,11 +641,11 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
             const Layer& layer = k + 1 == pass.depth ? last : pass.layers[k];
             float* to = k + 1 == pass.depth ? end : both[k % 2];
             // The first layer of a pass may start from stored rows, all others from a tile of floats.
-            const Seen seen = from ? block_for(layer, pass.tile)(layer, from, to, 0, layer.lists)
-                                   : first_layer(pass, layer, t, memory, to);
+            const LaneFlags seen = from ? block_for(layer, pass.tile)(layer, from, to, 0, layer.lists)
+                                        : first_layer(pass, layer, t, memory, to);
             pass.active[k * tiles + t] = seen.active;
             // Lanes past the last input are padding, and fail nothing.
-            if (seen.poisoned & filled(pass, t)) least(failed, k);
+            if (seen.not_finite & filled(pass, t)) atomic_min(failed, k);
             // Early exit: a tile of zeros stays zeros through the remaining layers.
             if (!seen.active && k >= pass.still_from && k + 1 < pass.depth) {
                 for (int64_t rest = k + 1; rest < pass.depth; ++rest) pass.active[rest * tiles + t] = 0;
@@ -655,12 +657,12 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
         // Non-temporal stores are weakly ordered: fence before other threads read them.
         if (pass.streamed) std::atomic_thread_fence(std::memory_order_seq_cst);  // others see such stores late
     }
-    if (starved) throw std::bad_alloc();
+    if (out_of_memory) throw std::bad_alloc();
     return failed == kNoLayer ? -1 : static_cast<int64_t>(failed.load());
 }
 
-// All threads take few tiles through the layers in step, each a block of output neurons of a tile.
-int64_t run_in_step(const Pass& pass, int64_t widest, int threads) {
+// Few tiles: all threads share each layer, parallel over tiles and blocks of outputs, with a barrier after it.
+int64_t run_lockstep(const Pass& pass, int64_t widest, int threads) {
     std::atomic<uint64_t> failed{kNoLayer};
     const int64_t tiles = tiles_of(pass), buffer = widest * pass.tile * tiles;
     float* const memory = scratch.floats(2 * buffer);
@@ -689,11 +691,11 @@ int64_t run_in_step(const Pass& pass, int64_t widest, int threads) {
                     if (last) std::memset(out + first * pass.tile, 0, sizeof(float) * (end - first) * pass.tile);
                     continue;
                 }
-                const Seen seen = run(layer, from + t * layer.inputs * pass.tile, out, begin(layer.lists, b),
-                                      begin(layer.lists, b + 1));
+                const LaneFlags seen = run(layer, from + t * layer.inputs * pass.tile, out, begin(layer.lists, b),
+                                           begin(layer.lists, b + 1));
                 // Threads share a tile, so its lanes are merged atomically, once a block.
                 if (seen.active) __atomic_fetch_or(&pass.active[k * tiles + t], seen.active, __ATOMIC_RELAXED);
-                if (seen.poisoned & filled(pass, t)) least(failed, k);
+                if (seen.not_finite & filled(pass, t)) atomic_min(failed, k);
             }
             from = to;
         }
@@ -716,7 +718,7 @@ int64_t run(const Pass& pass, int threads) {
     // Few tiles: threads share them in step, as many threads as have work worth a barrier.
     const int vectors = std::max(1, pass.tile / kLanes);
     const int64_t useful = work / pass.depth * vectors * tiles / kLeastWork;
-    return run_in_step(pass, widest, static_cast<int>(std::clamp<int64_t>(useful, 1, threads)));
+    return run_lockstep(pass, widest, static_cast<int>(std::clamp<int64_t>(useful, 1, threads)));
 }
 
 }  // namespace

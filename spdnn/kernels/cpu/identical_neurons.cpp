@@ -82,12 +82,12 @@ int64_t number_rows(const int64_t* offsets, int64_t rows, const void* indices, i
         if (weights) hash = hash_of(weights + offsets[j] * 4, degree * 4, hash);
         return biases ? hash_of(reinterpret_cast<const char*>(biases + j), 4, hash) : hash;
     };
-    auto equal = [&](int64_t one, int64_t other) {
-        const int64_t degree = offsets[one + 1] - offsets[one];
-        return degree == offsets[other + 1] - offsets[other] &&
-               !std::memcmp(edges + offsets[one] * bytes, edges + offsets[other] * bytes, degree * bytes) &&
-               (!weights || !std::memcmp(weights + offsets[one] * 4, weights + offsets[other] * 4, degree * 4)) &&
-               (!biases || !std::memcmp(biases + one, biases + other, 4));
+    auto equal = [&](int64_t a, int64_t b) {
+        const int64_t degree = offsets[a + 1] - offsets[a];
+        return degree == offsets[b + 1] - offsets[b] &&
+               !std::memcmp(edges + offsets[a] * bytes, edges + offsets[b] * bytes, degree * bytes) &&
+               (!weights || !std::memcmp(weights + offsets[a] * 4, weights + offsets[b] * 4, degree * 4)) &&
+               (!biases || !std::memcmp(biases + a, biases + b, 4));
     };
     HashTable table;
     uint32_t count = 0, next = 0;
@@ -139,7 +139,8 @@ double pairwise(const double* numbers, int64_t count) {
 template <class From, class To>
 int64_t rows_on_classes(const int64_t* offsets, int64_t rows, const From* read, const float* weights, float weight,
                         const uint32_t* classes, uint32_t most, int64_t* to, To* written, float* sums) {
-    constexpr int64_t kEdges = 1 << 18;  // of those rows, unless one has more: so that all of it stays in the L2 cache
+    constexpr int64_t kEdges =
+        1 << 18;  // edges of a block of rows (at least one row), whose buffers stay in the L2 cache
     std::vector<uint32_t> own, row_of, edge_of, edges_of;
     std::vector<int64_t> ends, fill, next_term;
     std::vector<double> terms;  // of each row, by class, in the order of the edges
@@ -166,14 +167,14 @@ int64_t rows_on_classes(const int64_t* offsets, int64_t rows, const From* read, 
             }
         }
         if (weights) next_term = fill;
-        // Deal the edges back by ascending class: every row receives its classes sorted.
+        // Distribute the sorted edges back to their rows: every row receives its classes in ascending order.
         int64_t e = 0;
         for (uint32_t c = 0; c <= most; ++c)
             for (; e < ends[c]; ++e) {
                 int64_t& next = fill[row_of[e]];
                 // An edge of the row's latest class is merged, one of another class appended.
-                const bool again =
-                    next > offsets[first + row_of[e]] - base && own[next - 1] == c;  // `own` has now what is left
+                // `own` is overwritten in place with the merged classes.
+                const bool again = next > offsets[first + row_of[e]] - base && own[next - 1] == c;
                 if (!again) own[next++] = c;
                 ++edges_of[next - 1];
                 if (weights) terms[next_term[row_of[e]]++] = weights[base + edge_of[e]];

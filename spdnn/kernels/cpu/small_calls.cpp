@@ -27,7 +27,7 @@ namespace SPDNN_LEVEL {
 namespace {
 
 constexpr int64_t kLeastEdges = 16384;  // x vectors, of a layer on average, that are worth a thread
-constexpr int64_t kApart = 32;          // floats, so that threads share no line of the cache, nor the next one
+constexpr int64_t kApart = 32;          // floats between the data of threads: no shared cache line, nor the next one
 constexpr int64_t kStrip = 16;          // neurons that are transposed at a time
 constexpr int64_t kChecked = 64;        // inputs whose values are looked at by one thread
 constexpr int64_t kNoLayer = INT64_MAX;
@@ -38,7 +38,7 @@ typedef float LooseFour __attribute__((vector_size(16), aligned(4)));
 
 thread_local KeptMemory scratch;
 
-void least(std::atomic<int64_t>& layer, int64_t k) {
+void atomic_min(std::atomic<int64_t>& layer, int64_t k) {
     int64_t seen = layer.load(std::memory_order_relaxed);
     while (k < seen && !layer.compare_exchange_weak(seen, k, std::memory_order_relaxed)) {}
 }
@@ -100,7 +100,7 @@ bool activate(const Layer& layer, const float* __restrict sums, int64_t first, i
     float poison = 0;
     const float low = layer.low, high = layer.high;
     for (int64_t j = first; j < last; ++j) {
-        // Epilogue: even + odd, common weight, bias, range check, clamp.
+        // Epilogue: even sums (first) + odd sums (behind them), common weight, bias, range check, clamp.
         const float sum = sums[j - first] + sums[last - first + j - first];
         float out = (kValued ? sum : sum * layer.value) + layer.bias[j * layer.bias_stride];
         poison += out * 0.0f;
@@ -114,7 +114,7 @@ bool activate(const Layer& layer, const float* __restrict sums, int64_t first, i
 bool spread_part(const Layer& layer, const Spread& spread, int64_t part, const float* x, int32_t* nonzero, float* sums,
                  float* y) {
     const int64_t first = spread.first[part], last = spread.first[part + 1];
-    // Clear the part's even and odd sums, and the one that padding adds to.
+    // Clear the part's even and odd sums, and the dummy sum at the end, which padding edges add to.
     std::fill(sums, sums + 2 * (last - first) + 1, 0.0f);
     auto add = spread.target_bytes == 2 ? (spread.values ? add_edges<uint16_t, true> : add_edges<uint16_t, false>)
                                         : (spread.values ? add_edges<uint32_t, true> : add_edges<uint32_t, false>);
@@ -122,12 +122,13 @@ bool spread_part(const Layer& layer, const Spread& spread, int64_t part, const f
     return spread.values ? activate<true>(layer, sums, first, last, y) : activate<false>(layer, sums, first, last, y);
 }
 
-int64_t apart(int64_t floats) { return (floats + kApart - 1) / kApart * kApart + kApart; }
+int64_t padded_to_lines(int64_t floats) { return (floats + kApart - 1) / kApart * kApart + kApart; }
 
 int64_t run_spread(const Forward& p, const Sizes& sizes, Team& team) {
     // Scratch: two rows of features, and sums and nonzeros of each part, apart to avoid false sharing.
-    const int64_t row = apart(sizes.widest), listed = apart(std::max(p.layers[0].inputs, sizes.widest) + 1);
-    const int64_t summed = apart(2 * sizes.widest_sums + 1);
+    const int64_t row = padded_to_lines(sizes.widest),
+                  listed = padded_to_lines(std::max(p.layers[0].inputs, sizes.widest) + 1);
+    const int64_t summed = padded_to_lines(2 * sizes.widest_sums + 1);
     float* const features = scratch.floats(2 * row + p.parts * (summed + listed));
     float* const sums = features + 2 * row;
     int32_t* const nonzero = reinterpret_cast<int32_t*>(sums + p.parts * summed);
@@ -138,7 +139,7 @@ int64_t run_spread(const Forward& p, const Sizes& sizes, Team& team) {
         float* const to = k + 1 < p.depth ? features + k % 2 * row : p.y;
         team.each(p.parts, [&](int64_t part) {
             if (!spread_part(p.layers[k], p.spreads[k], part, from, nonzero + part * listed, sums + part * summed, to))
-                least(failed, k);
+                atomic_min(failed, k);
         });
     }
     return failed == kNoLayer ? kAllFinite : failed.load();
@@ -190,32 +191,33 @@ struct Tiled {
     float* before(float* memory, int64_t k) const { return memory + k % 2 * buffer; }
 
     void compute(int64_t t, int64_t k, float* memory, int64_t first, int64_t end) {
-        const Seen seen =
+        const LaneFlags seen =
             block_for(p.layers[k], tile)(p.layers[k], before(memory, k), before(memory, k + 1), first, end);
-        if (seen.poisoned & lanes(filled(t))) least(failed, k);
+        if (seen.not_finite & lanes(filled(t))) atomic_min(failed, k);
     }
 
     int64_t each_alone(Team& team) {
-        std::atomic<bool> starved{false};
+        std::atomic<bool> out_of_memory{false};
         team.each(tiles, [&](int64_t t) {
             // Units may not throw: note a failed allocation and throw behind them.
             float* memory = nullptr;
             try {
                 memory = scratch.floats(room);
             } catch (const std::bad_alloc&) {
-                starved = true;
+                out_of_memory = true;
                 return;
             }
             // Transpose, all layers, transpose back: features between layers never leave this thread's cache.
             to_tile(rows(t), p.layers[0].inputs, filled(t), tile, 0, p.layers[0].inputs, memory);
+            // Layers have no sets here: a list for each output.
             for (int64_t k = 0; k < p.depth; ++k) compute(t, k, memory, 0, p.layers[k].outputs);
             to_rows(before(memory, p.depth), last, filled(t), tile, 0, last, p.y + t * tile * last);
         });
-        if (starved) throw std::bad_alloc();
+        if (out_of_memory) throw std::bad_alloc();
         return failed == kNoLayer ? kAllFinite : failed.load();
     }
 
-    int64_t in_step(Team& team, int threads) {
+    int64_t lockstep(Team& team, int threads) {
         float* const memory = scratch.floats(tiles * room);
         // At least two units a thread in each layer, to even out their speeds.
         const int64_t blocks = (2 * threads + tiles - 1) / tiles, inputs = p.layers[0].inputs;
@@ -256,18 +258,18 @@ int64_t run(const Forward& p, int threads) {
     const int64_t vectors = (p.count + kLanes - 1) / kLanes;
     threads = static_cast<int>(std::clamp<int64_t>(sizes.edges / p.depth * vectors / kLeastEdges, 1, threads));
     Team team(threads);
-    std::atomic<bool> sound{true};
+    std::atomic<bool> inputs_finite{true};
     // Validate first: what is not finite already is reported of the inputs, not of a layer.
     const int64_t inputs = p.layers[0].inputs, pieces = p.count < kChecked ? 1 : threads;
     team.each(pieces, [&](int64_t piece) {
         const int64_t from = p.count * piece / pieces, to = p.count * (piece + 1) / pieces;
-        if (!finite(p.x + from * inputs, (to - from) * inputs)) sound = false;
+        if (!finite(p.x + from * inputs, (to - from) * inputs)) inputs_finite = false;
     });
-    if (!sound) return kInputNotFinite;
+    if (!inputs_finite) return kInputNotFinite;
     // Few inputs skip zeros; more of them share each load of a weight in tiles.
     if (p.spreads) return run_spread(p, sizes, team);
     Tiled tiled(p, best_tile(p.count, threads), sizes);
-    return tiled.tiles < threads ? tiled.in_step(team, threads) : tiled.each_alone(team);
+    return tiled.tiles < threads ? tiled.lockstep(team, threads) : tiled.each_alone(team);
 }
 
 }  // namespace

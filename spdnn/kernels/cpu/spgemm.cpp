@@ -86,7 +86,7 @@ struct Epilogue {
     explicit Epilogue(const Layer& layer)
         : value(layer.value), low(layer.low), high(layer.high), bias(layer.bias), bias_stride(layer.bias_stride) {}
 
-    inline float one(float sum, int64_t output) {
+    inline float scalar(float sum, int64_t output) {
         // A common weight is applied once an output instead of once a product.
         float y = (kValued ? sum : sum * value) + bias[output * bias_stride];
         // Range check without a branch, before the clamp hides what is not finite.
@@ -101,11 +101,11 @@ struct Epilogue {
         return y < broadcast(high) ? y : broadcast(high);
     }
     // kLanes neighbouring outputs of one row.
-    inline Vec many(Vec sum, int64_t output) {
+    inline Vec outputs_of_row(Vec sum, int64_t output) {
         return activated(sum, bias_stride ? load<Vec>(bias + output) : broadcast(bias[0]));
     }
     // One output of kLanes rows.
-    inline Vec across(Vec sum, int64_t output) { return activated(sum, broadcast(bias[output * bias_stride])); }
+    inline Vec output_of_rows(Vec sum, int64_t output) { return activated(sum, broadcast(bias[output * bias_stride])); }
     bool finite() const {
         float all = poison;
         for (int i = 0; i < kLanes; ++i) all += poisons[i];
@@ -123,11 +123,11 @@ inline void emit(Epilogue<kValued>& epilogue, float* sums, int64_t first, int64_
     for (; output + kLanes <= last; output += kLanes) {
         const Vec sum = load<Vec>(sums + sum_index(output));
         std::memset(sums + sum_index(output), 0, sizeof sum);
-        writer.add(output, local.many(sum, output));
+        writer.add(output, local.outputs_of_row(sum, output));
     }
     // The remainder, one output at a time.
     for (; output < last; ++output) {
-        writer.add(static_cast<uint32_t>(output), local.one(sums[sum_index(output)], output));
+        writer.add(static_cast<uint32_t>(output), local.scalar(sums[sum_index(output)], output));
         sums[sum_index(output)] = 0.0f;
     }
     out = writer, epilogue = local;
@@ -142,7 +142,7 @@ struct Row {
 
 // Calls product(output, x * w) for all products of a row, inputs ascending. With one weight for all, w is left out.
 template <class Index, bool kValued, class Product>
-inline void products(const Layer& layer, const Row& row, Product product) {
+inline void for_each_product(const Layer& layer, const Row& row, Product product) {
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
     for (int64_t k = 0; k < row.length; ++k) {
         // Prefetch the weight row of a later nonzero: rows of W are short and lie anywhere.
@@ -164,10 +164,10 @@ inline void scatter(const Layer& layer, const Row& row, float* __restrict sums, 
     // Scatter the products to a dense accumulator, one sum an output.
     if (sum_index(layer.outputs - 1) ==
         layer.outputs - 1) {  // indices are the outputs themselves: spare the arithmetic
-        products<Index, kValued>(layer, row, [&](Index output, float y) { sums[output] += y, mark(output); });
+        for_each_product<Index, kValued>(layer, row, [&](Index output, float y) { sums[output] += y, mark(output); });
     } else {
-        products<Index, kValued>(layer, row,
-                                 [&](Index output, float y) { sums[sum_index(output)] += y, mark(output); });
+        for_each_product<Index, kValued>(layer, row,
+                                         [&](Index output, float y) { sums[sum_index(output)] += y, mark(output); });
     }
 }
 
@@ -198,14 +198,14 @@ void touched(const Layer& layer, const Row& row, const Scratch& scratch, Epilogu
 }
 
 template <class Index, bool kValued>
-void hash(const Layer& layer, const Row& row, int64_t most, const Scratch& scratch, Epilogue<kValued>& epilogue,
+void hash(const Layer& layer, const Row& row, int64_t products, const Scratch& scratch, Epilogue<kValued>& epilogue,
           Writer& out) {
     // Table of at least twice as many entries as products: at most half full, so probe sequences stay short.
     int bits = 4;
-    while ((int64_t{1} << bits) < 2 * most) ++bits;
+    while ((int64_t{1} << bits) < 2 * products) ++bits;
     const uint32_t mask = (1u << bits) - 1;
     int64_t outputs = 0;
-    products<Index, kValued>(layer, row, [&](Index output, float y) {
+    for_each_product<Index, kValued>(layer, row, [&](Index output, float y) {
         // Multiplicative hash, then linear probing to the output's entry or the first free one.
         uint32_t entry = (static_cast<uint32_t>(output) * 0x9e3779b1u) >> (32 - bits);
         while (scratch.keys[entry] != output && scratch.keys[entry] != kFree) entry = (entry + 1) & mask;
@@ -221,7 +221,7 @@ void hash(const Layer& layer, const Row& row, int64_t most, const Scratch& scrat
     // Emit by ascending output, and clear each used entry for the next row.
     for (int64_t k = 0; k < outputs; ++k) {
         const uint32_t output = scratch.order[k] >> 32, entry = static_cast<uint32_t>(scratch.order[k]);
-        out.add(output, epilogue.one(scratch.key_sums[entry], output));
+        out.add(output, epilogue.scalar(scratch.key_sums[entry], output));
         scratch.keys[entry] = kFree, scratch.key_sums[entry] = 0.0f;
     }
 }
@@ -290,7 +290,7 @@ void panel(const Layer& layer, const Row* rows, int filled, const Scratch& scrat
         Vec block[kLanes];
         for (int i = 0; i < kLanes; ++i) {
             Vec& sum = sums[panel_index(output + i)];
-            block[i] = epilogue.across(sum, output + i);
+            block[i] = epilogue.output_of_rows(sum, output + i);
             sum = Vec{};
         }
         transpose(block);
@@ -299,7 +299,7 @@ void panel(const Layer& layer, const Row* rows, int filled, const Scratch& scrat
     // Outputs that fill no block, lane by lane.
     for (; output < layer.outputs; ++output) {
         Vec& sum = sums[panel_index(output)];
-        const Vec y = epilogue.across(sum, output);
+        const Vec y = epilogue.output_of_rows(sum, output);
         sum = Vec{};
         for (int r = 0; r < filled; ++r) out[r].add(static_cast<uint32_t>(output), y[r]);
     }
@@ -317,7 +317,8 @@ inline bool panel_pays(const Layer& layer, const Row* rows, int filled, const Sc
     for (int r = 0; r < filled; ++r) nonzeros += rows[r].length;
     // A cheap test first: too few nonzeros cannot repay vectors of all outputs.
     if (static_cast<double>(nonzeros) < kPanelFrom * static_cast<double>(layer.inputs)) return false;
-    // Mark and count the distinct inputs that any row has.
+    // Mark and count the distinct inputs that any row has: here a mark for each input, in `touched` one for each kGroup
+    // outputs.
     for (int r = 0; r < filled; ++r)
         for (int64_t k = 0; k < rows[r].length; ++k) scratch.marks[rows[r].columns[k]] = 1;
     for (int64_t input = 0; input < layer.inputs; ++input) reached += scratch.marks[input];

@@ -38,7 +38,7 @@ __device__ __forceinline__ const float* lane_row(const float* features, const in
 }
 
 // The lanes of a tile, from its first row on, that hold rows.
-__device__ __forceinline__ unsigned int held_lanes(int first, int count) {
+__device__ __forceinline__ unsigned int valid_lanes(int first, int count) {
     return count - first >= TILE ? FULL_WARP : (1u << (count - first)) - 1;
 }
 

@@ -38,7 +38,7 @@ __device__ __forceinline__ void every_group(Sums sums_of, Output output_of, cons
         }
         if (beyond) atomicMin(failed, layer);
         // Warp vote: the ballot is the mark of this tile; lanes past the last row have no input.
-        const unsigned int bits = __ballot_sync(FULL_WARP, nonzero) & held_lanes(tile * TILE, count);
+        const unsigned int bits = __ballot_sync(FULL_WARP, nonzero) & valid_lanes(tile * TILE, count);
         if (lane == 0) {
             mark(active + tile, bits);
             if (group == 0) atomicAdd(work + layer, (unsigned long long)TILE);

@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
         // Count survivors and copy the marks before any row is merged.
         if (warp == 0) {
             tally(active, tiles, first, last, tile, row < count ? weight[origin[row]] : 0, survivors);
-            if (lane == 0) keep[tile] = may_leave ? marks[tile] : held_lanes(tile * TILE, count);
+            if (lane == 0) keep[tile] = may_leave ? marks[tile] : valid_lanes(tile * TILE, count);
         }
         if (!worth) continue;
         if (warp == 0) sums[lane] = 0;

@@ -7,12 +7,12 @@
 // no further.
 //
 // With few rows a layer takes as long as its loads take one after the other. So before a thread works on a group, it
-// has loaded the group's place, outputs, biases and first weights, for its first group before the barrier that ends the
-// layer before. Rows of the table come two layers ahead; blocks bring the next layer's weights to the cache, each a
+// has loaded the group's chunk range, outputs, biases and first weights, for its first group before the barrier that
+// ends the layer before. Rows of the table come two layers ahead; blocks bring the next layer's weights to the cache, each a
 // part.
 //
-// Of the settings of INPUTS that are launched one after the other, the one does the work whose range of rows holds the
-// number that are left, which the device alone knows.
+// Settings of different INPUTS are launched one after the other; only the one whose range of rows contains the current
+// row count does the work. The device alone knows that count.
 //
 // Launch: THREADS a block, any number of blocks. Shared bytes: RING * 64 + 2 * (width + 1) * INPUTS * 4, width: of the
 // widest features; the neuron after the last one is zeros, which padding reads. All shared memory is dynamic, since
@@ -35,8 +35,8 @@ struct __align__(16) Layer {
     int groups, outputs, shared, chunks;
     float low, high, weight;
     unsigned int mark;  // 0 in the table; here, the inputs that are not zero after the layer
-    __device__ __forceinline__ uint2 end(int group, int of, int one) const {
-        return __ldg(ends + ((group / SLICE * of + one) * SLICE + group % SLICE));
+    __device__ __forceinline__ uint2 output_and_bias(int group, int outputs, int output) const {
+        return __ldg(ends + ((group / SLICE * outputs + output) * SLICE + group % SLICE));
     }
 };
 
@@ -59,8 +59,8 @@ struct Ahead {
                 indices[i] = __ldg(reinterpret_cast<const uint4*>(layer.indices) + (begin + i * SLICE + group % SLICE));
         // Outputs and biases likewise, so that the epilogue need not wait for them.
 #pragma unroll
-        for (int one = 0; one < MOST; ++one)
-            if (one < outputs && end >= 0) ends[one] = layer.end(group, outputs, one);
+        for (int i = 0; i < MOST; ++i)
+            if (i < outputs && end >= 0) ends[i] = layer.output_and_bias(group, outputs, i);
     }
     __device__ __forceinline__ void first(const Layer& layer, bool there) {
         find(layer, threadIdx.x / LANES, there);
@@ -71,8 +71,8 @@ struct Ahead {
 // Layer k of groups of so many outputs, from `here` to `there`; the inputs of this lane that are not zero after it.
 // `ahead`: of this thread's first group; then of its first one in the next layer, if there is one.
 template <int OUTPUTS>
-__device__ __forceinline__ unsigned int through(const Layer* ring, int k, int last, Ahead& ahead, const Held* here,
-                                                Held* there, int* failed) {
+__device__ __forceinline__ unsigned int compute_layer(const Layer* ring, int k, int last, Ahead& ahead,
+                                                      const Held* here, Held* there, int* failed) {
     const Layer& layer = ring[k & (RING - 1)];
     unsigned int bits = 0;
     const int first = threadIdx.x / LANES;
@@ -84,7 +84,7 @@ __device__ __forceinline__ unsigned int through(const Layer* ring, int k, int la
         const Layer& then = ring[(more ? k : k + 1) & (RING - 1)];
         if (!FEW) ahead.find(layer, group, true);
         const int begin = ahead.begin, end = ahead.end;
-        // Few rows: load the next group's place now, so that its latency passes while this group is computed.
+        // Few rows: load the next group's chunk range now, so that its latency overlaps with this group's computation.
         if (FEW) ahead.find(then, more ? following : first, more || k + 1 < last);
         Held sums[OUTPUTS] = {};
         // Start with the chunks whose indices are in registers.
@@ -97,16 +97,16 @@ __device__ __forceinline__ unsigned int through(const Layer* ring, int k, int la
                             begin + FIRST * SLICE, end);
         // Epilogue: bias, activation, scatter to the other buffer.
 #pragma unroll
-        for (int one = 0; one < OUTPUTS; ++one) {
-            const uint2 own = FEW ? ahead.ends[one] : layer.end(group, OUTPUTS, one);
+        for (int i = 0; i < OUTPUTS; ++i) {
+            const uint2 own = FEW ? ahead.ends[i] : layer.output_and_bias(group, OUTPUTS, i);
             if ((int)own.x < 0) continue;
             Seen seen = {};  // of each output by itself: registers are short
             bool beyond = false;
-            there[own.x * LANES] = finished(sums[one], __uint_as_float(own.y), layer.low, layer.high, seen, beyond);
+            there[own.x * LANES] = finished(sums[i], __uint_as_float(own.y), layer.low, layer.high, seen, beyond);
             bits |= alive_of(seen);
             if (beyond) atomicMin(failed, k);
         }
-        // The place has come: load the next group's first weights and outputs, in flight across the barrier.
+        // The chunk range has arrived: load the next group's first indices and outputs, in flight across the barrier.
         if (FEW) ahead.load(then, more ? following : first, then.shared);
         group = following;
     }
@@ -116,7 +116,7 @@ __device__ __forceinline__ unsigned int through(const Layer* ring, int k, int la
 // Brings lines of 128 bytes to the second-level cache: this block's of those that the blocks with any of the rows
 // share.
 __device__ __forceinline__ void prefetch_lines(const void* from, int lines, int rows) {
-    // Blocks without rows do not come here: deal the lines among the others.
+    // Blocks without rows do not come here: distribute the lines among the others.
     const int blocks = min((int)gridDim.x, (rows + INPUTS - 1) / INPUTS);
     for (int line = blockIdx.x * THREADS + threadIdx.x; line < lines; line += blocks * THREADS)
         prefetch(static_cast<const char*>(from) + line * 128LL);
@@ -165,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
                 if (VALUED) prefetch_lines(next.values, next.chunks * next.shared, count);
                 prefetch_lines(next.ends, (next.groups * next.shared + 15) / 16, count);
             }
-            // Copy the table's row two layers ahead; its place in the ring is no longer read.
+            // Copy the table's row two layers ahead; its slot in the ring is no longer read.
             copy_row(k + 2);
             // Ping-pong between the two buffers of features.
             const int there = (width + 1) * INPUTS - here;
@@ -173,10 +173,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
             Held* to = reinterpret_cast<Held*>(shared + there) + part;
             unsigned int bits;
             // The outputs of a group are a template argument, so that the sums are registers.
-            if (layer.shared == MOST) bits = through<MOST>(ring, k, last, ahead, from, to, failed);
-            else if (MOST == 4 && layer.shared == 2) bits = through<2>(ring, k, last, ahead, from, to, failed);
-            else bits = through<1>(ring, k, last, ahead, from, to, failed);
-            if (FEW && threadIdx.x / LANES >= layer.groups) ahead.first(next, k + 1 < last);  // it had none here
+            if (layer.shared == MOST) bits = compute_layer<MOST>(ring, k, last, ahead, from, to, failed);
+            else if (MOST == 4 && layer.shared == 2) bits = compute_layer<2>(ring, k, last, ahead, from, to, failed);
+            else bits = compute_layer<1>(ring, k, last, ahead, from, to, failed);
+            // A thread without a group in this layer has loaded nothing ahead: load its first group of the next one.
+            if (FEW && threadIdx.x / LANES >= layer.groups) ahead.first(next, k + 1 < last);
             // Reduce the marks: shift to the lane's inputs, OR over the warp, then one atomic in shared memory a warp.
             bits <<= part * VECTOR;
             // Zeros behind the new features, for the padding of the next layer.
@@ -187,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
             // This barrier ends the layer: its features, its mark and the row k + 2 are complete.
             wait_for_copies();
             __syncthreads();
-            const unsigned int alive = layer.mark & held_lanes(row, INPUTS == TILE ? count : min(count, row + INPUTS));
+            const unsigned int alive = layer.mark & valid_lanes(row, INPUTS == TILE ? count : min(count, row + INPUTS));
             // One thread publishes the mark; groups of fewer than 32 inputs share a word.
             if (threadIdx.x == 0) {
                 if (alive) atomicOr(active + ((long long)k * tiles + row / TILE), alive << row % TILE);

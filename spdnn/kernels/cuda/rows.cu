@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     // Prefix within the block: population counts of the warps' tiles, added up to this warp.
     const bool any = tile * TILE < count;
-    const unsigned int marks = !any ? 0 : may_leave ? keep[tile] : held_lanes(tile * TILE, count);
+    const unsigned int marks = !any ? 0 : may_leave ? keep[tile] : valid_lanes(tile * TILE, count);
     if (lane == 0) before[warp] = __popc(marks);
     __syncthreads();
     for (int i = 0; i < warp; ++i) sum += before[i];

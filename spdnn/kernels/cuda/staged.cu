@@ -90,14 +90,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     constexpr int NEURON = (SOURCE)0.5f ? TILE : 1;  // of SOURCE: a type without fractions holds words
     static_assert(groups % SLICE == 0 && HELD % SHARED == 0, "the groups of a slice are computed side by side");
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part_of_tile = threadIdx.x % LANES;
+    // A thread computes `rounds` groups of SHARED outputs, for the VECTOR inputs number part_of_tile of the tile.
     const int group = threadIdx.x / LANES;
     const bool ahead = COPIES_GO_ON || warp / 4 % 2;           // which of the two comes first
     const int count = *rows, items = tiles_of(count) * parts;  // the host sees to it that they can be counted
     // Grid-stride loop over items; an item is a tile of inputs and a part of the outputs.
     int item = blockIdx.x;
     if (item >= items) return;
-    const int size = (room + 1) * NEURON;  // of a stage
-    int there = size;                      // begin of the stage that is copied to; the other is gathered from
+    const int size = (room + 1) * NEURON;  // of a stage, in elements of SOURCE
+    // Offset of the stage being filled, 0 or `size`; the other one is gathered from.
+    int there = size;
     // Clear the neuron behind each stage, which padding gathers.
     if (warp < 2 && lane < NEURON) staged[warp * size + room * NEURON + lane] = 0;
     int stage = stages[item % parts];
@@ -114,7 +116,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         const bool last = stage + 1 == stages[part + 1];
         const int item_after = last ? item + (int)gridDim.x : item;
         const int after = !last ? stage + 1 : item_after < items ? stages[item_after % parts] : stage;
-        // Both are wanted again after the barrier; registers are short until then.
+        // Spill the next item and stage to shared memory until the barrier, since registers are short; two slots
+        // alternate.
         int* then = reinterpret_cast<int*>(staged + 2 * size) + (there ? 0 : 2);
         if (threadIdx.x == 0) then[0] = item_after, then[1] = after;
         const auto copy_next = [&] {
@@ -125,7 +128,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         // Double buffer: this half of the warps, or all with asynchronous copies, issue the next copy before they
         // gather.
         if (ahead) copy_next();
-        const int here = part_of_tile + (there ? 0 : NEURON == 1 ? size * LANES : size / VECTOR);  // of add_chunks
+        // Offset of the gathered stage in Held; a word counts as LANES of them.
+        const int here = part_of_tile + (there ? 0 : NEURON == 1 ? size * LANES : size / VECTOR);
         const int slice = (stage * (groups / SLICE) + group / SLICE) * rounds;  // those of a warp are side by side
         int begin = starts[slice] * SLICE;
         // Gather: add this stage's chunks of each group of SHARED outputs to its sums.
@@ -156,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
             unsigned int bits = alive_of(seen) << part_of_tile * VECTOR;
             for (int distance = 16; distance; distance /= 2) bits |= __shfl_xor_sync(FULL_WARP, bits, distance);
             // One mark a warp; past the last row are lanes without an input.
-            if (lane == 0) mark(active + tile, bits & held_lanes(tile * TILE, count));
+            if (lane == 0) mark(active + tile, bits & valid_lanes(tile * TILE, count));
             if (threadIdx.x == 0 && part == 0) atomicAdd(work + layer, (unsigned long long)TILE);
         }
         // Wait for this thread's own copies; the barrier then covers everybody's.

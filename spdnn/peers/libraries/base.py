@@ -129,7 +129,7 @@ class TimedProgram(abc.ABC):
     def __call__(self, x: Any = None) -> Any:
         """One call, on what `convert_inputs` gave; a product or layer has its operands. The next may reuse it."""
 
-    def settle(self, *x: np.ndarray) -> None:  # noqa: B027  most programs have nothing to settle
+    def prepare_shapes(self, *x: np.ndarray) -> None:  # noqa: B027  most programs have nothing to prepare
         """Get ready for calls of inputs of these shapes."""
 
     def convert_inputs(self, *x: np.ndarray) -> Any:

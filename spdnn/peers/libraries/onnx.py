@@ -67,7 +67,7 @@ class OpenVino(TimedProgram):
         self.version, self.threads_used = f"OpenVINO {openvino.__version__}", threads
         self.notes: dict[str, Any] = {"threads_set": f"INFERENCE_NUM_THREADS = {threads}"}
 
-    def settle(self, *x: np.ndarray) -> None:
+    def prepare_shapes(self, *x: np.ndarray) -> None:
         self.model.reshape({number: list(array.shape) for number, array in enumerate(x)})
         self.compiled = self.core.compile_model(self.model, "CPU", self.options)
         rate = float(self.compiled.get_property(SPARSE_RATE))

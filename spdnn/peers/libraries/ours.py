@@ -119,7 +119,7 @@ class OurModel(OurProgram):
             self.model = compiled(network, threads=threads)
             self.notes["layout"] = f"compiled model, reductions: {'+'.join(self.model.reductions) or 'none'}"
 
-    def settle(self, *x: np.ndarray) -> None:
+    def prepare_shapes(self, *x: np.ndarray) -> None:
         if self.file:
             self.close()
             self.model = compiled(self.file.path, threads=self.threads_used, example=x)

@@ -82,7 +82,7 @@ class TorchCompiledModel(TorchModel):
         self.plain = self.model
         self.notes["layout"] = "dense, torch.compile with frozen weights"
 
-    def settle(self, *x: np.ndarray) -> None:
+    def prepare_shapes(self, *x: np.ndarray) -> None:
         self.torch.compiler.reset()
         self.model = self.torch.compile(self.plain, dynamic=False, options={"freezing": True})
 

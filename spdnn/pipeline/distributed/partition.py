@@ -46,6 +46,7 @@ def targets(rows: Sequence[int], room: Sequence[int]) -> np.ndarray:
     while low < high:  # the greatest level that the rows fill everywhere
         middle = (low + high + 1) // 2
         low, high = (middle, high) if np.minimum(room, middle).sum() <= rows.sum() else (low, middle - 1)
+    # The remainder, one row each, to ranks with room that already have most: those rows need not move.
     goal = np.minimum(room, low)
     left = int(rows.sum() - goal.sum())
     order = np.argsort(-rows, kind="stable")
@@ -55,6 +56,7 @@ def targets(rows: Sequence[int], room: Sequence[int]) -> np.ndarray:
 
 def moves(rows: Sequence[int], targets: Sequence[int]) -> np.ndarray:
     """int64 (ranks, ranks): how many rows rank i sends to rank j, the least that gives each its target."""
+    # Match surplus with deficit, two pointers in rank order: every message empties a sender or fills a receiver.
     surplus = np.asarray(rows, np.int64) - np.asarray(targets, np.int64)
     moved, to = np.zeros((surplus.size, surplus.size), np.int64), 0
     for giver in np.flatnonzero(surplus > 0):

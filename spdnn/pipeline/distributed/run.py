@@ -110,6 +110,7 @@ class Ranks:
         All ranks measure free memory before any takes of it.
         """
         world = self.world
+        # A limit includes what the process holds already; free memory does not, so that is added.
         nbytes = (self._node_bytes() - (self.shared if self.memory is not None else 0)) // world.local_size
         nbytes += 0 if self.memory is not None else resident_bytes()
         world.local.Barrier()
@@ -141,7 +142,8 @@ class Ranks:
         def attempt() -> None:
             nonlocal own, result
             for number in range(repeats):
-                if number == len(digests) > 0 and not in_time(max(timer.inference)):  # of the first attempt
+                # Only the first attempt may stop early: later ones repeat its count.
+                if number == len(digests) > 0 and not in_time(max(timer.inference)):
                     break
                 check_ended()
                 with progress_output.repeat(number, repeats):
@@ -174,7 +176,7 @@ class Ranks:
         measurement = self._measurement(prepared, inputs, options, result, everyone, ceilings, messages)
         measurement |= measure.quietest_attempt(np.max(seconds, axis=0).tolist(), loads)[1]
         total = opened + measurement["inference_seconds"][0]
-        return measurement | {"aside_seconds": time.perf_counter() - begun - total}, result
+        return measurement | {"excluded_seconds": time.perf_counter() - begun - total}, result
 
     def _open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session | None:
         try:

@@ -26,10 +26,10 @@ class Measurement(Measured, kw_only=True):
     """All that one case measured: the samples file of a workflow's stage.
 
     Attributes:
-        aside_seconds: that went to no part of a solution: repeats after the first, measuring the machine.
+        excluded_seconds: that went to no part of a solution: repeats after the first, measuring the machine.
     """
 
-    aside_seconds: Seconds = 0.0
+    excluded_seconds: Seconds = 0.0
 
     @classmethod
     def of(cls, measured: dict) -> Measurement:

@@ -77,8 +77,9 @@ def measure(
     def attempt() -> None:
         nonlocal result
         for number in range(repeats):
-            # A later repeat is begun only if it would end in time by the slowest one so far.
-            if number == len(seconds) > 0 and not in_time(max(seconds)):  # of the first attempt
+            # A later repeat is begun only if it would end in time by the slowest one so far. Only the first attempt may
+            # stop early: later ones repeat its count.
+            if number == len(seconds) > 0 and not in_time(max(seconds)):
                 break
             # A library may have swallowed what a signal raised.
             check_ended()
@@ -100,9 +101,10 @@ def measure(
     # The ceilings of the machine, measured in the same minute with the same threads.
     session = None  # its buffers and weights, so that there is memory to measure
     measurement["machine"] = ceilings(engine, options)
-    measurement |= passed_over if again else {"load": watch.load()}  # a watch that is as long as can be for nothing
+    # One attempt: the load is measured over the longest span, ceilings too.
+    measurement |= passed_over if again else {"load": watch.load()}
     # Time that a user who wants one result would not spend: further repeats and the ceilings.
-    measurement["aside_seconds"] = time.perf_counter() - begun - opened - kept[0]
+    measurement["excluded_seconds"] = time.perf_counter() - begun - opened - kept[0]
     return measurement, result
 
 

@@ -101,9 +101,9 @@ def predict(
     mean, rows = work.rows / ranks, _worst(work, ranks)[None] if shares is None else shares * work.rows
     uneven, even = (device.layers(work, per_rank, batches) for per_rank in (rows, mean))
     # Communication: the outcome is collected, and where ranks may rebalance they compare their rows in between.
-    before, talking = work.layers, messages.collective(ranks, work.survivors[-1] * CATEGORY_BYTES)
+    before, communication = work.layers, messages.collective(ranks, work.survivors[-1] * CATEGORY_BYTES)
     if ranks > 1 and (partition == "rebalanced" or work.searches):
-        talking += work.comparisons * (EXCHANGE_SECONDS + messages.collective(ranks, EXCHANGE_BYTES * ranks))
+        communication += work.comparisons * (EXCHANGE_SECONDS + messages.collective(ranks, EXCHANGE_BYTES * ranks))
     if partition == "rebalanced" and ranks > 1:
         # Rebalancing: the surplus of the slowest rank moves once, before the layer where the run then ends soonest:
         # what the slowest has done by then, the exchange, and even rows. Of equal ends the last: never.
@@ -112,7 +112,7 @@ def predict(
         done = np.append(np.zeros((len(uneven), 1)), np.cumsum(uneven, axis=1), axis=1).max(axis=0)
         left = np.append(np.cumsum(even[::-1])[::-1], 0.0)
         before = even.size - int(np.argmin((done + left + np.append(moving, 0.0))[::-1]))
-        talking += float(np.append(moving, 0.0)[before])
+        communication += float(np.append(moving, 0.0)[before])
     # Time of each rank alone: uneven rows up to the exchange, even ones after it, and what each input costs.
     each = work.inputs / ranks * device.seconds_per_input
     alone, usual = uneven[:, :before].sum(axis=1) + even[before:].sum() + each, float(even.sum()) + each
@@ -126,11 +126,11 @@ def predict(
     last = float(ends.max()) + serial
     typical = ends.mean() if alone.size == ranks else device.together(np.full(per_node, usual), threads)[0]
     computing = min(last, float(typical) + serial)
-    seconds = last + talking
+    seconds = last + communication
     single = seconds if ranks == 1 else predict(work, device, ranks=1, threads=threads).seconds
-    parts = _parts(work, device, batches, ranks) | {IMBALANCE: last - computing, COMMUNICATION: talking}
+    parts = _parts(work, device, batches, ranks) | {IMBALANCE: last - computing, COMMUNICATION: communication}
     return Prediction(
-        ranks, work.inputs, partition, seconds, computing, last - computing, talking,
+        ranks, work.inputs, partition, seconds, computing, last - computing, communication,
         last / computing if computing else 1.0, single / ranks / seconds if seconds else 1.0, parts,
         before + 1 if before < work.layers else None, memory, batches, fits,
     )  # fmt: skip
@@ -158,6 +158,7 @@ def _worst(work: Work, ranks: int) -> np.ndarray:
     A rank has no more than its inputs, and where rows are left at all, some rank has one. Source: Blom, 1958.
     """
     mean, most = work.rows / ranks, np.maximum(work.inputs, work.rows) / ranks
+    # Blom: the expected maximum of so many normal variables.
     deviations = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
     spread = np.sqrt(mean * (1 - np.minimum(1.0, work.rows / work.inputs)) * (1 - 1 / ranks))
     return np.where(mean > 0, np.clip(mean + deviations * spread, np.minimum(most, 1.0), most), 0.0)

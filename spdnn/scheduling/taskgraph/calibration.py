@@ -58,7 +58,7 @@ def costs_of(
     if not on_gpu and used is not None and used > 0 and 1 < record.threads <= record.environment.cores:
         whole = min(record.inference_seconds) * record.threads
         waiting = max(0.0, whole / used - 1) / (record.threads - 1)
-    costs = TaskCosts(work, device, messages, threads=threads, waiting=waiting, order=order, **tasks)
+    costs = TaskCosts(work, device, messages, threads=threads, waiting=waiting, row_shares=order, **tasks)
     return costs, None if on_gpu else device.cores
 
 

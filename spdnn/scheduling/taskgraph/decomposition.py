@@ -21,7 +21,7 @@ from spdnn.scheduling.taskgraph.settings import GRAPH, PIPELINE, RESIDENT, SCHED
 
 BUFFERS = 2  # of weights that are streamed, at least: one is computed with while the other is filled
 JOINED = 32  # layers after which batches may go on together: by then most rows that die have died
-TASKS = 3  # of a batch for each stage, at most, few others aside
+TASKS = 3  # tasks of a batch in each stage, at most (the few others of a batch are not counted)
 BATCHES_EACH = 4  # batches for each device, at least, where devices draw them, or wait for each other in a pipeline
 MOST = 1 << 20  # of batches, buffers and devices
 
@@ -125,7 +125,7 @@ class Decomposition:
         return self.stages[-1][1]
 
     @property
-    def grows(self) -> bool:
+    def dynamic(self) -> bool:
         """Whether what a group does next is decided only when it is through with a batch."""
         return self.drawn or self.joined is not None
 
@@ -316,10 +316,8 @@ def cut(
         try:
             return decomposed(*attempt)
         except MemoryTooSmall as error:
-            if attempt[1] in (
-                0.0,
-                stage_bytes,
-            ):  # else stages grow with the memory, and what is enough for these is not
+            # Stages that grow with the memory would need more of it then: only the others say what is enough.
+            if attempt[1] in (0.0, stage_bytes):
                 small.append(error)
     raise min(small, key=lambda error: error.least)
 
@@ -346,7 +344,7 @@ def _cut_batches(
     Raises:
         MemoryTooSmall: they do not fit.
     """
-    # Batches in whole tiles; where that makes fewer than were asked for, the last tile of each is not full.
+    # Batches of whole tiles; if rounding up makes fewer batches than asked for, their last tiles stay partly empty.
     each = _over(sizes.inputs, least)
     batched = replace(whole, batch=_whole(each, sizes.tile))
     if batched.batches < _over(sizes.inputs, each):
@@ -355,7 +353,7 @@ def _cut_batches(
     if not tight:
         return batched
     if most:
-        raise _small(batched, tight[0], f"{batched.batches} batches", batched.most_memory(tight[0].sizes))
+        raise _too_small_error(batched, tight[0], f"{batched.batches} batches", batched.most_memory(tight[0].sizes))
     # Too large: batches shrink by the tiles that do not fit. That is repeated, for more batches are more tasks.
     tiles = most = _over(batched.batch, sizes.tile)
     batched = replace(whole, batch=tiles * sizes.tile)
@@ -364,7 +362,7 @@ def _cut_batches(
         if tiles < 1:
             sizes_of_batches = [min(most, 1 << power) * sizes.tile for power in range(most.bit_length() + 1)]
             enough = min(replace(whole, batch=size).most_memory(tight[0].sizes) for size in sizes_of_batches)
-            raise _small(batched, tight[0], f"batches of {sizes.tile} inputs", enough)
+            raise _too_small_error(batched, tight[0], f"batches of {sizes.tile} inputs", enough)
         batched = replace(whole, batch=tiles * sizes.tile)
     # As many for each group: one that had more than the others would be waited for.
     needed = whole.groups * _over(_over(_over(sizes.inputs, sizes.tile), tiles), whole.groups)
@@ -377,7 +375,7 @@ def _excess(batched: Decomposition, room: MemoryRoom) -> int:
     return _over(batched.most_memory(room.sizes) - room.memory, room.sizes.tile * batched._bytes_per_input(room.sizes))
 
 
-def _small(whole: Decomposition, room: MemoryRoom, batches: str, needed: int) -> MemoryTooSmall:
+def _too_small_error(whole: Decomposition, room: MemoryRoom, batches: str, needed: int) -> MemoryTooSmall:
     return MemoryTooSmall(
         f"device memory of {room.memory:,} bytes is too small for the schedule {whole.schedule} with {batches}"
         f"{f' and {whole.buffers} buffers of weights' if whole.buffers else ''}: it needs {needed:,} (--device-memory)",

@@ -131,7 +131,7 @@ class Graph:
     def begin(self) -> None:
         """Add the batches that begin before anything has run."""
         d = self.decomposition
-        for batch in range(min(d.groups, d.batches) if d.grows else d.batches):
+        for batch in range(min(d.groups, d.batches) if d.dynamic else d.batches):
             self.add(batch, batch % d.groups)
 
     def go_on(self, done: Task, rows: int | None = None) -> list[Task]:
@@ -142,7 +142,7 @@ class Graph:
         """
         number, d = len(self.tasks), self.decomposition
         joins = d.joined is not None and (done.kind, done.stage) == (Kind.COMPACT, d.joined - 1)
-        ends = d.grows and done.kind in (Kind.COLLECT, Kind.PARK, Kind.MOVE) and done.device % len(d.ranges) == 0
+        ends = d.dynamic and done.kind in (Kind.COLLECT, Kind.PARK, Kind.MOVE) and done.device % len(d.ranges) == 0
         if not (joins or ends):
             return []
         group = self.groups[done.batch]

@@ -20,7 +20,7 @@ from spdnn.scheduling.taskgraph.graph import COMPUTE, LANES, Graph, Kind, Task
 from spdnn.scheduling.taskgraph.timeline import Span
 
 FIXED = "fixed costs of the run"
-CLOSED = 1e-3  # of the rows: fewer of them by more than that part have had their gaps closed
+CLOSED = 1e-3  # relative drop of the row count between two layers that means gaps were closed in between
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class TaskCosts:
         waiting: for each thread beyond the first of a device, what it adds to the time of all that it shares out, as a
             part: threads wait at the ends of layers, and for what one of them does alone.
         speeds: of each device, relative to the rates; empty: all alike.
-        order: the shares of that many batches, float64 (batches, layers), as `costmodel.official.official_shares` gives
-            them; None: each has its part of the inputs.
+        row_shares: by number of batches, the part of the rows that each has, float64 (batches, layers), as
+            `costmodel.official.official_shares` gives it; None: by size.
     """
 
     work: Work
@@ -49,7 +49,7 @@ class TaskCosts:
     threads: int | None = None
     waiting: float = 0.0
     speeds: tuple[float, ...] = ()
-    order: Callable[[int], np.ndarray | None] = field(default=lambda batches: None)
+    row_shares: Callable[[int], np.ndarray | None] = field(default=lambda batches: None)
 
     def speed(self, cores: int, part: float = 1.0) -> float:
         """Of a device's computing, relative to the rates, when each of its threads has that part of a core."""
@@ -68,7 +68,7 @@ class TaskCosts:
         # Each batch has its part of the rows that were measured; merged rows shrink less than inputs do (Work.of).
         work, batches = self.work, decomposition.batches
         sizes = np.diff([decomposition.members(batch) for batch in range(batches)])[:, 0]
-        shares = None if work.merged else self.order(batches)
+        shares = None if work.merged else self.row_shares(batches)
         if shares is None:
             kinds = {int(size): work.of(int(size)).rows for size in np.unique(sizes)}
             counts = np.array([kinds[int(size)] for size in sizes])
@@ -105,8 +105,7 @@ class Simulated:
     Attributes:
         seconds: of the run.
         timeline: every task, in the order in which they ended.
-        parts: seconds by kind of task, of the chain of tasks that the run could not be shorter than without another
-            order or faster tasks; they add up to `seconds`.
+        parts: seconds by kind of task along the critical path of the simulated schedule; they add up to `seconds`.
         groups: of each batch, the group that it passed through.
         tasks: the graph that ran.
     """
@@ -119,7 +118,7 @@ class Simulated:
 
     @property
     def bound(self) -> str:
-        """What takes most of the time of the chain."""
+        """What takes most of the time of the critical path."""
         return max(self.parts, key=self.parts.__getitem__)
 
     @cached_property
@@ -163,7 +162,7 @@ def simulate(decomposition: Decomposition, costs: TaskCosts, cores: int | None =
             count, layer = len(graph.tasks), decomposition.stages[task.stage][1]
             rows = math.ceil(clock.rows[task.batch][layer]) if task.kind == Kind.COMPACT else None
             execution.done(task, rows)
-            clock.know(graph)
+            clock.add_joined(graph)
             clock.drew.update(dict.fromkeys(range(count, len(graph.tasks)), task.number))
     return Simulated(clock.now, tuple(clock.timeline), clock.parts(), dict(graph.groups), tuple(graph.tasks))
 
@@ -213,7 +212,7 @@ class _Clock:
         self.now = costs.device.seconds_per_run
         self.running: dict[Lane, _Running] = {}
         self.timeline: list[Span] = []
-        self.of: dict[int, tuple[Task, float, float, int | None]] = {}  # of a task: itself, begin, end, what it met
+        self.ended: dict[int, tuple[Task, float, float, int | None]] = {}  # by number: task, begin, end, predecessor
         self.before: dict[Lane, int] = {}  # of a lane: its last task
         self.drew: dict[int, int] = {}  # of a task of a batch that was drawn: the one whose end let it be drawn
         # Prefix sums over the layers: the seconds of any stage are then one difference.
@@ -231,8 +230,8 @@ class _Clock:
         self.compacts.append(self.costs.compacts(rows).tolist())
         self.rows.append(rows.tolist())
 
-    def know(self, graph: Graph) -> None:
-        """Batches that others were joined to since: they have the rows of those, or of as many inputs that merge."""
+    def add_joined(self, graph: Graph) -> None:
+        """Add the joined batches new in the graph: the rows of their members; where rows merge, of as many inputs."""
         for members in list(graph.joined.values())[len(self.rows) - self.decomposition.batches :]:
             work = self.costs.work
             inputs = sum(last - first for first, last in map(self.decomposition.members, members))
@@ -284,9 +283,9 @@ class _Clock:
         for lane in over:
             task = self.running.pop(lane)
             waited = (*task.task.after, self.before.get(lane), self.drew.get(task.task.number))
-            ready = [number for number in waited if number in self.of]
-            met = max(ready, key=lambda number: self.of[number][2], default=None)
-            self.of[task.task.number] = task.task, task.began, self.now, met
+            ready = [number for number in waited if number in self.ended]
+            met = max(ready, key=lambda number: self.ended[number][2], default=None)
+            self.ended[task.task.number] = task.task, task.began, self.now, met
             self.before[lane] = task.task.number
             self.timeline.append(Span.of(self.decomposition, task.task, task.began, self.now))
             ended.append(task.task)
@@ -295,8 +294,8 @@ class _Clock:
     def parts(self) -> dict[str, float]:
         """Seconds by kind of the tasks that each began when the one before it had ended, back from the last."""
         parts = {FIXED: self.costs.device.seconds_per_run} if self.costs.device.seconds_per_run else {}
-        number = max(self.of, key=lambda number: (self.of[number][2], number), default=None)
+        number = max(self.ended, key=lambda number: (self.ended[number][2], number), default=None)
         while number is not None:
-            task, began, ended, number = self.of[number]
+            task, began, ended, number = self.ended[number]
             parts[task.kind.value] = parts.get(task.kind.value, 0.0) + ended - began
         return {name: seconds for name, seconds in parts.items() if seconds} or {Kind.LAYER.value: 0.0}

@@ -101,7 +101,7 @@ def _through(work: BatchKernels, count: int, threads: int, copied: Callable[[Lay
             copied(layer)
         copying.append((layer.nbytes, time.perf_counter() - begun))
         computed.append(rows.count)
-        indices = work.through(k, [work.bind(k, layer)], rows, tally)
+        indices = work.run_pass(k, [work.bind(k, layer)], rows, tally)
         if k + 1 < depth:
             work.compact(k + 1, rows, indices, search, tally)
         if not rows.count:

@@ -66,7 +66,7 @@ class CpuGraphRun:
 
     def __init__(
         self, work: BatchKernels, cut: Decomposition, devices: Sequence[CpuDevice], kept: Sequence[Layer],
-        course: progress.WorkProfile,
+        work_profile: progress.WorkProfile,
     ):  # fmt: skip
         self.work, self.cut, self.devices, self.kept = work, cut, devices, kept
         self.batches: dict[int, TaskBatch] = {}
@@ -75,9 +75,9 @@ class CpuGraphRun:
         self.spans: list[Span] = []
         # A tally for each lane, which one thread writes.
         self.tallies = {lane: work.tally() for lane in lanes_of(self.cut)}
-        self.course, self.telling = course, threading.Lock()
+        self.work_profile, self.telling = work_profile, threading.Lock()
         self.ended: list[tuple[int, int, int]] = []  # of batches that are through, as progress.work_ahead takes them
-        self.stage = progress.Batches(course, self.cut.inputs, self.cut.batches, self._progress)
+        self.stage = progress.Batches(work_profile, self.cut.inputs, self.cut.batches, self._progress)
         self.begun = time.perf_counter()
 
     def do(self, task: Task) -> int | None:
@@ -118,7 +118,7 @@ class CpuGraphRun:
         while rows.count and k < last:
             most = self.work.costs.layers(k, rows.tiles, rows.tile, self.work.deaths(k, rows), last - k)
             passed = layers[k - first : k - first + most]
-            batch.indices = self.work.through(k, passed, rows, tally)
+            batch.indices = self.work.run_pass(k, passed, rows, tally)
             k += most
         batch.edges += tally.edges - before
         left = rows.left if rows.count else 0
@@ -129,7 +129,7 @@ class CpuGraphRun:
     def _progress(self) -> tuple[float, float | None]:
         """Edges gone through, and those ahead where they can be estimated; other threads go on meanwhile."""
         # Batches before and after joining have different rows ahead of them, so they are estimated apart.
-        ahead, first_joined = self.course.ahead, self.cut.batches
+        ahead, first_joined = self.work_profile.ahead, self.cut.batches
         going = {number: (batch.rows.lanes, batch) for number, batch in list(self.batches.items())}
         late = [(rows, batch) for parked in self.waiting for _, _, rows, batch in list(parked)]
         late += [group for number, group in going.items() if number >= first_joined]

@@ -44,7 +44,7 @@ class CpuGraphSession(Session):
         # Decomposition: what there is to cut, then the schedule that is fastest within the memory.
         nbytes = tuple(work.network.header(k).nbytes for k in range(work.depth))
         self.sizes = Sizes(work.inputs.count, work.tile, nbytes, 8 * work.widest + INPUT_BYTES)
-        self.predicted, self.course = None, prepared.course()
+        self.predicted, self.work_profile = None, prepared.work_profile()
         self.decomposition, self.why = self._decomposition(options)
         cut = self.decomposition
         self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT
@@ -136,7 +136,7 @@ class CpuGraphSession(Session):
         decomposition, work = self.decomposition, self.work
         # Each lane runs its tasks on a thread of its own, whose tallies are added when all are through.
         execution = Execution(decomposition)
-        going, begun = CpuGraphRun(work, decomposition, self.devices, self.kept, self.course), time.process_time()
+        going, begun = CpuGraphRun(work, decomposition, self.devices, self.kept, self.work_profile), time.process_time()
         with going.stage:
             run_threads(execution, going.do, lanes_of(decomposition), check_ended)
         spent = time.process_time() - begun

@@ -55,7 +55,7 @@ class CudaGraphRun:
         self.values: dict[int, dict] = {}
         self._unmoved: dict[Lane, Task] = {}
         self._undone: list[Task] = []  # issued, and what comes next depends on when, or how, they end
-        self._waiting: dict[int, int] = {}  # rows in the pool of a device
+        self._pool_rows: dict[int, int] = {}  # of a device: rows parked in its pool
         self._parked: dict[int, int] = {}  # of a batch that was joined to others, the first of its rows among theirs
         self._timed: list[tuple[Task, int, Event, Event]] = []  # task, last stage, before, after
         self._timed_on: Counter[int] = Counter()
@@ -112,14 +112,14 @@ class CudaGraphRun:
         self._issue(task)
         # Issued is done, for streams keep the order, unless what comes next depends on when or how the task ends.
         drawn = self.cut.drawn and self.cut.groups > 1
-        if self._tells(task) or (drawn and task.kind in (Kind.MOVE, Kind.COLLECT)):
+        if self._rows_decide_next(task) or (drawn and task.kind in (Kind.MOVE, Kind.COLLECT)):
             self._undone.append(task)
         else:
             self.execution.done(task)
         return True
 
-    def _tells(self, task: Task) -> bool:
-        """Whether it depends on the rows that are left after this task what comes next."""
+    def _rows_decide_next(self, task: Task) -> bool:
+        """Whether the rows that are left after this task decide what comes next."""
         return task.kind == Kind.COMPACT and task.stage + 1 == self.cut.joined
 
     def _count_known(self, task: Task) -> bool:
@@ -134,7 +134,7 @@ class CudaGraphRun:
         done = [task for task in self._undone if self._owner(task).event(task).done()]
         for task in done:
             self._undone.remove(task)
-            self.execution.done(task, self._owner(task).rows_after(task) if self._tells(task) else None)
+            self.execution.done(task, self._owner(task).rows_after(task) if self._rows_decide_next(task) else None)
         return bool(done)
 
     def _owner(self, task: Task) -> GraphDevice:
@@ -177,13 +177,13 @@ class CudaGraphRun:
         if task.kind == Kind.MOVE:
             owner.receive(task.target[1], self.devices[task.device], task.slot)
         elif task.kind == Kind.PARK:
-            first = self._waiting.get(task.device, 0)
-            self._waiting[task.device] = first + owner.rows_after(task)
+            first = self._pool_rows.get(task.device, 0)
+            self._pool_rows[task.device] = first + owner.rows_after(task)
             self.slots[task.batch], self._parked[task.batch] = (task.device, task.slot), first
             owner.park(task, first, self.outcomes)
             self.stage.advance()
         elif task.kind == Kind.JOIN:
-            self.batches[task.batch, 1] = self._waiting.pop(task.device, 0)
+            self.batches[task.batch, 1] = self._pool_rows.pop(task.device, 0)
             owner.join(task, self.batches)
         else:
             owner.before(task, self.batches)

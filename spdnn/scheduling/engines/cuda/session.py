@@ -49,7 +49,7 @@ class CudaGraphSession(Session):
         super().__init__(prepared)
         network = prepared.network
         inputs.check_width(network.inputs)
-        self.inputs, self.values, self.settings = inputs, options.keep, options.settings or TaskgraphSettings()
+        self.inputs, self.keep, self.settings = inputs, options.keep, options.settings or TaskgraphSettings()
         if len(devices) != self.settings.devices:
             raise InputError(f"{len(devices)} devices, and {self.settings.devices} were asked for")
         # Kernels are chosen on the first device, and the layers laid out on the host, for the cut needs their bytes.
@@ -96,7 +96,7 @@ class CudaGraphSession(Session):
     def run(self, exchange=None) -> Result:
         cut = self.cut
         going = CudaGraphRun(
-            cut, self.devices, self.batch_table, self.outcomes, self.blocks, self.graphs, self.values,
+            cut, self.devices, self.batch_table, self.outcomes, self.blocks, self.graphs, self.keep,
             self.inputs.numbers_of,
         )  # fmt: skip
         begun = time.perf_counter()
@@ -106,7 +106,7 @@ class CudaGraphSession(Session):
         graph_notes = notes(cut, self.sizes, self.settings, self.why, going.execution.graph)
         if self.predicted is not None:
             graph_notes["predicted_seconds"] = self.predicted
-        return result(self.plan, self.inputs, parts, self.shared, {**self.notes, **graph_notes}, self.values)
+        return result(self.plan, self.inputs, parts, self.shared, {**self.notes, **graph_notes}, self.keep)
 
     def tell(self, result: Result) -> None:
         cut, seconds, spans = self.cut, self._seconds, self._going.spans()
