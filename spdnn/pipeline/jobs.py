@@ -35,8 +35,8 @@ def log_errors(log: str) -> Iterator[None]:
             print(f"spdnn: {farewell()}", file=stream)
             raise SystemExit(130) from None
         except (OSError, MemoryError, RuntimeError, ImportError) as error:
-            starved = is_out_of_memory(error)
-            print(f"spdnn: {out_of_memory() if starved else error}", file=terminal, flush=True)
+            no_memory = is_out_of_memory(error)
+            print(f"spdnn: {out_of_memory() if no_memory else error}", file=terminal, flush=True)
             raise
         finally:
             sys.stderr.flush()

@@ -171,17 +171,17 @@ struct Run {
         // An exception must not pass through the C frames of ONNX Runtime: note it and throw afterwards.
         struct Shared {
             const Work& work;
-            std::atomic<bool> starved{false};
+            std::atomic<bool> out_of_memory{false};
         } shared{work};
         auto one = [](void* data, size_t part) {
             auto& shared = *static_cast<Shared*>(data);
             try {
                 shared.work(static_cast<int64_t>(part));
-            } catch (const std::bad_alloc&) { shared.starved = true; }
+            } catch (const std::bad_alloc&) { shared.out_of_memory = true; }
         };
         check(ort::ParallelFor::call(api, context, +one, static_cast<size_t>(parts), static_cast<size_t>(parts),
                                      &shared));
-        if (shared.starved) throw std::bad_alloc();
+        if (shared.out_of_memory) throw std::bad_alloc();
     }
 
     std::vector<int64_t> input(const float*& data) {

@@ -14,7 +14,7 @@ namespace SPDNN_LEVEL {
 // share(k) on thread k, timed; whether one returned true.
 template <class Share>
 bool on_threads(int threads, double* busy, Share share) {
-    std::atomic<bool> any{false}, starved{false};
+    std::atomic<bool> any{false}, out_of_memory{false};
     const int caller = sched_getcpu();
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int k = 0; k < threads; ++k) {
@@ -22,10 +22,10 @@ bool on_threads(int threads, double* busy, Share share) {
         const double began = processor_seconds();
         try {
             if (share(k)) any = true;
-        } catch (const std::bad_alloc&) { starved = true; }
+        } catch (const std::bad_alloc&) { out_of_memory = true; }
         busy[k] = processor_seconds() - began;
     }
-    if (starved) throw std::bad_alloc();
+    if (out_of_memory) throw std::bad_alloc();
     return any;
 }
 
