@@ -84,8 +84,10 @@ def test_what_is_said_to_fit_fits(leave, random_network, shape):
 
 def test_weights_that_do_not_fit_alone(leave):
     leave(300_000)
-    with pytest.raises(MemoryTooSmall, match="the weights alone need"):
+    with pytest.raises(MemoryTooSmall, match="the weights alone need") as error:
         opened(RadixNet(1024, 2), rows(1, 1024))
+    alone = int(re.search(r"alone need ([\d,]+)", str(error.value))[1].replace(",", ""))
+    assert alone >= 8 * RadixNet(1024, 2).edges + cusparse.RESERVED  # an index and a value for each edge
 
 
 def test_memory_that_others_take_meanwhile_is_a_sentence(leave):
