@@ -170,9 +170,9 @@ class Inference(Stage):
         computed: inputs x edges really computed, where the engine counts them here.
     """
 
-    def __init__(self, work_profile: WorkProfile, inputs: int, batches: int = 1, name: str | None = None):
-        super().__init__(name or inference_name(), batches * work_profile.depth)
-        self.work_profile, self.inputs, self.named = work_profile, inputs, name is not None
+    def __init__(self, profile: WorkProfile, inputs: int, batches: int = 1, name: str | None = None):
+        super().__init__(name or inference_name(), batches * profile.depth)
+        self.profile, self.inputs, self.named = profile, inputs, name is not None
         self.batches, self.batch, self.before, self.size = batches, 0, 0, 0
         self.layer, self.left, self.computed, self._spent = 0, 0, 0, 0.0
 
@@ -210,27 +210,21 @@ class Inference(Stage):
         return super().summarize(now)
 
     def _count(self) -> None:
-        self.done = max(0, self.batch - 1) * self.work_profile.depth + self.layer
+        self.done = max(0, self.batch - 1) * self.profile.depth + self.layer
 
     def where(self, brief: bool) -> list[str]:
         batch = [f"batch {of(self.batch, self.batches, brief)}"] if self.batches > 1 else []
-        return [
-            *batch,
-            f"layer {of(self.layer, self.work_profile.depth, brief)}",
-            _inputs_left(self.left, self.size, brief),
-        ]
+        return [*batch, f"layer {of(self.layer, self.profile.depth, brief)}", _inputs_left(self.left, self.size, brief)]
 
     def edges(self) -> float | None:
         return (
-            None
-            if self.named
-            else self.before * self.work_profile.passed[-1] + self.size * self.work_profile.passed[self.layer]
+            None if self.named else self.before * self.profile.passed[-1] + self.size * self.profile.passed[self.layer]
         )
 
     def work(self) -> tuple[float, float | None]:
         computed, rows = self._work(self.layer) if self._work else (self.computed, self.left)
         late = [(self.before, self._spent, 0)] if self.before else []
-        early = [(self.size, computed - self._spent, rows * self.work_profile.ahead[self.layer])]
+        early = [(self.size, computed - self._spent, rows * self.profile.ahead[self.layer])]
         return computed, work_ahead(late, early, self.inputs)
 
 
@@ -247,16 +241,16 @@ class Batches(Stage):
         left: inputs with a nonzero row, those included that have not begun.
     """
 
-    def __init__(self, work_profile: WorkProfile, inputs: int, batches: int, work: Callable | None = None):
-        of_layers = (batches * work_profile.depth, "layer") if work else (batches, "batch")
+    def __init__(self, profile: WorkProfile, inputs: int, batches: int, work: Callable | None = None):
+        of_layers = (batches * profile.depth, "layer") if work else (batches, "batch")
         super().__init__(inference_name(), *of_layers)
-        self.work_profile, self.inputs, self.batches, self.left = work_profile, inputs, batches, inputs
+        self.profile, self.inputs, self.batches, self.left = profile, inputs, batches, inputs
         self._passed, self._work = 0, work
 
     def through(self, first: int, last: int, inputs: int, batches: int = 1, died: int = 0) -> None:
         """Batches, of `inputs` inputs, have been through layers first..last-1 together, in which so many died."""
         self.left -= died
-        self._passed += inputs * (self.work_profile.passed[last] - self.work_profile.passed[first])
+        self._passed += inputs * (self.profile.passed[last] - self.profile.passed[first])
         self.advance(batches * (last - first) if self._work else batches)
 
     def where(self, brief: bool) -> list[str]:
@@ -270,7 +264,7 @@ class Batches(Stage):
         return self._passed
 
     def work(self) -> tuple[float, float | None]:
-        return self._work() if self._work else (self._passed, self.inputs * self.work_profile.passed[-1] - self._passed)
+        return self._work() if self._work else (self._passed, self.inputs * self.profile.passed[-1] - self._passed)
 
 
 def _inputs_left(left: int, inputs: int, brief: bool) -> str:

@@ -101,9 +101,7 @@ class Prepared:
     def work_profile(self) -> progress.WorkProfile:
         """The layers for progress; built when a session opens, for it reads every header."""
         depth = range(self.network.depth)
-        source_edges, prepared_edges = (
-            (layers.header(k).edges for k in depth) for layers in (self.source, self.network)
-        )
+        source_edges, prepared_edges = ((net.header(k).edges for k in depth) for net in (self.source, self.network))
         return progress.WorkProfile.of(source_edges, prepared_edges)
 
     def first(self, depth: int) -> "Prepared":

@@ -188,9 +188,7 @@ class OnnxModel(WithRepr):
             return usual
         # Choices are kept between processes, by what they depend on.
         shapes = [f"{name} {array.dtype}{array.shape}" for name, array in sample.items()]
-        graph = [
-            f"{product.name} {product.matrix.shape} {product.window} {product.nonzero:.2f}" for product in self._found
-        ]
+        graph = [f"{each.name} {each.matrix.shape} {each.window} {each.nonzero:.2f}" for each in self._found]
         graph += [node.op_type for node in model.graph.node]
         # A choice holds for this processor, these kernels, this version of ONNX Runtime and this model and sample.
         version, code = onnx_files.runtime().__version__, self._kernels.source_digest[:16]
@@ -211,14 +209,8 @@ class OnnxModel(WithRepr):
         for product, tile in zip(self._found, usual, strict=True):
             x = reach.get(product.reads)
             if x is not None:
-                alike = (
-                    product.matrix.shape,
-                    product.window,
-                    x.shape,
-                    round(product.nonzero, 2),
-                    product.low,
-                    product.high,
-                )
+                matrix, bounds = product.matrix, (product.low, product.high)
+                alike = matrix.shape, product.window, x.shape, round(product.nonzero, 2), *bounds
                 if alike not in times:
                     times[alike] = self._times(model, product, x)
                 took = times[alike]

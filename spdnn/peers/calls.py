@@ -30,7 +30,7 @@ from spdnn.records.operation_record import OperationRecord, Verification
 PROGRAMS: dict[str, type[TimedProgram]] = {
     kind.name: kind for kind in (OurModel, ScipyModel, BlasModel, TorchModel, TorchCompiledModel, OnnxRuntime, OpenVino)
 }
-OTHERS = {name: kind for name, kind in PROGRAMS.items() if kind.kind != OURS}
+OTHERS = {name: program for name, program in PROGRAMS.items() if program.kind != OURS}
 CALLS = 4  # of a turn, at least
 LEAST_ROUNDS, MOST_ROUNDS = 5, 200
 LAYERS = "it is compared on chains of pruned layers alone, and this model is none"

@@ -83,10 +83,8 @@ def compare_model(name: str, comparison: ComparisonSettings) -> list[OperationRe
         check_same(f"{name}, {kind}", digests[kind], verified[kind])
         useful = ready.flops("sparse")
         version = shared["environment"].versions.get("spdnn", "of a checkout")
-        notes, done = (
-            {"threads_set": f"{threads} of the model", "arithmetic": kind},
-            max(ready.flops(kind), useful) // 2,
-        )
+        notes = {"threads_set": f"{threads} of the model", "arithmetic": kind}
+        done = max(ready.flops(kind), useful) // 2
         rule = f"largest difference between arithmetics <= {TOLERANCE:g} of the largest output"
         records.append(
             OperationRecord(

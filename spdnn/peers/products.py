@@ -45,7 +45,7 @@ PROGRAMS: dict[str, dict[str, type[TimedProgram]]] = {
     },
     "sddmm": {kind.name: kind for kind in (*OURSELVES, TorchProduct, EinsumProduct, BlasProduct, MklDenseProduct)},
 }
-LIBRARIES = {name: kind for programs in PROGRAMS.values() for name, kind in programs.items() if kind.kind != OURS}
+LIBRARIES = {name: each for programs in PROGRAMS.values() for name, each in programs.items() if each.kind != OURS}
 OPERATIONS = tuple(PROGRAMS)
 LEAST_ROUNDS, MOST_ROUNDS, EACH = 3, 100, 5  # rounds of a problem, and samples of a program in each
 # Threads that wait for work stay awake for about 1 ms, ours as oneMKL's (engines/libraries/mkl.py): long enough for the

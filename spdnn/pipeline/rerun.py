@@ -187,31 +187,31 @@ def _request(record: RunRecord) -> RunRequest:
 
 
 def _compare_outputs(record: RunRecord, again: Measurement, outcome: RerunOutcome) -> None:
-    before, its = record.result, again.result
+    before, now = record.result, again.result
     # Categories are exact on every machine; the bits of the values may depend on instruction set and code.
     for name in ("categories", "categories_sha256", "survivors"):
-        same = getattr(before, name) == getattr(its, name)
+        same = getattr(before, name) == getattr(now, name)
         (outcome.same if same else outcome.wrong).append(f"{name.replace('_', ' ')} {'the same' if same else 'differ'}")
-    if its.digest == before.digest:
+    if now.digest == before.digest:
         outcome.same.append("digest of the output the same, to the bit")
     elif why := _other_bits(record, again):
         outcome.open.append(f"digest of the output differs, as it may: {why}")
     else:
         outcome.wrong.append("digest of the output differs, with the same code on the same kind of machine")
     # Skipped work depends on the size of the batches, which follows the free memory: a factor is allowed.
-    work = its.edges_computed / max(1, before.edges_computed)
-    compared = f"{before.edges_computed:,} edges computed, and {its.edges_computed:,} here"
+    work = now.edges_computed / max(1, before.edges_computed)
+    compared = f"{before.edges_computed:,} edges computed, and {now.edges_computed:,} here"
     (outcome.same if 1 / WORK <= work <= WORK else outcome.wrong).append(compared)
 
 
 def _other_bits(record: RunRecord, again: Measurement) -> str | None:
     """Why two right outputs of the engine need not have the same bits."""
-    before, its = record.environment, again.environment
-    if record.engine.notes.instruction_set != again.engine.notes.instruction_set or (before.gpu or None) != its.gpu:
+    before, now = record.environment, again.environment
+    if record.engine.notes.instruction_set != again.engine.notes.instruction_set or (before.gpu or None) != now.gpu:
         return "another instruction set or device"
-    if before.code != its.code:
+    if before.code != now.code:
         return "other code"
-    return None if before.versions == its.versions else "other versions of libraries"
+    return None if before.versions == now.versions else "other versions of libraries"
 
 
 def _compare_times(record: RunRecord, again: Measurement, outcome: RerunOutcome) -> None:
@@ -227,8 +227,8 @@ def _compare_times(record: RunRecord, again: Measurement, outcome: RerunOutcome)
 
 
 def _other_machine(record: RunRecord, again: Measurement) -> Iterator[str]:
-    before, its = record.environment, again.environment
-    if (before.cpu, before.cores, before.gpu or None) != (its.cpu, its.cores, its.gpu):
+    before, now = record.environment, again.environment
+    if (before.cpu, before.cores, before.gpu or None) != (now.cpu, now.cores, now.gpu):
         yield "another machine"
     if record.threads != again.threads:
         yield f"{record.threads} threads, and {again.threads} here"

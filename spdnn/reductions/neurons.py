@@ -88,9 +88,9 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
     Two output neurons are identical when they have the same inputs, weights, bias and activation: their values are then
     equal for any input. The next layer's indices are mapped onto the classes; edges that fall on one class are summed
     (in float64, rounded once to float32). So sums have fewer terms in another order: results differ from those of the
-    original network by rounding. A network whose weights would add up past float32 is left as it is. Source:
-    XY (Xin et al., HPEC 2021) computes the identical outputs of RadiX-Net's dense 16 x 32 blocks once by construction;
-    here they are found by search, in any network.
+    original network by rounding. A network whose weights would add up past float32 is left as it is. Source: XY (Xin et
+    al., HPEC 2021) computes the identical outputs of RadiX-Net's dense 16 x 32 blocks once by construction; here they
+    are found by search, in any network.
 
     Args:
         memory: bytes of merged layers to keep; others are merged again when they are read.

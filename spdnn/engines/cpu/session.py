@@ -38,11 +38,8 @@ class CpuSession(SharesRows):
         tile: int | None = None,
     ):
         super().__init__(prepared)
-        self.work, self.threads, self.max_pass_layers = (
-            BatchKernels(prepared, inputs, options, tile),
-            options.threads,
-            most,
-        )
+        self.work = BatchKernels(prepared, inputs, options, tile)
+        self.threads, self.max_pass_layers = options.threads, most
         self.work_profile = prepared.work_profile()
         network, widest, tile = prepared.network, self.work.widest, self.work.tile
         self.batch, resident = plan.batches(network, inputs, widest, self.work.last.outputs, options, tile)

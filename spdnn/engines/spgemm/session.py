@@ -60,10 +60,8 @@ class SpgemmSession(SharesRows):
             arrays = progress.bar(prepared.layout or [None] * network.depth, "weights", network.depth)
             self.layers = [layers.bind(network, k, layer) for k, layer in enumerate(arrays)]
         self.buffers = [Buffer(self.batch, network.width) for _ in range(2)]
-        self.work_profile, self.widths = (
-            prepared.work_profile(),
-            [network.header(k).inputs for k in range(network.depth)],
-        )
+        self.work_profile = prepared.work_profile()
+        self.widths = [network.header(k).inputs for k in range(network.depth)]
         self.edges = np.array([float(network.header(k).edges) for k in range(network.depth)])
         self.ahead = np.concatenate([np.cumsum(self.edges[::-1])[::-1], [0]])  # edges of the layers from k on
         self.workspace = layers.workspace(network, self.kernels.panel, self.threads)

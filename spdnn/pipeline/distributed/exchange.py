@@ -148,8 +148,8 @@ class RankExchange(RowExchange):
         # Even shares, as far as the memory of each rank allows, by moving as few rows as possible.
         targets = partition.targets(state.rows, state.room)
         moving = partition.moves(state.rows, targets)
-        # Gain: edges that the busiest rank saves, where ever fewer rows die per layer. Cost: the rank that sends or
-        # receives most.
+        # Gain: edges that the busiest rank saves, if ever fewer rows die from layer to layer. Cost: the rank that sends
+        # or receives most.
         work = local.work[k:]
         alive = np.cumprod(1 - max(0.0, deaths) * SLOWING ** np.arange(work.size))
         gain = float(state.rows.max() - targets.max()) * float(work @ alive)

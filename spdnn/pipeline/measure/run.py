@@ -239,11 +239,11 @@ def _different_layer(network: Network, problem: challenge.OfficialProblem) -> in
         return None if network.description == formula.description else 1
     # A description could claim anything: only the arrays show that a network from files is official.
     for k in progress.bar(range(problem.layers), "compare with the official network", problem.layers):
-        layer, its = network.layer(k), formula.layer(k)
+        layer, official = network.layer(k), formula.layer(k)
         sizes = (layer.inputs, layer.outputs, layer.edges, layer.activation) == (
-            its.inputs, its.outputs, its.edges, its.activation
+            official.inputs, official.outputs, official.edges, official.activation
         )  # fmt: skip
-        parts = [(getattr(layer, name), getattr(its, name)) for name in ("offsets", "indices", "values", "bias")]
+        parts = [(getattr(layer, name), getattr(official, name)) for name in ("offsets", "indices", "values", "bias")]
         if not sizes or not all((array == other).all() for array, other in parts):
             return k + 1
     return None

@@ -163,9 +163,9 @@ def _positive(seconds: float | None) -> float | None:
 def _covered_seconds(spans: Iterable) -> float:
     """Seconds that at least one of the spans covers."""
     total, until = 0.0, 0.0
-    for covered in sorted(spans, key=lambda span: span.begin):
-        total += max(0.0, covered.end - max(covered.begin, until))
-        until = max(until, covered.end)
+    for interval in sorted(spans, key=lambda span: span.begin):
+        total += max(0.0, interval.end - max(interval.begin, until))
+        until = max(until, interval.end)
     return total
 
 

@@ -268,27 +268,28 @@ class _Clock:
         speeds = dict.fromkeys(LANES, 1.0)
         if self.cores is not None:
             threads = self.costs.threads or self.costs.device.threads
-            needed = sum(threads if name == COMPUTE else 1 for (_, name), task in self.running.items() if task.left)
+            needed = sum(threads if name == COMPUTE else 1 for (_, name), run in self.running.items() if run.left)
             part = min(1.0, self.cores / needed) if needed else 1.0
             speeds = dict.fromkeys(LANES, part) | {COMPUTE: self.costs.speed(self.cores, part)}
         # The next event is the earliest end at these speeds; all others have then done a part of their work.
-        ends = {lane: task.left / speeds[lane[1]] for lane, task in self.running.items()}
+        ends = {lane: run.left / speeds[lane[1]] for lane, run in self.running.items()}
         step = min(ends.values())
         self.now += step
         over = [lane for lane, end in ends.items() if end <= step * (1 + 1e-12)]
-        for lane, task in self.running.items():
-            task.left -= step * speeds[lane[1]]
+        for lane, run in self.running.items():
+            run.left -= step * speeds[lane[1]]
         # Critical path: of all that a task waited for, what ended last is its predecessor on the chain (`parts`).
         ended = []
         for lane in over:
-            task = self.running.pop(lane)
-            waited = (*task.task.after, self.before.get(lane), self.drew.get(task.task.number))
+            run = self.running.pop(lane)
+            task = run.task
+            waited = (*task.after, self.before.get(lane), self.drew.get(task.number))
             ready = [number for number in waited if number in self.ended]
-            met = max(ready, key=lambda number: self.ended[number][2], default=None)
-            self.ended[task.task.number] = task.task, task.began, self.now, met
-            self.before[lane] = task.task.number
-            self.timeline.append(Span.of(self.decomposition, task.task, task.began, self.now))
-            ended.append(task.task)
+            predecessor = max(ready, key=lambda number: self.ended[number][2], default=None)
+            self.ended[task.number] = task, run.began, self.now, predecessor
+            self.before[lane] = task.number
+            self.timeline.append(Span.of(self.decomposition, task, run.began, self.now))
+            ended.append(task)
         return ended
 
     def parts(self) -> dict[str, float]:

@@ -141,7 +141,7 @@ def _order(path, widths: dict[str, tuple[int, int]]) -> list[str]:
     if len(groups) > GROUPS:
         raise InputError(f"{path}: names of {len(groups)} kinds, whose order is not known; number them or export ONNX")
     orders = [[prefix for group in order for prefix in group] for order in permutations(groups)]
-    chains = [order for order in orders if all(widths[name][1] == widths[two][0] for name, two in pairwise(order))]
+    chains = [order for order in orders if all(widths[a][1] == widths[b][0] for a, b in pairwise(order))]
     if len(chains) == 1:
         return chains[0]
     first = ", ".join(group[0] + "weight" for group in groups)

@@ -90,7 +90,7 @@ def check_rows(rows: str | None) -> None:
 
 def check_told(path, shapes: Sequence[tuple[int, int]], rows: str | None) -> None:
     """Raise InputError where nothing tells what the rows of matrices are: not stated, and they chain both ways."""
-    both = all(shape[1] == two[0] and shape[0] == two[1] for shape, two in pairwise(shapes))
+    both = all(a[1] == b[0] and a[0] == b[1] for a, b in pairwise(shapes))
     if rows is None and both and (len(shapes) > 1 or shapes[0][0] == shapes[0][1]):
         raise InputError(
             f"{path}: its weights fit both ways: state what a row of them is, --rows inputs, or --rows outputs "

@@ -65,12 +65,12 @@ class CudaGraphRun:
     def run(self) -> None:
         """Issue all tasks, and wait."""
         # All streams of a device begin after one event, which its timeline is measured from.
-        for number, device in enumerate(self.devices):
-            begun = self._begun[number] = device.device.event(timed=True)
-            device.device.record(begun)
-            for stream in device.streams.values():
-                with device.device.on(stream):
-                    device.device.wait(begun)
+        for number, owner in enumerate(self.devices):
+            begun = self._begun[number] = owner.device.event(timed=True)
+            owner.device.record(begun)
+            for stream in owner.streams.values():
+                with owner.device.on(stream):
+                    owner.device.wait(begun)
         lanes = lanes_of(self.cut)
         try:
             # Polling: tasks are issued as soon as those before them are; the host never waits for the work itself.
@@ -80,13 +80,13 @@ class CudaGraphRun:
                     if not any(went_on):
                         check_ended()
                         time.sleep(0)
-                for device in self.devices:
-                    device.device.synchronize()
+                for owner in self.devices:
+                    owner.device.synchronize()
         except BaseException:
             # What is still on its way reads and writes memory that another session may get next.
-            for device in self.devices:
+            for owner in self.devices:
                 with suppress(SpdnnError):  # what was wrong before is the one to tell
-                    device.device.synchronize()
+                    owner.device.synchronize()
             raise
 
     def spans(self) -> list[Span]:
