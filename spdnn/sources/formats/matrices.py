@@ -41,7 +41,7 @@ def read_network(path: Path, stated: ReadOptions) -> MemoryNetwork:
     Raises:
         InputError: see readers.open_network.
     """
-    if path.suffix == ".npz" and path.is_file() and state_dicts.is_one(archive := NpzArchive(path)):
+    if path.suffix == ".npz" and path.is_file() and state_dicts.is_state_dict(archive := NpzArchive(path)):
         return state_dicts.read_network(archive, "state dict", stated)
     return steps.network_of(path, _read_steps(path, stated), "matrices", stated.layers)
 

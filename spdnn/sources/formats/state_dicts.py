@@ -27,7 +27,7 @@ PART = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.safetensors$", re.ASCII)  # as Hug
 GROUPS = 6  # kinds of names whose order widths may tell
 
 
-def is_one(names) -> bool:
+def is_state_dict(names) -> bool:
     """Whether these are names of a state dict."""
     return any(_split(name)[1] in ("weight", "weight_orig") for name in names)
 
