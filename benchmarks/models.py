@@ -92,10 +92,10 @@ def compare(programs: dict[str, Program], rounds: int, units: int, what: str) ->
     (ours, base), *others = programs.items()
     for name, program in others:
         wall, busy = ratios(base.wall, program.wall), ratios(base.busy, program.busy)
-        shares = "reached" if wall.median >= BAR else "missed"
+        verdict = "reached" if wall.median >= BAR else "missed"
         print(
             f"  {name} / {ours}: {wall.median:.2f} ({wall.low:.2f} to {wall.high:.2f}); processor seconds "
-            f"{busy.median:.2f} ({busy.low:.2f} to {busy.high:.2f}); {BAR} {shares}"
+            f"{busy.median:.2f} ({busy.low:.2f} to {busy.high:.2f}); {BAR} {verdict}"
         )
 
 

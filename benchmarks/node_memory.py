@@ -26,9 +26,9 @@ def descendants(root: int) -> set[int]:
             parents[int(name)] = int(stream.read().rpartition(b")")[2].split()[1])
     found, todo = set(), [root]
     while todo:
-        parent_of = todo.pop()
-        found.add(parent_of)
-        todo += [process for process, parent in parents.items() if parent == parent_of]
+        current = todo.pop()
+        found.add(current)
+        todo += [process for process, parent in parents.items() if parent == current]
     return found
 
 

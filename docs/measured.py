@@ -426,9 +426,9 @@ def operations(kind: str = "operations") -> str | None:
             means([problem for problem in problems if (problem.operation, problem.percent) == (name, p)])
             for p in levels
         ]
-        for kind, below in (("sparse", "the fastest sparse library"), ("dense", "the fastest dense")):
+        for kind, label in (("sparse", "the fastest sparse library"), ("dense", "the fastest dense")):
             cells = [f"{level[kind]:.2f} ({level[f'{kind}_best']:.2f})" if level[kind] else "" for level in of_level]
-            lines.append([f"`{name}`", below, *cells])
+            lines.append([f"`{name}`", label, *cells])
     below = "Geometric means by medians, in brackets by fastest samples."
     return table(lines, f"{below} {source([compared.ours for compared in problems])}.")
 

@@ -49,10 +49,10 @@ def matches(A: SparseMatrix, dense: Operand, name: str) -> None:
         raise InputError(f"{name} is on {dense.device}, and the sparse matrix on {A.device}; its to() moves it")
 
 
-def alike(left: Operand, other: Operand, name: str, second: str) -> None:
-    if left.array.dtype != other.array.dtype or left.device != other.device:
+def alike(left: Operand, right: Operand, name: str, second: str) -> None:
+    if left.array.dtype != right.array.dtype or left.device != right.device:
         raise InputError(
-            f"{name} is of {left.array.dtype} on {left.device}, and {second} of {other.array.dtype} on {other.device}; "
+            f"{name} is of {left.array.dtype} on {left.device}, and {second} of {right.array.dtype} on {right.device}; "
             "they must be the same"
         )
 
@@ -145,9 +145,9 @@ def output(
     return target.array if batch is not None else target.array[None], out
 
 
-def _overlap(left: Any, other: Any) -> bool:
-    first, second = address(left), address(other)
-    return first < second + other.nbytes and second < first + left.nbytes
+def _overlap(left: Any, right: Any) -> bool:
+    first, second = address(left), address(right)
+    return first < second + right.nbytes and second < first + left.nbytes
 
 
 def bias(bias: Any, size: int, like: Operand) -> Any | None:

@@ -78,4 +78,4 @@ def _each(work, first: np.ndarray, second: np.ndarray, kept_first: int, kept_sec
     """`work` of each pair of a batch, or of the one pair."""
     if second.ndim == kept_second:
         return work(first, second)
-    return np.stack([work(left, other) for left, other in zip(first, second, strict=True)])
+    return np.stack([work(left, right) for left, right in zip(first, second, strict=True)])

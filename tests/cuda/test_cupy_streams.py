@@ -48,7 +48,7 @@ def test_events_order_streams(device):
     device.record(event)
     event.synchronize()
     assert (array.held == 8).all()
-    assert not event.event.timed
+    assert not event.cupy_event.timed
     before, after = device.event(timed=True), device.event(timed=True)
     device.record(before), device.fill(array, 0), device.record(after)
     device.synchronize()

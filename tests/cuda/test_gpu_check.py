@@ -93,18 +93,8 @@ def test_the_whole_program(gpu, vendor, monkeypatch, set_all, tmp_path, capsys):
     monkeypatch.setattr(gpu("cuda_kernels"), "measure", few)
     monkeypatch.setattr(challenge, "WIDTHS", (1024,))
     parts = ",".join(part for part in check.PARTS if part not in ("sanitizer", "ranks", "ops"))
-    records = tmp_path / "records"
-    arguments = [
-        "--parts",
-        parts,
-        "--quick",
-        "--seed",
-        "5",
-        "--results",
-        str(tmp_path / "records"),
-        "--mnist",
-        "images",
-    ]
+    written = str(tmp_path / "records")
+    arguments = ["--parts", parts, "--quick", "--seed", "5", "--results", written, "--mnist", "images"]
     assert check.main(arguments) == 0
     said = capsys.readouterr().out
     assert said.startswith("CPU shim: compute capability 9.0, g++")
@@ -631,6 +621,22 @@ def test_compute_sanitizer(gpu, tmp_path, monkeypatch, script):
     for part in ("correctness", "taskgraph", "ops"):
         assert any(f"check.py --parts {part} --quick --sanitized" in line for line in given)
     assert {line.split()[1] for line in given} == {"memcheck", "racecheck", "synccheck", "initcheck"}
+
+
+def test_compute_sanitizer_takes_a_quarter_of_the_time_beside_other_parts(gpu, tmp_path, monkeypatch):
+    check, tally = gpu("check"), gpu("tally").Tally()
+    executable(tmp_path / "compute-sanitizer", "sleep 0.5; echo '========= ERROR SUMMARY: 0 errors'")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    check.check_sanitized(tally, argparse.Namespace(device=None, parts="first,sanitizer", seconds=8.0), least=1.0)
+    assert 1 <= tally.passed <= 3
+    assert len(tally.left_out) == len(check.SANITIZED) - tally.passed
+
+
+def test_without_compute_sanitizer_it_is_not_run(gpu, tmp_path, monkeypatch):
+    check, tally = gpu("check"), gpu("tally").Tally()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    check.check_sanitized(tally, argparse.Namespace(device=None, parts="sanitizer", seconds=100))
+    assert (tally.passed, tally.not_here) == (0, ["compute-sanitizer is not installed"])
 
 
 def test_what_runs_under_a_tool_is_not_timed_nor_poisoned(gpu, on_shim, monkeypatch, tmp_path, capsys):

@@ -220,8 +220,8 @@ struct Operand {
     int64_t stride(const Chunk& c) const { return packed ? c.vectors * kLanes : depth; }
 };
 
-// A thread's scratch: q of a group and its scores; of a tile's rows the output accumulators O (sums), row maxima m (tops)
-// and row sums l (totals) of FlashAttention.
+// A thread's scratch: q of a group and its scores; of a tile's rows the output accumulators O (sums), row maxima m
+// (tops) and row sums l (totals) of FlashAttention.
 struct Room {
     float *query, *scores, *sums, *tops, *totals;
     int64_t score_stride;

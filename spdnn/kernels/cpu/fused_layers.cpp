@@ -166,8 +166,8 @@ inline void fetch(const float* from) {
     for (int at = 0; at < kFloats; at += kLine) __builtin_prefetch(from + at, kWrite);
 }
 
-// A zero opaque to the compiler, so that it does not merge accumulators. In a layer with one weight the sums of a set are
-// equal, and each is computed all the same: only the reduction `neurons` leaves work out.
+// A zero opaque to the compiler, so that it does not merge accumulators. In a layer with one weight the sums of a set
+// are equal, and each is computed all the same: only the reduction `neurons` leaves work out.
 template <class V>
 inline __attribute__((always_inline)) V own_zero() {
     V zero = {};
@@ -323,9 +323,9 @@ LaneFlags all_sets(const Layer& layer, const float* __restrict src, float* __res
         if (packs(j)) {
             // The first set has no predecessor that packed it: pack it at once, without a prefetch.
             if (!ready) {
-                Rows mine = rows(j);
-                mine.edges = mine.known = mine.per_turn = edges(j);
-                mine.turn();
+                Rows first_set = rows(j);
+                first_set.edges = first_set.known = first_set.per_turn = edges(j);
+                first_set.turn();
             }
             compute(
                 j, [mine = packed[j % 2]](int64_t edge) __attribute__((always_inline)) { return mine[edge]; }, turn);
@@ -333,7 +333,8 @@ LaneFlags all_sets(const Layer& layer, const float* __restrict src, float* __res
             // Not packed: gather where the rows lie, and prefetch those of the next set if features exceed the near
             // caches.
             for (int64_t e = 0; far && j + 1 < last && e < edges(j + 1); ++e) next.fetch(e);
-            compute(j, [mine = rows(j)](int64_t edge) __attribute__((always_inline)) { return mine.row(edge); }, turn);
+            compute(
+                j, [of_set = rows(j)](int64_t edge) __attribute__((always_inline)) { return of_set.row(edge); }, turn);
         }
         // Pack what the turns have left over: the next set expects all of its rows.
         while (next.done < next.edges) next.turn();
@@ -534,7 +535,7 @@ LaneFlags count_block(const Layer& layer, const uint64_t* __restrict words, floa
 template <int kTile, class Index, bool kValued, bool kBits>
 LaneFlags tile_block(const Layer& layer, const void* src, float* dst, int64_t first, int64_t last) {
     if constexpr (kTile == 1) {
-        // One input has no neighbours to vectorize over: scalars, with first_single outputs side by side instead.
+        // One input has no neighbours to vectorize over: scalars, with several outputs side by side instead.
         return block<float, 1, 1, kSideBySide, Index, kValued>(layer, static_cast<const float*>(src), dst, first, last);
     } else {
 #if SPDNN_VECTOR_BYTES > 16

@@ -139,8 +139,8 @@ double pairwise(const double* numbers, int64_t count) {
 template <class From, class To>
 int64_t rows_on_classes(const int64_t* offsets, int64_t rows, const From* read, const float* weights, float weight,
                         const uint32_t* classes, uint32_t most, int64_t* to, To* written, float* sums) {
-    constexpr int64_t kEdges =
-        1 << 18;  // edges of a block of rows (at least one row), whose buffers stay in the L2 cache
+    // Edges of a block of rows (at least one row), so that its buffers stay in the L2 cache.
+    constexpr int64_t kEdges = 1 << 18;
     std::vector<uint32_t> own, row_of, edge_of, edges_of;
     std::vector<int64_t> ends, fill, next_term;
     std::vector<double> terms;  // of each row, by class, in the order of the edges

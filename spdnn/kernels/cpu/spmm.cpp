@@ -61,11 +61,11 @@ struct Panel {
 
 // Lanes where something was seen.
 template <class V>
-using LaneFlags = decltype(V{} != V{});
+using NanMask = decltype(V{} != V{});
 
 // Bias and activation of one vector, and whether a sum was NaN.
 template <class V>
-inline V activated(V y, V low, V high, LaneFlags<V>& nan) {
+inline V activated(V y, V low, V high, NanMask<V>& nan) {
     nan |= y != y;
     y = y < low ? low : y;
     return y > high ? high : y;
@@ -146,7 +146,7 @@ inline void fetch_ahead(const Panel& panel, int32_t row) {
 template <class V, int kVectors>
 inline __attribute__((always_inline)) void finish(const Panel& panel, const V (&even)[kVectors],
                                                   const V (&odd)[kVectors], int32_t row, char* to, int64_t last,
-                                                  LaneFlags<V>& nan) {
+                                                  NanMask<V>& nan) {
     const SpmmProblem& p = *panel.problem;
     const V bias = broadcast_as<V>(p.bias[row]), low = broadcast_as<V>(p.low), high = broadcast_as<V>(p.high);
     const int64_t bytes = panel.half ? sizeof(Half) : sizeof(float);
@@ -170,7 +170,7 @@ bool rows_of(const Panel& panel, int64_t from, int64_t to, int64_t first) {
     const int64_t last = std::min<int64_t>(lanes<V>, panel.width - column - (kVectors - 1) * lanes<V>);
     const char* const b = reinterpret_cast<const char*>(panel.b + column);
     char* const c = panel.c + column * (panel.half ? sizeof(Half) : sizeof(float));
-    LaneFlags<V> nan = {};
+    NanMask<V> nan = {};
     for (; from + kRows <= to; from += kRows) {
         const int32_t* const rows = p.pattern.order + from;
         // Prefetch the nonzeros of rows that come kAhead later.
@@ -395,7 +395,7 @@ void shares(const SpmmProblem& p, int threads, int64_t* work) {
 // activation(x + bias) for `width` neighbours; whether one was NaN before.
 template <class T>
 bool activate(T* x, int64_t width, float bias, float low, float high) {
-    LaneFlags<Vec> nan = {};
+    NanMask<Vec> nan = {};
     int64_t n = 0;
     // Whole vectors, then the remainder one by one.
     for (; n + kLanes <= width; n += kLanes)

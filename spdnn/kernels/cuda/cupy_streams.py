@@ -36,23 +36,23 @@ def _without_collection() -> Iterator[None]:
 
 
 class CupyEvent(Event):
-    """An event of CUDA: `event` is CuPy's."""
+    """An event of CUDA: `cupy_event` is CuPy's."""
 
-    def __init__(self, device: "CupyStreams", event: Any):
-        self.device, self.event = device, event
+    def __init__(self, device: "CupyStreams", cupy_event: Any):
+        self.device, self.cupy_event = device, cupy_event
 
     def done(self) -> bool:
         # CuPy's Event.done takes any fault of the device for an event that has not come, and it never would.
         runtime = self.device._cupy.cuda.runtime
         with self.device._working():
-            status = runtime.eventQuery(self.event.ptr)
+            status = runtime.eventQuery(self.cupy_event.ptr)
             if status not in (0, NOT_YET):
                 raise runtime.CUDARuntimeError(status)
         return status == 0
 
     def synchronize(self) -> None:
         with self.device._working():
-            self.event.synchronize()
+            self.cupy_event.synchronize()
 
 
 class CupyStreams(Device):
@@ -89,15 +89,15 @@ class CupyStreams(Device):
 
     def record(self, event: CupyEvent) -> None:
         with self._working(), self._device:
-            event.event.record(self._stream)
+            event.cupy_event.record(self._stream)
 
     def wait(self, event: CupyEvent) -> None:
         with self._working(), self._device:
-            self._stream.wait_event(event.event)
+            self._stream.wait_event(event.cupy_event)
 
     def elapsed(self, before: CupyEvent, after: CupyEvent) -> float:
         with self._working(), self._device:
-            return self._cupy.cuda.get_elapsed_time(before.event, after.event) / 1000  # of milliseconds
+            return self._cupy.cuda.get_elapsed_time(before.cupy_event, after.cupy_event) / 1000  # of milliseconds
 
     def pinned_array(self, size: int, dtype: Any) -> np.ndarray:
         # From CuPy's pool or, where it would round up to much more than was asked for, from CUDA.

@@ -8,8 +8,8 @@
 //
 // With few rows a layer takes as long as its loads take one after the other. So before a thread works on a group, it
 // has loaded the group's chunk range, outputs, biases and first weights, for its first group before the barrier that
-// ends the layer before. Rows of the table come two layers ahead; blocks bring the next layer's weights to the cache, each a
-// part.
+// ends the layer before. Rows of the table come two layers ahead; blocks bring the next layer's weights to the cache,
+// each a part.
 //
 // Settings of different INPUTS are launched one after the other; only the one whose range of rows contains the current
 // row count does the work. The device alone knows that count.

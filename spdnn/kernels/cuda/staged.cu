@@ -15,8 +15,8 @@
 // SOURCE is float; or unsigned int, for a first layer on binary inputs: a neuron is a word of the 32 inputs' bits
 // (inputs.cu), in a stage too.
 //
-// Left out, without a gain: bulk copies (cp.async.bulk, one instruction for the 128 bytes of a neuron). They were 0 to 1 %
-// slower with reductions, and at most 2 % faster without (H100, 1024 to 65536 neurons).
+// Left out, without a gain: bulk copies (cp.async.bulk, one instruction for the 128 bytes of a neuron). They were 0 to
+// 1 % slower with reductions, and at most 2 % faster without (H100, 1024 to 65536 neurons).
 //
 // Launch: THREADS a block, any number of blocks. Shared bytes: those of 2 * (room + 1) neurons, and 32; the last neuron
 // of each stage is zeros, which padding reads. Macros: THREADS, HELD, SHARED, VALUED, SOURCE. INPUTS is TILE.
