@@ -7,8 +7,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := .venv-torch
 SOURCES := $(wildcard spdnn/kernels/cpu/*) CMakeLists.txt pyproject.toml
-# What the tests compile, kept by the digest of sources, compiler and options.
-export SPDNN_TEST_CACHE := $(CURDIR)/build/tests
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # One sentence for each thing that only the user can mend.

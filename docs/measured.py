@@ -13,6 +13,7 @@ A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measu
 left as it is.
 """
 
+import json
 import math
 import re
 import shutil
@@ -344,37 +345,55 @@ def ladder() -> str | None:
 
 
 def gpu_ladder() -> str | None:
-    """As ladder, on a GPU."""
+    """As ladder, on the GPU that ran all steps of it."""
     first = challenge.PROBLEMS[0]
-    records = kept("networks").records
-    return steps(
-        [
-            record
-            for record in records
-            if (record.problem.neurons, record.problem.layers) == (first.neurons, first.layers)
-        ]
-    )
+    records = [record for record in kept("networks").records if record.problem.official == first.name]
+    devices = {record.environment.gpu for record in records if record.engine.name == "cusparse"}
+    return steps([record for record in records if record.environment.gpu in devices])
 
 
 def gpu() -> str | None:
-    """Inference of each of the twelve on one GPU, beside the fastest published on one."""
-    ours, theirs = defaultdict(dict), published()[0]
+    """Of each GPU, the inference of each of the twelve, beside the fastest published on one."""
+    ours, theirs = defaultdict(lambda: defaultdict(dict)), published()[0]
     for record in kept("networks").records:
         if record.engine.name == "cuda":
-            ours[record.problem.neurons, record.problem.layers][",".join(record.reductions.requested)] = record
-    if not ours:
+            size = record.problem.neurons, record.problem.layers
+            ours[record.environment.gpu][size][",".join(record.reductions.requested)] = record
+    tables = []
+    for networks in (ours[name] for name in sorted(ours)):
+        lines = [["network", "all three", "TeraEdges/s", f"to solution{ONCE}", "dead inputs alone", "TeraEdges/s"]]
+        lines[0] += ["of its limit", f"to solution{ONCE}", "best published, one GPU, exact", "times as fast as it"]
+        for size, runs_of in sorted(networks.items()):
+            every, fair, best = runs_of["dead,inputs,neurons"], runs_of.get("dead"), theirs[size, "exact"]
+            cells = [_name(size), _median(every), rate(every), _solution(every)]
+            if fair:
+                share = fair.limit.seconds / statistics.median(fair.seconds)
+                cells += [_median(fair), rate(fair), f"{100 * share:.0f} %", _solution(fair)]
+            cells += [""] * (8 - len(cells)) + [f"{rate(best)} ({best.hardware})"]
+            lines.append([*cells, _times(fair.edges_per_second.median / best.edges_per_second) if fair else ""])
+        tables.append(table(lines, f"{source([record for each in networks.values() for record in each.values()])}."))
+    return "\n".join(tables) or None
+
+
+def _solution(record: RunRecord) -> str:
+    return seconds(record.time_to_solution.seconds) if record.time_to_solution else ""
+
+
+def l2_batches() -> str | None:
+    """Batches of several sizes of one network on a GPU, with dead inputs alone."""
+    found = [json.loads(path.read_text()) for path in sorted(ROOT.glob("results/measured/*/*/l2_batches.json"))]
+    if not found:
         return None
-    lines = [["network", "all three", "TeraEdges/s", "dead inputs alone", "TeraEdges/s", "of its limit"]]
-    lines[0] += ["best published, one GPU, exact", "times as fast as it"]
-    for size, runs_of in sorted(ours.items()):
-        every, fair, best = runs_of["dead,inputs,neurons"], runs_of.get("dead"), theirs[size, "exact"]
-        cells = [_name(size), _median(every), rate(every)]
-        if fair:
-            share = fair.limit.seconds / statistics.median(fair.seconds)
-            cells += [_median(fair), rate(fair), f"{100 * share:.0f} %"]
-        cells += [""] * (6 - len(cells)) + [f"{rate(best)} ({best.hardware})"]
-        lines.append([*cells, _times(fair.edges_per_second.median / best.edges_per_second) if fair else ""])
-    return table(lines, f"{source([record for each in ours.values() for record in each.values()])}.")
+    lines = [["network", "inputs in a batch", "batches", "inference", "times as long as all at once"]]
+    for row in found[-1]["rows"]:
+        spent = statistics.median(row["seconds"])
+        if lines[-1][0] != row["network"]:
+            first = spent
+        ratio = "" if row["batches"] == 1 and spent == first else f"{spent / first:.2f}"
+        lines.append([row["network"], f"{row['batch']:,}", str(row["batches"]), seconds(spent), ratio])
+    environment = found[-1]["environment"]
+    below = f"Medians of {len(found[-1]['rows'][0]['seconds'])}. {environment['gpu']}, commit {environment['commit']}, "
+    return table(lines, f"{below}`{environment['command']}`.")
 
 
 def steps(records: Sequence[RunRecord]) -> str | None:
@@ -545,6 +564,7 @@ MADE = (
     accuracy,
     gpu,
     gpu_ladder,
+    l2_batches,
     gpu_products,
 )
 TABLES = {make.__name__: make for make in MADE} | {"picture": shown, "lead": lead}

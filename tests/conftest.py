@@ -2,7 +2,8 @@
 
 A test marked `needs("x")` is left out where x is absent, with a reason that `make test` lists; with SPDNN_NO_SKIPS or
 CI set it fails.
-A test marked `full("x")` is of the set that `make test-full` adds, and the last line of the default set says so.
+A test marked `full("x")` is of the set that `make test-full` adds, and the last line of the default set says so. With
+--slice, a quarter of these is run (slices.py).
 """
 
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import engine_cases
 import pytest
+import slices
 
 from spdnn.common.errors import install
 
@@ -80,6 +82,12 @@ FULL = {
 }
 
 
+def pytest_addoption(parser):
+    group = parser.getgroup("slices of the full set (tests/run.py -m full --slice)")
+    group.addoption("--slice", type=int, help="the number of the slice")
+    group.addoption("--changed", default="", help="names of folders, all of whose full tests are run")
+
+
 def pytest_configure(config):
     # Where Slurm is installed and does not run, every start of Snakemake asks it for its configuration, 9 s long.
     os.environ["SLURM_CONF"] = os.devnull
@@ -94,11 +102,18 @@ LEFT_OUT = pytest.StashKey[Counter]()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     for item in items:
         for marker in item.iter_markers("full"):
             if marker.args[0] not in FULL:
                 raise pytest.UsageError(f"{item.nodeid}: full({marker.args[0]!r}); choose from {', '.join(FULL)}")
+    if config.option.slice is not None:
+        # Tests of a group share what takes long to make.
+        names = {item: group.args[0] if (group := item.get_closest_marker("xdist_group")) else item.nodeid
+                 for item in items if item.get_closest_marker("full")}  # fmt: skip
+        paths = {name: item.path.relative_to(ROOT / "tests") for item, name in names.items()}
+        taken = slices.of_slice(paths, config.option.slice, config.option.changed.split(","))
+        items[:] = [item for item in items if names.get(item) in taken]
     # Groups are long, and must not be what one processor is left with at the end.
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 

@@ -1,8 +1,12 @@
 """Runs pytest on every processor, and gives back all that it took, however it ends.
 
-`python tests/run.py ARGUMENTS` passes its arguments on. Temporary files go into a folder that is removed at the end.
-What the tests started and did not end is killed, and so is everything when this is interrupted or terminated; a test
-that leaves a process or a file behind fails the run. Source of the idea: prctl(2), PR_SET_CHILD_SUBREAPER.
+`python tests/run.py ARGUMENTS` passes its arguments on. `-m full --slice` runs a quarter of the full set: the one that
+was run longest ago, and what has changed since the cache of tests saw it pass (slices.py). The slowest tests are
+printed with their seconds, and build/junit.xml (build/junit-full.xml) has those of all.
+
+Temporary files go into a folder that is removed at the end. What the tests started and did not end is killed, and so is
+everything when this is interrupted or terminated; a test that leaves a process or a file behind fails the run. Source
+of the idea: prctl(2), PR_SET_CHILD_SUBREAPER.
 """
 
 import contextlib
@@ -16,8 +20,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import compile_cache
 import psutil
+import slices
 
+ROOT = Path(__file__).resolve().parents[1]
+SLOWEST = 25  # tests that are printed
 SUBREAPER, PARENT_DEATH = 36, 1  # of prctl: orphans become our children; a signal when the parent ends
 SECONDS = 15  # that the tests have to put back what they changed, when they are stopped
 KEPT = "pytest-of-"  # pytest's own folders
@@ -31,19 +39,14 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, stopped)  # nohup and `&` ignore some of them, and would make the tests' children do so
     folder = Path(tempfile.mkdtemp(prefix="spdnn-tests-"))
     folder.chmod(0o711)  # munged's clients are of other users, and must get through to its socket
-    workers = str(len(os.sched_getaffinity(0)))
+    slice_of_full = slices.choose(ROOT) if "--slice" in arguments else None
+    if slice_of_full:
+        print(slice_of_full.sentence, flush=True)
+        arguments = [word for word in arguments if word != "--slice"] + slice_of_full.arguments
     # A worker that crashes fails the run; pytest-xdist 3.8 waits for ever for one that it started in its place.
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-n",
-        workers,
-        "--dist",
-        "loadgroup",
-        "--max-worker-restart=0",
-        *arguments,
-    ]
+    command = [sys.executable, "-m", "pytest", "-n", str(len(os.sched_getaffinity(0))), "--dist", "loadgroup"]
+    command += ["--max-worker-restart=0", f"--durations={SLOWEST}", "--durations-min=0.5"]
+    command += [f"--junitxml={ROOT}/build/junit{'-full' if 'full' in arguments else ''}.xml", *arguments]
     # A session of its own: a signal to the terminal's group reaches the tests through this process alone.
     tests = subprocess.Popen(
         command,
@@ -59,6 +62,9 @@ def main(arguments: list[str]) -> int:
         ]
         for what in left:
             print(f"tests/run.py: left behind by the tests: {what}", file=sys.stderr)
+        if slice_of_full and not status and not left:
+            slice_of_full.passed()
+        compile_cache.remove_unused()
         return status or bool(left)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -2,12 +2,10 @@
 
 `python tests/cuda/nvrtc.py` prints it all as a table. The compilers are NVRTC 12.9, of the test environment, and NVRTC
 13, in the folder nvrtc13 beside it (envs/nvrtc13.txt). They make machine code, so ptxas has its say, with the options
-that CuPy adds to a kernel's own: what is checked here is what runs. What they said is kept (shim.CACHE), by the digest
-of all that they were given.
+that CuPy adds to a kernel's own: what is checked here is what runs. What they said is kept (compile_cache.py).
 """
 
 import base64
-import hashlib
 import json
 import os
 import re
@@ -24,10 +22,9 @@ from importlib.metadata import distribution
 from itertools import pairwise
 from pathlib import Path
 
+import compile_cache
 from kernel_settings import SETTINGS, Setting
-from shim import CACHE
 
-from spdnn.common.files import replacing
 from spdnn.kernels.cuda.declarations import Kernel, source
 
 # Threads and blocks that a multiprocessor holds at most. Source: the CUDA C++ Programming Guide, technical
@@ -161,14 +158,17 @@ def compiled(toolkit: int, arch: int, settings: Sequence[Setting] = SETTINGS, ex
         (setting.kernel.file, setting.kernel.options): (source(setting.kernel.file), [*setting.kernel.options, *added])
         for setting in settings
     }
-    files = {job: _file(toolkit, *given) for job, given in jobs.items()}
-    missing = [job for job, file in files.items() if not file.exists()]
+    sources = {job: _sources(toolkit, *given) for job, given in jobs.items()}
+    files = {job: compile_cache.find("nvrtc", given, ".json") for job, given in sources.items()}
+    missing = [job for job, file in files.items() if file is None]
     if missing:
         answer = _answer(toolkit, [jobs[job] for job in missing])
         logs = answer.pop("logs")
         for job, log in zip(missing, logs, strict=True):
-            with replacing(files[job]) as temporary:
-                temporary.write_text(json.dumps({**answer, "log": log}))
+            text = json.dumps({**answer, "log": log})
+            files[job] = compile_cache.entry(
+                "nvrtc", sources[job], ".json", lambda path, text=text: path.write_text(text)
+            )
     answers = {job: json.loads(file.read_text()) for job, file in files.items()}
     outcomes = tuple(
         _outcome(setting, arch, *answers[setting.kernel.file, setting.kernel.options]["log"]) for setting in settings
@@ -185,8 +185,9 @@ def machine_code(toolkit: int, arch: int, kernel: Kernel) -> list[list[str]]:
         RuntimeError: the kernel does not compile, or nvdisasm refuses its code.
     """
     given = [*kernel.options, f"-arch=sm_{arch}", *CUPY_ADDS]
-    file = _file(toolkit, source(kernel.file), [*given, "machine code", CODE.pattern])
-    if not file.exists():
+    sources = _sources(toolkit, source(kernel.file), [*given, "machine code", CODE.pattern])
+
+    def disassemble(path: Path) -> None:
         (answer,) = _answer(toolkit, [(source(kernel.file), given)], code=True)["logs"]
         if not answer[0]:
             raise RuntimeError(f"{kernel} does not compile for sm_{arch}:\n{answer[1]}")
@@ -200,9 +201,9 @@ def machine_code(toolkit: int, arch: int, kernel: Kernel) -> list[list[str]]:
         found = [
             [label] if label else [name.split(".")[0], to, text] for label, text, name, to in CODE.findall(done.stdout)
         ]
-        with replacing(file) as temporary:
-            temporary.write_text(json.dumps(found))
-    return json.loads(file.read_text())
+        path.write_text(json.dumps(found))
+
+    return json.loads(compile_cache.entry("nvrtc", sources, ".json", disassemble).read_text())
 
 
 def inner_loops(code: list[list[str]]) -> Iterator[Counter[str]]:
@@ -259,12 +260,9 @@ def waits(code: list[list[str]], names: Sequence[str]) -> dict[str, list[list[in
     return found
 
 
-def _file(toolkit: int, text: str, options: list[str]) -> Path:
-    """Where the outcome is kept; its name is the digest of all that makes it what it is."""
-    given = json.dumps([PROCESS.read_text(), _toolkit(toolkit), text, options])
-    folder = CACHE / "nvrtc"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{hashlib.sha256(given.encode()).hexdigest()[:32]}.json"
+def _sources(toolkit: int, text: str, options: list[str]) -> list[str]:
+    """All that makes an outcome what it is."""
+    return [PROCESS.read_text(), _toolkit(toolkit), text, *options]
 
 
 @cache

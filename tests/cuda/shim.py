@@ -11,8 +11,6 @@ into: `sanitized` starts one.
 """
 
 import ctypes
-import fcntl
-import hashlib
 import os
 import shutil
 import subprocess
@@ -22,19 +20,17 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import compile_cache
 import numpy as np
 from shim_streams import Node, ShimStreams
 
 from spdnn.common.errors import MemoryTooSmall, SpdnnError
-from spdnn.common.files import replacing
 from spdnn.engines.cuda import choice
 from spdnn.kernels.cuda import cupy_device, driver
 from spdnn.kernels.cuda import declarations as cuda
 from spdnn.kernels.cuda.device import Properties
 
 HERE = Path(__file__).parent
-# What depends on sources, compiler and options alone is kept here from run to run; `make clean` removes it.
-CACHE = Path(os.environ.get("SPDNN_TEST_CACHE", HERE.parents[1] / "build/tests"))
 COMPILER = os.environ.get("CXX", "g++")
 POISON = 0xFF
 MOST_THREADS = 1024  # of a block
@@ -257,10 +253,8 @@ def _loaded(file: str, name: str, defines: str, source: str, kernel: str, arch: 
     _runtime()
     flags = [f"-std={cuda.STANDARD}", "-DSPDNN_SHIM", *arch.split(), *FLAGS, *_fma(), *(SANITIZER if SANITIZED else [])]
     path = _compiled(text, flags, f"kernel {kernel}")
-    copy = path.with_suffix(f".{worker}.so")
-    if not copy.exists():
-        with replacing(copy) as temporary:
-            shutil.copyfile(path, temporary)
+    # A file loaded twice has its variables once, so each thread has a copy of its own.
+    copy = compile_cache.entry("shim", [path.stem, str(worker)], ".so", lambda target: shutil.copyfile(path, target))
     return ctypes.CDLL(str(copy))
 
 
@@ -288,23 +282,17 @@ def _compiled(text: str, flags: list[str], what: str) -> Path:
     Raises:
         SpdnnError: it does not compile; the compiler's log is in the sentence.
     """
-    parts = [text, (HERE / "shim.hpp").read_text(), _version(), *flags]
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    folder = CACHE / "shim"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{digest}.so"
-    with open(folder / f"{digest}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be compiling the same
-        if path.exists():
-            return path
-        with replacing(path) as temporary:
-            command = [COMPILER, *flags, f"-I{HERE}", "-x", "c++", "-", "-o", str(temporary)]
-            # Without AddressSanitizer's library, which a compiler of its own would be slow with.
-            environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-            done = subprocess.run(command, input=text, env=environment, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise SpdnnError(f"{what} does not compile:\n{done.stderr}")
-    return path
+
+    def compile_to(target: Path) -> None:
+        command = [COMPILER, *flags, f"-I{HERE}", "-x", "c++", "-", "-o", str(target)]
+        # Without AddressSanitizer's library, which a compiler of its own would be slow with.
+        environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        done = subprocess.run(command, input=text, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SpdnnError(f"{what} does not compile:\n{done.stderr}")
+
+    sources = [text, (HERE / "shim.hpp").read_text(), _version(), *flags]
+    return compile_cache.entry("shim", sources, ".so", compile_to)
 
 
 @cache

@@ -4,6 +4,7 @@ meant; and what is not so is caught."""
 import re
 from dataclasses import replace
 
+import compile_cache
 import cupy
 import numpy as np
 import nvrtc
@@ -201,7 +202,8 @@ def test_an_outcome_is_kept_for_all_that_it_depends_on(tmp_path, set_all):
         asked.extend(jobs)
         return {"version": [toolkit, 0], "architectures": [80], "logs": [[False, "log"]] * len(jobs)}
 
-    set_all(nvrtc, CACHE=tmp_path, _answer=answer)
+    set_all(nvrtc, _answer=answer)
+    set_all(compile_cache, FOLDER=tmp_path)
     kernel = setting(tmp_path, "crowded", CROWDED, VALUES=4).kernel
     other = replace(kernel, macros=(("VALUES", 5),))
     edited = setting(tmp_path, "edited", CROWDED + " ", VALUES=4).kernel

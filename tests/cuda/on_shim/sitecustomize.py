@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path += map(str, Path(__file__).resolve().parents[1:3])  # tests/cuda, tests
 import shim
 
 from spdnn.engines.cuda import layers
