@@ -2,7 +2,7 @@
 
 `python tests/run.py ARGUMENTS` passes its arguments on. `-m full --slice` runs a quarter of the full set: the one that
 was run longest ago, and what has changed since the cache of tests saw it pass (slices.py). The slowest tests are
-printed with their seconds, and build/junit.xml (build/junit-full.xml) has those of all.
+printed with their seconds, and build/junit/ has those of all: default.xml, full.xml.
 
 Temporary files go into a folder that is removed at the end. What the tests started and did not end is killed, and so is
 everything when this is interrupted or terminated; a test that leaves a process or a file behind fails the run. Source
@@ -46,7 +46,8 @@ def main(arguments: list[str]) -> int:
     # A worker that crashes fails the run; pytest-xdist 3.8 waits for ever for one that it started in its place.
     command = [sys.executable, "-m", "pytest", "-n", str(len(os.sched_getaffinity(0))), "--dist", "loadgroup"]
     command += ["--max-worker-restart=0", f"--durations={SLOWEST}", "--durations-min=0.5"]
-    command += [f"--junitxml={ROOT}/build/junit{'-full' if 'full' in arguments else ''}.xml", *arguments]
+    name = next((Path(word).stem for word in arguments if not word.startswith("-")), "default")
+    command += [f"--junitxml={ROOT}/build/junit/{name}.xml", *arguments]
     # A session of its own: a signal to the terminal's group reaches the tests through this process alone.
     tests = subprocess.Popen(
         command,

@@ -40,6 +40,7 @@ class Slice:
     def passed(self) -> None:
         """Remember that this slice was run now, and that its commit passed."""
         runs = _remembered().get("runs", {}) | {str(self.number): time.time()}
+        compile_cache.FOLDER.mkdir(parents=True, exist_ok=True)
         with replacing(_file(), durable=False) as temporary:
             temporary.write_text(json.dumps({"runs": runs, "passed": self.commit}))
 

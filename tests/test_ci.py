@@ -220,4 +220,4 @@ def test_a_slice_is_run_timed_and_remembered(tmp_path):
     assert "2 passed" in out
     assert "slowest 25 durations" in out
     assert list(json.loads((tmp_path / "kept/slices.json").read_text())["runs"]) == ["0"]
-    assert (tmp_path / "build/junit-full.xml").exists()
+    assert (tmp_path / "build/junit/full.xml").exists()
