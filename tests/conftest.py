@@ -75,6 +75,7 @@ FULL = {
     "flips": "stores with one in seven of their bits flipped; by default one in 97",
     "ladder": "the same tests of every engine, instruction set and tile of a ladder; by default of those in use",
     "official": "whole official problems on the CUDA shim; by default parts of them",
+    "operators": "each of ONNX's own cases of operators; by default one in four",
     "pages": "every block of tutorials and tasks, run as written; by default their commands are parsed",
     "ranks": "four and eight ranks; by default two and three",
     "slurm": "the workflow through a real Slurm",

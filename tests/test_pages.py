@@ -133,7 +133,7 @@ def test_models_are_pruned_and_served_from_onnx_without_torch(tmp_path):
     assert "verified    pass" in printed
     assert f"top-1 {100 * served:.2f} %" in printed
     assert all(f" {name} " in printed for name in ("ours", "scipy", "onnxruntime"))
-    products = r"^(\w+ +\d+x\d+ +\d+ % nonzero)  \w.* ms, in ONNX Runtime "
+    products = r"^(\w+ +\d+x\d+ +\d+ % nonzero)  \w"  # ours or in ONNX Runtime, whichever is faster here
     page = (ROOT / "docs/tutorials/prune-an-onnx-model.md").read_text()
     shown, found = (re.findall(products, one, re.MULTILINE) for one in (page, printed))
     assert shown == found
