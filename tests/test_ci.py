@@ -197,27 +197,30 @@ def test_each_full_test_is_of_one_slice_or_of_a_changed_folder():
 
 
 TESTS = """
+import os
 import pytest
 
 @pytest.mark.full("ranks")
 @pytest.mark.parametrize("number", range(8))
-def test_some(number): ...
+def test_some(number):
+    assert "FAILS" not in os.environ
 
 def test_of_the_default_set(): ...
 """
 
 
-def test_a_slice_is_run_timed_and_remembered(tmp_path):
+def test_a_slice_is_run_timed_and_remembered_where_it_passes(tmp_path):
     (folder := tmp_path / "tests").mkdir()
     for name in ("run.py", "conftest.py", "slices.py", "compile_cache.py"):
         shutil.copy(ROOT / "tests" / name, folder)
     (folder / "test_given.py").write_text(TESTS)
-    environment = os.environ | {"SPDNN_TEST_CACHE": str(tmp_path / "kept")}
-    words = ["-m", "full", "--slice", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, folder]
-    status, out, told = finished([sys.executable, folder / "run.py", *words], cwd=tmp_path, env=environment)
-    assert status == 0, out + told
-    assert "full tests: slice 0 of 0 to 3\n" in out
-    assert "2 passed" in out
-    assert "slowest 25 durations" in out
+    words = [sys.executable, folder / "run.py", "-m", "full", "--slice", "-c", ROOT / "pyproject.toml"]
+    for failing in ({"FAILS": "1"}, {}):
+        environment = os.environ | {"SPDNN_TEST_CACHE": str(tmp_path / "kept")} | failing
+        status, out, told = finished([*words, "--rootdir", tmp_path, folder], cwd=tmp_path, env=environment)
+        assert (status, (tmp_path / "kept/slices.json").exists()) == (1, False) if failing else (0, True), out + told
+        assert "full tests: slice 0 of 0 to 3\n" in out
+        assert f"2 {'failed' if failing else 'passed'}" in out
+        assert "slowest 25 durations" in out
     assert list(json.loads((tmp_path / "kept/slices.json").read_text())["runs"]) == ["0"]
     assert (tmp_path / "build/junit/full.xml").exists()
