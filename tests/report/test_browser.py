@@ -4,9 +4,16 @@ import pytest
 from pages import FULL, KINDS, LONG
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("browser")]
-EACH = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "few"])  # which test_page_script.py drives
-SHOWN = pytest.mark.parametrize("kind", ["failed", "hostile", "all"])
-WHOLE = pytest.mark.parametrize("kind", ["hostile", "all"])
+
+
+def kinds(*names):
+    """These pages; by default the hostile one alone, which has the most to go wrong and takes seconds."""
+    full = pytest.mark.full("browser")
+    return pytest.mark.parametrize("kind", [pytest.param(name, marks=[full] * (name != "hostile")) for name in names])
+
+
+EACH = kinds(*(kind for kind in KINDS if kind != "few"))  # which test_page_script.py drives
+SHOWN, WHOLE = kinds("failed", "hostile", "all"), kinds("hostile", "all")
 SAID = {"nothing": "Nothing was run", "failed": "1 failed verification", "all": "1 failed verification"}
 
 

@@ -58,6 +58,7 @@ def test_what_is_seen_first(opened, twelve):
     assert twelve.stat().st_size < BYTES
 
 
+@pytest.mark.full("browser")
 @pytest.mark.parametrize(
     "reductions", [[("dead", "inputs", "neurons")], [("dead",), ("dead", "inputs", "neurons"), ()]]
 )
