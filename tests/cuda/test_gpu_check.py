@@ -42,9 +42,10 @@ from tests.records.test_run_record import changed
 SMALL, DEEPER = challenge.OfficialProblem(1024, 2), challenge.OfficialProblem(1024, 3)
 IMAGES = rows(64, 1024, kind="bits", density=np.linspace(0.05, 0.35, 64)[:, None])  # instead of MNIST's
 FAST = Machine("sm_90", *[[1e15]] * 4)  # nothing that the shim's clock tells is past it
+LAYERS = {shape.layer for shape in problems.read_shapes()}
 PRODUCTS = [
-    problems.Shape("a", "transformer", "some_layer", 24, 40, 8, None, 2, "random", "", "made up"),
-    problems.Shape("a", "resnet-50", "last", 10, 30, 1, None, 1, "random", "", "made up"),
+    problems.Shape("a", "transformer", "encoder_0_attention_q", 24, 40, 8, None, 2, "random", "", "made up"),
+    problems.Shape("a", "resnet-50", "group3_2", 10, 30, 1, None, 1, "random", "", "made up"),
 ]
 
 
@@ -56,7 +57,7 @@ def few_launches(gpu, set_all, little_measured):
     set_all(ceilings, measure=lambda device, seconds=1.0: FAST)
     set_all(problems, read_shapes=lambda path=None: PRODUCTS)
     set_all(gpu("operation_checks"), ROWS=24, KEYS=60, LONGEST=50, WIDTHS=(3, 16), DEPTHS=(8,))
-    set_all(gpu("device_ops"), SAMPLES=2, TRIES=1, QUICK_LAYERS=("some_layer", "last"))
+    set_all(gpu("device_ops"), SAMPLES=2, TRIES=1)
     libraries = gpu("device_libraries")
     set_all(libraries, programs=lambda device, product: played(libraries, device, product))
 
@@ -247,6 +248,7 @@ def test_cases_are_the_twelve_and_the_ladder(gpu, root):
     assert (preset["neurons"], preset["layers"]) == ([problem.neurons], [problem.layers])
     assert set(networks.REPEATS) == {case.reductions for case in found}
     assert {case.problem.layers for case in networks.cases(quick=True)} == {120}
+    assert set(gpu("device_ops").QUICK_LAYERS) <= LAYERS
 
 
 def test_what_there_is_no_time_for_is_left_out_and_not_passed(gpu, runs, tally, capsys):
