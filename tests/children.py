@@ -52,3 +52,9 @@ def until(happened: Callable[[], object], what: str, process: subprocess.Popen |
             pytest.fail(f"waited in vain until {what}", pytrace=False)
         time.sleep(0.05)
     return found
+
+
+def executable(path, text: str) -> None:
+    """Make a shell script at this path."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)

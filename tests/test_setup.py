@@ -2,11 +2,12 @@
 
 import os
 import pty
+import re
 import shutil
 from pathlib import Path
 
 import pytest
-from children import finished
+from children import executable, finished
 
 ROOT = Path(__file__).resolve().parents[1]
 # A Python that makes an environment as Debian's does without python3-venv: bin/python is there, pip is not.
@@ -68,12 +69,9 @@ def test_an_environment_without_pip_is_made_anew(locked, tmp_path):
 @pytest.mark.parametrize(("cuda", "size"), [(12, "1.2 GB"), (13, "0.9 GB")])
 def test_a_long_download_is_announced_and_shown_on_a_terminal(tmp_path, terminal, there, cuda, size):
     """Where CuPy is there, little is missing, and pip would list all that is not."""
-    log, python, smi = tmp_path / "log", tmp_path / "python", tmp_path / "nvidia-smi"
-    shown = f"*show*cupy-cuda{cuda}x) exit {int(not there)} ;; *show*) exit 1 ;;"
-    python.write_text(f'#!/bin/sh\ncase "$*" in {shown} esac\necho "$@" >> {log}\n')
-    smi.write_text("#!/bin/sh\nexit 9\n")
-    for program in (python, smi):
-        program.chmod(0o755)
+    log, shown = tmp_path / "log", f"*show*cupy-cuda{cuda}x) exit {int(not there)} ;; *show*) exit 1 ;;"
+    executable(tmp_path / "python", f'case "$*" in {shown} esac\necho "$@" >> {log}')
+    executable(tmp_path / "nvidia-smi", "exit 9")
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     command = ["sh", ROOT / "envs/cuda.sh", tmp_path, cuda]
     reader, writer = pty.openpty() if terminal else os.pipe()
@@ -84,3 +82,59 @@ def test_a_long_download_is_announced_and_shown_on_a_terminal(tmp_path, terminal
     (installed,) = [line for line in log.read_text().splitlines() if "pip install" in line]
     assert ("--quiet" in installed) == (there or not terminal)
     assert (f"about {size}" in said.splitlines()[0]) != there
+
+
+@pytest.mark.parametrize(
+    ("asked", "driver", "devices", "there", "wanted"),
+    [
+        ("auto", "13.0", "9.0", None, 13),
+        ("auto", "13.1", "8.0\n7.0\n10.0", None, 12),
+        ("auto", "13.0", "10.0\n7.5", None, 13),
+        ("auto", "13.0", "7.0", 13, 12),
+        ("auto", "13.0", "9.0", 12, 12),
+        ("auto", "12.9", "9.0", 13, 12),
+        ("auto", "13.0", 'Field "compute_cap" is not a valid field to query.', None, 13),
+        ("13", "12.9", "9.0", 12, 13),
+        ("12", None, None, None, 12),
+    ],
+)
+def test_cupy_is_for_the_driver_and_the_devices(tmp_path, asked, driver, devices, there, wanted):
+    """A V100's last driver is for CUDA 13, whose compiler has no V100."""
+    log, shown = tmp_path / "log", f"*show*cupy-cuda{there}x) exit 0 ;; *show*) exit 1 ;;"
+    executable(tmp_path / "python", f'case "$*" in {shown} esac\necho "$@" >> {log}')
+    executable(tmp_path / "spdnn", f'echo "$@" >> {log}')
+    told = f"case \"$*\" in *compute_cap*) echo '{devices}' ;; *) echo 'CUDA Version: {driver} |' ;; esac"
+    executable(tmp_path / "nvidia-smi", told if driver else "exit 9")
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert finished(["sh", ROOT / "envs/cuda.sh", tmp_path, asked], env=environment)[0] == 0
+    *before, installed, ran = [*log.read_text().splitlines(), *([] if driver else [None])]
+    assert f"--require-hashes -r envs/cuda{wanted}.txt" in installed
+    other = 25 - wanted
+    assert before == ([f"-m pip uninstall --yes --quiet cupy-cuda{other}x"] if there == other else [])
+    assert ran == ("challenge --engine cuda --neurons 1024 --layers 1 --inputs digits" if driver else None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "smi", "sentence"),
+    [
+        ("11", "exit 9", "CUDA=11: it must be 12, 13 or auto"),
+        ("auto", "exit 9", "CUDA=auto needs an NVIDIA GPU with its driver, "),
+        ("auto", "echo '| CUDA Version: 11.0 |'", "the driver here is for CUDA 11, "),
+    ],
+)
+def test_set_up_for_a_gpu_refuses(tmp_path, asked, smi, sentence):
+    executable(tmp_path / "nvidia-smi", smi)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    status, out, told = finished(["sh", ROOT / "envs/cuda.sh", tmp_path, asked], env=environment)
+    assert (status, out) == (1, "")
+    assert re.fullmatch(f"spdnn: {re.escape(sentence)}.*\n", told)
+
+
+@pytest.mark.parametrize(("cupy", "status"), [(0, 5), (1, 1)])
+def test_a_set_up_that_fails_does_not_stop_the_check_of_the_gpu(tmp_path, cupy, status):
+    """Its run on the GPU may be what fails, and the check says why; without CuPy nothing can be checked."""
+    (tmp_path / "bin").mkdir()
+    executable(tmp_path / "bin/python", f'case "$1" in -c) exit {cupy} ;; *check.py) exit 5 ;; esac')
+    executable(tmp_path / "make", "exit 2")
+    environment = {**os.environ, "MAKE": str(tmp_path / "make"), "VENV": str(tmp_path)}
+    assert finished(["sh", ROOT / "tests/gpu/run.sh"], env=environment)[0] == status

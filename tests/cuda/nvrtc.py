@@ -5,21 +5,16 @@
 that CuPy adds to a kernel's own: what is checked here is what runs. What they said is kept (compile_cache.py).
 """
 
-import base64
 import json
 import os
 import re
 import subprocess
 import sys
 import sysconfig
-import tempfile
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import distribution
-from itertools import pairwise
 from pathlib import Path
 
 import compile_cache
@@ -45,12 +40,6 @@ CUPY_ADDS = ("-ftz=true", "--device-as-default-execution-space")
 REGISTERS = 65_536
 PARTITIONS, GRANULE = 4, 256  # of a multiprocessor's registers; what a warp is given is a multiple of 256
 FOLDERS = {12: Path(sysconfig.get_path("purelib")), 13: Path(sys.prefix) / "nvrtc13"}  # with a compiler's package
-# A label, or an instruction with its predicate, name and operands, and, of a branch, where it goes, in what nvdisasm
-# prints.
-CODE = re.compile(
-    r"^\s*(\.L\w+):|/\*[0-9a-f]{4,}\*/\s+((?:@!?U?P\w+\s+)?([A-Z][\w.]*)(?:[^;\n]*`\((\.L\w+)\))?[^;\n]*);", re.M
-)
-NO_RESULT = "ST", "RED", "B", "LDGSTS", "CCTL", "EXIT", "NOP", "LDGDEPBAR", "DEPBAR"  # how such instructions begin
 PROCESS = Path(__file__).with_name("nvrtc_process.py")
 
 
@@ -175,89 +164,6 @@ def compiled(toolkit: int, arch: int, settings: Sequence[Setting] = SETTINGS, ex
     )
     ((version, known),) = {(tuple(answer["version"]), tuple(answer["architectures"])) for answer in answers.values()}
     return Compiled(version, known, outcomes)
-
-
-def machine_code(toolkit: int, arch: int, kernel: Kernel) -> list[list[str]]:
-    """What nvdisasm reads: a list [label], or [name of an instruction, label that it branches to or "", all of it], in
-    order.
-
-    Raises:
-        RuntimeError: the kernel does not compile, or nvdisasm refuses its code.
-    """
-    given = [*kernel.options, f"-arch=sm_{arch}", *CUPY_ADDS]
-    sources = _sources(toolkit, source(kernel.file), [*given, "machine code", CODE.pattern])
-
-    def disassemble(path: Path) -> None:
-        (answer,) = _answer(toolkit, [(source(kernel.file), given)], code=True)["logs"]
-        if not answer[0]:
-            raise RuntimeError(f"{kernel} does not compile for sm_{arch}:\n{answer[1]}")
-        (program,) = (path for path in distribution("nvidia-cuda-nvdisasm").files if path.name == "nvdisasm")
-        with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
-            cubin.write(base64.b64decode(answer[2]))
-            cubin.flush()
-            done = subprocess.run([program.locate(), "-c", cubin.name], capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"nvdisasm refuses {kernel} for sm_{arch}:\n{done.stderr}")
-        found = [
-            [label] if label else [name.split(".")[0], to, text] for label, text, name, to in CODE.findall(done.stdout)
-        ]
-        path.write_text(json.dumps(found))
-
-    return json.loads(compile_cache.entry("nvrtc", sources, ".json", disassemble).read_text())
-
-
-def inner_loops(code: list[list[str]]) -> Iterator[Counter[str]]:
-    """How many instructions of each name the loops have that load from shared memory and add, and branch once."""
-    names: list[str] = []
-    labels: dict[str, int] = {}
-    for name, *target in code:
-        if not target:
-            labels[name] = len(names)
-            continue
-        names.append(name)
-        begin = labels.get(target[0], len(names)) if name == "BRA" else len(names)
-        body = names[begin:]
-        if body.count("BRA") == 1 and "LDS" in body and {"FFMA", "FADD"} & set(body):
-            yield Counter(body)
-
-
-def between_stores(code: list[list[str]]) -> list[int]:
-    """Instructions from one store to global memory to the next, that included."""
-    stores = [i for i, name in enumerate(one[0] for one in code if len(one) > 1) if name == "STG"]
-    return [after - before for before, after in pairwise(stores)]
-
-
-def waits(code: list[list[str]], names: Sequence[str]) -> dict[str, list[list[int]]]:
-    """Of each instruction of these names in the loop over layers, whose barrier is the second of three: for each of its
-    sources, how many loads from global memory it waits for one after the other, that were issued after the barrier.
-    Inner loops are gone through once; what a predicate leaves as it was counts as written."""
-    flow = [one for one in code if len(one) > 1]
-    places = {one[0]: sum(len(other) > 1 for other in code[:i]) for i, one in enumerate(code) if len(one) == 1}
-    _, barrier, _ = (i for i, one in enumerate(flow) if one[0] == "BAR")
-    before: dict[int, dict[str, int]] = {barrier + 1: {}}  # each instruction: of registers
-    found: dict[str, list[list[int]]] = {name: [] for name in names}
-    for at in [*range(barrier + 1, len(flow)), *range(barrier)]:  # in this order only inner loops lead back
-        if at not in before:
-            continue
-        name, to, text = flow[at]
-        guard, kind, operands = re.fullmatch(rf"(\S+ +)?({name}\S*) *(.*?)\s*", text).groups("")
-        held = [re.findall(r"U?[RP]\d+", one) for one in operands.split(",")]
-        held = [[*one, *(f"R{int(n) + 1}" for n in re.findall(r"R(\d+)\.64", operand))]
-                for one, operand in zip(held, operands.split(","), strict=True)]  # fmt: skip
-        results = 0 if name.startswith(NO_RESULT) else 2 if re.match(r"\S+, P[\dT], |PT, R", operands) else 1
-        lengths = [max((before[at].get(one, 0) for one in register), default=0) for register in held]
-        if name in found:
-            found[name].append(lengths[results:])
-        waited = max([*lengths[results:], *(before[at].get(one, 0) for one in re.findall(r"P\d", guard))], default=0)
-        wide = 4 if ".128" in kind else 2 if re.search(r"\.(64|WIDE)", kind) else 1
-        written = [f"R{int(one[1:]) + i}" if one[0] == "R" else one
-                   for register in held[:results] for one in register for i in range(wide)]  # fmt: skip
-        after = before[at] | dict.fromkeys(written, waited + (name in ("LD", "LDG")))
-        goes_on = name not in ("EXIT", "BAR") and not re.fullmatch(r"BRA `.*", text)
-        for following in [*([at + 1] if goes_on else []), *([places[to]] if name == "BRA" else [])]:
-            other = before.get(following, {})
-            before[following] = {one: max(after.get(one, 0), other.get(one, 0)) for one in {*after, *other}}
-    return found
 
 
 def _sources(toolkit: int, text: str, options: list[str]) -> list[str]:

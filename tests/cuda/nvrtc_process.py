@@ -1,19 +1,17 @@
 """A process that compiles: a list of jobs as JSON on standard input, their logs as JSON on standard output.
 
-A job is a source and the compiler's options; one that wants the machine code gets it in base 64, too. One process can
-hold one NVRTC, so each toolkit has processes of its own; the argument, when there is one, is the folder that has its
-NVRTC and bindings (it must be in PYTHONPATH as well).
+A job is a source and the compiler's options. One process can hold one NVRTC, so each toolkit has processes of its own;
+the argument, when there is one, is the folder that has its NVRTC and bindings (it must be in PYTHONPATH as well).
 """
 
-import base64
 import ctypes
 import json
 import sys
 from pathlib import Path
 
 
-def compiled(text: str, options: list[str], code: bool = False) -> tuple:
-    """Whether it compiles, and the log of NVRTC and ptxas; with `code`, the machine code as well."""
+def compiled(text: str, options: list[str]) -> tuple[bool, str]:
+    """Whether it compiles, and the log of NVRTC and ptxas."""
     from cuda.bindings import nvrtc
 
     program = asked(nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], []))
@@ -21,13 +19,8 @@ def compiled(text: str, options: list[str], code: bool = False) -> tuple:
     (status,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
     log = b" " * asked(nvrtc.nvrtcGetProgramLogSize(program))
     nvrtc.nvrtcGetProgramLog(program, log)
-    found = int(status) == 0, log.decode(errors="replace").strip("\0 \n")
-    if code:
-        binary = b" " * asked(nvrtc.nvrtcGetCUBINSize(program))
-        nvrtc.nvrtcGetCUBIN(program, binary)
-        found += (base64.b64encode(binary).decode(),)
     nvrtc.nvrtcDestroyProgram(program)
-    return found
+    return int(status) == 0, log.decode(errors="replace").strip("\0 \n")
 
 
 def asked(answer: tuple):
@@ -44,7 +37,7 @@ def main(folder: str | None = None) -> None:
         ctypes.CDLL(str(library))
     from cuda.bindings import nvrtc
 
-    logs = [compiled(job["source"], job["options"], job.get("code")) for job in json.load(sys.stdin)]
+    logs = [compiled(job["source"], job["options"]) for job in json.load(sys.stdin)]
     told = {"version": asked(nvrtc.nvrtcVersion()), "architectures": asked(nvrtc.nvrtcGetSupportedArchs())}
     json.dump({**told, "logs": logs}, sys.stdout)
 

@@ -13,13 +13,10 @@
 #endif
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
-#include <set>
 #include <thread>
 #include <vector>
 
@@ -133,42 +130,7 @@ struct Thread {
     int width;
     uint64_t value;
     std::vector<ShimCopy> copies;  // on their way
-    int barriers, begun, read[2];  // what place its next read has
 };
-
-// What a lane reads.
-struct Read {
-    int lane, bytes;
-    uintptr_t address;
-};
-// Reads of a warp by their place, which is the same for its lanes: kind, barriers, beginnings, and number since then.
-using Reads = std::map<std::array<int, 4>, std::vector<Read>>;
-
-// How often shared memory delivers for one load, and how often if no two words were of the same bank: to as many lanes
-// at once as ask for 128 bytes, a word of each bank.
-std::pair<uint64_t, uint64_t> deliveries(const std::vector<Read>& reads) {
-    std::map<int, std::set<uintptr_t>> words;  // by the lanes that are served at once
-    for (const Read& one : reads)
-        for (int byte = 0; byte < one.bytes; byte += 4)
-            words[one.lane * one.bytes / 128].insert((one.address + byte) / 4);
-    uint64_t sum = 0;
-    for (const auto& [_, once] : words) {
-        int of_bank[32] = {}, most = 0;
-        for (uintptr_t word : once) most = std::max(most, ++of_bank[word % 32]);
-        sum += most;
-    }
-    return {sum, words.size()};
-}
-uint64_t sectors(const std::vector<Read>& reads) {
-    std::set<uintptr_t> found;
-    for (const Read& one : reads)
-        for (int byte = 0; byte < one.bytes; byte += 4) found.insert((one.address + byte) / 32);
-    return found.size();
-}
-// Warps' gathers, deliveries of shared memory for them and the least without conflicts, sectors of 32 bytes that warps'
-// loads read, bytes copied, lines prefetched, shuffles.
-constexpr int COUNTS = 7;
-std::atomic<uint64_t> counted[COUNTS];
 
 struct Worker {  // an OS thread, and the block on it
     Launch* launch;
@@ -180,7 +142,6 @@ struct Worker {  // an OS thread, and the block on it
     int order[MOST_THREADS];
     Thread threads[MOST_THREADS];
     std::vector<char*> free;  // stacks
-    Reads reads[MOST_THREADS / WARP];
     char* stacks;
     Random random;
 
@@ -279,23 +240,8 @@ void Worker::run(int64_t block) {
     arrived = 0;
     std::fill(std::begin(waiting), std::end(waiting), 0u);
     for (int i = 0; i < count; ++i) threads[i].state = FRESH, threads[i].kind = SHIM_BARRIER, threads[i].copies.clear();
-    for (int i = 0; i < count; ++i)
-        threads[i].barriers = threads[i].begun = threads[i].read[0] = threads[i].read[1] = 0;
     rearrange();
     leave(&main, pick());
-    for (auto& warp : reads) {
-        for (const auto& [place, lanes] : warp) {
-            if (place[0] == SHIM_GATHER) {
-                const auto [found, least] = deliveries(lanes);
-                counted[0] += 1, counted[1] += found, counted[2] += least;
-            }
-            if (place[0] == SHIM_LOAD) counted[3] += sectors(lanes);
-            if (place[0] == SHIM_COPY)
-                for (const Read& one : lanes) counted[4] += one.bytes;
-            if (place[0] == SHIM_PREFETCH) counted[5] += lanes.size();
-        }
-        warp.clear();
-    }
     const bool done = std::all_of(threads, threads + count, [](const Thread& one) { return one.state == EXITED; });
     if (done) return;
     if (!launch->failed.load()) report_deadlock();
@@ -335,7 +281,6 @@ int source(ShimKind kind, int lane, unsigned argument, int width) {
 // All lanes of `mask` have come: give each its result.
 void complete(Worker& here, ShimKind kind, unsigned mask, Thread* warp) {
     uint64_t results[WARP];
-    counted[6] += kind == SHIM_SHFL || kind == SHIM_SHFL_XOR;
     unsigned ballot = 0;
     for (int lane = 0; lane < WARP; ++lane)
         if (mask >> lane & 1) ballot |= unsigned(warp[lane].value & 1) << lane;
@@ -390,7 +335,6 @@ void shim_barrier() {
     Worker& here = *worker;
     Thread& me = here.threads[here.current];
     me.state = WAITING, me.kind = SHIM_BARRIER;
-    ++me.barriers, me.begun = me.read[0] = me.read[1] = 0;
     if (++here.arrived == here.count) {
         here.arrived = 0;
         here.rearrange();
@@ -422,21 +366,6 @@ uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, unsigned argume
     }
     here.park();
     return me.value;
-}
-
-void shim_read(ShimRead kind, const void* address, int bytes) {
-    Worker& here = *worker;
-    Thread& me = here.threads[here.current];
-    if (kind == SHIM_BEGIN) {
-        ++me.begun, me.read[0] = me.read[1] = 0;
-        return;
-    }
-    const int number = kind >= SHIM_COPY ? 0 : me.read[kind]++;
-    here.reads[here.current / WARP][{kind, me.barriers, me.begun, number}].push_back(
-        {here.current % WARP, bytes, uintptr_t(address)});
-}
-extern "C" SHIM_EXPORT void shim_counted(uint64_t* counts) {
-    for (int i = 0; i < COUNTS; ++i) counts[i] = counted[i].exchange(0);
 }
 
 void shim_copy(const ShimCopy* copy) { worker->threads[worker->current].copies.push_back(*copy); }

@@ -73,18 +73,6 @@ SHIM_EXPORT uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, uns
 #define __shared__ static __attribute__((section("shim_variables")))
 #define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(shim_place.dynamic)
 
-// What is read where, for those who count it (shim.py): threads of a warp read together what they read as the same
-// since the barrier and the beginning before it.
-enum ShimRead : int { SHIM_GATHER, SHIM_LOAD, SHIM_BEGIN, SHIM_COPY, SHIM_PREFETCH };
-extern "C" SHIM_EXPORT void shim_read(ShimRead kind, const void* address, int bytes);
-#ifdef SHIM_COUNT
-#define SHIM_READ(kind, address) shim_read(kind, address, sizeof(*(address)))
-#else
-#define SHIM_READ(kind, address) ((void)0)
-#endif
-#define GATHERED(address) (SHIM_READ(SHIM_GATHER, address), *(address))
-#define GATHERS_BEGIN() SHIM_READ(SHIM_BEGIN, "")
-
 // The barrier, and warp primitives.
 inline void __syncthreads() { shim_barrier(); }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { shim_warp(SHIM_SYNCWARP, mask, 0, 0, 32); }
@@ -149,10 +137,7 @@ inline T atomicCAS(T* address, ShimArgument<T> compare, ShimArgument<T> value) {
 }
 
 // What is brought to the second-level cache (async.cuh) must be there.
-inline void prefetch(const void* global) {
-    (void)*static_cast<const volatile char*>(global);
-    SHIM_READ(SHIM_PREFETCH, static_cast<const char*>(global));
-}
+inline void prefetch(const void* global) { (void)*static_cast<const volatile char*>(global); }
 
 // Copies that go on by themselves (async.cuh), at their worst: they destroy what was there at once, and bring what they
 // read only when the thread waits for them.
@@ -169,7 +154,6 @@ SHIM_EXPORT int shim_landed(ShimCopy* copy);  // 0: none is left
 #if __CUDA_ARCH__ >= 800
 template <class T>
 inline void copy_async(T* shared, const T* global) {
-    SHIM_READ(SHIM_COPY, global);
     ShimCopy copy{{}, reinterpret_cast<uint32_t*>(shared), sizeof(T) / 4};
     *reinterpret_cast<T*>(copy.words) = *global;
     for (int i = 0; i < copy.count; ++i) copy.to[i] = ~0u;
@@ -222,7 +206,6 @@ inline constexpr auto max(A a, B b) {
 
 template <class T>
 inline T __ldg(const T* address) {
-    SHIM_READ(SHIM_LOAD, address);
     return *address;
 }
 

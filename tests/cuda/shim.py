@@ -18,7 +18,6 @@ import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import compile_cache
 import numpy as np
@@ -54,7 +53,6 @@ class ShimDevice(ShimStreams):
         order: of threads and blocks, and of work on streams; by default the environment variable SHIM_ORDER, or 0.
         capability, multiprocessors, shared_per_block: what it pretends to be; memory_bytes: that can be taken at most.
         workers: blocks in flight; by default as many as there are processors, and one where shared memory is sanitized.
-        counting: `counted` says what kernels read.
         node: that it is a device of; by default one of its own, whose `order` is this one.
 
     Attributes:
@@ -71,12 +69,10 @@ class ShimDevice(ShimStreams):
         memory_bytes: int = 4 << 30,
         workers: int | None = None,
         node: Node | None = None,
-        counting: bool = False,
     ):
         self.order = int(os.environ.get("SHIM_ORDER", "0")) if order is None else order
         super().__init__(node or Node(self.order))
         self.workers = 1 if SANITIZED else workers or os.cpu_count() or 1
-        self.counting = counting
         self.launches: Counter[str] = Counter()
         self.used = self.most = 0
         self.limit = memory_bytes
@@ -91,13 +87,6 @@ class ShimDevice(ShimStreams):
             memory_bytes=memory_bytes,
             software=_version(),
         )
-
-    def counted(self) -> "Reads":
-        """What kernels have read since the last call."""
-        self.finish()
-        counts = (ctypes.c_uint64 * len(Reads._fields))()
-        _runtime().shim_counted(counts)
-        return Reads(*counts)
 
     def upload(self, host):
         array = self.empty(host.size, host.dtype).reshape(host.shape)
@@ -138,7 +127,7 @@ class ShimDevice(ShimStreams):
         if not 1 <= kernel.threads <= MOST_THREADS:
             raise SpdnnError(f"kernel {kernel}: {kernel.threads} threads; a block has 1 to {MOST_THREADS}")
         workers = min(self.workers, blocks)
-        copies = [_library(kernel, self.properties.capability, self.counting, worker) for worker in range(workers)]
+        copies = [_library(kernel, self.properties.capability, worker=worker) for worker in range(workers)]
         fixed = 0 if SANITIZED else _shared_variables(copies[0])
         if shared + fixed > self.properties.shared_per_block:
             raise SpdnnError(
@@ -162,25 +151,6 @@ class ShimDevice(ShimStreams):
         return lambda: self.issue(run)
 
 
-class Reads(NamedTuple):
-    """Of kernels on a device that counts.
-
-    Attributes:
-        gathers: loads from shared memory by warps in the inner loop; deliveries: of at most 128 bytes, no two words of
-            a bank, which these take (with as many lanes at once as ask for 128 bytes); least: if no two were of a bank.
-        sectors: of 32 bytes, that warps' loads through the cache for read-only data took; copied: bytes, by copies
-            that go on by themselves; prefetched: lines of 128 bytes; shuffles: of warps.
-    """
-
-    gathers: int
-    deliveries: int
-    least: int
-    sectors: int
-    copied: int
-    prefetched: int
-    shuffles: int
-
-
 class _Block:
     """Memory of exactly so many bytes of the C library, for NumPy's allocator hides the ends of small arrays."""
 
@@ -193,8 +163,7 @@ class _Block:
                 device.used + size,
             )
         self.device, self.size = device, size
-        # As a device's where reads are counted; elsewhere as little aligned as loads may need.
-        self.address = _libc.memalign(256 if device.counting else 16, max(size, 1))
+        self.address = _libc.memalign(16, max(size, 1))  # as little aligned as loads may need
         if not self.address:
             raise MemoryError
         device.used += size

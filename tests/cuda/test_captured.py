@@ -13,6 +13,7 @@ from spdnn.engines.registry import engine
 from spdnn.kernels.cuda.launches import LAUNCHES, LIST
 from spdnn.reductions.registry import parse_reductions
 from spdnn.scheduling.engines.cuda.session import CudaGraphSession
+from spdnn.sources.radixnet import RadixNet
 
 
 @pytest.fixture
@@ -57,3 +58,14 @@ def test_launches_that_are_waited_for_or_written_down_are_one_by_one(run, monkey
     monkeypatch.setenv(LAUNCHES, str(tmp_path))
     assert run(name)[0] == asked
     assert len((tmp_path / LIST).read_text().splitlines()) >= 2 * asked["kernel"]
+
+
+@pytest.mark.parametrize("reductions", ["dead", "dead,inputs"])
+@pytest.mark.parametrize(("kind", "launches"), [("staged", 86), ("persistent", 70)])
+def test_passes_of_several_layers_save_launches(device, cuda, kind, launches, reductions):
+    """One launch after a pass finds the rows that are left; a search for identical inputs takes five."""
+    network, cuda.free = RadixNet(64, 60, -0.3), 1 << 30
+    prepared = engine("cuda", usable=False).prepare(network, parse_reductions(reductions))
+    CudaSession(device, prepared, rows(100, 64, kind="bits"), Options(1), kind)
+    (graph,) = cuda.graphs
+    assert len(graph.ops) == launches + 5 * 9 * (reductions != "dead")

@@ -27,8 +27,7 @@ else of SPDNN_MIRROR. Parts:
 What was measured is in the folder --results, under the date, and `spdnn report FOLDER` reads it: DATE.jsonl holds the
 run records, one on each line, DATE-schedules.jsonl those of part taskgraph, DATE-ops.jsonl operation records. Until a
 part ends, its records are in a file that ends in .part. What no report reads is in DATE/: kernels.json, ops.json and
-taskgraph.json have samples and other figures of these parts; profile.json what was counted with --profile, beside what
-was predicted; predicted.json the times that counts and data sheets predict (predicted.py), of which none is measured.
+taskgraph.json have samples and other figures of these parts; profile.json what was counted with --profile.
 
 DATE.zip has all of these, what the device is, what failed and what was left out: the one file to send back.
 
@@ -69,7 +68,6 @@ import device_ranks  # noqa: E402
 import device_schedules  # noqa: E402
 import networks  # noqa: E402
 import numpy_rows  # noqa: E402
-import predicted  # noqa: E402
 import profiling  # noqa: E402
 from tally import NotHere, Tally, TooLittleTime, child, write_details  # noqa: E402
 
@@ -189,10 +187,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 tables.append(check_taskgraph(runs, device, str(today), args))
     if args.profile:
         print("\nprofile", flush=True)
-        tables.append(check_profile(tally, device.properties, str(today), args))
+        tables.append(check_profile(tally, str(today), args.device))
     status = finish(tally, tables)
-    if {"first", "networks"} & set(parts):
-        write_predicted(str(today), challenge.WIDTHS if "networks" in parts else challenge.WIDTHS[:1])
     print(f"to send back: {packed(today, device.properties, tally)}", flush=True)
     return status
 
@@ -328,20 +324,13 @@ def tell_ceilings(machine: Machine) -> list[str]:
     return [told]
 
 
-def check_profile(tally: Tally, properties, name: str, args) -> list[str]:
+def check_profile(tally: Tally, name: str, ordinal: int | None) -> list[str]:
     """Counters of Nsight Compute in `name`/profile.json; the lines of their table."""
-    found = tally.case("profile", lambda: profiling.profile(properties, args.device))
+    found = tally.case("profile", lambda: profiling.profile(ordinal))
     if not found:
         return []
     write_details(name, "profile", profiling.text(found))
     return [profiling.HEAD, *map(profiling.line, found)]
-
-
-def write_predicted(name: str, widths: Sequence[int]) -> None:
-    """What was predicted for networks of these widths, in `name`/predicted.json."""
-    rows = [asdict(row) for row in predicted.own(widths)]
-    content = {"predicted": "the least seconds by counts and data sheets; nothing of it is measured", "rows": rows}
-    write_details(name, "predicted", json.dumps(content, indent=1) + "\n")
 
 
 def check_networks(runs: networks.Networks, name: str, args) -> list[str]:

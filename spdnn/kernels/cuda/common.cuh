@@ -19,9 +19,6 @@
 #define DYNAMIC_SHARED(type, name)                                \
     extern __shared__ __align__(16) unsigned char name##_bytes[]; \
     type* name = reinterpret_cast<type*>(name##_bytes)
-// What is read in shared memory at `address`; the tests count it, from each beginning on.
-#define GATHERED(address) (*(address))
-#define GATHERS_BEGIN()
 #endif
 
 __device__ __forceinline__ int tiles_of(int count) { return (count + TILE - 1) / TILE; }

@@ -54,12 +54,12 @@ typedef unsigned int Place;  // they do not, and sums of ints would be of 64 bit
 
 // What a lane whose first inputs are at `from` holds of the neuron at `index`.
 __device__ __forceinline__ Held gathered(const Held* features, unsigned int from, unsigned int index) {
-    return GATHERED(features + (Place(from) + Place(index * UNIT)));
+    return features[Place(from) + Place(index * UNIT)];
 }
 #if INPUTS == TILE
 // The same of words, a bit for each input.
 __device__ __forceinline__ unsigned int gathered(const unsigned int* words, unsigned int from, unsigned int index) {
-    return GATHERED(words + (Place(from / LANES) + Place(index * UNIT / LANES))) >> from % LANES * VECTOR;
+    return words[Place(from / LANES) + Place(index * UNIT / LANES)] >> from % LANES * VECTOR;
 }
 __device__ __forceinline__ void add(Held& sum, float weight, unsigned int bits) {
     if (bits & 1) sum.x = __fadd_rn(sum.x, weight);
@@ -113,7 +113,6 @@ __device__ __forceinline__ void add_chunks(Held* sums, const Features* features,
     // In units of four; those of a layer fit an int, as positions do (spdnn/engines/cuda/layers.py).
     const float4* weights = reinterpret_cast<const float4*>(values) + begin * (CHUNK * OUTPUTS / 4) + group;
     const auto next_four = [&](int) { return weights += SLICE, __ldg(weights - SLICE); };
-    GATHERS_BEGIN();
     // Chunks of the SLICE groups interleave, so that neighbouring groups load neighbouring bytes: coalesced.
 #pragma unroll(VECTOR == 1 && VALUED ? 2 : 1)  // positions in units of CHUNK gathers
     for (int position = begin + group; position < end; position += SLICE)

@@ -77,7 +77,6 @@ __device__ __forceinline__ unsigned int compute_layer(const Layer* ring, int k, 
     unsigned int bits = 0;
     const int first = threadIdx.x / LANES;
     for (int group = first; group < layer.groups;) {
-        GATHERS_BEGIN();
         // The thread's next group: in this layer, or its first one in the next layer.
         const int following = group + THREADS / LANES;
         const bool more = following < layer.groups;
