@@ -623,7 +623,7 @@ def test_it_needs_no_compiled_kernels(root, tmp_path):
     """As on a machine whose Python has numpy, scipy, msgspec and CuPy alone."""
     absent = {"spdnn.kernels._cpu", "jsonschema", "pytest", "hypothesis", "pandas", "sklearn", "yaml",
               "mpi4py", "snakemake", "tqdm", "requests", "blake3", "threadpoolctl", "jinja2"}  # fmt: skip
-    folders = [str(path) for path in (root, root / "tests/cuda", root / "tests/gpu")]
+    folders = [str(path) for path in (root, root / "tests", root / "tests/cuda", root / "tests/gpu")]
     code = ALONE.format(absent=absent, folders=folders, out=repr(str(tmp_path)))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
