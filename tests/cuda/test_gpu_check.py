@@ -9,6 +9,7 @@ import time
 import zipfile
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import islice
 from types import SimpleNamespace
 
 import numpy as np
@@ -521,13 +522,14 @@ def test_a_kernel_that_computes_wrongly_has_no_number(gpu, on_shim, set_all, che
     device, kernels, checks = on_shim(), gpu("cuda_kernels"), []
 
     def check(self, found, times=1, exact=True, real=kernels.Features.check):
-        checks.extend([times] * exact)
-        if not exact or len(checks) == checked:  # cuSPARSE may change bits
+        checks.append(self)
+        if checks.count(self) == checked:
             last = (found.shape[0] - 1, found.shape[1] - 1, 31)
             found[last] = np.nextafter(found[last], 0)  # one bit of one value of a tile that repeats another
         real(self, found, times, exact)
 
     set_all(kernels.Features, check=check)
+    set_all(kernels, ours=lambda *given, real=kernels.ours: islice(real(*given), 1))
     with pytest.raises(AssertionError, match="1 of 8 tiles differ"):
         kernels.measure(device, FAST, [1024], 1, 1 << 20, tell=lambda line: None)
     assert len(checks) == checked
