@@ -521,23 +521,12 @@ def test_a_download_of_mnist_that_fails_says_what_to_do_instead(tmp_path, monkey
     assert f"{told}by --mnist, or take digits" in capsys.readouterr().err
 
 
-# ---- engines that cannot run here ----
-
-
-@pytest.fixture
-def without_gpu(tmp_path, monkeypatch):
-    """No NVIDIA driver in any process that is started here, also on a machine that has one."""
-    hidden = tmp_path / "hidden"
-    hidden.mkdir()
-    (hidden / "sitecustomize.py").write_text(
-        "from spdnn.kernels.cuda import driver\ndriver.DRIVER = 'libcuda-that-is-not-here.so'\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(hidden))
+# ---- jobs of a cluster, on GPUs that the machine which plans them needs not have ----
 
 
 @pytest.mark.parametrize("profile", ["slurm", pytest.param("cluster-generic", marks=full)])
-def test_jobs_of_a_cluster_ask_for_what_their_cases_need(tmp_path, without_gpu, profile):
-    """Strong and weak scaling over GPUs, which this machine needs not have; memory and time as they are estimated."""
+def test_jobs_of_a_cluster_ask_for_what_their_cases_need(tmp_path, profile):
+    """Strong and weak scaling over GPUs; memory and time as they are estimated."""
     changes = {"neurons": 1024, "layers": 120, "reductions": "all"}
     preset = ROOT / "config/gpus.yaml"
     arguments = ["--workflow-profile", ROOT / "workflow/profiles" / profile, "--configfile", preset, "--dry-run"]
@@ -563,7 +552,7 @@ def test_jobs_of_a_cluster_ask_for_what_their_cases_need(tmp_path, without_gpu, 
 
 
 @pytest.mark.parametrize("profile", ["slurm", pytest.param("cluster-generic", marks=full)])
-def test_what_a_site_asks_for_is_added_to_what_a_case_needs(tmp_path, without_gpu, profile):
+def test_what_a_site_asks_for_is_added_to_what_a_case_needs(tmp_path, profile):
     arguments = ["--workflow-profile", ROOT / "workflow/profiles" / profile, "--dry-run"]
     arguments += ["--default-resources", "slurm_extra='--qos=high'", "gpu_type='a100'", "gpus_per_task=0"]
     arguments += ["--set-resources", "infer:slurm_extra='--exclusive'", "infer_ranks:nodes=2"]
@@ -579,10 +568,14 @@ def test_what_a_site_asks_for_is_added_to_what_a_case_needs(tmp_path, without_gp
     }
 
 
-def test_a_job_on_a_node_is_told_its_memory_and_time_and_only_the_engine_looks_for_its_device(tmp_path, without_gpu):
-    given = ["engine=cuda", "reductions=none", "neurons=1024", "layers=120"]
-    text = passed(tmp_path, "--mode", "remote", "--dry-run", "--printshellcmds", "--config", *given)
-    assert re.search(r"-m spdnn run .* --memory [1-9]\d+ --time-limit [1-9]\d+ ", text)
+def test_a_job_on_a_node_is_told_its_memory_and_time_and_only_the_engine_looks_for_its_device(tmp_path):
+    given = {"engine": "cuda", "reductions": "none", "neurons": 1024, "layers": 120}
+    (case,) = requests(**given).values()
+    need = estimates.infer(case, [case], 0)
+    changes = [f"{key}={value}" for key, value in given.items()]
+    text = passed(tmp_path, "--mode", "remote", "--dry-run", "--printshellcmds", "--config", *changes)
+    memory, seconds = estimates.allowed_bytes(need.megabytes), estimates.time_limit(need.minutes)
+    assert f" --memory {memory} --time-limit {seconds} --network " in text
 
 
 def test_memory_and_time_that_a_site_sets_grow_with_each_try():
