@@ -13,7 +13,7 @@ import pytest
 from children import finished, started, until
 
 from spdnn.common import endings
-from spdnn.common.errors import SpdnnError, Unavailable
+from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.processes import process
 from spdnn.pipeline import runs
 
@@ -172,3 +172,13 @@ def test_the_file_of_the_configuration_is_written_when_that_changes():
     changed.unlink()
     assert runs.configuration_file({"a": []}, write=True, keep=False) == str(path)
     assert path.stat().st_mtime > 5
+
+
+def test_a_run_that_could_not_go_well_is_refused(monkeypatch):
+    runs.check_groups({"verify": "a"})
+    with pytest.raises(InputError, match="^--groups: rule infer_ranks is timed, and no job runs beside a timed one"):
+        runs.check_groups({"verify": "a", "infer_ranks": "a"})
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    runs.check_executor("local")
+    with pytest.raises(Unavailable, match="^executor slurm: Slurm is not installed here, for there is no sbatch; "):
+        runs.check_executor("slurm")

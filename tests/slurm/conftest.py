@@ -4,7 +4,10 @@ import shutil
 
 import one_host
 import pytest
-from through import Run
+from how_to import checkout, follow, script
+from through import SECONDS, Run
+
+MADE_ANEW = ("runs", "records", "report.html", "figures", "slurm_logs")
 
 
 @pytest.fixture(scope="session")
@@ -21,15 +24,12 @@ def slurm():
 
 @pytest.fixture
 def run(slurm, root, tmp_path):
-    """A function that makes a Run, in an empty folder or in a copy of another Run's results."""
+    """A function that makes a Run in a copy of another Run's networks, inputs and prepared networks."""
     runs = []
 
-    def make(profile: str = "slurm", source: Run | None = None, but: tuple[str, ...] = ()) -> Run:
+    def make(profile: str, source: Run, *but: str) -> Run:
         folder = tmp_path / str(len(runs))
-        if source:
-            shutil.copytree(source.folder, folder, symlinks=True, ignore=shutil.ignore_patterns("slurm_logs", *but))
-        else:
-            folder.mkdir()
+        shutil.copytree(source.folder, folder, symlinks=True, ignore=shutil.ignore_patterns(*MADE_ANEW, *but))
         runs.append(Run(root, folder, profile))
         return runs[-1]
 
@@ -43,11 +43,12 @@ def run(slurm, root, tmp_path):
 
 @pytest.fixture(scope="session")
 def smoke(slurm, root, tmp_path_factory):
-    """The smoke preset through the Slurm profile, on one rank and on two; one of two threads fills a node."""
-    run = Run(root, tmp_path_factory.mktemp("slurm"))
-    try:
-        run.start("--config", "ranks=[1,2]")
-        assert run.end() == 0, run.text
-        yield run
-    finally:
-        run.kill()
+    """(Run, what was printed): every block of the tutorial of a cluster, in a checkout without results.
+
+    It runs the smoke preset on two threads, which fill a node, and then with one, on one rank and on two.
+    """
+    run = Run(root, checkout(tmp_path_factory.mktemp("slurm") / "checkout"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in run.environment().items():
+            patch.setenv(name, value)
+        return run, follow(script("tutorials/cluster", activated=True), run.folder, SECONDS)

@@ -7,8 +7,7 @@ requests of this form were tried by hand: four ranks of two cores, and two ranks
 import re
 
 import pytest
-from children import finished
-from how_to import BIN, replaced
+from how_to import replaced
 from through import Run
 
 pytestmark = [pytest.mark.needs("slurm"), pytest.mark.full("slurm"), pytest.mark.xdist_group("slurm")]
@@ -22,8 +21,6 @@ if sys.orig_argv[1:4] == ["-m", "spdnn", "run"]:
         stream.write(f"{os.environ['SLURMD_NODENAME']}: {os.environ.get('CUDA_VISIBLE_DEVICES')}")
 """
 GPUS = ("reductions=none", "threads=1", "partition=static", "engine=cuda")
-OTHERS = "cases=[{threads: 2, ranks: 2}, {engine: taskgraph-cuda, ranks: 1, devices: 2}]"
-MADE_ANEW = ("runs", "records", "report.html", "figures", "prepared")
 OPTION = r"--(?:ntasks|ntasks-per-gpu|gpus|gpus-per-task|cpus-per-task|gres)[= ][\w:]+"
 
 
@@ -42,46 +39,26 @@ def probed(run: Run, *arguments: str) -> tuple[dict[str, list[str]], list[str]]:
     return seen, sorted(" ".join(sorted(words)) for words in asked if any("gpu" in word for word in words))
 
 
-@pytest.mark.parametrize("profile", ["slurm", "cluster-generic"])
-def test_each_rank_has_a_device_of_its_own(run, smoke, profile):
-    seen, asked = probed(run(profile, smoke, MADE_ANEW), "--config", *GPUS, "ranks=[2,4]", OTHERS)
-    assert seen.pop("cuda r2 t1") in (["n1: 0", "n1: 1"], ["n2: 0", "n2: 1"])
+def test_each_rank_has_a_device_of_its_own(run, smoke):
+    """On two nodes; then on one of a site with options of its own, through commands of its own."""
+    cases = [*GPUS, "ranks=4", "cases=[{threads: 2, ranks: 2}, {engine: taskgraph-cuda, ranks: 1, devices: 2}]"]
+    two = run("slurm", smoke[0], "prepared")
+    seen, asked = probed(two, "--config", *cases)
     (several,) = seen.pop("taskgraph-cuda r1 t1")
     assert re.fullmatch("n[12]: [0-3],[0-3]", several)
     assert seen == {"cuda r2 t2": ["n1: 0", "n2: 0"], "cuda r4 t1": ["n1: 0", "n1: 1", "n2: 0", "n2: 1"]}
     assert asked == [
         f"--cpus-per-task={threads} --gpus-per-task={devices} --ntasks={ranks}"
-        for threads, devices, ranks in ((1, 1, 2), (1, 1, 4), (1, 2, 1), (2, 1, 2))
+        for threads, devices, ranks in ((1, 1, 4), (1, 2, 1), (2, 1, 2))
     ]
 
-
-def test_four_ranks_on_one_node_of_a_site_with_a_partition_and_options_of_its_own(run, smoke):
-    run = run("slurm", smoke, MADE_ANEW)
-    run.edit(
-        {
-            "# slurm_partition: main": "slurm_partition: big",
-            "# slurm_extra: \"'--qos=normal": "slurm_extra: \"'--hint=nomultithread",
-        }
-    )
-    seen, _ = probed(run, "--config", *GPUS, "ranks=4")
-    assert seen == {"cuda r4 t1": ["big: 0", "big: 1", "big: 2", "big: 3"]}
-    (line,) = (line for line in (run.folder / "lines").read_text().splitlines() if "infer_ranks" in line)
-    assert "--gpus-per-task=1 --hint=nomultithread" in line
-
-
-def test_the_configuration_of_several_gpus_submits_as_it_stands(slurm, root, tmp_path):
-    """Every job that it makes, as Slurm judges them, on a node with eight GPUs."""
-    arguments = ["--workflow-profile", root / "workflow/profiles/slurm", "--configfile", root / "config/gpus.yaml"]
-    arguments += ["--snakefile", root / "Snakefile", "--directory", tmp_path, "--dry-run"]
-    status, text, errors = finished([BIN / "snakemake", *arguments])
-    assert status == 0, errors
-    jobs = set()
-    for words in re.findall(r"resources: (.*gpus_per_task=.*)", text + errors):
-        job = dict(word.split("=", 1) for word in words.split(", ") if "=" in word)
-        jobs.add((job.get("tasks", "1"), job["mem_mb"], job["runtime"], job["slurm_extra"]))
-    assert {(tasks, extra) for tasks, _, _, extra in jobs} == {
-        *((ranks, "--gpus-per-task=1") for ranks in "1248"), *(("1", f"--gpus-per-task={n}") for n in "248")
+    one = run("cluster-generic", two, "bin", "probed", "lines")
+    one.edit({"slurm_extra: \"''\"": "slurm_extra: \"'--partition=big --hint=nomultithread'\""})
+    seen, again = probed(one, "--config", *cases)
+    devices = {case: ", ".join(told).replace(", big: ", ",") for case, told in seen.items()}
+    assert {case: len({*told.split(",")}) for case, told in devices.items()} == {
+        "cuda r2 t2": 2, "cuda r4 t1": 4, "taskgraph-cuda r1 t1": 2,
     }  # fmt: skip
-    for tasks, memory, minutes, extra in jobs:
-        asked = [f"--ntasks={tasks}", f"--mem={memory}", f"--time={minutes}", extra, "--partition=big", "--wrap=true"]
-        assert finished(["sbatch", "--test-only", *asked])[0] == 0, asked
+    assert all(re.fullmatch("big: [0-7](,[0-7])+", told) for told in devices.values())
+    assert again == asked
+    assert "--hint=nomultithread" in (one.folder / "lines").read_text()

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,14 +45,27 @@ class Run:
 
     def edit(self, changes: dict[str, str]) -> "Run":
         """Take a copy of the profile in which the part of the site is edited."""
-        text = (self.root / "workflow/profiles" / self.profile / "config.yaml").read_text()
+        folder = shutil.copytree(self.root / "workflow/profiles" / self.profile, self.folder / "profile")
+        text = (folder / "config.yaml").read_text()
         for old, new in changes.items():
             assert text.count(old) == 1, old
             text = text.replace(old, new)
-        (self.folder / "profile").mkdir()
-        (self.folder / "profile/config.yaml").write_text(text)
-        self.profile = str(self.folder / "profile")
+        (folder / "config.yaml").write_text(text)
+        self.profile = str(folder)
         return self
+
+    def environment(self) -> dict[str, str]:
+        """Variables of a run in the folder, which has what they name."""
+        for folder in (self.near, self.folder / "tmp", self.folder / "site"):
+            folder.mkdir(exist_ok=True)
+        (self.folder / "site/sitecustomize.py").write_text(OFTEN + self.probe)
+        return {
+            "PATH": f"{BIN}:{self.folder}/bin:{os.environ['PATH']}",
+            "SPDNN_STAGE": f"{self.folder}/$NEAR",
+            "NEAR": self.near.name,
+            "PYTHONPATH": f"{self.folder}/site",
+            "TMPDIR": f"{self.folder}/tmp",  # a job that Slurm kills leaves a folder there
+        }
 
     def start(self, *arguments: str, **environment: str) -> "Run":
         command = [
@@ -59,17 +73,7 @@ class Run:
             *("--workflow-profile", self.root / "workflow/profiles" / self.profile),
             *("--configfile", self.root / "config/smoke.yaml", *arguments),
         ]
-        for folder in (self.near, self.folder / "tmp", self.folder / "site"):
-            folder.mkdir(exist_ok=True)
-        (self.folder / "site/sitecustomize.py").write_text(OFTEN + self.probe)
-        environment = {
-            **(os.environ | environment),
-            "PATH": f"{BIN}:{self.folder}/bin:{os.environ['PATH']}",
-            "SPDNN_STAGE": f"{self.folder}/$NEAR",
-            "NEAR": self.near.name,
-            "PYTHONPATH": f"{self.folder}/site",
-            "TMPDIR": f"{self.folder}/tmp",  # a job that Slurm kills leaves a folder there
-        }
+        environment = os.environ | environment | self.environment()
         with open(self.log, "w") as stream:
             self.process = subprocess.Popen(
                 list(map(str, command)), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=environment,

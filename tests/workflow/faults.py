@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 import scipy.sparse as sp
+import yaml
 
 from spdnn.pipeline.measure.record import read_samples
 from spdnn.pipeline.measure.run import read_result
@@ -74,6 +75,8 @@ RULES = {
     "ops": ("ops", "ops/*"),
     "report": ("", "report.html"),
 }
+# What is not run where none of its rules is to fail.
+ONLY_FOR = {"neurons": {"fetch_file", "make_network", "make_inputs"}, "peers": {"peers"}, "ops": {"ops"}}
 OURS = r'(?m)^  File ".*/spdnn/'  # of a traceback; Snakemake has some of its own, where it cannot remove a file
 TARGETS = ("snakemake", "job", "everything")
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -118,14 +121,16 @@ def _read_layers(path: Path) -> None:
 
 
 class Workflow:
-    """A folder in which the workflow runs."""
+    """A folder in which the workflow runs, as far as these rules are to fail."""
 
-    def __init__(self, folder: Path):
-        self.folder, self.results = folder, folder / "results"
+    def __init__(self, folder: Path, rules: set[str]):
+        self.folder, self.results, self.rules = folder, folder / "results", rules
         self.seconds: dict[str, float] = {}  # that each rule took in the first run, its start included
         self.first: dict = {}
         folder.mkdir(exist_ok=True)
-        (folder / "settings.yaml").write_text(SETTINGS)
+        left_out = [key for key, its in ONLY_FOR.items() if not its & rules]
+        settings = yaml.safe_load(SETTINGS) | {key: [] if key == "neurons" else None for key in left_out}
+        (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
         random_numbers = np.random.default_rng(2)
         (folder / "layers").mkdir()
         for k in (1, 2):
@@ -173,19 +178,21 @@ class Workflow:
             return status, told.read_text()
 
     def time_rules(self) -> None:
-        """The first run; it is watched for how long a job of each rule takes."""
+        """The first run; it is watched for how long a job of each rule takes, and what the others must agree with."""
         begun: dict[str, float] = {}
         with self.started() as (process, told):
             while process.poll() is None:
                 text, now = told.read_text(), time.monotonic()
-                for rule in RULES:
+                for rule in self.rules:
                     if re.search(BEGINS.format(rule), text, re.MULTILINE):
                         begun.setdefault(rule, now)
                     if re.search(rf"Finished jobid: \d+ \(Rule: {rule}\)", text):
                         self.seconds.setdefault(rule, now - begun[rule])
                 time.sleep(0.05)
-        if absent := set(RULES) - set(self.seconds):
+        if absent := self.rules - set(self.seconds):
             raise Fault(f"rules that did not run: {absent}\n{told.read_text()[-3000:]}")
+        self.check()
+        self.first = self.outcome()
 
     def whole(self) -> str:
         """Run, and compare with the first run; what was printed."""
@@ -195,9 +202,7 @@ class Workflow:
         self.check()
         if left := [str(path) for path in self.results.rglob(".*.part")]:
             raise Fault(f"left behind: {left}")
-        found = self.outcome()
-        self.first = self.first or found
-        if found != self.first:
+        if (found := self.outcome()) != self.first:
             raise Fault(f"another outcome: {found.items() ^ self.first.items()}")
         return told
 
@@ -294,12 +299,17 @@ class Workflow:
         args = int(kill.moment * 1000) % max(1, len(jobs))
         return jobs[args : args + 1]
 
-    def mounted(self, rule: str, full: bool) -> None:
-        """Run with the outputs of a rule on a disk that is full, or cannot be written to, and check what it says."""
+    def mounted(self, rule: str) -> None:
+        """Run with the outputs of a rule on a disk that is full, then on one that cannot be written to."""
+        self.remove(rule)
+        for full in (True, False):
+            self._run_mounted(rule, full)
+
+    def _run_mounted(self, rule: str, full: bool) -> None:
+        """Run in this way, and check what it says."""
         place = self.results / RULES[rule][0]
         how = "size=4k" if full else "ro"
         mount = f"mount -t tmpfs -o {how} none {place}" + (f" && echo > {place}/.filler" if full else "")
-        self.remove(rule)
         if place == self.results:  # it has everything else too
             aside = self.folder / "aside"
             size = sum(path.stat().st_size + 8192 for path in self.results.rglob("*"))
@@ -354,7 +364,11 @@ def main(arguments: list[str]) -> int:
                         help="rules to run with a full disk and a read-only folder (default: all)")  # fmt: skip
     parser.add_argument("--alone", action="store_true", help="not two runs at once")
     args = parser.parse_args(arguments)
-    workflow, failed, hit, longest = Workflow(args.folder.resolve()), 0, Counter(), 0.0
+    if not can_mount():
+        print("neither full disks nor read-only folders: they need root")
+        args.mounts = []
+    workflow = Workflow(args.folder.resolve(), {*args.rules, *args.mounts})
+    failed, hit, longest = 0, Counter(), 0.0
 
     def survived(what, attempt):
         nonlocal failed
@@ -372,7 +386,6 @@ def main(arguments: list[str]) -> int:
             workflow.whole()
 
     workflow.time_rules()
-    workflow.whole()
     for kill in drawn(args.kills, args.seed, tuple(args.rules)):
 
         def attempt(kill=kill):
@@ -383,13 +396,8 @@ def main(arguments: list[str]) -> int:
             return f"over in {took:.2f} s" if hits else "it had ended before"
 
         survived(kill, attempt)
-    if not can_mount():
-        print("neither full disks nor read-only folders: they need root")
-        args.mounts = []
     for rule in args.mounts:
-        for full in (True, False):
-            survived(f"{rule}: {'full disk' if full else 'read-only folder'}",
-                     lambda rule=rule, full=full: workflow.mounted(rule, full))  # fmt: skip
+        survived(f"{rule}: a full disk and a read-only folder", lambda rule=rule: workflow.mounted(rule))
     if not args.alone:
         survived("two runs at once", workflow.twice)
     counts = ", ".join(f"{count} {what}" for what, count in sorted(hit.items()))

@@ -28,7 +28,8 @@ from spdnn.cli import main
 from spdnn.common import processes
 from spdnn.common.errors import SpdnnError
 from spdnn.common.validation import builtins
-from spdnn.pipeline import config
+from spdnn.pipeline import config, estimates
+from spdnn.pipeline.targets import Targets
 from spdnn.problem.request import RunRequest
 from spdnn.records.cases import read_cases
 from spdnn.records.files import read_all, read_record
@@ -55,22 +56,28 @@ ops: {sets: {a: [98]}, networks: [transformer], phases: [inference], operations:
       libraries: [scipy], seconds: 0.01, threads: 2, seed: 0, dlmc: null}
 """
 OWN = "{{network: layers, layers: 2, inputs: x.npy, last: relu, rows: inputs, bias: 0, clip: 32{more}}}"
-MINE, DOUBTFUL = OWN.format(more=""), OWN.format(more=", truth: wrong.txt")
+MINE, ALONE, DOUBTFUL = (OWN.format(more=more) for more in ("", ", ranks: 1", ", truth: wrong.txt"))
 BROKEN = "{network: damaged.npy, layers: 2, inputs: x.npy}"
 ROOT = Path(__file__).resolve().parents[2]
 PRESET = ("--configfile", ROOT / "config/smoke.yaml")
 
 
-def asked(*own, **changes):
-    """The requests of the smoke preset with SETTINGS, network files and changes, by the names of their cases."""
-    texts = [(ROOT / f"config/{name}.yaml").read_text() for name in ("config", "smoke")] + [SETTINGS]
-    given = dict(pair for text in texts for pair in yaml.safe_load(text).items())
-    given |= {"cases": [yaml.safe_load(item) for item in own], **changes}
-    checked = config.check(given, ROOT / "workflow/schemas/config.schema.yaml")
+def requests(*texts, **changes):
+    """The requests of the default configuration as these presets, texts of YAML, and then the changes change it."""
+    given = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+    for text in texts:
+        given |= yaml.safe_load(text)
+    checked = config.check(given | changes, ROOT / "workflow/schemas/config.schema.yaml")
     return {request.name: request for request in config.requests(checked)}
 
 
-CASES = list(asked(MINE))
+def asked(*own, **changes):
+    """The requests of the smoke preset with SETTINGS, network files and changes, by the names of their cases."""
+    own = [yaml.safe_load(item) for item in own]
+    return requests((ROOT / "config/smoke.yaml").read_text(), SETTINGS, cases=own, **changes)
+
+
+CASES = list(asked(ALONE))
 
 
 def command(folder, *arguments):
@@ -104,6 +111,13 @@ def jobs(text):
     return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", text, re.MULTILINE)}
 
 
+def described(text):
+    """(rule, {name: value} of wildcards and resources) of each job that a cluster gets, as a dry run prints it."""
+    for rule, part in (part.split(":", 1) for part in text.split("\nrule ")[1:]):
+        words = ", ".join(re.findall(r"^    (?:wildcards|resources): (.*)", part.split("\n\n")[0], re.MULTILINE))
+        yield rule, dict(word.split("=", 1) for word in words.split(", ") if "=" in word)
+
+
 def networks(*own):
     return f"cases=[{', '.join(own)}]"
 
@@ -112,7 +126,7 @@ def networks(*own):
 def settings(tmp_path_factory):
     """The arguments that name the smoke preset and SETTINGS; the same for each folder, for records tell them."""
     path = tmp_path_factory.mktemp("settings") / "settings.yaml"
-    path.write_text(f"{SETTINGS}cases: [{MINE}]\n")
+    path.write_text(f"{SETTINGS}cases: [{ALONE}]\n")
     return [*PRESET, path]
 
 
@@ -131,8 +145,8 @@ def whole(settings, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def copied(whole, tmp_path_factory):
-    """A function: a copy of that folder."""
-    return lambda: shutil.copytree(whole, tmp_path_factory.mktemp("copy") / "of", symlinks=True)
+    """A function: a copy of that folder, of a name."""
+    return lambda name="of": shutil.copytree(whole, tmp_path_factory.mktemp("copy") / name, symlinks=True)
 
 
 def records_of(folder):
@@ -140,17 +154,6 @@ def records_of(folder):
 
 
 # ---- a run that succeeds ----
-
-
-@pytest.mark.parametrize(
-    "executor", ["", pytest.param("--executor cluster-generic --cluster-generic-submit-cmd sh --jobs 1", marks=full)]
-)
-def test_an_environment_in_a_folder_with_a_blank(executor, tmp_path):
-    (folder := tmp_path / "a folder").mkdir()
-    (folder / "venv").symlink_to(sys.prefix)
-    python, *rest = command(folder, *executor.split(), "results/networks/radixnet-1024.safetensors")
-    status, *text = finished([folder / "venv/bin/python", "-m", python.name, *rest])
-    assert status == 0, text
 
 
 def test_from_nothing_to_the_report(whole):
@@ -176,16 +179,10 @@ def test_from_nothing_to_the_report(whole):
         assert name in page
     assert "digits" in page
     assert not [path for path in (whole / "results").rglob("*") if path.name.endswith(".part")]
-
-
-def test_two_ranks_share_the_inputs(whole):
-    records = records_of(whole)
-    for name in CASES[::2]:
-        assert (records[name]["ranks"], records[name]["distribution"]) == (1, None)
-    for name in CASES[1::2]:
-        told = records[name]["distribution"]
-        assert (records[name]["ranks"], told["partition"]) == (2, "cyclic")
-        assert [rank["inputs"] for rank in told["per_rank"]] == [200, 200]
+    one, two, own = (records[name] for name in CASES)
+    assert [(record["ranks"], record["distribution"]) for record in (one, own)] == [(1, None)] * 2
+    assert (two["ranks"], two["distribution"]["partition"]) == (2, "cyclic")
+    assert [rank["inputs"] for rank in two["distribution"]["per_rank"]] == [200, 200]
 
 
 def test_other_libraries_and_sparse_operations_are_measured_beside_ours(whole):
@@ -207,38 +204,35 @@ def test_other_libraries_and_sparse_operations_are_measured_beside_ours(whole):
 
 def test_a_record_holds_the_request_of_its_case(whole):
     """As the configuration asked for it; and Snakemake has nothing to do for it alone."""
-    requests = asked(MINE)
-    for name, record in records_of(whole).items():
-        assert RunRequest.of(record["request"]) == requests[name]
-        assert shlex.split(record["environment"]["command"]) == requests[name].command()
+    for name, request in asked(ALONE).items():
+        record = records_of(whole)[name]
+        assert RunRequest.of(record["request"]) == request
+        assert shlex.split(record["environment"]["command"]) == request.command()
         assert record["configuration"] == "smoke + settings"
 
 
-def test_nothing_to_do_the_second_time(whole, settings):
-    assert "Nothing to be done" in passed(whole, *settings)
-
-
-def test_the_page_follows_the_configuration_where_times_alone_count(whole, settings):
-    by_time = ("--dry-run", *settings, "--rerun-triggers", "mtime")
-    assert "Nothing to be done" in passed(whole, *by_time)
-    assert jobs(passed(whole, *by_time, "--config", "cases=[]"))["report"] == 1
-    more = jobs(passed(whole, *by_time, "--config", "engine=[taskgraph,cpu]"))
-    assert (more["report"], more["benchmark"]) == (1, 4)
-    assert "Nothing to be done" in passed(whole, *by_time)  # a dry run writes nothing
-
-
-def test_depths_share_networks_and_changed_repeats_run_inference_again(whole, settings):
-    text = passed(whole, "--dry-run", *settings, "--config", "layers=[1,3]", "repeats=4", "ranks=[2,1,3]")
-    asked = jobs(text)
-    assert {rule: asked[rule] for rule in ("infer", "infer_ranks", "benchmark")} == {
-        "infer": 3, "infer_ranks": 6, "benchmark": 9,
+def test_what_is_there_is_shared_and_what_changed_runs_again(whole, settings):
+    """Depths share networks, changed repeats change one case, official files are fetched; all cores for a clock, also
+    where a case has more threads, which a warning says.
+    """
+    official = "{source: official, inputs: [official, mnist], layers: 120, engine: cpu, threads: 999, ranks: [1, 2]}"
+    cases = networks(MINE.replace("}", ", repeats: 4}"), official)
+    text = passed(whole, "--dry-run", *settings, "--config", "layers=[1,3]", "ranks=[2,1,3]", cases)
+    assert {rule: count for rule, count in jobs(text).items() if rule not in ("all", "total")} == {
+        "fetch_file": 3, "import_network": 1, "import_inputs": 1, "make_inputs": 1, "prepare": 1, "infer": 4,
+        "infer_ranks": 7, "verify": 11, "benchmark": 11, "report": 1,
     }  # fmt: skip
-    made = {"make_network", "make_inputs", "import_network", "import_inputs", "prepare", "ops", "peers"}
-    assert not made & set(asked)
-    assert read_cases(whole / "results/cases.json").cases == CASES  # a dry run writes nothing down
+    assert re.search(r"^spdnn: warning: config: 1998 threads on \d+ cores run slower", text, re.MULTILINE)
+    for name in ("dnn/neuron1024.tar.gz", "mnist/sparse-images-1024.tsv.gz", "mnist/train-images-idx3-ubyte.gz"):
+        assert f"results/data/{name}" in text
+    every_core = {part.split(":")[0] for part in text.split("\nrule ")[1:] if "    threads: 2\n" in part}
+    assert every_core >= {"infer", "infer_ranks"}
+    assert "verify" not in every_core
 
 
-def test_the_cases_of_the_configuration_are_written_down(whole, settings):
+def test_nothing_to_do_the_second_time(whole, settings):
+    """Also after dry runs of other configurations, which write nothing."""
+    assert "Nothing to be done" in passed(whole, *settings)
     assert read_cases(whole / "results/cases.json").cases == CASES
     told = json.loads((whole / "results/cases.json").read_text())
     assert shlex.split(told["command"])[-2:] == [str(path) for path in settings[1:]]
@@ -285,29 +279,36 @@ onstart:
 
 
 def test_another_configuration_of_a_deployment_has_a_page_of_its_own(copied, settings):
-    """As a module of Snakemake, with a case of its own settings; on as many threads as nobody has."""
-    folder = copied()
+    """As a module of Snakemake, for which times alone count, with fewer cases and a record of another folder; where the
+    environment and the folder have a blank in their paths.
+    """
+    folder = copied("a folder")
+    (folder / "venv").symlink_to(sys.prefix)
     (folder / "Snakefile").write_text(MODULE.format(root=ROOT))
+    (folder / "results/measured").mkdir()
+    shutil.copy(folder / f"results/records/{CASES[0]}.json", folder / "results/measured")
     (folder / "results/records/of-before.json").write_text("{}")  # of an older version, say
-    shutil.copytree(folder / "results/records", folder / "results/measured", ignore=lambda *_: ["of-before.json"])
-    item = "{neurons: 1024, layers: 3, engine: cpu, count: 100, reductions: dead, threads: 999, ranks: 1}"
-    given = ["neurons=[]", "peers=null", "ops=null", f"cases=[{item}]"]
-    words = ["--snakefile", folder / "Snakefile", *settings, "--config", *given]
-    text = passed(folder, *words)
-    assert re.search(r"^spdnn: warning: config: 999 threads on \d+ cores run slower", text, re.MULTILINE)
-    asked = {rule.removeprefix("spdnn_") for rule in jobs(text)} - {"total", "all"}
-    assert asked == {"prepare", "infer", "verify", "benchmark", "report"}
-    (case,) = read_cases(folder / "results/cases.json").cases
-    assert case == "unstructured-1024-3.digits-1024-first-100.cpu.dead.t999"
-    assert read_cases(folder / "results/cases.json").cases == [case]
+    given = ["cases=[]", "peers=null", "ops=null", "other_records=[results/measured]"]
+    python, *words = command(folder, "--snakefile", folder / "Snakefile", *settings, "--config", *given)
+    words = ["-m", python.name, *words, "--rerun-triggers", "mtime"]
+    status, _, text = finished([folder / "venv/bin/python", *words])
+    assert status == 0, text
+    assert set(jobs(text)) == {"spdnn_report", "spdnn_all", "total"}
+    assert read_cases(folder / "results/cases.json").cases == CASES[:2]
     page = (folder / "results/report.html").read_text()
-    assert "<h1>unstructured-1024-3: passed verification</h1>" in page
-    assert not any(name in page for name in (*CASES, "Other libraries in the same run", "Other records"))
-    passed(folder, *words, "other_records=[results/measured]")
-    page = (folder / "results/report.html").read_text()
-    assert "<h1>unstructured-1024-3: passed verification</h1>" in page
-    assert "Runs of results/measured: 4" in page
-    (folder / "results/records/of-before.json").unlink()
+    assert "all 2 cases passed verification" in page
+    assert "Runs of results/measured: 1" in page
+    assert not any(words in page for words in (CASES[2], "Other libraries in the same run"))
+
+
+@full
+def test_a_job_of_a_cluster_in_an_environment_with_a_blank(tmp_path):
+    (folder := tmp_path / "a folder").mkdir()
+    (folder / "venv").symlink_to(sys.prefix)
+    executor = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sh", "--jobs", "1"]
+    python, *words = command(folder, *executor, "results/networks/radixnet-1024.safetensors")
+    status, *text = finished([folder / "venv/bin/python", "-m", python.name, *words])
+    assert status == 0, text
 
 
 def test_an_environment_of_conda_is_made_of_the_checkout_wherever_snakemake_runs(tmp_path):
@@ -332,7 +333,7 @@ def test_a_page_of_the_results_tells_what_is_missing(whole, tmp_path, capsys):
     assert main(given) == 0
     page = (tmp_path / "page.html").read_text()
     assert all(case in page for case in CASES)
-    assert "3 cases missing" in page
+    assert "2 cases missing" in page
     (tmp_path / "results/cases.json").write_text("[]")
     capsys.readouterr()
     assert main(given) == 1
@@ -399,11 +400,8 @@ def test_a_failed_case_has_no_record_and_the_page_has_the_others(failed):
 
 def test_the_page_of_a_failed_run_does_not_pass_for_that_of_another(failed, settings):
     """It is the newest file of all, and the run before it asked for just what is asked for here."""
-    folder, _ = failed
-    for arguments in ([], ["results/report.html", "--rerun-triggers", "mtime"]):
-        status, text = snakemake(folder, *arguments, "--dry-run", *settings)
-        assert status == 0, text
-        assert {rule: count for rule, count in jobs(text).items() if rule not in ("all", "total")} == {"report": 1}
+    arguments = ["results/report.html", "--rerun-triggers", "mtime", "--dry-run"]
+    assert set(jobs(passed(failed[0], *arguments, *settings))) == {"report", "total"}
 
 
 def test_what_stops_several_ranks_is_on_the_terminal_and_in_the_log(failed):
@@ -445,7 +443,7 @@ def test_a_mistake_of_a_user_in_a_rule_is_one_sentence(failed):
 def test_a_case_that_was_corrected_is_on_the_page(failed, settings, tmp_path):
     folder = shutil.copytree(failed[0], tmp_path / "corrected", symlinks=True)
     (folder / "wrong.txt").write_text("\n".join(map(str, range(1, 201))))
-    own = MINE, DOUBTFUL.replace("}", ", ranks: 1}")
+    own = ALONE, DOUBTFUL.replace("}", ", ranks: 1}")
     passed(folder, *settings, "--config", networks(*own))
     page = (folder / "results/report.html").read_text()
     assert "199 categories" not in page
@@ -471,11 +469,8 @@ def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
         (log,) = tmp_path.glob("results/logs/infer/*.log")
         log.unlink()
         until(log.exists, "inference began again", process)
-        for flag in ("--dry-run", "--summary", "--unlock"):  # a second one in the same folder, which runs nothing
-            text = passed(tmp_path, *given, "count=1000", "repeats=1", flag)
-            assert f"spdnn: process {process.pid} on {socket.gethostname()} runs the workflow in this folder" in text
-        text = refused(tmp_path, *given, "count=1000", "repeats=1")  # and one that would, now without Snakemake's locks
-        assert re.search(rf"^process {process.pid} on \S+ runs the workflow in this folder; wait", text, re.MULTILINE)
+        text = refused(tmp_path, *given)  # a second one in the same folder
+        assert f"spdnn: process {process.pid} on {socket.gethostname()} runs the workflow in this folder; wait" in text
         (job,) = (one for one in psutil.Process(process.pid).children(recursive=True) if one.cmdline()[1:2] == ["-m"])
         job = processes.process(job.pid)
         process.kill()
@@ -490,13 +485,21 @@ def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
     assert record["verdict"]["truth"]["kind"] == "official"
 
 
-def test_without_slurm_its_profile_is_refused_in_a_sentence(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--config", "neuron=1024"], "config: top level: the key 'neuron' is not known; did you mean 'neurons'?"),
+        (["--groups", "infer=a", "verify=a"], "rule infer is timed, and no job runs beside a timed one"),
+        pytest.param(["--workflow-profile", ROOT / "workflow/profiles/slurm"],
+                     "executor slurm: Slurm is not installed here, for there is no sbatch; ", marks=full),
+    ],
+)  # fmt: skip
+def test_a_run_that_is_refused_makes_nothing(tmp_path, monkeypatch, arguments, sentence):
     (tmp_path / "bin").mkdir()
     for name in ("bash", "sh", "which"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name))
     monkeypatch.setenv("PATH", f"{BIN}:{tmp_path / 'bin'}")
-    text = refused(tmp_path, *PRESET, "--workflow-profile", ROOT / "workflow/profiles/slurm")
-    assert "executor slurm: Slurm is not installed here, for there is no sbatch; " in text
+    assert sentence in refused(tmp_path, *PRESET, *arguments)
     assert not (tmp_path / "results").exists()
 
 
@@ -518,87 +521,45 @@ def test_a_download_of_mnist_that_fails_says_what_to_do_instead(tmp_path, monkey
     assert f"{told}by --mnist, or take digits" in capsys.readouterr().err
 
 
-def test_a_mistake_in_the_config_is_one_line(tmp_path):
-    text = refused(tmp_path, "--config", "neuron=1024")
-    assert "config: top level: the key 'neuron' is not known; did you mean 'neurons'?" in text
-    assert not (tmp_path / "results").exists()
-
-
-@full
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    given = ["neurons=1024", "layers=120", "inputs=mnist", "mnist=nowhere"]
-    assert "nowhere" in refused(tmp_path, "--config", *given)
-
-
-# ---- engines that cannot run here ----
-
-
-@pytest.fixture
-def without_gpu(tmp_path, monkeypatch):
-    """No NVIDIA driver in any process that is started here, also on a machine that has one."""
-    hidden = tmp_path / "hidden"
-    hidden.mkdir()
-    (hidden / "sitecustomize.py").write_text(
-        "from spdnn.kernels.cuda import driver\ndriver.DRIVER = 'libcuda-that-is-not-here.so'\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(hidden))
-
-
-def test_without_a_gpu_its_engines_are_refused_at_the_door(tmp_path, without_gpu):
-    text = refused(tmp_path, "--config", "engine=[cpu,cuda]", "reductions=none", "neurons=1024")
-    sentence = r"engine cuda cannot run here: .*(cupy is not installed|driver is not installed here).*"
-    assert len(re.findall(sentence, text)) == 1
-    assert not (tmp_path / "results").exists()
-
-
-@full
-def test_reductions_that_an_engine_does_not_offer_are_refused_at_the_door(tmp_path):
-    assert "'neurons' is not offered" in refused(tmp_path, "--dry-run", "--config", "engine=csr", "reductions=neurons")
+# ---- jobs of a cluster, on GPUs that the machine which plans them needs not have ----
 
 
 @pytest.mark.parametrize("profile", ["slurm", pytest.param("cluster-generic", marks=full)])
-def test_with_a_cluster_the_jobs_are_the_ones_that_need_a_gpu(tmp_path, without_gpu, profile):
-    arguments = ["--workflow-profile", ROOT / "workflow/profiles" / profile, "--dry-run"]
-    given = ["engine=[cuda,cusparse]", "reductions=none", "neurons=1024", "layers=1920", "ranks=[1,2]"]
-    text = passed(tmp_path, *arguments, "--config", *given)
-    assert {rule: jobs(text)[rule] for rule in ("infer", "infer_ranks")} == {"infer": 2, "infer_ranks": 2}
-    told = {}
-    for rule, part in (part.split(":", 1) for part in text.split("\nrule ")[1:]):
-        words = re.search(r"resources: (.*)", part)[1].split(", ")
-        told.setdefault(rule, []).append(dict(word.split("=", 1) for word in words if "=" in word))
-    for rule, tasks in (("infer", "1"), ("infer_ranks", "2")):
-        assert {(job.get("tasks", "1"), job["gpus_per_task"]) for job in told[rule]} == {(tasks, "1")}
-    for rule in ("prepare", "infer", "infer_ranks", "verify"):  # what estimates say, where 2000 and 15 are for others
-        assert {job["mem_mb"] for job in told[rule]}.isdisjoint({"2000"})
-        assert {job["runtime"] for job in told[rule]}.isdisjoint({"15"})
-    one, several = ({int(job["mem_mb"]) for job in told[rule]} for rule in ("infer", "infer_ranks"))
-    assert max(several) > max(one)
-
-
-def test_several_gpus_are_a_configuration(tmp_path, without_gpu):
-    """Strong and weak scaling: as many GPUs as ranks, or as many as one rank has devices."""
-    arguments = ["--workflow-profile", ROOT / "workflow/profiles/slurm", "--configfile", ROOT / "config/gpus.yaml"]
-    text = passed(tmp_path, *arguments, "--dry-run", "--config", "neurons=1024", "layers=120", "reductions=all")
-    told = [dict(word.split("=", 1) for word in words.split(", ") if "=" in word)
-            for words in re.findall(r"resources: (.*gpus_per_task=.*)", text)]  # fmt: skip
-    assert {(job.get("tasks", "1"), job["slurm_extra"]) for job in told} == {
+def test_jobs_of_a_cluster_ask_for_what_their_cases_need(tmp_path, profile):
+    """Strong and weak scaling over GPUs; memory and time as they are estimated."""
+    changes = {"neurons": 1024, "layers": 120, "reductions": "all"}
+    preset = ROOT / "config/gpus.yaml"
+    arguments = ["--workflow-profile", ROOT / "workflow/profiles" / profile, "--configfile", preset, "--dry-run"]
+    text = passed(tmp_path, *arguments, "--config", *(f"{key}={value}" for key, value in changes.items()))
+    cases = requests(preset.read_text(), **changes)
+    several = sum(case.ranks > 1 for case in cases.values())
+    assert (jobs(text)["infer"], jobs(text)["infer_ranks"]) == (len(cases) - several, several)
+    stages = {"prepare": estimates.prepare, "verify": estimates.verify}
+    stages |= dict.fromkeys(("infer", "infer_ranks"), estimates.infer)
+    devices = set()
+    for rule, job in described(text):
+        if rule in stages:
+            case = Targets(cases.values()).case(SimpleNamespace(**job))
+            need = stages[rule](case, cases.values(), 0)
+            assert (job["mem_mb"], job["runtime"]) == (str(need.megabytes), str(need.minutes))
+            assert int(job.get("tasks", 1)) == (case.ranks if rule == "infer_ranks" else 1)
+        if rule.startswith("infer"):
+            devices.add((job.get("tasks", "1"), job["slurm_extra"]))
+    assert devices == {
         *((ranks, "--gpus-per-task=1") for ranks in "1248"),  # a rank for each GPU
         *(("1", f"--gpus-per-task={devices}") for devices in "248"),  # the GPUs of one process
     }
 
 
 @pytest.mark.parametrize("profile", ["slurm", pytest.param("cluster-generic", marks=full)])
-def test_what_a_site_asks_for_is_added_to_what_a_case_needs(tmp_path, without_gpu, profile):
+def test_what_a_site_asks_for_is_added_to_what_a_case_needs(tmp_path, profile):
     arguments = ["--workflow-profile", ROOT / "workflow/profiles" / profile, "--dry-run"]
     arguments += ["--default-resources", "slurm_extra='--qos=high'", "gpu_type='a100'", "gpus_per_task=0"]
     arguments += ["--set-resources", "infer:slurm_extra='--exclusive'", "infer_ranks:nodes=2"]
     given = ["reductions=none", "neurons=1024", "layers=120", "ranks=[1,2]", "engine=[cpu,cuda]", "threads=4"]
     text = passed(tmp_path, *arguments, "--config", *given)
-    told = set()
-    for rule, part in (part.split(":", 1) for part in text.split("\nrule ")[1:]):
-        words = re.search(r"resources: (.*)", part)[1].split(", ")
-        told.add((rule, dict(word.split("=", 1) for word in words if "=" in word).get("slurm_extra")))
-    assert {pair for pair in told if pair[0] in ("infer", "infer_ranks", "verify")} == {
+    told = {(rule, job["slurm_extra"]) for rule, job in described(text) if "case" in job}
+    assert {pair for pair in told if pair[0] != "benchmark"} == {
         ("infer", "--exclusive"),
         ("infer", "--gpus-per-task=a100:1 --exclusive"),
         ("infer_ranks", "--qos=high"),
@@ -607,11 +568,14 @@ def test_what_a_site_asks_for_is_added_to_what_a_case_needs(tmp_path, without_gp
     }
 
 
-def test_nothing_runs_beside_a_timed_job(tmp_path):
-    assert "rule infer is timed, and no job runs beside a timed one" in refused(
-        tmp_path, "--groups", "infer=several", "verify=several", "--config", "inputs=digits"
-    )
-    assert not (tmp_path / "results/networks").exists()
+def test_a_job_on_a_node_is_told_its_memory_and_time_and_only_the_engine_looks_for_its_device(tmp_path):
+    given = {"engine": "cuda", "reductions": "none", "neurons": 1024, "layers": 120}
+    (case,) = requests(**given).values()
+    need = estimates.infer(case, [case], 0)
+    changes = [f"{key}={value}" for key, value in given.items()]
+    text = passed(tmp_path, "--mode", "remote", "--dry-run", "--printshellcmds", "--config", *changes)
+    memory, seconds = estimates.allowed_bytes(need.megabytes), estimates.time_limit(need.minutes)
+    assert f" --memory {memory} --time-limit {seconds} --network " in text
 
 
 def test_memory_and_time_that_a_site_sets_grow_with_each_try():
@@ -634,77 +598,37 @@ def test_the_profiles_say_the_same_where_they_can():
     assert one["set-resources"]["infer_ranks"]["mpi"] == other["set-resources"]["infer_ranks"]["mpi"]
 
 
-def test_of_a_cluster_only_the_job_that_runs_the_engine_asks_for_its_device(copied, settings, without_gpu):
-    """As a node does it: prepare is made without a GPU, and infer ends in one sentence."""
-    folder = copied()
-    chosen = [*settings, "--config", "engine=cuda", "ranks=1", "cases=[]", "--mode", "remote", "--until", "infer"]
-    chosen += ["--shared-fs-usage", "input-output", "persistence", "sources", "source-cache", "software-deployment"]
-    assert "engine cuda cannot run here" in refused(folder, *chosen)
-    assert list(folder.glob("results/prepared/*.cuda.all.safetensors"))
-    assert not list(folder.glob("results/runs/*.cuda.*/*"))
-
-
 # ---- other networks and inputs ----
 
 
 @full
-def test_where_reductions_find_nothing_they_change_nothing(copied):
+def test_reductions_ranks_and_schedules_are_compared_in_one_run(copied):
     folder = copied()
-    preset = ["--configfile", ROOT / "config/unstructured.yaml"]
+    by_what = [
+        "{neurons: 1024, source: unstructured, layers: 3, count: 100, reductions: [all, none]}",
+        "{neurons: 1024, count: 500, threads: 1, ranks: [1, 2, 4], partition: [static, rebalanced]}",
+        "{neurons: 1024, engine: taskgraph, count: 2000, reductions: dead, schedule: [stream, pipeline], devices: 2,"
+        " device_memory: 30000000}",
+    ]
     few = ["repeats=2", "oracle_edges=1000000", "seed=7"]  # of which the oracle draws some inputs
-    passed(
-        folder, *preset, "--until", "benchmark", "--config", "neurons=1024", "layers=3", "count=100", "repeats=2", *few
-    )
-    names = (name for name in sorted(records_of(folder)) if ".cpu." in name)
-    records = [records_of(folder)[name] for name in names]  # all, none
-    assert {record["verdict"]["truth"]["seed"] for record in records} == {7}
-    assert [record["reductions"]["requested"] for record in records] == [["dead", "inputs", "neurons"], []]
-    assert records[0]["result"]["digest"] == records[1]["result"]["digest"]
-    found = records[0]["reductions"]["found"]
+    passed(folder, *PRESET, "--until", "benchmark", "--config", "neurons=[]", networks(*by_what), *few)
+    records = {name.rpartition(".")[0]: one for name, one in records_of(folder).items() if name not in CASES}
+    assert {record["verdict"]["truth"]["seed"] for record in records.values()} == {7}
+
+    case = "unstructured-1024-3.digits-1024-first-100.cpu.{}.t2"  # in which there is nothing to find
+    reduced, plain = (records.pop(case.format(reductions)) for reductions in ("all", "none"))
+    assert [record["reductions"]["requested"] for record in (reduced, plain)] == [["dead", "inputs", "neurons"], []]
+    assert reduced["result"]["digest"] == plain["result"]["digest"]
+    found = reduced["reductions"]["found"]
     assert found["neurons"]["neurons_left"] == found["neurons"]["neurons"]
     assert found["inputs"]["rows_merged"] == 0
 
+    case = "radixnet-1024-120.digits-1024-first-2000.taskgraph.dead.t2"
+    for schedule in ("stream", "pipeline"):
+        notes = records.pop(f"{case}.{schedule}-d2")["engine"]["notes"]
+        assert (notes["schedule"], notes["devices"]) == (schedule, 2)
+        assert max(notes["memory_bytes"]) <= notes["device_memory_bytes"] == 30_000_000
 
-def test_official_files_are_fetched_and_nothing_runs_beside_a_clock(tmp_path):
-    settings = [
-        "source=official",
-        "inputs=[official,mnist]",
-        "neurons=[1024]",
-        "layers=120",
-        "threads=1",
-        "ranks=[1,2]",
-    ]
-    text = passed(tmp_path, "--dry-run", "--config", *settings)
-    assert {rule: count for rule, count in jobs(text).items() if rule not in ("all", "total", "report")} == {
-        "fetch_file": 3, "import_network": 1, "import_inputs": 1, "make_inputs": 1, "prepare": 1, "infer": 2,
-        "infer_ranks": 2, "verify": 4, "benchmark": 4,
-    }  # fmt: skip
-    for name in ("dnn/neuron1024.tar.gz", "mnist/sparse-images-1024.tsv.gz", "mnist/train-images-idx3-ubyte.gz"):
-        assert f"results/data/{name}" in text
-    whole = {part.split(":")[0] for part in text.split("\nrule ")[1:] if "threads: 2" in part}  # both cores
-    assert whole >= {"infer", "infer_ranks"}
-    assert "verify" not in whole
-
-
-@full
-@pytest.mark.needs("mnist")
-def test_mnist_from_the_mirror(tmp_path, mnist_file, monkeypatch):
-    """A whole official problem, judged by the official truth."""
-    monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
-    case = "radixnet-1024-120.mnist-1024.cpu.all.t2"
-    settings = ["neurons=1024", "layers=120", "inputs=mnist", "repeats=1"]
-    passed(tmp_path, f"results/records/{case}.json", "--config", *settings)
-    record = records_of(tmp_path)[case]
-    assert record["problem"]["official"] == "1024-120"
-    assert record["result"]["categories"] == 1812
-
-
-@full
-def test_one_two_and_four_ranks_agree(copied):
-    settings = ["count=500", "threads=1", "ranks=[1,2,4]", "partition=[static,rebalanced]"]
-    folder = copied()
-    passed(folder, *PRESET, "--config", *settings, "--until", "benchmark")
-    records = {name: record for name, record in records_of(folder).items() if ".cpu." in name}
     one = records.pop("radixnet-1024-120.digits-1024-first-500.cpu.all.t1")
     assert {name.rpartition(".")[2] for name in records} == {
         f"r{ranks}-{partition}" for ranks in (2, 4) for partition in ("static", "rebalanced")
@@ -719,30 +643,19 @@ def test_one_two_and_four_ranks_agree(copied):
 @full
 @pytest.mark.needs("mnist")
 def test_every_rung_of_the_ladder_is_verified_and_drawn(tmp_path, mnist_file, monkeypatch):
-    """Official inputs: the oracle cannot judge the rung that is the oracle."""
+    """Official inputs: the oracle cannot judge the rung that is the oracle. And a whole official problem beside it."""
     monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
-    given = ["--configfile", ROOT / "config/ladder.yaml", "--config", "count=500", "repeats=1"]
-    passed(tmp_path, *given)
-    records = records_of(tmp_path).values()
-    assert sorted(record["engine"]["name"] for record in records) == ["cpu", "csr", "reference", *["tiled"] * 4]
-    assert len({record["result"]["categories_sha256"] for record in records}) == 1
+    (tmp_path / "whole.yaml").write_text("cases: [{count: null, engine: cpu}]\n")
+    files = [ROOT / "config/ladder.yaml", tmp_path / "whole.yaml"]
+    passed(tmp_path, "--configfile", *files, "--config", "count=500", "repeats=1")
+    records = records_of(tmp_path)
+    record = records.pop("radixnet-1024-120.mnist-1024.cpu.all.t2")
+    assert (record["problem"]["official"], record["verdict"]["truth"]["kind"]) == ("1024-120", "official")
+    assert record["result"]["categories"] == 1812
+    engines = sorted(record["engine"]["name"] for record in records.values())
+    assert engines == ["cpu", "csr", "reference", *["tiled"] * 4]
+    assert len({record["result"]["categories_sha256"] for record in records.values()}) == 1
     assert "One step at a time" in (tmp_path / "results/report.html").read_text()
-
-
-@full
-def test_schedules_are_compared_in_one_run(copied):
-    folder = copied()
-    settings = ["neurons=1024", "count=2000", "reductions=dead", "schedule=[stream,pipeline]", "devices=2"]
-    settings += ["device_memory=30000000", "repeats=1", "inputs=digits"]
-    given = ["--configfile", ROOT / "config/schedules.yaml", "--config", *settings, "--until", "benchmark"]
-    passed(folder, *given)
-    records = {name: record for name, record in records_of(folder).items() if name not in CASES}
-    case = "radixnet-1024-120.digits-1024-first-2000.taskgraph.dead.t2"
-    assert {name.rpartition(".")[0] for name in records} == {f"{case}.{name}-d2" for name in ("stream", "pipeline")}
-    for name, record in records.items():
-        notes = record["engine"]["notes"]
-        assert f".{notes['schedule']}-d{notes['devices']}." in name
-        assert max(notes["memory_bytes"]) <= notes["device_memory_bytes"] == 30_000_000
 
 
 def test_every_rule_carries_the_digest_of_its_code():
