@@ -72,7 +72,7 @@ NEEDS = {
 FULL = {
     "aarch64": "the kernels built for another processor, and run by an emulator",
     "architectures": "CUDA kernels compiled for every architecture; by default for three",
-    "browser": "every kind of page in a browser; by default the one with the most to go wrong",
+    "browser": "further pages in the browser, and the checks of pages on pages with faults; by default one page",
     "flips": "stores with one in seven of their bits flipped; by default one in 97",
     "ladder": "the same tests of every engine, instruction set and tile of a ladder; by default of those in use",
     "official": "whole official problems on the CUDA shim; by default parts of them",

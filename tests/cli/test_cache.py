@@ -13,7 +13,7 @@ from spdnn.problem.features import Inputs
 from spdnn.records.files import read_record
 from spdnn.sources import mnist
 
-SMALL = ["challenge", "--neurons", "1024", "--inputs", "digits", "--count", "300"]
+SMALL = ["challenge", "--neurons", "1024", "--inputs", "digits", "--count", "30", "--threads", "1"]
 
 
 @pytest.fixture
@@ -42,7 +42,6 @@ def test_the_second_run_makes_nothing_and_gives_the_same(run):
     assert found[0].items() <= found[1].items()
     assert run(6)["time_to_solution"]["cached"] == ["inputs", "prepare"]  # the first layers of a deeper network
     assert run(18)["time_to_solution"]["cached"] == ["inputs"]
-    assert run(18)["time_to_solution"]["cached"] == ["inputs", "prepare"]
     assert run(12, "--reductions", "dead,neurons")["time_to_solution"]["cached"] == ["inputs"]
     assert run(12, "--engine", "tiled")["time_to_solution"]["cached"] == ["inputs"]
     fresh = run(12, "--no-cache")

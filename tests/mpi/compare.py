@@ -1,10 +1,10 @@
 """Run under mpiexec by test_ranks.py: inference on these ranks against the same on one, in one process.
 
-    mpiexec -n R python compare.py [--every] [--hard] [--only PROBLEM,...] ENGINE...
+    mpiexec -n R python compare.py [--every] [--hard] [--only PROBLEM,...] ENGINE... [, ...]
 
-Prints `same N...` on rank 0 when all N comparisons were. --every: each partition with each set of reductions; else
-those that `covered` says. --hard: some of them with equal hashes of all rows, so that only their values tell equal
-ones, and some in small batches; a line for each.
+Further comparisons follow a comma. Prints `same N...` on rank 0 when all N of one were. --every: each partition with
+each set of reductions; else those that `covered` says. --hard: some of them with equal hashes of all rows, so that only
+their values tell equal ones, and some in small batches; a line for each.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def problems():
     official = RadixNet(1024, 16)
     yield "sorted", official, bits(240, 1024, 1, (0.05, 0.45))
     yield "dead on most ranks", official, bits(113, 1024, 2, (0.0, 0.25))
-    yield "few inputs", official, bits(3, 1024, 3, (0.3, 0.4))
+    yield "few_inputs", official, bits(3, 1024, 3, (0.3, 0.4))
     yield "one input", official, bits(1, 1024, 4, (0.4, 0.4))
     rng = np.random.default_rng(5)
     dense = rng.normal(size=(90, 50)).astype(np.float32)
@@ -76,9 +76,9 @@ def problems():
 def covered(what, last):
     """The partitions that tell something of this problem beside others; `last`: with all that the engine offers."""
     some = {
-        "rebalanced": last or what in ("sorted", "few inputs", "revived"),
+        "rebalanced": last or what in ("sorted", "few_inputs", "revived"),
         "static": last and what in ("sorted", "one input", "twins"),
-        "cyclic": last and what in ("sorted", "dead on most ranks", "few inputs", "twins"),
+        "cyclic": last and what in ("sorted", "dead on most ranks", "few_inputs", "twins"),
     }
     return [partition for partition in PARTITIONS if some[partition]]
 
@@ -163,7 +163,8 @@ def main(arguments):
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(480, exit=True)
     try:
-        main(sys.argv[1:])
+        for arguments in " ".join(sys.argv[1:]).split(" , "):
+            main(arguments.split())
     except BaseException:
         import traceback
 

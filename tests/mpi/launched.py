@@ -13,6 +13,14 @@ BIN = Path(sys.executable).parent
 SPDNN = (sys.executable, "-m", "spdnn")
 
 
+# Runs commands one after the other, each given as a JSON list; the first that fails is the last.
+COMMANDS = """
+import json, sys
+from spdnn.cli import main
+sys.exit(next(filter(None, (main(json.loads(words)) for words in sys.argv[1:])), 0))
+"""
+
+
 @contextlib.contextmanager
 def launched(ranks: int, *command, stderr=subprocess.PIPE, **environment: str) -> Iterator[subprocess.Popen]:
     """A program on some ranks, started."""

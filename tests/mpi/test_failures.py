@@ -13,9 +13,8 @@ import scipy.sparse as sp
 from children import ended, finished, until
 from launched import SPDNN, launched, mpiexec
 
-from spdnn.cli import main
-from spdnn.common.validation import builtins
-from spdnn.records.files import read_record
+from spdnn.common.errors import InputError
+from spdnn.pipeline.distributed import world
 
 pytestmark = pytest.mark.xdist_group("ranks")
 full = pytest.mark.full("ranks")
@@ -32,11 +31,11 @@ IN_FILE = ["--network", "net.npz", *STATED, "--inputs", "in.npy"]
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--network", "none.safetensors", "--inputs", "in.npy"], r"none\.safetensors: there is no such model file"),
-        ([*IN_FILE, "--engine", "warp"], r"engine 'warp' is not known"),
         ([*IN_FILE, "--memory", "1MB"], "is too small for the 2 ranks"),
-        ([*IN_FILE, "--record", "no/run.json"], r"no does not exist"),
         (["--network", "big.npz", *STATED, "--inputs", "in.npy", "--reductions", "none"], "layer 1 passed the range"),
+        pytest.param(["--network", "none.safetensors", "--inputs", "in.npy"],
+                     r"none\.safetensors: there is no such model file", marks=full),
+        pytest.param([*IN_FILE, "--engine", "warp"], r"engine 'warp' is not known", marks=full),
         pytest.param(["--network", "net.npz", *STATED, "--inputs", "wide.npy"], r"wide\.npy is \(9, 7\)", marks=full),
         pytest.param([*IN_FILE, "--engine", "taskgraph", "--device-memory", "1kB"],
                      r"device memory of 1,000 bytes is too small .* \(--device-memory\)", marks=full),
@@ -73,37 +72,30 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("command", [["info"], pytest.param(["network", "info", "net.npz", *STATED], marks=full)])
-def test_what_is_of_one_process_refuses_several(folder, command):
-    status, out, told = mpiexec(2, *SPDNN, *command)
-    assert status == 1
+BEFORE = """
+import os, sys
+from spdnn.cli import main
+files = "infer --network net.npz --last relu --rows inputs --inputs in.npy".split()
+statuses = [main([*files, "--record=no/run.json"])]
+statuses += [main(["info"]), main("network info net.npz --last relu --rows inputs".split())]
+os.environ["SPDNN_PROGRESS"] = "on"
+statuses.append(main(files))
+assert statuses == [1] * 4
+main(["infer", "--partition", "odd"])
+"""
+
+
+def test_what_is_refused_before_the_ranks_meet_is_told_once(folder):
+    status, out, told = mpiexec(2, sys.executable, "-c", BEFORE)
+    assert status == 2, told
     assert not out
-    assert sentences(told) == [
-        "spdnn: 2 processes were started, and this command takes one; challenge and infer take more"
-    ]
-
-
-def test_without_room_for_windows_ranks_have_copies(folder):
-    (folder / "program.py").write_text(
-        "import sys\n"
-        "from spdnn.pipeline.distributed import run, shared\n"
-        "run.room = shared.room = lambda: 0\n"
-        "from spdnn.cli import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
-    command = ["infer", *IN_FILE, "--threads", "1", "--record", "run.json"]
-    status, _, told = mpiexec(2, sys.executable, "program.py", *command, "--values", "two.npy")
-    assert status == 0, told
-    distribution = builtins(read_record("run.json").distribution)
-    assert (distribution["weights"], distribution["shared_bytes"]) == ("a copy a rank", 0)
-    assert main([*command, "--values", "one.npy"]) == 0
-    np.testing.assert_array_equal(np.load("two.npy"), np.load("one.npy"))
-
-
-def test_wrong_arguments_are_told_once():
-    status, _, told = mpiexec(2, *SPDNN, "infer", "--partition", "odd")
-    assert status == 2
+    assert "Traceback" not in told
+    several = "2 processes were started, and this command takes one; challenge and infer take more"
+    expected = ["no does not exist", several, several, "SPDNN_PROGRESS='on': it must be off, bar, lines"]
+    found = sentences(told)
+    assert [part in line for part, line in zip(expected, found, strict=True)] == [True] * 4, found
     assert told.count("spdnn infer: ") == 1
+    assert sorted(path.name for path in folder.iterdir()) == FILES
 
 
 def test_a_launcher_of_another_mpi_is_one_sentence():
@@ -128,59 +120,55 @@ def opened(self, prepared, inputs, options, real=CpuEngine.open):
 
 CpuEngine.on_device = True
 CpuEngine.device_identities, CpuEngine.open = device_identities, opened
-sys.exit(main("challenge --neurons 1024 --layers 2 --inputs digits --count 20 --threads 1".split()))
+challenge = "challenge --neurons 1024 --layers 2 --inputs digits --count 20 --threads 1".split()
+status = main(challenge)
 """
 
 
-@pytest.mark.parametrize(
-    ("seen", "devices"),
-    [([("a", "b"), ("a", "b")], [0, 1]), pytest.param([("a",), ("b",)], [0, 0], marks=full)],
-    ids=["all see all", "each has its own"],
-)
-def test_ranks_take_devices(tmp_path, seen, devices):
-    """The engine cpu needs no device: one that says so, on two ranks."""
-    (tmp_path / "program.py").write_text(ON_DEVICES.format(seen=seen))
+DEFECT = """
+from spdnn.engines.cpu.session import CpuSession
+from spdnn.pipeline.distributed.world import world
+run = CpuSession.run
+CpuSession.run = lambda self, exchange=None: run(self, exchange) if world().rank != 1 else 1 / 0
+main(challenge)
+"""
+
+
+def test_ranks_take_devices_and_a_defect_shows_its_traceback_and_ends_all(tmp_path):
+    """The engine cpu needs no device: one that says so, on three ranks that see all."""
+    (tmp_path / "program.py").write_text(ON_DEVICES.format(seen=[("a", "b", "c")] * 3) + DEFECT)
+    status, _, told = mpiexec(3, sys.executable, tmp_path / "program.py")
+    assert status == 1
+    assert told.count("ZeroDivisionError") == 1
+    assert [int((tmp_path / f"device-{rank}").read_text()) for rank in range(3)] == [0, 1, 2]
+
+
+@full
+def test_each_rank_has_its_own_device(tmp_path):
+    (tmp_path / "program.py").write_text(ON_DEVICES.format(seen=[("a",), ("b",)]) + "sys.exit(status)\n")
     status, _, told = mpiexec(2, sys.executable, tmp_path / "program.py")
     assert status == 0, told
-    assert [int((tmp_path / f"device-{rank}").read_text()) for rank in range(2)] == devices
+    assert [int((tmp_path / f"device-{rank}").read_text()) for rank in range(2)] == [0, 0]
 
 
+@full
 @pytest.mark.parametrize(
     ("seen", "sentence"),
     [
         ([("a",), ("a",)], ("rank 1 on", "engine cpu sees 1 devices")),
-        pytest.param(
-            [("a",), ("b", "a")], ("rank 0 on", "ranks of node", "see 1, 2 devices, 2 different ones"), marks=full
-        ),
+        ([("a",), ("b", "a")], ("rank 0 on", "ranks of node", "see 1, 2 devices, 2 different ones")),
     ],
     ids=["one for two", "others"],
 )
 def test_a_rank_without_a_device_refuses(tmp_path, seen, sentence):
-    (tmp_path / "program.py").write_text(ON_DEVICES.format(seen=seen))
+    (tmp_path / "program.py").write_text(ON_DEVICES.format(seen=seen) + "sys.exit(status)\n")
     status, _, told = mpiexec(2, sys.executable, tmp_path / "program.py")
     assert status == 1
     (found,) = sentences(told)
     assert all(part in found for part in sentence), found
 
 
-def test_a_defect_shows_its_traceback_and_ends_all(tmp_path):
-    (tmp_path / "program.py").write_text(
-        "import sys\n"
-        "from spdnn.pipeline.distributed.world import world\n"
-        "from spdnn.engines.cpu.session import CpuSession\n"
-        "run = CpuSession.run\n"
-        "def broken(self, exchange=None):\n"
-        "    return run(self, exchange) if world().rank != 1 else 1 / 0\n"
-        "CpuSession.run = broken\n"
-        "from spdnn.cli import main\n"
-        "sys.exit(main('challenge --neurons 1024 --layers 2 --inputs digits --count 20 --threads 1'.split()))\n"
-    )
-    status, _, told = mpiexec(3, sys.executable, tmp_path / "program.py")
-    assert status == 1
-    assert told.count("ZeroDivisionError") == 1
-
-
-def test_a_rank_that_never_comes_ends_all(tmp_path):
+def test_a_rank_that_never_comes_ends_all(tmp_path, monkeypatch):
     """A launcher says nothing of one that ended by itself before MPI was started."""
     (tmp_path / "program.py").write_text(
         "import os, sys\n"
@@ -192,9 +180,9 @@ def test_a_rank_that_never_comes_ends_all(tmp_path):
     assert status
     first, *_ = sentences(told)  # and of another rank that began earlier
     assert "of 3 ranks not all were there within 1 s" in first
-    status, _, told = mpiexec(2, *SPDNN, "infer", *IN_FILE, SPDNN_CONNECT_SECONDS="soon")
-    assert status == 1
-    assert "SPDNN_CONNECT_SECONDS is 'soon'" in told
+    monkeypatch.setenv("SPDNN_CONNECT_SECONDS", "soon")
+    with pytest.raises(InputError, match="SPDNN_CONNECT_SECONDS is 'soon'"):
+        world._connect_seconds()
 
 
 @pytest.mark.parametrize(

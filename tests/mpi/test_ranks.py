@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from children import ended
-from launched import SPDNN, launched, mpiexec
+from launched import COMMANDS, SPDNN, launched, mpiexec
 
 from spdnn.cli import main
 from spdnn.common.validation import builtins
@@ -41,20 +41,28 @@ def same(ranks, *given):
     return [tuple(map(int, re.findall(r"\d+", line))) for line in out.splitlines()]
 
 
-@pytest.mark.parametrize(("ranks", "engines"), [(3, ["cpu", "spgemm"]), pytest.param(8, ["cpu"], marks=full)])
-def test_our_engines_give_the_same_bits(ranks, engines):
-    ((compared, moved, merged),) = same(ranks, *engines)
-    assert compared == len(engines) * (COVERED + 2 * OTHERS)
+def test_our_engines_give_the_same_bits():
+    ((compared, moved, merged),) = same(3, "cpu", "spgemm")
+    assert compared == 2 * (COVERED + 2 * OTHERS)
     assert moved > 50
     assert merged > 10
 
 
-def test_equal_hashes_and_several_batches_change_nothing():
-    lines = same(2, "--hard", "cpu", "spgemm")
-    assert len(lines) == 2
-    for compared, moved, _ in lines:
+def test_equal_hashes_several_batches_the_ladder_and_the_oracle_too():
+    *hard, ladder = same(2, "--hard cpu spgemm , --only=sorted,revived tiled csr reference scipy")
+    assert len(hard) == 2
+    for compared, moved, _ in hard:
         assert compared > 8
         assert moved > 10
+    assert min(ladder[:2]) > 20
+
+
+@full
+def test_eight_ranks_give_the_same_bits():
+    ((compared, moved, merged),) = same(8, "cpu")
+    assert compared == COVERED + 2 * OTHERS
+    assert moved > 50
+    assert merged > 10
 
 
 @full
@@ -62,11 +70,9 @@ def test_every_partition_with_every_reduction():
     assert same(2, "--every", "cpu", "spgemm")[0][0] == 2 * 8 * 3 * 3
 
 
-@pytest.mark.parametrize(
-    ("ranks", "only"), [(2, "sorted,revived"), pytest.param(4, "sorted,few inputs,twins", marks=full)]
-)
-def test_the_rungs_of_the_ladder_and_the_oracle_too(ranks, only):
-    ((compared, moved, _),) = same(ranks, f"--only={only}", "tiled", "csr", "reference", "scipy")
+@full
+def test_the_rungs_of_the_ladder_and_the_oracle_too():
+    ((compared, moved, _),) = same(4, "--only=sorted,few_inputs,twins", "tiled", "csr", "reference", "scipy")
     assert compared > 20
     assert moved > 20
 
@@ -76,7 +82,7 @@ def test_the_rungs_of_the_ladder_and_the_oracle_too(ranks, only):
 @pytest.mark.needs("mkl")
 @pytest.mark.needs("jax")
 def test_other_libraries_too():
-    ((compared, moved, _),) = same(3, "--only=sorted,few inputs,revived", "graphblas", "mkl", "jax")
+    ((compared, moved, _),) = same(3, "--only=sorted,few_inputs,revived", "graphblas", "mkl", "jax")
     assert compared >= 20
     assert moved > 30
 
@@ -99,7 +105,7 @@ def problem(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(ranks, marks=full) for ranks in (2, 8))])
+@pytest.mark.parametrize("ranks", [pytest.param(ranks, marks=full) for ranks in (1, 3, 8)])
 def test_the_command_writes_what_one_process_writes(problem, tmp_path, ranks):
     files = [f"--categories={tmp_path}/categories", f"--values={tmp_path}/values.npy", f"--record={tmp_path}/record"]
     where = stores(problem)
@@ -121,12 +127,10 @@ def test_the_command_writes_what_one_process_writes(problem, tmp_path, ranks):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["categories", "record", "values.npy"]
 
 
+@full
 @pytest.mark.parametrize(
-    ("ranks", "cut"),
-    [(2, ["--schedule=pipeline", "--devices=2", "--buffers=2"]),
-     pytest.param(2, ["--schedule=stream", "--devices=2"], marks=full),
-     pytest.param(3, ["--schedule=graph", "--batches=9"], marks=full)],
-)  # fmt: skip
+    ("ranks", "cut"), [(2, ["--schedule=stream", "--devices=2"]), (3, ["--schedule=graph", "--batches=9"])]
+)
 def test_ranks_that_cut_their_part_write_the_same(problem, tmp_path, ranks, cut):
     files = [f"--categories={tmp_path}/categories", f"--values={tmp_path}/values.npy", f"--record={tmp_path}/record"]
     where = [*stores(problem), "--engine=taskgraph", *cut]
@@ -147,76 +151,106 @@ def test_weights_that_do_not_fit_the_node_are_streamed_by_each_rank(tmp_path):
     bits = (rng.random((70, 4096)) < np.linspace(0.1, 0.4, 70)[:, None]).astype(np.float32)
     write_inputs(tmp_path / "in.safetensors", Inputs.from_array(bits))
     write_network(tmp_path / "net.safetensors", RadixNet(4096, 480), formula_ok=True)
-    command = [*SPDNN, "infer", *stores(tmp_path), "--threads", "1"]
-    command += ["--reductions", "dead", "--memory", "230MB", "--categories", tmp_path / "out.txt"]
-    found = {}
-    for ranks in (1, 2):
-        status, _, told = mpiexec(ranks, *command, "--samples", tmp_path / "s.json")
-        assert status == 0, told
-        found[ranks] = (tmp_path / "out.txt").read_text()
-    assert found[1] == found[2] != ""
+    command = ["infer", *stores(tmp_path), "--threads=1", "--reductions=dead", f"--categories={tmp_path}/out.txt"]
+    status, _, told = mpiexec(2, *SPDNN, *command, "--memory=230MB", "--samples", tmp_path / "s.json")
+    assert status == 0, told
+    found = (tmp_path / "out.txt").read_text()
+    assert main(command) == 0
+    assert found == (tmp_path / "out.txt").read_text() != ""
     measurement = json.loads((tmp_path / "s.json").read_text())
     assert measurement["distribution"]["weights"] == "streamed by each rank"
     assert measurement["span"] == "layer loop, weights streamed"
     assert measurement["peak_memory_bytes"] < 230e6
 
 
-def test_rank_0_alone_tells_how_far_it_is(problem, tmp_path):
-    where = [
-        f"--network={problem}/net.safetensors",
-        f"--inputs={problem}/in.safetensors",
-        f"--categories={tmp_path}/categories",
-    ]
-    given = [*SPDNN, "infer", *where, "--threads=1", "--partition=static"]
-    status, _, told = mpiexec(2, *given, SPDNN_PROGRESS="lines=0")
-    assert status == 0
-    assert (tmp_path / "categories").read_bytes() == (problem / "one.categories").read_bytes()
+# Runs of two ranks, one after the other, into folders of their names; the last fails.
+RUNS = """
+import os, sys
+from unittest import mock
+from spdnn.cli import main
+from spdnn.pipeline.distributed import run, shared
+from spdnn.sources.formats.readers import inputs, store
+
+def noted(read):
+    def note(path):
+        with open("read", "a") as stream:
+            stream.write(f"{os.environ['PMI_RANK']} {path}\\n")
+        return read(path)
+    return note
+
+def infer(folder, *words):
+    outputs = f"--categories={folder}/categories --values={folder}/values.npy --record={folder}/record"
+    status = main(["infer", *sys.argv[1:], "--threads=1", *outputs.split(), *words])
+    return status and sys.exit(status)
+
+with mock.patch.object(store, "_read", noted(store._read)):
+    with mock.patch.object(inputs, "read_inputs", noted(inputs.read_inputs)):
+        infer("staged", "--stage=$NEAR/near")
+infer("cut", "--engine=taskgraph", "--schedule=pipeline", "--devices=2", "--buffers=2", "--threads=2")
+with mock.patch.object(run, "room", lambda: 0), mock.patch.object(shared, "room", lambda: 0):
+    infer("copies")
+os.environ["SPDNN_PROGRESS"] = "lines=0"
+infer("told", "--partition=static")
+os.environ["SPDNN_PROGRESS"] = "off"
+infer("cut", "--stage=far")
+"""
+
+
+def test_two_ranks_write_what_one_process_writes(problem, tmp_path, monkeypatch):
+    """Stores staged once a node, a part cut by each rank, copies of weights where windows have no room, progress."""
+    monkeypatch.chdir(tmp_path)
+    folders = ("copies", "cut", "staged", "told")
+    for name in (*folders, "near"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "runs.py").write_text(RUNS)
+    status, out, told = mpiexec(2, sys.executable, "runs.py", *stores(problem), NEAR=str(tmp_path))
+    assert status == 1, told
+    assert told.count("far: not a folder to write to") == 1
+    assert out.count("active      ") == len(folders)
+    records = {name: builtins(read_record(tmp_path / name / "record")) for name in folders}
+    for name in folders:
+        assert (tmp_path / name / "categories").read_bytes() == (problem / "one.categories").read_bytes()
+        assert (tmp_path / name / "values.npy").read_bytes() == (problem / "one.npy").read_bytes()
+        assert len(list((tmp_path / name).iterdir())) == 3
+        assert records[name]["environment"]["command"].startswith("mpiexec -n 2 spdnn infer ")
+
+    read = [line.split() for line in (tmp_path / "read").read_text().splitlines()]
+    assert [(rank, Path(path).name) for rank, path in read] == [("0", "net.safetensors"), ("0", "in.safetensors")]
+    assert all(Path(path).parents[2] == tmp_path / "near" for _, path in read)
+    assert not list((tmp_path / "near").iterdir())
+
+    weights = {name: record["distribution"]["weights"] for name, record in records.items()}
+    assert weights["copies"] == "a copy a rank"
+    assert records["copies"]["distribution"]["shared_bytes"] == 0
+    assert {weights["staged"], weights["told"]} == {"one copy a node"}
+    notes, command = records["cut"]["engine"]["notes"], records["cut"]["environment"]["command"]
+    assert weights["cut"] == ("streamed by each rank" if notes["buffers"] is not None else "one copy a node")
+    assert notes["schedule"] == "pipeline"
+    assert all(setting in command for setting in ("--schedule pipeline", "--devices 2", "--buffers 2"))
+
     lines = [line for line in told.splitlines() if line.startswith("inference")]
     assert all(line.startswith("inference on rank 0 of 2: ") for line in lines)
     assert lines[0].endswith(": layer 0 of 30, 45 of 45 inputs left")
     assert sum("done in" in line for line in lines) == 1
-    status, out, told = mpiexec(2, *given, SPDNN_PROGRESS="on")
-    assert (status, out) == (1, "")
-    assert told.count("SPDNN_PROGRESS='on': it must be off, bar, lines") == 1
 
 
 def test_two_nodes_have_a_leader_each(problem, tmp_path):
-    command = [*SPDNN, "infer", *stores(problem), "--threads", "1"]
-    command += ["--record", tmp_path / "run.json"]
+    command = [*SPDNN, "infer", *stores(problem), "--threads=1", "--repeats=2", f"--categories={tmp_path}/categories"]
+    command += [f"--values={tmp_path}/values.npy", f"--record={tmp_path}/run.json"]
     there = ["-env", "SLURMD_NODENAME", "b", *command]
     with launched(1, "-env", "SLURMD_NODENAME", "a", *command, ":", "-n", "2", *there) as process:
-        status, _, told = ended(process)
+        status, out, told = ended(process)
     assert status == 0, told
-    told = read_record(tmp_path / "run.json").distribution
-    assert told.nodes == 2
+    assert out.count("active      ") == 1
+    for name, alone in (("categories", "one.categories"), ("values.npy", "one.npy")):
+        assert (tmp_path / name).read_bytes() == (problem / alone).read_bytes()
+    record = read_record(tmp_path / "run.json")
+    told = record.distribution
+    assert (record.ranks, told.nodes) == (3, 2)
     assert [one.host for one in told.per_rank] == ["a", "b", "b"]
-
-
-def test_stores_are_staged_once_a_node_and_the_copies_are_gone_at_the_end(problem, tmp_path):
-    (tmp_path / "near").mkdir()
-    (tmp_path / "program.py").write_text(
-        "import sys, os\n"
-        "from spdnn.sources.formats.readers import store, inputs\n"
-        "for module, name in ((store, '_read'), (inputs, 'read_inputs')):\n"
-        "    def told(path, read=getattr(module, name)):\n"
-        "        print('read', os.environ['PMI_RANK'], path)\n"
-        "        return read(path)\n"
-        "    setattr(module, name, told)\n"
-        "from spdnn.cli import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
-    command = [sys.executable, tmp_path / "program.py", "infer", "--network", problem / "net.safetensors", "--inputs"]
-    command += [problem / "in.safetensors", "--threads", "1", "--categories", tmp_path / "categories"]
-    status, out, told = mpiexec(2, *command, "--stage", "$NEAR/near", NEAR=str(tmp_path))
-    assert status == 0, told
-    read = [line.split() for line in out.splitlines() if line.startswith("read")]
-    assert [(rank, Path(path).name) for _, rank, path in read] == [("0", "net.safetensors"), ("0", "in.safetensors")]
-    assert all(Path(path).parents[2] == tmp_path / "near" for _, _, path in read)
-    assert (tmp_path / "categories").read_bytes() == (problem / "one.categories").read_bytes()
-    assert not list((tmp_path / "near").iterdir())
-    status, _, told = mpiexec(2, *command, "--stage", tmp_path / "far")
-    assert status == 1
-    assert told.count("far: not a folder to write to") == 1
+    assert not told.exchanges  # none pays here, and the record says so
+    assert told.told.startswith("no rows were exchanged: ")
+    assert {one.edges_from_exchange for one in told.per_rank} == {None}
 
 
 @pytest.fixture
@@ -241,16 +275,13 @@ def sorted_inputs(tmp_path_factory, mnist_file):
 )
 def test_an_adversarial_order_is_balanced_from_the_first_exchange_on(sorted_inputs, ranks, reductions):
     """Edges are counted, not timed: the same in every run."""
-    found = {}
-    for partition in ("static", "rebalanced"):
-        samples = sorted_inputs / f"{partition}.{ranks}.{reductions}.json"
-        status, _, told = mpiexec(
-            ranks, *SPDNN, "infer", "--network", sorted_inputs / "net.safetensors", "--inputs",
-            sorted_inputs / "sorted.safetensors", "--threads", "1", "--partition", partition,
-            "--reductions", reductions, "--samples", samples,
-        )  # fmt: skip
-        assert status == 0, told
-        found[partition] = read_samples(samples).distribution
+    samples = {name: sorted_inputs / f"{name}.{ranks}.{reductions}.json" for name in ("static", "rebalanced")}
+    where = [f"--network={sorted_inputs}/net.safetensors", f"--inputs={sorted_inputs}/sorted.safetensors"]
+    where += ["--threads=1", f"--reductions={reductions}"]
+    runs = [["infer", *where, f"--partition={name}", f"--samples={path}"] for name, path in samples.items()]
+    status, _, told = mpiexec(ranks, sys.executable, "-c", COMMANDS, *map(json.dumps, runs))
+    assert status == 0, told
+    found = {name: read_samples(path).distribution for name, path in samples.items()}
     told = found["rebalanced"]
     assert told.exchanges, told.told
     assert told.imbalance.edges_from_exchange < 1.05

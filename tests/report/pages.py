@@ -39,33 +39,31 @@ def operations() -> list[dict]:
     return found
 
 
-def hostile() -> list[dict]:
-    """Records whose every text is markup, or a word wider than a telephone."""
-    long = made_record(LONG, official=False)
-    record = made_record(HOSTILE, official=False)
+def hostile(record: dict) -> dict:
+    """The record, its every text markup or a word wider than a telephone."""
     record["engine"]["name"] = HOSTILE[:60]
     record["engine"]["notes"] = {HOSTILE: HOSTILE, LONG: LONG}
     record["problem"]["network"] = {"source": HOSTILE}
     record["problem"]["inputs"] = {"source": LONG}
     record["environment"].update(cpu=LONG, command=HOSTILE + LONG, commit=LONG, versions={HOSTILE: LONG})
     record["verdict"]["truth"]["source"] = LONG
-    return [record, long]
+    return record
 
 
 FEW = [
     solved(made_record("a-none", (1.1, 1.0, 1.05), reductions=())),
     solved(made_record("b-all", (0.11, 0.1, 0.12)), 0.5, "workflow", ["inputs", "prepare"]),
     made_record("c-deep", (0.7, 0.72), layers=480),
-    made_record(f"d-{HOSTILE}", (0.2,), official=False, source="digits"),
+    hostile(made_record(f"d-{HOSTILE}", (0.2,), official=False, source="digits")),
 ]
 
 # Of each kind: its run records, its operation records, and the cases whose verdict is a failure. Together they show
 # all that a page can.
 KINDS: dict[str, Callable[[], tuple[list[dict], list[dict], list[str]]]] = {
     "nothing": lambda: ([], [], []),
-    "few": lambda: (FEW, [], []),
+    "few": lambda: (FEW, operations(), []),
     "failed": lambda: ([], [], [FAILED]),
-    "hostile": lambda: (hostile(), [], []),
+    "hostile": lambda: ([hostile(made_record(HOSTILE, official=False)), made_record(LONG, official=False)], [], []),
     "all": lambda: (
         [*map(measured, many()), *ladder(), *peers(), *strong(), *weak(1, 2, 4), *several()],
         operations(),

@@ -7,6 +7,7 @@ from spdnn.problem import challenge
 from spdnn.report.rendering import RecordFolder, render
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("browser")]
+full = pytest.mark.full("browser")
 WORDS, BYTES, HEIGHT = 1500, 1_500_000, 9000
 INSIDE = """svg => {
     const all = svg.getBoundingClientRect(), texts = [...svg.querySelectorAll("text")]
@@ -36,6 +37,7 @@ def twelve(tmp_path_factory):
     return folder / "report.html"
 
 
+@full
 def test_what_is_seen_first(opened, twelve):
     for width, height in ((1440, 900), (390, 844)):
         visit = opened(twelve, width=width, height=height)
@@ -58,7 +60,7 @@ def test_what_is_seen_first(opened, twelve):
     assert twelve.stat().st_size < BYTES
 
 
-@pytest.mark.full("browser")
+@full
 @pytest.mark.parametrize(
     "reductions", [[("dead", "inputs", "neurons")], [("dead",), ("dead", "inputs", "neurons"), ()]]
 )
@@ -71,16 +73,29 @@ def test_the_legend_is_within_the_figure(opened, tmp_path, reductions):
         assert figure.evaluate(INSIDE)
 
 
-def test_figures_follow_the_scheme(opened, twelve):
+@pytest.mark.parametrize("kind", ["few", pytest.param("twelve", marks=full)])
+def test_figures_follow_the_scheme(opened, page_of, request, kind):
+    path = request.getfixturevalue("twelve") if kind == "twelve" else page_of(kind)
     colours = {}
     for scheme in ("light", "dark"):
-        visit = opened(twelve, scheme=scheme)
+        visit = opened(path, scheme=scheme)
         ink = "one => getComputedStyle(one).fill"
         colours[scheme] = visit.page.locator("#figure-overview svg:visible text").first.evaluate(ink)
         assert visit.check("contrast") == []
     assert colours["light"] != colours["dark"]
 
 
+def test_the_result_and_its_figure_are_on_the_first_screen(opened, page_of):
+    for width, height in ((1440, 900), (390, 844)):
+        visit = opened(page_of("few"), width=width, height=height)
+        for part in ("h1", ".ran", "#verdict", ".speed", ".tiles"):
+            box = visit.page.locator(part).first.bounding_box()
+            assert box["y"] + box["height"] < height, (width, part)
+        figure = visit.page.locator("#figure-overview svg:visible")
+        assert figure.evaluate(INSIDE)
+
+
+@full
 def test_wide_tables_are_cards_on_a_telephone(opened, twelve):
     visit = opened(twelve, width=390, height=844)
     visit.settle()

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("browser"), pytest.mark.full("browser")]
 
 FIGURE = (
     '<figure><div tabindex="0" role="region" aria-label="A figure" style="overflow-x: auto"><svg role="img" '
