@@ -522,8 +522,8 @@ def test_a_kernel_that_computes_wrongly_has_no_number(gpu, on_shim, set_all, che
     device, kernels, checks = on_shim(), gpu("cuda_kernels"), []
 
     def check(self, found, times=1, exact=True, real=kernels.Features.check):
-        checks.append(self)
-        if checks.count(self) == checked:
+        checks.extend([self] * exact)  # cuSPARSE, where an earlier test loaded it, may change bits
+        if exact and checks.count(self) == checked:
             last = (found.shape[0] - 1, found.shape[1] - 1, 31)
             found[last] = np.nextafter(found[last], 0)  # one bit of one value of a tile that repeats another
         real(self, found, times, exact)
