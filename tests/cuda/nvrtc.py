@@ -178,12 +178,12 @@ def _toolkit(toolkit: int) -> str:
     return record.read_text()
 
 
-def _answer(toolkit: int, jobs: list[tuple[str, list[str]]], code: bool = False) -> dict:
-    """What a process of this toolkit says of (source, options); with `code`, machine code as well."""
+def _answer(toolkit: int, jobs: list[tuple[str, list[str]]]) -> dict:
+    """What a process of this toolkit says of (source, options)."""
     folder = [str(FOLDERS[13])] if toolkit == 13 else []
     done = subprocess.run(
         [sys.executable, str(PROCESS), *folder],
-        input=json.dumps([{"source": text, "options": options, "code": code} for text, options in jobs]),
+        input=json.dumps([{"source": text, "options": options} for text, options in jobs]),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(folder)},
         capture_output=True,
         text=True,

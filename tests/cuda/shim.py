@@ -204,11 +204,10 @@ def pytest_again(*selection: str, **environment: str) -> subprocess.CompletedPro
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
 
 
-def _library(kernel: cuda.Kernel, capability: int = 90, counting: bool = False, worker: int = 0) -> ctypes.CDLL:
+def _library(kernel: cuda.Kernel, capability: int = 90, worker: int = 0) -> ctypes.CDLL:
     """The compiled kernel, for one of the OS threads, each of which has its own shared variables."""
     source = cuda.source(kernel.file)
     arch = f"-D__CUDA_ARCH__={10 * capability}" if "__CUDA_ARCH__" in source else ""
-    arch += " -DSHIM_COUNT" * counting
     defines = "".join(f"#define {name} {value}\n" for name, value in kernel.defines.items())
     return _loaded(Path(kernel.file).name, kernel.name, defines, source, str(kernel), arch, worker)
 
