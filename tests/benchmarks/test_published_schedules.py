@@ -60,7 +60,8 @@ def test_the_constants_are_ones_that_hardware_has(table):
     assert 60_000 % BATCH == 0
 
 
-def test_the_table_is_printed_and_written(tmp_path, capsys):
+def test_the_table_is_printed_and_written(table, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(published_schedules, "snig_table", lambda: table)
     published_schedules.main(["--json", str(tmp_path / "p.json")])
     text = capsys.readouterr().out
     assert "8233 / >1800" in text

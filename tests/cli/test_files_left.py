@@ -24,7 +24,7 @@ report run.json -o page.html
 plot times-whole run.json -o figure.svg
 compare run.json run.json
 plan --record run.json --devices 2
-info
+info --seconds 0.02
 completion bash
 """
 PROGRAM = "import sys; from spdnn.cli import main; sys.exit(any(main(line.split()) for line in sys.stdin))"

@@ -81,7 +81,7 @@ def test_figures_follow_the_scheme(opened, page_of, request, kind):
         visit = opened(path, scheme=scheme)
         ink = "one => getComputedStyle(one).fill"
         colours[scheme] = visit.page.locator("#figure-overview svg:visible text").first.evaluate(ink)
-        assert visit.check("contrast") == []
+        assert kind == "few" or visit.check("contrast") == []  # of few, test_browser.py checks it
     assert colours["light"] != colours["dark"]
 
 
@@ -95,11 +95,10 @@ def test_the_result_and_its_figure_are_on_the_first_screen(opened, page_of):
         assert figure.evaluate(INSIDE)
 
 
-@full
-def test_wide_tables_are_cards_on_a_telephone(opened, twelve):
-    visit = opened(twelve, width=390, height=844)
+def test_wide_tables_are_cards_on_a_telephone(opened, page_of):
+    visit = opened(page_of("few"), width=390, height=844)
     visit.settle()
     cell = visit.page.locator("#twelve tbody tr").first.locator("td").first
-    assert cell.evaluate("one => getComputedStyle(one, '::before').content") == '"Ours, work avoided, exactly"'
+    assert cell.evaluate("one => getComputedStyle(one, '::before').content") == '"Ours, same work"'
     box = visit.page.locator("#twelve").bounding_box()
     assert box["width"] <= 390
