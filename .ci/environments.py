@@ -15,14 +15,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 NAMES = (".venv", ".venv-torch")
 INPUTS = ("envs/*", "pyproject.toml", "CMakeLists.txt", "Makefile", "spdnn/kernels/cpu/*")
 OURS = ("bin/spdnn", ".built", "lib/python*/site-packages/*spdnn*")  # of an environment, what is of one checkout
 STAMPS = (".locked", ".tested", ".wheeling", ".documenting", ".fuzzing")  # of the Makefile, each after those it needs
-UNUSED = 30 * 24 * 3600  # seconds after which an environment goes
+KEPT = 2  # digests, those used last: each is some gigabytes
 
 
 def digest(root: Path) -> str:
@@ -47,9 +46,8 @@ def keep(root: Path, cache: Path) -> None:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
                 (copy / "made-in").write_text(f"{root / name}")
                 copy.rename(target / name)
-    for other in cache.iterdir():
-        if time.time() - other.stat().st_mtime > UNUSED:
-            shutil.rmtree(other, ignore_errors=True)
+    for other in sorted(cache.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEPT]:
+        shutil.rmtree(other, ignore_errors=True)
 
 
 def restore(root: Path, cache: Path) -> None:

@@ -34,7 +34,7 @@ def environments():
     return module
 
 
-def checkout(folder, lock="third==1"):
+def checkout(folder, lock=""):
     for name, text in {"envs/run.txt": lock, "Makefile": "", "spdnn/kernels/cpu/spmm.cpp": ""}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -92,14 +92,14 @@ def test_a_changed_input_is_set_up_from_nothing(environments, tmp_path, changed)
     assert not (second / ".venv").exists()
 
 
-def test_environments_that_nothing_used_for_a_month_go(environments, tmp_path):
-    first, second = checkout(tmp_path / "first"), checkout(tmp_path / "second", lock="third==2")
+def test_the_environments_that_were_used_last_are_kept(environments, tmp_path):
     (cache := tmp_path / "cache").mkdir()
-    set_up(first), set_up(second)
-    environments.keep(first, cache)
-    os.utime(cache / environments.digest(first), (0, 0))
-    environments.keep(second, cache)
-    assert [path.name for path in cache.iterdir()] == [environments.digest(second)]
+    folders = [checkout(tmp_path / lock, lock) for lock in "abc"]
+    for age, folder in enumerate(folders):
+        set_up(folder)
+        environments.keep(folder, cache)
+        os.utime(cache / environments.digest(folder), (age, age))
+    assert {path.name for path in cache.iterdir()} == {environments.digest(folder) for folder in folders[1:]}
 
 
 @pytest.fixture
