@@ -71,14 +71,15 @@ NEEDS = {
 # What `full` tests are about, and why the default set can do without them.
 FULL = {
     "aarch64": "the kernels built for another processor, and run by an emulator",
-    "architectures": "CUDA kernels compiled for every architecture; by default for three",
+    "architectures": "CUDA kernels compiled for every architecture; by default for one",
     "browser": "further pages in the browser, and the checks of pages on pages with faults; by default one page",
     "flips": "stores with one in seven of their bits flipped; by default one in 97",
     "ladder": "the same tests of every engine, instruction set and tile of a ladder; by default of those in use",
+    "many": "pages of very many records, and of records in other orders",
     "official": "whole official problems on the CUDA shim; by default parts of them",
-    "operators": "each of ONNX's own cases of operators; by default one in four",
+    "operators": "every operator of ONNX, in cases of its own and of ours; by default one in four",
     "pages": "every block of tutorials and tasks, run as written; by default their commands are parsed",
-    "ranks": "four and eight ranks; by default two and three",
+    "ranks": "four and eight ranks, and ranks on devices; by default two and three",
     "slurm": "the workflow through a real Slurm",
     "workflow": "further whole runs of the workflow; by default one of each kind of rule",
 }

@@ -214,7 +214,7 @@ def test_a_slice_is_run_timed_and_remembered_where_it_passes(tmp_path):
     for name in ("run.py", "conftest.py", "slices.py", "compile_cache.py"):
         shutil.copy(ROOT / "tests" / name, folder)
     (folder / "test_given.py").write_text(TESTS)
-    words = [sys.executable, folder / "run.py", "-m", "full", "--slice", "-c", ROOT / "pyproject.toml"]
+    words = [sys.executable, folder / "run.py", "-m", "full", "--slice", "-n0", "-c", ROOT / "pyproject.toml"]
     for failing in ({"FAILS": "1"}, {}):
         environment = os.environ | {"SPDNN_TEST_CACHE": str(tmp_path / "kept")} | failing
         status, out, told = finished([*words, "--rootdir", tmp_path, folder], cwd=tmp_path, env=environment)

@@ -107,8 +107,11 @@ def test_a_first_layer_on_bits_adds_what_others_multiply(on_shim, monkeypatch, d
         assert infer(network, Inputs.from_array(ones), "cuda-csr", reductions="none").digest == digest
 
 
-@pytest.mark.parametrize("name", ENGINES)
-@pytest.mark.parametrize(("kind", "reductions"), list(zip((*KINDS, "bits"), SAME_BITS, strict=True)))
+@pytest.mark.parametrize(
+    ("name", "kind", "reductions"),
+    [rung(name, *given, default=(i + j) % 2 == 0)
+     for i, name in enumerate(ENGINES) for j, given in enumerate(zip((*KINDS, "bits"), SAME_BITS, strict=True))],
+)  # fmt: skip
 def test_batches_change_nothing(on_shim, name, kind, reductions):
     network = exact_network(np.random.default_rng(0), [96] * 8, 0.2, clip=8.0)
     inputs = rows(160, 96, kind=kind) if kind == "bits" else _quarters(160, 96, kind)
@@ -188,6 +191,9 @@ def test_a_load_that_serves_several_edges_is_one(on_shim, name, edges):
     assert bits.bytes_loaded == first + 64 * 4 * 3 * network.layer(0).edges // edges
 
 
+DEGREES = (0, 1, 7, 8, 9, 31, 32, 33, 70)
+
+
 def least_shared(inputs, width):
     """Bytes of shared memory a block with which the persistent kernel takes so many inputs of so many neurons."""
     limits = ShimDevice().properties
@@ -198,9 +204,11 @@ def least_shared(inputs, width):
     raise AssertionError
 
 
-@pytest.mark.parametrize("name", RUNGS)
-@pytest.mark.parametrize("degree", [0, 1, 7, 8, 9, 31, 32, 33, 70])
-@pytest.mark.parametrize("valued", [False, True])
+@pytest.mark.parametrize(
+    ("name", "degree", "valued"),
+    [rung(name, degree, valued, default=(i + j + valued) % 2 == 0)
+     for (i, name), (j, degree), valued in product(enumerate(RUNGS), enumerate(DEGREES), (False, True))],
+)  # fmt: skip
 def test_any_number_of_nonzeros(on_shim, name, degree, valued):
     on_shim(shared_per_block=LITTLE)
     rng = np.random.default_rng(degree)

@@ -22,6 +22,7 @@ def ranks(gpu, on_shim, monkeypatch, set_all):
     return module
 
 
+@pytest.mark.full("ranks")
 def test_ranks_on_one_device_and_on_several(ranks, gpu, set_all, capsys):
     tally, problem = gpu("tally").Tally(), ["challenge", *ranks.PROBLEM, *ranks.DIGITS]
     ranks.run(tally, None, None)

@@ -7,7 +7,7 @@ import io
 import json
 
 import pytest
-from pages import hostile
+from pages import KINDS
 from test_comparisons import compared
 from test_operations import products
 from test_report import HOSTILE, made_record, shown, typed
@@ -69,7 +69,7 @@ def test_hostile_text_stays_in_its_place():
     library = compared("mkl", (0.3, 0.4))
     library["engine"]["notes"]["library"] = HOSTILE
     ended = made_record(f"{HOSTILE}</script><!--")
-    page = shown([*hostile(), compared("cpu", (0.1, 0.2)), library, ended], figures=True)
+    page = shown([*KINDS["hostile"]()[0], compared("cpu", (0.1, 0.2)), library, ended], figures=True)
     assert page.runs_nothing_else()
     assert "<script>alert(" in page.text
     assert ended in json.loads(carried(page)["records.json"])

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 import test_limits
 import test_schedules
 from pages import ladder, peers
@@ -22,6 +23,7 @@ def everything():
     return [*found, *products(0.7), *products(0.9, layer="other")]
 
 
+@pytest.mark.full("many")
 def test_the_same_records_give_the_same_bytes_in_any_order():
     records = everything()
     first = shown(records, figures=True).source
