@@ -632,3 +632,11 @@ def test_it_needs_no_compiled_kernels(root, tmp_path):
     assert "gpu-check pass: 2 passed" in done.stdout
     (record,) = read_all(list(tmp_path.glob("*-first.jsonl")))[0]  # sound all the same
     assert record.verdict.passed
+
+
+@pytest.mark.parametrize("wrong", [1.5, np.nan])
+def test_an_output_that_nobody_wrote_is_not_near(gpu, wrong):
+    expected = np.ones(3, np.float32)
+    gpu("operation_checks").near(expected, expected, expected, 8)
+    with pytest.raises(AssertionError, match="1 of 3 entries are wrong"):
+        gpu("operation_checks").near(np.array([1, wrong, 1], np.float32), expected, expected, 8)
