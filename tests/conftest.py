@@ -77,9 +77,10 @@ FULL = {
     "ladder": "the same tests of every engine, instruction set and tile of a ladder; by default of those in use",
     "many": "pages of very many records, and of records in other orders",
     "official": "whole official problems on the CUDA shim; by default parts of them",
-    "operators": "every operator of ONNX, in cases of its own and of ours; by default one in four",
+    "operators": "every operator of ONNX, in cases of its own and of ours; by default one in eight, or four",
     "pages": "every block of tutorials and tasks, run as written; by default their commands are parsed",
     "ranks": "four and eight ranks, and ranks on devices; by default two and three",
+    "types": "what a user writes, checked by pyright; by default that the public names have types",
     "slurm": "the workflow through a real Slurm",
     "workflow": "further whole runs of the workflow; by default one of each kind of rule",
 }

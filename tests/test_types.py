@@ -86,6 +86,7 @@ def test_every_argument_and_answer_has_a_type():
     assert lacking == []
 
 
+@pytest.mark.full("types")
 def test_pyright_takes_them_in_basic_mode(tmp_path):
     checker = shutil.which("basedpyright")
     if checker is None:

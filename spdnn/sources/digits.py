@@ -12,6 +12,8 @@ last to die at 1024 do so at layer 25.
 """
 
 import math
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
@@ -63,11 +65,13 @@ def digits_inputs(neurons: int, count: int = challenge.INPUTS) -> Inputs:
 
 def _load_digits() -> np.ndarray:
     """float32 (1797, 8, 8): scikit-learn's digits, row by row, whole numbers from 0 to 16."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise Unavailable(f"the digit inputs need scikit-learn; {install('full')}") from None
-    return load_digits().images.astype(np.float32)
+    # Its file of them is read, for importing scikit-learn takes a second.
+    package = find_spec("sklearn")
+    file = Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz" if package else None
+    if not file or not file.exists():
+        raise Unavailable(f"the digit inputs need scikit-learn; {install('full')}")
+    pixels = np.loadtxt(file, np.float32, delimiter=",", usecols=range(64))  # the column after them is the class
+    return pixels.reshape(-1, 8, 8)
 
 
 def _draws(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from children import ended, finished, started, until
+from ladders import rung
 from refusals import small_disk
 
 from spdnn import infer
@@ -373,7 +374,10 @@ STREAMS = [  # (redirections, environment, status, what is said on standard erro
 ]
 
 
-@pytest.mark.parametrize(("streams", "environment", "status", "said"), STREAMS)
+@pytest.mark.parametrize(
+    ("streams", "environment", "status", "said"),
+    [rung(*one, default=one[0] in (ALL_CLOSED, ">/dev/full") and not one[1]) for one in STREAMS],
+)
 def test_what_standard_streams_cannot_take_costs_no_record(files, streams, environment, status, said):
     """Streams that are closed, full or of an encoding without the letters of names; the record is written."""
     net, names = "net \u2013 \u00b5\u00d7.safetensors", "a\n\u00b5\n" + "\n".join(map(str, range(38)))

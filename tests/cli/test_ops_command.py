@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from ladders import covering
 
 from spdnn.cli import main
 from spdnn.common.validation import builtins
@@ -49,8 +50,7 @@ def matrix():
     return sp.random_array((30, 40), density=0.2, rng=np.random.default_rng(0), format="coo", dtype=np.float32)
 
 
-@pytest.mark.parametrize("suffix", ["npz", "mtx", "npy", "smtx"])
-@pytest.mark.parametrize("operation", ["spmm", "sddmm"])
+@pytest.mark.parametrize(("suffix", "operation"), covering(["npz", "mtx", "npy", "smtx"], ["spmm", "sddmm"]))
 def test_a_matrix_of_ones_own(tmp_path, capsys, matrix, suffix, operation):
     path = tmp_path / f"my matrix.{suffix}"
     if suffix == "npz":

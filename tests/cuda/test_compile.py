@@ -1,6 +1,7 @@
 """Every kernel at every setting in use compiles for every architecture, without spills, as often on a multiprocessor as
 meant; and what is not so is caught."""
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -152,8 +153,11 @@ CUPYS = {  # of elementwise kernels, and of reductions, which take headers of CC
 }
 
 
-@pytest.mark.parametrize("toolkit", nvrtc.TOOLKITS)
-@pytest.mark.parametrize("kind", CUPYS)
+@pytest.mark.parametrize(
+    ("kind", "toolkit"),
+    [pytest.param(*one, marks=pytest.mark.full("architectures") if one[1] != 13 else ())
+     for one in itertools.product(CUPYS, nvrtc.TOOLKITS)],
+)  # fmt: skip
 def test_cupys_own_kernels_compile_with_the_headers_of_the_lock(cupys_own, root, toolkit, kind):
     """CUDA 13 has a package for more headers, nvidia-cuda-crt, which envs/cuda13.txt lacks: they are not needed."""
     source, options = cupys_own(*CUPYS[kind])

@@ -16,7 +16,7 @@ REDUCTIONS = ("none", "all", "dead", "dead,inputs", "neurons")
 @pytest.mark.parametrize(
     ("name", "reductions"),
     [
-        rung(*one, default=one[1] == "all" or one == ("cuda-csr", "none"))
+        rung(*one, default=one in (("cuda", "all"), ("cuda-csr", "none")))
         for one in itertools.product(ENGINES, REDUCTIONS)
     ],
 )

@@ -17,7 +17,10 @@ WITH = [(name, which) for name in OURS for which in ("none", "all", *engine(name
 
 
 @pytest.mark.parametrize("level", each_level)
-@pytest.mark.parametrize(("name", "reductions"), [rung(*one, default=one[1] in ("none", "all")) for one in WITH])
+@pytest.mark.parametrize(
+    ("name", "reductions"),
+    [rung(*one, default=one in (("cpu", "all"), ("cpu", "none"), ("spgemm", "all"))) for one in WITH],
+)
 def test_the_largest_finite_sum_passes_and_the_first_that_is_not_is_refused(name, reductions, level, monkeypatch):
     monkeypatch.setenv("SPDNN_ISA", level)
     assert_one_rule_for_overflow(name, reductions, threads=2)

@@ -155,9 +155,12 @@ def test_products_inside_branches_and_loops(tmp_path, untimed):
         assert close(model(x), outputs(path, x))
 
 
+PARTS = 8
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of ONNX's own cases
-@pytest.mark.parametrize("quarter", [0, *(pytest.param(n, marks=pytest.mark.full("operators")) for n in (1, 2, 3))])
-def test_the_nodes_of_onnx_run_as_in_onnx_runtime(tmp_path, untimed, quarter):
+@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.full("operators")) for n in range(1, PARTS))])
+def test_the_nodes_of_onnx_run_as_in_onnx_runtime(tmp_path, untimed, part):
     """ONNX's own suite has a case or more for each operator; those that ONNX Runtime runs on the processor."""
 
     def same(found, wanted):
@@ -171,7 +174,7 @@ def test_the_nodes_of_onnx_run_as_in_onnx_runtime(tmp_path, untimed, quarter):
         )  # fmt: skip
 
     ran, path = 0, tmp_path / "model.onnx"
-    for case in collect_testcases(None)[quarter::4]:
+    for case in collect_testcases(None)[part::PARTS]:
         path.write_bytes(case.model.SerializeToString())
         feed = dict(zip((one.name for one in case.model.graph.input), case.data_sets[0][0], strict=False))
         try:
@@ -180,7 +183,7 @@ def test_the_nodes_of_onnx_run_as_in_onnx_runtime(tmp_path, untimed, quarter):
             continue
         found, ran = opened(path, threads=1)(**feed), ran + 1
         same(list(found) if isinstance(found, tuple) else [found], wanted)
-    assert ran > 370
+    assert ran > 1480 // PARTS
 
 
 def pruned(density=0.1, **options):

@@ -1,7 +1,5 @@
 """The default inputs: the same bits everywhere, the same pictures at every size, and a few that survive."""
 
-import sys
-
 import numpy as np
 import pytest
 from ladders import rung
@@ -105,6 +103,6 @@ def test_other_counts_are_refused(count):
 
 
 def test_without_scikit_learn(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    monkeypatch.setattr(digits, "find_spec", lambda name: None)
     with pytest.raises(Unavailable, match="scikit-learn"):
         digits_inputs(1024, 1)

@@ -15,8 +15,7 @@ from spdnn.kernels.tiles import buffer
 from spdnn.records.limits import Machine
 
 LONGEST = 60.0  # seconds
-COPY_CACHES = 4  # each array of the copy: that many times the last-level cache
-LEAST_CACHES = 2  # with less, what is copied may never leave the cache
+COPY_CACHES = 2  # each array of the copy: that many times the last-level cache, which then holds no line for long
 FREE_SHARE = 8  # the arrays take at most this part of the memory that is free
 COPY_UNIT = 1 << 18  # bytes that a thread copies at a time (machine_module.cpp)
 LOAD_UNIT = 512  # the buffers of loads come in multiples of it
@@ -27,7 +26,7 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
     """Measure what this machine does at best on `threads` threads, at the kernels' instruction-set level.
 
     Args:
-        seconds: that the windows take; making the arrays of the copy comes on top (256 MB: some 0.02 s).
+        seconds: that the windows take; making the arrays of the copy comes on top.
         memory: bytes that the arrays may take together; by default, and at most, an eighth of what is free.
         together: processes of this machine that measure at the same moment, this one included; the arrays of all
             are beyond the caches that they share.
@@ -73,7 +72,7 @@ def _copy_bytes(last: CacheLevel, threads: int, memory: int, together: int) -> i
     # Threads reach as many last-level caches as their cores have; processes that measure together share these.
     cached = last.bytes * min(threads, -(-len(affinity()) // last.shared_by)) // together
     unit = COPY_UNIT * threads
-    least, size = max(LEAST_CACHES * cached, unit), min(max(COPY_CACHES * cached, unit), memory // 2) // unit * unit
-    if size < least:
-        raise Unavailable(f"{SMALL.format(memory)}: two arrays beyond the caches need {2 * least:,}")
+    size = max(COPY_CACHES * cached // unit, 1) * unit
+    if 2 * size > memory:
+        raise Unavailable(f"{SMALL.format(memory)}: two arrays beyond the caches need {2 * size:,}")
     return size
