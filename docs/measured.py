@@ -13,6 +13,7 @@ A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measu
 left as it is.
 """
 
+import csv
 import json
 import math
 import re
@@ -32,7 +33,7 @@ from spdnn.common.resources import usable_cores
 from spdnn.common.statistics import ratio_of_medians, ratios
 from spdnn.problem import challenge
 from spdnn.records.files import read_all
-from spdnn.records.published import DEVICES, Baseline, read_baselines
+from spdnn.records.published import DEVICES, Baseline, Ratio, read_baselines
 from spdnn.records.run_record import RunRecord
 from spdnn.report.calls.values import values as values_of_calls
 from spdnn.report.common.collection import Collection, Part, collect
@@ -56,6 +57,12 @@ RECORD = re.compile(r'"schema": *"spdnn-(record|operation)"')
 KINDS = {"all": ["dead", "inputs", "neurons"], "dead": ["dead"]}  # reductions of a run
 STREAMED = ("engine=taskgraph", "schedule=stream", f"memory={4 << 30}", "repeats=1")
 ONCE = " †"  # after a time, or the head of a column of times, of which there is one sample
+OTHERS = {"layer loop with weight copies": " ‡", "not stated": " §"}  # by span, after a published rate or a ratio to it
+NOTES = {
+    ONCE: "one sample",
+    OTHERS["layer loop with weight copies"]: "the published time includes the copies of weights",
+    OTHERS["not stated"]: "what the published time includes is not stated",
+}
 LONG = 10**13  # nominal edges from which a run of dead inputs alone is repeated once
 Size = tuple[int, int]
 
@@ -110,6 +117,16 @@ def rate(row: RunRecord | Baseline | None) -> str:
     return f"{tera:.0f}" if tera >= 10 else f"{tera:#.2g}"
 
 
+def mark(ratio: Ratio) -> str:
+    """The mark of a published figure, and of a ratio to it, where its time includes something else than ours."""
+    return OTHERS[ratio.theirs] if ratio.theirs else ""
+
+
+def beside(ours: RunRecord | None, theirs: Baseline | None) -> str:
+    """The rate of a published figure in a row of ours, with its mark."""
+    return rate(theirs) + (mark(Ratio.of(ours, theirs)) if ours and theirs else "")
+
+
 def cores(records: Iterable[RunRecord]) -> str:
     """The cores of our runs, for the head of a column."""
     return f"{' or '.join(map(str, sorted({record.environment.cores for record in records})))} CPU cores"
@@ -136,7 +153,8 @@ def first() -> str | None:
     lines = [["network", "reductions", "time, and what it includes", f"TeraEdges/s, {cores(ours.values())}"]]
     lines[0] += [names["exact"], names["lossy"]]
     for size, kind, words in rows:
-        record, best = ours[size, kind], [rate(theirs.get((size, kind))) for kind in ("exact", "lossy")]
+        record = ours[size, kind]
+        best = [beside(record, theirs.get((size, each))) for each in ("exact", "lossy")]
         lines.append([_name(size), words, f"{_median(record)}, inference", rate(record), *best])
     record = ours[large, "all"]
     spent = record.time_to_solution.seconds
@@ -148,12 +166,18 @@ def first() -> str | None:
 def table(lines: Sequence[Sequence[str]], below: str) -> str:
     """Markdown of a head and rows, and a sentence below them."""
     head, *rows = (re.sub(r"\|  (?=\|)", "| ", f"| {' | '.join(cells)} |") for cells in lines)
-    below += f"{ONCE}: one sample." if any(ONCE in cell for cells in lines for cell in cells) else ""
+    used = {mark for mark in NOTES for cells in lines for cell in cells if mark in cell}
+    below += "".join(f"{mark}: {note}." for mark, note in NOTES.items() if mark in used)
     return "\n".join([head, "|" + "---|" * len(lines[0]), *rows, "", below, ""])
 
 
 def _times(ratio: float) -> str:
     return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
+
+
+def _digits(number: float) -> str:
+    """To three digits, zeros at the end included."""
+    return f"{number:#.3g}".removesuffix(".")
 
 
 def _name(size: Size) -> str:
@@ -187,7 +211,7 @@ def twelve() -> str | None:
                 f"{record.peak_memory_bytes / 2**30:.2g}",
             ]
         cells += [_median(fair), rate(fair)] if fair else ["", ""]
-        lines.append([*cells, *(rate(theirs.get((size, kind))) for kind in names), *last])
+        lines.append([*cells, *(beside(record or fair, theirs.get((size, kind))) for kind in names), *last])
     last = ours[max(ours, key=lambda key: (key[1] == "all", key[0]))]
     below = f"{source(list(ours.values()))}. Command of the last row: `{last.environment.command}`."
     return table(lines, below)
@@ -370,13 +394,34 @@ def gpu() -> str | None:
                 share = fair.limit.seconds / statistics.median(fair.seconds)
                 cells += [_median(fair), rate(fair), f"{100 * share:.0f} %", _solution(fair)]
             cells += [""] * (8 - len(cells)) + [f"{rate(best)} ({best.hardware})"]
-            lines.append([*cells, _times(fair.edges_per_second.median / best.edges_per_second) if fair else ""])
+            ratio = Ratio.of(fair, best) if fair else None
+            lines.append([*cells, _times(ratio.times) + mark(ratio) if ratio else ""])
         tables.append(table(lines, f"{source([record for each in networks.values() for record in each.values()])}."))
     return "\n".join(tables) or None
 
 
 def _solution(record: RunRecord) -> str:
     return seconds(record.time_to_solution.seconds) if record.time_to_solution else ""
+
+
+def gpu_peers() -> str | None:
+    """Ours and other programs on one GPU: a column for each program and what its time includes."""
+    paths = sorted(ROOT.glob("results/measured/*/*/peers.csv"))
+    if not paths:
+        return None
+    with paths[-1].open(newline="", encoding="utf-8") as stream:
+        samples = {
+            (row["network"], row["program"], row["time"]): [*map(float, row["samples_ms"].split())]
+            for row in csv.DictReader(stream)
+        }
+    programs = list(dict.fromkeys(key[1:] for key in samples))
+    lines = [["network", *map(", ".join, programs)]]
+    for network in sorted({network for network, *_ in samples}, key=lambda name: [*map(int, name.split("-"))]):
+        each = [samples.get((network, *program)) for program in programs]
+        lines.append([network.replace("-", " x "), *(_digits(statistics.median(one)) if one else "" for one in each)])
+    counts = {len(each) for each in samples.values()}
+    below = f"Milliseconds, medians of {min(counts)} to {max(counts)}. {paths[-1].parent.name}, "
+    return table(lines, f"{below}`{paths[-1].relative_to(ROOT)}`.")
 
 
 def l2_batches() -> str | None:
@@ -541,7 +586,8 @@ def shown() -> str | None:
     if not runs():
         return None
     most = published()[1]["any"].removesuffix(", exact").removeprefix("best published, ")
-    below = f"Ours on {cores(runs().values())}; the best published exact results on one GPU and on {most}."
+    below = f"Ours on {cores(runs().values())}; the best published exact results on one GPU and on {most}. "
+    below += "The next table says what their times include."
     return f"![TeraEdges/s of each of the twelve networks](networks.svg)\n\n{below}\n"
 
 
@@ -563,6 +609,7 @@ MADE = (
     onnx,
     accuracy,
     gpu,
+    gpu_peers,
     gpu_ladder,
     l2_batches,
     gpu_products,

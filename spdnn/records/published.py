@@ -1,20 +1,21 @@
 """Published results of the Sparse DNN Graph Challenge: the table `config/baselines.csv`, read and checked.
 
 Published times do not all include the same. The column `span` says what each includes, in the closed vocabulary SPANS;
-figures are comparable within a span, not across spans.
+figures are comparable within a span; a `Ratio` names the span of a figure that has another one than our run.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from spdnn.common import tables
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
 from spdnn.common.validation import quote
 from spdnn.problem import challenge
+from spdnn.records.run_record import RunRecord
 
 SPANS = {
     "product only": "the sparse product alone; activation, compaction and every copy are left out",
@@ -108,6 +109,23 @@ class Baseline:
         if not self.devices:
             return DEVICES[2]
         return DEVICES[0] if int(re.match(r"\d+", self.devices)[0]) == 1 else DEVICES[1]
+
+
+class Ratio(NamedTuple):
+    """A run of ours compared with a published figure of the same network.
+
+    Attributes:
+        times: our rate / the published one, both by the challenge's formula; ours is the median.
+        theirs: the span of the published figure where it is not that of our run; else empty. Shown next to `times`.
+    """
+
+    times: float
+    theirs: str
+
+    @classmethod
+    def of(cls, ours: RunRecord, published: Baseline) -> Self:
+        times = ours.edges_per_second.median / published.edges_per_second
+        return cls(times, "" if published.span == ours.span else published.span)
 
 
 class BaselineGroup(NamedTuple):

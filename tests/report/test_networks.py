@@ -6,7 +6,7 @@ import re
 import pytest
 from test_report import BASELINES, collected, drawn, made_record, shown, typed
 
-from spdnn.records.published import DEVICES, read_baselines
+from spdnn.records.published import DEVICES, Ratio, read_baselines
 from spdnn.report.common import words
 from spdnn.report.networks import values as networks
 from spdnn.report.overview import values as overview
@@ -106,9 +106,28 @@ def test_ratios_are_of_rates(table):
     record = made_record()
     found = row(page(record))
     rate = typed(record).edges_per_second.median
-    published = {group: one.edges_per_second for group, one in found["best"].items()}
-    assert found["times"] == {("like", group): rate / theirs for group, theirs in published.items()}
+    published = {group: (one.edges_per_second, one.span) for group, one in found["best"].items()}
+    assert found["times"] == {
+        ("like", group): Ratio(rate / theirs, span) for group, (theirs, span) in published.items()
+    }
     assert not row(page(made_record("x", official=False, source="digits")))["times"]
+
+
+def test_a_ratio_says_what_the_published_time_includes_where_ours_includes_something_else():
+    """In the table and on the first screen, of one network and of several; and nothing where both include the same."""
+    same, copies = "layer loop, resident", "layer loop with weight copies"
+    one_gpu = [line for line in read_baselines(BASELINES) if line.device_class == DEVICES[0] and not line.lossy]
+    both = [made_record(f"{layers}", layers=layers) for layers in (120, 480)]
+
+    def said(spans, records=both):
+        return overview.values(collected(records, [line for line in one_gpu if line.span in spans]))["speed"][0]
+
+    assert "their time" not in said({same})
+    assert said({copies}, both[:1]).endswith(f" (their time: {copies}).")
+    assert said({same, copies}).endswith(f" (their time: {copies} in 1 of 2).")
+    text = shown(both, published=True).source
+    cells = text[text.index('id="twelve"') :].split("</table>")[0]
+    assert cells.count(f"their time: {copies}") == 3  # on one GPU, and on many of both networks
 
 
 def test_every_published_figure_is_there_once(table):
@@ -136,23 +155,24 @@ def test_a_logarithmic_axis_of_few_decades_has_plain_numbers():
 def test_the_claim_is_fair_or_says_what_it_is():
     like, faster = made_record(), made_record("all", (0.01,), reductions=("dead", "inputs", "neurons"))
     found = row(page(like, faster))["times"]
-    slower = words.significant(1 / found["like", "one"], 2)
-    avoided, lossy = (words.significant(found["reduced", name], 2) for name in ("one", "lossy"))
+    slower = words.significant(1 / found["like", "one"].times, 2)
+    avoided, lossy = (words.significant(found["reduced", name].times, 2) for name in ("one", "lossy"))
+    copies, unknown = (f" (their time: {span})" for span in ("layer loop with weight copies", "not stated"))
 
     def said(*records):
         return overview.values(collected(records, read_baselines(BASELINES)))["speed"]
 
     assert said(like, faster) == [
-        f"Same work: 2 CPU cores are {slower} times slower than the best published exact result on one GPU.",
-        f"Work avoided, exactly: {avoided} times as fast as the best published exact result, {lossy} times as "
-        "fast as the best lossy result.",
+        f"Same work: 2 CPU cores are {slower} times slower than the best published exact result on one GPU{copies}.",
+        f"Work avoided, exactly: {avoided} times as fast as that, {lossy} times as "
+        f"fast as the best lossy result{unknown}.",
     ]
     slow = made_record("slow", (10.0,), reductions=("dead", "inputs", "neurons"))
     found = row(page(like, slow))["times"]
-    behind, lossy = (words.significant(1 / found["reduced", name], 2) for name in ("one", "lossy"))
+    behind, lossy = (words.significant(1 / found["reduced", name].times, 2) for name in ("one", "lossy"))
     assert said(like, slow)[1] == (
-        f"Work avoided, exactly: {behind} times slower than the best published exact result, {lossy} times slower than "
-        "the best lossy result."
+        f"Work avoided, exactly: {behind} times slower than that, {lossy} times "
+        f"slower than the best lossy result{unknown}."
     )
     once = [made_record(f"once-{layers}", (0.1,), layers=layers) for layers in (120, 480)]
     assert said(*once)[0].endswith("; each measured once.")

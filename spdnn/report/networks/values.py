@@ -1,13 +1,14 @@
 """The section on the twelve networks: a row for each, and every run and published figure that rows are chosen from.
 
-Our runs and the published figures are compared by the challenge's rate, within one span.
+Our runs and the published figures are compared by the challenge's rate; a ratio names the span of theirs where ours has
+another.
 """
 
 import re
 from collections.abc import Sequence
 
 from spdnn.problem import challenge
-from spdnn.records.published import DEVICES, KINDS, Baseline
+from spdnn.records.published import DEVICES, KINDS, Baseline, Ratio
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.run_rows import RunRow
@@ -44,8 +45,8 @@ def twelve(collection: Collection) -> list[dict]:
     """A row for each official network, run or not.
 
     Each has the best of ours of each of SERIES, runs on the official inputs before others and quiet machines before
-    busy ones, and of each of PUBLISHED the fastest (`best`), each with its `label`; None where there is none. Ratios of
-    our rates over published ones are in `times`, by (one of SERIES, one of PUBLISHED), of runs on the official inputs.
+    busy ones, and of each of PUBLISHED the fastest (`best`), each with its `label`; None where there is none. Each
+    Ratio to a published figure is in `times`, by (one of SERIES, one of PUBLISHED), of runs on the official inputs.
     """
     rows = []
     for problem in challenge.PROBLEMS:
@@ -66,7 +67,7 @@ def twelve(collection: Collection) -> list[dict]:
                 "best": best,
                 "label": {devices: figure and label(figure) for devices, figure in best.items()},
                 "times": {
-                    (name, devices): run.rate.median / figure.edges_per_second
+                    (name, devices): Ratio.of(run.record, figure)
                     for name, run in ours.items() for devices, figure in best.items()
                     if run and run.comparable and figure
                 },

@@ -36,7 +36,8 @@ def figures(values: dict) -> Iterator[Figure]:
         + (
             "Pale: other inputs than the challenge's, so no published rates."
             if not all(point[5] for point in points)
-            else "Same work: only dead inputs left out, as the fastest exact published systems do."
+            else "Same work: only dead inputs left out, as the fastest exact published systems do. "
+            "What published times include is in the table of these networks."
         ),
         _plot(values, labels, points),
         ("network", "who", "TeraEdges/s", "low", "high", "label", "comparable"),

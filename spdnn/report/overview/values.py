@@ -5,8 +5,10 @@ the fastest exact published systems leave out as well. Work avoided, exactly: wi
 """
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
+from spdnn.records.published import Ratio
 from spdnn.report.calls.values import values as calls
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
@@ -78,31 +80,40 @@ def _what(every: Sequence[str], official: Iterable[tuple[int, int]] = ()) -> str
 
 def _comparison_texts(rows: Sequence[dict]) -> list[str]:
     """How our rates compare with published ones, by division; empty where no run is on the official inputs."""
-    same = [row["times"]["like", "one"] for row in rows if ("like", "one") in row["times"]]
-    avoided = [row["times"] for row in rows if ("reduced", "one") in row["times"]]
-    ours, theirs, sentences = _cores(rows), hardware(rows, "one"), []
+    same, exact, lossy = (
+        {row["key"]: row["times"][pair] for row in rows if pair in row["times"]}
+        for pair in (("like", "one"), ("reduced", "one"), ("reduced", "lossy"))
+    )
+    ours, best, sentences = _cores(rows), f"the best published exact result on {hardware(rows, 'one')}", []
     if same:
-        once = sum(row["like"].repeats == 1 for row in rows if ("like", "one") in row["times"])
+        once = sum(row["like"].repeats == 1 for row in rows if row["key"] in same)
         counted = "" if len(same) == 1 else "each " if once == len(same) else f"{once} of {len(same)} "
         sentences.append(
-            f"Same work: {ours} {'is' if ours.startswith('one ') else 'are'} {_against(same)} the best published exact "
-            f"result on {theirs}{f'; {counted}measured once' if once else ''}."
+            f"Same work: {ours} {'is' if ours.startswith('one ') else 'are'} {_against(same, best)}"
+            f"{f'; {counted}measured once' if once else ''}."
         )
-    if avoided:
-        exact, lossy = (
-            [edges["reduced", key] for edges in avoided if ("reduced", key) in edges] for key in ("one", "lossy")
-        )
-        best = f"the best published exact result{'' if same else f' on {theirs}'}"
-        beside = f", {_against(lossy)} the best lossy result" if lossy else ""
-        sentences.append(f"Work avoided, exactly: {_against(exact)} {best}{beside}.")
+    if exact:
+        again = _included(same) == _included(exact) and same.keys() == exact.keys()
+        against = _against(exact, "that", False) if again else _against(exact, best)
+        beside = f", {_against(lossy, 'the best lossy result')}" if lossy else ""
+        sentences.append(f"Work avoided, exactly: {against}{beside}.")
     return sentences
 
 
-def _against(ratios: Sequence[float]) -> str:
-    """How many times as fast, or slower, in the geometric mean."""
-    slower = statistics.geometric_mean(ratios) < 1
-    mean = _mean([1 / ratio for ratio in ratios] if slower else ratios)
-    return f"{mean} times {'slower than' if slower else 'as fast as'}"
+def _against(ratios: Mapping[str, Ratio], best: str, say: bool = True) -> str:
+    """How many times as fast as the published `best`, or slower, in the geometric mean of networks; and, unless a
+    sentence before said it, what its times include."""
+    times = [ratio.times for ratio in ratios.values()]
+    slower = statistics.geometric_mean(times) < 1
+    mean = _mean([1 / each for each in times] if slower else times)
+    return f"{mean} times {'slower than' if slower else 'as fast as'} {best}{_included(ratios) if say else ''}"
+
+
+def _included(ratios: Mapping[str, Ratio]) -> str:
+    """What published times include where ours include something else, in brackets; empty where all include the same."""
+    spans = Counter(ratio.theirs for ratio in ratios.values() if ratio.theirs).most_common()
+    counted = [f"{span} in {count} of {len(ratios)}" if len(ratios) > 1 else span for span, count in spans]
+    return f" (their time: {', '.join(counted)})" if counted else ""
 
 
 def _mean(numbers: Sequence[float]) -> str:
