@@ -1,4 +1,4 @@
-# make run: config/run.yaml, from nothing to results/report.html.  make test: what a change can break, each once.
+# make run: the whole challenge, from nothing to results/report.html.  make test: what a change can break, each once.
 SHELL := /bin/sh
 PYTHON ?= python3
 CORES ?= $(shell $(PYTHON) -I spdnn/common/resources.py 2>/dev/null || nproc)
@@ -22,7 +22,7 @@ endef
 
 .PHONY: docs wheel run test test-full test-torch fuzz gpu-check sanitize screenshot setup lint clean help
 help:
-	@echo "make run     set up, run config/run.yaml, say where the report is (CORES=$(CORES))"
+	@echo "make run     set up, run the twelve networks of the challenge, say where the report is (CORES=$(CORES))"
 	@echo "make test    set up, then lint, check the workflow, run the tests: each behaviour once"
 	@echo "make test-full   make test, and then the rest: every architecture, engine, number of ranks, Slurm"
 	@echo "make test-torch  the tests of spdnn.torch, in $(TORCH), which holds PyTorch (some gigabytes)"
@@ -36,8 +36,7 @@ help:
 	@echo "make clean   remove what was set up and built, not results"
 
 run: setup
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --configfile config/run.yaml --cores $(CORES) $(ARGS)
-	@echo "report: $(CURDIR)/results/report.html"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --cores $(CORES) $(ARGS)
 
 test: lint
 	@PATH="$(CURDIR)/$(BIN):$$PATH" python tests/run.py $(ARGS)

@@ -16,8 +16,10 @@ Made by `python docs/configuration.py > docs/reference/configuration.md` from th
 (`spdnn/problem/request.py`), the settings of the engines, the schema of the other keys
 ([config.schema.yaml](../../workflow/schemas/config.schema.yaml)) and the default,
 [config.yaml](../../config/config.yaml). A field of a request may be a list: every combination runs. An item of `cases`
-changes any of these fields. Change keys in a file (`--configfile`) or one by one (`--config neurons=1024 layers=120`).
+or `device_cases` changes any of these fields. Change keys in a file (`--configfile`) or one by one
+(`--config neurons=1024 layers=120`).
 """
+CASES = ("cases", "device_cases")  # whose items have the other keys
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -30,8 +32,8 @@ def page() -> str:
     lines = [HEAD, "| key | default | what |", "|---|---|---|"]
     tables = []
     for key, rule in schema["properties"].items():
-        lines.append(_row(key, json.dumps(default.get(key)), rule))
-        if key != "cases" and (inner := list(_inner(rule, schema))):
+        lines.append(_row(key, "config.yaml" if key in CASES else json.dumps(default.get(key)), rule))
+        if key not in CASES and (inner := list(_inner(rule, schema))):
             tables += ["", f"## {key}", "", "| key | what |", "|---|---|"]
             tables += [_row(name, None, below) for name, below in inner]
     return "\n".join([*lines, *tables])

@@ -653,9 +653,11 @@ def run_peers(place: Path) -> None:
     command("spdnn", "bench", "kernels", *whole, "--records", place)
 
 
-def run_workflow(configuration: str, place: Path, settings: Sequence[str] = ()) -> None:
-    shutil.copy(ROOT / "config" / configuration, place)
-    files = ["--snakefile", ROOT / "Snakefile", "--configfile", configuration]
+def run_workflow(preset: str | None, place: Path, settings: Sequence[str] = ()) -> None:
+    files: list[str | Path] = ["--snakefile", ROOT / "Snakefile"]
+    if preset:
+        shutil.copy(ROOT / "config" / preset, place)
+        files += ["--configfile", preset]
     command("snakemake", "--cores", "all", *files, *(["--config", *settings] if settings else []), place=place)
 
 
@@ -714,7 +716,7 @@ RUNS: dict[str, Callable[[Path], None]] = {
     "unstructured": run_unstructured,
     "threads": run_threads,
     "ranks": partial(run_workflow, "strong.yaml"),
-    "streamed": partial(run_workflow, "challenge.yaml", settings=STREAMED),
+    "streamed": partial(run_workflow, None, settings=STREAMED),
     "operations": run_operations,
     "calls": run_calls,
     "onnx": run_onnx,

@@ -33,7 +33,7 @@ def add(page) -> None:
         "--figures",
         type=Path,
         metavar="FOLDER",
-        help="also write every figure as SVG, PNG and CSV to FOLDER/CATEGORY/, in place of those of an earlier page",
+        help="also write every figure as SVG and CSV to FOLDER/CATEGORY/, in place of those of an earlier page",
     )
     page.set_defaults(run=_report, reads=("records", "other_records"), writes=("output", "csv", "figures/*/*"))
 

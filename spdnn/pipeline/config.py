@@ -18,6 +18,7 @@ from spdnn.common.errors import InputError
 from spdnn.common.files import check_no_url
 from spdnn.common.validation import LONGEST_SENTENCE, allowed_values, shorten
 from spdnn.engines.registry import engine, nondefault_settings, settings_types
+from spdnn.pipeline.decisions import WORDS
 from spdnn.problem.request import FILE_FIELDS, GENERATED, RunRequest
 from spdnn.records.fields import descriptions
 
@@ -40,14 +41,16 @@ def schema(path: str | Path) -> dict:
         nodes = whole["$defs"][kind.__name__]["properties"]
         for name in filter(nodes.__contains__, names):
             node = {key: value for key, value in nodes[name].items() if key != "default"}
-            several = {"type": "array", "items": node}
-            text = f"{described[name].rstrip('.')}; one or a list"
-            keys[name] = {"description": text, "anyOf": [node, several]}
+            words = [{"enum": list(WORDS[name])}] if name in WORDS else []
+            several = {"type": "array", "items": {"anyOf": [node, *words]} if words else node}
+            text = ", or ".join([f"{described[name].rstrip('.')}; one or a list", *WORDS.get(name, ())])
+            keys[name] = {"description": text, "anyOf": [node, several, *words]}
     rules["required"] = ["neurons", "layers", *rules["properties"]]
     # A network file, and what goes with it, is an item of `cases`.
     rules["properties"] = {name: key for name, key in keys.items() if name not in FILE_FIELDS} | rules["properties"]
-    item = rules["properties"]["cases"]["items"]
-    item["properties"] = keys | {"inputs_per_rank": rules["properties"]["inputs_per_rank"]}
+    for cases in ("cases", "device_cases"):
+        item = rules["properties"][cases]["items"]
+        item["properties"] = keys | {"inputs_per_rank": rules["properties"]["inputs_per_rank"]}
     return rules
 
 
@@ -70,7 +73,7 @@ def check(config: dict, path: str | Path) -> dict:
     if errors:
         raise InputError(f"config: {_sentence(errors[0])}")
     _check_path("ops.dlmc", (config["ops"] or {}).get("dlmc"))
-    return _with_lists(config) | {"cases": [_with_lists(item) for item in config["cases"]]}
+    return _with_lists(config) | {key: [_with_lists(item) for item in config[key]] for key in ("cases", "device_cases")}
 
 
 def _check_path(key: str, path: str | None) -> None:

@@ -28,7 +28,7 @@ def prepare(name: str, reductions: str, memory: int | None, network: str | Path,
     runner = engine(name, usable=False)
     found = parse_reductions(reductions, runner.offers)
     prepared, seconds = time_call(run.prepare, open_network(network), runner, found, memory)
-    write_prepared(output, prepared.network, store_info(prepared, seconds))
+    write_prepared(output, prepared.network, store_info(prepared, seconds), durable=False)  # it is removed in a minute
 
 
 def verify(

@@ -22,6 +22,7 @@ class Cases(Record):
         configfiles: as they were given, the last one wins; empty for the default.
         command: that started the workflow.
         peers, ops: whether it measures other libraries, and sparse operations.
+        decided: sentences on what the configuration left to the machine.
     """
 
     schema: Literal["spdnn-cases"]
@@ -31,6 +32,7 @@ class Cases(Record):
     command: str
     peers: bool
     ops: bool
+    decided: list[str]
 
     def __post_init__(self) -> None:
         check_unique("cases", self.cases)
@@ -43,6 +45,7 @@ def write_cases(
     command: Sequence[str],
     peers: bool = False,
     ops: bool = False,
+    decided: Sequence[str] = (),
 ) -> None:
     """Write a file of Cases to `path`, in a folder that is made where there is none.
 
@@ -61,6 +64,7 @@ def write_cases(
         "command": shlex.join(command),
         "peers": peers,
         "ops": ops,
+        "decided": list(decided),
     }
     text = as_text(content, str(path), indent=1)
     parse(Cases, text, str(path), "list of cases")

@@ -17,11 +17,13 @@ class RecordFolder(NamedTuple):
             verdict that allowed it.
         verdicts: passed or failed; the case of each is the name of its folder.
         expected: names of cases that were to be run, where a workflow wrote them down.
+        decided: sentences on what its configuration left to the machine.
     """
 
     records: Sequence[Path]
     verdicts: Sequence[Path] = ()
     expected: Sequence[str] = ()
+    decided: Sequence[str] = ()
 
 
 def record_files(name: str | Path) -> RecordFolder:
@@ -34,10 +36,10 @@ def record_files(name: str | Path) -> RecordFolder:
         InputError: neither a record nor a verdict is there, or a list of cases that is not sound.
     """
     named, name = name, Path(name)
-    verdicts, expected = [], []
+    verdicts, expected, decided = [], [], []
     if (name / "cases.json").is_file():
         configured = read_cases(name / "cases.json")
-        expected = configured.cases
+        expected, decided = configured.cases, configured.decided
         records = [path for case in expected if (path := name / "records" / f"{case}.json").is_file()]
         verdicts = [path for case in expected if (path := name / "runs" / case / "verdict.json").is_file()]
         records += sorted(name.glob("peers/*.json")) if configured.peers else []
@@ -49,4 +51,4 @@ def record_files(name: str | Path) -> RecordFolder:
     if not (records or verdicts) or not all(path.is_file() for path in records):
         check_no_url(named)
         raise InputError(f"{name}: {'no records there' if name.exists() else 'there is no such file or folder'}")
-    return RecordFolder(records, verdicts, expected)
+    return RecordFolder(records, verdicts, expected, decided)

@@ -6,8 +6,10 @@ and its one script is allowed by its digest.
 
 import base64
 import hashlib
+import multiprocessing
 import re
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from spdnn.common.errors import Unavailable, install
@@ -15,7 +17,7 @@ from spdnn.common.shown import RATES, unit_of_rate
 from spdnn.report.cases.values import headline
 from spdnn.report.common import embedded, words
 from spdnn.report.common.collection import Collection, fair
-from spdnn.report.common.drawing import Drawing
+from spdnn.report.common.drawing import Drawing, libraries
 from spdnn.report.common.section import TEMPLATE
 from spdnn.report.sections import SECTIONS
 
@@ -54,19 +56,46 @@ def values(contents: Collection) -> dict[str, dict]:
     return {name: value for name, value in pairs if value is not None}
 
 
-def drawings(shown: Mapping[str, dict], png: bool = False) -> dict[str, Drawing]:
-    """The figures by name of the sections with values, with PNG where asked for; `shown` as `values` makes it.
+def summary(contents: Collection, shown: Mapping[str, dict]) -> list[str]:
+    """What ran and how it ended, and the fastest compared with published results; `shown` as `values` makes it."""
+    first = shown.get("overview")
+    said = [f"{first['what']}: {headline(contents)['short']}", *first["speed"][-1:]] if first else []
+    return said or [headline(contents)["ending"]]
+
+
+def drawings(shown: Mapping[str, dict], processes: int = 1) -> dict[str, Drawing]:
+    """The figures by name of the sections with values; `shown` as `values` makes it.
+
+    Args:
+        processes: that draw at a time, a section each.
 
     Raises:
         ValueError: two figures have one name.
     """
     drawn: dict[str, Drawing] = {}
-    for section in (section for section in SECTIONS if section.name in shown):
-        for drawing in section.drawings(shown[section.name], png):
+    sections = [section for section in SECTIONS if section.name in shown]
+    if processes == 1:
+        made = [section.drawings(shown[section.name]) for section in sections]
+    else:
+        libraries()  # once, before the processes begin
+        with ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _keep, (shown,)) as pool:
+            made = list(pool.map(_draw, (section.name for section in sections)))
+    for section, several in zip(sections, made, strict=True):
+        for drawing in several:
             if drawing.name in drawn:
                 raise ValueError(f"section {section.name}: a figure {drawing.name!r} is on the page already")
             drawn[drawing.name] = drawing
     return drawn
+
+
+def _keep(shown: Mapping[str, dict]) -> None:
+    """In a process of its own: what the one that made it has."""
+    global _shown
+    _shown = shown
+
+
+def _draw(name: str) -> list[Drawing]:
+    return next(section for section in SECTIONS if section.name == name).drawings(_shown[name])
 
 
 def text(contents: Collection, shown: Mapping[str, dict], figures: Mapping[str, Drawing]) -> str:

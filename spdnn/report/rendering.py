@@ -31,6 +31,8 @@ def render(
     figures: Path | None = None,
     table: Path | None = None,
     others: Mapping[str, RecordFolder] | None = None,
+    summary: Path | None = None,
+    processes: int = 1,
 ) -> int:
     """Write the page to `output`: the same bytes for the same records; the number of records.
 
@@ -41,6 +43,8 @@ def render(
         baselines_path: the table of published results; by default, the project's.
         figures: a folder for every figure as a file too (`figure_files.write_figures`).
         table: a file for all records as CSV, a line each.
+        summary: a file for what the page says first, in two lines, and where it is, in a third.
+        processes: that draw figures at a time.
         others: records that are shown as a group of their own, by its name, and are in no other number of the page.
 
     Raises:
@@ -54,13 +58,15 @@ def render(
     named = {name: contents([folder], baselines_path) for name, folder in others.items()}
     everything = replace(everything, others=named)
     shown = page.values(everything)
-    drawings = page.drawings(shown, png=figures is not None)
+    drawings = page.drawings(shown, processes)
     text = page.text(everything, shown, drawings)
     with together():
         if figures is not None:
             figure_files.write_figures(drawings.values(), figures)
         if table is not None:
             write_text(table, records_table(everything.runs, everything.operations))
+        if summary is not None:
+            write_text(summary, "\n".join([*page.summary(everything, shown), f"report: {output}\n"]))
         write_text(output, text)
     return len(everything.records) + len(everything.operations)
 
@@ -74,7 +80,8 @@ def contents(folders: Sequence[RecordFolder], baselines_path: Path | None = None
         parts.append(Part(records, verdicts, folder.expected))
         operations += others
     published = read_operation_baselines() if operations else ()
-    return collect(parts, read_baselines(baselines_path), operations, published)
+    decided = list(dict.fromkeys(text for folder in folders for text in folder.decided))
+    return replace(collect(parts, read_baselines(baselines_path), operations, published), decided=decided)
 
 
 def plot(kind: str, folders: Sequence[RecordFolder], output: Path, width: float, style: str) -> None:

@@ -22,10 +22,11 @@ def report_unfinished(
     comparisons: Iterable[str],
     others: Mapping[str, RecordFolder],
     baselines: str,
+    decided: Sequence[str] = (),
 ) -> None:
     """As `render_unfinished`, with its sentence on standard error. It raises nothing, which would hide the failure."""
     try:
-        sentence = render_unfinished(RESULTS, cases, stale, map(Path, comparisons), others, Path(baselines))
+        sentence = render_unfinished(RESULTS, cases, stale, map(Path, comparisons), others, Path(baselines), decided)
     except (SpdnnError, OSError) as error:
         sentence = f"there is no page of this run, which failed: {error}"
     print(f"spdnn: {sentence}", file=sys.stderr, flush=True)
@@ -38,6 +39,7 @@ def render_unfinished(
     comparisons: Iterable[Path],
     others: Mapping[str, RecordFolder],
     baselines: Path,
+    decided: Sequence[str] = (),
 ) -> str:
     """Render `results`/report.html, remove `results`/figures, and return a sentence on what the page holds.
 
@@ -50,6 +52,7 @@ def render_unfinished(
         comparisons: files and folders of records that the run makes besides its cases; they need not be there.
         others: records of other runs by the name of their group, as `render` takes them.
         baselines: the table of published results.
+        decided: sentences on what the configuration left to the machine.
 
     Raises:
         InputError: a record or verdict that is not sound, or a folder of figures that holds something else.
@@ -65,7 +68,7 @@ def render_unfinished(
     page, failed = results / "report.html", [path.parent.name for path in verdicts if not read_verdict(path).passed]
     records += made(comparisons)
     remove_figures(results / "figures")
-    render([RecordFolder(records, verdicts, cases)], page, baselines, others=others)
+    render([RecordFolder(records, verdicts, cases, decided)], page, baselines, others=others)
     before = baselines.stat().st_mtime - 1
     os.utime(page, (before, before))
     counts = [f"{len(verdicts) - len(failed)} of {len(cases)} cases passed verification"]

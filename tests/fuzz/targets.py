@@ -27,6 +27,7 @@ from spdnn import cli
 from spdnn.common.errors import SpdnnError
 from spdnn.ops import SparseMatrix
 from spdnn.pipeline import config as configuration
+from spdnn.pipeline import decisions
 from spdnn.pipeline.measure.judging import judge as make_verdict
 from spdnn.pipeline.measure.record import read_samples
 from spdnn.pipeline.measure.run import read_result
@@ -184,8 +185,9 @@ def _configured(path: Path) -> None:
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError, TypeError, AttributeError):
         return  # Snakemake's to tell
     if isinstance(content, dict):
-        whole = {**_defaults(), **content}
-        configuration.requests(configuration.check(whole, ROOT / "workflow" / "schemas" / "config.schema.yaml"))
+        schema = ROOT / "workflow" / "schemas" / "config.schema.yaml"
+        checked = configuration.check(decisions.own_cases(_defaults(), content), schema)
+        configuration.requests(decisions.resolved(checked, decisions.Decisions(cores=2)))
 
 
 @functools.cache

@@ -6,6 +6,7 @@ import yaml
 from spdnn.common.errors import InputError
 from spdnn.engines.registry import engine
 from spdnn.pipeline import config
+from spdnn.pipeline.decisions import Decisions, own_cases, resolved
 from spdnn.problem import challenge
 from spdnn.problem.request import FILE_FIELDS, RunRequest
 from spdnn.records.fields import descriptions
@@ -27,8 +28,9 @@ def default(root):
 
 @pytest.fixture
 def checked(default, schema):
-    """A function: the default configuration with these changes, checked."""
-    return lambda change: config.check(default | change, schema)
+    """A function: the default configuration with these changes, checked, for two cores and digits."""
+    made = Decisions(inputs="digits", cores=2)
+    return lambda change: resolved(config.check(own_cases(default, change), schema), made)
 
 
 def test_the_default_gives_every_key_of_the_file_and_no_other(default, schema):
@@ -49,7 +51,7 @@ def test_a_field_of_a_request_is_a_key_with_its_description(schema):
 
 
 PRESETS = {
-    "config": 4, "run": 7, "smoke": 1, "challenge": 12, "like-for-like": 12, "peers": 1, "strong": 40, "weak": 14,
+    "config": 17, "smoke": 1, "like-for-like": 12, "peers": 1, "strong": 40, "weak": 14,
     "unstructured": 8, "schedules": 16, "ops": 0, "ladder": 7, "ladder-cuda": 9, "gpus": 232,
 }  # fmt: skip
 
@@ -57,16 +59,14 @@ PRESETS = {
 def test_presets_and_how_many_cases_they_have(root, checked):
     assert {path.stem for path in (root / "config").glob("*.yaml")} == set(PRESETS)
     for preset, cases in PRESETS.items():
-        found = config.requests(checked(yaml.safe_load((root / f"config/{preset}.yaml").read_text())))
+        given = yaml.safe_load((root / f"config/{preset}.yaml").read_text())
+        found = config.requests(checked({} if preset == "config" else given))
         assert len(found) == cases, preset
         for case in found:
             parse_reductions(case.reductions, engine(case.engine, usable=False).offers)
-        if preset in ("challenge", "like-for-like"):
+        if preset in ("config", "like-for-like"):
             problems = {(problem.neurons, problem.layers) for problem in challenge.PROBLEMS}
             assert {(case.neurons, case.layers) for case in found} == problems
-        if preset == "run":  # as much work on more threads, and on more ranks
-            shared = [(case.threads, case.ranks) for case in found if case.reductions == "dead"]
-            assert shared == [(1, 1), (2, 1), (1, 2)]
         if preset == "weak":
             assert {(case.ranks, case.count) for case in found} == {(ranks, 7500 * ranks) for ranks in (1, 2, 4, 8)}
 
@@ -194,7 +194,12 @@ def test_what_an_item_of_cases_may_not_be(checked, item, sentence):
 
 def test_ranks_multiply_everything_else(checked):
     change = {"inputs": ["digits", "mnist"], "reductions": ["all", "none"], "threads": [1, 2], "ranks": [1, 2, 4]}
-    change |= {"partition": ["static", "cyclic", "rebalanced"], "cases": [OWN]}
+    change |= {
+        "neurons": [1024, 4096],
+        "layers": [120, 480],
+        "partition": ["static", "cyclic", "rebalanced"],
+        "cases": [OWN],
+    }
     found = config.requests(checked(change))
     problems = 2 * 2 * 2 + 1  # widths, depths, inputs; a network of one's own
     assert len(found) == problems * 2 * 2 * (1 + 2 * 3) == len({case.name for case in found})

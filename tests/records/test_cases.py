@@ -9,7 +9,14 @@ from spdnn.records.cases import read_cases, write_cases
 
 
 def content(**changed):
-    good = {"schema": "spdnn-cases", "version": 1, "cases": ["a"], "configfiles": [], "command": "snakemake"}
+    good = {
+        "schema": "spdnn-cases",
+        "version": 1,
+        "cases": ["a"],
+        "configfiles": [],
+        "command": "snakemake",
+        "decided": [],
+    }
     return {**good, "peers": False, "ops": False, **changed}
 
 

@@ -29,6 +29,7 @@ from spdnn.common import processes
 from spdnn.common.errors import SpdnnError
 from spdnn.common.validation import builtins
 from spdnn.pipeline import config, estimates
+from spdnn.pipeline.decisions import Decisions, own_cases, resolved
 from spdnn.pipeline.targets import Targets
 from spdnn.problem.request import RunRequest
 from spdnn.records.cases import read_cases
@@ -64,11 +65,11 @@ PRESET = ("--configfile", ROOT / "config/smoke.yaml")
 
 def requests(*texts, **changes):
     """The requests of the default configuration as these presets, texts of YAML, and then the changes change it."""
-    given = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+    default, given = yaml.safe_load((ROOT / "config/config.yaml").read_text()), {}
     for text in texts:
         given |= yaml.safe_load(text)
-    checked = config.check(given | changes, ROOT / "workflow/schemas/config.schema.yaml")
-    return {request.name: request for request in config.requests(checked)}
+    checked = config.check(own_cases(default, given | changes), ROOT / "workflow/schemas/config.schema.yaml")
+    return {request.name: request for request in config.requests(resolved(checked, Decisions(cores=2)))}
 
 
 def asked(*own, **changes):
@@ -139,7 +140,7 @@ def whole(settings, tmp_path_factory):
     for k in (1, 2):
         sp.save_npz(folder / f"layers/{k}.npz", sp.random_array((30, 30), density=0.3, rng=rng, format="csc"))
     np.save(folder / "x.npy", rng.random((100, 30)).astype(np.float32))
-    passed(folder, *settings)
+    passed(folder, *settings, "--notemp")  # others go on from its stores
     return folder
 
 
@@ -235,7 +236,7 @@ def test_nothing_to_do_the_second_time(whole, settings):
     assert "Nothing to be done" in passed(whole, *settings)
     assert read_cases(whole / "results/cases.json").cases == CASES
     told = json.loads((whole / "results/cases.json").read_text())
-    assert shlex.split(told["command"])[-2:] == [str(path) for path in settings[1:]]
+    assert shlex.split(told["command"])[-3:-1] == [str(path) for path in settings[1:]]
     assert [Path(path).name for path in told["configfiles"]] == ["smoke.yaml", "settings.yaml"]
 
 
@@ -275,6 +276,8 @@ module spdnn:
 use rule * from spdnn as spdnn_*
 onstart:
     spdnn.onstart()
+onsuccess:
+    spdnn.onsuccess()
 """
 
 
@@ -294,6 +297,7 @@ def test_another_configuration_of_a_deployment_has_a_page_of_its_own(copied, set
     status, _, text = finished([folder / "venv/bin/python", *words])
     assert status == 0, text
     assert set(jobs(text)) == {"spdnn_report", "spdnn_all", "total"}
+    assert "report: results/report.html" in text
     assert read_cases(folder / "results/cases.json").cases == CASES[:2]
     page = (folder / "results/report.html").read_text()
     assert "all 2 cases passed verification" in page
@@ -483,6 +487,18 @@ def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
     assert (record["engine"]["name"], record["threads"]) == ("cpu", 1)
     assert (record["problem"]["official"], record["problem"]["input_count"]) == ("1024-120", 1000)
     assert record["verdict"]["truth"]["kind"] == "official"
+    assert not list(tmp_path.glob("results/*/*.safetensors"))  # nor any that the killed run made
+
+
+def test_a_dry_run_of_the_whole_challenge_writes_nothing(tmp_path, monkeypatch):
+    """And tells what it would run; it fetches nothing (tests/pipeline/test_decisions.py)."""
+    monkeypatch.setenv("SPDNN_MIRROR", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("SPDNN_DATA", str(tmp_path / "nothing"))
+    text = passed(tmp_path, "--dry-run")
+    assert {rule: count for rule, count in jobs(text).items() if rule.startswith("infer")} == {
+        "infer": 16, "infer_ranks": 1,
+    }  # fmt: skip
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(
@@ -662,7 +678,7 @@ def test_every_rule_carries_the_digest_of_its_code():
     for path in sorted((ROOT / "workflow/rules").glob("*.smk")):
         for rule in re.split(r"\n *rule ", path.read_text())[1:]:
             name = rule.split(":")[0]
-            assert "code=" in rule or "**inference(" in rule, f"{path.name}: rule {name} does not depend on its code"
+            assert "code=" in rule or "RULES.inference(" in rule, f"{path.name}: rule {name} depends on no code"
             if name == "infer":  # what it starts, on every rank of infer_ranks too, is the command itself
                 assert "INFER" in rule.split("shell:")[1]
                 assert "use rule infer as infer_ranks" in rule

@@ -1,4 +1,5 @@
-# source -> network + inputs. Formula networks are stored as formulas; everything downloaded is checked by its digest.
+# source -> network + inputs, which are removed when nothing needs them any more (--notemp keeps them). Formula networks
+# are stored as formulas; everything downloaded is checked by its digest.
 
 
 # Runs where Snakemake does, also when jobs go to a cluster: its nodes may have no way out.
@@ -22,7 +23,7 @@ rule fetch_file:
 
 rule make_network:
     output:
-        "results/networks/{source}-{neurons}.safetensors",
+        temp("results/networks/{source}-{neurons}.safetensors"),
     log:
         "results/logs/make_network/{source}-{neurons}.log",
     benchmark:
@@ -40,7 +41,7 @@ rule import_network:
     input:
         TARGETS.network_source,
     output:
-        "results/networks/{network}.safetensors",
+        temp("results/networks/{network}.safetensors"),
     log:
         "results/logs/import_network/{network}.log",
     benchmark:
@@ -60,7 +61,7 @@ rule make_inputs:
     input:
         lambda wildcards: [MNIST] if wildcards.kind == "mnist" else [],
     output:
-        "results/inputs/{kind}-{neurons}.safetensors",
+        temp("results/inputs/{kind}-{neurons}.safetensors"),
     log:
         "results/logs/make_inputs/{kind}-{neurons}.log",
     benchmark:
@@ -80,7 +81,7 @@ rule import_inputs:
     input:
         TARGETS.inputs_source,
     output:
-        "results/inputs/{inputs}.safetensors",
+        temp("results/inputs/{inputs}.safetensors"),
     log:
         "results/logs/import_inputs/{inputs}.log",
     benchmark:

@@ -16,14 +16,13 @@ rule infer:
         case=one_of(case.name for case in CASES.values() if case.ranks == 1),
     conda:
         "../../envs/spdnn.yaml"
-    threads: lambda wildcards: every_core(CASES[wildcards.case].threads)
+    threads: lambda wildcards: RULES.every_core(CASES[wildcards.case].threads)
     resources:
-        **needed(estimates.infer),
+        **RULES.needed(estimates.infer),
         gpus_per_task=lambda wildcards: estimates.devices(case_of(wildcards)),
         nodes=1,
     params:
-        **inference(),
-        launch="",
+        **RULES.inference(ranks=False),
     shell:
         INFER
 
@@ -36,16 +35,14 @@ use rule infer as infer_ranks with:
     wildcard_constraints:
         case=one_of(case.name for case in CASES.values() if case.ranks > 1),
     resources:
-        **needed(estimates.infer, nodes=int(of_site("infer_ranks", "nodes") or 1)),
-        mpi=program("mpiexec"),
+        **RULES.needed(estimates.infer, nodes=RULES.nodes("infer_ranks")),
+        mpi=RULES.program("mpiexec"),
         tasks=lambda wildcards: CASES[wildcards.case].ranks,
         gpus_per_task=lambda wildcards: estimates.devices(case_of(wildcards)),
     params:
-        **inference("spdnn.pipeline.distributed.run"),
-        launch=lambda wildcards, resources: f"{launcher(resources)} -n {resources.tasks} ",
+        **RULES.inference(True, "spdnn.pipeline.distributed.run"),
 
 
-# Snakemake takes a site's slurm_extra in place of a rule's. Here it follows the request for the devices of a case.
+# A site's slurm_extra follows the request for the devices of a case.
 if ELSEWHERE:
-    for asked in (workflow.get_rule(name).resources for name in ("infer", "infer_ranks")):
-        asked["slurm_extra"] = after_devices(asked)
+    RULES.add_devices("infer", "infer_ranks")

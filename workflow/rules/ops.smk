@@ -10,7 +10,7 @@ if OPS:
             "results/logs/ops/ops.log",
         conda:
             "../../envs/spdnn.yaml"
-        threads: every_core(OPS.get("threads", 1))
+        threads: RULES.every_core(OPS.get("threads", 1))
         params:
             ops=OPS,
             configfiles=CONFIGFILES,

@@ -12,7 +12,7 @@ if PEERS:
             "results/logs/peers/peers.log",
         conda:
             "../../envs/spdnn.yaml"
-        threads: every_core(PEERS.get("threads", 1))
+        threads: RULES.every_core(PEERS.get("threads", 1))
         params:
             peers=PEERS,
             configfiles=CONFIGFILES,

@@ -3,7 +3,7 @@ rule prepare:
     input:
         lambda wildcards: f"results/networks/{case_of(wildcards).network_name}.safetensors",
     output:
-        "results/prepared/{prepared}.safetensors",
+        temp("results/prepared/{prepared}.safetensors"),
     log:
         "results/logs/prepare/{prepared}.log",
     benchmark:
@@ -11,11 +11,11 @@ rule prepare:
     conda:
         "../../envs/spdnn.yaml"
     resources:
-        **needed(estimates.prepare),
+        **RULES.needed(estimates.prepare),
     params:
         engine=lambda wildcards: case_of(wildcards).engine,
         reductions=lambda wildcards: case_of(wildcards).reductions,
-        memory=lambda wildcards, resources: case_of(wildcards).memory or given_memory(wildcards, resources),
+        memory=RULES.prepared_memory,
         code=lambda wildcards: engine_code(case_of(wildcards).engine),
     script:
         "../scripts/prepare.py"

@@ -23,13 +23,16 @@ rule report:
             category="{category}",
             labels={"figure": "{name}"},
         ),
+        summary="results/summary.txt",
     log:
         "results/logs/report/report.log",
     localrule: True
     conda:
         "../../envs/spdnn.yaml"
+    threads: CORES
     params:
         cases=list(CASES),
+        decided=DECIDED.sentences,
         others=list(OTHERS),
         code=code_digest("spdnn.report.rendering"),
     script:
@@ -47,10 +50,13 @@ onstart:
         runs.check_groups(workflow.group_settings.overwrite_groups)
         runs.lock(Path("results"))
         slurm.watch(Path.cwd(), workflow.executor_plugin.name)
-        command = ["snakemake", *sys.argv[1:]]
+        DECIDED.write()
+        command, made = ["snakemake", *sys.argv[1:]], {"peers": bool(PEERS), "ops": bool(OPS)}
         write_cases(
-            "results/cases.json", CASES, workflow.overwrite_configfiles, command, peers=bool(PEERS), ops=bool(OPS)
+            "results/cases.json", CASES, workflow.overwrite_configfiles, command, **made, decided=DECIDED.sentences
         )
+        for sentence in DECIDED.sentences:
+            print(f"spdnn: {sentence}", file=sys.stderr)
     except SpdnnError as error:
         raise WorkflowError(str(error))
 
@@ -58,9 +64,18 @@ onstart:
 # A run that fails has a page too, of what it made until then; its status stays what it is. Snakemake must forget the
 # page that it knew, for the next run is to make its own.
 onerror:
-    if workflow.scheduler.failed and not_made() & {*rules.report.output}:
+    if workflow.scheduler.failed and RULES.not_made() & {*rules.report.output}:
         from spdnn.report.unfinished import report_unfinished
 
         workflow.persistence.cleanup_metadata(rules.report.output.page)
         given = rules.report.input
-        report_unfinished(list(CASES), not_made(), [*given.peers, *given.ops], OTHERS, given.baselines)
+        report_unfinished(list(CASES), RULES.not_made(), [*given.peers, *given.ops], OTHERS, given.baselines, DECIDED.sentences)
+
+
+# What no job needs any more goes, also what a killed run left; three lines say what came out.
+onsuccess:
+    targets = {str(file) for job in workflow.dag.targetjobs for file in job.output}
+    if not workflow.storage_settings.notemp:
+        runs.remove_stores(Path("results"), targets)
+    if any(rules.report.output.page in job.output for job in workflow.dag.jobs):
+        print(Path(rules.report.output.summary).read_text(), end="")

@@ -13,7 +13,7 @@ rule verify:
     conda:
         "../../envs/spdnn.yaml"
     resources:
-        **needed(estimates.verify),
+        **RULES.needed(estimates.verify),
     params:
         request=lambda wildcards: case_of(wildcards).values,
         code=code_digest("spdnn.pipeline.measure.judging"),

@@ -14,4 +14,4 @@ with log_errors(snakemake.log[0]):
         from spdnn.sources.digits import digits_inputs
 
         made = digits_inputs(neurons)
-    write_inputs(snakemake.output[0], made)
+    write_inputs(snakemake.output[0], made, durable=False)  # it is removed in a minute

@@ -49,6 +49,7 @@ class Collection:
         operations: operation records, each once, in an order of their contents.
         baselines: the published results.
         operation_baselines: the published figures of operations.
+        decided: sentences on what the configurations of workflows left to the machine.
         others: records of other runs, by the name of their group; nothing else here has them.
     """
 
@@ -59,6 +60,7 @@ class Collection:
     operations: Sequence[OperationRecord]
     baselines: Sequence[Baseline]
     operation_baselines: Sequence[OperationBaseline]
+    decided: Sequence[str] = ()
     others: "Mapping[str, Collection]" = field(default_factory=dict)
 
     @property

@@ -1,6 +1,6 @@
 """A figure of the report: a section plots it as a `Figure`, and the page saves it as a `Drawing`.
 
-All figures share one style and one width. The same values give the same bytes of SVG, PNG and CSV.
+All figures share one style and one width. The same values give the same bytes of SVG and CSV.
 """
 
 import contextlib
@@ -70,7 +70,6 @@ class Drawing:
         name, title, caption: as `Figure`'s.
         category: the name of its section; figures of `snakemake --report` are in folders by it.
         svg: one <svg> element.
-        png: the bytes of a PNG at 144 dots an inch; None unless asked for.
         csv: the numbers plotted, as a table with a line of names.
         narrow: an <svg> element for a telephone, or empty.
     """
@@ -80,7 +79,6 @@ class Drawing:
     title: str
     caption: str
     svg: str
-    png: bytes | None
     csv: str
     narrow: str = ""
 
@@ -121,17 +119,14 @@ def write(plot: Any, path: str | Path, kind: str) -> None:
     plot.savefig(path, format=kind, dpi=300, metadata=dict.fromkeys(metadata))
 
 
-def save(figure: Figure, category: str, png: bool = False) -> Drawing:
-    """The figure as files hold it, with a PNG where asked for; called under `style`."""
+def save(figure: Figure, category: str) -> Drawing:
+    """The figure as files hold it; called under `style`."""
     for plot in filter(None, (figure.plot, figure.narrow)):
         _lay_out(plot)
-    image = io.BytesIO()
-    if png:
-        figure.plot.savefig(image, format="png", dpi=144, metadata={"Software": None})
     data = table(figure.columns, figure.rows)
     narrow = _svg(figure, figure.narrow, f"{figure.name}-narrow") if figure.narrow else ""
     svg = _svg(figure, figure.plot, figure.name)
-    return Drawing(figure.name, category, figure.title, figure.caption, svg, image.getvalue() or None, data, narrow)
+    return Drawing(figure.name, category, figure.title, figure.caption, svg, data, narrow)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence]) -> str:

@@ -1,4 +1,4 @@
-"""The figures of a page as files, for papers and for `snakemake --report`: SVG, PNG, data and caption."""
+"""The figures of a page as files, for papers and for `snakemake --report`: SVG, data and caption."""
 
 import os
 import re
@@ -10,19 +10,18 @@ from spdnn.common.errors import InputError, SpdnnError
 from spdnn.common.files import replacing_folder
 from spdnn.report.common.drawing import Drawing
 
-SUFFIXES = (".csv", ".png", ".rst", ".svg")
+SUFFIXES = (".csv", ".rst", ".svg")
 STAMP = ".snakemake_timestamp"  # which Snakemake leaves in a folder that is the output of a rule
 WHITE = '<rect width="100%" height="100%" fill="#ffffff"/>'
 NAMESPACES = {"xmlns": "http://www.w3.org/2000/svg", "xmlns:xlink": "http://www.w3.org/1999/xlink"}
 
 
 def write_figures(drawings: Iterable[Drawing], folder: str | Path) -> None:
-    """Write each figure to `folder`/CATEGORY/NAME: .svg, .png, its data as .csv, its title and caption as .rst.
+    """Write each figure to `folder`/CATEGORY/NAME: .svg, its data as .csv, its title and caption as .rst.
 
     The folder is replaced whole, so nothing of an earlier page remains in it.
 
     Args:
-        drawings: with PNG.
         folder: a new one, or one that holds such figures and nothing else.
 
     Raises:
@@ -35,7 +34,6 @@ def write_figures(drawings: Iterable[Drawing], folder: str | Path) -> None:
             part = whole / drawing.category
             part.mkdir(exist_ok=True)
             (part / f"{drawing.name}.svg").write_text(standalone(drawing.svg), "utf-8")
-            (part / f"{drawing.name}.png").write_bytes(drawing.png)
             (part / f"{drawing.name}.csv").write_text(drawing.csv, "utf-8", "backslashreplace")
             (part / f"{drawing.name}.rst").write_text(caption(drawing.title, drawing.caption), "utf-8")
 
@@ -53,7 +51,7 @@ def remove_figures(folder: str | Path) -> None:
 def check_figures(folder: str | Path) -> Path:
     """The folder itself unless it holds anything that `write_figures` does not leave; InputError names that.
 
-    A figure is recognised by its four files together.
+    A figure is recognised by its three files together.
     """
     top = Path(folder)
     if top.exists() and not top.is_dir():

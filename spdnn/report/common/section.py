@@ -48,9 +48,9 @@ class Section:
         """The folder of its values, that of TEMPLATE too: HTML with `values`, the drawn `figures`, `page.HELPERS`."""
         return Path(inspect.getfile(inspect.unwrap(self.values))).parent
 
-    def drawings(self, values: dict, png: bool = False) -> list[Drawing]:
-        """Its figures as files hold them, with PNG where asked for; raises Unavailable without seaborn."""
+    def drawings(self, values: dict) -> list[Drawing]:
+        """Its figures as files hold them; raises Unavailable without seaborn."""
         if self.figures is None:
             return []
         with style():
-            return [save(figure, self.name, png) for figure in self.figures(values)]
+            return [save(figure, self.name) for figure in self.figures(values)]

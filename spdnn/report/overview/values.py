@@ -25,6 +25,7 @@ def values(collection: Collection) -> dict | None:
     Returns:
         what: what ran; title: the page's, where the calls of one network are all that was timed; speed: sentences, the
         first is the most important; cards: {of: a network, numbers: (label, number, unit, what it is)} of one network;
+        decided: sentences on what the configuration left to the machine;
         rows: of the twelve networks that were run, as `twelve` has them; machines, hardware: what ours and the best
         published ran on; busy, older: how many of `runs` are;
         unit: what is counted.
@@ -39,6 +40,7 @@ def values(collection: Collection) -> dict | None:
         "title": None,
         "speed": (_comparison_texts(rows) or _fastest(rows)) if rows else _own(own, timed),
         "cards": _cards(own, rows, timed),
+        "decided": collection.decided,
         "rows": rows,
         "machines": machines(rows),
         "hardware": {name: hardware(rows, name) for name in PUBLISHED},
@@ -58,6 +60,7 @@ def _calls(timed: Sequence[dict]) -> dict:
         "title": f"{first['name']}: {first['short']}" if alone else None,
         "speed": [] if alone else [f"{network['name']}: {network['short']}." for network in timed[:MOST_SENTENCES]],
         "cards": {"of": first["name"], "numbers": _latency(first)},
+        "decided": [],
         "rows": [],
         "machines": "",
         "hardware": {},
