@@ -294,10 +294,10 @@ def test_another_configuration_of_a_deployment_has_a_page_of_its_own(copied, set
     given = ["cases=[]", "peers=null", "ops=null", "other_records=[results/measured]"]
     python, *words = command(folder, "--snakefile", folder / "Snakefile", *settings, "--config", *given)
     words = ["-m", python.name, *words, "--rerun-triggers", "mtime"]
-    status, _, text = finished([folder / "venv/bin/python", *words])
+    status, out, text = finished([folder / "venv/bin/python", *words])
     assert status == 0, text
+    assert out.endswith("report: results/report.html\n")
     assert set(jobs(text)) == {"spdnn_report", "spdnn_all", "total"}
-    assert "report: results/report.html" in text
     assert read_cases(folder / "results/cases.json").cases == CASES[:2]
     page = (folder / "results/report.html").read_text()
     assert "all 2 cases passed verification" in page

@@ -24,9 +24,7 @@ ELSEWHERE = workflow.remote_exec or workflow.resource_settings.nodes is not None
 CORES = workflow.resource_settings.cores or usable_cores()
 MAIN = workflow.is_main_process  # and not a job
 try:
-    config = settings.check(
-        decisions.own_cases(config, changes), workflow.source_path("../schemas/config.schema.yaml")
-    )
+    config = settings.check(decisions.own_cases(config, changes), workflow.source_path("../schemas/config.schema.yaml"))
     DECIDED = decisions.decide(
         config, CORES, ELSEWHERE, lambda: MAIN and runs.executes(workflow.output_settings.dryrun)
     )

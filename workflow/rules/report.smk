@@ -69,7 +69,9 @@ onerror:
 
         workflow.persistence.cleanup_metadata(rules.report.output.page)
         given = rules.report.input
-        report_unfinished(list(CASES), RULES.not_made(), [*given.peers, *given.ops], OTHERS, given.baselines, DECIDED.sentences)
+        report_unfinished(
+            list(CASES), RULES.not_made(), [*given.peers, *given.ops], OTHERS, given.baselines, DECIDED.sentences
+        )
 
 
 # What no job needs any more goes, also what a killed run left; three lines say what came out.
