@@ -71,7 +71,8 @@ class Decisions(Record):
         said = [f"inputs: {self.why_inputs}"] if self.why_inputs else []
         if self.devices is not None:
             reasons = "; ".join(sorted(set((self.missing or {}).values())))
-            said.append(f"GPUs: {self.devices or 'none'} used" + (f" ({reasons})" if reasons else ""))
+            setup = "" if self.devices or "CUDA=auto" in reasons else "; with one, make setup CUDA=auto adds it"
+            said.append(f"GPUs: {self.devices or 'none'} used{f' ({reasons})' if reasons else ''}{setup}")
         if self.memory is not None:
             said.append(f"memory: each run is limited to {self.memory:,} bytes, for less than {NEEDED:,} are free")
         return said

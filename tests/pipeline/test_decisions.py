@@ -135,7 +135,8 @@ def test_devices_are_counted_in_another_process(tmp_path, checked, monkeypatch, 
     found = [case for case in config.requests(resolved(given, made)) if case.engine == "cuda"]
     if count == 0:
         assert not found
-        assert made.sentences == ["GPUs: none used (NVIDIA's driver sees no device here)"]
+        told = "GPUs: none used (NVIDIA's driver sees no device here); with one, make setup CUDA=auto adds it"
+        assert made.sentences == [told]
         return
     assert made.sentences == [f"GPUs: {count} used"]
     single = [(case.neurons, case.layers, case.reductions) for case in found if case.ranks == 1 and case.threads == 2]
