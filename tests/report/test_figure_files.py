@@ -27,6 +27,20 @@ def listed(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+def test_two_processes_draw_the_same_page_and_a_summary_is_what_it_says_first(tmp_path):
+    paths, made = stored(tmp_path, made_record()), []
+    for processes in (1, 2):
+        (folder := tmp_path / str(processes)).mkdir()
+        files = {"figures": folder / "figures", "summary": folder / "summary.txt"}
+        render([RecordFolder(paths, decided=["GPUs: none"])], folder / "report.html", processes=processes, **files)
+        made.append({path: (folder / path).read_bytes() for path in listed(folder) if path != "summary.txt"})
+    assert made[0] == made[1]
+    assert b"GPUs: none" in made[0]["report.html"]
+    ended, compared, where = (tmp_path / "1/summary.txt").read_text().splitlines()
+    assert (ended, where) == ("1,024 × 120: passed verification", f"report: {tmp_path}/1/report.html")
+    assert compared.startswith("Same work: 2 CPU cores are ")
+
+
 def test_figures_of_a_page(tmp_path):
     page, folder = tmp_path / "report.html", tmp_path / "figures"
     paths = stored(tmp_path, made_record())
