@@ -100,7 +100,9 @@ def own_cases(default: dict, changes: Mapping[str, Any]) -> dict:
     return default | dict(changes) | {key: changes.get(key, []) for key in ("cases", "device_cases") if chosen}
 
 
-def decide(config: Mapping, cores: int, elsewhere: bool, executes: Callable[[], bool], path: str | Path = FILE):
+def decide(
+    config: Mapping, cores: int, elsewhere: bool, executes: Callable[[], bool], path: str | Path = FILE
+) -> Decisions:
     """Decide what a checked configuration asks for and the file has not.
 
     Args:
@@ -109,7 +111,10 @@ def decide(config: Mapping, cores: int, elsewhere: bool, executes: Callable[[], 
         executes: whether jobs will run; asked only before the network is used.
 
     Returns:
-        Decisions; nothing is written.
+        those of the file and the new ones; nothing is written.
+
+    Raises:
+        InputError: the file is not sound.
     """
     made = read(path)
     asked = [value for part in _parts(config) for value in part.get("inputs", ())]

@@ -24,7 +24,7 @@ def slurm():
 
 @pytest.fixture
 def run(slurm, root, tmp_path):
-    """A function that makes a Run in a copy of another Run's networks, inputs and prepared networks."""
+    """A function that makes a Run in a copy of another Run's folder."""
     runs = []
 
     def make(profile: str, source: Run, *but: str) -> Run:

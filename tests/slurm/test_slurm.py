@@ -1,6 +1,6 @@
 """The workflow through a real Slurm of two nodes: to the report, on ranks, cancelled, killed, preempted; each profile.
 
-The first run makes networks, inputs and prepared networks; the others begin with a copy of them.
+The first run is that of the tutorial; the others begin with a copy of its folder.
 """
 
 import re
@@ -44,7 +44,7 @@ def test_the_tutorial_of_a_cluster_from_nothing_to_the_report(smoke):
     assert (alone["ranks"], shared["ranks"]) == (1, 2)
     assert shared["result"]["categories_sha256"] == alone["result"]["categories_sha256"]
     assert "all 2 cases passed verification" in (run.folder / "results/report.html").read_text()
-    assert run.near.stat().st_mtime > (run.folder / "results/networks").stat().st_mtime  # stores were staged
+    assert run.near.stat().st_mtime > (run.folder / "results/times/networks").stat().st_mtime  # stores were staged
     assert not list(run.near.iterdir())
     assert whole(run)
 
@@ -65,7 +65,8 @@ def test_stopped_killed_and_preempted(run, smoke):
     run.signal(signal.SIGINT)
     assert run.end() != 0
     run.wait_for_no_job()  # Snakemake cancelled it
-    assert run.text.count("will not start by itself") == 1
+    told = re.findall(r"job (\d+) waits and will not start by itself", run.text)
+    assert len(set(told)) == len(told) > 0
     assert not run.found("results/runs/*/*")
     (log,) = run.found("results/logs/infer/*-20000.*.log")
     log.unlink()

@@ -143,6 +143,7 @@ class Workflow:
         """(Snakemake's process, the file of what it prints); nothing of it is left at the end."""
         path = self.folder / "told.txt"
         command = [*wrapper, BIN / "snakemake", "--snakefile", ROOT / "Snakefile", "--cores", "2"]
+        command += ["--notemp"]  # to look at every output
         command += ["--configfile", ROOT / "config/smoke.yaml", self.folder / "settings.yaml"]
         with open(path, "w") as told:
             process = psutil.Popen(
