@@ -41,9 +41,9 @@ def render_unfinished(
     baselines: Path,
     decided: Sequence[str] = (),
 ) -> str:
-    """Render `results`/report.html, remove `results`/figures, and return a sentence on what the page holds.
+    """Render `results`/report.html, remove the figures and the summary, and return a sentence on what the page holds.
 
-    What is left must not pass for the outputs of the page's rule: the figures are outputs as well and are gone, and the
+    What is left must not pass for the outputs of the page's rule: the others are outputs as well and are gone, and the
     page is given a time before that of `baselines`, one of its inputs.
 
     Args:
@@ -68,6 +68,7 @@ def render_unfinished(
     page, failed = results / "report.html", [path.parent.name for path in verdicts if not read_verdict(path).passed]
     records += made(comparisons)
     remove_figures(results / "figures")
+    (results / "summary.txt").unlink(missing_ok=True)
     render([RecordFolder(records, verdicts, cases, decided)], page, baselines, others=others)
     before = baselines.stat().st_mtime - 1
     os.utime(page, (before, before))

@@ -27,6 +27,7 @@ def results(tmp_path, monkeypatch):
         stored_verdict(folder / "runs", case, made_verdict())
     stored_verdict(folder / "runs", "wrong", made_verdict(passed=False))
     write_figures([made()], folder / "figures")
+    (folder / "summary.txt").touch()
     return folder
 
 
@@ -66,6 +67,7 @@ def test_records_of_other_runs_are_a_group_of_their_own(results):
 def test_it_never_passes_for_a_whole_page(results):
     render_unfinished(results, CASES, set(), [], {}, BASELINES)
     assert not (results / "figures").exists()
+    assert not (results / "summary.txt").exists()
     assert os.stat(results / "report.html").st_mtime < os.stat(BASELINES).st_mtime
 
 
