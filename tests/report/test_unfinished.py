@@ -18,7 +18,7 @@ CASES = ["good", "wrong", "late", "absent"]
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     """Two cases with a record, one that failed verification, one that left nothing; figures of an earlier page."""
-    monkeypatch.setattr(page, "drawings", lambda shown, png: {})  # of this page none are drawn: they take long
+    monkeypatch.setattr(page, "drawings", lambda shown, processes: {})  # of this page none are drawn: they take long
     folder = tmp_path / "results"
     (folder / "records").mkdir(parents=True)
     (folder / "runs").mkdir()
