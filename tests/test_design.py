@@ -5,6 +5,7 @@ import re
 
 from spdnn.common.provenance import PACKAGE, imports, reachable
 from spdnn.engines import base
+from spdnn.pipeline.rules import INFER
 from spdnn.report.sections import SECTIONS
 
 ROOT = PACKAGE.parent
@@ -38,7 +39,7 @@ def test_a_rule_runs_the_script_of_its_name_which_calls_the_package():
     assert {rule: found for rule, found in named.items() if found != [rule]} == {"infer": [], "infer_ranks": []}
     assert set(scripts) == named.keys() - set(said("`(infer)` and `infer_ranks`") + said("`infer` and `(infer_ranks)`"))
     assert [name for name, text in scripts.items() if re.search("^ *(def|class) ", text, re.M)] == []
-    assert "spdnn run" in RULES["common"]
+    assert "spdnn run" in INFER
     for caller in ("spdnn.cli.run", "spdnn.pipeline.stages"):
         assert "spdnn.pipeline.run" in imports(caller)
 

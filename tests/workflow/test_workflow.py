@@ -491,12 +491,12 @@ def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
 
 
 def test_a_dry_run_of_the_whole_challenge_writes_nothing(tmp_path, monkeypatch):
-    """And tells what it would run; it fetches nothing (tests/pipeline/test_decisions.py)."""
+    """And tells what it would run on digits; it fetches nothing (tests/pipeline/test_decisions.py)."""
     monkeypatch.setenv("SPDNN_MIRROR", str(tmp_path / "nowhere"))
     monkeypatch.setenv("SPDNN_DATA", str(tmp_path / "nothing"))
     text = passed(tmp_path, "--dry-run")
     assert {rule: count for rule, count in jobs(text).items() if rule.startswith("infer")} == {
-        "infer": 16, "infer_ranks": 1,
+        "infer": 13, "infer_ranks": 1,
     }  # fmt: skip
     assert not (tmp_path / "results").exists()
 
