@@ -104,6 +104,14 @@ class Rules:
             given = [resources.get(name) for name in ("gpus_per_task", "gpu_type", "slurm_extra")]
             resources["slurm_extra"] = partial(_extra, given)
 
+    def remove_temporary(self) -> None:
+        """Remove temporary files that were not asked for by name. Snakemake does so while it runs, but leaves those
+        whose last reader was done when an earlier run was killed.
+        """
+        asked = {str(file) for job in self.workflow.dag.targetjobs for file in job.output}
+        for file in {str(file) for job in self.workflow.dag.jobs for file in job.temp_output} - asked:
+            Path(file).unlink(missing_ok=True)
+
     def not_made(self) -> set[str]:
         """Outputs that this run was to make and has not: what lies under such a name is of an earlier run."""
         return {str(file) for job in self.workflow.dag.needrun_jobs() for file in job.output}

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -32,12 +32,10 @@ RUNS = "runs the workflow in this folder; wait for it, or stop it"
 ONLY_TELL = (
     "dryrun", "touch", "lint", "report", "reporter", "list_target_rules", "list_rules", "print_compilation",
     "containerize", "generate_unit_tests", "dag", "rulegraph", "filegraph", "d3dag", "unlock", "cleanup_metadata",
-    "conda_cleanup_envs",
-    "conda_create_envs_only", "list_conda_envs", "cleanup_shadow", "container_cleanup_images", "list_changes",
-    "list_input_changes", "list_params_changes", "list_untracked", "summary", "detailed_summary", "archive",
-    "delete_all_output", "delete_temp_output",
+    "conda_cleanup_envs", "conda_create_envs_only", "list_conda_envs", "cleanup_shadow", "container_cleanup_images",
+    "list_changes", "list_input_changes", "list_params_changes", "list_untracked", "summary", "detailed_summary",
+    "archive", "delete_all_output", "delete_temp_output",
 )  # fmt: skip
-STORES = ("networks", "prepared", "inputs")  # folders, whose files are temporary
 PAUSE = 0.2  # seconds between two looks at what jobs are left
 
 
@@ -179,18 +177,6 @@ def executes(dry_run: bool) -> bool:
     except SystemExit:
         return False
     return not any(getattr(words, name, None) for name in ONLY_TELL)
-
-
-def remove_stores(results: Path, kept: Collection[str]) -> None:
-    """Remove the stores of networks, prepared networks and inputs: Snakemake does while it runs, but those stay whose
-    last reader was done when an earlier run was killed.
-
-    Args:
-        kept: paths that were asked for by name.
-    """
-    for path in (path for folder in STORES for path in (results / folder).glob("*.safetensors")):
-        if str(path) not in kept:
-            path.unlink(missing_ok=True)
 
 
 def check_executor(name: str) -> None:

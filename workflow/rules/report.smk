@@ -76,8 +76,7 @@ onerror:
 
 # What no job needs any more goes, also what a killed run left; three lines say what came out.
 onsuccess:
-    targets = {str(file) for job in workflow.dag.targetjobs for file in job.output}
     if not workflow.storage_settings.notemp:
-        runs.remove_stores(Path("results"), targets)
+        RULES.remove_temporary()
     if any(rules.report.output.page in job.output for job in workflow.dag.jobs):
         print(Path(rules.report.output.summary).read_text(), end="")
