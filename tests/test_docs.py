@@ -12,7 +12,7 @@ import spdnn
 from spdnn.cli import COMMANDS, parser
 from spdnn.common.provenance import PACKAGE
 from spdnn.pipeline import config
-from spdnn.pipeline.decisions import Decisions, own_cases, resolved
+from spdnn.pipeline.decisions import Decisions, own_cases
 
 ROOT = PACKAGE.parent
 MADE = {"command-line": "command_line", "configuration": "configuration"}  # pages of docs/reference
@@ -84,7 +84,7 @@ def test_every_command_of_the_pages_is_one_that_the_parser_takes():
         for block in [*map(yaml.safe_load, blocks), *map(configured, re.findall(r"^snakemake (.*)", shell, re.M))]:
             default = yaml.safe_load((ROOT / "config/config.yaml").read_text())
             checked = config.check(own_cases(default, block), ROOT / "workflow/schemas/config.schema.yaml")
-            assert config.requests(resolved(checked, Decisions(cores=2))) or checked["ops"], name
+            assert config.requests(checked, Decisions(cores=2)) or checked["ops"], name
 
 
 def configured(line: str) -> dict:

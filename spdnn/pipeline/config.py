@@ -18,7 +18,7 @@ from spdnn.common.errors import InputError
 from spdnn.common.files import check_no_url
 from spdnn.common.validation import LONGEST_SENTENCE, allowed_values, shorten
 from spdnn.engines.registry import engine, nondefault_settings, settings_types
-from spdnn.pipeline.decisions import WORDS
+from spdnn.pipeline.decisions import WORDS, Decisions, affordable, resolved
 from spdnn.problem.request import FILE_FIELDS, GENERATED, RunRequest
 from spdnn.records.fields import descriptions
 
@@ -102,14 +102,18 @@ def _with_lists(config: dict) -> dict:
             for key, value in config.items()}  # fmt: skip
 
 
-def requests(config: dict) -> list[RunRequest]:
+def requests(config: dict, made: Decisions) -> list[RunRequest]:
     """The requests of a checked configuration, each once: every combination, and then those of each of its `cases`.
 
     A case is a change of the configuration. None at all is allowed where there are sparse operations to run.
 
+    Args:
+        made: what the words of the configuration mean here, and which of its cases can run.
+
     Raises:
         InputError: nothing to run, a request that no run could have, or two that have the same name and differ.
     """
+    given, config = config, resolved(config, made)
     parts = [config, *(_apply_case(config, item) for item in config["cases"])]
     found = {}
     for request in (request for part in parts for request in _combinations(part)):
@@ -117,7 +121,7 @@ def requests(config: dict) -> list[RunRequest]:
             raise InputError(f"config: cases: two cases are named {request.name}; they may not differ in repeats alone")
     if not found and not config.get("ops"):
         raise InputError("config: nothing to run: neurons and layers are empty and there is no network file in cases")
-    return list(found.values())
+    return affordable(found.values(), given, made)
 
 
 def _apply_case(config: dict, item: dict) -> dict:

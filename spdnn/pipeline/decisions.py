@@ -120,15 +120,14 @@ def decide(
     asked = [value for part in _parts(config) for value in part.get("inputs", ())]
     if AUTO in asked and (made.inputs is None or (config["mnist"][0] and made.inputs == "digits")):
         made = structs.replace(made, **_inputs(config["mnist"][0], config["mirror"], executes))
-    if made.cores is None:
-        made = structs.replace(made, cores=cores)
+    if made.cores is None:  # the first run in this folder
+        free = None if elsewhere else available_bytes()
+        limit = free * 3 // 4 if free and free < NEEDED else None
+        made = structs.replace(made, cores=cores, memory=limit)
     engines = sorted({name for item in config["device_cases"] for name in item["engine"]})
     if engines and not elsewhere and made.devices is None:
         count, missing = _devices(engines)
         made = structs.replace(made, devices=count, missing=missing)
-    free = available_bytes()
-    if made.memory is None and not elsewhere and not Path(path).exists() and free and free < NEEDED:
-        made = structs.replace(made, memory=free * 3 // 4)
     return made
 
 

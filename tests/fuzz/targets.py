@@ -187,7 +187,7 @@ def _configured(path: Path) -> None:
     if isinstance(content, dict):
         schema = ROOT / "workflow" / "schemas" / "config.schema.yaml"
         checked = configuration.check(decisions.own_cases(_defaults(), content), schema)
-        configuration.requests(decisions.resolved(checked, decisions.Decisions(cores=2)))
+        configuration.requests(checked, decisions.Decisions(cores=2))
 
 
 @functools.cache

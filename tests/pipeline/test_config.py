@@ -6,7 +6,7 @@ import yaml
 from spdnn.common.errors import InputError
 from spdnn.engines.registry import engine
 from spdnn.pipeline import config
-from spdnn.pipeline.decisions import Decisions, own_cases, resolved
+from spdnn.pipeline.decisions import Decisions, own_cases
 from spdnn.problem import challenge
 from spdnn.problem.request import FILE_FIELDS, RunRequest
 from spdnn.records.fields import descriptions
@@ -28,9 +28,13 @@ def default(root):
 
 @pytest.fixture
 def checked(default, schema):
-    """A function: the default configuration with these changes, checked, for two cores and digits."""
-    made = Decisions(inputs="digits", cores=2)
-    return lambda change: resolved(config.check(own_cases(default, change), schema), made)
+    """A function: the default configuration with these changes, checked."""
+    return lambda change: config.check(own_cases(default, change), schema)
+
+
+def requests(checked, inputs="digits"):
+    """Those of a checked configuration, for two cores and these inputs where it leaves them open."""
+    return config.requests(checked, Decisions(inputs=inputs, cores=2))
 
 
 def test_the_default_gives_every_key_of_the_file_and_no_other(default, schema):
@@ -60,7 +64,7 @@ def test_presets_and_how_many_cases_they_have(root, checked):
     assert {path.stem for path in (root / "config").glob("*.yaml")} == set(PRESETS)
     for preset, cases in PRESETS.items():
         given = yaml.safe_load((root / f"config/{preset}.yaml").read_text())
-        found = config.requests(checked({} if preset == "config" else given))
+        found = requests(checked({} if preset == "config" else given), "mnist")
         assert len(found) == cases, preset
         for case in found:
             parse_reductions(case.reductions, engine(case.engine, usable=False).offers)
@@ -110,15 +114,15 @@ def test_a_name_that_a_shell_would_split_is_refused(checked, change):
 
 def test_ops_need_no_network(checked):
     nothing = {"neurons": [], "layers": []}
-    assert config.requests(checked(nothing | {"ops": OPS})) == []
+    assert requests(checked(nothing | {"ops": OPS})) == []
     with pytest.raises(InputError, match="nothing to run"):
-        config.requests(checked(nothing))
+        requests(checked(nothing))
     assert checked({"ops": "null"})["ops"] is None
 
 
 def test_scalars_stand_for_lists_and_cases_are_every_combination(checked):
     found = checked({"neurons": 65536, "layers": 1920, "inputs": "mnist", "threads": [1, 2]})
-    assert [case.name for case in config.requests(found)] == [
+    assert [case.name for case in requests(found)] == [
         f"radixnet-65536-1920.mnist-65536.cpu.all.t{threads}" for threads in (1, 2)
     ]
 
@@ -130,13 +134,13 @@ def test_nulls_and_lists_on_the_command_line(checked):
     assert [type(number) for number in (*whole["repeats"], *whole["layers"])] == [int, int]
     own = OWN | {"bias": "-0.1", "clip": "32", "layers": "3"}  # as Snakemake gives what is inside of a value
     found = checked({"cases": [own], "oracle_edges": "1e9", "seed": "7", "neurons": []})
-    (case,) = config.requests(found)
+    (case,) = requests(found)
     assert (case.bias, case.clip, case.layers, case.oracle_edges, case.seed) == (-0.1, 32, 3, 1e9, 7)
 
 
 def test_ranks_run_with_every_partition_and_one_rank_once(checked):
     change = {"neurons": 1024, "layers": 120, "ranks": [1, 2], "partition": ["static", "cyclic"], "count": 100}
-    found = config.requests(checked(change))
+    found = requests(checked(change))
     assert [case.name for case in found] == [
         "radixnet-1024-120.digits-1024-first-100.cpu.all.t2",
         "radixnet-1024-120.digits-1024-first-100.cpu.all.t2.r2-static",
@@ -155,7 +159,7 @@ def test_items_of_cases_are_changes_of_the_configuration(checked):
         {"layers": 120},  # which the configuration has
     ]
     change["count"] = 9
-    plain, whole = config.requests(checked(change)), config.requests(checked(change | {"cases": items}))
+    plain, whole = requests(checked(change)), requests(checked(change | {"cases": items}))
     assert whole[: len(plain)] == plain
     *others, own = whole[len(plain) :]
     assert (own.network, own.inputs, own.engine, own.layers, own.count) == (
@@ -189,7 +193,7 @@ def test_items_of_cases_are_changes_of_the_configuration(checked):
 )
 def test_what_an_item_of_cases_may_not_be(checked, item, sentence):
     with pytest.raises(InputError, match=f"^config: {sentence}"):
-        config.requests(checked({"engine": ["cpu", "taskgraph"], "neurons": 1024, "layers": 120, "cases": [item]}))
+        requests(checked({"engine": ["cpu", "taskgraph"], "neurons": 1024, "layers": 120, "cases": [item]}))
 
 
 def test_ranks_multiply_everything_else(checked):
@@ -200,14 +204,14 @@ def test_ranks_multiply_everything_else(checked):
         "partition": ["static", "cyclic", "rebalanced"],
         "cases": [OWN],
     }
-    found = config.requests(checked(change))
+    found = requests(checked(change))
     problems = 2 * 2 * 2 + 1  # widths, depths, inputs; a network of one's own
     assert len(found) == problems * 2 * 2 * (1 + 2 * 3) == len({case.name for case in found})
 
 
 def test_weak_scaling_counts_inputs_by_ranks(checked):
     change = {"neurons": 1024, "layers": 120, "inputs_per_rank": "50", "ranks": ["1", "2"], "partition": "cyclic"}
-    found = config.requests(checked(change))
+    found = requests(checked(change))
     assert [(case.ranks, case.count) for case in found] == [(1, 50), (2, 100)]
     assert found[1].name == "radixnet-1024-120.digits-1024-first-100.cpu.all.t2.r2-cyclic"
     assert checked({"inputs_per_rank": "null"})["inputs_per_rank"] is None
@@ -215,7 +219,7 @@ def test_weak_scaling_counts_inputs_by_ranks(checked):
 
 def test_network_files(checked):
     found = checked({"neurons": [], "cases": [OWN | {"reductions": "dead,inputs", "bias": [0.5, -1], "clip": "none"}]})
-    (case,) = config.requests(found)
+    (case,) = requests(found)
     assert (case.network, case.bias, case.clip, case.reductions) == (
         "net.safetensors",
         [0.5, -1],
@@ -252,11 +256,11 @@ def test_network_files(checked):
 )
 def test_a_mistake_is_one_line(checked, change, sentence):
     with pytest.raises(InputError) as refused:
-        config.requests(checked(change))
+        requests(checked(change))
     assert str(refused.value).startswith(f"config: {sentence}")
     assert "\n" not in str(refused.value)
 
 
 def test_nothing_to_run(checked):
     with pytest.raises(InputError, match="nothing to run"):
-        config.requests(checked({"neurons": []}))
+        requests(checked({"neurons": []}))

@@ -8,8 +8,9 @@ import yaml
 
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.pipeline import config, decisions
-from spdnn.pipeline.decisions import Decisions, affordable, decide, own_cases, read, resolved
+from spdnn.pipeline.decisions import Decisions, decide, own_cases, read
 from spdnn.pipeline.targets import MNIST
+from spdnn.problem import challenge
 
 # As much of NVIDIA's driver as counting devices needs.
 DRIVER = """
@@ -44,7 +45,7 @@ def decided(given, runs=True, cores=2, elsewhere=False):
 
 
 def cases(given, made):
-    return [(case.engine, case.reductions, case.threads, case.ranks) for case in config.requests(resolved(given, made))]
+    return [(case.engine, case.reductions, case.threads, case.ranks) for case in config.requests(given, made)]
 
 
 def test_mnist_is_taken_where_it_can_be_had_and_digits_elsewhere(here, checked, monkeypatch):
@@ -66,13 +67,10 @@ def test_mnist_is_taken_where_it_can_be_had_and_digits_elsewhere(here, checked, 
     assert "--config mnist=FILE" in made.sentences[0]
     assert not list(here.iterdir())
     # Networks that only the reference can judge are left out where that takes minutes, unless digits are asked for.
-    found = config.requests(resolved(checked(), made))
-    left_out = {(case.neurons, case.layers) for case in found} - {
-        (case.neurons, case.layers) for case in affordable(found, checked(), made)
-    }
-    assert left_out == {(16384, 1920), (65536, 480), (65536, 1920)}
-    given = checked(inputs="digits")
-    assert len(affordable(config.requests(resolved(given, made)), given, made)) == 17
+    ran = {(case.neurons, case.layers) for case in config.requests(checked(), made)}
+    problems = {(problem.neurons, problem.layers) for problem in challenge.PROBLEMS}
+    assert problems - ran == {(16384, 1920), (65536, 480), (65536, 1920)}
+    assert len(config.requests(checked(inputs="digits"), made)) == 17
     monkeypatch.setattr(decisions, "fetch", lambda *_, **__: None)
     assert decided(checked()).sentences[0] == "inputs: the official ones"
     # At hand: in results/, in a mirror, or given.
@@ -93,7 +91,7 @@ def test_what_was_decided_is_kept_unless_a_file_is_given(here, checked, monkeypa
     monkeypatch.setattr(decisions, "_devices", lambda engines: pytest.fail("devices are counted"))
     made = decided(checked(), cores=8)
     assert made == read()
-    assert {case.inputs for case in config.requests(resolved(checked(), made))} == {"digits"}
+    assert {case.inputs for case in config.requests(checked(), made)} == {"digits"}
     assert decided(checked(mnist="images.gz"), cores=8).inputs == "mnist"
     (here / decisions.FILE).write_text('{"schema": "spdnn-decisions", "version": 1, "inputs": "auto"}')
     with pytest.raises(InputError, match=r"^results/decisions.json: "):
@@ -102,7 +100,7 @@ def test_what_was_decided_is_kept_unless_a_file_is_given(here, checked, monkeypa
 
 def test_no_request_holds_a_word(here, checked):
     given = checked(mnist="images.gz")
-    found = config.requests(resolved(given, decided(given, cores=6)))
+    found = config.requests(given, decided(given, cores=6))
     assert {case.inputs for case in found} == {"mnist"}
     scaling = [(case.threads, case.ranks) for case in found if (case.layers, case.reductions) == (120, "dead")]
     assert scaling == [(6, 1), (1, 1), (2, 1), (4, 1), (1, 2), (1, 4)]
@@ -122,11 +120,11 @@ def test_a_machine_with_little_memory_runs_within_a_limit(here, checked, monkeyp
     monkeypatch.setattr(decisions, "available_bytes", lambda: 2 * 10**9)
     given = checked(inputs="digits")
     made = decided(given)
-    assert {case.memory for case in config.requests(resolved(given, made))} == {made.memory} == {1_500_000_000}
+    assert {case.memory for case in config.requests(given, made)} == {made.memory} == {1_500_000_000}
     assert "memory: each run is limited to 1,500,000,000 bytes" in made.sentences[-1]
     assert decided(given, elsewhere=True).memory is None
     own = checked(inputs="digits", memory=10**9)
-    assert {case.memory for case in config.requests(resolved(own, decided(own)))} == {10**9}
+    assert {case.memory for case in config.requests(own, decided(own))} == {10**9}
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
@@ -140,7 +138,7 @@ def test_devices_are_counted_in_another_process(tmp_path, checked, monkeypatch, 
     given = checked(inputs="digits")
     made = decided(given)
     assert made.devices == count
-    found = [case for case in config.requests(resolved(given, made)) if case.engine == "cuda"]
+    found = [case for case in config.requests(given, made) if case.engine == "cuda"]
     if count == 0:
         assert not found
         told = "GPUs: none used (NVIDIA's driver sees no device here); with one, make setup CUDA=auto adds it"

@@ -29,7 +29,7 @@ from spdnn.common import processes
 from spdnn.common.errors import SpdnnError
 from spdnn.common.validation import builtins
 from spdnn.pipeline import config, estimates
-from spdnn.pipeline.decisions import Decisions, own_cases, resolved
+from spdnn.pipeline.decisions import Decisions, own_cases
 from spdnn.pipeline.targets import Targets
 from spdnn.problem.request import RunRequest
 from spdnn.records.cases import read_cases
@@ -69,7 +69,7 @@ def requests(*texts, **changes):
     for text in texts:
         given |= yaml.safe_load(text)
     checked = config.check(own_cases(default, given | changes), ROOT / "workflow/schemas/config.schema.yaml")
-    return {request.name: request for request in config.requests(resolved(checked, Decisions(cores=2)))}
+    return {request.name: request for request in config.requests(checked, Decisions(cores=2))}
 
 
 def asked(*own, **changes):

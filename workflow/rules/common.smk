@@ -28,8 +28,7 @@ try:
     DECIDED = decisions.decide(
         config, CORES, ELSEWHERE, lambda: MAIN and runs.executes(workflow.output_settings.dryrun)
     )
-    asked, config = config, decisions.resolved(config, DECIDED)
-    TARGETS = Targets(decisions.affordable(settings.requests(config), asked, DECIDED))
+    TARGETS = Targets(settings.requests(config, DECIDED))
     TARGETS.check(ELSEWHERE)
     MNIST = TARGETS.mnist()
     OTHERS = {name: record_files(name) for name in config["other_records"]}

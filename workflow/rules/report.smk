@@ -8,7 +8,9 @@ rule report:
         others=[str(path) for files in OTHERS.values() for path in (*files.records, *files.verdicts)],
         baselines=str(table("baselines.csv")),
         # When the graph is built: only then a dry run is known as one.
-        configuration=lambda wildcards: runs.configuration_file(config, workflow.is_main_process, workflow.dryrun),
+        configuration=lambda wildcards: runs.configuration_file(
+            config | {"decided": DECIDED.sentences}, MAIN, workflow.dryrun
+        ),
     output:
         page=report(
             "results/report.html",
