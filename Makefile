@@ -20,7 +20,7 @@ define environment
 @$(1)/bin/python -m pip --version >/dev/null 2>&1 || { rm -rf $(1); $(PYTHON) -m venv $(1) >/dev/null; } || { rm -rf $(1); echo "spdnn: $(PYTHON) makes no virtual environment with pip (install python3-venv on Debian and Ubuntu)" >&2; exit 1; }
 endef
 
-.PHONY: docs wheel run test test-full test-torch fuzz gpu-check sanitize screenshot setup lint clean help
+.PHONY: docs wheel run test test-full test-torch fuzz gpu-check gpu-records sanitize screenshot setup lint clean help
 help:
 	@echo "make run     set up, run the twelve networks of the challenge, say where the report is (CORES=$(CORES))"
 	@echo "make test    set up, then lint, check the workflow, run the tests: each behaviour once"
@@ -29,7 +29,8 @@ help:
 	@echo "make docs    the documentation site in build/site, from docs/; ends red where a link leads nowhere"
 	@echo "make wheel   a wheel of this machine's processor and Python in build/wheel, with the tag that auditwheel gives it"
 	@echo "make fuzz    fuzz every reader for FUZZ_SECONDS=$(FUZZ_SECONDS); what fails is kept in build/fuzz/failed"
-	@echo "make gpu-check   on a machine with an NVIDIA GPU: every kernel verified, the official networks run (tests/gpu/check.py)"
+	@echo "make gpu-check   on a machine with an NVIDIA GPU: every kernel verified (tests/gpu/check.py)"
+	@echo "make gpu-records   there: every record of it that is missing, verified, and their page (benchmarks/gpu_records.py)"
 	@echo "make sanitize    the C++ kernels under sanitizers (memory, undefined behaviour, threads)"
 	@echo "make screenshot  take the pictures of results/report.html for the documentation (needs the browser chromium)"
 	@echo "make setup   make $(VENV) with spdnn, snakemake and mpiexec; CUDA=auto, 12 or 13: with CuPy for a GPU too"
@@ -82,8 +83,10 @@ fuzz: $(VENV)/.fuzzing setup
 
 # With VENV= nothing is set up: PYTHON runs it as it is. A recipe that names MAKE itself would run under --dry-run.
 THIS_MAKE := $(MAKE)
-gpu-check:
-	@MAKE="$(THIS_MAKE)" PYTHON="$(PYTHON)" VENV="$(VENV)" sh tests/gpu/run.sh $(ARGS)
+gpu-check: PROGRAM := tests/gpu/check.py
+gpu-records: PROGRAM := benchmarks/gpu_records.py
+gpu-check gpu-records:
+	@MAKE="$(THIS_MAKE)" PYTHON="$(PYTHON)" VENV="$(VENV)" sh tests/gpu/run.sh $(PROGRAM) $(ARGS)
 
 # By hand: half an hour on 2 cores. ARGS=memory or ARGS=threads: one of the two.
 sanitize: $(VENV)/.tested setup

@@ -32,7 +32,7 @@ from spdnn.common.errors import SpdnnError, Unavailable
 from spdnn.common.files import write_text
 from spdnn.common.validation import builtins
 from spdnn.engines.cuda import ceilings
-from spdnn.engines.cuda.choice import IN_A_ROW, several_layers, why_unsuitable
+from spdnn.engines.cuda.choice import IN_A_ROW, idle_run, several_layers, why_unsuitable
 from spdnn.engines.cuda.layers import lay_out, to_device
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED, stage_room
 from spdnn.engines.registry import engine
@@ -47,6 +47,7 @@ from spdnn.sources.radixnet import RadixNet
 SPAN = "kernel only"
 TILE = 32
 PATTERN = 3  # tiles of features that differ; the others repeat them
+LAUNCHES = 1000  # between which gaps are measured
 KEPT_BYTES = 1 << 32  # of merged layers
 CUSPARSE = "cusparse"
 # Flushes before a sample. One would do for the cache, but takes only some 30 us: so does the host to launch two kernels
@@ -263,6 +264,24 @@ def described(device: Device, machine: Machine) -> dict:
         "commit": provenance.environment("")["commit"],
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
+
+
+def gaps(device: Device, launches: int = LAUNCHES) -> dict[str, float]:
+    """Seconds from one launch to the next, from Python and in a graph, of a layer's kernel that finds no row. A launch
+    from Python takes longer the more arguments it has; this one has as many as others."""
+    laid = to_device(device, lay_out(RadixNet(1024, 1).layer(0), ELL))
+    source, target = (device.empty(TILE * 1024, np.float32) for _ in range(2))
+    launch = idle_run(device, 1, 1).layer(0, laid, source, target, device.upload(np.zeros(1, np.int32)))
+
+    def several() -> None:
+        for _ in range(launches):
+            launch()
+
+    replay = device.capture(several)
+    found = {"launched from Python": several, "in a graph": replay}
+    for work in found.values():
+        device.seconds(work)  # once to warm up
+    return {name: min(device.seconds(work) for _ in range(5)) / launches for name, work in found.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

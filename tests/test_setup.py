@@ -137,4 +137,4 @@ def test_a_set_up_that_fails_does_not_stop_the_check_of_the_gpu(tmp_path, cupy, 
     executable(tmp_path / "bin/python", f'case "$1" in -c) exit {cupy} ;; *check.py) exit 5 ;; esac')
     executable(tmp_path / "make", "exit 2")
     environment = {**os.environ, "MAKE": str(tmp_path / "make"), "VENV": str(tmp_path)}
-    assert finished(["sh", ROOT / "tests/gpu/run.sh"], env=environment)[0] == status
+    assert finished(["sh", ROOT / "tests/gpu/run.sh", "check.py"], env=environment)[0] == status

@@ -30,13 +30,16 @@ class ReadyModel(NamedTuple):
     """A model that is ready to run.
 
     Attributes:
-        run: an arithmetic's output, float32.
+        model, given: the model, and its tokens or images.
+        run: an arithmetic's output on the processor, float32.
         about: the part `problem` of its records.
         flops: of an arithmetic.
         memory: of an arithmetic, the bytes that a record has.
         arithmetics: that are compared, the sparse first.
     """
 
+    model: Any
+    given: np.ndarray
     run: Callable[[str], np.ndarray]
     about: dict
     flops: Callable[[str], int]
@@ -78,30 +81,42 @@ def compare_model(name: str, comparison: ComparisonSettings) -> list[OperationRe
         wait_for_idle=True,
     )
     shared = common_fields("model", ready.about, comparison, Ceilings(threads).now(), load)
+    rule = f"largest difference between arithmetics <= {TOLERANCE:g} of the largest output"
     records = []
     for kind in ready.arithmetics:
         check_same(f"{name}, {kind}", digests[kind], verified[kind])
-        useful = ready.flops("sparse")
-        version = shared["environment"].versions.get("spdnn", "of a checkout")
-        notes = {"threads_set": f"{threads} of the model", "arithmetic": kind}
-        done = max(ready.flops(kind), useful) // 2
-        rule = f"largest difference between arithmetics <= {TOLERANCE:g} of the largest output"
-        records.append(
-            OperationRecord(
-                **shared,
-                case=f"model.{name}.{kind}.t{threads}",
-                program=Program(kind, ARITHMETICS[kind], version, threads, notes),
-                prepare_seconds=[0.0],
-                seconds=samples[kind],
-                useful_operations=useful,
-                multiply_adds=done,
-                **ready.memory(kind),
-                verification=Verification(entries, entries, None, rule, worst, verified[kind]),
-                thread_imbalance=None,
-                nonzero_imbalance=None,
-            )
-        )
+        verification = Verification(entries, entries, None, rule, worst, verified[kind])
+        notes = {"threads_set": f"{threads} of the model"}
+        records.append(model_record(name, ready, kind, shared, samples[kind], verification, notes))
     return records
+
+
+def model_record(
+    name: str,
+    ready: ReadyModel,
+    arithmetic: str,
+    shared: dict,
+    seconds: list[float],
+    verification: Verification,
+    notes: dict,
+) -> OperationRecord:
+    """The record of a model in one arithmetic; `shared`: as products.common_fields gives it."""
+    useful, threads = ready.flops("sparse"), shared["threads"]
+    version = shared["environment"].versions.get("spdnn", "of a checkout")
+    where = "cuda" if shared["environment"].gpu else f"t{threads}"
+    return OperationRecord(
+        **shared,
+        case=f"model.{name}.{arithmetic}.{where}",
+        program=Program(arithmetic, ARITHMETICS[arithmetic], version, threads, notes | {"arithmetic": arithmetic}),
+        prepare_seconds=[0.0],
+        seconds=seconds,
+        useful_operations=useful,
+        multiply_adds=max(ready.flops(arithmetic), useful) // 2,
+        **ready.memory(arithmetic),
+        verification=verification,
+        thread_imbalance=None,
+        nonzero_imbalance=None,
+    )
 
 
 def _difference(name: str, first: np.ndarray, second: np.ndarray) -> float:
@@ -114,7 +129,7 @@ def _difference(name: str, first: np.ndarray, second: np.ndarray) -> float:
     return apart
 
 
-def _transformer(preset: str, threads: int) -> ReadyModel:
+def _transformer(preset: str, threads: int, images: int = IMAGES) -> ReadyModel:
     from spdnn.ops.models.transformer import PRESETS as configurations
     from spdnn.ops.models.transformer import Transformer
 
@@ -125,6 +140,8 @@ def _transformer(preset: str, threads: int) -> ReadyModel:
     room = MEMORY_SHARE * (available_bytes() or 0)
     nonzeros, sizes = model.mask.nnz, (config.sequence, config.sequence, config.depth, config.heads)
     return ReadyModel(
+        model,
+        tokens,
         lambda arithmetic: model.prefill(tokens, arithmetic, threads),
         _about("transformer", f"{preset} {config.sequence} tokens", sizes, nonzeros, repr(config)),
         model.flops,
@@ -133,21 +150,23 @@ def _transformer(preset: str, threads: int) -> ReadyModel:
     )
 
 
-def _mobilenet(preset: str, threads: int) -> ReadyModel:
+def _mobilenet(preset: str, threads: int, images: int = IMAGES) -> ReadyModel:
     from spdnn.ops.models.mobilenet import PRESETS as configurations
     from spdnn.ops.models.mobilenet import MobileNet
 
     config = configurations[preset]
     model = MobileNet(config, SEED)
-    shape = IMAGES, 3, config.size, config.size
+    shape = images, 3, config.size, config.size
     x = np.random.default_rng(SEED).standard_normal(shape, dtype=np.float32)
     sparse = [layer for layer in model.pointwise if hasattr(layer, "nnz")]
     entries, nonzeros = sum(layer.shape[0] * layer.shape[1] for layer in sparse), sum(layer.nnz for layer in sparse)
-    operands = 4 * IMAGES * max(config.channels) * (config.size // 2) ** 2
+    operands = 4 * images * max(config.channels) * (config.size // 2) ** 2
     return ReadyModel(
+        model,
+        x,
         lambda arithmetic: model.images(x, arithmetic, threads),
-        _about("mobilenet", f"{preset} width {config.width:g}", (1, entries, IMAGES, 1), nonzeros, repr(config)),
-        lambda arithmetic: IMAGES * model.flops(arithmetic),
+        _about("mobilenet", f"{preset} width {config.width:g}", (1, entries, images, 1), nonzeros, repr(config)),
+        lambda arithmetic: images * model.flops(arithmetic),
         lambda arithmetic: _bytes(model.weight_bytes(arithmetic), operands, None),
     )
 

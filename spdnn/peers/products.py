@@ -171,10 +171,7 @@ def one_product(
         for name in programs:
             check_same(name, digests[name], verdicts[name].digest)
         shared = common_fields(product.operation, about, comparison, ceilings.now(), load)
-        problem = shared["problem"]
-        case = f"{product.operation}.{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
-        done = product.multiply_adds, product.dense_multiply_adds
-        work = OperationWork(f"{case}.s{100 * problem.sparsity:.4g}", done, product.operand_bytes)
+        work = OperationWork.of(product, shared["problem"])
         return [
             operation_record(shared, work, program, spent[name], samples[name], verdicts[name], imbalances[name])
             for name, program in programs.items()
@@ -217,6 +214,12 @@ class OperationWork:
     multiply_adds: tuple[int, int]
     operand_bytes: int
 
+    @classmethod
+    def of(cls, product: Product, problem: OperationProblem) -> "OperationWork":
+        case = f"{product.operation}.{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
+        done = product.multiply_adds, product.dense_multiply_adds
+        return cls(f"{case}.s{100 * problem.sparsity:.4g}", done, product.operand_bytes)
+
 
 def operation_record(
     shared: dict,
@@ -235,9 +238,10 @@ def operation_record(
         notes: besides those of the program.
     """
     useful, whole = work.multiply_adds
+    where = "cuda" if shared["environment"].gpu else f"t{shared['threads']}"
     return OperationRecord(
         **shared,
-        case=f"{work.case}.{program.name}.t{shared['threads']}",
+        case=f"{work.case}.{program.name}.{where}",
         program=Program(program.name, program.kind, program.version, program.threads_used, program.notes | notes),
         prepare_seconds=[prepared],
         seconds=seconds,
@@ -253,9 +257,19 @@ def operation_record(
 
 
 def common_fields(
-    operation: str, about: dict, comparison: ComparisonSettings, ceilings: Machine | None, load: dict
+    operation: str,
+    about: dict,
+    comparison: ComparisonSettings,
+    ceilings: Machine | None,
+    load: dict | None,
+    gpu: str | None = None,
 ) -> dict:
-    """The fields that the records of all programs on one problem have in common; `about` is `problem` of each."""
+    """The fields that the records of all programs on one problem have in common.
+
+    Args:
+        about: `problem` of each.
+        gpu: the name of the device that they ran on; None: the processor.
+    """
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -265,8 +279,8 @@ def common_fields(
         "problem": OperationProblem(**about),
         "threads": comparison.threads,
         "machine": ceilings,
-        "load": Load(**load),
-        "environment": Environment(**provenance.environment(comparison.command)),
+        "load": Load(**load) if load else None,
+        "environment": Environment(**provenance.environment(comparison.command, gpu)),
     }
 
 

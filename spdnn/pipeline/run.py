@@ -85,11 +85,6 @@ def check_request(request: RunRequest) -> tuple[Engine, tuple[str, ...], Any]:
     if request.device is not None and not runner.on_device:
         others = ", ".join(name for name in names() if engine(name, usable=False).on_device)
         raise InputError(f"--device {request.device}: engine {runner.name} runs on none; those that do: {others}")
-    if request.device is not None and request.ranks > 1:
-        raise InputError(
-            f"--device {request.device}: several ranks share out the devices that they see; "
-            "CUDA_VISIBLE_DEVICES says which these are"
-        )
     if request.ranks != launched_count():
         raise InputError(
             f"{request.ranks} ranks were asked for and {launched_count()} started; start as many, with the launcher of "
@@ -138,7 +133,7 @@ def run(
     else:
         from spdnn.pipeline.distributed.run import Ranks
 
-        several = Ranks(ranks, runner, request.partition, memory, settings)
+        several = Ranks(ranks, runner, request.partition, memory, settings, request.device)
         loaded = several.load(load)
         kept = ranks.together(lambda: _inputs_to_keep(request, loaded, keep) if ranks.rank == 0 else None)
         options = several.options(workers, ranks.comm.bcast(kept))

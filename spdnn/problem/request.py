@@ -65,7 +65,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         memory: limit on the peak resident memory of the run in bytes, such as 8GiB on the command line; it excludes
             verification and covers all ranks of a node (default: most of the free memory).
         device: GPU to use, counted from 0 among those that CUDA_VISIBLE_DEVICES shows; with several devices, the first
-            of them (default: 0; the ranks of a node share the GPUs).
+            of them; several ranks all use it, one memory between them (default: 0, and a GPU for each rank).
         ranks: number of MPI ranks; 1 runs without MPI.
         partition: assignment of inputs to the ranks of `mpiexec -n R spdnn ...`: static (contiguous parts), cyclic, or
             rebalanced (static at first; rows then move to ranks that have fewer, when that pays).

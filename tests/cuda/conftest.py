@@ -5,8 +5,11 @@ import importlib
 import pytest
 from recorded_cupy import Cuda
 from shim import ShimDevice, stand_ins
+from stand_in_cupy import modules
 
+from spdnn.engines import registry
 from spdnn.engines.cuda import choice
+from spdnn.engines.libraries import cusparse
 from spdnn.kernels.cuda import device as device_module
 from spdnn.kernels.cuda.cupy_device import CupyDevice
 from spdnn.scheduling.engines.cuda import probe
@@ -52,3 +55,17 @@ def gpu(root, monkeypatch):
     for folder in ("tests/gpu", "benchmarks"):
         monkeypatch.syspath_prepend(root / folder)
     return importlib.import_module
+
+
+@pytest.fixture
+def vendor(on_shim, set_all):
+    """The shim, and beside it the engine cusparse on NumPy, whose trials are small."""
+    set_all(cusparse, modules=modules, TRIAL_NEURONS=40, TRIAL_INPUTS=3)
+    registry._load.cache_clear()
+    return on_shim()
+
+
+@pytest.fixture
+def tally(gpu):
+    """One that says nothing."""
+    return gpu("tally").Tally(tell=lambda told: None)

@@ -28,12 +28,13 @@ from spdnn.records.limits import Machine
 from spdnn.reductions.registry import parse_reductions
 from spdnn.scheduling.engines.cuda import probe as cuda_probe
 from spdnn.scheduling.engines.cuda import session as session_module
-from spdnn.scheduling.engines.cuda.run import CudaGraphRun
+from spdnn.scheduling.engines.cuda.run import CudaGraphRun, copies_hidden
 from spdnn.scheduling.engines.cuda.session import CudaGraphSession
 from spdnn.scheduling.taskgraph import decomposition
 from spdnn.scheduling.taskgraph.graph import Graph, Kind
 from spdnn.scheduling.taskgraph.settings import SCHEDULES
 from spdnn.scheduling.taskgraph.settings import TaskgraphSettings as Settings
+from spdnn.scheduling.taskgraph.timeline import Span
 from spdnn.sources.digits import digits_inputs
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import oracle as reference
@@ -317,6 +318,17 @@ def test_the_timeline_tells_every_task_once():
         assert all(one[1] <= other[0] for one, other in zip(spans, spans[1:], strict=False))
     busy = sum(end - begin for begin, end, _ in lanes[0, "compute"])
     assert told["busy_seconds"]["0"]["compute"] == pytest.approx(busy)
+    assert 0 <= told["copies_hidden"] <= 1
+
+
+def test_copies_are_hidden_where_their_device_computes():
+    def span(device, lane, begin, end):
+        return Span(device, lane, lane, 0, 0, 1, begin, end)
+
+    spans = [span(0, "compute", 4, 6), span(0, "compute", 1, 3), span(0, "copy-weights", 0, 2)]
+    assert copies_hidden(spans) == 1 / 2
+    assert copies_hidden([*spans, span(0, "copy-weights", 2, 8), span(1, "copy-weights", 0, 2)]) == (1 + 3) / 10
+    assert copies_hidden(spans[:2]) is None
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

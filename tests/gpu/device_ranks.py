@@ -1,8 +1,6 @@
 """MPI ranks on GPUs: the output of one rank, a device for each rank where there are several, and an end when one fails.
 
-spdnn refuses more ranks than devices. Here they share one all the same, to show that results are right: no time of such
-a run means anything. This file is then the program of each rank, `device_ranks.py DEVICE ARGUMENTS of spdnn`; DEVICE is
-the number that all ranks take, or `own`, and each rank prints which devices it opens.
+This file is the program of each rank, `device_ranks.py ARGUMENTS of spdnn`: each prints which devices it opens.
 """
 
 import importlib.util
@@ -14,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
-from networks import LADDER_PROBLEM
 from tally import NotHere, Tally, TooLittleTime, child, last_line
 
 from spdnn.common.errors import SpdnnError
@@ -26,13 +23,12 @@ MOST = 8  # ranks with a device each
 SECONDS = 120  # that a run may take
 MPIEXEC = Path(sys.executable).parent / "mpiexec"  # of the MPI that mpi4py uses
 OWN, OPENS = "own", "device_ranks: rank {} opens {}\n"
-PROBLEM = ["--neurons", LADDER_PROBLEM.neurons, "--layers", LADDER_PROBLEM.layers]
+PROBLEM = ["--neurons", 1024, "--layers", 120]
 DIGITS = ["--inputs", "digits", "--count", 3000]  # where there are no MNIST images
 
 
 def run(tally: Tally, mnist: str | None, device: int | None) -> None:
     """All of it; `mnist`: the file of MNIST images, None: that of the mirror; `device`: the one that is shared."""
-    print("a correctness check: ranks that share one device are no faster than one rank", flush=True)
     shared, there = device or 0, cupy_device.count()
     problem = ["challenge", *PROBLEM, *images(mnist)]
     one = tally.case("1 rank", lambda: digest(1, shared, problem))
@@ -58,7 +54,7 @@ def images(mnist: str | None) -> list:
     return ["--inputs", "mnist"]
 
 
-def launched(ranks: int, device: int | str, arguments: list):
+def launched(ranks: int, arguments: list):
     """spdnn on so many ranks, once it has ended.
 
     Raises:
@@ -67,7 +63,7 @@ def launched(ranks: int, device: int | str, arguments: list):
     if not MPIEXEC.exists() or importlib.util.find_spec("mpi4py") is None:
         raise NotHere(f"mpi4py and the mpiexec of its MPI are not installed next to {sys.executable}")
     try:
-        return child([MPIEXEC, "-n", ranks, sys.executable, __file__, device, *arguments], SECONDS)
+        return child([MPIEXEC, "-n", ranks, sys.executable, __file__, *arguments], SECONDS)
     except TooLittleTime:
         raise AssertionError(f"no end within {SECONDS} s") from None
 
@@ -78,11 +74,11 @@ def digest(ranks: int, device: int | str, problem: list) -> str:
     Raises:
         AssertionError: it failed, or ranks did not take the devices that they should.
     """
-    number = [] if ranks > 1 or device == OWN else ["--device", device]
+    number = [] if device == OWN else ["--device", device]
     engine = [] if "--engine" in problem else ["--engine", "cuda"]
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "run.json"
-        done = launched(ranks, device, [*problem, *engine, *number, "--record", record])
+        done = launched(ranks, [*problem, *engine, *number, "--record", record])
         assert done.returncode == 0, last_line(done)
         assert record.exists(), f"exit status 0 and no record: {last_line(done)}"
         found = json.loads(record.read_text())
@@ -117,17 +113,16 @@ def one_fails(device: int) -> None:
         rows[-1] = 4
         np.save(inputs, rows)
         given = ["infer", "--network", network, "--inputs", inputs, "--last", "relu", "--rows", "inputs"]
-        given += ["--engine", "cuda", "--partition", "static", "--reductions", "none"]
-        done = launched(2, device, given)
+        given += ["--engine", "cuda", "--partition", "static", "--reductions", "none", "--device", device]
+        done = launched(2, given)
     assert done.returncode, f"exit status 0, though a rank failed: {last_line(done)}"
     assert re.search(r"^spdnn: rank 1 on .*float32", done.stderr, re.M), f"not of rank 1: {done.stderr[-300:]}"
 
 
-def rank(device: str, arguments: list[str]) -> int:
+def rank(arguments: list[str]) -> int:
     """One rank: spdnn, which tells the devices that it opens."""
     from spdnn.cli import main
     from spdnn.kernels.cuda import driver
-    from spdnn.pipeline.distributed import run as ranks
     from spdnn.pipeline.distributed.world import launched_rank
 
     real = cupy_device.open_device
@@ -137,10 +132,8 @@ def rank(device: str, arguments: list[str]) -> int:
         return real(ordinal)
 
     cupy_device.open_device = opened
-    if device != OWN:
-        ranks.device = lambda *given: int(device)
     return main(arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(rank(sys.argv[1], sys.argv[2:]))
+    sys.exit(rank(sys.argv[1:]))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from correctness import Poisoned
+from gpu_products import near, size
 from tally import Tally
 
 from spdnn.kernels.cuda.device import Device
@@ -120,18 +121,3 @@ def _placed(backend: CudaBackend, shift: int, *arrays: np.ndarray) -> list:
 
 def _drawn(random: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     return random.standard_normal(shape).astype(dtype)
-
-
-def size(array: np.ndarray) -> np.ndarray:
-    return np.abs(array.astype(np.float64))
-
-
-def near(found: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, terms: float, unit: float = 0.0) -> None:
-    """
-    Raises:
-        AssertionError: an entry is further off than a sum of so many terms may be that is rounded to the dtype of
-            `found`, and whose operands were rounded by `unit`.
-    """
-    bound = oracle.tolerance(magnitude, terms, found.dtype) + 2 * unit * np.asarray(magnitude)
-    wrong = ~(np.abs(found - expected) <= bound)
-    assert not wrong.any(), f"{int(wrong.sum())} of {wrong.size} entries are wrong, at first {np.argwhere(wrong)[0]}"

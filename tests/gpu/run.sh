@@ -1,5 +1,5 @@
 #!/bin/sh
-# make gpu-check: tests/gpu/check.py with a Python that has CuPy. Arguments go to it.
+# A program of `make gpu-check` or `make gpu-records` with a Python that has CuPy: the first argument, which gets the rest.
 # VENV: the environment that is set up when it must be; empty: PYTHON as it is.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -11,4 +11,4 @@ if [ -n "${VENV:-}" ]; then
     # Set-up ends with a run on the GPU. If that fails, the check says what fails: it needs no more than CuPy.
     "${MAKE:-make}" -s setup CUDA=$cuda || "$python" -c "import cupy"
 fi
-PYTHONPATH=. exec "$python" tests/gpu/check.py "$@"
+PYTHONPATH=. exec "$python" "$@"

@@ -126,7 +126,7 @@ def opened(self, prepared, inputs, options, real=CpuEngine.open):
 CpuEngine.on_device = True
 CpuEngine.device_identities, CpuEngine.open = device_identities, opened
 challenge = "challenge --neurons 1024 --layers 2 --inputs digits --count 20 --threads 1".split()
-status = main(challenge)
+status = main([*challenge, *sys.argv[1:]])
 """
 
 
@@ -149,11 +149,15 @@ def test_ranks_take_devices_and_a_defect_shows_its_traceback_and_ends_all(tmp_pa
 
 
 @full
-def test_each_rank_has_its_own_device(tmp_path):
-    (tmp_path / "program.py").write_text(ON_DEVICES.format(seen=[("a",), ("b",)]) + "sys.exit(status)\n")
-    status, _, told = mpiexec(2, sys.executable, tmp_path / "program.py")
+@pytest.mark.parametrize(
+    ("seen", "said", "taken"), [([("a",), ("b",)], [], [0, 0]), ([("a", "b")] * 2, ["--device", "1"], [1, 1])],
+    ids=["its own", "the one that was named"],
+)  # fmt: skip
+def test_each_rank_has_its_device(tmp_path, seen, said, taken):
+    (tmp_path / "program.py").write_text(ON_DEVICES.format(seen=seen) + "sys.exit(status)\n")
+    status, _, told = mpiexec(2, sys.executable, tmp_path / "program.py", *said)
     assert status == 0, told
-    assert [int((tmp_path / f"device-{rank}").read_text()) for rank in range(2)] == [0, 0]
+    assert [int((tmp_path / f"device-{rank}").read_text()) for rank in range(2)] == taken
 
 
 @full

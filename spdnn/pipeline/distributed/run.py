@@ -51,17 +51,21 @@ class Ranks:
         engine: the same on each rank.
         memory: bytes that the ranks of one node may hold together, or None: most of what is free.
         settings: those of the engine; a rank has as many devices as they say.
+        device: that all ranks use; None: each has its own (devices.device).
 
     Raises:
         Unavailable: the engine needs a device, and this rank has none (devices.device).
     """
 
-    def __init__(self, world: World, engine: Engine, partition: str, memory: int | None, settings: Any = None):
+    def __init__(
+        self, world: World, engine: Engine, partition: str, memory: int | None, settings: Any = None,
+        device: int | None = None,
+    ):  # fmt: skip
         self.world, self.engine, self.partition = world, engine, parts.check(partition)
         self.memory, self.shared, self.weights, self.settings = memory, 0, "", settings
-        self.device = self._device()
+        self.device = self._own_device() if device is None else device
 
-    def _device(self) -> int | None:
+    def _own_device(self) -> int | None:
         world, engine = self.world, self.engine
         if not engine.on_device:
             return None

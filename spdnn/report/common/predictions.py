@@ -152,7 +152,9 @@ def _setting(run: RunRow, kind: str, over: str) -> tuple | None:
     weak = json.dumps(origin, sort_keys=True), problem.input_count // count
     inputs = weak if kind == WEAK else (problem.inputs_sha256, problem.input_count)
     machine = words.machine(record.environment)
-    return *network, record.engine.name, names, *each, notes.schedule, record.span, machine, *inputs
+    # Ranks that share one device are no more workers: such runs are compared with each other alone.
+    shared = record.ranks > 1 and record.request is not None and record.request.device is not None
+    return shared, *network, record.engine.name, names, *each, notes.schedule, record.span, machine, *inputs
 
 
 def _scaling_group(

@@ -1,12 +1,19 @@
-"""Every Python process that finds this on its PYTHONPATH has CUDA devices: SHIM_DEVICES of the CPU shim."""
+"""Every Python process that finds this on its PYTHONPATH has CUDA devices: SHIM_DEVICES of the CPU shim; the engine
+cusparse is on NumPy there."""
 
 import os
 import sys
 from pathlib import Path
 
-sys.path += map(str, Path(__file__).resolve().parents[1:3])  # tests/cuda, tests
+sys.path += [f"{Path(__file__).resolve().parents[2]}{folder}" for folder in ("/cuda", "", "/engines")]
 import shim
 
 node = shim.Node()
 for module, name, value in shim.stand_ins([shim.ShimDevice(node=node) for _ in range(int(os.environ["SHIM_DEVICES"]))]):
     setattr(module, name, value)
+if "cusparse" in sys.orig_argv:
+    import stand_in_cupy
+
+    from spdnn.engines.libraries import cusparse
+
+    cusparse.modules, cusparse.TRIAL_NEURONS, cusparse.TRIAL_INPUTS = stand_in_cupy.modules, 40, 3

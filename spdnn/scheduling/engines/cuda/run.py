@@ -24,7 +24,7 @@ from spdnn.scheduling.engines.cuda.device import GraphDevice, Outcomes
 from spdnn.scheduling.engines.cuda.graphs import IN_GRAPHS, Graphs
 from spdnn.scheduling.taskgraph.decomposition import Decomposition
 from spdnn.scheduling.taskgraph.execution import Execution, Lane, lanes_of
-from spdnn.scheduling.taskgraph.graph import Kind, Task
+from spdnn.scheduling.taskgraph.graph import COMPUTE, Kind, Task
 from spdnn.scheduling.taskgraph.timeline import Span
 
 MOST_TIMED = 1 << 15  # tasks whose times are taken
@@ -238,6 +238,21 @@ class CudaGraphRun:
             return slot.finish(outcome, KeptInputs())
         joined = batch in self.execution.graph.joined  # inputs of which batches: known when all are through
         return slot.finish(outcome, self.keep, None if joined else self.numbered(*self.cut.members(batch)))
+
+
+def copies_hidden(spans: Sequence[Span]) -> float | None:
+    """The share of the seconds of copies of weights in which their device was computing; None without copies."""
+    whole = within = 0.0
+    for device in {span.device for span in spans}:
+        of = [span for span in spans if span.device == device]
+        copies = np.array([(span.begin, span.end) for span in of if span.lane == Kind.COPY.value]).reshape(-1, 2)
+        # Tasks of one stream follow each other: the seconds computed until a time are a piecewise linear function.
+        ends = np.sort([(span.begin, span.end) for span in of if span.lane == COMPUTE], axis=0)
+        if len(copies) and len(ends):
+            computed = np.stack([np.zeros(len(ends)), ends[:, 1] - ends[:, 0]], axis=1).ravel().cumsum()
+            within += float(np.diff(np.interp(copies, ends.ravel(), computed)).sum())
+        whole += float(np.diff(copies).sum())
+    return within / whole if whole else None
 
 
 def busy(spans: Sequence[Span]) -> dict[str, dict[str, float]]:

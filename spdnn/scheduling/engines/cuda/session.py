@@ -25,7 +25,7 @@ from spdnn.scheduling.engines.cuda.device import GraphDevice, Outcomes, joins_of
 from spdnn.scheduling.engines.cuda.graphs import Graphs
 from spdnn.scheduling.engines.cuda.layers import DeviceWeights, HostWeights
 from spdnn.scheduling.engines.cuda.probe import measure_costs
-from spdnn.scheduling.engines.cuda.run import CudaGraphRun, busy
+from spdnn.scheduling.engines.cuda.run import CudaGraphRun, busy, copies_hidden
 from spdnn.scheduling.engines.notes import notes, timeline
 from spdnn.scheduling.taskgraph.choice import choose, choose_unmeasured
 from spdnn.scheduling.taskgraph.decomposition import Decomposition, Sizes, cut
@@ -116,8 +116,12 @@ class CudaGraphSession(Session):
         )
         lanes = busy(spans)
         busiest = max((spent for lane in lanes.values() for spent in lane.values()), default=0.0)
-        times = {"busy_seconds": lanes, "times_busiest_lane": seconds / busiest if busiest else None, "spans": took}
-        result.notes |= timeline(spans) | times
+        result.notes |= timeline(spans) | {
+            "busy_seconds": lanes,
+            "times_busiest_lane": seconds / busiest if busiest else None,
+            "copies_hidden": copies_hidden(spans),
+            "spans": took,
+        }
 
     def _device_bytes(self, device: Device) -> int:
         """Bytes that this session may take on a device: what was promised, or most of what is free.

@@ -1,10 +1,9 @@
-"""Nsight Compute's counters of `staged_layer`: gpu-check with --profile.
+"""Nsight Compute's counters of `staged_layer`: part `profile` of gpu_records.py.
 
 As a program it launches what is profiled: layers of official networks on dense features, of so many tiles each.
 """
 
 import csv
-import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -32,7 +31,6 @@ METRICS = {  # of a launch, in base units: instructions of warps, multiply-adds 
     "registers": "launch__registers_per_thread",
     "active_warps_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
 }
-HEAD = "neurons  layer  " + "  ".join(f"{name:>20}" for name in METRICS)
 
 
 def profiled(widths: Sequence[int] = WIDTHS) -> Iterator[tuple[int, int, Layer]]:
@@ -81,14 +79,6 @@ def rows_of(text: str) -> list[dict[str, float]]:
     begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     launches = [row for row in csv.DictReader(lines[begin:]) if row["ID"]]  # the row of units has none
     return [{name: float(row[metric].replace(",", "")) for name, metric in METRICS.items()} for row in launches]
-
-
-def line(row: dict) -> str:
-    return f"{row['neurons']:>7}  {row['layer']:>5}  " + "  ".join(f"{row[name]:>20.5g}" for name in METRICS)
-
-
-def text(found: list[dict]) -> str:
-    return json.dumps({"launches": found, "tiles": TILES}, indent=1) + "\n"
 
 
 if __name__ == "__main__":

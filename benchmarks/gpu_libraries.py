@@ -1,17 +1,22 @@
-"""The vendor's libraries on the products of the operations: cuSPARSE on the nonzeros, cuBLAS on the whole matrix.
+"""Libraries on the products of the operations: cuSPARSE and Sputnik on the nonzeros, cuBLAS on the whole matrix.
 
 cuSPARSE's sampled product and its preprocessing of products are not among CuPy's bindings, so the library that CuPy
 loaded is called directly for them. With cuBLAS, float32 is IEEE arithmetic; TF32 and half, which tensor cores multiply,
 are programs of their own. Everything is row-major: to cuBLAS, which is column-major, C is the transpose, so operands
 change places.
+
+Sputnik (google-research/sputnik) is C++ without a C interface: the shared library that its own build makes, named in
+SPDNN_SPUTNIK, is called by the names that every compiler of Linux gives its functions.
 """
 
 import ctypes
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from tally import NotHere
 
 from spdnn.engines.libraries import cusparse
 from spdnn.peers.libraries.base import DENSE, SPARSE, Product
@@ -20,6 +25,14 @@ REAL_32, REAL_16 = 0, 2  # cudaDataType_t
 COMPUTE_32, COMPUTE_TF32 = 68, 77  # cublasComputeType_t: CUBLAS_COMPUTE_32F, .._32F_FAST_TF32
 SAMPLED_DEFAULT = 0  # cusparseSDDMMAlg_t
 GEMM_DEFAULT = -1
+HALF = 2.0**-11  # what half and TF32 round operands by
+SPUTNIK = "SPDNN_SPUTNIK"
+# cudaError_t f(int m, k, n, nonzeros; pointers; cudaStream_t), of the softmax without k: by the Itanium C++ ABI.
+SPUTNIK_NAMES = {
+    "spmm": "_ZN7sputnik8CudaSpmmEiiiiPKiPKfS1_S1_S3_PfP11CUstream_st",
+    "sddmm": "_ZN7sputnik9CudaSddmmEiiiiPKiS1_S1_PKfS3_PfP11CUstream_st",
+    "softmax": "_ZN7sputnik13SparseSoftmaxEiiiPKfPKiS3_S3_PfP11CUstream_st",
+}
 
 
 @dataclass
@@ -29,7 +42,8 @@ class Timed:
     Attributes:
         launches: by name: ways to compute the same, of which the fastest is kept; none of them waits.
         out: what they write, on the device; `read` makes the product's output of it, on the host.
-        exact: whether it computes in float32 as the records' tolerance has it; else `unit` is the rounding of operands.
+        unit: what operands are rounded by; 0: it computes in float32, as the records' tolerance has it.
+        threads_used: of the host, which issues the launch.
     """
 
     name: str
@@ -39,24 +53,69 @@ class Timed:
     out: Any
     read: Callable[[Any], np.ndarray]
     matrix_bytes: int
-    exact: bool = True
     unit: float = 0.0
     dtype: Any = np.float32
+    threads_used: int = 1
     notes: dict = field(default_factory=dict)
 
 
 def programs(device: Any, product: Product) -> Iterator[Callable[[], Timed]]:
     """What makes each of them; to be called on the device's stream."""
+    yield lambda: sputnik(device, product)
+    if product.operation == "softmax":  # no product, and nothing of the vendor's
+        return
     if product.topology.nnz:
         yield lambda: sparse_spmm(device, product) if product.operation == "spmm" else sparse_sddmm(device, product)
     for name, compute, dtype, unit in (
         ("cublas", COMPUTE_32, np.float32, 0.0),
-        ("cublas-tf32", COMPUTE_TF32, np.float32, 2.0**-11),
-        ("cublas-half", COMPUTE_32, np.float16, 2.0**-11),
+        ("cublas-tf32", COMPUTE_TF32, np.float32, HALF),
+        ("cublas-half", COMPUTE_32, np.float16, HALF),
     ):
         yield lambda name=name, compute=compute, dtype=dtype, unit=unit: dense(
             device, product, name, compute, dtype, unit
         )
+
+
+def sputnik(device: Any, product: Product) -> Timed:
+    """Sputnik's kernel, with rows in the order that it is made for: the longest first.
+
+    Raises:
+        NotHere: SPDNN_SPUTNIK names no library, or one without this function.
+    """
+    path = os.environ.get(SPUTNIK)
+    if not path:
+        raise NotHere(f"Sputnik: {SPUTNIK} names no libsputnik.so")
+    try:
+        function = getattr(ctypes.CDLL(path), SPUTNIK_NAMES[product.operation])
+    except (OSError, AttributeError) as error:
+        raise NotHere(f"Sputnik: {error}") from error
+    topology, place = product.topology, device.upload
+    columns, offsets = map(place, product.csr)
+    order, out = place(topology.order.astype(np.int32)), device.empty(int(np.prod(product.shape)), np.float32)
+    sizes = [*topology.shape, topology.nnz]
+    if product.operation == "spmm":
+        arrays = order, place(product.values), offsets, columns, place(product.first), out
+        sizes = [*topology.shape, product.width, topology.nnz]
+    elif product.operation == "sddmm":
+        arrays = order, offsets, columns, place(product.first), place(product.second), out
+        sizes = [topology.rows, product.width, topology.shape[1], topology.nnz]
+    else:
+        arrays = place(product.values), order, offsets, columns, out
+    given = (*map(ctypes.c_int, sizes), *(ctypes.c_void_p(device.address(array)) for array in arrays))
+
+    def launch(alive: tuple = arrays) -> None:
+        if status := function(*given, ctypes.c_void_p(current_stream())):
+            raise RuntimeError(f"Sputnik's {product.operation}: CUDA's error {status}")
+
+    read = lambda array: device.read(array).reshape(product.shape)  # noqa: E731
+    return Timed("sputnik", SPARSE, os.path.basename(path), {"default": launch}, out, read, product.csr_bytes)
+
+
+def current_stream() -> int:
+    """The address of CuPy's current stream, which is the device's when a launch is called."""
+    import cupy
+
+    return cupy.cuda.get_current_stream().ptr
 
 
 def sparse_spmm(device: Any, product: Product) -> Timed:
@@ -167,7 +226,7 @@ def _dense(name: str, launches: dict, out: Any, device: Any, size: int, dtype: A
     from cupy_backends.cuda.libs import cublas
 
     version = f"cuBLAS {cublas.getVersion(cupy_device.get_cublas_handle())}, CuPy {cupy.__version__}"
-    return Timed(name, DENSE, version, launches, out, device.read, size, not unit, unit, dtype)
+    return Timed(name, DENSE, version, launches, out, device.read, size, unit, dtype)
 
 
 def _gemm(left: Any, right: Any, out: Any, turned: bool, compute: int, kind: int) -> Callable[[], None]:

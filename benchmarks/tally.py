@@ -6,16 +6,15 @@ import signal
 import subprocess
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from spdnn.common.errors import SpdnnError
-from spdnn.common.files import write_text
+from spdnn.common.errors import InputError, SpdnnError
 
 LONGEST = 400  # characters of a failure
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class NotHere(Exception):
@@ -65,8 +64,7 @@ class Tally:
         try:
             found = work()
         except NotHere as reason:
-            self.not_here.append(f"{name}: {reason}")
-            self.tell(f"not run here: {self.not_here[-1]}")
+            self.absent(f"{name}: {reason}")
             return None
         except TooLittleTime as reason:
             self.left_out.append(f"{name} ({reason})")
@@ -77,6 +75,12 @@ class Tally:
             return None
         self.passed += 1
         return found
+
+    def absent(self, told: str) -> None:
+        """Something that this machine cannot run; once."""
+        if told not in self.not_here:
+            self.not_here.append(told)
+            self.tell(f"not run here: {told}")
 
     def fail(self, name: str, error: Exception) -> None:
         told = _line(error)
@@ -109,30 +113,42 @@ class Tally:
         return f"{told}, {time.monotonic() - self.began:.0f} s"
 
 
-def child(command: list, seconds: float) -> subprocess.CompletedProcess:
+def listed(option: str, text: str, allowed: Sequence[str]) -> list[str]:
+    """Names in the order of `allowed`.
+
+    Raises:
+        InputError: one that is not among them, or none.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or set(names) - set(allowed):
+        raise InputError(f"{option} {text}: it must name some of {', '.join(allowed)}")
+    return [name for name in allowed if name in names]
+
+
+def child(command: list, seconds: float | None, folder: str | Path | None = None) -> subprocess.CompletedProcess:
     """A program that has ended, with what it printed; what it imports is found as here.
+
+    Args:
+        seconds: that it may take; None: as long as it needs.
+        folder: where it runs; None: here.
 
     Raises:
         TooLittleTime: it did not end; it and all that it started are killed.
     """
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests/engines"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    folders = [ROOT, ROOT / "tests/engines", *filter(None, [os.environ.get("PYTHONPATH")]), ROOT / "benchmarks"]
+    path = os.pathsep.join(map(str, folders))
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environment = {**os.environ, "PYTHONPATH": path}
-    with subprocess.Popen([*map(str, command)], start_new_session=True, env=environment, **pipes) as process:
+    words = [*map(str, command)]
+    with subprocess.Popen(words, start_new_session=True, env=environment, cwd=folder, **pipes) as process:
         try:
             told = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            raise TooLittleTime(f"stopped after {seconds} s") from None
+            raise TooLittleTime(f"stopped after {seconds:.0f} s") from None
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     return subprocess.CompletedProcess(command, process.returncode, *told)
-
-
-def write_details(name: str | Path, what: str, text: str) -> None:
-    """The file `what`.json in the folder `name`, where `spdnn report` does not look for records."""
-    Path(name).mkdir(parents=True, exist_ok=True)
-    write_text(Path(name) / f"{what}.json", text)
 
 
 def last_line(done: subprocess.CompletedProcess) -> str:
