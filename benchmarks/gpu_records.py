@@ -18,11 +18,11 @@ downloaded: the MNIST images are those of --mnist, else of SPDNN_MIRROR, else th
                 library, Sputnik (gpu_products.py)                                            (products.jsonl)
     models      the Transformer and the MobileNet of Sputnik's paper (gpu_models.py)          (products.jsonl)
     ablation    from NVIDIA's library to all optimisations, step by step, at three widths     (networks.jsonl)
-    kernels     single kernels beside the machine's ceilings (cuda_kernels.py), gaps between launches, products of
-                rounded operands                                                              (details/)
-    profile     what Nsight Compute counts of single kernels; only where it is asked for      (details/)
+    kernels     single kernels beside the machine's ceilings (cuda_kernels.py), gaps between launches; where asked for
+    profile     what Nsight Compute counts of single kernels; where asked for
 
-They are in results/measured/DEVICE, or in the folder --results, whose page report.html is drawn last.
+They are in results/measured/DEVICE, or in the folder --results, whose page report.html is drawn last. What is no record
+(kernels, profile, products of rounded operands) is in details/kernels.json.
 
 Exit status: 0 all is there, 1 something failed or there is no GPU, 3 the time was too short for the rest.
 """
@@ -86,7 +86,7 @@ PARTS = {  # and the file of each
     "kernels": DETAILS,
     "profile": DETAILS,
 }
-DEFAULT = tuple(part for part in PARTS if part != "profile")
+DEFAULT = tuple(part for part in PARTS if part not in ("kernels", "profile"))
 COMMAND = "make gpu-records"
 INPUTS, COUNT = "mnist", None  # all of them
 MPIEXEC = Path(sys.executable).parent / "mpiexec"  # of the MPI that mpi4py uses

@@ -113,7 +113,7 @@ def test_the_whole_command_and_a_second_call(records, tmp_path, capsys):
     found = files(folder)
     assert {name: len(cases) for name, cases in found.items()} == {
         "devices.jsonl": 2, "memory.jsonl": 1, "networks.jsonl": 4 + 8, "schedules.jsonl": 4 * 2,
-        "products.jsonl": 2 * (6 + 2) * 3 + 2 * 2 + 2 * 2,
+        "products.jsonl": 2 * (6 + 2) * 3 + 2 + 2 * 2,
     }  # fmt: skip
     assert len(list(folder.rglob("*.json*"))) == 6
     assert (folder / "report.html").stat().st_size > 50_000
@@ -133,7 +133,7 @@ def test_the_whole_command_and_a_second_call(records, tmp_path, capsys):
     assert sorted(record.request.device is None for record in runs if record.ranks == 2) == [False, True]
     details = json.loads((folder / records.DETAILS).read_text())
     assert {"kernels 1024", "launch_gap_seconds", "rounded", "profile", "environment", "machine"} <= set(details)
-    assert len(details["rounded"]) == 2 * (6 + 2) * 2 + 2 * 2
+    assert len(details["rounded"]) == 2 * (6 + 2) * 2 + 2
     launches = [(row["neurons"], row["layer"], row["registers"]) for row in details["profile"]]
     assert (len(launches), launches[:2]) == (9, [(1024, 6, 640), (1024, 9, 1280)])
 
@@ -223,7 +223,7 @@ def test_a_machine_without_a_device_is_told_so(root):
     assert done.stderr.startswith("gpu-records: ")
 
 
-def test_the_cases_are_those_of_the_issue_and_take_twenty_minutes(gpu, on_shim, root, set_all, tmp_path):
+def test_the_cases_and_how_long_they_take(gpu, on_shim, root, set_all, tmp_path):
     records = gpu("gpu_records")
     set_all(records.cupy_device, count=lambda: 8)
     on_shim()
@@ -238,7 +238,7 @@ def test_the_cases_are_those_of_the_issue_and_take_twenty_minutes(gpu, on_shim, 
     preset = yaml.safe_load((root / "config/ladder-cuda.yaml").read_text())
     assert [*records.LADDER, ("cuda", "all")] == [(rung["engine"], rung["reductions"]) for rung in preset["ladder"]]
     alone = sum(case.seconds for part in cases.values() for case in part if "ranks" not in case.name.split(", ")[-1])
-    assert alone < 1400
+    assert alone < 1350  # seconds, by the times of the first records
 
 
 @pytest.mark.parametrize("wrong", ["ours", "cusparse"])
