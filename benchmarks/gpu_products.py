@@ -189,7 +189,7 @@ def compare(
             own.append(device.seconds_ahead(launch, lead))
             if verdict:  # a program of rounded operands has none
                 check_same(one.name, [digest(one.read(one.out))], verdict.digest)
-    about = describe_problem(problem, topology, "generated")
+    about = describe_problem(problem, topology, "generated") | {"batch_columns": product.width}
     settings = ComparisonSettings(1, (), 0.0, command)
     shared = common_fields(operation, about, settings, machine, None, device.properties.name)
     work, compared = OperationWork.of(product, shared["problem"]), Compared()

@@ -296,7 +296,8 @@ class Bench:
         for operation, problem in gpu_products.chosen_problems():
             shape = problem.shape
             nonzeros = round((1 - problem.sparsity / 100) * shape.rows * shape.columns)
-            key = problem_key(operation, shape.network, shape.layer, problem.batch_columns, nonzeros)
+            columns = 1 if operation == "softmax" else problem.batch_columns
+            key = problem_key(operation, shape.network, shape.layer, columns, nonzeros)
             make = partial(self._product, operation, problem)
             yield Case(f"{operation} {problem.name}", key, EACH["products"], make)
 
