@@ -179,6 +179,7 @@ def compare(
         except Exception as error:
             if not ready:
                 raise
+            device.synchronize()  # raises where the fault stays, and nothing can be measured any more
             tally.fail(f"{operation} {problem.name}", error)  # of one program; the others are still measured
             continue
         ready.append((one, launch, prepared, verdict))

@@ -28,6 +28,7 @@ Exit status: 0 all is there, 1 something failed or there is no GPU, 3 the time w
 """
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -52,11 +53,13 @@ if absent := [name for name in ("blake3", "msgspec", "numpy", "scipy") if import
     sys.exit(f"gpu-records: {sys.executable} lacks {', '.join(absent)}; install what is missing, or leave VENV= away")
 
 import cuda_kernels  # noqa: E402
+import gpu_libraries  # noqa: E402
 import gpu_models  # noqa: E402
 import gpu_products  # noqa: E402
 import gpu_profile  # noqa: E402
-from tally import NotHere, Tally, child, last_line, listed  # noqa: E402
+from tally import NotHere, Tally, TooLittleTime, child, last_line, listed  # noqa: E402
 
+from spdnn.common.endings import clean_on_terminate  # noqa: E402
 from spdnn.common.errors import SpdnnError, Unavailable  # noqa: E402
 from spdnn.common.files import write_text  # noqa: E402
 from spdnn.common.provenance import environment  # noqa: E402
@@ -111,6 +114,8 @@ LADDER = (  # the rungs of config/ladder-cuda.yaml below the engine `cuda`
 REPEATS = {"all": 7, "dead,inputs": 5, "dead": 5, "none": 3}
 LONG = 2.0  # seconds of an inference from which on it is not repeated
 # What a case takes on one H100, from its records of 2026-11-27: so none begins that would not end in time.
+HANGS = 60.0  # beside five times what it takes: a case that does not end by then has failed
+MOST_PACE = 2.0
 START = 4.0  # from the start of a command to its end, of the smallest network
 LAYOUT = {"all": 4e-9, "none": 5.5e-8}  # seconds an edge, until all layers are on the device
 RATES = {"cusparse": 9.4e11, "cuda-csr": 1.4e12, "cuda-ell": 1e12, "cuda-staged": 8.3e12}  # edges x inputs a second
@@ -125,12 +130,14 @@ class Case:
         key: the same for the same case at every call.
         seconds: that it takes on one H100, about.
         make: makes and verifies it, and gives what is kept.
+        programs: names of those without whose record it is not made yet.
     """
 
     name: str
     key: str
     seconds: float
     make: Callable[[], Any]
+    programs: frozenset[str] = frozenset()
 
 
 class Kept:
@@ -141,24 +148,23 @@ class Kept:
     """
 
     def __init__(self, path: Path):
-        self.path, self.lines, self.keys, self.commits = path, [], set(), set()
+        self.path, self.cases, self.commits = path, {}, set()
         runs, operations = read_all([path]) if path.exists() else ([], [])
         for record in (*runs, *operations):
-            self._hold(record)
+            self.cases.setdefault(key_of(record), []).append(record)
+            self.commits.add(record.environment.commit)
 
-    def add(self, records: Sequence[RunRecord | OperationRecord]) -> None:
-        """Keep the records of a case. Raises InputError where one is not sound."""
-        for record in records:
-            text = as_text(record, record.case)
-            parse_record(type(record), text, record.case)
-        for record in records:
-            self._hold(record)
-        write_text(self.path, "".join(self.lines))
+    def has(self, case: Case) -> bool:
+        found = self.cases.get(case.key)
+        return found is not None and case.programs <= {record.program.name for record in found if case.programs}
 
-    def _hold(self, record: RunRecord | OperationRecord) -> None:
-        self.lines.append(as_text(record, record.case))
-        self.commits.add(record.environment.commit)
-        self.keys.add(key_of(record))
+    def add(self, case: Case, records: Sequence[RunRecord | OperationRecord]) -> None:
+        """Keep the records of a case in place of those that it had. Raises InputError where one is not sound."""
+        for record in records:
+            parse_record(type(record), as_text(record, record.case), record.case)
+        self.cases[case.key] = list(records)
+        kept = (record for of_case in self.cases.values() for record in of_case)
+        write_text(self.path, "".join(as_text(record, record.case) for record in kept))
 
 
 class Details(Kept):
@@ -167,13 +173,14 @@ class Details(Kept):
     def __init__(self, path: Path):
         self.path, self.commits = path, set()
         self.content = json.loads(path.read_text()) if path.exists() else {}
-        self.keys = set(self.content) - {"rounded"}
         if self.content:
             self.commits = {self.content["environment"]["commit"]}
 
-    def add(self, content: dict) -> None:
+    def has(self, case: Case) -> bool:
+        return case.key in self.content
+
+    def add(self, case: Case | None, content: dict) -> None:
         self.content |= {"environment": environment(COMMAND)} | content
-        self.keys |= set(content)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_text(self.path, json.dumps(self.content, indent=1) + "\n")
 
@@ -260,13 +267,13 @@ class Bench:
         told = "".join(f" {name}={value}" for name, value in settings.items())
         told += f", {ranks} ranks{' on one device' * (device is not None)}" if ranks > 1 else ""
         name = f"{neurons}-{layers} {engine} {reductions}{told}"
-        return Case(name, request_key(request), seconds, partial(self._record, request))
+        return Case(name, request_key(request), seconds, partial(self._record, request, HANGS + 5 * seconds))
 
-    def _record(self, request: RunRequest) -> list[RunRecord]:
-        """Run a request; its record.
+    def _record(self, request: RunRequest, most: float) -> list[RunRecord]:
+        """Run a request, for so many seconds at most; its record.
 
         Raises:
-            AssertionError: it failed, with its last line; NotHere: no MNIST images, or no MPI.
+            AssertionError: it failed, with its last line, or does not end; NotHere: no MNIST images, or no MPI.
         """
         if self.images is None and INPUTS == "mnist":
             raise NotHere("there are no MNIST images here (--mnist FILE names them)")
@@ -276,11 +283,17 @@ class Bench:
             if not MPIEXEC.exists() or importlib.util.find_spec("mpi4py") is None:
                 raise NotHere(f"mpi4py and the mpiexec of its MPI are not installed next to {sys.executable}")
             words = [MPIEXEC, "-n", request.ranks, *words]
-        self.device.trim()  # the memory is the other process's
+        with contextlib.suppress(SpdnnError):  # after a fault of this process, the other one runs all the same
+            self.device.trim()  # the memory is the other process's
         path = self.place / "record.json"
         path.unlink(missing_ok=True)
-        left = self.tally.left
-        done = child(words, None if left == float("inf") else max(1.0, left), self.place)
+        left = max(1.0, self.tally.left)
+        try:
+            done = child(words, min(most, left), self.place)
+        except TooLittleTime as reason:
+            if left <= most:
+                raise
+            raise AssertionError(f"no end: {reason}") from None
         assert done.returncode == 0, last_line(done)
         record = read_record(path)
         middle = statistics.median(record.seconds)
@@ -299,13 +312,15 @@ class Bench:
             columns = 1 if operation == "softmax" else problem.batch_columns
             key = problem_key(operation, shape.network, shape.layer, columns, nonzeros)
             make = partial(self._product, operation, problem)
-            yield Case(f"{operation} {problem.name}", key, EACH["products"], make)
+            programs = frozenset({"sputnik"} if os.environ.get(gpu_libraries.SPUTNIK) else ())
+            yield Case(f"{operation} {problem.name}", key, EACH["products"], make, programs)
 
     def _product(self, operation: str, problem: Any) -> list[OperationRecord]:
         found = gpu_products.compare(self.device, operation, problem, machine(self.device), COMMAND, self.tally)
         self.tally.tell(f"      {gpu_products.line(found)}")
         if found.rounded:
-            self.details.add({"rounded": [*self.details.content.get("rounded", ()), *found.rounded]})
+            rounded = {f"{one['operation']} {one['problem']} {one['program']}": one for one in found.rounded}
+            self.details.add(None, {"rounded": self.details.content.get("rounded", {}) | rounded})
         return found.records
 
     def models(self) -> Iterator[Case]:
@@ -369,6 +384,12 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make what is missing of the parts chosen; the exit status."""
     args = parser().parse_args(arguments)
+    with clean_on_terminate():
+        return run(args)
+
+
+def run(args: argparse.Namespace) -> int:
+    """As main."""
     began = time.monotonic()
     try:
         parts = listed("--parts", args.parts, tuple(PARTS))
@@ -388,7 +409,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.symlink(found.resolve(), Path(place) / found.name)
         details = Details(folder / DETAILS)
         files: dict[str, Kept] = {DETAILS: details}
-        pace = 1.0
         for part in parts:
             print(f"\n{part}", flush=True)
             try:
@@ -400,8 +420,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             left = None if args.seconds is None else args.seconds - (time.monotonic() - began)
             tally = Tally(left, probe=device.synchronize)
             bench = Bench(device, args.device or 0, tally, found and found.name, Path(place), details)
-            line, pace = make(part, list(getattr(bench, part)()), kept, tally, pace)
-            told.append(line)
+            told.append(make(part, list(getattr(bench, part)()), kept, tally))
             statuses.add(1 if tally.failures else 3 if tally.left_out else 0)
         tally = Tally(probe=device.synchronize)
         page(folder, tally)
@@ -410,29 +429,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if 1 in statuses or tally.failures else max(statuses)
 
 
-def make(part: str, cases: list[Case], kept: Kept, tally: Tally, pace: float) -> tuple[str, float]:
-    """Make the cases of a part that are missing.
-
-    Args:
-        pace: how many times as long as on an H100 cases take here.
-
-    Returns:
-        (a line that says what was made, what was left out and why; the pace, as the cases have it).
-    """
-    missing = [case for case in cases if case.key not in kept.keys]
+def make(part: str, cases: list[Case], kept: Kept, tally: Tally) -> str:
+    """Make the cases of a part that are missing; a line that says what was made, what was left out and why."""
+    missing = [case for case in cases if not kept.has(case)]
+    pace = 1.0  # how many times as long as on an H100 cases take here
     old = kept.commits - {environment("")["commit"]}
     for case in missing:
         begin = time.monotonic()
 
         def work(case=case) -> bool:
             tally.tell(case.name)
-            kept.add(case.make())
+            kept.add(case, case.make())
             return True
 
         if tally.case(case.name, work, pace * case.seconds):
-            # A machine or a version that is slower: estimates follow the cases that take long.
+            # Estimates follow a machine that is slower; not what happens once, as compiling.
             spent = time.monotonic() - begin
-            pace = max(pace, spent / case.seconds) if spent > START else pace
+            pace = min(MOST_PACE, max(pace, spent / case.seconds)) if case.seconds >= START else pace
     there = len(cases) - len(missing)
     words = [f"{part:<10} {there + tally.passed} of {len(cases)} in {PARTS[part]}"]
     words += [
@@ -441,7 +454,7 @@ def make(part: str, cases: list[Case], kept: Kept, tally: Tally, pace: float) ->
     words += [f"failed: {' | '.join(tally.failures)}"] * bool(tally.failures)
     words += [f"left out for want of time: {'; '.join(tally.left_out)}"] * bool(tally.left_out)
     words += [f"not here: {'; '.join(reasons(tally.not_here))}"] * bool(tally.not_here)
-    return "; ".join(words), pace
+    return "; ".join(words)
 
 
 def reasons(told: Sequence[str]) -> list[str]:
@@ -462,7 +475,7 @@ def page(folder: Path, tally: Tally) -> None:
         if absent:
             raise NotHere(f"{', '.join(absent)} not installed; elsewhere: spdnn report {folder}")
         words = [sys.executable, "-m", "spdnn", "report", folder.resolve(), "-o", folder.resolve() / "report.html"]
-        done = child(words, None)
+        done = child(words, 10 * HANGS)
         assert done.returncode == 0, last_line(done)
 
     tally.case("report.html", work)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from spdnn.common import endings, processes
 from spdnn.common.errors import InputError, SpdnnError
 
 LONGEST = 400  # characters of a failure
@@ -138,7 +139,11 @@ def child(command: list, seconds: float | None, folder: str | Path | None = None
     folders = [ROOT, ROOT / "tests/engines", *filter(None, [os.environ.get("PYTHONPATH")]), ROOT / "benchmarks"]
     path = os.pathsep.join(map(str, folders))
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    environment = {**os.environ, "PYTHONPATH": path}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        endings.STARTER: str(processes.process()),
+    }  # it does not outlive this one
     words = [*map(str, command)]
     with subprocess.Popen(words, start_new_session=True, env=environment, cwd=folder, **pipes) as process:
         try:
@@ -152,8 +157,10 @@ def child(command: list, seconds: float | None, folder: str | Path | None = None
 
 
 def last_line(done: subprocess.CompletedProcess) -> str:
-    """The last that a program said."""
-    return ((done.stdout.strip() or done.stderr.strip()).splitlines() or ["it said nothing"])[-1]
+    """The last that a program said: an error of ours, if it said one."""
+    errors = done.stderr.strip().splitlines()
+    ours = [line for line in errors if line.startswith("spdnn: ") and "warning" not in line]
+    return (ours or errors or done.stdout.strip().splitlines() or ["it said nothing"])[-1]
 
 
 def _line(error: Exception) -> str:

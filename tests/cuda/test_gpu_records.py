@@ -181,12 +181,35 @@ def test_what_there_is_no_time_for_is_left_out_and_made_later(records, set_all, 
     assert "networks   0 of 4 in networks.jsonl; left out for want of time: 1024-2 cuda all; " in said
     assert not list(tmp_path.glob("*.jsonl"))
     set_all(records, START=0.001)
-    set_all(records, child=lambda words, seconds, folder: stopped(records, seconds))
+    set_all(records, child=stopped)
     assert records.main([*given, "--seconds", "20"]) == 3  # a command that does not end in time
     assert "1024-2 cuda all (stopped after " in capsys.readouterr().out
+    set_all(records, HANGS=0.5)
+    assert records.main([*given, "--seconds", "20"]) == 1  # or not at all
+    assert "failed: 1024-2 cuda all: no end: stopped after 1 s" in capsys.readouterr().out
 
 
-def stopped(records, seconds):
+def test_a_product_is_made_again_where_sputnik_comes_later(records, tmp_path, monkeypatch, set_all, gpu):
+    set_all(gpu("gpu_products"), OPERATIONS={"spmm": (80,)})
+    set_all(records, page=lambda folder, tally: None)
+    given = ["--results", str(tmp_path / "all"), "--parts", "products"]
+    assert records.main(given) == 0
+    before = (tmp_path / "all/products.jsonl").read_text()
+    monkeypatch.setenv("SPDNN_SPUTNIK", "libsputnik.so")
+    assert records.main(given) == 0
+    after = (tmp_path / "all/products.jsonl").read_text()
+    assert after != before
+    assert len(after.splitlines()) == len(before.splitlines())
+
+
+def test_the_error_of_a_program_is_what_it_said_of_itself(gpu):
+    last = gpu("tally").last_line
+    done = subprocess.CompletedProcess([], 9, "BAD TERMINATION\nsee the FAQ", "spdnn: the reason\nProxy went away")
+    assert last(done) == "spdnn: the reason"
+    assert last(subprocess.CompletedProcess([], 9, "a\nb", "")) == "b"
+
+
+def stopped(words, seconds, folder):
     raise sys.modules["tally"].TooLittleTime(f"stopped after {seconds:.0f} s")
 
 
