@@ -9,10 +9,11 @@ from typing import Any, overload
 
 from spdnn.common.errors import InputError
 from spdnn.common.resources import usable_cores
+from spdnn.common.signature import Signature
 from spdnn.engines.base import Options
 from spdnn.engines.model import Model
 from spdnn.engines.registry import engine as engine_named
-from spdnn.ops.onnx_model import OnnxModel
+from spdnn.ops.onnx_model import OnnxModel, agrees
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
 from spdnn.reductions.registry import parse_reductions
@@ -34,6 +35,7 @@ class _Choice:
     reductions: str | Sequence[str]
     memory: int | None
     settings: Any
+    verify: bool = True
 
 
 @overload
@@ -56,6 +58,7 @@ def compile(
     memory: int | None = ...,
     settings: Any = ...,
     example: Any = ...,
+    verify: bool = ...,
 ) -> Model | OnnxModel: ...
 def compile(
     network: Any,
@@ -66,6 +69,7 @@ def compile(
     memory: int | None = None,
     settings: Any = None,
     example: Any = None,
+    verify: bool = True,
 ) -> Model | OnnxModel:
     """Make a network ready once and call it often: `model(x)` gives an array, `model.infer(inputs)` a Result.
 
@@ -85,6 +89,8 @@ def compile(
         settings: those of the engine, such as spdnn.TaskgraphSettings for `taskgraph`; None: its defaults.
         example: what a torch.nn.Module takes, a tensor of two inputs or more or a tuple of such; not needed where a
             Linear comes first. Of an ONNX model: arrays of the shapes for which its products are timed.
+        verify: compare what an ONNX model or a torch.nn.Module gives with ONNX Runtime or the module, on one input,
+            before it is given out. What differs by more than rounding stays there, with a warning.
 
     Raises:
         InputError: arguments that do not fit; a model that ONNX Runtime does not run, or torch does not export.
@@ -98,7 +104,7 @@ def compile(
         array([[2., 2.]], dtype=float32)
     """
 
-    chosen = _Choice(engine, batch, threads, reductions, memory, settings)
+    chosen = _Choice(engine, batch, threads, reductions, memory, settings, verify)
     modules = getattr(sys.modules.get("torch"), "nn", None)
     if modules is not None and isinstance(network, modules.Module):
         export = importlib.import_module("spdnn.torch.export")
@@ -127,8 +133,13 @@ def _of_onnx(path: Any, name: Any, example: Any, chosen: _Choice) -> Model | Onn
             raise InputError(f"{error}; without engine, memory and settings") from error
     else:
         if not anywhere or is_pruned(network):
-            return _make_model(network, chosen, softmax=softmax, flattens=any(step.kind == "flatten" for step in steps))
-    return OnnxModel(path, model, chosen.threads, example, chosen.batch, name)
+            signature = onnx_files.signature(name, model)
+            made = _make_model(network, chosen, softmax=softmax, signature=signature)
+            if not chosen.verify or agrees(made, path, name):
+                return made
+            if not anywhere:
+                raise InputError(f"{name}: the engine {chosen.engine} gives other outputs than ONNX Runtime")
+    return OnnxModel(path, model, chosen.threads, example, chosen.batch, name, chosen.verify)
 
 
 def is_pruned(network: Network) -> bool:
@@ -175,7 +186,7 @@ def infer(
 
 
 def _make_model(
-    network: Network, chosen: _Choice, hold: bool = True, softmax: str | None = None, flattens: bool = False
+    network: Network, chosen: _Choice, hold: bool = True, softmax: str | None = None, signature: Signature | None = None
 ) -> Model:
     runner, settings = engine_named(chosen.engine), chosen.settings
     if settings is not None and not (runner.settings and isinstance(settings, runner.settings)):
@@ -183,4 +194,4 @@ def _make_model(
         raise InputError(f"settings of type {type(settings).__name__}: the engine {chosen.engine} {kind}")
     options = Options(usable_cores() if chosen.threads is None else chosen.threads, chosen.memory, settings=settings)
     reductions = parse_reductions(chosen.reductions, runner.offers)
-    return Model(network, runner, reductions, options, chosen.batch, hold, softmax, flattens)
+    return Model(network, runner, reductions, options, chosen.batch, hold, softmax, signature)

@@ -1,5 +1,6 @@
 """A network made ready once and called often: arrays through it, or inferences with their results."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +10,14 @@ import scipy.sparse as sp
 from spdnn.common import arrays
 from spdnn.common.errors import InputError
 from spdnn.common.shown import WithRepr, with_unit
+from spdnn.common.signature import ModelInput, Signature
 from spdnn.engines.base import AnswersCalls, Engine, Options, Prepared, SharesWeights
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.problem.features import Inputs, shape_hint
 from spdnn.problem.network import Header, Layer, Network
 from spdnn.problem.result import Result
 
+ANY = Signature("this model", (ModelInput("x", None, None),))  # of one that states nothing
 HELD_PART = 2  # of the memory that is left, for weights that are held; the rest is for features
 DEEP, MANY = 16, 1024  # layers and inputs from which it pays that rows which died or became equal leave
 
@@ -30,7 +33,8 @@ class Model(WithRepr):
         batch: inputs of a usual call; one is made with so many zeros, so that memory is there and threads are awake.
         hold: keep the weights in memory where they fit; without, each call to `infer` reads them as a session does.
         softmax: "Softmax" or "LogSoftmax" of the outputs of a call; `infer` is without.
-        flattens: inputs of a call may have more dimensions.
+        signature: of calls; None: they take (inputs, neurons) of any real numbers. Inputs of more dimensions are
+            flattened.
 
     Attributes:
         inputs, outputs: the widths of the first layer's inputs and the last layer's outputs.
@@ -55,7 +59,7 @@ class Model(WithRepr):
         batch: int | None = None,
         hold: bool = True,
         softmax: str | None = None,
-        flattens: bool = False,
+        signature: Signature | None = None,
     ):
         if not isinstance(network, Network):
             raise InputError(
@@ -66,7 +70,9 @@ class Model(WithRepr):
         self.inputs, self.outputs = network.inputs, network.outputs
         self.depth, self.edges = network.depth, network.edges
         self.engine, self.reductions, self.threads = engine.name, reductions, options.threads
-        self.softmax, self._flattens = softmax, flattens
+        self.softmax, self.signature = softmax, signature
+        self._usual = signature and signature.inputs[0].rest
+        self._made = network, engine, reductions, options, batch, hold, softmax, signature
         # Weights that fit are held in the engine's layout; others are read by a session in every call.
         prepared = engine.prepare(network, reductions, options.memory)
         room = max(0, limit_bytes(options.memory) - resident_bytes()) // HELD_PART
@@ -79,14 +85,20 @@ class Model(WithRepr):
         # Deep networks on many inputs: rows that die or become equal save more than opening a session costs.
         self._sessions_from = MANY if self.depth >= DEEP and prepared.dead_from < self.depth else None
         if batch is not None:
-            self(np.zeros((batch, self.inputs), np.float32))
+            self._finish(self._rows(np.zeros((batch, self.inputs), np.float32)))
 
-    def __call__(self, x: Any) -> Any:
+    def __reduce__(self):
+        """Pickled as its network and settings, and made ready on arrival."""
+        self._open()
+        return Model, self._made
+
+    def __call__(self, *x: Any, **named: Any) -> Any:
         """The last layer's outputs of each row of x.
 
         Args:
             x: (inputs, neurons), real numbers, of NumPy, torch, JAX, CuPy or anything with DLPack, or a SciPy sparse
-                matrix; rounded to float32. Contiguous float32 on the host is read where it lies.
+                matrix; rounded to float32. Contiguous float32 on the host is read where it lies. Of an ONNX model: of
+                the type and shape that it states, and by the name that it gives them, too.
 
         Returns:
             float32 (inputs, outputs), of the library of x and on its device; NumPy's for a sparse x. A row does not
@@ -97,12 +109,15 @@ class Model(WithRepr):
                 the model is closed.
             SpdnnError: a sum passed the range of float32.
         """
-        if type(x) is np.ndarray and x.dtype == np.float32:
-            return self._finish(self._rows(x))
-        arrays.refuse_gradient(x)
-        if sp.issparse(x):
-            return self._finish(self.infer(x, values=True).all_values())
-        return arrays.like(self._finish(self._rows(arrays.host(x, "x"))), x)
+        # The usual call has an array that fits: it must not pay for checks and conversions.
+        given = x[0] if len(x) == 1 and not named else None
+        usual = type(given) is np.ndarray and given.dtype == np.float32
+        if usual and (self.signature is None or given.shape[1:] == self._usual):
+            return self._finish(self._rows(given))
+        if sp.issparse(given):
+            return self._finish(self._sparse(given))
+        (value,) = (self.signature or ANY).feed(x, named).values()
+        return arrays.like(self._finish(self._rows(value)), (*x, *named.values())[0])
 
     def infer(self, inputs: Any, values: bool = False) -> Result:
         """One inference.
@@ -152,8 +167,8 @@ class Model(WithRepr):
 
     def _rows(self, x: np.ndarray) -> np.ndarray:
         self._open()
-        if self._flattens and x.ndim > 2:
-            x = x.reshape(len(x), -1)
+        if self.signature is not None and x.ndim > 2:
+            x = x.reshape(len(x), math.prod(x.shape[1:]))
         if x.ndim != 2 or x.shape[1] != self.inputs:
             raise InputError(
                 f"x has shape {x.shape}; it must be (inputs, {self.inputs}){shape_hint(x.shape, self.inputs)}"
@@ -168,6 +183,13 @@ class Model(WithRepr):
             return forward(x)
         if not len(x):
             return np.empty((0, self.outputs), np.float32)
+        return self.infer(x, values=True).all_values()
+
+    def _sparse(self, x: Any) -> np.ndarray:
+        if not x.shape[0]:
+            return self._rows(np.empty(x.shape, np.float32))
+        if self.signature is not None:
+            self.signature.inputs[0].check(x.shape)
         return self.infer(x, values=True).all_values()
 
     def _finish(self, outputs: np.ndarray) -> np.ndarray:

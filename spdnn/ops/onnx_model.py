@@ -1,17 +1,22 @@
 """An ONNX model made ready for calls: ONNX Runtime runs it, and our kernels the pruned products in it.
 
 Both compute on ONNX Runtime's threads, in one session. Each product is timed both ways on the features that reach it,
-then the whole model. The faster way is taken and kept (spdnn/ops/tuning.py).
+then the whole model. The faster way is taken and kept (spdnn/ops/tuning.py). Before the model is given out, what ours
+gave is compared with what ONNX Runtime gave, product by product; a product that differs is left to ONNX Runtime.
 """
 
+import contextlib
 import hashlib
+import os
 import statistics
 import tempfile
 import time
+import warnings
+import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +24,11 @@ from spdnn.common import arrays
 from spdnn.common.errors import InputError
 from spdnn.common.provenance import cpu_name
 from spdnn.common.shown import WithRepr, with_unit
+from spdnn.common.signature import Signature
 from spdnn.ops import tuning
 from spdnn.ops.backends import thread_count
 from spdnn.ops.cpu import _load
-from spdnn.ops.onnx_products import GraphProduct, alone, products, replace_products
+from spdnn.ops.onnx_products import GraphProduct, alone, jumps, products, replace_products
 from spdnn.sources.formats import onnx_files
 
 TILES = (64, 32, 128)  # worth trying; see `spmm_settings`
@@ -36,12 +42,13 @@ class OnnxModel(WithRepr):
     """An ONNX model, ready for calls, which may come from several threads at once.
 
     Args:
-        path: of the file; model: what onnx_files.simplify makes of it; name: of the model in messages, by default the
-            path.
+        path: of the file, None: there is none any more; model: what onnx_files.simplify makes of it; name: of the model
+            in messages, by default the path.
         threads: of a call; all cores by default.
         example: arrays as the model takes them, one or several, on whose shapes products are timed; by default random
             numbers of the shapes that the model states, zeros where it takes whole numbers.
         batch: the usual size of the first dimension, where there is no example.
+        verify: compare our products with ONNX Runtime's, and the whole model where its outputs do not jump.
 
     Attributes:
         inputs, outputs: their names.
@@ -62,31 +69,31 @@ class OnnxModel(WithRepr):
 
     def __init__(
         self, path: Any, model: Any, threads: int | None = None, example: Any = None, batch: int | None = None,
-        name: Any = None,
+        name: Any = None, verify: bool = True,
     ):  # fmt: skip
         self.path, self.threads = path if name is None else name, thread_count(threads)
         self._kernels, self._level = _load(None)
         # First as it is: a model that ONNX Runtime does not take is refused here.
-        self._plain = onnx_files.session(str(path), self._options, self.path)
-        self._ends = self._plain.get_inputs()
-        self.inputs = [end.name for end in self._ends]
-        self._usual = [(end.name, np.dtype(TYPES.get(end.type, object))) for end in self._ends]
+        self._plain = self._open(model) if path is None else onnx_files.session(str(path), self._options, self.path)
+        self._source = _Source.of(path, model, self.path, (threads, example, batch, verify))
+        self.signature: Signature = onnx_files.signature(self.path, model)
+        self.inputs = self.signature.names
+        self._usual = [(each.name, each.dtype or np.dtype(object)) for each in self.signature.inputs]
         self.outputs = [output.name for output in self._plain.get_outputs()]
-        # The pruned products of the graph, and for each one whether ours is faster.
+        # The pruned products of the graph, and for each one whether ours is faster, and right.
         self._found = list(products(model.graph))
-        self._reasons: dict[str, str] = {}  # of each product, how it runs and why
-        self._session = self._plain
-        tiles: Sequence[int] = ()
+        self._reasons: dict[Any, str] = {}  # of each product, how it runs and why; of the model: None
+        self._session, tiles = self._plain, [0] * len(self._found)
         if self._found:
-            sample = self._sample(example, batch)
+            sample, reach = self._trial(model, example, batch)
             try:
-                tiles = self._choose(model, sample)
-                if any(tiles) and self._session is self._plain:  # a choice that was kept, or made without a trial
-                    self._session = self._with(model, tiles)
+                tiles = self._choose(model, sample, reach)
+                tiles = self._verified(model, sample, reach, tiles) if verify else tiles
+                self._session = self._with(model, tiles) if any(tiles) else self._plain
             except InputError as error:  # ONNX Runtime simplified the model to one that it does not take
-                self._reasons, tiles = {"": str(error)}, (0,) * len(self._found)
+                self._reasons, tiles = {None: str(error)}, [0] * len(self._found)
         for product, tile in zip(self._found, tiles, strict=True):
-            self._reasons.setdefault(product.gives, f"{OURS}, tiles of {tile}" if tile else ONNX_RUNTIME)
+            self._reasons.setdefault(product.place, f"{OURS}, tiles of {tile}" if tile else ONNX_RUNTIME)
         self.ours = [product for product, tile in zip(self._found, tiles, strict=True) if tile]
         self._plain = None  # and with it the dense weights of our products
 
@@ -95,7 +102,8 @@ class OnnxModel(WithRepr):
 
         Args:
             x: arrays as the model takes them, in the order of `inputs`, or by name: of NumPy, torch, JAX, CuPy or
-                anything with DLPack; cast to the type that the model states.
+                anything with DLPack; other types of numbers are converted where the type that the model states holds
+                them.
 
         Returns:
             the output, or a tuple of several, of the library of the first input.
@@ -113,7 +121,7 @@ class OnnxModel(WithRepr):
             if type(value) is np.ndarray and value.dtype is dtype:
                 feed[name] = value
         if len(feed) != len(self._usual) or len(x) != len(feed) or named:
-            feed = self._feed(x, named)
+            feed = self.signature.feed(x, named)
         # Outputs are of the library of the first input.
         first = x[0] if x else next(iter(named.values()), None)
         try:
@@ -124,6 +132,10 @@ class OnnxModel(WithRepr):
             raise InputError(f"{self.path}: {onnx_files.reason(error)}") from error
         return found[0] if len(found) == 1 else tuple(found)
 
+    def __reduce__(self):
+        """Pickled as its file's content and settings, and compiled on arrival."""
+        return _arrive, self._source.sent()
+
     def explain(self) -> str:
         """A line for each product of pruned weights: where it runs, and the times that decided it, if this process took
         them."""
@@ -132,10 +144,10 @@ class OnnxModel(WithRepr):
         width = max(len(product.name) for product in self._found)
         lines = [
             f"{product.name:<{width}}  {'x'.join(map(str, product.matrix.shape)):>11}  "
-            f"{100 * product.nonzero:3.0f} % nonzero  {self._reasons.get(product.gives, '')}"
+            f"{100 * product.nonzero:3.0f} % nonzero  {self._reasons.get(product.place, '')}"
             for product in self._found
         ]
-        return "\n".join([*lines, self._reasons[""]] if "" in self._reasons else lines)
+        return "\n".join([*lines, self._reasons[None]] if None in self._reasons else lines)
 
     def close(self) -> None:
         """Let weights and buffers go. Closing again does nothing."""
@@ -150,12 +162,6 @@ class OnnxModel(WithRepr):
     def _facts(self) -> dict[str, str]:
         facts = {"products": f"{len(self.ours)} of {with_unit(len(self._found), 'pruned products')} by spdnn"}
         return facts | {"threads": with_unit(self.threads, "threads") if self._session else "closed"}
-
-    def _feed(self, x: Sequence, named: dict[str, Any]) -> dict[str, np.ndarray]:
-        given = dict(zip(self.inputs, x, strict=False)) | named
-        if len(x) > len(self.inputs):
-            raise InputError(f"{self.path}: {with_unit(len(x) + len(named), 'inputs')}; it takes {_list(self.inputs)}")
-        return make_feed(self.path, self._ends, given)
 
     def _open(self, model: Any) -> Any:
         """A session for a model in memory; a large one goes through a file."""
@@ -173,14 +179,29 @@ class OnnxModel(WithRepr):
         options.intra_op_num_threads = self.threads
         options.register_custom_ops_library(self._kernels.__file__)
 
-    def _sample(self, example: Any, batch: int | None) -> dict[str, np.ndarray] | None:
-        """What products are timed on."""
+    def _trial(self, model: Any, example: Any, batch: int | None) -> tuple[dict | None, dict]:
+        """(what products are timed on: the example, or drawn inputs; what of it reaches and leaves them).
+
+        None and nothing where drawn inputs do not suit the model; `explain` says so then.
+        """
         if example is not None:
             several = example if isinstance(example, tuple | list) else [example]
-            return self._feed(several, {})
-        return draw_inputs(self._ends, batch or 1)
+            sample = self.signature.feed(several, {})
+        else:
+            sample = self.signature.draw(batch or 1, UNKNOWN)
+        if sample is None:
+            why = "its inputs cannot be drawn"
+        else:
+            try:
+                return sample, self._features(model, sample)
+            except Exception as error:  # of many types: sizes of our own choice do not fit
+                why = onnx_files.reason(error)
+                if example is not None:
+                    raise InputError(f"{self.path}: example: {why}") from error
+        self._reasons[None] = f"nothing was timed ({why}); with an example that the model takes, it is"
+        return None, {}
 
-    def _choose(self, model: Any, sample: dict[str, np.ndarray] | None) -> Sequence[int]:
+    def _choose(self, model: Any, sample: dict | None, reach: dict) -> Sequence[int]:
         """The tile of each product, kept or timed; 0 where ONNX Runtime runs it."""
         # Without a sample nothing can be timed: sparsity alone decides.
         usual = [TILES[0] if product.nonzero <= SURE else 0 for product in self._found]
@@ -196,15 +217,14 @@ class OnnxModel(WithRepr):
         key = f"{cpu_name()} {self._level} t{self.threads} {code} onnxruntime {version} model {digest}"
         allowed = (*TILES, 0)
         tiles = tuning.keep(
-            key, lambda: self._time(model, sample, usual),
+            key, lambda: self._time(model, sample, reach, usual),
             lambda kept: isinstance(kept, tuple) and len(kept) == len(usual) and set(kept) <= set(allowed),
         )  # fmt: skip
         return usual if tiles is None else tiles
 
-    def _time(self, model: Any, sample: dict[str, np.ndarray], usual: Sequence[int]) -> tuple[int, ...]:
+    def _time(self, model: Any, sample: dict, reach: dict, usual: Sequence[int]) -> tuple[int, ...]:
         """The tile that each product is fastest with, or zeros, where the whole model is faster without ours."""
         # Product by product, on the features that really reach it: their zeros and shapes decide.
-        reach = self._features(model, sample)
         tiles, times = [], {}
         for product, tile in zip(self._found, usual, strict=True):
             x = reach.get(product.reads)
@@ -216,58 +236,102 @@ class OnnxModel(WithRepr):
                 took = times[alike]
                 tile = min(took, key=took.__getitem__)
                 ours = min(TILES, key=took.__getitem__)
-                self._reasons[product.gives] = (
+                self._reasons[product.place] = (
                     f"{f'{OURS}, tiles of {tile}' if tile else ONNX_RUNTIME}: {1e3 * took[ours]:.3f} ms, in ONNX "
                     f"Runtime {1e3 * took[0]:.3f}"
                 )
             tiles.append(tile)
-        if not any(tiles) or not reach:
+        if not any(tiles):
             return tuple(tiles)
         # Then the whole model: our products stand between nodes that ONNX Runtime may fuse, so the whole can be slower.
         sessions = {OURS: self._with(model, tiles), ONNX_RUNTIME: self._plain}
         took = _alternating({name: partial(session.run, None, sample) for name, session in sessions.items()})
-        self._reasons[""] = (
+        self._reasons[None] = (
             f"the whole model: {1e3 * took[OURS]:.3f} ms, in ONNX Runtime {1e3 * took[ONNX_RUNTIME]:.3f}"
         )
         if took[OURS] <= took[ONNX_RUNTIME]:
-            self._session = sessions[OURS]
             return tuple(tiles)
-        self._reasons |= {product.gives: f"{ONNX_RUNTIME}: the whole model is faster in it" for product in self._found}
+        self._reasons |= {product.place: f"{ONNX_RUNTIME}: the whole model is faster in it" for product in self._found}
         return (0,) * len(tiles)
+
+    def _verified(self, model: Any, sample: dict | None, reach: dict, tiles: Sequence[int]) -> list[int]:
+        """The tiles, 0 for a product of ours that differs from ONNX Runtime's by more than rounding, with a warning.
+
+        Each product decides, on what reaches it, or on numbers that are drawn for it. The whole model is compared where
+        none of its operators makes a large difference of a small one.
+        """
+        right = []
+        for product, tile in zip(self._found, tiles, strict=True):
+            apart = self._apart(model, product, tile, reach) if tile else 0.0
+            if not apart <= 1:
+                self._reasons[product.place] = f"{ONNX_RUNTIME}: ours gave other numbers"
+                warnings.warn(
+                    f"{self.path}: {product.name} stays in ONNX Runtime, since our kernel differs by {apart:.3g} times "
+                    "what rounding explains; please report it",
+                    RuntimeWarning, stacklevel=5,
+                )  # fmt: skip
+            right.append(tile if apart <= 1 else 0)
+        if sample is None or not any(right) or jumps(model.graph):
+            return right
+        pairs = zip(self._with(model, right).run(None, sample), self._plain.run(None, sample), strict=True)
+        arrays_of = [pair for pair in pairs if isinstance(pair[1], np.ndarray) and pair[1].dtype.kind == "f"]
+        apart = max((_difference(*pair, WHOLE * _largest(pair[1])) for pair in arrays_of), default=0.0)
+        if apart <= 1:
+            return right
+        self._reasons = {None: f"{ONNX_RUNTIME}: the whole model gave other numbers with ours"}
+        warnings.warn(
+            f"{self.path}: it stays in ONNX Runtime, since its outputs differ with our kernels; please report it",
+            RuntimeWarning, stacklevel=5,
+        )  # fmt: skip
+        return [0] * len(right)
+
+    def _apart(self, model: Any, product: GraphProduct, tile: int, reach: dict) -> float:
+        """The largest difference of our product from ONNX Runtime's, in parts of what rounding explains."""
+        x, wanted = reach.get(product.reads), reach.get(product.gives) if not product.path else None
+        if x is None:
+            x = np.random.default_rng(0).standard_normal(_features_of(product)).astype(np.float32)
+        if wanted is None:
+            wanted = self._open(alone(model, product, x, None)).run(None, {product.reads: x})[0]
+        found = self._once(model, product, tile, x).run(None, {product.reads: x})[0]
+        # Of n products and a bias, each output is off by n + 2 roundings of all that they add up to, in either program.
+        sizes = abs(product.matrix).sum(axis=1) * _largest(x) + abs(product.bias)
+        roundings = ROUNDINGS * (np.diff(product.matrix.indptr) + 2) * sizes
+        return _difference(found, wanted, roundings if product.window is None else roundings[:, None, None])
 
     def _times(self, model: Any, product: GraphProduct, x: np.ndarray) -> dict[int, float]:
         """Seconds of a product with each tile; 0: in ONNX Runtime."""
-        calls = {}
-        for tile in (*TILES, 0):
-            key = self._key(product, tile) if tile else None
-            session = self._open(alone(model, product, x, key))
+        feed = {product.reads: x}
+        return _alternating(
+            {tile: partial(self._once(model, product, tile, x).run, None, feed) for tile in (*TILES, 0)}
+        )
+
+    def _once(self, model: Any, product: GraphProduct, tile: int, x: np.ndarray) -> Any:
+        """A session of one product, for features like x; tile 0: in ONNX Runtime."""
+        key = self._key(product, tile) if tile else None
+        try:
+            return self._open(alone(model, product, x, key))
+        finally:
             if key is not None:
                 self._kernels.drop_product(key)
-            calls[tile] = partial(session.run, None, {product.reads: x})
-        return _alternating(calls)
 
-    def _features(self, model: Any, sample: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
-        """What reaches each product, of the sample; nothing where the model does not take it."""
+    def _features(self, model: Any, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What reaches and leaves the products of a sample, as far as the model's own graph has it."""
         from onnx import helper
 
         # Values inside the graph become outputs of a copy of the model.
-        wanted = sorted({product.reads for product in self._found if product.inner} - set(self.inputs))
-        if sample is None or not self._found:
-            return {}
+        values = {name for node in model.graph.node for name in node.output if name}
+        ends = {product.gives for product in self._found if not product.path}
+        wanted = sorted(({product.reads for product in self._found} | ends) & values)
         copy = type(model)()
         copy.CopyFrom(model)
         there = {output.name for output in copy.graph.output}
         copy.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in wanted if name not in there)
-        try:
-            found = self._open(copy).run(wanted, sample) if wanted else []
-        except Exception:  # of many types: shapes of our own choice do not fit
-            return {}
-        return sample | dict(zip(wanted, found, strict=True))
+        return sample | dict(zip(wanted, self._open(copy).run(wanted or None, sample), strict=False))
 
     def _with(self, model: Any, tiles: Sequence[int]) -> Any:
         """A session with our products, those that have a tile."""
         keys = {
-            product.gives: self._key(product, tile) for product, tile in zip(self._found, tiles, strict=True) if tile
+            product.place: self._key(product, tile) for product, tile in zip(self._found, tiles, strict=True) if tile
         }
         try:
             return self._open(replace_products(model, keys, self._found))
@@ -280,64 +344,102 @@ class OnnxModel(WithRepr):
         matrix = product.matrix
         return self._kernels.make_product(
             self._level, matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, product.bias,
-            product.low, product.high, matrix.shape[1], product.window, tile, self.threads,
+            product.low, product.high, matrix.shape[1], product.window, product.nodes[0].op_type == "Gemm", tile,
+            self.threads,
         )  # fmt: skip
 
 
 LARGE = 1 << 30  # bytes of a model that goes through a file: a message holds 2^31
 LEAST = "weights enough of which are zero"
-TYPES = {
-    "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16, "tensor(bool)": np.bool_,
-    **{f"tensor({sign}int{bits})": np.dtype(f"{sign}int{bits}").type for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}  # fmt: skip
+ROUNDINGS = 2 * 2.0**-24  # of two programs
+WHOLE = 1e-3  # of the largest output: rounding that a whole model may have made larger
 
 
-def make_feed(what: Any, ends: Sequence, given: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Arrays for the inputs of a session, in their order and of their types. Raises InputError, which begins with
-    `what`: others than it takes."""
-    names = [end.name for end in ends]
-    if set(given) != set(names):
-        raise InputError(f"{what}: {with_unit(len(given), 'inputs')}; it takes {_list(names)}")
-    feed = {}
-    for end in ends:
-        value, dtype = given[end.name], TYPES.get(end.type)
-        if not end.type.startswith("tensor("):  # a list of arrays, or None
-            feed[end.name] = value
-            continue
-        if type(value) is not np.ndarray or value.dtype != dtype:
-            arrays.refuse_gradient(value)
-            value = _cast(end.name, arrays.host(value, end.name), dtype)
-        feed[end.name] = value
-    return feed
+class _Source(NamedTuple):
+    """What a model was made of.
 
-
-def _cast(name: str, array: np.ndarray, dtype: Any) -> np.ndarray:
-    """Raises InputError: numbers that the type does not hold."""
-    if dtype is None or array.dtype == dtype:
-        return array
-    if not np.can_cast(array.dtype, dtype, "same_kind") and array.dtype.kind not in "iub":
-        raise InputError(f"{name} is of {array.dtype}; the model takes {np.dtype(dtype)}")
-    return array.astype(dtype)
-
-
-def draw_inputs(ends: Sequence, batch: int, seed: int = 0) -> dict[str, np.ndarray] | None:
-    """Random numbers of the shapes that the inputs of a session state, zeros where they are whole numbers.
-
-    Free first dimensions are `batch`, other free ones UNKNOWN. None: an input is of no type that NumPy has.
+    Attributes:
+        content: of a model that has no file of its own; stamp: of the file.
+        settings: threads, example, batch, verify.
     """
-    # A free size has one value wherever its name occurs.
-    sizes = {end.shape[0]: batch for end in ends if end.shape and isinstance(end.shape[0], str)}
-    sample, random = {}, np.random.default_rng(seed)
-    for end in ends:
-        if (dtype := TYPES.get(end.type)) is None:
-            return None
-        first = [batch] if end.shape and end.shape[0] is None else []
-        shape = first + [
-            size if isinstance(size, int) else sizes.get(size, UNKNOWN) for size in end.shape[len(first) :]
-        ]
-        whole = np.dtype(dtype).kind != "f"
-        sample[end.name] = np.zeros(shape, dtype) if whole else random.standard_normal(shape).astype(dtype)
-    return sample
+
+    path: Any
+    name: Any
+    content: bytes | None
+    stamp: tuple | None
+    settings: tuple
+
+    @classmethod
+    def of(cls, path: Any, model: Any, name: Any, settings: tuple) -> "_Source":
+        if path is not None and path == name:
+            return cls(path, name, None, _stamp(path), settings)
+        return cls(None, name, zlib.compress(model.SerializeToString(), 1), None, settings)  # most of it is zeros
+
+    def sent(self) -> tuple:
+        """The arguments of `_arrive`. Raises InputError: the file is not what it was."""
+        content = self.content
+        if content is None:
+            if _stamp(self.path) != self.stamp:
+                raise InputError(f"{self.path}: it changed since it was compiled, so this model cannot be pickled")
+            content = zlib.compress(onnx_files.simplify(self.path).SerializeToString(), 1)
+        return content, str(self.name), self.settings
+
+
+def _stamp(path: Any) -> tuple | None:
+    with contextlib.suppress(OSError):
+        found = os.stat(path)
+        return found.st_size, found.st_mtime_ns, found.st_ino
+    return None
+
+
+def _arrive(content: bytes, name: str, settings: tuple) -> OnnxModel:
+    onnx_files.runtime()
+    import onnx
+
+    model = onnx.ModelProto.FromString(zlib.decompress(content))
+    threads, example, batch, verify = settings
+    return OnnxModel(None, model, threads, example, batch, name, verify)
+
+
+def agrees(model: Any, path: Any, name: Any) -> bool:
+    """Whether a Model of all of an ONNX model gives what ONNX Runtime gives, on drawn inputs; with a warning if not."""
+    sample = model.signature.draw(1, model.inputs)
+    session = onnx_files.session(str(path), lambda options: None, name)
+    try:
+        (wanted,) = session.run(None, sample)
+        found = model(*sample.values())
+    except Exception:  # of many types: sizes of our own choice do not fit, or a sum passes float32, which ours refuses
+        return True
+    apart = _difference(found, wanted, WHOLE * _largest(wanted))
+    if apart > 1:
+        warnings.warn(
+            f"{name}: it stays in ONNX Runtime, since its outputs differ with our kernels; please report it",
+            RuntimeWarning, stacklevel=5,
+        )  # fmt: skip
+    return apart <= 1
+
+
+def _features_of(product: GraphProduct) -> tuple[int, ...]:
+    """A shape of features that a product takes."""
+    if product.window is None:
+        return 2, product.matrix.shape[1]
+    channels, height, width, *_, down, across, _ = product.window
+    return 1, channels, max(8, (height - 1) * down + 1), max(8, (width - 1) * across + 1)
+
+
+def _largest(array: np.ndarray) -> float:
+    """Of what is finite."""
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
+
+
+def _difference(found: np.ndarray, wanted: np.ndarray, allowed: Any) -> float:
+    """The largest difference over what is allowed; infinite where shapes differ, or one is not finite alone."""
+    if found.shape != wanted.shape:
+        return np.inf
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(found.astype(np.float64) - wanted) / (np.asarray(allowed) + np.finfo(np.float32).tiny)
+    same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+    return float(np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart)).max(initial=0.0))
 
 
 def _alternating(calls: dict[Any, Callable[[], Any]]) -> dict[Any, float]:
@@ -354,7 +456,3 @@ def _alternating(calls: dict[Any, Callable[[], Any]]) -> dict[Any, float]:
                 times.append(time.perf_counter() - began)
             took[name] = took[name] + times if turn else []
     return {name: statistics.median(times) for name, times in took.items()}
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")

@@ -12,9 +12,18 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from spdnn.sources.formats.onnx_files import subgraphs
+
 MOST_NONZERO = 0.5  # of the weights of a product that is worth a trial
 LEAST_WEIGHTS = 1024
 DOMAIN = "spdnn"
+# Operators that make a large difference of a small one: what follows them says nothing of the products before.
+JUMPS = {
+    "ArgMax", "ArgMin", "Bernoulli", "Cast", "Ceil", "DynamicQuantizeLinear", "Equal", "Floor", "Greater",
+    "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual", "Mod", "Multinomial", "NonMaxSuppression", "NonZero",
+    "QuantizeLinear", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Round", "Sign", "TopK",
+    "Unique",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,7 +36,8 @@ class GraphProduct:
         matrix: float32 (outputs, inputs x kernel) by rows, zeros left out.
         bias: float32 (outputs,).
         window: of a convolution, as the kernels take it; or None.
-        inner: whether its features can be looked at: it is no part of a branch or loop.
+        path: to its graph: of each graph around it, the number of the node and of the branch; empty: the model's own.
+        constants: that the nodes read.
     """
 
     nodes: tuple
@@ -38,7 +48,13 @@ class GraphProduct:
     low: float
     high: float
     window: tuple[int, ...] | None
-    inner: bool
+    path: tuple[int, ...]
+    constants: tuple = field(repr=False)
+
+    @property
+    def place(self) -> tuple:
+        """What tells it from all others of the model: branches of two graphs may give values of one name."""
+        return self.path, self.gives
 
     @property
     def name(self) -> str:
@@ -50,20 +66,24 @@ class GraphProduct:
         return self.matrix.nnz / max(1, np.prod(self.matrix.shape))
 
 
-def products(graph, outer: Mapping[str, Any] | None = None) -> Iterator[GraphProduct]:
-    """All products of a graph that are worth a trial, those of its branches and loops among them."""
+def products(graph, outer: Mapping[str, Any] | None = None, path: tuple[int, ...] = ()) -> Iterator[GraphProduct]:
+    """All products of a graph that are worth a trial, those of its branches and loops among them.
+
+    Args:
+        outer: constants of the graphs around it; path: to it.
+    """
     # Weights must be constants: initialisers, here or around a branch, that no caller may replace.
     constants = {**(outer or {}), **{tensor.name: tensor for tensor in graph.initializer}}
     for value in graph.input:
         constants.pop(value.name, None)  # a default that a caller may replace
     readers, reads = _readers(graph)
-    for node in graph.node:
+    for number, node in enumerate(graph.node):
         # Branches and loops have graphs of their own.
-        for inside in _subgraphs(node):
-            yield from products(inside, constants)
+        for branch, inside in enumerate(subgraphs(node)):
+            yield from products(inside, constants, (*path, number, branch))
         found = _product(node, constants)
         if found is not None:
-            yield _fuse_epilogue(node, *found, constants, readers, reads, outer is None)
+            yield _fuse_epilogue(node, *found, constants, readers, reads, path)
 
 
 def _product(node, constants: Mapping[str, Any]) -> tuple | None:
@@ -90,8 +110,8 @@ def _product(node, constants: Mapping[str, Any]) -> tuple | None:
     if found is None:
         return None
     (matrix, window), bias = found, bias * np.float32(given.get("beta", 1))
-    # A bias of another shape is broadcast in a way that our kernels do not know.
-    if bias.size not in (1, matrix.shape[0]) or bias.shape[-1:] not in ((), (1,), (matrix.shape[0],)):
+    # A bias of another shape is broadcast in a way that our kernels do not know: (rows, 1) is one for each row.
+    if bias.size > 1 and (bias.size != matrix.shape[0] or bias.shape[-1] != bias.size):
         return None
     return matrix.astype(np.float32), np.broadcast_to(bias.ravel(), matrix.shape[0]).astype(np.float32), window
 
@@ -110,11 +130,12 @@ def _convolution(weight: np.ndarray, given: dict) -> tuple | None:
 
 
 def _window(given: dict, shape) -> tuple[int, ...] | None:
-    """(channels, height, width, strides, pads, dilations) of a convolution over height and width that states them."""
+    """(channels, height, width, strides, pads, dilations, groups) of a convolution over height and width, if it states
+    them."""
     if len(shape) != 4 or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         return None
-    strides, pads = given.get("strides", (1, 1)), given.get("pads", (0, 0, 0, 0))
-    return (shape[1] * given.get("group", 1), *shape[2:], *strides, *pads, *given.get("dilations", (1, 1)))
+    strides, pads, groups = given.get("strides", (1, 1)), given.get("pads", (0, 0, 0, 0)), given.get("group", 1)
+    return (shape[1] * groups, *shape[2:], *strides, *pads, *given.get("dilations", (1, 1)), groups)
 
 
 def _of_groups(weight: np.ndarray, groups: int) -> Any:
@@ -134,7 +155,7 @@ PRODUCTS: dict[str, Callable[[np.ndarray, dict], tuple | None]] = {
 }  # fmt: skip
 
 
-def _fuse_epilogue(node, matrix, bias, window, constants, readers, reads: Counter, inner: bool) -> GraphProduct:
+def _fuse_epilogue(node, matrix, bias, window, constants, readers, reads: Counter, path: tuple) -> GraphProduct:
     """The product with the bias and the activation that follow it and read nothing else."""
     nodes, low, high = [node], -np.inf, np.inf
 
@@ -154,7 +175,9 @@ def _fuse_epilogue(node, matrix, bias, window, constants, readers, reads: Counte
     limits = _limits(following, constants) if following is not None else None
     if limits is not None:
         (low, high), _ = limits, nodes.append(following)
-    return GraphProduct(tuple(nodes), node.input[0], nodes[-1].output[0], matrix, bias, low, high, window, inner)
+    read = {value: constants[value] for each in nodes for value in each.input if value in constants}
+    gives, held = nodes[-1].output[0], tuple(read.values())
+    return GraphProduct(tuple(nodes), node.input[0], gives, matrix, bias, low, high, window, path, held)
 
 
 def _limits(node, constants: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -182,7 +205,7 @@ def _readers(graph) -> tuple[dict[str, Any], Counter]:
         for value in node.input:
             readers[value] = node
             reads[value] += 1
-        for inside in _subgraphs(node):
+        for inside in subgraphs(node):
             reads.update(_names_in(inside))
     return readers, reads
 
@@ -191,16 +214,16 @@ def _names_in(graph) -> Iterator[str]:
     yield from (output.name for output in graph.output)
     for node in graph.node:
         yield from node.input
-        for inside in _subgraphs(node):
+        for inside in subgraphs(node):
             yield from _names_in(inside)
 
 
-def _subgraphs(node) -> list:
-    return [
-        graph
-        for attribute in node.attribute
-        for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
-    ]
+def jumps(graph) -> bool:
+    """Whether an operator of JUMPS, or one of another domain, is in a graph or in one inside it."""
+    return any(
+        node.op_type in JUMPS or node.domain not in ("", "ai.onnx") or any(map(jumps, subgraphs(node)))
+        for node in graph.node
+    )
 
 
 def _array(tensor) -> np.ndarray:
@@ -209,33 +232,32 @@ def _array(tensor) -> np.ndarray:
     return numpy_helper.to_array(tensor)
 
 
-def replace_products(model, keys: Mapping[str, int], found: Collection[GraphProduct]):
+def replace_products(model, keys: Mapping[tuple, int], found: Collection[GraphProduct]):
     """A copy of a model with nodes `GraphProduct` in place of some products.
 
     Args:
-        keys: of the kernels, by what the product gives; found: all products of the model.
+        keys: of the kernels, by the product's place; found: all products of the model.
     """
     from onnx import helper
 
     # All values between the nodes of a product go with them.
-    ours = {product.gives: product for product in found if product.gives in keys}
-    gone = {value for product in ours.values() for node in product.nodes for value in node.output}
+    ours = {product.place: product for product in found if product.place in keys}
+    gone = {(product.path, value) for product in ours.values() for node in product.nodes for value in node.output}
     copy = type(model)()
     copy.CopyFrom(model)
     copy.opset_import.append(helper.make_opsetid(DOMAIN, 1))
 
-    def change(graph) -> None:
+    def change(graph, path: tuple[int, ...]) -> None:
         nodes = []
-        for node in graph.node:
-            for inside in _subgraphs(node):
-                change(inside)
-            gives = node.output[0] if node.output else ""
-            if gives in ours:
-                product = ours[gives]
-                nodes.append(
-                    helper.make_node("Product", [product.reads], [gives], product.name, domain=DOMAIN, key=keys[gives])
-                )
-            elif gives not in gone:
+        for number, node in enumerate(graph.node):
+            for branch, inside in enumerate(subgraphs(node)):
+                change(inside, (*path, number, branch))
+            place = path, node.output[0] if node.output else ""
+            if place in ours:
+                product = ours[place]
+                given = {"domain": DOMAIN, "key": keys[place]}
+                nodes.append(helper.make_node("Product", [product.reads], [product.gives], product.name, **given))
+            elif place not in gone:
                 nodes.append(node)
         del graph.node[:]
         graph.node.extend(nodes)
@@ -246,7 +268,7 @@ def replace_products(model, keys: Mapping[str, int], found: Collection[GraphProd
             del graph.initializer[:]
             graph.initializer.extend(kept)
 
-    change(copy.graph)
+    change(copy.graph, ())
     return copy
 
 
@@ -259,9 +281,7 @@ def alone(model, product: GraphProduct, x: np.ndarray, key: int | None):
         nodes = [helper.make_node("Product", [product.reads], [product.gives], domain=DOMAIN, key=key)]
     inputs = [helper.make_tensor_value_info(product.reads, TensorProto.FLOAT, x.shape)]
     outputs = [helper.make_empty_tensor_value_info(product.gives)]
-    # Only the weights that the product reads, or the copy would hold the whole model.
-    wanted = {value for node in nodes for value in node.input}
-    weights = [tensor for tensor in model.graph.initializer if tensor.name in wanted]
+    weights = product.constants if key is None else ()
     made = helper.make_model(helper.make_graph(nodes, "product", inputs, outputs, weights))
     del made.opset_import[:]
     made.opset_import.extend([*model.opset_import, helper.make_opsetid(DOMAIN, 1)])

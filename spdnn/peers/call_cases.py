@@ -9,6 +9,7 @@ Each case has these attributes:
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from spdnn.common.errors import InputError
 from spdnn.common.resources import available_bytes
 from spdnn.common.shown import with_unit
-from spdnn.ops.onnx_model import draw_inputs, make_feed
+from spdnn.ops.onnx_model import UNKNOWN
 from spdnn.peers.libraries.onnx import OnnxFile
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
@@ -96,12 +97,13 @@ class OnnxCase:
             options.intra_op_num_threads = threads
 
         self.name, self._path, self._session = name, path, onnx_files.session(path, plain, path)
-        self._ends = self._session.get_inputs()
-        self._free = [bool(end.shape) and not isinstance(end.shape[0], int) for end in self._ends]
+        model = onnx_files.simplify(path)
+        self._signature = onnx_files.signature(path, model)
+        self._free = [bool(each.shape) and not isinstance(each.shape[0], int) for each in self._signature.inputs]
         self.batches = list(batches or self.BATCHES) if any(self._free) else self._fixed_batches(batches)
         self._given = None if given is None else self._read(given)
         next(iter(self.calls(self.batches[0], 1)))  # what it does not take is refused before anything is printed
-        self._weights(onnx_files.simplify(path))
+        self._weights(model)
         self.digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(network_files(path)))).hexdigest()
 
     def calls(self, batch: int, count: int) -> Iterable[Call]:
@@ -125,9 +127,9 @@ class OnnxCase:
 
     def _feed(self, batch: int, call: int) -> dict[str, np.ndarray]:
         if self._given is None:
-            feed = draw_inputs(self._ends, batch, call)
+            feed = self._signature.draw(batch, UNKNOWN, call)
             if feed is None:
-                raise InputError(f"{self._path}: no inputs of its types can be drawn; give them with --inputs")
+                raise InputError(f"{self._path}: its inputs cannot be drawn; give them with --inputs")
             return feed
         rows = np.arange(batch * call, batch * (call + 1))
         return {
@@ -137,15 +139,15 @@ class OnnxCase:
 
     def _read(self, file: str) -> dict[str, np.ndarray]:
         archive = NpzArchive(file)
-        given = make_feed(file, self._ends, {name: archive.any(name) for name in archive})
-        for end, free in zip(self._ends, self._free, strict=True):
-            if free and (given[end.name].ndim != len(end.shape) or not len(given[end.name])):
-                raise InputError(f"{file}: {end.name} is of shape {given[end.name].shape}; the model takes {end.shape}")
+        given = replace(self._signature, what=file).feed((), {name: archive.any(name) for name in archive})
+        for name, free in zip(self._signature.names, self._free, strict=True):
+            if free and not len(given[name]):
+                raise InputError(f"{file}: {name} has no inputs")
         return given
 
     def _fixed_batches(self, batches: Sequence[int] | None) -> list[int]:
         """The one number of inputs that the model takes."""
-        shape = self._ends[0].shape if self._ends else []
+        shape = self._signature.inputs[0].shape if self._signature.inputs else ()
         own = [max(1, shape[0]) if shape else 1]
         if batches and list(batches) != own:
             raise InputError(f"--batches: {self._path} takes calls of {own[0]} alone, since its shapes are fixed")

@@ -15,8 +15,10 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
+import onnx_calls
 import scipy.sparse as sp
 import yaml
 from engine_cases import random_network
@@ -143,6 +145,12 @@ def _result(found) -> None:
 
 
 # Readers of files that hold weights alone, and of what is no file of its own.
+
+
+def _calls(path: Path) -> None:
+    """A graph that is grown from a seed, and calls of it."""
+    with mock.patch.dict(os.environ, SPDNN_TUNING="off"):
+        onnx_calls.judge(int.from_bytes(path.read_bytes()[:6], "little"), path.parent)
 
 
 def _matrices(path: Path):
@@ -446,6 +454,7 @@ TARGETS = {
     "state dict in npz": Target("a.npz", _state_dict, _named, _network, _seal_zip, longest=600),
     "state dict in pt": Target("a.pt", _state_dict, _torch, _network, _seal_zip, longest=600),
     "ONNX": Target("a.onnx", readers.open_network, _onnx, _network, longest=600),
+    "ONNX calls": Target("a.seed", _calls, _texts(*(bytes([k]) for k in range(6)))),
     "npy": Target("a.npy", readers.open_inputs, _npy, _inputs),
     "inputs in CSV": Target("a.csv", readers.open_inputs, _texts("a,b\n1,0\n", "0.5,-2e-3\n\n1, 7\n"), _inputs),
     "smtx": Target("a.smtx", SparseMatrix.from_smtx, _texts("2, 3, 2\n0 1 2\n0 2\n", "1, 1, 0\n0 0\n\n")),

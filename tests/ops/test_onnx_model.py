@@ -247,7 +247,8 @@ def test_calls_of_any_size_from_several_threads(tmp_path, untimed):
 def test_what_is_refused(tmp_path, untimed):
     path = pruned().save(tmp_path / "a.onnx")
     model, x = spdnn.compile(path), np.ones((2, 3, 12, 12), np.float32)
-    refuses(r"a\.onnx: Got invalid dimensions for input: x", model, np.ones((2, 4, 12, 12)))
+    refuses(r"x has shape \(2, 4, 12, 12\); the model takes \(n, 3, 12, 12\)", model, np.ones((2, 4, 12, 12)))
+    refuses(r"a\.onnx: Got invalid dimensions for input: x", model, np.ones((2, 4, 12, 12), np.float32))
     refuses("2 inputs; it takes x", model, x, x)
     refuses("x is of <U4; the model takes float32", model, "text")
     refuses("it is no chain of layers: 'stem'", spdnn.compile, path, engine="spgemm")

@@ -10,6 +10,8 @@
 //            each: (C, strides, H', W'). In those, a nonzero of the weights meets the inputs of all places side by
 //            side, from an offset on; places past the end of a row are computed too, and left out (`pitch` of
 //            spmm.hpp). So no window is copied. A 1 x 1 convolution without strides and zeros copies nothing.
+// Not finite Zeros of the weights are left out, though 0 x infinity and 0 x NaN are NaN. Where features are not all
+//            finite, the places that read such a one are computed once more, as the dense product has them.
 // Source     Chen, "Escoin: Efficient Sparse Convolutional Neural Network Inference on GPUs", 2018 (offsets in place of
 //            copied windows); Park et al., "Faster CNNs with Direct Sparse Convolutions and Guided Pruning", ICLR 2017.
 #include <nanobind/stl/array.h>
@@ -19,6 +21,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -51,9 +56,9 @@ struct Window {                                                                 
 struct Product {
     const SpmmKernels* kernels;
     int threads, tile;
-    bool convolves;
+    bool convolves, gemm;  // gemm: of two dimensions alone; features of one are a row
     Window window;
-    int64_t rows, inner;           // of the matrix: outputs, and inputs x kernel
+    int64_t rows, inner, groups;   // of the matrix: outputs, inputs x kernel, and parts that read each their own inputs
     std::vector<int64_t> offsets;  // rows + 1
     std::vector<int32_t> columns;  // of the matrix (outputs, channels x height x width)
     std::vector<uint16_t> narrow;  // the same where they fit
@@ -151,6 +156,33 @@ void copy_channels(const Window& w, const Planes& planes, int64_t channels, cons
         }
 }
 
+bool finite(const float* x, int64_t count) {
+    int32_t largest = 0, bits;  // without the sign: of what is not finite, all bits of the exponent are set
+    for (int64_t i = 0; i < count; ++i)
+        std::memcpy(&bits, x + i, sizeof bits), largest = std::max(largest, bits & INT32_MAX);
+    return largest < 0x7f800000;
+}
+
+// The outputs of one place, as the dense product has them; nothing where the features it reads are finite.
+void dense_outputs(const Product& product, const std::vector<float>& features, float* out, int64_t step) {
+    const int64_t inputs = product.inner / product.groups, outputs = product.rows / product.groups;
+    for (int64_t group = 0; group < product.groups; ++group) {
+        const float *begin = features.data() + group * inputs, *end = begin + inputs;
+        const auto infinite = [](float value) { return !std::isfinite(value); };
+        const int64_t all = std::count_if(begin, end, infinite);
+        for (int64_t row = group * outputs; all && row < (group + 1) * outputs; ++row) {
+            float sum = product.bias[row];
+            int64_t met = 0;
+            for (int64_t e = product.offsets[row]; e < product.offsets[row + 1]; ++e) {
+                sum += product.values[e] * features[product.columns[e]];
+                met += infinite(features[product.columns[e]]);
+            }
+            if (met < all) sum = std::numeric_limits<float>::quiet_NaN();  // one of them met a zero
+            out[row * step] = std::isnan(sum) ? sum : std::clamp(sum, product.low, product.high);
+        }
+    }
+}
+
 struct Failed {
     ort::Status status;
 };
@@ -235,12 +267,39 @@ class Kernel {
     void rows(Run& run, std::vector<int64_t> shape, const float* x) {
         if (shape.empty() || shape.back() != product->inner)
             throw std::invalid_argument("another number of features than weights");
+        if (product->gemm && shape.size() == 1) shape.insert(shape.begin(), 1);
+        if (product->gemm && shape.size() > 2) throw std::invalid_argument("more than two dimensions");
         shape.back() = product->rows;
         SpmmProblem p = product->problem();
         // All leading dimensions together are the batch, each input a row in memory.
         p.width = std::accumulate(shape.begin(), shape.end() - 1, int64_t{1}, std::multiplies<>());
-        p.batch = 1, p.by_rows = p.width > 1, p.b = x, p.c = run.output(shape);
+        float* const out = run.output(shape);
+        p.batch = 1, p.by_rows = p.width > 1, p.b = x, p.c = out;
         multiply(run, p);
+        if (finite(x, p.width * product->inner)) return;
+        for (int64_t row = 0; row < p.width; ++row) {
+            const std::vector<float> features(x + row * product->inner, x + (row + 1) * product->inner);
+            dense_outputs(*product, features, out + row * product->rows, 1);
+        }
+    }
+
+    // Every place of images whose features are not all finite, as the dense product has it.
+    void complete(const std::vector<int64_t>& shape, const float* x, int64_t height, int64_t width, float* out) {
+        const Window& w = product->window;
+        std::vector<float> features(product->inner);
+        for (int64_t place = 0; place < shape[0] * height * width; ++place) {
+            const int64_t image = place / (height * width), y = place / width % height, column = place % width;
+            for (int64_t k = 0; k < product->inner; ++k) {
+                const int64_t channel = k / (w.height * w.width);
+                const int64_t at_y = y * w.down - w.top + k / w.width % w.height * w.row_step;
+                const int64_t at_x = column * w.across - w.left + k % w.width * w.column_step;
+                const bool inside = at_y >= 0 && at_y < shape[2] && at_x >= 0 && at_x < shape[3];
+                const int64_t line = (image * w.channels + channel) * shape[2] + at_y;
+                features[k] = inside ? x[line * shape[3] + at_x] : 0.0f;
+            }
+            float* const first = out + image * product->rows * height * width + place % (height * width);
+            dense_outputs(*product, features, first, height * width);
+        }
     }
 
     void images(Run& run, std::vector<int64_t> shape, const float* x) {
@@ -252,9 +311,11 @@ class Kernel {
         // 1 x 1 without strides and pads: the image is the dense matrix already.
         if (product->plain()) {
             p.width = shape[2] * shape[3], p.b = x;
-            shape[1] = product->rows;
-            p.c = run.output(shape);
-            return multiply(run, p);
+            float* const out = run.output({shape[0], product->rows, shape[2], shape[3]});
+            p.c = out;
+            multiply(run, p);
+            if (!finite(x, p.batch * w.channels * p.width)) complete(shape, x, shape[2], shape[3], out);
+            return;
         }
         // Otherwise copy the image into padded planes, once for all nonzeros.
         const auto planes = planes_of(shape[2], shape[3]);
@@ -263,7 +324,8 @@ class Kernel {
         float* const inputs = scratch.floats(all * copied + kSlack);
         // Whole vectors may read past the last plane: clear what they find.
         std::fill(inputs + all * copied, inputs + all * copied + kSlack, 0.0f);
-        p.c = run.output({shape[0], product->rows, planes->out_height, planes->out_width});
+        float* const out = run.output({shape[0], product->rows, planes->out_height, planes->out_width});
+        p.c = out;
         if (!all || !p.pattern.rows) return;
         // Channels are copied in parallel where they are worth it.
         const int64_t parts = all * copied < kFloats ? 1 : std::min<int64_t>(all, product->threads);
@@ -276,6 +338,7 @@ class Kernel {
         p.width = planes->out_height * planes->width, p.pitch = planes->width, p.used = planes->out_width;
         p.b = inputs, p.b_stride = w.channels * copied;
         multiply(run, p);
+        if (!finite(x, all * image)) complete(shape, x, planes->out_height, planes->out_width, out);
     }
 
     std::shared_ptr<const Planes> planes_of(int64_t height, int64_t width) {
@@ -340,7 +403,7 @@ struct Operator : ort::CustomOp {
 // A key for a product of `weights` (outputs, inputs of a group x kernel) in CSR form.
 int64_t make_product(const std::string& level, Array<const int64_t, 1> offsets, Array<const int32_t, 1> columns,
                      Array<const float, 1> values, Array<const float, 1> bias, float low, float high, int64_t inner,
-                     std::optional<std::array<int64_t, 11>> window, int tile, int threads) {
+                     std::optional<std::array<int64_t, 12>> window, bool gemm, int tile, int threads) {
     auto product = std::make_shared<Product>();
     product->kernels = &at_level(kLevels, level);
     require(tile == 16 || tile == 32 || tile == 64 || tile == 128, "tile must be 16, 32, 64 or 128");
@@ -361,7 +424,7 @@ int64_t make_product(const std::string& level, Array<const int64_t, 1> offsets, 
     product->values.assign(values.data(), values.data() + values.size());
     product->bias.assign(bias.data(), bias.data() + bias.size());
     product->low = low, product->high = high, product->tile = tile, product->threads = threads;
-    product->convolves = window.has_value();
+    product->convolves = window.has_value(), product->gemm = gemm, product->groups = window ? window->back() : 1;
     if (window) {
         const auto& w = *window;
         product->window = {w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10]};
@@ -369,6 +432,7 @@ int64_t make_product(const std::string& level, Array<const int64_t, 1> offsets, 
                 "sizes of a window from 1");
         require(w[5] >= 0 && w[6] >= 0 && w[7] >= 0 && w[8] >= 0, "pads from 0");
         require(w[0] * w[1] * w[2] == inner, "channels x height x width are the columns of the weights");
+        require(w[11] >= 1 && inner % w[11] == 0 && product->rows % w[11] == 0, "groups of equal size");
     }
     const std::lock_guard<std::mutex> guard(registry_lock);
     registry.emplace(next_key, std::move(product));
@@ -384,10 +448,10 @@ void drop_product(int64_t key) {  // sessions that have it keep it
 
 void bind_onnx(nb::module_& m) {
     m.def("make_product", &make_product, "level"_a, "offsets"_a, "columns"_a, "values"_a, "bias"_a, "low"_a, "high"_a,
-          "inner"_a, "window"_a.none(), "tile"_a, "threads"_a,
+          "inner"_a, "window"_a.none(), "gemm"_a, "tile"_a, "threads"_a,
           "A key of a product for nodes `Product` of ONNX Runtime. `window`: (channels, height, width, strides, pads "
           "at the top, left, bottom and "
-          "right, dilations) of a convolution.");
+          "right, dilations, groups) of a convolution.");
     m.def("drop_product", &drop_product, "key"_a, "No session that is made from now on finds the product.");
 }
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from spdnn.common import safe_open
 from spdnn.common.errors import InputError, Unavailable, install
+from spdnn.common.signature import ModelInput, Signature
 from spdnn.common.validation import shorten
 from spdnn.problem.network import RELU, Activation, MemoryNetwork
 from spdnn.sources.formats import steps as steps_module
@@ -24,6 +25,10 @@ from spdnn.sources.formats.steps import Step, UnsupportedStep, channels, fuse_st
 
 ENDS = ("Softmax", "LogSoftmax")  # what may follow the last layer of a chain
 SILENT = 4  # of ONNX Runtime: messages come as exceptions
+TYPES = {  # onnx.TensorProto.DataType, of types that NumPy has
+    1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_,
+    10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64,
+}  # fmt: skip
 
 
 def runtime():
@@ -80,7 +85,57 @@ def simplify(path, name=None):
             options.intra_op_num_threads = 1
 
         session(str(path), change, name or path)
-        return onnx.load(written)
+        model = onnx.load(written)
+    _densify(model.graph)
+    if model.ir_version < 4:  # whose initializers are listed among the inputs, and are constants all the same
+        held = {tensor.name for tensor in model.graph.initializer}
+        for place in reversed(range(len(model.graph.input))):
+            if model.graph.input[place].name in held:
+                del model.graph.input[place]
+    return model
+
+
+def _densify(graph) -> None:
+    """Make plain constants of those that a graph, and the graphs in it, hold as sparse tensors."""
+    from onnx import numpy_helper
+
+    for sparse in graph.sparse_initializer:
+        values, indices = (numpy_helper.to_array(part) for part in (sparse.values, sparse.indices))
+        dense = np.zeros(tuple(sparse.dims), values.dtype)
+        places = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), dense.shape)
+        dense.reshape(-1)[places] = values
+        graph.initializer.append(numpy_helper.from_array(dense, sparse.values.name))
+    del graph.sparse_initializer[:]
+    for node in graph.node:
+        for inside in subgraphs(node):
+            _densify(inside)
+
+
+def subgraphs(node) -> list:
+    """The branches or the body of a node."""
+    return [
+        graph
+        for attribute in node.attribute
+        for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
+    ]
+
+
+def signature(what, model) -> Signature:
+    """The inputs that a caller must give; `what` begins the errors of a call."""
+    given = {tensor.name for tensor in model.graph.initializer}
+    return Signature(str(what), tuple(_input(value) for value in model.graph.input if value.name not in given))
+
+
+def _input(value) -> ModelInput:
+    if value.type.WhichOneof("value") != "tensor_type":
+        return ModelInput(value.name, None, None, tensor=False)
+    kind = value.type.tensor_type
+    dtype, shape = TYPES.get(kind.elem_type), None
+    if kind.HasField("shape"):
+        # A negative size is a free one to ONNX Runtime.
+        sizes = [size.dim_value if size.HasField("dim_value") else size.dim_param or None for size in kind.shape.dim]
+        shape = tuple(None if isinstance(size, int) and size < 0 else size for size in sizes)
+    return ModelInput(value.name, None if dtype is None else np.dtype(dtype), shape)
 
 
 def network(path, last: str | None = None, layers: int | None = None) -> MemoryNetwork:
@@ -120,16 +175,18 @@ def chain(path, model) -> list[Step]:
 
     graph = model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
-    inputs = [value for value in graph.input if value.name not in constants]
+    inputs = signature(path, model).inputs
     if len(inputs) != 1 or len(graph.output) != 1:
         raise InputError(
             f"{path}: {len(inputs)} inputs and {len(graph.output)} outputs; a network has one of each, and "
             "spdnn.compile runs other models"
         )
-    kind, last, steps = inputs[0].type.tensor_type, inputs[0].name, []
-    reader = Chain(
-        constants, numpy_helper.to_array, [size.dim_value or None for size in kind.shape.dim], kind.elem_type
-    )
+    (last, dtype, shape, _), steps = inputs[0], []
+    if dtype is None or shape is None or len(shape) < 2:
+        said = "a type that NumPy does not have" if dtype is None else "no shape" if shape is None else "no rows"
+        raise InputError(f"{path}: it is no chain of layers: {last!r} states {said}; spdnn.compile runs any ONNX model")
+    sizes = [size if isinstance(size, int) and size else None for size in shape]
+    reader = Chain(constants, numpy_helper.to_array, sizes, dtype == np.float32)
     read = Counter(value for node in graph.node for value in node.input) + Counter(
         output.name for output in graph.output
     )
@@ -156,8 +213,8 @@ def chain(path, model) -> list[Step]:
 class Chain:
     """What each node of a chain is; `shape` of the features that the next one reads, None for a size that is free."""
 
-    def __init__(self, constants: dict, to_array: Callable[[Any], np.ndarray], shape: list, kind: int):
-        self._constants, self._to_array, self.shape, self._kind = constants, to_array, shape, kind
+    def __init__(self, constants: dict, to_array: Callable[[Any], np.ndarray], shape: list, floats: bool):
+        self._constants, self._to_array, self.shape, self._floats = constants, to_array, shape, floats
 
     def step(self, node, last: str) -> Step | None:
         """Raises UnsupportedStep: no layer, nor a part of one."""
@@ -166,7 +223,7 @@ class Chain:
         given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         if node.domain not in ("", "ai.onnx") or node.op_type not in KINDS:
             raise UnsupportedStep("")
-        if self._kind != 1 and node.op_type not in ("Cast", "Flatten", "Reshape"):
+        if not self._floats and node.op_type not in ("Cast", "Flatten", "Reshape"):
             raise UnsupportedStep(": of other numbers than float")
         return KINDS[node.op_type](self, node, given, list(node.input).index(last))
 
@@ -186,7 +243,7 @@ class Chain:
     def cast(self, node, given: dict, place: int) -> None:
         if given["to"] != 1:
             raise UnsupportedStep(": to another type than float")
-        self._kind = 1
+        self._floats = True
 
     def flatten(self, node, given: dict, place: int) -> Step:
         if given.get("axis", 1) not in (1, 1 - len(self.shape)):
@@ -252,7 +309,7 @@ class Chain:
         low, high = (self.constant(node, k) for k in (1, 2)) if node.op_type == "Clip" else (None, None)
         if node.op_type != "Clip":
             bound = self.constant(node, 1 - place) if len(node.input) == 2 else None
-            if bound is None or bound.size != 1:
+            if bound is None or bound.size != 1 or bound.ndim > len(self.shape):
                 raise UnsupportedStep(" of several values")
             low, high = (bound, None) if node.op_type == "Max" else (None, bound)
         least = float(given.get("min", -np.inf) if low is None else low.item())

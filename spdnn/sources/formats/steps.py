@@ -123,7 +123,7 @@ def channels(constant: np.ndarray, shape: tuple | None) -> np.ndarray:
         shape: of the value for one input, None where a size is not known; None: not known at all.
 
     Raises:
-        UnsupportedStep: it is no number for each channel, or the value becomes larger.
+        UnsupportedStep: it is no number for each channel, or the value becomes larger, or may.
     """
     if shape is not None:
         said = f": a constant of shape {str(constant.shape)[:40]}"
@@ -133,7 +133,8 @@ def channels(constant: np.ndarray, shape: tuple | None) -> np.ndarray:
             if constant.shape[-2:] != (1, 1) or constant.ndim not in (3, 4) or constant.shape[:-3] not in ((), (1,)):
                 raise UnsupportedStep(said)
             constant = constant.reshape(-1)
-        if constant.size > 1 and shape[0 if len(shape) == 3 else -1] not in (None, constant.size):
+        # Where the width is free, values of width 1 would be widened.
+        if constant.size > 1 and shape[0 if len(shape) == 3 else -1] != constant.size:
             raise UnsupportedStep(said)
     return vector(constant, constant.size).astype(np.float64)
 

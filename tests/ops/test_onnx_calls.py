@@ -1,0 +1,241 @@
+"""A compiled ONNX model takes and gives what ONNX Runtime does: random graphs, and members of each kind by name."""
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import onnx
+import onnx_calls
+import pytest
+from onnx import helper, numpy_helper
+from onnx_models import Maker, close, outputs
+from refusals import refuses
+
+import spdnn
+from spdnn.ops import onnx_model
+from spdnn.ops.onnx_model import OnnxModel
+from spdnn.ops.onnx_products import GraphProduct
+from spdnn.sources.formats import onnx_files
+
+
+@pytest.fixture(autouse=True)
+def untimed(monkeypatch):
+    """All products with few nonzeros are ours."""
+    monkeypatch.setenv("SPDNN_TUNING", "off")
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_random_graphs_and_calls(tmp_path, part):
+    """A hundred of the graphs that make fuzz goes on with."""
+    became = {onnx_calls.judge(seed, tmp_path) for seed in range(20 * part, 20 * part + 20)}
+    assert "OnnxModel" in became
+
+
+def saved(path, nodes, shape, constants=(), kind=np.float32, ir=8, value="y", **options):
+    ends = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(np.dtype(kind)), shape)
+    held = [numpy_helper.from_array(np.asarray(array), name) for name, array in dict(constants).items()]
+    graph = helper.make_graph(nodes, "made", [ends], [helper.make_empty_tensor_value_info(value)], held, **options)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=ir), path)
+    return path
+
+
+def few(*shape, seed=0):
+    random = np.random.default_rng(seed)
+    return (random.standard_normal(shape) * (random.random(shape) < 0.1)).astype(np.float32)
+
+
+NODE = helper.make_node
+
+
+@pytest.mark.parametrize(("weight", "kind"), [(few(48, 40), spdnn.Model), (few(48, 40) + 1, OnnxModel)])
+def test_one_signature_whoever_runs_it(tmp_path, weight, kind):
+    """Names, types, ranks, fixed sizes, and values that the type holds, of both classes."""
+    nodes = [NODE("Cast", ["x"], ["f"], to=1), NODE("Flatten", ["f"], ["a"]), NODE("MatMul", ["a", "w"], ["y"])]
+    path = saved(tmp_path / "m.onnx", nodes, [2, 3, 4, 4], {"w": weight}, np.int16)
+    model, x = spdnn.compile(path, threads=1), np.arange(96).reshape(2, 3, 4, 4)
+    assert type(model) is kind
+    wanted = onnx_files.session(str(path)).run(None, {"x": x.astype(np.int16)})[0]
+    for found in (model(x), model(x=x.astype(np.uint8)), model(x.astype(np.int16))):
+        assert close(found, wanted)
+    refuses(r"x has shape \(1, 3, 4, 4\); the model takes \(2, 3, 4, 4\)", model, x[:1])
+    refuses(r"x has shape \(2, 48\)", model, x.reshape(2, 48))
+    refuses("x holds 32768, and int16, which the model takes, does not", model, x + 32768 - x)
+    refuses("x holds -32769, and int16", model, x - 32769 - x)
+    refuses("x is of float64; the model takes int16", model, x / 2)
+    refuses("1 input; it takes x", model, image=x)
+    refuses("2 inputs; it takes x", model, x, x=x)
+
+
+def branch(name, *weights):
+    """x times weights, which lie in the branch or around it."""
+    last, nodes, held = "x", [], []
+    for number, weight in enumerate(weights):
+        inside = not isinstance(weight, str)
+        held += [numpy_helper.from_array(weight, f"held{number}")] if inside else []
+        nodes.append(NODE("MatMul", [last, f"held{number}" if inside else weight], [f"p{number}"]))
+        last = f"p{number}"
+    return helper.make_graph(nodes, name, [], [helper.make_empty_tensor_value_info(last)], held)
+
+
+@pytest.mark.parametrize("inside", [0, 1, 2])
+def test_products_of_one_name_in_two_branches(tmp_path, inside):
+    """Each with the weights of its own branch, in it or around it."""
+    around = {"first": few(40, 40, seed=1), "second": few(40, 40, seed=2)}
+    weights = [[few(40, 40, seed=3 + k) for k in range(inside)] + [name] for name in around]
+    branches = {"then_branch": branch("a", *weights[0]), "else_branch": branch("b", *weights[1])}
+    nodes = [NODE("ReduceSum", ["x"], ["sum"], keepdims=0), NODE("Greater", ["sum", "zero"], ["c"])]
+    nodes.append(NODE("If", ["c"], ["y"], **branches))
+    path = saved(tmp_path / "m.onnx", nodes, ["n", 40], around | {"zero": np.float32(0)})
+    model = spdnn.compile(path, threads=1)
+    assert f"{2 + 2 * inside} of {2 + 2 * inside}" in repr(model)
+    for sign in (1, -1):
+        x = sign * np.abs(few(3, 40)) + np.float32(sign)
+        assert close(model(x), outputs(path, x))
+
+
+@pytest.mark.parametrize("shape", [(40, 1), (1, 1), (1, 40), (40, 40)])
+def test_biases_of_gemm_that_are_broadcast_otherwise(tmp_path, shape):
+    path = saved(tmp_path / "m.onnx", [NODE("Gemm", ["x", "w", "c"], ["a"]), NODE("Tanh", ["a"], ["y"])], [40, 64],
+                 {"w": few(64, 40), "c": few(*shape) + 1})  # fmt: skip
+    x = few(40, 64) + 1
+    assert close(spdnn.compile(path, threads=1)(x), outputs(path, x))
+
+
+def test_a_product_that_differs_stays_in_onnx_runtime_with_a_warning(tmp_path, monkeypatch):
+    made = Maker(40)
+    for name in ("right", "wrong"):
+        made.add("MatMul", made.draw(40, 40, density=0.1), name=name)
+        made.add("Sigmoid")
+    path, x = made.save(tmp_path / "m.onnx"), made.draw(3, 40)
+    real = onnx_model.products
+
+    def spoiled(graph):
+        for product in real(graph):
+            product.bias[:] += product.name == "wrong"
+            yield product
+
+    monkeypatch.setattr(onnx_model, "products", spoiled)
+    with pytest.warns(RuntimeWarning, match="m.onnx: wrong stays in ONNX Runtime, since our kernel differs"):
+        model = spdnn.compile(path, threads=1)
+    assert [product.name for product in model.ours] == ["right"]
+    assert "onnxruntime: ours gave other numbers" in model.explain()
+    assert close(model(x), outputs(path, x))
+    with warnings.catch_warnings(action="error"):
+        assert not close(spdnn.compile(path, threads=1, verify=False)(x), outputs(path, x))
+
+
+def test_a_whole_model_or_a_chain_that_differs_stays_in_onnx_runtime(tmp_path, monkeypatch):
+    made = Maker(40)
+    made.add("MatMul", made.draw(40, 40, density=0.1))
+    path, x = made.save(tmp_path / "m.onnx"), made.draw(3, 40)
+    real = onnx_files.network_of
+    monkeypatch.setattr(onnx_files, "network_of", lambda *given: real(*given[:1], [given[1][0]._replace(bias=1.0)]))
+    with pytest.warns(RuntimeWarning, match="m.onnx: it stays in ONNX Runtime, since its outputs differ"):
+        model = spdnn.compile(path, threads=1)
+    assert type(model) is OnnxModel
+    assert close(model(x), outputs(path, x))
+    monkeypatch.setattr(GraphProduct, "place", property(lambda product: (product.path, "another")))
+    monkeypatch.setattr(OnnxModel, "_with", lambda self, *given: onnx_files.session(str(other)))
+    other = Maker(40, seed=1)
+    other.add("MatMul", other.draw(40, 40, density=0.1))
+    other = other.save(tmp_path / "other.onnx")
+    with pytest.warns(RuntimeWarning, match="m.onnx: it stays in ONNX Runtime, since its outputs differ"):
+        assert close(spdnn.compile(path, threads=1)(x), outputs(path, x))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shape", "constants", "x"),
+    [
+        ([NODE("Conv", ["x", "w"], ["a"])], ["n", "c", "h", "w"], {"w": few(16, 8, 3, 3)}, (1, 8, 5, 5)),
+        ([NODE("Conv", ["x", "w"], ["a"])], [None, None, None, None], {"w": few(16, 8, 3, 3)}, (2, 8, 4, 4)),
+        ([NODE("MatMul", ["x", "w"], ["a"])], ["n", "k"], {"w": few(32, 40)}, (2, 32)),
+        ([NODE("MatMul", ["x", "w"], ["a"])], None, {"w": few(32, 40)}, (2, 3, 32)),
+    ],
+    ids=["channels", "nothing stated", "width", "no shape"],
+)
+def test_trials_that_fail_are_no_errors(tmp_path, monkeypatch, nodes, shape, constants, x):
+    monkeypatch.setenv("SPDNN_TUNING", "on")
+    monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
+    path = saved(tmp_path / "m.onnx", [*nodes, NODE("Sigmoid", ["a"], ["y"])], shape, constants)
+    model, x = spdnn.compile(path, threads=1), np.ones(x, np.float32)
+    assert "nothing was timed (" in model.explain()
+    assert close(model(x), outputs(path, x))
+    assert "ms, in ONNX Runtime" in spdnn.compile(path, threads=1, example=x).explain()
+    refuses("m.onnx: example: ", spdnn.compile, path, example=np.ones((1,) * x.ndim, np.float32))
+
+
+@pytest.mark.parametrize("indices", ["flat", "pairs"])
+def test_sparse_initializers_are_weights(tmp_path, indices):
+    weight = few(40, 32)
+    at = np.flatnonzero(weight) if indices == "flat" else np.argwhere(weight)
+    values = numpy_helper.from_array(weight[weight != 0], "w")
+    sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(at, "at"), weight.shape)
+    path = saved(tmp_path / "m.onnx", [NODE("MatMul", ["x", "w"], ["y"])], ["n", 40], sparse_initializer=[sparse])
+    model, x = spdnn.compile(path, threads=1), few(3, 40) + 1
+    assert model.edges == np.count_nonzero(weight)
+    assert close(model(x), outputs(path, x))
+
+
+def test_initializers_among_the_inputs_of_an_old_file_are_constants(tmp_path):
+    path = saved(tmp_path / "m.onnx", [NODE("MatMul", ["x", "w"], ["a"]), NODE("Tanh", ["a"], ["y"])], ["n", 40],
+                 {"w": few(40, 40)}, ir=3)  # fmt: skip
+    old = onnx.load(path)
+    old.graph.input.append(helper.make_tensor_value_info("w", 1, [40, 40]))
+    onnx.save(old, path)
+    model = spdnn.compile(path, threads=1)
+    assert "1 of 1" in repr(model)
+    assert model.inputs == ["x"]
+
+
+NOT_FINITE = [np.nan, np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("value", NOT_FINITE)
+@pytest.mark.parametrize("bounds", [(), (-1, 2)])
+def test_what_is_not_finite_meets_zeros_as_in_onnx_runtime(tmp_path, value, bounds):
+    made = Maker(40)
+    made.add("MatMul", made.draw(40, 64, density=0.1))
+    made.add("Clip", *map(np.float32, bounds)) if bounds else made.add("Relu")
+    made.add("Identity")
+    path, x = made.save(tmp_path / "m.onnx"), made.draw(5, 40)
+    x[1, 3] = x[3, 7] = value
+    model = OnnxModel(path, onnx_files.simplify(path))
+    assert "1 of 1" in repr(model)
+    np.testing.assert_allclose(model(x), outputs(path, x), rtol=1e-5, atol=1e-5)
+    if not bounds:
+        refuses("finite", spdnn.compile(path, threads=1), x)
+
+
+@pytest.mark.parametrize("value", NOT_FINITE)
+@pytest.mark.parametrize(("groups", "size", "stride"), [(1, 1, 1), (2, 1, 1), (1, 3, 1), (2, 3, 2), (1, 3, 3)])
+def test_what_is_not_finite_in_images(tmp_path, value, groups, size, stride):
+    made = Maker(16, 7, 9)
+    made.add("Conv", made.draw(128, 16 // groups, size, size, density=0.1), made.draw(128), group=groups,
+             pads=[size // 2] * 4, strides=[stride] * 2, dilations=[1 + (stride == 1)] * 2)  # fmt: skip
+    made.add("Relu")
+    path, x = made.save(tmp_path / "m.onnx"), made.draw(3, 16, 7, 9)
+    x[1, 2, 3, 4] = x[1, 12, 0, 8] = value
+    model = OnnxModel(path, onnx_files.simplify(path))
+    assert "1 of 1" in repr(model)
+    np.testing.assert_allclose(model(x), outputs(path, x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("again", [lambda model: pickle.loads(pickle.dumps(model)), copy.deepcopy])
+@pytest.mark.parametrize("last", ["Softmax", "Sigmoid"])
+def test_models_are_pickled_and_copied(tmp_path, again, last):
+    made = Maker(40)
+    made.add("MatMul", made.draw(40, 40, density=0.1))
+    made.add(last)
+    path, x = made.save(tmp_path / "m.onnx"), made.draw(3, 40)
+    model = spdnn.compile(path, threads=1)
+    other = again(model)
+    assert repr(other) == repr(model)
+    assert (other(x=x) == model(x)).all()
+    refuses("x has shape|input: x", other, x[:, :9])
+    if last == "Sigmoid":
+        made.save(path, opset=16)
+        refuses("m.onnx: it changed since it was compiled, so this model cannot be pickled", again, model)
+    model.close()
+    if last == "Softmax":
+        refuses("closed", again, model)
