@@ -56,7 +56,7 @@ def _read_steps(path: Path, stated: ReadOptions) -> Iterator[Step]:
             raise InputError(f"{name}: a layer is a matrix, not an array of {matrix.ndim} dimensions")
         shapes.append(matrix.shape)
         weight = matrix if stated.rows == steps.OUTPUTS else matrix.T
-        yield Step(str(name), "linear", weight, 0.0 if bias is None else bias, activation)
+        yield Step("matrix" if name == path else name.name, "linear", weight, 0.0 if bias is None else bias, activation)
     steps.check_told(path, shapes, stated.rows)
 
 
