@@ -43,6 +43,7 @@ def read_network(path: Path, stated: ReadOptions) -> MemoryNetwork:
     """
     if path.suffix == ".npz" and path.is_file() and state_dicts.is_state_dict(archive := NpzArchive(path)):
         return state_dicts.read_network(archive, "state dict", stated)
+    state_dicts.refuse_epsilon(path, stated)
     return steps.network_of(path, _read_steps(path, stated), "matrices", stated.layers)
 
 

@@ -21,7 +21,7 @@ from spdnn.sources.formats.checks import check_widths
 from spdnn.sources.formats.steps import ReadOptions, Step
 from spdnn.sources.formats.tensors import INDEX, NUMBERED
 
-EPSILON = 1e-5  # of torch's BatchNorm, which no state dict holds
+EPSILON = 1e-5  # of torch's BatchNorm by default
 MEAN, VARIANCE, COUNT = "running_mean", "running_var", "num_batches_tracked"
 PARTS = ("weight", "bias", "weight_orig", "weight_mask", "bias_orig", "bias_mask", MEAN, VARIANCE, COUNT)
 GROUPS = 6  # kinds of names whose order widths may tell
@@ -91,6 +91,11 @@ def _read_steps(path, tensors: Mapping[str, np.ndarray], stated: ReadOptions) ->
     widths = {prefix: _shape(tensors, prefix, layers[prefix])[:: 1 if by_inputs else -1] for prefix in layers}
     order = _order(path, widths)
     following = _places(path, order, norms)
+    if not norms:
+        refuse_epsilon(path, stated)
+    epsilon = EPSILON if stated.epsilon is None else stated.epsilon
+    if not 0 <= epsilon <= 1:
+        raise InputError(f"{path}: epsilon {epsilon!r} of a BatchNorm; it is a number from 0 to 1")
     activations, biases = stated.activations(path, len(order)), stated.biases(path, len(order))
     for prefix, activation, bias in zip(order, activations, biases, strict=True):
         weight = _tensor(tensors, prefix, "weight", layers[prefix])
@@ -104,7 +109,13 @@ def _read_steps(path, tensors: Mapping[str, np.ndarray], stated: ReadOptions) ->
         bias = 0.0 if bias is None else bias
         yield Step(f"{prefix}weight", "linear", weight.T if by_inputs else weight, bias, plain)
         if norm:
-            yield _scale(path, tensors, norm, parts[norm], widths[prefix][1])._replace(activation=activation)
+            yield _scale(path, tensors, norm, parts[norm], widths[prefix][1], epsilon)._replace(activation=activation)
+
+
+def refuse_epsilon(path, stated: ReadOptions) -> None:
+    """Raise InputError where an epsilon is stated, of a network that has no BatchNorm."""
+    if stated.epsilon is not None:
+        raise InputError(f"{path}: epsilon {stated.epsilon!r} given, but the file has no BatchNorm of a state dict")
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -196,14 +207,14 @@ def _places(path, order: list[str], norms: set[str]) -> dict[str, str]:
     return after
 
 
-def _scale(path, tensors: Mapping, norm: str, own: set[str], outputs: int) -> Step:
+def _scale(path, tensors: Mapping, norm: str, own: set[str], outputs: int, epsilon: float) -> Step:
     """A BatchNorm as the scale that it is."""
     values = {}
     for part in ("weight", "bias", MEAN, VARIANCE):
         if part in own and (shape := tensors.shape(norm + part)) != (outputs,):
             raise InputError(f"{path}: {norm}{part} is {shape}; it must be {(outputs,)}, as the outputs")
         values[part] = tensors[norm + part].astype(np.float64) if part in own else None
-    return norm_scale(norm, values["weight"], values["bias"], values[MEAN], values[VARIANCE], EPSILON)
+    return norm_scale(norm, values["weight"], values["bias"], values[MEAN], values[VARIANCE], epsilon)
 
 
 def norm_scale(name: str, weight, bias, mean, variance, epsilon: float) -> Step:

@@ -79,6 +79,21 @@ def test_order(tmp_path, ending, layers, order):
     assert np.allclose(got, forward(tensors, order, x), rtol=1e-5, atol=1e-5)
 
 
+def test_the_epsilon_of_batch_norms(tmp_path):
+    tensors = made(("0", 3, 4)) | {"1.running_mean": np.ones(3), "1.running_var": np.array([1e-3, 1, 4])}
+    path, x = save(tmp_path / "a.npz", tensors), np.ones((1, 4))
+    sums = x @ tensors["0.weight"].T + tensors["0.bias"] - 1
+    for stated, epsilon in (({}, 1e-5), ({"epsilon": 1e-3}, 1e-3), ({"epsilon": 0}, 0)):
+        wanted = sums / np.sqrt(tensors["1.running_var"] + epsilon)
+        assert np.allclose(outputs(path, x.astype(np.float32), last="none", **stated), wanted, rtol=1e-5, atol=1e-5)
+    for wrong in (-1e-5, float("nan")):
+        refuses("of a BatchNorm; it is a number from 0 to 1", spdnn.open_network, path, last="none", epsilon=wrong)
+    save(path, made(("0", 3, 4)))
+    np.savez(tmp_path / "matrix.npz", np.ones((2, 3)))
+    for other in (path, tmp_path / "matrix.npz"):
+        refuses("epsilon 0.001 given, but the file has no", spdnn.open_network, other, last="none", epsilon=1e-3)
+
+
 @pytest.mark.parametrize(
     ("tensors", "said"),
     [
