@@ -92,7 +92,7 @@ def option(command: Any, name: str, **words: Any) -> None:
 
 
 def add_reading(command: argparse.ArgumentParser) -> None:
-    """What must be known of a file of weights alone: --last, --bias, --clip and --rows; `reading` has what was set."""
+    """What must be known of a file of weights alone: --last, --bias, --clip...; `reading` has what was set."""
     group = command.add_argument_group("model files that hold weights alone")
     command._negative_number_matcher = re.compile(r"-[\d.]")  # -0.3,-0.4 is a value, too
     add_fields(group, RunRequest, READING)

@@ -21,9 +21,8 @@ def host(value: Any, what: str) -> np.ndarray:
     library = _library(value)
     if library == "cupy":
         return value.get()
-    if library == "torch":
-        value = _of_torch(value)
     try:
+        value = _of_torch(value) if library == "torch" else value
         dlpack_alone = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
         array = np.from_dlpack(value) if dlpack_alone else np.asarray(value)
     except Exception as error:  # of any type: what is asked is another library's

@@ -1,6 +1,7 @@
 """How the objects of the package look in a session: one short line, and a table in a notebook."""
 
 import html
+import re
 
 RATES = ((1e12, "TeraEdges/s"), (1e9, "GigaEdges/s"), (1e6, "MegaEdges/s"), (1.0, "edges/s"))
 
@@ -26,7 +27,7 @@ class WithRepr:
 
 def with_unit(number: int, what: str) -> str:
     """`number` with its unit, which `what` names in the plural."""
-    return f"{number:,} {what.removesuffix('s') if number == 1 else what}"
+    return f"{number:,} {re.sub('(?<=ss|sh|ch)es$|s$', '', what) if number == 1 else what}"
 
 
 def unit_of_rate(rate: float) -> tuple[float, str]:

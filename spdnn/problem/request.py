@@ -24,7 +24,7 @@ ORACLE_EDGES = 1e9  # some 2 seconds
 ALL_EDGES = 1e30  # more than any run has
 GENERATED = ("mnist", "digits", "official")  # inputs that have no file of the user's own
 KINDS = {"formula": "radixnet", "official": "official", "unstructured": "unstructured"}  # as files name networks
-READING = ("last", "bias", "clip", "rows")  # what must be known of a file of weights alone
+READING = ("last", "bias", "clip", "rows", "epsilon")  # what must be known of a file of weights alone
 FILE_FIELDS = ("network", *READING, "truth")  # of a network that is a file
 CHALLENGE_FIELDS = ("neurons", "source", "cache")  # of a network of the challenge
 
@@ -53,6 +53,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         clip: upper bound of the ReLU, or none (default: 32 for official text, otherwise none).
         rows: meaning of the rows of a weight matrix (default: outputs in a PyTorch state dict, otherwise inputs;
             required where matrices fit both ways).
+        epsilon: epsilon of the BatchNorms of a PyTorch state dict, which does not hold it (default: 1e-5).
         inputs: mnist (official, by formula), digits (bundled with scikit-learn), official (downloaded), or a file:
             .safetensors, .npz, .npy, .mtx, .csv or official text.
         mnist: file of the MNIST training images, idx or idx.gz (default: downloaded).
@@ -91,6 +92,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     bias: float | Annotated[list[float], Meta(min_length=1)] | None = None
     clip: Annotated[float, Meta(gt=0, extra={"metavar": "Y|none"})] | Literal["none"] | None = None
     rows: Literal["inputs", "outputs"] | None = None
+    epsilon: Annotated[float, Meta(ge=0, le=1)] | None = None
     inputs: Annotated[str, Meta(min_length=1, max_length=4096, extra={"metavar": "mnist|digits|official|FILE"})] = (
         "mnist"
     )
@@ -189,8 +191,8 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         settings = dict(self.settings)
         if "schedule" in settings or "devices" in settings:
             parts.append(f"{settings.pop('schedule', 'auto')}-d{settings.pop('devices', 1)}")
-        named = ("network", "neurons", "layers", "source", "last", "bias", "clip", "rows", "inputs", "count", "engine",
-                 "reductions", "threads", "ranks", "repeats")  # fmt: skip
+        named = ("network", "neurons", "layers", "source", "last", "bias", "clip", "rows", "epsilon", "inputs", "count",
+                 "engine", "reductions", "threads", "ranks", "repeats")  # fmt: skip
         rest = {name: value for name, value in self.values.items() if name not in named} | {"settings": settings}
         if self.ranks > 1:
             rest.pop("partition", None)

@@ -70,9 +70,10 @@ def _silent() -> Iterator[None]:
 
 def _example(name: str, module: nn.Module, example: Any) -> tuple[Tensor, ...]:
     if example is None:
-        leaves = (module for module in module.modules() if not list(module.children()))
+        linear = nn.Linear | SparseLinear  # whose parametrizations, such as weight_norm, are modules in it
+        leaves = (one for one in module.modules() if isinstance(one, linear) or not list(one.children()))
         first = next((leave for leave in leaves if not isinstance(leave, nn.Identity | nn.Dropout)), None)
-        if not isinstance(first, nn.Linear | SparseLinear):
+        if not isinstance(first, linear):
             raise InputError(
                 f"{name}: its first layer is no Linear: give an input of it (example=), two of them or more"
             )

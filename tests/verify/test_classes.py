@@ -6,6 +6,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, top_k_accuracy_sco
 
 import spdnn
 from spdnn.common.errors import InputError
+from spdnn.common.shown import with_unit
 
 
 def outputs_and_labels(seed=0, inputs=700, classes=12):
@@ -30,6 +31,12 @@ def test_the_counts_are_those_of_scikit_learn(inputs):
     assert scores.hits(3) == top_k_accuracy_score(labels, apart, k=3, labels=numbers, normalize=False)
     np.testing.assert_array_equal(scores.confusion, confusion_matrix(labels, apart.argmax(axis=1), labels=numbers))
     assert repr(scores).startswith(f"Scores({inputs:,} inputs, 12 classes, top-1 ")
+
+
+def test_words_in_the_singular():
+    assert repr(spdnn.score(np.ones((1, 1)), [0])).startswith("Scores(1 input, 1 class, top-1 ")
+    words = ("batches", "passes", "edges", "pruned products")
+    assert [with_unit(1, word) for word in words] == ["1 batch", "1 pass", "1 edge", "1 pruned product"]
 
 
 def test_a_result_is_scored_as_its_values_are_dead_inputs_too():

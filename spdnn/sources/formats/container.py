@@ -32,8 +32,9 @@ BLOCK = 1 << 24  # bytes written or digested at a time
 TYPES = {
     "BOOL": "<u1", "U8": "<u1", "I8": "<i1", "F8_E4M3": "<u1", "F8_E5M2": "<u1", "F8_E8M0": "<u1", "U16": "<u2",
     "I16": "<i2", "F16": "<f2", "BF16": "<u2", "U32": "<u4", "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8",
-    "F64": "<f8", "C64": "<c8",
+    "F64": "<f8", "C64": "<c8", "F8_E4M3FNUZ": "<u1", "F8_E5M2FNUZ": "<u1",
 }  # fmt: skip
+BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}  # of the other types of the format: numbers that share bytes
 NAMES = {np.dtype(TYPES[name]): name for name in ("U8", "I32", "F32", "I64", "F64")}  # those that ours have
 JSON = ".json"  # the ending of a file that holds a record alone
 KEY = "spdnn"  # of the record in the metadata
@@ -67,6 +68,8 @@ class Tensors(Mapping):
 
     def __getitem__(self, name: str) -> np.ndarray:
         kind, shape, start = self._tensors[name]
+        if kind in BITS:
+            raise InputError(f"{self.path}: {quote(name)} is of type {kind}, whose numbers share bytes; it is not read")
         return np.frombuffer(self._map, TYPES[kind], math.prod(shape), self._start + start).reshape(shape)
 
     def part(self, name: str, start: int, stop: int) -> np.ndarray:
@@ -128,13 +131,14 @@ def _header(file: io.BufferedReader) -> tuple[int, dict, dict]:
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
             raise ValueError(f"tensor {name[:60]!r} has no dtype, shape and data_offsets, or more than these")
         kind, shape, span = entry["dtype"], entry["shape"], entry["data_offsets"]
-        if not isinstance(kind, str) or kind not in TYPES:
+        if not isinstance(kind, str) or kind not in {**TYPES, **BITS}:
             raise ValueError(f"tensor {name[:60]!r} is of a type that is not known, {str(kind)[:60]!r}")
         if not _whole(shape) or not _whole(span) or len(span) != 2:
             raise ValueError(f"tensor {name[:60]!r} has a shape or data_offsets that are no whole numbers")
         if len(shape) > DIMENSIONS:
             raise ValueError(f"tensor {name[:60]!r} has {len(shape)} dimensions, more than {DIMENSIONS}")
-        if span[1] - span[0] != math.prod(shape) * np.dtype(TYPES[kind]).itemsize:
+        bits = BITS.get(kind) or 8 * np.dtype(TYPES[kind]).itemsize
+        if 8 * (span[1] - span[0]) != math.prod(shape) * bits:
             raise ValueError(f"tensor {name[:60]!r} has another size than its shape and type")
         tensors[name] = kind, tuple(shape), span[0]
         spans.append(span)

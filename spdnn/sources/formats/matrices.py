@@ -43,6 +43,7 @@ def read_network(path: Path, stated: ReadOptions) -> MemoryNetwork:
     """
     if path.suffix == ".npz" and path.is_file() and state_dicts.is_state_dict(archive := NpzArchive(path)):
         return state_dicts.read_network(archive, "state dict", stated)
+    state_dicts.refuse_epsilon(path, stated)
     return steps.network_of(path, _read_steps(path, stated), "matrices", stated.layers)
 
 
@@ -56,7 +57,7 @@ def _read_steps(path: Path, stated: ReadOptions) -> Iterator[Step]:
             raise InputError(f"{name}: a layer is a matrix, not an array of {matrix.ndim} dimensions")
         shapes.append(matrix.shape)
         weight = matrix if stated.rows == steps.OUTPUTS else matrix.T
-        yield Step(str(name), "linear", weight, 0.0 if bias is None else bias, activation)
+        yield Step("matrix" if name == path else name.name, "linear", weight, 0.0 if bias is None else bias, activation)
     steps.check_told(path, shapes, stated.rows)
 
 

@@ -45,6 +45,7 @@ def open_network(
     last: str | None = None,
     neurons: int | None = None,
     rows: str | None = None,
+    epsilon: float | None = None,
 ) -> Network:
     """The network in a file or folder, by its content and name.
 
@@ -63,6 +64,7 @@ def open_network(
         neurons: the width that the inputs of the network must have.
         rows: what a row of a weight matrix is, 'inputs' or 'outputs'; by default as the format has it: outputs in a
             state dict, inputs in other matrices. It must be given for those that fit both ways.
+        epsilon: of the BatchNorms of a state dict, which does not hold it; by default 1e-5.
 
     Raises:
         InputError: one sentence with the file, and the line where there are lines; also where what must be stated of
@@ -77,7 +79,7 @@ def open_network(
     """
     path = files.existing(path, "model file or folder")
     check_rows(rows)
-    network = _reader(path)(path, ReadOptions(bias, clip, last, rows, layers, neurons))
+    network = _reader(path)(path, ReadOptions(bias, clip, last, rows, layers, neurons, epsilon))
     # Text was opened with the width; others know theirs, which must agree.
     if neurons is not None and not isinstance(network, text.TextNetwork) and network.inputs != neurons:
         raise InputError(f"{path}: a network of {network.inputs} input neurons, not {neurons}")
@@ -113,6 +115,7 @@ def import_network(
     last: str | None = None,
     neurons: int | None = None,
     rows: str | None = None,
+    epsilon: float | None = None,
 ) -> Network:
     """Read the network at `path`, store its layers at `output` (.safetensors), and open that.
 
@@ -124,7 +127,7 @@ def import_network(
         SpdnnError: the store cannot be written.
     """
     files.check_outputs([output], network_files(path))
-    network, what = open_network(path, bias, clip, layers, last, neurons, rows), "import network"
+    network, what = open_network(path, bias, clip, layers, last, neurons, rows, epsilon), "import network"
     # Text is parsed in the order of the archive, for seeking in compressed data reads it anew.
     if isinstance(network, text.TextNetwork):
         store.write_layers(output, network.stream(), {"source": "text", "path": network.path.name}, layers, what)
@@ -224,8 +227,11 @@ def _of(path: Path, ending: str, formats: Sequence, said: str) -> Callable:
 
 
 def _store(path: Path, stated: ReadOptions) -> Network:
-    if any(value is not None for value in (stated.bias, stated.last, stated.rows)) or stated.clip != USUAL:
-        raise InputError(f"{path}: leave out --last, --bias, --clip and --rows: this model file states them")
+    if (
+        any(value is not None for value in (stated.bias, stated.last, stated.rows, stated.epsilon))
+        or stated.clip != USUAL
+    ):
+        raise InputError(f"{path}: leave out --last, --bias, --clip, --rows and --epsilon: this model file states them")
     network = store.read_network(path)
     with safe_open.name_errors(path):
         return network if stated.layers is None else network.first(stated.layers)
@@ -239,6 +245,7 @@ def _safetensors(path: Path, stated: ReadOptions) -> Network:
 
 
 def _text(path: Path, stated: ReadOptions) -> Network:
+    state_dicts.refuse_epsilon(path, stated)
     if stated.rows is not None:
         raise InputError(f"{path}: official text has an input and an output on each line; rows cannot be given")
     clip = challenge.YMAX if stated.clip == USUAL else stated.clip
@@ -246,8 +253,8 @@ def _text(path: Path, stated: ReadOptions) -> Network:
 
 
 def _onnx(path: Path, stated: ReadOptions) -> Network:
-    if stated.bias is not None or stated.clip != USUAL or stated.rows is not None:
-        raise InputError(f"{path}: leave out --bias, --clip and --rows: an ONNX model states them")
+    if stated.bias is not None or stated.clip != USUAL or stated.rows is not None or stated.epsilon is not None:
+        raise InputError(f"{path}: leave out --bias, --clip, --rows and --epsilon: an ONNX model states them")
     return onnx_files.network(path, stated.last, stated.layers)
 
 

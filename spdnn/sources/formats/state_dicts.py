@@ -13,23 +13,43 @@ from typing import Any
 import numpy as np
 
 from spdnn.common.errors import InputError
+from spdnn.common.validation import quote_short
 from spdnn.problem.network import MemoryNetwork
 from spdnn.sources.formats import steps
 from spdnn.sources.formats.archive import natural
 from spdnn.sources.formats.checks import check_widths
 from spdnn.sources.formats.steps import ReadOptions, Step
-from spdnn.sources.formats.tensors import INDEX
+from spdnn.sources.formats.tensors import INDEX, NUMBERED
 
-EPSILON = 1e-5  # of torch's BatchNorm, which no state dict holds
+EPSILON = 1e-5  # of torch's BatchNorm by default
 MEAN, VARIANCE, COUNT = "running_mean", "running_var", "num_batches_tracked"
 PARTS = ("weight", "bias", "weight_orig", "weight_mask", "bias_orig", "bias_mask", MEAN, VARIANCE, COUNT)
-PART = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.safetensors$", re.ASCII)  # as Hugging Face's libraries number files
 GROUPS = 6  # kinds of names whose order widths may tell
+# Names of tensors that are no layer of their own: what they are of, and what to do.
+OTHERS = (
+    (
+        r"^base_model\.model\.|(?:^|[._])(?:lora[A-Z]|(?:(?:rand|vb|ada|de|[gx])?lora|dora|loha|lokr|hada|hra|ia3|b?oft|vera"
+        r"|shira|fourierft|adapter_(?:down|up))(?:[._]|$))",
+        "an adapter, whose layers are in another file",
+        "merge it into them (merge_and_unload in PEFT) and save these",
+    ),
+    (
+        r"(?:^|\.)q(?:weight|zeros)$|\.(?:g_idx|scales|biases|(?:nested_)?(?:absmax|quant_map)|quant_state|SCB|\w+_blocks"
+        r"|weight_(?:scales?|scale_\w+|packed|shape|zero_point|format)|(?:in|out)put_scale|weight\._(?:data|scale))(?:\.|$)",
+        "quantized weights",
+        "save the model with weights of float16 or float32",
+    ),
+    (
+        r"(?:^|\.)(?:weight_[guv]|parametrizations)(?:\.|$)",
+        "a parametrization, such as weight_norm",
+        "remove it (remove_weight_norm, or parametrize.remove_parametrizations) and save the weight",
+    ),
+)
 
 
 def is_state_dict(names) -> bool:
     """Whether these are names of a state dict."""
-    return any(_split(name)[1] in ("weight", "weight_orig") for name in names)
+    return any(_split(name)[1] in ("weight", "weight_orig") or _other(name) for name in names)
 
 
 def read_network(tensors: Any, source: str, stated: ReadOptions) -> MemoryNetwork:
@@ -45,7 +65,7 @@ def read_network(tensors: Any, source: str, stated: ReadOptions) -> MemoryNetwor
             has its own.
     """
     path, own = tensors.path, getattr(tensors, "metadata", {}).get("last")
-    if PART.search(path.name):
+    if (part := NUMBERED.fullmatch(path.name)) and part[3] != "00001":
         raise InputError(f"{path}: this is one file of several; name their index, model{INDEX}")
     if own is not None and stated.last not in (None, own):
         raise InputError(f"{path}: its metadata say that its last activation is {own[:20]!r}, not {stated.last!r}")
@@ -56,6 +76,8 @@ def read_network(tensors: Any, source: str, stated: ReadOptions) -> MemoryNetwor
 def _read_steps(path, tensors: Mapping[str, np.ndarray], stated: ReadOptions) -> Iterator[Step]:
     parts: dict[str, set[str]] = {}
     for name in tensors:
+        if other := _other(name):
+            raise InputError(f"{path}: {other}")
         prefix, part = _split(name)
         parts.setdefault(prefix, set()).add(part)
     layers = {prefix: own for prefix, own in parts.items() if own & {"weight", "weight_orig"} and MEAN not in own}
@@ -69,6 +91,11 @@ def _read_steps(path, tensors: Mapping[str, np.ndarray], stated: ReadOptions) ->
     widths = {prefix: _shape(tensors, prefix, layers[prefix])[:: 1 if by_inputs else -1] for prefix in layers}
     order = _order(path, widths)
     following = _places(path, order, norms)
+    if not norms:
+        refuse_epsilon(path, stated)
+    epsilon = EPSILON if stated.epsilon is None else stated.epsilon
+    if not 0 <= epsilon <= 1:
+        raise InputError(f"{path}: epsilon {epsilon!r} of a BatchNorm; it is a number from 0 to 1")
     activations, biases = stated.activations(path, len(order)), stated.biases(path, len(order))
     for prefix, activation, bias in zip(order, activations, biases, strict=True):
         weight = _tensor(tensors, prefix, "weight", layers[prefix])
@@ -82,13 +109,25 @@ def _read_steps(path, tensors: Mapping[str, np.ndarray], stated: ReadOptions) ->
         bias = 0.0 if bias is None else bias
         yield Step(f"{prefix}weight", "linear", weight.T if by_inputs else weight, bias, plain)
         if norm:
-            yield _scale(path, tensors, norm, parts[norm], widths[prefix][1])._replace(activation=activation)
+            yield _scale(path, tensors, norm, parts[norm], widths[prefix][1], epsilon)._replace(activation=activation)
+
+
+def refuse_epsilon(path, stated: ReadOptions) -> None:
+    """Raise InputError where an epsilon is stated, of a network that has no BatchNorm."""
+    if stated.epsilon is not None:
+        raise InputError(f"{path}: epsilon {stated.epsilon!r} given, but the file has no BatchNorm of a state dict")
 
 
 def _split(name: str) -> tuple[str, str]:
     """('fc1.', 'weight') of 'fc1.weight'."""
     prefix, dot, part = name.rpartition(".")
     return prefix + dot, part
+
+
+def _other(name: str) -> str | None:
+    """Why a tensor of this name is none of a layer; None where its name does not tell."""
+    kinds = ((what, instead) for pattern, what, instead in OTHERS if re.search(pattern, name))
+    return next((f"tensor {quote_short(name)} is of {what}: {instead}" for what, instead in kinds), None)
 
 
 def _problems(tensors: Mapping, parts: dict, layers: dict, norms: set) -> Iterator[str]:
@@ -168,14 +207,14 @@ def _places(path, order: list[str], norms: set[str]) -> dict[str, str]:
     return after
 
 
-def _scale(path, tensors: Mapping, norm: str, own: set[str], outputs: int) -> Step:
+def _scale(path, tensors: Mapping, norm: str, own: set[str], outputs: int, epsilon: float) -> Step:
     """A BatchNorm as the scale that it is."""
     values = {}
     for part in ("weight", "bias", MEAN, VARIANCE):
         if part in own and (shape := tensors.shape(norm + part)) != (outputs,):
             raise InputError(f"{path}: {norm}{part} is {shape}; it must be {(outputs,)}, as the outputs")
         values[part] = tensors[norm + part].astype(np.float64) if part in own else None
-    return norm_scale(norm, values["weight"], values["bias"], values[MEAN], values[VARIANCE], EPSILON)
+    return norm_scale(norm, values["weight"], values["bias"], values[MEAN], values[VARIANCE], epsilon)
 
 
 def norm_scale(name: str, weight, bias, mean, variance, epsilon: float) -> Step:

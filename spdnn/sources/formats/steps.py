@@ -64,6 +64,7 @@ class ReadOptions(NamedTuple):
     rows: str | None = None
     layers: int | None = None
     neurons: int | None = None
+    epsilon: float | None = None
 
     def activations(self, path, depth: int) -> list[Activation]:
         """Of each layer. Raises LastUnknown: the last one is not stated."""

@@ -1,6 +1,7 @@
 """Named arrays in .safetensors or .npz files: read one at a time, written whole or not at all."""
 
 import math
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,10 +18,13 @@ KINDS = "biufcSU"  # of the arrays that NumPy may read, of fixed size and withou
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # as NumPy writes; others may take any memory to unpack
 ENDINGS = (".safetensors", ".npz")
 INDEX = ".safetensors.index.json"
+NUMBERED = re.compile(r"(.*-)\d{5}(-of-(\d{5})\.safetensors)", re.ASCII)  # as Hugging Face's libraries number files
 
 
 class Safetensors(Mapping):
     """The tensors of a .safetensors file, by name; the file is mapped, and a tensor is read when it is asked for.
+
+    A tensor that several names share may be there once: the metadata have the others, as `save_model` writes them.
 
     Raises:
         InputError: no sound .safetensors file; and when a tensor is asked for, another type than float16, bfloat16,
@@ -30,24 +34,32 @@ class Safetensors(Mapping):
     def __init__(self, path):
         self._tensors = container.Tensors(path)
         self.path, self.metadata = self._tensors.path, self._tensors.metadata
+        self._stored = dict(zip(self._tensors, self._tensors, strict=True)) | shared(self.metadata, self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._tensors[name].shape
+        return self._tensors[self._stored[name]].shape
 
     def __getitem__(self, name: str) -> np.ndarray:
         """float32 or float64, of its shape; float16 and bfloat16 become float32."""
-        array, kind = self._tensors[name], self._tensors.types[name]
-        if kind not in TYPES:
-            raise InputError(f"{self._tensors.path}: {name} is of type {kind}; it must be one of {', '.join(TYPES)}")
+        name = self._stored[name]
+        if (kind := self._tensors.types[name]) not in TYPES:
+            raise InputError(f"{self.path}: {name} is of type {kind}; it must be one of {', '.join(TYPES)}")
+        array = self._tensors[name]
         if kind == "BF16":  # the upper half of a float32
             return (array.astype(np.uint32) << 16).view(np.float32)
         return array.astype(np.float32) if kind == "F16" else array.copy()  # SciPy knows no float16
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
+        return iter(self._stored)
 
     def __len__(self) -> int:
-        return len(self._tensors)
+        return len(self._stored)
+
+
+def shared(metadata: Mapping, names: Mapping) -> dict[str, str]:
+    """By the names in metadata of tensors that are stored under another name, that name, one of `names`."""
+    said = ((name, kept) for name, kept in metadata.items() if isinstance(kept, str))
+    return {name: kept for name, kept in said if kept in names and name not in names}
 
 
 class Shards(Mapping):
@@ -56,8 +68,8 @@ class Shards(Mapping):
     The index is a JSON object whose `weight_map` names the file of each tensor, as Hugging Face's libraries write it.
 
     Raises:
-        InputError: no such index, a file that is not in its folder, or a tensor that is not in its file; and as
-            Safetensors.
+        InputError: no such index, a file that is not in its folder, a tensor that is not in its file, or one or a file
+            of several that the index leaves out; and as Safetensors.
     """
 
     def __init__(self, path):
@@ -74,18 +86,29 @@ class Shards(Mapping):
         self._shard_of = {name: shards[file] for name, file in names.items()}
         if absent := [name for name, file in names.items() if name not in shards[file]]:
             raise InputError(f"{self.path}: {names[absent[0]]} has no tensor {quote(absent[0])}")
+        metadata = [index.get("metadata"), *(shard.metadata for shard in shards.values())]
+        self._stored = dict(zip(names, names, strict=True))
+        self._stored |= {k: v for said in metadata if isinstance(said, dict) for k, v in shared(said, names).items()}
+        # What the index leaves out would be missing without a word: a bias, or a whole file.
+        for file, shard in shards.items():
+            if left := [name for name in shard if name not in self._stored]:
+                raise InputError(f"{self.path}: it does not name tensor {quote(left[0])}, which is in {file}")
+            if of := NUMBERED.fullmatch(file):
+                parts = (f"{of[1]}{k:05}{of[2]}" for k in range(1, int(of[3]) + 1))
+                if left := next((part for part in parts if part not in shards), None):
+                    raise InputError(f"{self.path}: it does not name {quote(left)}, one of its {int(of[3])} files")
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._shard_of[name].shape(name)
+        return self._shard_of[self._stored[name]].shape(self._stored[name])
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._shard_of[name][name]
+        return self._shard_of[self._stored[name]][self._stored[name]]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._shard_of)
+        return iter(self._stored)
 
     def __len__(self) -> int:
-        return len(self._shard_of)
+        return len(self._stored)
 
 
 class NpzArchive(Mapping):

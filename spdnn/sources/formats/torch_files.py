@@ -11,13 +11,14 @@ import math
 import pickle
 import zipfile
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from spdnn.common import safe_open
-from spdnn.common.errors import InputError
-from spdnn.common.validation import shorten
+from spdnn.common.errors import InputError, SpdnnError
+from spdnn.common.validation import quote, shorten
 
 ENDINGS = (".pt", ".pth")
 OTHERS = (".tar", ".ckpt", ".bin")  # that other files have, too
@@ -36,6 +37,15 @@ OPCODES = (
     "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
     "EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS",
 )  # fmt: skip
+UNREAD = {  # what tensors are that torch makes by other functions
+    "_rebuild_sparse_tensor": "is sparse",
+    "_rebuild_meta_tensor_no_storage": "is on the device meta, without data",
+    "_rebuild_qtensor": "is quantized",
+}
+
+
+class _Unread(SpdnnError):
+    """A tensor of a kind that is not read; the sentence names it."""
 
 
 class _StorageKind(NamedTuple):
@@ -53,10 +63,16 @@ class _Tensor(NamedTuple):
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    negated: bool
 
 
-def _tensor(storage, offset, shape, strides, *_) -> _Tensor:
-    """What stands for torch._utils._rebuild_tensor_v2: the tensor's place, when it lies inside its storage."""
+def _tensor(storage, offset, shape, strides, _grad=False, _hooks=None, notes=None) -> _Tensor:
+    """What stands for torch._utils._rebuild_tensor_v2: the tensor's place, when it lies inside its storage.
+
+    Numbers of which torch notes that they are negated lie there with the other sign.
+    """
+    if notes not in (None, {}, {"neg": True}):
+        raise ValueError("a tensor with notes that are not known")
     whole = type(shape) is type(strides) is tuple and all(type(n) is int and n >= 0 for n in (offset, *shape, *strides))
     if not isinstance(storage, _Storage) or not whole or not len(shape) == len(strides) <= MOST_DIMENSIONS:
         raise ValueError("a tensor whose storage, shape or strides are none")
@@ -64,7 +80,7 @@ def _tensor(storage, offset, shape, strides, *_) -> _Tensor:
     count = math.prod(shape)
     if count and (last >= storage.count or count > storage.count):
         raise ValueError(f"a tensor of shape {str(shape)[:60]} outside of its storage of {storage.count}")
-    return _Tensor(storage, offset, shape, strides)
+    return _Tensor(storage, offset, shape, strides, bool(notes))
 
 
 class _Reader(pickle._Unpickler):  # the one in Python: the compiled one allocates what an opcode asks for
@@ -78,14 +94,27 @@ class _Reader(pickle._Unpickler):  # the one in Python: the compiled one allocat
         known = {
             ("collections", "OrderedDict"): lambda: {},
             ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+            ("torch._utils", "_rebuild_tensor_v3"): lambda *_: None,  # whose type is refused before
             ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
+            ("torch.storage", "UntypedStorage"): _StorageKind("<u1"),
         }
         if (module, name) in known:
             return known[module, name]
         if module == "torch" and name in TYPES:
             return _StorageKind(TYPES[name])
+        asked = shorten(f"{module}.{name}", 50)
+        made_here = module in ("torch._utils", "torch._tensor") and name.startswith("_rebuild")
+        # A tensor's name comes before the function that makes it, whose arguments come next.
+        stacks = [*self.metastack, [*self.stack, self.find_class] if made_here else self.stack]
+        names = [key for stack in stacks for key, made in pairwise(stack) if type(key) is str and callable(made)]
+        if names and (made_here or module == "torch"):
+            kind = UNREAD.get(name, "is no plain tensor") if made_here else f"is of {asked}"
+            raise _Unread(
+                f"tensor {quote(names[-1])} {kind}; tensors that are read are dense, of float64, float32, float16, "
+                "bfloat16, bool, uint8 or int8 to int64"
+            )
         raise InputError(
-            f"it asks for {shorten(f'{module}.{name}', 50)}, and no code of a file is run: "
+            f"it asks for {asked}, and no code of a file is run: "
             "torch.save(model.state_dict(), ...) writes what is read, or export the model as ONNX"
         )
 
@@ -124,16 +153,27 @@ def _check_key(key) -> None:
         raise ValueError("a name that is no text")
 
 
+def _are_tensors(value: object) -> bool:
+    items = value.items() if isinstance(value, dict) else ()
+    return bool(items) and all(type(name) is str and type(tensor) is _Tensor for name, tensor in items)
+
+
 class TorchFile(Mapping):
     """The tensors of a state dict that torch.save wrote, by name; one is read when it is asked for.
 
     Raises:
-        InputError: no sound file of torch.save, one that asks for code to be run, or none that holds a state dict; and
-            when a tensor is asked for, a damaged one.
+        InputError: no sound file of torch.save, one that asks for code to be run, none that holds a state dict, or one
+            whose tensors are not all read; and when a tensor is asked for, a damaged one.
     """
 
     def __init__(self, path):
         self.path = safe_open.check_file(path)
+        try:
+            self._tensors = self._open()
+        except _Unread as error:
+            raise InputError(f"{self.path}: {error}") from None
+
+    def _open(self) -> dict[str, _Tensor]:
         refused = safe_open.name_errors(self.path, "this is no state dict of torch.save")
         with refused, safe_open.keep_open(self.path, self) as file:
             with safe_open.sound("it is no sound zip archive, as torch writes since 1.6"):
@@ -149,16 +189,15 @@ class TorchFile(Mapping):
                 except KeyError as error:
                     raise ValueError(f"no state dict has the opcode {error}") from error
             # The tensors by name are what was unpickled, or the part of a checkpoint that holds them.
-            for candidate in (found, *(found[name] for name in INSIDE if isinstance(found, dict) and name in found)):
-                if (
-                    isinstance(candidate, dict)
-                    and candidate
-                    and all(type(k) is str and type(v) is _Tensor for k, v in candidate.items())
-                ):
-                    self._tensors = dict(candidate)
-                    break
-            else:
+            if _are_tensors(found):
+                return found
+            inside = [name for name in INSIDE if isinstance(found, dict) and _are_tensors(found.get(name))]
+            if not inside:
                 raise InputError("it holds no dictionary of tensors by name")
+            beside = [name for name, value in found.items() if type(value) is _Tensor and "." in str(name)]
+            if more := inside[1:] + beside:
+                raise _Unread(f"it holds {quote(more[0])} beside {quote(inside[0])}; save one state dict alone")
+            return found[inside[0]]
 
     def _members(self) -> tuple[str, dict[str, zipfile.ZipInfo]]:
         """(the folder of the archive, its members), when none takes more memory than its bytes."""
@@ -183,7 +222,7 @@ class TorchFile(Mapping):
 
     def __getitem__(self, name: str) -> np.ndarray:
         """As it is stored, in memory of its own; float16 and bfloat16 become float32."""
-        storage, offset, shape, strides = self._tensors[name]
+        storage, offset, shape, strides, negated = self._tensors[name]
         with safe_open.sound(f"{self.path}: {shorten(name, 30)} cannot be read"):
             half = storage.kind == "BF16"
             flat = np.frombuffer(self._zip.read(self._data[storage.member]), "<u2" if half else storage.kind)
@@ -192,8 +231,9 @@ class TorchFile(Mapping):
             steps = [stride * flat.itemsize for stride in strides]
             array = np.lib.stride_tricks.as_strided(flat[offset : storage.count], shape, steps, writeable=False)
             if half:
-                return (array.astype(np.uint32) << 16).view(np.float32)
-            return array.astype(np.float32) if array.dtype == np.float16 else array.copy()
+                array = (array.astype(np.uint32) << 16).view(np.float32)
+            array = array.astype(np.float32) if array.dtype == np.float16 else array.copy()
+            return -array if negated else array
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)

@@ -199,6 +199,15 @@ def test_damaged_npz_and_npy(tmp_path, pair):
         refused(path, "this is no sound .npy file", read=matrices.read_inputs)
 
 
+def test_a_sentence_names_its_file_once(tmp_path):
+    (tmp_path / "layers").mkdir()
+    for name, matrix in (("a.npz", np.ones((2, 3), np.complex64)), ("layers/b.npz", np.full((2, 3), np.inf))):
+        np.savez(tmp_path / name, matrix)
+        path = tmp_path / name.split("/")[0]
+        said = refuses("not real numbers|NaN or infinite", open_network, path, last="none")
+        assert said.count(name.split("/")[-1]) == said.count(str(tmp_path)) == 1
+
+
 def test_dense_layers_and_names_that_lie(tmp_path):
     dense = np.array([[0, 0.5], [1, 0]], np.float16)
     np.savez(tmp_path / "a.npz", dense)

@@ -145,9 +145,9 @@ def test_the_format_is_told_by_the_first_bytes(tmp_path):
 def test_options_that_do_not_fit(tmp_path, folder):
     path = tmp_path / "a.safetensors"
     store.write_network(path, FORMULA.first(2))
-    for options in ({"bias": 0}, {"clip": None}, {"last": "relu"}, {"rows": "inputs"}):
+    for options in ({"bias": 0}, {"clip": None}, {"last": "relu"}, {"rows": "inputs"}, {"epsilon": 0}):
         refuses(
-            r"a\.safetensors: leave out --last, --bias, --clip and --rows: this model file",
+            r"a\.safetensors: leave out --last, --bias, --clip, --rows and --epsilon: this model file",
             open_network,
             path,
             **options,

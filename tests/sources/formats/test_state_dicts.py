@@ -79,6 +79,21 @@ def test_order(tmp_path, ending, layers, order):
     assert np.allclose(got, forward(tensors, order, x), rtol=1e-5, atol=1e-5)
 
 
+def test_the_epsilon_of_batch_norms(tmp_path):
+    tensors = made(("0", 3, 4)) | {"1.running_mean": np.ones(3), "1.running_var": np.array([1e-3, 1, 4])}
+    path, x = save(tmp_path / "a.npz", tensors), np.ones((1, 4))
+    sums = x @ tensors["0.weight"].T + tensors["0.bias"] - 1
+    for stated, epsilon in (({}, 1e-5), ({"epsilon": 1e-3}, 1e-3), ({"epsilon": 0}, 0)):
+        wanted = sums / np.sqrt(tensors["1.running_var"] + epsilon)
+        assert np.allclose(outputs(path, x.astype(np.float32), last="none", **stated), wanted, rtol=1e-5, atol=1e-5)
+    for wrong in (-1e-5, float("nan")):
+        refuses("of a BatchNorm; it is a number from 0 to 1", spdnn.open_network, path, last="none", epsilon=wrong)
+    save(path, made(("0", 3, 4)))
+    np.savez(tmp_path / "matrix.npz", np.ones((2, 3)))
+    for other in (path, tmp_path / "matrix.npz"):
+        refuses("epsilon 0.001 given, but the file has no", spdnn.open_network, other, last="none", epsilon=1e-3)
+
+
 @pytest.mark.parametrize(
     ("tensors", "said"),
     [
@@ -189,6 +204,70 @@ def test_files_that_share_a_state_dict(tmp_path):
     refuses("it is not a file index in JSON", spdnn.open_network, index)
 
 
+def test_tensors_that_an_index_leaves_out(tmp_path):
+    layers = [made((f"fc{k}", 4, 4)) for k in (1, 2, 3)]
+    for k, tensors in enumerate(layers, 1):
+        save(tmp_path / f"model-{k:05}-of-00003.safetensors", tensors)
+    index = tmp_path / "model.safetensors.index.json"
+    map_of = {name: f"model-{k:05}-of-00003.safetensors" for k, own in enumerate(layers, 1) for name in own}
+    for left, said in (
+        (["fc3.weight"], "it does not name tensor 'fc3.weight', which is in model-00003-of-00003.safetensors"),
+        (["fc1.weight", "fc1.bias"], "it does not name 'model-00001-of-00003.safetensors', one of its 3 files"),
+    ):
+        index.write_text(json.dumps({"weight_map": {name: file for name, file in map_of.items() if name not in left}}))
+        refuses(said, spdnn.open_network, index, last="none")
+
+
+def test_a_tensor_of_several_names(tmp_path):
+    """As save_model of safetensors and huggingface_hub write it: once, with its other names in the metadata."""
+    one, two = made(("fc1", 4, 4)), made(("fc2", 4, 4), ("fc3", 4, 4))
+    shared = {"fc2.weight": "fc1.weight", "fc3.bias": "fc1.bias", "format": "pt"}
+    two = {name: array for name, array in two.items() if name not in shared}
+    whole = one | two | {"fc2.weight": one["fc1.weight"], "fc3.bias": one["fc1.bias"]}
+    wanted = spdnn.open_network(save(tmp_path / "whole.npz", whole), last="none").sha256()
+    path = save(tmp_path / "a.safetensors", one | two, metadata=shared)
+    assert spdnn.open_network(path, last="none").sha256() == wanted
+    index = tmp_path / "model.safetensors.index.json"
+    for of_files, of_index in ((shared, {}), (None, {"total_size": 1, **shared})):
+        save(tmp_path / "one.safetensors", one, metadata=of_files)
+        save(tmp_path / "two.safetensors", two, metadata=of_files)
+        map_of = dict.fromkeys(one, "one.safetensors") | dict.fromkeys(two, "two.safetensors")
+        index.write_text(json.dumps({"metadata": of_index, "weight_map": map_of}))
+        assert spdnn.open_network(index, last="none").sha256() == wanted
+    path = save(tmp_path / "a.safetensors", one, metadata={"fc9.weight": "fc8.weight", "head": "fc1.weight"})
+    refuses("tensor 'head' is no weight of a layer", spdnn.open_network, path, last="none")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        *((name, "an adapter, whose layers are in another file: merge it") for name in (
+            "fc.lora_embedding_B", "fc.lora_A.default.weight", "to_q_lora.down.weight", "lora_te_fc.lora_up.weight",
+            "fc.ia3_l", "fc.hada_w2_b", "fc.lokr_w1.weight", "fc.boft_R", "fc.randlora_A.weight", "adapter_up.weight",
+            "base_model.model.fc.weight",
+        )),
+        *((name, "quantized weights: save the model") for name in (
+            "fc.qweight", "fc.qzeros", "fc.weight.absmax", "fc.weight.quant_state.bitsandbytes__nf4", "fc.SCB",
+            "fc.weight_scale_inv", "fc.weight_packed", "mlp.up_proj_blocks",
+        )),
+        *((name, "a parametrization, such as weight_norm: remove it") for name in (
+            "fc.weight_g", "fc.weight_u", "parametrizations.weight.original0", "fc.parametrizations.weight.0._u",
+        )),
+    ],
+)  # fmt: skip
+def test_tensors_whose_names_say_what_they_are(tmp_path, name, said):
+    tensors = {name: np.ones((4, 4), np.float32)}
+    for ending in (".npz", ".safetensors"):
+        for beside in ({}, made(("fc1", 4, 4))):
+            path = save(tmp_path / f"a{ending}", beside | tensors)
+            assert f"tensor {name!r} is of {said}" in refuses(path.name, spdnn.open_network, path, last="none")
+
+
+def test_names_of_layers_may_be_like_them(tmp_path):
+    for name in ("flora", "explorer", "veranda.0", "scales.1", "weights"):
+        assert spdnn.open_network(save(tmp_path / "a.npz", made((name, 4, 4))), last="none").depth == 1
+
+
 @pytest.mark.parametrize("name", ["checkpoint.pth.tar", "model.tar", "epoch=3.ckpt", "pytorch_model.bin"])
 def test_what_torch_saved_under_another_name(tmp_path, name):
     (tmp_path / name).write_bytes(TORCH.read_bytes())
@@ -222,8 +301,8 @@ def test_no_code_of_a_file_is_run(tmp_path):
     assert not (tmp_path / "sprung").exists()
 
 
-def tensor(shape, strides=None, offset=0, count=4, key="0", kind="FloatStorage"):
-    """The pickle of {'fc.weight': a tensor}, as torch writes one."""
+def tensor(shape, strides=None, offset=0, count=4, key="0", kind="torch\nFloatStorage", more=b"", make="tensor_v2"):
+    """The pickle of {'fc.weight': a tensor}, as torch writes one; `more`: what comes after its hooks."""
 
     def number(n):
         return b"J" + n.to_bytes(4, "little", signed=True)
@@ -234,10 +313,10 @@ def tensor(shape, strides=None, offset=0, count=4, key="0", kind="FloatStorage")
     def text(word):
         return b"X" + len(word).to_bytes(4, "little") + word.encode()
 
-    storage = b"(" + text("storage") + f"ctorch\n{kind}\n".encode() + text(key) + text("cpu") + number(count) + b"tQ"
+    storage = b"(" + text("storage") + f"c{kind}\n".encode() + text(key) + text("cpu") + number(count) + b"tQ"
     strides = [1] * len(shape) if strides is None else strides
-    arguments = b"(" + storage + number(offset) + numbers(shape) + numbers(strides) + b"\x89" + b"}" + b"t"
-    return b"\x80\2}(" + text("fc.weight") + b"ctorch._utils\n_rebuild_tensor_v2\n" + arguments + b"Ru."
+    arguments = b"(" + storage + number(offset) + numbers(shape) + numbers(strides) + b"\x89" + b"}" + more + b"t"
+    return b"\x80\2}(" + text("fc.weight") + f"ctorch._utils\n_rebuild_{make}\n".encode() + arguments + b"Ru."
 
 
 @pytest.mark.parametrize(
@@ -249,7 +328,8 @@ def tensor(shape, strides=None, offset=0, count=4, key="0", kind="FloatStorage")
         (tensor((2, 2), count=5), "a storage of 5 numbers in 16 bytes"),
         (tensor((2, 2), count=-1), "a storage of -1 numbers in 16 bytes"),
         (tensor((2, 2), key="1"), "a storage that is not there"),
-        (tensor((2, 2), kind="QInt8Storage"), "it asks for torch.QInt8Storage"),
+        (tensor((2, 2), more=b"}X\3\0\0\0foo\x88s"), "notes that are not known"),
+        (tensor((2, 2), make="tensor_v3"), "no dictionary of tensors"),  # without a type
         (b"\x80\5\x96" + (1 << 40).to_bytes(8, "little") + b".", "the opcode 150"),  # BYTEARRAY8, allocated at once
         (b"\x80\2}" + b"r\xff\xff\xff\xff.", "no dictionary of tensors"),  # LONG_BINPUT, which a table would follow
         (b"\x80\2})" + b"\x86".join([b"q\1h\1h\1"] * 60) + b"K\1s.", "a name that is no text"),  # hashed for ever
@@ -267,6 +347,52 @@ def test_hostile_pickles(tmp_path, content, said):
         assert tracemalloc.get_traced_memory()[1] < 1 << 22
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (tensor((2, 2), kind="torch\nQUInt8Storage"), "is of torch.QUInt8Storage"),
+        (tensor((2, 2), kind="torch\nComplexDoubleStorage", more=b"}X\4\0\0\0conj\x88s"), "is of torch.ComplexDouble"),
+        *((
+            tensor((2, 2), kind="torch.storage\nUntypedStorage", more=f"ctorch\n{kind}\n".encode(), make="tensor_v3"),
+            f"is of torch.{kind}",
+        ) for kind in ("float8_e5m2", "float4_e2m1fn_x2", "uint16")),
+        (tensor((2, 2), make="sparse_tensor"), "is sparse"),
+        (tensor((2, 2), make="qtensor"), "is quantized"),
+        (tensor((2, 2), make="meta_tensor_no_storage"), "is on the device meta, without data"),
+        (tensor((2, 2), make="wrapper_subclass"), "is no plain tensor"),
+    ],
+)  # fmt: skip
+def test_tensors_that_torch_alone_knows(tmp_path, content, said):
+    path = packed(tmp_path / "a.pt", content, {"0": bytes(64)})
+    said = refuses(f"a.pt: tensor 'fc.weight' {said}.*; tensors that are read are dense", spdnn.open_network, path)
+    assert "state_dict" not in said  # which it is
+
+
+@pytest.mark.parametrize(("kind", "data"), [("Half", np.float16([1, 2, 3, 4])), ("BFloat16", np.uint16([0x3F80] * 4))])
+def test_numbers_that_torch_notes_as_negated(tmp_path, kind, data):
+    path, kind = tmp_path / "a.pt", f"torch\n{kind}Storage"
+    plain = TorchFile(packed(path, tensor((2, 2), (1, 2), kind=kind), {"0": data.tobytes()}))["fc.weight"]
+    negated = tensor((2, 2), (1, 2), kind=kind, more=b"}X\3\0\0\0neg\x88s")
+    assert np.array_equal(TorchFile(packed(path, negated, {"0": data.tobytes()}))["fc.weight"], -plain)
+
+
+def test_checkpoints_of_several_state_dicts(tmp_path):
+    def text(word):
+        return b"X" + len(word).to_bytes(4, "little") + word.encode()
+
+    one = tensor((2, 2), (2, 1))[2:-1]
+    for entries, said in (
+        (text("model") + one + text("epoch") + b"K\1", None),
+        (text("model") + one + text("state_dict") + one, "it holds 'model' beside 'state_dict'"),
+        (text("model") + one + text("fc2.weight") + one[16:-1], "it holds 'fc2.weight' beside 'model'"),
+    ):
+        path = packed(tmp_path / "a.pt", b"\x80\2}(" + entries + b"u.", {"0": bytes(16)})
+        if said:
+            refuses(f"a.pt: {said}; save one state dict alone", spdnn.open_network, path, last="none")
+        else:
+            assert spdnn.open_network(path, last="none").depth == 1
 
 
 def test_archives_that_torch_does_not_write(tmp_path):

@@ -6,12 +6,13 @@ import zipfile
 import numpy as np
 import pytest
 from refusals import refuses
-from safetensors import SafetensorError
+from safetensors import SafetensorError, deserialize
 from safetensors.numpy import load_file
 
 from spdnn.common import safe_open
 from spdnn.common.errors import InputError
 from spdnn.sources.formats import container, store
+from spdnn.sources.formats.readers import open_network
 from spdnn.sources.formats.tensors import NpzArchive, open_tensors, read_array, write_tensors
 from spdnn.sources.radixnet import RadixNet
 
@@ -106,6 +107,20 @@ def test_headers(tmp_path):
         n: a.tolist() for n, a in ARRAYS.items()
     }
     refuses("this is not a plain file", container.Tensors, "/dev/null")
+
+
+@pytest.mark.parametrize("kind", ["F4", "F6_E2M3", "F6_E3M2", "F8_E4M3FNUZ", "F8_E8M0"])
+def test_types_that_the_format_has_and_numpy_has_not(tmp_path, kind):
+    size = 8 * int(kind[1]) // 8
+    header = json.dumps({"fc.weight": {"dtype": kind, "shape": [2, 4], "data_offsets": [0, size]}}).encode()
+    content = len(header).to_bytes(8, "little") + header + bytes(size)
+    assert deserialize(content)[0][1]["dtype"] == kind
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(content)
+    refuses(f"x.safetensors: fc.weight is of type {kind}; it must be", open_tensors(path).__getitem__, "fc.weight")
+    refuses(f"x.safetensors: '?fc.weight'? is of type {kind}", open_network, path, last="none")
+    path.write_bytes(content[:-1])
+    refuses("another size|has 7 for them|no sound", open_tensors, path)
 
 
 def test_our_stores_in_the_package(tmp_path):
