@@ -100,6 +100,8 @@ class Model(WithRepr):
         if type(x) is np.ndarray and x.dtype == np.float32:
             return self._finish(self._rows(x))
         arrays.refuse_gradient(x)
+        if sp.issparse(x) and x.shape[0] == 0:
+            x = x.toarray()  # no inputs are checked, and give no outputs, as dense ones do
         if sp.issparse(x):
             return self._finish(self.infer(x, values=True).all_values())
         return arrays.like(self._finish(self._rows(arrays.host(x, "x"))), x)
