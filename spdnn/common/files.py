@@ -129,8 +129,11 @@ def _name(names: list[tuple[Path, Callable[[], None]]]) -> None:
 
 
 def _temporary(target: Path) -> Path:
-    """A new name next to `target`, chosen before anything has it: a signal may come as soon as it is there."""
-    return target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
+    """A new name next to `target`, chosen before anything has it: a signal may come as soon as it is there.
+
+    It begins with a few characters of the target's, whose name may be as long as the file system allows.
+    """
+    return target.with_name(f".{target.name[:24]}.{os.urandom(4).hex()}.part")
 
 
 def reserve(stream: BinaryIO, size: int) -> None:
@@ -152,10 +155,13 @@ def check_target(path: str | os.PathLike) -> Path:
 
     Raises:
         InputError: it is a folder, a device or another thing that is no plain file, or its folder does not exist or
-            cannot be written to.
+            cannot be written to, or its name, or the temporary one, is too long.
     """
     try:
         target = Path(os.path.realpath(path))
+        for name in (target, _temporary(target)):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                os.lstat(name)
         if target.is_dir():
             raise InputError(f"{path} is a folder; name a file to write")
         if target.exists() and not target.is_file():

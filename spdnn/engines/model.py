@@ -186,8 +186,8 @@ class Model(WithRepr):
         return self.infer(x, values=True).all_values()
 
     def _sparse(self, x: Any) -> np.ndarray:
-        if not x.shape[0]:
-            return self._rows(np.empty(x.shape, np.float32))
+        if not x.shape[0]:  # no inputs are checked, and give no outputs, as dense ones do
+            return self._rows(x.toarray())
         if self.signature is not None:
             self.signature.inputs[0].check(x.shape)
         return self.infer(x, values=True).all_values()

@@ -2,7 +2,8 @@
 
 Files are in the folder `made` of $SPDNN_DATA (or ~/.cache/spdnn), under names with a digest of the source and of this
 package's code. When all take more than MOST bytes, those that were not used for longest are removed. A damaged file is
-made again. A record lists the parts that came from the cache (`time_to_solution.cached`).
+made again. What another user wrote is used, and neither replaced nor removed. A record lists the parts that came from
+the cache (`time_to_solution.cached`).
 """
 
 import contextlib
@@ -85,7 +86,7 @@ class StoreCache:
         for path, size, write in self._kept:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                if self._room(size):
+                if _own(path) and self._room(size):
                     write(path)
             except (OSError, SpdnnError) as error:
                 print(f"spdnn: warning: {error}; it is made again the next time", file=sys.stderr)
@@ -97,18 +98,13 @@ class StoreCache:
         return self.folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.safetensors"
 
     def _take(self, part: str, path: Path | None, read: Callable[[Path], Content | None]) -> Content | None:
-        if path is None:
-            return None
         try:
-            if not path.exists():
-                return None
-            content = read(path)
-            os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))  # it was used, and not changed
-        except (OSError, InputError):  # damaged, or removed by another process
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+            content = read(path) if path is not None and path.exists() else None
+        except (OSError, InputError):  # damaged, not to be read by this user, or removed by another process
             return None
         if content is not None:
+            with contextlib.suppress(OSError):  # of another user, or mounted read-only
+                os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))  # it was used, and not changed
             self.taken.append(part)
         return content
 
@@ -117,14 +113,23 @@ class StoreCache:
             self._kept.append((path, size + SLACK, write))
 
     def _room(self, size: int) -> bool:
-        """Whether a file of `size` bytes may be written; the oldest ones go for it."""
-        if size > MOST or size > shutil.disk_usage(self.folder).free:
-            return False
+        """Whether a file of `size` bytes may be written; the oldest ones of this user go for it."""
         files = sorted((file.stat().st_atime, file.stat().st_size, file) for file in self.folder.glob("*.safetensors"))
-        total = sum(size for _, size, _ in files)
-        for _, nbytes, path in files:
-            if total + size <= MOST:
+        own = [(nbytes, path) for _, nbytes, path in files if _own(path)]
+        over = size - MOST + sum(nbytes for _, nbytes, _ in files)
+        if over > sum(nbytes for nbytes, _ in own) or size > shutil.disk_usage(self.folder).free:
+            return False
+        for nbytes, path in own:
+            if over <= 0:
                 break
             path.unlink(missing_ok=True)
-            total -= nbytes
+            over -= nbytes
+        return True
+
+
+def _own(path: Path) -> bool:
+    """Whether no other user wrote this file."""
+    try:
+        return path.stat().st_uid == os.geteuid()
+    except FileNotFoundError:
         return True

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from spdnn.common.errors import InputError
 from spdnn.engines.registry import engine
+from spdnn.pipeline.contents import content
 from spdnn.problem.request import RunRequest
 from spdnn.reductions.registry import parse_reductions
+from spdnn.sources.formats.readers import network_files
 
 MNIST = "results/data/mnist/train-images-idx3-ubyte.gz"  # where it is downloaded to
 
@@ -64,6 +66,22 @@ class Targets:
         if wildcards.inputs in self.inputs:
             return self.inputs[wildcards.inputs].inputs
         return f"results/data/mnist/{wildcards.inputs.replace('official-', 'sparse-images-')}.tsv.gz"
+
+    def network_content(self, wildcards) -> str:
+        """The content of the files of a network of the user's own."""
+        case = self.networks.get(wildcards.network)
+        return content(network_files(case.network) if case else ())
+
+    def inputs_content(self, wildcards) -> str:
+        """The content of a file of inputs of the user's own, or of images that inputs are made of."""
+        if hasattr(wildcards, "kind"):
+            return content({case.mnist for case in self.cases.values()} if wildcards.kind == "mnist" else ())
+        case = self.inputs.get(wildcards.inputs)
+        return content([case.inputs] if case else ())
+
+    def truth_content(self, wildcards) -> str:
+        """The content of the file of categories that a case is compared with."""
+        return content([self.case(wildcards).truth_file])
 
     def mnist(self) -> str:
         """The file of MNIST images; two of them in one configuration would be two inputs of one name."""

@@ -1,5 +1,6 @@
 """What `spdnn challenge` keeps: the same result, not made again and told as such; nothing damaged, nothing too much."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -69,24 +70,48 @@ def test_a_folder_that_cannot_be_written(run, monkeypatch, capsys, tmp_path):
     assert "spdnn: warning: " in capsys.readouterr().err
 
 
-def test_the_oldest_go(monkeypatch, tmp_path):
-    def kept(name):
-        made = cache.StoreCache()
-        made.inputs(name, 32, None, lambda: Inputs.from_array(np.random.default_rng(0).random((100, 32))))
-        made.keep()
-        return made.taken
+ONE = 100 * 32 * 4 + cache.SLACK
 
-    one = 100 * 32 * 4 + cache.SLACK
-    monkeypatch.setattr(cache, "MOST", 2 * one)
+
+def kept(name):
+    """What a run took from the cache, whose inputs of that name take ONE bytes."""
+    made = cache.StoreCache()
+    made.inputs(name, 32, None, lambda: Inputs.from_array(np.random.default_rng(0).random((100, 32))))
+    made.keep()
+    return made.taken
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EROFS, errno.EACCES, errno.EIO])
+def test_what_another_user_wrote_is_used_and_stays(monkeypatch, capsys, number):
+    kept("whole"), kept("damaged")
+    damaged, whole = stores()
+    damaged.write_bytes(b"damaged")
+    before = [path.stat() for path in (damaged, whole)]
+
+    def refuse(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "utime", refuse)
+    monkeypatch.setattr(os, "geteuid", lambda: before[0].st_uid + 1)
+    monkeypatch.setattr(cache, "MOST", ONE)  # so that there is room for another only if one of these goes
+    assert [kept(name) for name in ("whole", "damaged", "new", "whole")] == [["inputs"], [], [], ["inputs"]]
+    for path, status in zip((damaged, whole), before, strict=True):
+        assert (path.stat().st_ino, path.stat().st_mtime_ns) == (status.st_ino, status.st_mtime_ns)
+    assert len(stores()) == 2
+    assert not capsys.readouterr().err
+
+
+def test_the_oldest_go(monkeypatch):
+    monkeypatch.setattr(cache, "MOST", 2 * ONE)
     assert [kept(name) for name in ("a", "b", "a")] == [[], [], ["inputs"]]
     for path, second in zip(stores(), (2, 1), strict=True):  # b is the one not used for longest
         os.utime(path, (second, path.stat().st_mtime))
     kept("c")
     assert [path.name.split("-")[1] for path in stores()] == ["a", "b", "c"]  # files are smaller than SLACK says
-    monkeypatch.setattr(cache, "MOST", one + stores()[0].stat().st_size)
+    monkeypatch.setattr(cache, "MOST", ONE + stores()[0].stat().st_size)
     kept("d")
     assert [path.name.split("-")[1] for path in stores()] == ["c", "d"]
-    monkeypatch.setattr(cache, "MOST", one - 1)
+    monkeypatch.setattr(cache, "MOST", ONE - 1)
     kept("e")
     assert [path.name.split("-")[1] for path in stores()] == ["c", "d"]
 

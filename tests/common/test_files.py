@@ -98,6 +98,25 @@ def test_devices_are_left_alone_and_links_are_followed(tmp_path):
     assert (tmp_path / "real.txt").read_text() == "after"
 
 
+@EITHER
+@pytest.mark.parametrize("name", ["n" * 255, "\u00b5" * 127 + ".", "\U0001f600" * 63 + ".so"])
+def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path, replacing, mode, name):
+    with replacing(tmp_path / name) as temporary:
+        put(temporary, "x")
+    assert held(tmp_path / name) == ["x"]
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_name_that_is_too_long_is_refused_before_the_work(tmp_path):
+    deep = tmp_path
+    while (room := 4090 - len(str(deep))) > 1:
+        deep /= "d" * min(room - 1, 200)
+    deep.mkdir(parents=True)
+    for path in (tmp_path / ("n" * 256), tmp_path / ("\u00b5" * 128), deep / "n"):  # no room for a temporary name
+        with pytest.raises(InputError, match="File name too long"):
+            files.check_outputs([path])
+
+
 def test_folders_that_are_not_there(tmp_path):
     with pytest.raises(InputError, match="does not exist; make that folder"):
         files.write_text(tmp_path / "a" / "b", "")

@@ -166,6 +166,17 @@ def test_arrays_of_any_library(kind, digits):
             assert (result.all_values() == expected).all()
 
 
+@pytest.mark.parametrize("kind", [sp.csr_array, sp.coo_array, sp.csc_matrix, sp.lil_array])
+@pytest.mark.parametrize("engine", ["cpu", "spgemm", "reference"])
+def test_no_inputs_give_no_outputs(kind, engine, digits):
+    with spdnn.compile(digits, engine=engine) as model:
+        for x in (np.zeros((0, 30), np.float32), kind((0, 30), dtype=np.float64), kind((0, 30), dtype=bool)):
+            assert model(x).shape == (0, 10)
+            assert model(x).dtype == np.float32
+        refuses(r"x has shape \(0, 29\); it must be \(inputs, 30\)", model, kind((0, 29)))
+    refuses("this model is closed", model, kind((0, 30)))
+
+
 def test_a_network_of_any_library():
     matrix = np.round(images(3, 4) * 4)
     expected = spdnn.from_matrices([matrix], last="relu").sha256()

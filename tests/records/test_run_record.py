@@ -122,6 +122,13 @@ def test_survivors_may_rise_and_may_die_before_any_edge():
     check_content(RunRecord, record, "r")
 
 
+def test_outputs_share_loads_of_bits():
+    check_content(RunRecord, changed(RECORD, "result.bytes_loaded", 20480 // 8 // 8), "r")
+    record = changed(RECORD, "result.bytes_loaded", 20480 // 8 // 8 - 1)
+    with pytest.raises(InputError, match=r"r: result\.bytes_loaded: 319 for 20480 edges"):
+        check_content(RunRecord, record, "r")
+
+
 def test_values_of_borderline_and_listed_categories_need_no_check():
     record = changed(RECORD, "verdict.values.checked", 0)
     check_content(RunRecord, changed(record, "verdict.truth.kind", "file"), "r")
@@ -184,7 +191,7 @@ def test_absurd_numbers(tmp_path, key, value):
         ("result.edges_computed", 640 * 2048 + 1, "result.edges_computed: 1310721, more than 10 inputs in whole tiles"),
         ("problem.official", "32-2", "problem.official: '32-2' is not the official problem"),
         ("result.bytes_moved", -1, "result.bytes_moved: -1 is not a whole number from 0 or null"),
-        ("result.bytes_loaded", 1, "result.bytes_loaded: 1 for 20480 edges, and an edge loads a bit at least"),
+        ("result.bytes_loaded", 1, "result.bytes_loaded: 1 for 20480 edges, and a load of a bit serves 8 outputs"),
         ("result.survivors", [5], "result.survivors: 1 numbers for 2 layers"),
         ("result.survivors", [11, 2], "result.survivors: more than the 10 inputs"),
         ("version", 1, "version: 1 is not 2"),

@@ -240,6 +240,25 @@ def test_nothing_to_do_the_second_time(whole, settings):
     assert [Path(path).name for path in told["configfiles"]] == ["smoke.yaml", "settings.yaml"]
 
 
+@pytest.mark.parametrize(
+    ("name", "rule", "digest"),
+    [("x.npy", "import_inputs", "inputs_sha256"), ("layers/2.npz", "import_network", "network_identity")],
+)
+def test_an_older_file_in_place_of_another_is_another(copied, settings, name, rule, digest):
+    """Inputs, and a layer in the folder of a network."""
+    folder = copied()
+    before, changed = records_of(folder)[CASES[-1]]["problem"], folder / name
+    if name == "x.npy":
+        np.save(changed, np.load(changed)[::-1])
+    else:
+        sp.save_npz(changed, sp.load_npz(changed) * 2)
+    os.utime(changed, (1, 1))
+    text = passed(folder, *settings)
+    assert {rule, "infer", "verify", "benchmark", "report"} <= set(jobs(text))
+    assert records_of(folder)[CASES[-1]]["problem"][digest] != before[digest]
+    assert "Nothing to be done" in passed(folder, *settings)
+
+
 def test_snakemakes_own_report_has_every_figure_with_its_category_and_caption(whole, settings):
     passed(whole, *settings, "--report", "snakemake-report.html")
     page = (whole / "snakemake-report.html").read_text()

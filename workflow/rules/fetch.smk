@@ -52,6 +52,7 @@ rule import_network:
         reading=lambda wildcards: (
             reading(TARGETS.networks[wildcards.network]) if wildcards.network in TARGETS.networks else {}
         ),
+        content=TARGETS.network_content,
         code=code_digest("spdnn.sources.formats.readers"),
     script:
         "../scripts/import_network.py"
@@ -72,6 +73,7 @@ rule make_inputs:
         "../../envs/spdnn.yaml"
     threads: 2
     params:
+        content=TARGETS.inputs_content,
         code=lambda wildcards: code_digest(f"spdnn.sources.{wildcards.kind}", "spdnn.sources.formats.inputs"),
     script:
         "../scripts/make_inputs.py"
@@ -89,6 +91,7 @@ rule import_inputs:
     conda:
         "../../envs/spdnn.yaml"
     params:
+        content=TARGETS.inputs_content,
         code=code_digest("spdnn.sources.formats.readers"),
     script:
         "../scripts/import_inputs.py"

@@ -13,6 +13,7 @@ if OPS:
         threads: RULES.every_core(OPS.get("threads", 1))
         params:
             ops=OPS,
+            content=lambda wildcards: content([OPS.get("dlmc")]),
             configfiles=CONFIGFILES,
             code=code_digest("spdnn.peers.operations"),
         script:

@@ -5,7 +5,7 @@ rule report:
         records=expand("results/records/{case}.json", case=CASES),
         peers=["results/peers"] if PEERS else [],
         ops=["results/ops/operations.jsonl"] if OPS else [],
-        others=[str(path) for files in OTHERS.values() for path in (*files.records, *files.verdicts)],
+        others=OTHER_FILES,
         baselines=str(table("baselines.csv")),
         # When the graph is built: only then a dry run is known as one.
         configuration=lambda wildcards: runs.configuration_file(
@@ -36,6 +36,7 @@ rule report:
         cases=list(CASES),
         decided=DECIDED.sentences,
         others=list(OTHERS),
+        content=lambda wildcards: content(OTHER_FILES),
         code=code_digest("spdnn.report.rendering"),
     script:
         "../scripts/report.py"

@@ -16,6 +16,7 @@ rule verify:
         **RULES.needed(estimates.verify),
     params:
         request=lambda wildcards: case_of(wildcards).values,
+        content=TARGETS.truth_content,
         code=code_digest("spdnn.pipeline.measure.judging"),
     script:
         "../scripts/verify.py"

@@ -116,11 +116,12 @@ def _numpy(path: Path, several: str):
 def _text(path: Path) -> np.ndarray:
     """float32: a row a line, its numbers separated by commas; the first line may be a heading."""
     rows: list[np.ndarray] = []
-    for number, text in safe_open.lines(path):
+    full = [(number, text) for number, text in safe_open.lines(path) if text]
+    for number, text in full:
         fields = text.split(",")
         if len(fields) > 1 and not all(map(str.strip, fields)):
             raise InputError(f"{path}:{number}: an empty field; neither that nor an index of rows is allowed")
-        if not text or lines.is_heading(path, number, text):
+        if lines.is_heading(path, number, text) or (number == full[0][0] and _numbers_columns(path, full)):
             continue
         row = _row(fields)
         if row is None:
@@ -135,6 +136,22 @@ def _text(path: Path) -> np.ndarray:
     if not rows:
         raise InputError(f"{path}: it holds no row of numbers, separated by commas")
     return np.stack(rows)
+
+
+def _numbers_columns(path: Path, full: list[tuple[int, str]]) -> bool:
+    """Whether the first line is the heading 0,1,2... that pandas gives columns without names, above floats.
+
+    Raises:
+        InputError: it may as well be a row: it is short, or whole numbers follow.
+    """
+    (number, text), *below = full[:2]
+    numbered = text.replace(" ", "") == ",".join(map(str, range(text.count(",") + 1)))
+    if numbered and (text.count(",") < 2 or not below or re.search(r"(^|,)\s*[+-]?\d+\s*(,|$)", below[0][1])):
+        raise InputError(
+            f"{path}:{number}: {quote_short(text)} may be a heading or a row; leave out the heading (pandas: "
+            "header=False), or write the row as 0.0,1.0"
+        )
+    return numbered
 
 
 def _row(fields: list[str]) -> np.ndarray | None:

@@ -7,6 +7,7 @@ import pickle
 import struct
 
 import numpy as np
+import pandas
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -372,6 +373,26 @@ def test_inputs_of_csv(tmp_path, text):
     (tmp_path / "x.csv").write_bytes(text.encode())
     found = open_inputs(tmp_path / "x.csv", count=2)
     np.testing.assert_array_equal(found.dense(np.arange(2)), np.array([[0.5, -2000], [1, 7]], np.float32))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int8, np.uint8])
+@pytest.mark.parametrize("width", [1, 2, 3, 12])
+def test_a_heading_of_numbers_is_known_or_refused(tmp_path, width, kind):
+    x = np.random.default_rng(width).integers(0, 2, (5, width)).astype(kind)
+    pandas.DataFrame(x).to_csv(tmp_path / "x.csv", index=False)
+    if width > 2 and kind in (np.float32, np.float64):
+        assert (open_inputs(tmp_path / "x.csv").dense(np.arange(5)) == x).all()
+    else:
+        refuses(r"x\.csv:1: '0.*' may be a heading or a row; leave out the heading", open_inputs, tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("text", ["0,1,2\n3,4,5", "0, 1, 2\n0.5,7,0.5", "0,1\n1,0", "0\n0.5", "0,1,2\n", "\n0,1\n\n"])
+def test_a_row_that_numbers_columns_is_refused(tmp_path, text):
+    (tmp_path / "x.csv").write_text(text)
+    refuses("may be a heading or a row", open_inputs, tmp_path / "x.csv")
+    first, rest = text.lstrip().split("\n", 1)
+    (tmp_path / "x.csv").write_text(f"{first.replace('0', '0.0', 1)}\n{rest}")
+    assert open_inputs(tmp_path / "x.csv").dense([0]).tolist() == [[float(k) for k in range(first.count(",") + 1)]]
 
 
 @pytest.mark.parametrize(
