@@ -12,6 +12,7 @@ from spdnn.common.resources import usable_cores
 from spdnn.engines.base import Options
 from spdnn.engines.model import Model
 from spdnn.engines.registry import engine as engine_named
+from spdnn.ops import estimators
 from spdnn.ops.onnx_model import OnnxModel
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
@@ -57,6 +58,16 @@ def compile(
     settings: Any = ...,
     example: Any = ...,
 ) -> Model | OnnxModel: ...
+@overload
+def compile(
+    network: estimators.Estimator,
+    engine: str = ...,
+    batch: int | None = ...,
+    threads: int | None = ...,
+    reductions: str | Sequence[str] = ...,
+    memory: int | None = ...,
+    settings: Any = ...,
+) -> estimators.EstimatorModel: ...
 def compile(
     network: Any,
     engine: str = "cpu",
@@ -66,12 +77,14 @@ def compile(
     memory: int | None = None,
     settings: Any = None,
     example: Any = None,
-) -> Model | OnnxModel:
+) -> Model | OnnxModel | estimators.EstimatorModel:
     """Make a network ready once and call it often: `model(x)` gives an array, `model.infer(inputs)` a Result.
 
     Args:
-        network: a Network; the path of a model file of spdnn, of official text or of an ONNX model; or a
-            torch.nn.Module, which is exported to ONNX. A file of weights alone goes through open_network.
+        network: a Network; the path of a model file of spdnn, of official text or of an ONNX model; a
+            torch.nn.Module, which is exported to ONNX; or a fitted MLPClassifier or MLPRegressor of scikit-learn, also
+            in a Pipeline after StandardScaler or MinMaxScaler, which becomes an EstimatorModel. A file of weights
+            alone goes through open_network.
             An ONNX model becomes a Model if it is a chain of layers with at most 30 % nonzero weights. Any other
             becomes an OnnxModel: ONNX Runtime runs it on the processor, and our kernels run its pruned products where
             that is faster.
@@ -108,6 +121,8 @@ def compile(
         return _of_onnx(network, network, example, chosen)
     if example is not None:
         raise InputError("example: it is for a torch.nn.Module or an ONNX model alone")
+    if estimators.is_estimator(network):
+        return estimators.EstimatorModel(_make_model(estimators.network_of(network), chosen), network)
     return _make_model(open_model(network) if isinstance(network, str | os.PathLike) else network, chosen)
 
 
