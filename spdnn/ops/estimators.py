@@ -74,6 +74,15 @@ class EstimatorModel(WithRepr):
 
     Raises:
         InputError: its outputs are not the estimator's.
+
+    Example:
+        >>> import numpy as np, spdnn
+        >>> from sklearn.neural_network import MLPRegressor
+        >>> x, y = np.eye(4), [1, 2, 3, 4]
+        >>> regressor = MLPRegressor(hidden_layer_sizes=(8,), solver="lbfgs").fit(x, y)
+        >>> model = spdnn.compile(regressor, threads=1)
+        >>> np.allclose(model(x), regressor.predict(x), atol=1e-5)
+        True
     """
 
     def __init__(self, model: Model, estimator: Any):
