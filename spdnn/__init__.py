@@ -21,6 +21,7 @@ _ON_REQUEST = {"torch": "spdnn.torch"}  # with another library; not among the na
 _NAMES = {
     "Activation": "spdnn.problem.network",
     "Agreement": "spdnn.verify.classes",
+    "EstimatorModel": "spdnn.ops.estimators",
     "Inputs": "spdnn.problem.features",
     "Layer": "spdnn.problem.network",
     "Model": "spdnn.engines.model",

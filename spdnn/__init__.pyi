@@ -6,6 +6,7 @@ from spdnn.api import infer as infer
 from spdnn.common.errors import SpdnnError as SpdnnError
 from spdnn.engines.model import Model as Model
 from spdnn.ops import models as models
+from spdnn.ops.estimators import EstimatorModel as EstimatorModel
 from spdnn.ops.onnx_model import OnnxModel as OnnxModel
 from spdnn.problem.features import Inputs as Inputs
 from spdnn.problem.network import Activation as Activation

@@ -13,6 +13,7 @@ from spdnn.common.signature import Signature
 from spdnn.engines.base import Options
 from spdnn.engines.model import Model
 from spdnn.engines.registry import engine as engine_named
+from spdnn.ops import estimators
 from spdnn.ops.onnx_model import OnnxModel, agrees
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
@@ -60,6 +61,18 @@ def compile(
     example: Any = ...,
     verify: bool = ...,
 ) -> Model | OnnxModel: ...
+@overload
+def compile(
+    network: estimators.Estimator,
+    engine: str = ...,
+    batch: int | None = ...,
+    threads: int | None = ...,
+    reductions: str | Sequence[str] = ...,
+    memory: int | None = ...,
+    settings: Any = ...,
+    *,
+    verify: bool = ...,
+) -> estimators.EstimatorModel: ...
 def compile(
     network: Any,
     engine: str = "cpu",
@@ -70,12 +83,14 @@ def compile(
     settings: Any = None,
     example: Any = None,
     verify: bool = True,
-) -> Model | OnnxModel:
+) -> Model | OnnxModel | estimators.EstimatorModel:
     """Make a network ready once and call it often: `model(x)` gives an array, `model.infer(inputs)` a Result.
 
     Args:
-        network: a Network; the path of a model file of spdnn, of official text or of an ONNX model; or a
-            torch.nn.Module, which is exported to ONNX. A file of weights alone goes through open_network.
+        network: a Network; the path of a model file of spdnn, of official text or of an ONNX model; a
+            torch.nn.Module, which is exported to ONNX; or a fitted MLPClassifier or MLPRegressor of scikit-learn, also
+            in a Pipeline after StandardScaler or MinMaxScaler, which becomes an EstimatorModel. A file of weights
+            alone goes through open_network.
             An ONNX model becomes a Model if it is a chain of layers with at most 30 % nonzero weights. Any other
             becomes an OnnxModel: ONNX Runtime runs it on the processor, and our kernels run its pruned products where
             that is faster.
@@ -89,8 +104,9 @@ def compile(
         settings: those of the engine, such as spdnn.TaskgraphSettings for `taskgraph`; None: its defaults.
         example: what a torch.nn.Module takes, a tensor of two inputs or more or a tuple of such; not needed where a
             Linear comes first. Of an ONNX model: arrays of the shapes for which its products are timed.
-        verify: compare what an ONNX model or a torch.nn.Module gives with ONNX Runtime or the module, on one input,
-            before it is given out. What differs by more than rounding stays there, with a warning.
+        verify: compare what a model gives with what ONNX Runtime, the torch.nn.Module or the estimator of scikit-learn
+            gives, before it is given out. What differs by more than rounding stays in ONNX Runtime, with a warning; a
+            module or an estimator that differs is refused.
 
     Raises:
         InputError: arguments that do not fit; a model that ONNX Runtime does not run, or torch does not export.
@@ -109,11 +125,16 @@ def compile(
     if modules is not None and isinstance(network, modules.Module):
         export = importlib.import_module("spdnn.torch.export")
         with export.export(network, example) as path:
-            return _of_onnx(path, type(network).__name__, example, chosen)
+            model = _of_onnx(path, type(network).__name__, example, chosen)
+        if verify:
+            export.check(network, example, model)
+        return model
     if isinstance(network, str | os.PathLike) and is_onnx(network):
         return _of_onnx(network, network, example, chosen)
     if example is not None:
         raise InputError("example: it is for a torch.nn.Module or an ONNX model alone")
+    if estimators.is_estimator(network):
+        return estimators.EstimatorModel(_make_model(estimators.network_of(network), chosen), network, verify)
     return _make_model(open_model(network) if isinstance(network, str | os.PathLike) else network, chosen)
 
 

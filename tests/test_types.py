@@ -20,6 +20,9 @@ from typing import Any, assert_type
 import numpy as np
 import scipy.sparse as sp
 
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+
 import spdnn
 from spdnn import ops
 
@@ -42,6 +45,8 @@ matrix = ops.SparseMatrix.from_dense(np.eye(5))
 assert_type(matrix, ops.SparseMatrix)
 served = spdnn.compile("model.onnx", threads=2)
 assert_type(served, spdnn.Model | spdnn.OnnxModel)
+assert_type(spdnn.compile(MLPRegressor()), spdnn.EstimatorModel)
+assert_type(spdnn.compile(make_pipeline(MLPRegressor()), threads=1), spdnn.EstimatorModel)
 product: Any = ops.spmm(matrix, np.zeros((5, 2), np.float32))
 formula: spdnn.Network = spdnn.RadixNet(1024, 120)
 frame = spdnn.load_records("results")

@@ -1,4 +1,4 @@
-"""Arrays of callers (NumPy, CuPy, torch, JAX, anything with DLPack) as NumPy's on the host, and back."""
+"""Arrays of callers (NumPy, CuPy, torch, JAX, anything with DLPack, frames) as NumPy's on the host, and back."""
 
 import sys
 from typing import Any
@@ -6,18 +6,23 @@ from typing import Any
 import numpy as np
 
 from spdnn.common.errors import InputError
+from spdnn.common.validation import quote
 
 
 def host(value: Any, what: str) -> np.ndarray:
     """`value` as a NumPy array, on the same memory where that is possible.
 
     bfloat16, which NumPy has no name for, becomes float32; numbers of another byte order become this machine's.
+    A frame (pandas, polars, Arrow) becomes a matrix of its columns.
 
     Raises:
-        InputError: it is no array; the sentence starts with `what`.
+        InputError: it is no array, or a frame with a column that holds a gap or what is no number; the sentence starts
+            with `what`.
     """
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{what} is a masked array; its filled() is an array without a mask")
+    if names := column_names(value):
+        return _of_frame(value, names, what)
     library = _library(value)
     if library == "cupy":
         return value.get()
@@ -28,6 +33,13 @@ def host(value: Any, what: str) -> np.ndarray:
     except Exception as error:  # of any type: what is asked is another library's
         raise InputError(f"{what} is no array ({' '.join(str(error).split())[:200]})") from error
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else native(array)
+
+
+def column_names(value: Any) -> list | None:
+    """Those of a frame of pandas or polars, or of an Arrow table; None: it is none of these."""
+    if (hasattr(value, "iloc") or hasattr(value, "iter_columns")) and hasattr(value, "columns"):
+        return list(value.columns)
+    return list(value.column_names) if hasattr(value, "column_names") else None
 
 
 def native(array: np.ndarray) -> np.ndarray:
@@ -56,6 +68,32 @@ def refuse_gradient(x: Any) -> None:
 
 def _library(value: Any) -> str:
     return type(value).__module__.split(".")[0]
+
+
+def _complete(array: np.ndarray) -> bool:
+    """Whether it holds real numbers alone: a gap in a column of a frame becomes NaN or an object."""
+    return array.dtype.kind in "iub" or (array.dtype.kind == "f" and not np.isnan(array).any())
+
+
+def _of_frame(frame: Any, names: list, what: str) -> np.ndarray:
+    """The columns one by one, for polars makes numbers of dates; of pandas the whole, where that is numbers.
+
+    Raises InputError, as host.
+    """
+    pandas = hasattr(frame, "iloc")
+    if pandas and _complete(array := np.asarray(frame)):
+        return array
+    columns = []
+    for k, name in enumerate(names):
+        if pandas:
+            column = frame.iloc[:, k]
+        else:
+            column = frame.to_series(k) if hasattr(frame, "to_series") else frame.column(k)
+        columns.append(host(column, f"{what}: the column {quote(name)}"))
+        if not _complete(columns[-1]):
+            kind = getattr(column, "dtype", None) or getattr(column, "type", "object")
+            raise InputError(f"{what} has a column {quote(name)} ({kind}) that holds a gap or what is no number")
+    return np.stack(columns, axis=1)
 
 
 def _of_torch(value: Any) -> Any:

@@ -18,6 +18,7 @@ from spdnn.common.validation import shorten
 from spdnn.torch.modules import SparseConv2d, SparseLinear
 
 HALF = (torch.float16, torch.bfloat16)  # computed in float32
+APART = 1e-3  # of the largest output: what rounding may have become in a whole model
 
 
 @contextlib.contextmanager
@@ -52,6 +53,28 @@ def export(module: nn.Module, example: Any = None) -> Iterator[Path]:
             why = shorten(" ".join(str(error.__cause__ or error).split()), 150)
             raise InputError(f"{name}: torch.onnx cannot export it for any number of inputs ({why})") from error
         yield path
+
+
+def check(module: nn.Module, example: Any, model: Any) -> None:
+    """Compare what a compiled model gives with what its module gives, on the example.
+
+    Raises:
+        InputError: they differ by more than rounding.
+    """
+    name, given = type(module).__name__, _example(type(module).__name__, module, example)
+    given = tuple(torch.randn_like(tensor) if example is None else tensor for tensor in given)
+    with torch.no_grad(), _in_inference(module) as dense:
+        wanted = dense(*given)
+    found = model(*given)
+    pairs = [(found, wanted)] if isinstance(wanted, Tensor) else zip(found, wanted, strict=False)
+    for one, other in pairs:
+        largest = (
+            other.abs().max().item() if isinstance(other, Tensor) and other.is_floating_point() and other.numel() else 0
+        )
+        if largest and not torch.allclose(one.to(other), other, rtol=0, atol=APART * largest, equal_nan=True):
+            raise InputError(
+                f"{name}: compiled, it gives other numbers than itself; verify=False takes what torch.onnx exports"
+            )
 
 
 @contextlib.contextmanager

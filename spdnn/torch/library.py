@@ -13,6 +13,7 @@ A NaN stays one, as in torch; float16 is summed in float32.
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -31,30 +32,39 @@ _known: dict[tuple, tuple] = {}  # topologies that were checked, by the memory o
 
 
 def topology_of(offsets: Tensor, columns: Tensor, width: int) -> Topology:
-    """The checked topology of these tensors; kept as long as their memory lives and is not written to.
+    """The checked topology of these tensors; kept as long as their memory lives and holds the same.
+
+    On the processor they are compared at each call: torch counts no write through .data, NumPy or DLPack, and none to
+    a tensor of inference mode. On a GPU, where a comparison waits for all that is queued, its count of writes decides,
+    but for tensors of inference mode, which have none.
 
     Raises:
         InputError: see Topology.
     """
     storages = offsets.untyped_storage(), columns.untyped_storage()
-    parts = tuple(
-        (tensor.storage_offset(), tensor.numel(), tensor.dtype, _version(tensor)) for tensor in (offsets, columns)
-    )
+    parts = tuple((tensor.storage_offset(), tensor.numel(), tensor.dtype) for tensor in (offsets, columns))
     key = (storages[0]._cdata, storages[1]._cdata, width, *parts)
-    if key not in _known:
-        for other in [
-            k for k, (references, _) in _known.items() if any(reference.expired() for reference in references)
-        ]:
+    writes = tuple(None if tensor.is_inference() else tensor._version for tensor in (offsets, columns))
+    known = _known.get(key)
+    if known is None or known[1] != writes or not _same(known[2], offsets, columns):
+        for other in [k for k, (references, *_) in _known.items() if any(kept.expired() for kept in references)]:
             _known.pop(other, None)
         # A weak reference keeps the address from another storage, so that a key cannot come to mean another memory.
-        arrays = (tensor.detach().cpu().numpy() for tensor in (offsets, columns))
-        topology = Topology((len(offsets) - 1, width), *(array.copy() for array in arrays))
-        _known[key] = tuple(map(StorageWeakRef, storages)), topology
-    return _known[key][1]
+        topology = Topology((len(offsets) - 1, width), *(_numpy(tensor).copy() for tensor in (offsets, columns)))
+        known = _known[key] = tuple(map(StorageWeakRef, storages)), writes, topology
+    return known[2]
 
 
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
+def _same(topology: Topology, offsets: Tensor, columns: Tensor) -> bool:
+    """Whether the tensors still hold the topology, where their count of writes cannot say it."""
+    return all(
+        (tensor.is_cuda and not tensor.is_inference()) or np.array_equal(_numpy(tensor), kept)
+        for tensor, kept in ((offsets, topology.offsets), (columns, topology.columns))
+    )
+
+
+def _numpy(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().numpy()
 
 
 def check_dtype(tensor: Tensor, values: Tensor, what: str) -> None:

@@ -22,6 +22,8 @@ class SparseWeight(nn.Module):
 
     A state_dict holds all of them. Loading one takes its topology too, so that of a model that was sparsified with
     other weights fits; an optimiser is to be made after that. Other types than these two are refused at a call.
+    What is written to offsets and columns holds from the next call on, in whatever way it is written; on a GPU through
+    their own methods alone, not through .data or DLPack.
     """
 
     def __init__(self, weight: Any, bias: Any = None):
@@ -68,7 +70,7 @@ class SparseWeight(nn.Module):
 
     def matrix(self) -> SparseMatrix:
         """What the layer holds now, copied, on the processor."""
-        topology = library.topology_of(self.offsets, self.columns, self.width)
+        topology = library.topology_of(self.offsets.cpu(), self.columns.cpu(), self.width)
         return SparseMatrix(topology, self.values.detach().cpu().numpy().copy())
 
     def _product(self, x: Tensor, by_rows: bool) -> Tensor:

@@ -162,14 +162,56 @@ def test_a_state_with_a_broken_topology_is_refused(layer):
     assert torch.equal(layer(torch.ones(1, 40)), before)
 
 
-def test_positions_that_change_in_place_are_seen(layer):
+def in_inference_mode(tensor, new):
+    with torch.inference_mode():
+        tensor.copy_(new)
+
+
+def through_numpy(tensor, new):
+    tensor.numpy()[:] = new.numpy()
+
+
+def through_dlpack(tensor, new):
+    torch.from_dlpack(tensor).numpy()[:] = new.numpy()
+
+
+WRITES = {
+    "itself": lambda tensor, new: tensor.copy_(new),
+    "inference mode": in_inference_mode,
+    "data": lambda tensor, new: tensor.data.copy_(new),
+    "other data": lambda tensor, new: setattr(tensor, "data", new.clone()),
+    "NumPy": through_numpy,
+    "DLPack": through_dlpack,
+    "storage": lambda tensor, new: tensor.untyped_storage().copy_(new.untyped_storage()),
+    "parts": lambda tensor, new: [tensor[k : k + 1].data.copy_(new[k : k + 1]) for k in range(len(new))],
+}
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("write", WRITES)
+def test_positions_that_change_in_place_are_seen(layer, write, inference):
+    with torch.inference_mode(inference):
+        x = torch.randn(4, 40)
+        layer = copy.deepcopy(layer)  # its tensors are of inference mode too
+        layer(x), layer.matrix(), layer.to_dense()
+        other = st.SparseLinear.from_dense(nn.Linear(40, 30), 0.8)
+        layer.values.data.copy_(other.values)
+        layer.bias.data.copy_(other.bias)
+        WRITES[write](layer.offsets, other.offsets)
+        WRITES[write](layer.columns, other.columns)
+        assert torch.equal(layer(x), other(x))
+        assert (layer.matrix().to_dense() == other.matrix().to_dense()).all()
+        assert torch.equal(layer.to_dense().weight, other.to_dense().weight)
+
+
+@pytest.mark.parametrize("write", [in_inference_mode, through_numpy])
+def test_positions_that_become_wrong_in_place_are_refused(layer, write):
     x = torch.randn(4, 40)
     layer(x)
-    other = st.SparseLinear.from_dense(nn.Linear(40, 30), 0.8)
-    with torch.no_grad():
-        for name in ("offsets", "columns", "values", "bias"):
-            getattr(layer, name).copy_(getattr(other, name))
-    assert torch.equal(layer(x), other(x))
+    write(layer.columns, torch.full_like(layer.columns, 40))
+    for use in (lambda: layer(x), layer.matrix, layer.to_dense):
+        with pytest.raises(InputError, match="row 0 has column"):
+            use()
 
 
 def test_half_and_back(layer):

@@ -13,7 +13,7 @@ FORMATS = (  # what names end with, what such a file is, and what to do
     (
         (".pkl", ".pickle", ".joblib"),
         "a pickle",
-        "it may run code. For scikit-learn: spdnn.from_matrices(model.coefs_, bias=model.intercepts_, last='none')",
+        "it may run code. Load it, and spdnn.compile takes an MLPClassifier or MLPRegressor of scikit-learn",
     ),
     (
         (".pt2", ".ptl", ".ckpt", ".bin"),

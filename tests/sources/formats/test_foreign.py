@@ -14,7 +14,7 @@ HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(100)
 def test_every_format_by_its_name(ending, tmp_path):
     path = tmp_path / (ending if ending[0] != "." else f"M{ending.upper()}")
     path.write_bytes(b"whatever")
-    with pytest.raises(InputError, match=r" is not read; .*(ONNX|torch|from_matrices|save|language models)"):
+    with pytest.raises(InputError, match=r" is not read; .*(ONNX|torch|from_matrices|compile|save|language models)"):
         spdnn.open_network(path, last="none")
 
 
