@@ -50,6 +50,8 @@ class Model(WithRepr):
                [0., 4.]], dtype=float32)
     """
 
+    jumps = False  # as of an OnnxModel
+
     def __init__(
         self,
         network: Network,

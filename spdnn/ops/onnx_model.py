@@ -53,6 +53,7 @@ class OnnxModel(WithRepr):
     Attributes:
         inputs, outputs: their names.
         ours: the products that our kernels compute.
+        jumps: whether one of its operators may make a large difference of a small one.
 
     Raises:
         InputError: ONNX Runtime does not run the model, or it does not take the example.
@@ -81,7 +82,7 @@ class OnnxModel(WithRepr):
         self._usual = [(each.name, each.dtype or np.dtype(object)) for each in self.signature.inputs]
         self.outputs = [output.name for output in self._plain.get_outputs()]
         # The pruned products of the graph, and for each one whether ours is faster, and right.
-        self._found = list(products(model.graph))
+        self._found, self.jumps = list(products(model.graph)), jumps(model.graph)
         self._reasons: dict[Any, str] = {}  # of each product, how it runs and why; of the model: None
         self._session, tiles = self._plain, [0] * len(self._found)
         if self._found:
@@ -271,7 +272,7 @@ class OnnxModel(WithRepr):
                     RuntimeWarning, stacklevel=5,
                 )  # fmt: skip
             right.append(tile if apart <= 1 else 0)
-        if sample is None or not any(right) or jumps(model.graph):
+        if sample is None or not any(right) or self.jumps:
             return right
         pairs = zip(self._with(model, right).run(None, sample), self._plain.run(None, sample), strict=True)
         arrays_of = [pair for pair in pairs if isinstance(pair[1], np.ndarray) and pair[1].dtype.kind == "f"]

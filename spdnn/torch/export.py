@@ -56,7 +56,8 @@ def export(module: nn.Module, example: Any = None) -> Iterator[Path]:
 
 
 def check(module: nn.Module, example: Any, model: Any) -> None:
-    """Compare what a compiled model gives with what its module gives, on the example.
+    """Compare what a compiled model gives with what its module gives, on the example; not where a small difference may
+    become a large one in it.
 
     Raises:
         InputError: they differ by more than rounding.
@@ -66,12 +67,12 @@ def check(module: nn.Module, example: Any, model: Any) -> None:
     with torch.no_grad(), _in_inference(module) as dense:
         wanted = dense(*given)
     found = model(*given)
-    pairs = [(found, wanted)] if isinstance(wanted, Tensor) else zip(found, wanted, strict=False)
-    for one, other in pairs:
-        largest = (
-            other.abs().max().item() if isinstance(other, Tensor) and other.is_floating_point() and other.numel() else 0
-        )
-        if largest and not torch.allclose(one.to(other), other, rtol=0, atol=APART * largest, equal_nan=True):
+    pairs = [(found, wanted)] if isinstance(wanted, Tensor) else list(zip(found, wanted, strict=False))
+    for one, other in pairs if not model.jumps else []:
+        if not isinstance(other, Tensor) or not other.is_floating_point() or not other.numel():
+            continue
+        largest = other.abs().max().item()
+        if not torch.allclose(one.to(other), other, rtol=0, atol=APART * largest, equal_nan=True):
             raise InputError(
                 f"{name}: compiled, it gives other numbers than itself; verify=False takes what torch.onnx exports"
             )
