@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
@@ -592,16 +593,16 @@ def lead() -> str | None:
     if dense := values_of_calls(kept("dense-calls")):
         rows = dense["networks"][0]["batches"][0]["rows"]
         without = next(row["ratio"].median for row in rows if row["name"] == "onnxruntime")
-        told = f" ({without:.1f} times\nwhere none is, on two cores of an Intel Xeon)"
-    return (
-        "spdnn runs pruned and sparse neural networks exactly: for engineers who serve such networks, and for\n"
-        "researchers who measure sparse kernels. On two CPU cores, a 95 % pruned 784-2048-2048-10 MLP answers one\n"
-        f"input, most of it zeros, in {1e6 * ours['seconds']:.0f} µs, {times:.1f} times as fast as dense ONNX\n"
-        f"Runtime{told}. The largest\n"
-        "network of the [IEEE HPEC Sparse DNN Challenge](https://graphchallenge.mit.edu/), 65,536 neurons x\n"
-        f"1,920 layers, takes {seconds(largest.time_to_solution.seconds)} from the start of the command to 60,000\n"
-        "verified results.\n"
+        told = f" ({without:.1f} times where none is zero, on two cores of an Intel Xeon)"
+    sentences = (
+        "spdnn runs pruned and sparse neural networks exactly: for engineers who serve such networks, and for",
+        "researchers who measure sparse kernels. On two CPU cores, a 95 % pruned 784-2048-2048-10 MLP answers one input,",
+        f"most of it zeros, in {1e6 * ours['seconds']:.0f} µs, {times:.1f} times as fast as dense ONNX Runtime{told}. The",
+        "largest network of the [IEEE HPEC Sparse DNN Challenge](https://graphchallenge.mit.edu/), 65,536 neurons x 1,920",
+        f"layers, takes {seconds(largest.time_to_solution.seconds)} from the start of the command to 60,000 verified",
+        "results.",
     )
+    return textwrap.fill(" ".join(sentences), 120) + "\n"
 
 
 def shown() -> str | None:
