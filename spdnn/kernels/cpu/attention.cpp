@@ -25,7 +25,9 @@
 
 #include "dots.hpp"
 
+#include <atomic>
 #include <memory>
+#include <new>
 
 namespace spdnn {
 namespace {
@@ -450,10 +452,15 @@ bool attention_of(const Attention<Real>& work, double* busy, int threads) {
     const int64_t groups = std::max<int64_t>(1, (work.tile > 0 ? work.tile : kTile) / kGroup);
     Vector<std::unique_ptr<Plan<Index>>> plans(threads);
     std::fill(busy, busy + threads, 0.0);
-    // Plan: each thread analyses its own groups, once for the whole batch.
+    // Plan: each thread analyses its own groups, once for the whole batch. No exception may leave a parallel region.
+    std::atomic<bool> out_of_memory{false};
 #pragma omp parallel num_threads(threads)
-    own_shares(threads, busy,
-               [&](int t) { plans[t].reset(new Plan<Index>(pattern, shares.begin(t), shares.end(t), panel)); });
+    own_shares(threads, busy, [&](int t) {
+        try {
+            plans[t].reset(new Plan<Index>(pattern, shares.begin(t), shares.end(t), panel));
+        } catch (const std::bad_alloc&) { out_of_memory = true; }
+    });
+    if (out_of_memory) throw std::bad_alloc();
     // Union of the dense blocks of all threads, and room for the longest segment.
     Vector<uint8_t> used((width + kBlock - 1) / kBlock);
     int64_t longest = 0, dense = 0;
