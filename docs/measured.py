@@ -519,6 +519,17 @@ def operations(kind: str = "operations") -> str | None:
         for kind, label in (("sparse", "the fastest sparse library"), ("dense", "the fastest dense")):
             cells = [f"{level[kind]:.2f} ({level[f'{kind}_best']:.2f})" if level[kind] else "" for level in of_level]
             lines.append([f"`{name}`", label, *cells])
+        if serial := {
+            (record.comparison, record.problem.topology_sha256): statistics.median(record.seconds)
+            for record in every
+            if (record.operation, record.program.name) == (name, "scipy")
+        }:
+            times = defaultdict(list)
+            for one in problems:
+                if spent := serial.get((one.ours.comparison, one.problem.topology_sha256)):
+                    times[one.operation, one.percent].append(spent / one.median_seconds)
+            cells = [f"{statistics.geometric_mean(times[name, p]):.2f}" if times[name, p] else "" for p in levels]
+            lines.append([f"`{name}`", "SciPy, which has one thread", *cells])
     below = "Geometric means by medians, in brackets by fastest samples."
     return table(lines, f"{below} {source([compared.ours for compared in problems])}.")
 
