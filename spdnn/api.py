@@ -11,7 +11,7 @@ from spdnn.common.errors import InputError
 from spdnn.common.resources import usable_cores
 from spdnn.common.signature import Signature
 from spdnn.engines.base import Options
-from spdnn.engines.model import Model
+from spdnn.engines.model import Model, check_batch
 from spdnn.engines.registry import engine as engine_named
 from spdnn.ops import estimators
 from spdnn.ops.onnx_model import OnnxModel, agrees
@@ -143,6 +143,8 @@ def _of_onnx(path: Any, name: Any, example: Any, chosen: _Choice) -> Model | Onn
 
     Errors call it by `name`.
     """
+    check_batch(chosen.batch)
+    parse_reductions(chosen.reductions, engine_named(chosen.engine).offers)
     anywhere = chosen.engine == "cpu" and chosen.memory is None and chosen.settings is None
     model = onnx_files.simplify(path, name)
     try:

@@ -11,6 +11,8 @@ from spdnn.common import arrays
 from spdnn.common.errors import InputError
 from spdnn.common.shown import with_unit
 
+MOST_DRAWN = 1 << 26  # numbers of an input
+
 
 class ModelInput(NamedTuple):
     """One input.
@@ -35,7 +37,7 @@ class ModelInput(NamedTuple):
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise InputError for an array of a shape that is not taken."""
-        own = shape if self.shape is None else self.shape
+        own = self.shape or shape  # one without dimensions is not looked at by ONNX Runtime
         fits = len(shape) == len(own) and all(
             size == stated for stated, size in zip(own, shape, strict=True) if isinstance(stated, int)
         )
@@ -54,12 +56,14 @@ class ModelInput(NamedTuple):
         if type(value) is not np.ndarray or value.dtype != self.dtype:
             arrays.refuse_gradient(value)
             value = arrays.host(value, self.name)
-        fitting = value if self.dtype is None or value.dtype == self.dtype else self._converted(value)
+        fitting = self.converted(value)
         self.check(value.shape)
         return fitting
 
-    def _converted(self, array: np.ndarray) -> np.ndarray:
+    def converted(self, array: np.ndarray) -> np.ndarray:
         """Raises InputError: numbers that the type does not hold. Floating-point numbers are rounded."""
+        if self.dtype is None or array.dtype == self.dtype:
+            return array
         kind, target = array.dtype.kind, self.dtype.kind
         allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "iu"}.get(target, "")
         if kind not in allowed:
@@ -105,7 +109,8 @@ class Signature:
         return {each.name: each.fit(given[each.name]) for each in self.inputs}
 
     def draw(self, batch: int, unknown: int, seed: int = 0) -> dict[str, np.ndarray] | None:
-        """Random numbers of these shapes, zeros where they are whole numbers; None: an input is of no such type.
+        """Random numbers of these shapes, zeros where they are whole numbers; None: an input is of no such type, or of
+        very many numbers.
 
         Args:
             batch: of a first dimension that is free; unknown: of any other. A name has one size wherever it occurs.
@@ -120,6 +125,8 @@ class Signature:
                 size if isinstance(size, int) else sizes.get(size, other)
                 for size, other in zip(shape, free, strict=True)
             ]
+            if math.prod(drawn) > MOST_DRAWN:
+                return None
             numbers = random.standard_normal(drawn) if dtype.kind == "f" and math.prod(drawn) else np.zeros(drawn)
             sample[name] = numbers.astype(dtype)
         return sample

@@ -19,6 +19,7 @@ from spdnn.problem.result import Result
 
 ANY = Signature("this model", (ModelInput("x", None, None),))  # of one that states nothing
 HELD_PART = 2  # of the memory that is left, for weights that are held; the rest is for features
+MOST_BATCH = 1 << 24
 DEEP, MANY = 16, 1024  # layers and inputs from which it pays that rows which died or became equal leave
 
 
@@ -67,8 +68,7 @@ class Model(WithRepr):
             raise InputError(
                 f"a {type(network).__name__} is no Network; spdnn.from_matrices and spdnn.open_network make one"
             )
-        if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
-            raise InputError(f"batch {batch!r}: a number of inputs from 1, or None")
+        check_batch(batch)
         self.inputs, self.outputs = network.inputs, network.outputs
         self.depth, self.edges = network.depth, network.edges
         self.engine, self.reductions, self.threads = engine.name, reductions, options.threads
@@ -94,7 +94,7 @@ class Model(WithRepr):
         self._open()
         return Model, self._made
 
-    def __call__(self, *x: Any, **named: Any) -> Any:
+    def __call__(self, /, *x: Any, **named: Any) -> Any:
         """The last layer's outputs of each row of x.
 
         Args:
@@ -116,6 +116,8 @@ class Model(WithRepr):
         usual = type(given) is np.ndarray and given.dtype == np.float32
         if usual and (self.signature is None or given.shape[1:] == self._usual):
             return self._finish(self._rows(given))
+        if not x and [*named] == (self.signature or ANY).names:
+            (given,) = named.values()
         if sp.issparse(given):
             return self._finish(self._sparse(given))
         (value,) = (self.signature or ANY).feed(x, named).values()
@@ -190,8 +192,11 @@ class Model(WithRepr):
     def _sparse(self, x: Any) -> np.ndarray:
         if not x.shape[0]:  # no inputs are checked, and give no outputs, as dense ones do
             return self._rows(x.toarray())
-        if self.signature is not None:
-            self.signature.inputs[0].check(x.shape)
+        if self.signature is not None:  # every type holds the zeros
+            (own,) = self.signature.inputs
+            own.check(x.shape)
+            x = sp.csr_array(x)
+            x = sp.csr_array((own.converted(x.data), x.indices, x.indptr), shape=x.shape)
         return self.infer(x, values=True).all_values()
 
     def _finish(self, outputs: np.ndarray) -> np.ndarray:
@@ -203,6 +208,12 @@ class Model(WithRepr):
         shares = np.exp(outputs)
         total = shares.sum(axis=1, keepdims=True)
         return outputs - np.log(total) if self.softmax == "LogSoftmax" else shares / total
+
+
+def check_batch(batch: Any) -> None:
+    """Raise InputError for what is no usual number of inputs, nor None."""
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MOST_BATCH):
+        raise InputError(f"batch {batch!r}: a number of inputs from 1 to {MOST_BATCH:,}, or None")
 
 
 class _InMemoryNetwork(Network):

@@ -7,6 +7,7 @@ gave is compared with what ONNX Runtime gave, product by product; a product that
 
 import contextlib
 import hashlib
+import math
 import os
 import statistics
 import tempfile
@@ -30,6 +31,7 @@ from spdnn.ops.backends import thread_count
 from spdnn.ops.cpu import _load
 from spdnn.ops.onnx_products import GraphProduct, alone, jumps, products, replace_products
 from spdnn.sources.formats import onnx_files
+from spdnn.sources.formats.readers import network_files
 
 TILES = (64, 32, 128)  # worth trying; see `spmm_settings`
 UNKNOWN = 64  # the size of a dimension that neither the model nor an example states
@@ -91,14 +93,15 @@ class OnnxModel(WithRepr):
                 tiles = self._choose(model, sample, reach)
                 tiles = self._verified(model, sample, reach, tiles) if verify else tiles
                 self._session = self._with(model, tiles) if any(tiles) else self._plain
-            except InputError as error:  # ONNX Runtime simplified the model to one that it does not take
-                self._reasons, tiles = {None: str(error)}, [0] * len(self._found)
+            except Exception as error:  # ONNX Runtime does not take what it simplified, or what ours made of it
+                self._reasons, tiles = {None: onnx_files.reason(error)}, [0] * len(self._found)
+                self._session = self._plain
         for product, tile in zip(self._found, tiles, strict=True):
             self._reasons.setdefault(product.place, f"{OURS}, tiles of {tile}" if tile else ONNX_RUNTIME)
         self.ours = [product for product, tile in zip(self._found, tiles, strict=True) if tile]
         self._plain = None  # and with it the dense weights of our products
 
-    def __call__(self, *x: Any, **named: Any) -> Any:
+    def __call__(self, /, *x: Any, **named: Any) -> Any:
         """The model's outputs.
 
         Args:
@@ -228,7 +231,7 @@ class OnnxModel(WithRepr):
         # Product by product, on the features that really reach it: their zeros and shapes decide.
         tiles, times = [], {}
         for product, tile in zip(self._found, usual, strict=True):
-            x = reach.get(product.reads)
+            x = reach.get(product.reads) if product.outside else None
             if x is not None:
                 matrix, bounds = product.matrix, (product.low, product.high)
                 alike = matrix.shape, product.window, x.shape, round(product.nonzero, 2), *bounds
@@ -272,9 +275,12 @@ class OnnxModel(WithRepr):
                     RuntimeWarning, stacklevel=5,
                 )  # fmt: skip
             right.append(tile if apart <= 1 else 0)
-        if sample is None or not any(right) or self.jumps:
+        if sample is None or not any(right):
             return right
-        pairs = zip(self._with(model, right).run(None, sample), self._plain.run(None, sample), strict=True)
+        found = self._with(model, right).run(None, sample)  # where it does not run, all stays in ONNX Runtime
+        if self.jumps:
+            return right
+        pairs = zip(found, self._plain.run(None, sample), strict=True)
         arrays_of = [pair for pair in pairs if isinstance(pair[1], np.ndarray) and pair[1].dtype.kind == "f"]
         apart = max((_difference(*pair, WHOLE * _largest(pair[1])) for pair in arrays_of), default=0.0)
         if apart <= 1:
@@ -288,7 +294,8 @@ class OnnxModel(WithRepr):
 
     def _apart(self, model: Any, product: GraphProduct, tile: int, reach: dict) -> float:
         """The largest difference of our product from ONNX Runtime's, in parts of what rounding explains."""
-        x, wanted = reach.get(product.reads), reach.get(product.gives) if not product.path else None
+        x = reach.get(product.reads) if product.outside else None
+        wanted = reach.get(product.gives) if not product.path else None
         if x is None:
             x = np.random.default_rng(0).standard_normal(_features_of(product)).astype(np.float32)
         if wanted is None:
@@ -322,7 +329,7 @@ class OnnxModel(WithRepr):
         # Values inside the graph become outputs of a copy of the model.
         values = {name for node in model.graph.node for name in node.output if name}
         ends = {product.gives for product in self._found if not product.path}
-        wanted = sorted(({product.reads for product in self._found} | ends) & values)
+        wanted = sorted(({product.reads for product in self._found if product.outside} | ends) & values)
         copy = type(model)()
         copy.CopyFrom(model)
         there = {output.name for output in copy.graph.output}
@@ -373,23 +380,25 @@ class _Source(NamedTuple):
     @classmethod
     def of(cls, path: Any, model: Any, name: Any, settings: tuple) -> "_Source":
         if path is not None and path == name:
-            return cls(path, name, None, _stamp(path), settings)
+            whole = Path(path).absolute()
+            return cls(whole, name, None, _stamp(whole), settings)
         return cls(None, name, zlib.compress(model.SerializeToString(), 1), None, settings)  # most of it is zeros
 
     def sent(self) -> tuple:
         """The arguments of `_arrive`. Raises InputError: the file is not what it was."""
         content = self.content
         if content is None:
-            if _stamp(self.path) != self.stamp:
-                raise InputError(f"{self.path}: it changed since it was compiled, so this model cannot be pickled")
+            if self.stamp is None or _stamp(self.path) != self.stamp:
+                raise InputError(f"{self.name}: it changed since it was compiled, so this model cannot be pickled")
             content = zlib.compress(onnx_files.simplify(self.path).SerializeToString(), 1)
         return content, str(self.name), self.settings
 
 
-def _stamp(path: Any) -> tuple | None:
-    with contextlib.suppress(OSError):
-        found = os.stat(path)
-        return found.st_size, found.st_mtime_ns, found.st_ino
+def _stamp(path: Path) -> tuple | None:
+    """Of the file and of those that hold its weights; None: one is gone."""
+    with contextlib.suppress(OSError, InputError):
+        stats = [os.stat(each) for each in network_files(path)]
+        return tuple((found.st_size, found.st_mtime_ns, found.st_ino) for found in stats)
     return None
 
 
@@ -404,8 +413,16 @@ def _arrive(content: bytes, name: str, settings: tuple) -> OnnxModel:
 
 def agrees(model: Any, path: Any, name: Any) -> bool:
     """Whether a Model of all of an ONNX model gives what ONNX Runtime gives, on drawn inputs; with a warning if not."""
-    sample = model.signature.draw(1, model.inputs)
+    (own,) = model.signature.inputs
+    # One input; of its sizes that are free, the first is what the layers leave for it.
+    fixed = math.prod(size for size in own.shape[1:] if isinstance(size, int))
+    left = iter([model.inputs // max(1, fixed)])
+    sizes = [size if isinstance(size, int) else next(left, 1) for size in own.shape[1:]]
+    stated = own._replace(shape=(own.shape[0] if isinstance(own.shape[0], int) else 1, *sizes))
+    sample = Signature(name, (stated,)).draw(1, 1)
     session = onnx_files.session(str(path), lambda options: None, name)
+    if sample is None:
+        return True
     try:
         (wanted,) = session.run(None, sample)
         found = model(*sample.values())

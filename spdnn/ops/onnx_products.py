@@ -6,7 +6,7 @@ A MatMul, Gemm or Conv whose weights are constants with many zeros becomes a nod
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ class GraphProduct:
         window: of a convolution, as the kernels take it; or None.
         path: to its graph: of each graph around it, the number of the node and of the branch; empty: the model's own.
         constants: that the nodes read.
+        outside: whether it reads a value of the model's own graph.
     """
 
     nodes: tuple
@@ -50,6 +51,7 @@ class GraphProduct:
     window: tuple[int, ...] | None
     path: tuple[int, ...]
     constants: tuple = field(repr=False)
+    outside: bool = True
 
     @property
     def place(self) -> tuple:
@@ -66,24 +68,30 @@ class GraphProduct:
         return self.matrix.nnz / max(1, np.prod(self.matrix.shape))
 
 
-def products(graph, outer: Mapping[str, Any] | None = None, path: tuple[int, ...] = ()) -> Iterator[GraphProduct]:
+def products(
+    graph, outer: Mapping[str, Any] | None = None, path: tuple[int, ...] = (), hidden: frozenset[str] = frozenset()
+) -> Iterator[GraphProduct]:
     """All products of a graph that are worth a trial, those of its branches and loops among them.
 
     Args:
         outer: constants of the graphs around it; path: to it.
+        hidden: names of values in graphs on the path, which are no values of the model's own graph.
     """
+    if path:
+        hidden |= {*(value.name for value in graph.input), *(name for node in graph.node for name in node.output)}
     # Weights must be constants: initialisers, here or around a branch, that no caller may replace.
     constants = {**(outer or {}), **{tensor.name: tensor for tensor in graph.initializer}}
     for value in graph.input:
         constants.pop(value.name, None)  # a default that a caller may replace
     readers, reads = _readers(graph)
     for number, node in enumerate(graph.node):
-        # Branches and loops have graphs of their own.
-        for branch, inside in enumerate(subgraphs(node)):
-            yield from products(inside, constants, (*path, number, branch))
+        # Branches and loops have graphs of their own. The body of a Scan must state shapes, which end at our nodes.
+        for branch, inside in enumerate(subgraphs(node) if node.op_type != "Scan" else ()):
+            yield from products(inside, constants, (*path, number, branch), hidden)
         found = _product(node, constants)
         if found is not None:
-            yield _fuse_epilogue(node, *found, constants, readers, reads, path)
+            made = _fuse_epilogue(node, *found, constants, readers, reads, path)
+            yield replace(made, outside=made.reads not in hidden)
 
 
 def _product(node, constants: Mapping[str, Any]) -> tuple | None:
@@ -111,6 +119,8 @@ def _product(node, constants: Mapping[str, Any]) -> tuple | None:
         return None
     (matrix, window), bias = found, bias * np.float32(given.get("beta", 1))
     # A bias of another shape is broadcast in a way that our kernels do not know: (rows, 1) is one for each row.
+    if bias.ndim > 2 or not bias.size:
+        return None
     if bias.size > 1 and (bias.size != matrix.shape[0] or bias.shape[-1] != bias.size):
         return None
     return matrix.astype(np.float32), np.broadcast_to(bias.ravel(), matrix.shape[0]).astype(np.float32), window
@@ -132,6 +142,8 @@ def _convolution(weight: np.ndarray, given: dict) -> tuple | None:
 def _window(given: dict, shape) -> tuple[int, ...] | None:
     """(channels, height, width, strides, pads, dilations, groups) of a convolution over height and width, if it states
     them."""
+    if list(given.get("kernel_shape", shape[2:])) != list(shape[2:]):
+        return None
     if len(shape) != 4 or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         return None
     strides, pads, groups = given.get("strides", (1, 1)), given.get("pads", (0, 0, 0, 0)), given.get("group", 1)
@@ -195,7 +207,8 @@ def _limits(node, constants: Mapping[str, Any]) -> tuple[float, float] | None:
     low, high = (
         given.get(name) if bound is None else bound for bound, name in zip(bounds, ("min", "max"), strict=True)
     )
-    return -np.inf if low is None else float(low), np.inf if high is None else float(high)
+    most = float(np.finfo(np.float32).max)  # where ONNX Runtime bounds what has no bound
+    return -most if low is None else float(low), most if high is None else float(high)
 
 
 def _readers(graph) -> tuple[dict[str, Any], Counter]:
@@ -262,7 +275,7 @@ def replace_products(model, keys: Mapping[tuple, int], found: Collection[GraphPr
         del graph.node[:]
         graph.node.extend(nodes)
         # ONNX Runtime drops what nobody reads, but would first copy it
-        used = set(_names_in(graph))
+        used = {*_names_in(graph), *(value.name for value in graph.input)}
         kept = [tensor for tensor in graph.initializer if tensor.name in used]
         if len(kept) < len(graph.initializer):
             del graph.initializer[:]

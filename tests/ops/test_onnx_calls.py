@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx_calls
 import pytest
+import scipy.sparse as sp
 from onnx import helper, numpy_helper
 from onnx_models import Maker, close, outputs
 from refusals import refuses
@@ -239,3 +240,90 @@ def test_models_are_pickled_and_copied(tmp_path, again, last):
     model.close()
     if last == "Softmax":
         refuses("closed", again, model)
+
+
+def test_sparse_inputs_have_the_type_that_the_model_states(tmp_path):
+    path = saved(tmp_path / "m.onnx", [NODE("Cast", ["x"], ["a"], to=1), NODE("MatMul", ["a", "w"], ["y"])], ["n", 40],
+                 {"w": few(40, 40)}, np.uint8)  # fmt: skip
+    model, x = spdnn.compile(path, threads=1), np.zeros((3, 40), int)
+    x[1, 2] = 200
+    for given in (sp.csr_array(x), sp.coo_array(x)):
+        assert (model(x=given) == model(x)).all()
+        refuses("x holds -200, and uint8", model, -given)
+    refuses("x is of float64; the model takes uint8", model, sp.csr_array(x / 2))
+
+
+@pytest.mark.parametrize("bound", ["least", "most"])
+def test_a_clip_without_a_bound_is_bounded_by_the_type(tmp_path, bound):
+    made = Maker(40)
+    weight = made.draw(40, 64, density=0.1)
+    weight[3] = 1
+    made.add("MatMul", weight)
+    made.add("Clip", np.float32(0)) if bound == "least" else made.add("Clip", first=[], reads=[made.last, "", "most"])
+    made.constants.append(numpy_helper.from_array(np.float32(5), "most"))
+    made.add("Neg")
+    path, x = made.save(tmp_path / "m.onnx"), np.ones((2, 40), np.float32)
+    x[0, 3], x[1, 3] = np.inf, -np.inf
+    np.testing.assert_array_equal(spdnn.compile(path, threads=1)(x)[:, 0], outputs(path, x)[:, 0])
+
+
+def test_defaults_that_nothing_reads_and_bodies_that_need_shapes(tmp_path):
+    """A model with our products in it must be one that ONNX Runtime still takes."""
+    unread = saved(tmp_path / "a.onnx", [NODE("MatMul", ["x", "w"], ["a"]), NODE("Sigmoid", ["a"], ["y"])], ["n", 40],
+                   {"w": few(40, 40), "u": np.zeros(2, np.float32)})  # fmt: skip
+    model = onnx.load(unread)
+    model.graph.input.append(helper.make_tensor_value_info("u", 1, [2]))
+    onnx.save(model, unread)
+    nodes = [NODE("MatMul", ["h", "w"], ["m"]), NODE("Sigmoid", ["m"], ["h2"]), NODE("Identity", ["i"], ["o"])]
+    ends = [[helper.make_empty_tensor_value_info(name) for name in names] for names in (("h", "i"), ("h2", "o"))]
+    body = helper.make_graph(nodes, "body", *ends)
+    scan = NODE("Scan", ["x", "s"], ["y", "z"], body=body, num_scan_inputs=1)
+    held = {"w": few(40, 40), "s": np.ones((3, 1), np.float32)}
+    for path in (unread, saved(tmp_path / "b.onnx", [scan], ["n", 40], held)):
+        x = few(2, 40) + 1
+        assert close(spdnn.compile(path, threads=1)(x), outputs(path, x))
+
+
+@pytest.mark.parametrize("tuning", ["off", "forget"])
+def test_a_name_of_a_loop_that_is_also_one_outside(tmp_path, monkeypatch, tuning):
+    monkeypatch.setenv("SPDNN_TUNING", tuning)
+    monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
+    ends = [helper.make_tensor_value_info(*end) for end in (("i", 7, []), ("c", 9, []), ("x", 1, ["n", 40]))]
+    nodes = [NODE("MatMul", ["x", "w"], ["m"]), NODE("Relu", ["m"], ["h"]), NODE("Identity", ["c"], ["d"])]
+    gives = [helper.make_tensor_value_info("d", 9, []), helper.make_empty_tensor_value_info("h")]
+    loop = NODE("Loop", ["t", "", "f"], ["y"], body=helper.make_graph(nodes, "body", ends, gives))
+    path = saved(tmp_path / "m.onnx", [NODE("Cast", ["x"], ["f"], to=1), loop], ["n", 40],
+                 {"w": few(40, 40), "t": np.int64(2)}, np.int64)  # fmt: skip
+    x = np.arange(80).reshape(2, 40)
+    assert close(spdnn.compile(path, threads=1)(x), outputs(path, x))
+
+
+@pytest.mark.parametrize("shape", [(0, 40), (0,), (1, 1, 1), (1, 1, 40)])
+@pytest.mark.parametrize("last", ["Relu", "Sigmoid"])
+def test_what_onnx_runtime_refuses_at_a_call_is_refused_there(tmp_path, shape, last):
+    path = saved(tmp_path / "m.onnx", [NODE("Gemm", ["x", "w", "c"], ["a"]), NODE(last, ["a"], ["y"])], ["n", 40],
+                 {"w": few(40, 40), "c": np.zeros(shape, np.float32)})  # fmt: skip
+    refuses("bias shape", spdnn.compile(path, threads=1), few(2, 40))
+
+
+def test_arguments_that_do_not_fit_a_model_in_part_ours(tmp_path):
+    path = saved(tmp_path / "m.onnx", [NODE("MatMul", ["x", "w"], ["a"]), NODE("Sigmoid", ["a"], ["y"])], ["n", 40],
+                 {"w": few(40, 40)})  # fmt: skip
+    for batch in (0, -1, "a", 2.5, True, 10**9):
+        refuses("a number of inputs from 1 to 16,777,216, or None", spdnn.compile, path, batch=batch)
+    refuses("reduction 'layers' is not offered", spdnn.compile, path, reductions="layers")
+    wide = [NODE("Flatten", ["x"], ["a"]), NODE("MatMul", ["a", "w"], ["y"])]
+    free = saved(tmp_path / "wide.onnx", wide, ["n", "c", "h", "k"], {"w": few(3072, 40)})
+    assert spdnn.compile(free, threads=1)(np.ones((1, 3, 32, 32), np.float32)).shape == (1, 40)
+
+
+def test_a_model_whose_weights_in_other_files_changed_is_not_pickled(tmp_path, monkeypatch):
+    path = saved(tmp_path / "m.onnx", [NODE("MatMul", ["x", "w"], ["a"]), NODE("Sigmoid", ["a"], ["y"])], ["n", 40],
+                 {"w": few(40, 40)})  # fmt: skip
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights", size_threshold=0)
+    monkeypatch.chdir(tmp_path)
+    model = spdnn.compile("m.onnx", threads=1)
+    monkeypatch.chdir("/")
+    assert (pickle.loads(pickle.dumps(model))(few(2, 40)) == model(few(2, 40))).all()
+    (3 * few(40, 40)).tofile(tmp_path / "weights")
+    refuses("m.onnx: it changed since it was compiled", pickle.dumps, model)

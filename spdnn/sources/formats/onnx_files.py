@@ -275,6 +275,8 @@ class Chain:
         if given.get("alpha", 1) != 1:
             weight = weight.astype(np.float64) * given["alpha"]
         self.shape = [self.shape[0], len(weight)]
+        if bias is not None and bias.ndim > 2:
+            raise UnsupportedStep(f": a C of {bias.ndim} dimensions")
         shift = 0.0 if bias is None else vector(bias.astype(np.float64) * given.get("beta", 1), len(weight))
         return Step("", "linear", weight, shift)
 
