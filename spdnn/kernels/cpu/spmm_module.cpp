@@ -21,6 +21,34 @@ void check_settings(int tile, int threads) {
     require(threads >= 1, "no threads");
 }
 
+template <class Given, class Kept>
+bool equal_numbers(const Given* given, const Kept* kept, int64_t count, int threads) {
+    bool differ = false;
+#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(|| : differ)
+    for (int part = 0; part < threads; ++part) {
+        Given bits = 0;  // of all differences: no branch, so that compilers make vectors of it
+        for (int64_t i = count * part / threads; i < count * (part + 1) / threads; ++i)
+            bits |= given[i] ^ static_cast<Given>(kept[i]);
+        differ = bits != 0;
+    }
+    return !differ;
+}
+
+// Whether columns in another program's memory are still those of a topology; `given`: int32 or int64.
+bool same_columns(ReadColumns given, ReadColumns kept, int threads) {
+    if (given.size() != kept.size()) return false;
+    const auto count = static_cast<int64_t>(kept.size());
+    require(threads >= 1, "no threads");
+    require(given.dtype().bits == 32 || given.dtype().bits == 64, "columns must be int32 or int64");
+    require(kept.dtype().bits == 16 || kept.dtype().bits == 32, "columns of a topology must be uint16 or int32");
+    const auto with = [&](auto* from) {
+        return kept.dtype().bits == 16 ? equal_numbers(from, static_cast<const uint16_t*>(kept.data()), count, threads)
+                                       : equal_numbers(from, static_cast<const int32_t*>(kept.data()), count, threads);
+    };
+    return given.dtype().bits == 32 ? with(static_cast<const int32_t*>(given.data()))
+                                    : with(static_cast<const int64_t*>(given.data()));
+}
+
 nb::tuple spmm(const std::string& level, Array<const int64_t, 1> offsets, ReadColumns columns,
                Array<const int32_t, 1> order, ReadNumbers<2> values, ReadNumbers<3> b, Array<const float, 1> bias,
                float low, float high, Numbers<3> c, int tile, bool packed, int threads) {
@@ -108,6 +136,8 @@ void bind_spmm(nb::module_& m) {
     m.def("spmm", &spmm, "level"_a, "offsets"_a, "columns"_a, "order"_a, "values"_a, "b"_a, "bias"_a, "low"_a, "high"_a,
           "c"_a.noconvert(), "tile"_a, "packed"_a, "threads"_a,
           "c <- activation(A b + bias). Returns the processor seconds of each thread, and whether a sum was NaN.");
+    m.def("same_columns", &same_columns, "given"_a.noconvert(), "kept"_a.noconvert(), "threads"_a,
+          "Whether int32 or int64 columns are those of a topology, uint16 or int32.");
     m.def("spmm_shares", &spmm_shares, "level"_a, "offsets"_a, "order"_a, "width"_a, "batch"_a, "tile"_a, "threads"_a,
           "What each thread does in `spmm`, in nonzeros x columns.");
     m.def("spmm_settings", &spmm_settings, "level"_a,
