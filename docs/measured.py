@@ -624,6 +624,33 @@ def lead() -> str | None:
     return textwrap.fill(" ".join(sentences), 120) + "\n"
 
 
+def scales() -> str | None:
+    """Two of the README's points: threads and ranks, and a GPU."""
+    by_threads = {record.threads: statistics.median(record.seconds) for record in kept("threads").records}
+    largest = next(
+        (
+            record
+            for record in kept("networks").records
+            if (record.problem.neurons, record.problem.layers) == (65536, 1920)
+            and record.reductions.requested == KINDS["all"]
+            and "H100" in (record.environment.gpu or "")
+        ),
+        None,
+    )
+    if len(by_threads) < 2 or largest is None:
+        return None
+    times, spent = by_threads[1] / by_threads[2], seconds(statistics.median(largest.seconds))
+    points = (
+        f"**Scales**: [two threads are {times:.2f} times as fast as one](docs/results.md#threads). MPI ranks and Slurm "
+        "jobs give the same bits; more than one node is not measured. Weights are streamed within a memory limit.",
+        f"**On a GPU**: the largest network takes {spent} of inference on one H100, and "
+        f"{seconds(largest.time_to_solution.seconds)} from the start of the command to 60,000 verified results "
+        "([all measurements](docs/results.md#one-gpu)).",
+    )
+    filled = (textwrap.fill(f"* {point}", 120, subsequent_indent="  ") for point in points)
+    return "\n".join(filled) + "\n"
+
+
 def shown() -> str | None:
     """The picture of the twelve networks, where there is something of ours to show."""
     if not runs():
@@ -659,7 +686,7 @@ MADE = (
     l2_batches,
     gpu_products,
 )
-TABLES = {make.__name__: make for make in MADE} | {"picture": shown, "lead": lead}
+TABLES = {make.__name__: make for make in MADE} | {"picture": shown, "lead": lead, "scales": scales}
 
 
 def rendered(page: str) -> str:
