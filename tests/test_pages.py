@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from how_to import BIN, ROOT, checkout, code_blocks, follow, replaced, script
+from sklearn.neural_network import MLPRegressor
 
 import spdnn
 from spdnn.peers.libraries.onnx import onnx_graph
@@ -159,7 +160,10 @@ def test_python_of_the_pages(tmp_path, monkeypatch):
     assert (names["y"].shape, names["dx"].shape, names["z"].shape) == ((60, 60), (60, 60), (2, 60, 16))
     layers = {f"w{k}": sp.random_array((60, 60), density=0.2, rng=rng, dtype=np.float32) for k in (1, 2, 3)}
     biases = {f"b{k}": square[k] for k in (1, 2, 3)}
-    names = ran("your-own-network.md", [3], x=square, inputs_1024=inputs, **layers, **biases)
+    estimator = MLPRegressor(hidden_layer_sizes=8).fit(square, square[:, :2])
+    names = ran("your-own-network.md", [3], spdnn=spdnn, estimator=estimator, x=square)
+    assert np.allclose(names["y"], estimator.predict(square), rtol=1e-4, atol=1e-4)
+    names = ran("your-own-network.md", [4], x=square, inputs_1024=inputs, **layers, **biases)
     assert names["y"].shape == (60, 60)
     Path("model.onnx").write_bytes(onnx_graph(names["network"]))
     assert np.allclose(ran("your-own-network.md", [1], x=square)["y"], names["y"], rtol=1e-4, atol=1e-4)

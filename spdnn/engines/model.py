@@ -113,8 +113,11 @@ class Model(WithRepr):
         """
         # The usual call has an array that fits: it must not pay for checks and conversions.
         given = x[0] if len(x) == 1 and not named else None
-        usual = type(given) is np.ndarray and given.dtype == np.float32
-        if usual and (self.signature is None or given.shape[1:] == self._usual):
+        if (
+            type(given) is np.ndarray
+            and given.dtype == np.float32
+            and (self.signature is None or given.shape[1:] == self._usual)
+        ):
             return self._finish(self._rows(given))
         if not x and [*named] == (self.signature or ANY).names:
             (given,) = named.values()

@@ -77,7 +77,8 @@ class OnnxModel(WithRepr):
         self.path, self.threads = path if name is None else name, thread_count(threads)
         self._kernels, self._level = _load(None)
         # First as it is: a model that ONNX Runtime does not take is refused here.
-        self._plain = self._open(model) if path is None else onnx_files.session(str(path), self._options, self.path)
+        plain = self._open(model) if path is None else onnx_files.session(str(path), self._options, self.path)
+        self._plain: Any = plain
         self._source = _Source.of(path, model, self.path, (threads, example, batch, verify))
         self.signature: Signature = onnx_files.signature(self.path, model)
         self.inputs = self.signature.names
@@ -420,7 +421,7 @@ def agrees(model: Any, path: Any, name: Any) -> bool:
     sizes = [size if isinstance(size, int) else next(left, 1) for size in own.shape[1:]]
     stated = own._replace(shape=(own.shape[0] if isinstance(own.shape[0], int) else 1, *sizes))
     sample = Signature(name, (stated,)).draw(1, 1)
-    session = onnx_files.session(str(path), lambda options: None, name)
+    session: Any = onnx_files.session(str(path), lambda options: None, name)
     if sample is None:
         return True
     try:
