@@ -179,7 +179,7 @@ def prepared(name: str, operands: tuple, matrix: Any, turned: bool, algorithm: i
     )  # fmt: skip
 
     def call(function: str, last: Any) -> None:
-        bindings.setStream(handle, cupy.cuda.get_current_stream().ptr)
+        bindings.setStream(handle, current_stream())
         status = getattr(library, function)(*given, last)
         if status:
             raise RuntimeError(f"{function}: cuSPARSE's error {status}")

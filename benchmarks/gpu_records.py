@@ -253,7 +253,7 @@ class Bench:
         self, size: tuple[int, int], engine: str, reductions: str, ranks: int = 1, device: int | None = None, **settings
     ) -> Case:
         """A run of `spdnn challenge` on the official inputs, in a process of its own."""
-        (neurons, layers), edges = size, 32 * size[0] * size[1]
+        (neurons, layers), edges = size, challenge.NONZEROS_PER_NEURON * size[0] * size[1]
         work = edges * challenge.INPUTS / RATES.get(engine, 1e13) if reductions == "none" else 0.0
         repeats = 1 if work > LONG else REPEATS[reductions]
         if ranks == 1 and self.ordinal:

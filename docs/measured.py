@@ -33,6 +33,7 @@ from spdnn.common.files import write_text
 from spdnn.common.resources import usable_cores
 from spdnn.common.statistics import ratio_of_medians, ratios
 from spdnn.problem import challenge
+from spdnn.records.environment import Environment
 from spdnn.records.files import read_all
 from spdnn.records.published import DEVICES, Baseline, Ratio, read_baselines
 from spdnn.records.run_record import RunRecord
@@ -133,12 +134,15 @@ def cores(records: Iterable[RunRecord]) -> str:
     return f"{' or '.join(map(str, sorted({record.environment.cores for record in records})))} CPU cores"
 
 
+def machine(environment: Environment) -> str:
+    """The device, or the cores."""
+    return environment.gpu or f"{environment.cores} cores of an {environment.cpu}"
+
+
 def source(records: Sequence[RunRecord]) -> str:
     """Machine, date and commit of some records, in a sentence."""
     environments = [record.environment for record in records]
-    machines = sorted(
-        {environment.gpu or f"{environment.cores} cores of an {environment.cpu}" for environment in environments}
-    )
+    machines = sorted({machine(environment) for environment in environments})
     days = sorted({record.created[:10] for record in records})
     commits = sorted({environment.commit for environment in environments if environment.commit})
     return f"{' and '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}, commit {', '.join(commits)}"
@@ -609,10 +613,10 @@ def lead() -> str | None:
     ours, *others = calls["networks"][0]["batches"][0]["rows"]
     times = next(row["ratio"].median for row in others if row["name"] == "onnxruntime")
     told = ""
-    if dense := values_of_calls(kept("dense-calls")):
-        rows = dense["networks"][0]["batches"][0]["rows"]
+    if dense := kept("dense-calls").operations:
+        rows = values_of_calls(kept("dense-calls"))["networks"][0]["batches"][0]["rows"]
         without = next(row["ratio"].median for row in rows if row["name"] == "onnxruntime")
-        told = f" ({without:.1f} times where none is zero, on two cores of an Intel Xeon)"
+        told = f" ({without:.1f} times where none is zero, on {machine(dense[0].environment)})"
     sentences = (
         "spdnn runs pruned and sparse neural networks exactly: for engineers who serve such networks, and for",
         "researchers who measure sparse kernels. On two CPU cores, a 95 % pruned 784-2048-2048-10 MLP answers one",

@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -14,7 +15,7 @@ from spdnn.engines.base import Options
 from spdnn.engines.model import Model, check_batch
 from spdnn.engines.registry import engine as engine_named
 from spdnn.ops import estimators
-from spdnn.ops.onnx_model import OnnxModel, agrees
+from spdnn.ops.onnx_model import STAYS, OnnxModel, agrees
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
 from spdnn.reductions.registry import parse_reductions
@@ -162,6 +163,7 @@ def _of_onnx(path: Any, name: Any, example: Any, chosen: _Choice) -> Model | Onn
                 return made
             if not anywhere:
                 raise InputError(f"{name}: the engine {chosen.engine} gives other outputs than ONNX Runtime")
+            warnings.warn(f"{name}: {STAYS}", RuntimeWarning, stacklevel=3)
     return OnnxModel(path, model, chosen.threads, example, chosen.batch, name, chosen.verify)
 
 

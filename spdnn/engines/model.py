@@ -204,13 +204,16 @@ class Model(WithRepr):
 
     def _finish(self, outputs: np.ndarray) -> np.ndarray:
         """The outputs, with the softmax that follows the last layer, if there is one."""
-        if self.softmax is None:
-            return outputs
-        # The largest output is taken off first, so that no exponential overflows.
-        outputs = outputs - outputs.max(axis=1, keepdims=True)
-        shares = np.exp(outputs)
-        total = shares.sum(axis=1, keepdims=True)
-        return outputs - np.log(total) if self.softmax == "LogSoftmax" else shares / total
+        return outputs if self.softmax is None else softmax(outputs, self.softmax == "LogSoftmax")
+
+
+def softmax(outputs: np.ndarray, logarithm: bool = False) -> np.ndarray:
+    """The softmax of each row, or its logarithm."""
+    # The largest output is taken off first, so that no exponential overflows.
+    outputs = outputs - outputs.max(axis=1, keepdims=True)
+    shares = np.exp(outputs)
+    total = shares.sum(axis=1, keepdims=True)
+    return outputs - np.log(total) if logarithm else shares / total
 
 
 def check_batch(batch: Any) -> None:

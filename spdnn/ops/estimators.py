@@ -14,7 +14,7 @@ from spdnn.common import arrays
 from spdnn.common.errors import InputError
 from spdnn.common.shown import WithRepr
 from spdnn.common.validation import quote
-from spdnn.engines.model import Model
+from spdnn.engines.model import Model, softmax
 from spdnn.problem.network import IDENTITY, RELU, Layer, MemoryNetwork, check_sparse
 
 ACTIVATIONS = {"relu": RELU, "identity": IDENTITY}
@@ -191,14 +191,9 @@ def _steps(estimator: Any) -> list[Any]:
     return steps
 
 
-def _softmax(y: np.ndarray) -> np.ndarray:
-    shares = np.exp(y - y.max(axis=1, keepdims=True))
-    return shares / shares.sum(axis=1, keepdims=True)
-
-
 ENDS = {  # logistic: by tanh, which no sum overflows
     "identity": lambda y: y,
-    "softmax": _softmax,
+    "softmax": softmax,
     "logistic": lambda y: 0.5 + 0.5 * np.tanh(0.5 * y),
     "exp": np.exp,
 }
