@@ -13,7 +13,9 @@ A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measu
 left as it is.
 """
 
+import contextlib
 import csv
+import io
 import json
 import math
 import re
@@ -27,8 +29,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
 
 from spdnn.cli import main
+from spdnn.cli.summary import show
 from spdnn.common.files import write_text
 from spdnn.common.resources import usable_cores
 from spdnn.common.statistics import ratio_of_medians, ratios
@@ -47,7 +53,7 @@ from spdnn.report.scaling.values import values as values_of_ranks
 from spdnn.scheduling.costmodel import calibration
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/results.md", "docs/explanation/latency.md", "docs/explanation/onnx.md")
+PAGES = ("README.md", "docs/results.md", *(f"docs/explanation/{name}.md" for name in ("cuda", "latency", "onnx")))
 PICTURES = {  # the report's figures, by file
     "docs/networks.svg": "overview",
     "docs/explanation/reductions-edges.svg": "reductions-edges",
@@ -166,6 +172,19 @@ def first() -> str | None:
     words_of_time = f"{seconds(spent)}{ONCE}, from nothing to verified categories"
     lines.append([_name(large), "all three", words_of_time, f"{record.problem.work / spent / 1e12:.2g}", "", ""])
     return table(lines, f"{source(list(ours.values()))}.")
+
+
+def example() -> str | None:
+    """What the README's command prints."""
+    record = runs().get(((1024, 120), "all"))
+    if record is None or record.time_to_solution is None:
+        return None
+    request = SimpleNamespace(repeats=len(record.seconds), memory=None)
+    result = SimpleNamespace(categories=np.empty(record.result.categories), inputs=record.problem.input_count)
+    result.edges_computed = record.result.edges_computed
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        show(request, record, result, record.verdict)
+    return f"```text\n{printed.getvalue()}```\n\nOn {source([record])}.\n"
 
 
 def table(lines: Sequence[Sequence[str]], below: str) -> str:
@@ -456,19 +475,85 @@ def gpu_peers() -> str | None:
 
 def l2_batches() -> str | None:
     """Batches of several sizes of one network on a GPU, with dead inputs alone."""
-    found = [json.loads(path.read_text()) for path in sorted(ROOT.glob("results/measured/*/*/l2_batches.json"))]
-    if not found:
+    found = _details("l2_batches")
+    if found is None:
         return None
     lines = [["network", "inputs in a batch", "batches", "inference", "times as long as all at once"]]
-    for row in found[-1]["rows"]:
+    for row in found["rows"]:
         spent = statistics.median(row["seconds"])
         if lines[-1][0] != row["network"]:
             first = spent
         ratio = "" if row["batches"] == 1 and spent == first else f"{spent / first:.2f}"
         lines.append([row["network"], f"{row['batch']:,}", str(row["batches"]), seconds(spent), ratio])
-    environment = found[-1]["environment"]
-    below = f"Medians of {len(found[-1]['rows'][0]['seconds'])}. {environment['gpu']}, commit {environment['commit']}, "
+    environment = found["environment"]
+    below = f"Medians of {len(found['rows'][0]['seconds'])}. {environment['gpu']}, commit {environment['commit']}, "
     return table(lines, f"{below}`{environment['command']}`.")
+
+
+def _details(name: str) -> dict | None:
+    """The latest measurement on a GPU of that name that is no record."""
+    paths = sorted(ROOT.glob(f"results/measured/*/*/{name}.json"))
+    return json.loads(paths[-1].read_text(encoding="utf-8")) if paths else None
+
+
+def gpu_memory() -> str | None:
+    """How much sooner a GPU with faster memory is, with dead inputs alone."""
+    of: dict[str, dict[Size, RunRecord]] = defaultdict(dict)
+    for record in kept("networks").records:
+        if record.engine.name == "cuda" and record.reductions.requested == KINDS["dead"] and record.machine:
+            of[record.environment.gpu][record.problem.neurons, record.problem.layers] = record
+    if len(of) != 2:
+        return None
+    (slow, ours), (fast, others) = sorted(of.items(), key=lambda one: _copies(one[1].values()))
+    both = [statistics.median(others[k].seconds) / statistics.median(ours[k].seconds) for k in ours if k in others]
+    rates = [_copies(records.values()) / 1e12 for records in (others, ours)]
+    told = f"Memory is not what binds: the {fast} copies {rates[0] / rates[1]:.1f} times as fast as the {slow} "
+    told += f"({rates[0]:.2f} and {rates[1]:.2f} TB/s), and takes {min(both):.2f} to {max(both):.2f} of its time."
+    return textwrap.fill(told, 120) + "\n"
+
+
+def _copies(records: Iterable[RunRecord]) -> float:
+    return statistics.median(record.machine.copy_bytes_per_second for record in records)
+
+
+def gpu_schedules() -> str | None:
+    """The task graph on one device, next to the engine `cuda`."""
+    found = _details("taskgraph")
+    if found is None:
+        return None
+    names = {"graph": "one graph of all batches", "resident": "resident weights", "stream": "streamed weights"}
+    lines = [["network", "reductions", *(f"`taskgraph-cuda`, {name}" for name in names.values())]]
+    for case, times in found["compared"].items():
+        size, kind = case.split()
+        ratios = [f"{times[name] / times['cuda']:.2f}" for name in names]
+        lines.append([size.replace("-", " x "), {"all": "all three", "dead": "dead inputs alone"}[kind], *ratios])
+    gaps = [1e6 * found["launch_gap_seconds"][where] for where in ("in a graph", "launched from Python")]
+    below = f"Times as long as `cuda`, {found['device']}. Two launches follow each other after {gaps[0]:.1f} µs in a "
+    return table(lines, f"{below}graph, and after {gaps[1]:.1f} from Python.")
+
+
+def gpu_profile() -> str | None:
+    """Counts of single launches of `staged`: predicted, and by Nsight Compute."""
+    found = _details("profile")
+    if found is None:
+        return None
+    names = {"instructions": "instructions of warps", "multiply_adds": "multiply-adds of warps"}
+    names |= {"deliveries": "deliveries of shared memory", "l2_bytes": "L2 bytes"}
+    launches = {one["neurons"]: one for one in found["launches"]}  # the last layer of each width
+    lines = [["millions, predicted and measured", *map(str, launches)]]
+    for name, label in names.items():
+        both = [[launch[way][name] / 1e6 for way in ("predicted", "counted")] for launch in launches.values()]
+        lines.append([label, *(" and ".join(map(_digits, pair)) for pair in both)])
+    conflicts = max(
+        launch["counted"]["l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"] / launch["counted"]["deliveries"]
+        for launch in launches.values()
+    )
+    active = statistics.mean(
+        launch["counted"]["sm__warps_active.avg.pct_of_peak_sustained_active"] for launch in launches.values()
+    )
+    below = f"One layer by its neurons, {32 * found['tiles']:,} dense inputs, one H100. Bank conflicts are at most "
+    below += f"{100 * conflicts:.1g} % of the deliveries, and {active:.0f} % of the warps that fit are active."
+    return table(lines, below)
 
 
 def steps(records: Sequence[RunRecord]) -> str | None:
@@ -689,6 +774,10 @@ MADE = (
     gpu_ladder,
     l2_batches,
     gpu_products,
+    gpu_memory,
+    gpu_schedules,
+    gpu_profile,
+    example,
 )
 TABLES = {make.__name__: make for make in MADE} | {"picture": shown, "lead": lead, "scales": scales}
 

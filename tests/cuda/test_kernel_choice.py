@@ -1,6 +1,5 @@
 """Which kernel `choose` takes, on a clock where the host's calls and the device's kernels take times of their own."""
 
-import choices
 import pytest
 
 from spdnn.engines.cuda import choice
@@ -28,10 +27,6 @@ def test_the_choice_follows_the_time_of_the_device(device, cuda, little_measured
     (shape,) = found.notes["shapes"]
     for read in (shape["seconds_per_layer"], shape["seconds_per_layer_later"]):
         assert read == pytest.approx({kind: one / 1000 for kind, one in told.items()})
-
-
-def test_the_page_has_what_is_taken(root):
-    assert set(choices.table()) <= set((root / "docs/explanation/cuda.md").read_text().splitlines())
 
 
 def test_one_row_is_timed_where_one_will_be_left(device, cuda, network):

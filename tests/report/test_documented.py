@@ -1,7 +1,8 @@
 """The documentation's numbers are those of the records in results/measured/; and how they are made of records."""
 
-import importlib.util
+import importlib
 import json
+import sys
 
 import pages
 import pytest
@@ -16,11 +17,36 @@ PARTS = dict.fromkeys(("startup", "inputs", "network", "prepare", "verification"
 
 
 @pytest.fixture
-def measured(root):
-    spec = importlib.util.spec_from_file_location("measured", root / "docs/measured.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def measured(root, monkeypatch):
+    return load(root, monkeypatch, "measured")
+
+
+@pytest.fixture
+def passages(root, monkeypatch):
+    return load(root, monkeypatch, "passages")
+
+
+def load(root, monkeypatch, name):
+    """A module of the documentation, made anew: tests have it read other records."""
+    monkeypatch.syspath_prepend(root / "docs")
+    monkeypatch.delitem(sys.modules, "measured", raising=False)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    return importlib.import_module(name)
+
+
+def test_every_number_of_the_text_is_that_of_its_source(passages):
+    assert passages.every_fault(passages.pages()) == []
+    assert sum(map(len, passages.UNCHECKED.values())) <= 40
+
+
+def test_a_wrong_digit_anywhere_in_the_text_is_found(passages):
+    known, options = passages.passages(), passages.options()
+    for page, text in passages.pages().items():
+        told = passages.LEFT_OUT.sub("", text)
+        for match in (*passages.NUMBER.finditer(told), *passages.NAME.finditer(told)):
+            digit = max(k for k in range(*match.span()) if told[k].isdigit())
+            wrong = f"{told[:digit]}{(int(told[digit]) + 1) % 10}{told[digit + 1 :]}"
+            assert [*passages.faults(page, wrong, known.get(page, {}), options)], (page, match[0])
 
 
 def test_the_pages_have_what_the_records_say(measured, root, tmp_path):
