@@ -819,7 +819,7 @@ def run_peers(place: Path) -> None:
 
 
 def run_workflow(preset: str | None, place: Path, settings: Sequence[str] = ()) -> None:
-    files: list[str | Path] = ["--snakefile", ROOT / "Snakefile"]
+    files: list[str | Path] = ["--snakefile", ROOT / "workflow/Snakefile"]
     if preset:
         shutil.copy(ROOT / "config" / preset, place)
         files += ["--configfile", preset]

@@ -20,7 +20,7 @@ def table(name: str) -> Path:
     Raises:
         Unavailable: the package was installed without it.
     """
-    in_checkout = (CHECKOUT / "pyproject.toml").is_file() and (CHECKOUT / "Snakefile").is_file()
+    in_checkout = (CHECKOUT / "pyproject.toml").is_file() and (CHECKOUT / "workflow/Snakefile").is_file()
     path = (CHECKOUT / "config" if in_checkout else PACKAGE / "tables") / name
     if not path.is_file():
         raise Unavailable(f"the table {name} is not where it should be: {path}")

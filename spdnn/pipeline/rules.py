@@ -7,7 +7,6 @@ from functools import cache, partial
 from pathlib import Path
 
 from snakemake.resources import Resources
-from snakemake.settings.types import DeploymentMethod
 
 from spdnn.common.provenance import code_digest
 from spdnn.common.validation import encode
@@ -44,10 +43,9 @@ class Rules:
         self.workflow, self.targets, self.elsewhere, self.cores = workflow, targets, elsewhere, cores
 
     def program(self, name: str) -> str:
-        """How a shell command calls a program: the one beside this Python, unless conda makes another environment."""
+        """How a shell command calls a program: the one beside this Python, if there is one."""
         beside = Path(sys.prefix, "bin", name)
-        conda = DeploymentMethod.CONDA in self.workflow.deployment_settings.deployment_method
-        return name if conda or not beside.exists() else shlex.quote(str(beside))
+        return shlex.quote(str(beside)) if beside.exists() else name
 
     def every_core(self, threads: int | None) -> int:
         """All cores that Snakemake has here: nothing runs beside a clock. A cluster's job has `threads`."""

@@ -36,16 +36,13 @@ ONLY_TELL = (
     "list_changes", "list_input_changes", "list_params_changes", "list_untracked", "summary", "detailed_summary",
     "archive", "delete_all_output", "delete_temp_output",
 )  # fmt: skip
+MODULES: dict[int, str | None] = {}  # the name of the module, by the workflow's id; None: it is the whole workflow
 PAUSE = 0.2  # seconds between two looks at what jobs are left
 
 
-def keep_jobs(checkout: Path) -> None:
-    """Let every job that this process starts from now on end when it does, however it ends.
-
-    Args:
-        checkout: what envs/spdnn.post-deploy.sh installs in an environment of conda.
-    """
-    os.environ |= {endings.STARTER: str(process()), "SPDNN_SOURCE": str(checkout)}
+def keep_jobs() -> None:
+    """Let every job that this process starts from now on end when it does, however it ends."""
+    os.environ[endings.STARTER] = str(process())
 
 
 def end_with_jobs() -> None:
@@ -177,6 +174,34 @@ def executes(dry_run: bool) -> bool:
     except SystemExit:
         return False
     return not any(getattr(words, name, None) for name in ONLY_TELL)
+
+
+def check_deployment(workflow) -> None:
+    """Raise InputError where Snakemake is asked for what the workflow has not: environments that it makes, or a module
+    whose rules and files have other names than the profiles, `results/.lock` and the pages know.
+    """
+    if methods := workflow.deployment_settings.deployment_method:
+        raise InputError(
+            f"--sdm {min(method.name.lower() for method in methods)}: the workflow names no environment and no "
+            "container; leave it out, and start Snakemake from the .venv that `make setup` makes"
+        )
+    modifier = workflow.modifier
+    others = MODULES.setdefault(id(workflow), modifier.namespace) != modifier.namespace
+    if modifier.resolved_rulename_modifier or modifier.path_modifier.prefix or others:
+        raise InputError(
+            "module: rules keep their names and files their places, and a workflow has one module of spdnn: "
+            "`use rule * from spdnn`, without prefix, in a folder of its own for each configuration"
+        )
+
+
+def check_handlers(workflow) -> None:
+    """Warn of a module whose workflow has no `onstart`: Snakemake takes none from modules."""
+    if MODULES.get(id(workflow)) is not None and workflow._onstart.__name__ == "<lambda>":
+        lines = "onstart, onerror and onsuccess as docs/how-to/run-the-challenge.md has them"
+        print(
+            f"spdnn: warning: module: without {lines}, nothing locks the folder and a failed run has no page",
+            file=sys.stderr,
+        )
 
 
 def check_executor(name: str) -> None:

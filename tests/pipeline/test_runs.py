@@ -155,10 +155,9 @@ def test_a_killed_run_leaves_its_name_and_no_child_holds_its_lock(folder, capsys
 
 
 def test_jobs_are_told_whom_they_work_for(monkeypatch):
-    for name in (endings.STARTER, "SPDNN_SOURCE"):
-        monkeypatch.setenv(name, "")
-    runs.keep_jobs(Path("/checkout"))
-    assert (os.environ[endings.STARTER], os.environ["SPDNN_SOURCE"]) == (str(process()), "/checkout")
+    monkeypatch.setenv(endings.STARTER, "")
+    runs.keep_jobs()
+    assert os.environ[endings.STARTER] == str(process())
 
 
 def test_the_file_of_the_configuration_is_written_when_that_changes():

@@ -117,7 +117,8 @@ def test_best_by_group(rows):
 
 
 def test_default_table(tmp_path, monkeypatch):
-    for name in ("pyproject.toml", "Snakefile"):
+    (tmp_path / "workflow").mkdir()
+    for name in ("pyproject.toml", "workflow/Snakefile"):
         (tmp_path / name).touch()
     monkeypatch.setattr(tables, "CHECKOUT", tmp_path)
     with pytest.raises(Unavailable, match=r"baselines\.csv"):

@@ -69,7 +69,7 @@ class Run:
 
     def start(self, *arguments: str, **environment: str) -> "Run":
         command = [
-            *(BIN / "snakemake", "--snakefile", self.root / "Snakefile", "--directory", self.folder),
+            *(BIN / "snakemake", "--snakefile", self.root / "workflow/Snakefile", "--directory", self.folder),
             *("--workflow-profile", self.root / "workflow/profiles" / self.profile),
             *("--configfile", self.root / "config/smoke.yaml", *arguments),
         ]

@@ -142,7 +142,7 @@ class Workflow:
     def started(self, wrapper=()):
         """(Snakemake's process, the file of what it prints); nothing of it is left at the end."""
         path = self.folder / "told.txt"
-        command = [*wrapper, BIN / "snakemake", "--snakefile", ROOT / "Snakefile", "--cores", "2"]
+        command = [*wrapper, BIN / "snakemake", "--snakefile", ROOT / "workflow/Snakefile", "--cores", "2"]
         command += ["--notemp"]  # to look at every output
         command += ["--configfile", ROOT / "config/smoke.yaml", self.folder / "settings.yaml"]
         with open(path, "w") as told:

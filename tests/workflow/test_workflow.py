@@ -82,7 +82,16 @@ CASES = list(asked(ALONE))
 
 
 def command(folder, *arguments):
-    return [BIN / "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder, "--cores", "2", *arguments]
+    return [
+        BIN / "snakemake",
+        "--snakefile",
+        ROOT / "workflow/Snakefile",
+        "--directory",
+        folder,
+        "--cores",
+        "2",
+        *arguments,
+    ]
 
 
 def snakemake(folder, *arguments):
@@ -278,11 +287,11 @@ def test_snakemakes_own_report_has_every_figure_with_its_category_and_caption(wh
         caption = html.unescape(re.sub(r"<[^>]+>", "", shown["caption"]))
         assert caption.startswith(told.strip().replace("*", "").replace("\\", ""))
         said = {
-            "peers": ["Configuration: {'widths': [1024], "],
-            "operations": ["Configuration: {'sets': {'a': [98]}, "],
+            "peers": ["Configuration: widths 1024; "],
+            "operations": ["Configuration: sets a; networks transformer; "],
         }.get(path.parent.name, [
             "Configuration: neurons 1024; layers 3; source unstructured; inputs digits; ",
-            "repeats 3; further cases: 1. The same figure",
+            "repeats 3; further cases: 1. Its data as CSV",
         ])  # fmt: skip
         assert all(words in " ".join(caption.split()) for words in said)
         assert "system-message" not in shown["caption"]
@@ -290,9 +299,9 @@ def test_snakemakes_own_report_has_every_figure_with_its_category_and_caption(wh
 
 MODULE = """
 module spdnn:
-    snakefile: "{root}/Snakefile"
+    snakefile: "{root}/workflow/Snakefile"
     config: config
-use rule * from spdnn as spdnn_*
+use rule * from spdnn
 onstart:
     spdnn.onstart()
 onsuccess:
@@ -316,7 +325,7 @@ def test_another_configuration_of_a_deployment_has_a_page_of_its_own(copied, set
     status, out, text = finished([folder / "venv/bin/python", *words])
     assert status == 0, text
     assert out.endswith("report: results/report.html\n")
-    assert set(jobs(text)) == {"spdnn_report", "spdnn_all", "total"}
+    assert set(jobs(text)) == {"report", "all", "total"}
     assert read_cases(folder / "results/cases.json").cases == CASES[:2]
     page = (folder / "results/report.html").read_text()
     assert "all 2 cases passed verification" in page
@@ -332,19 +341,6 @@ def test_a_job_of_a_cluster_in_an_environment_with_a_blank(tmp_path):
     python, *words = command(folder, *executor, "results/networks/radixnet-1024.safetensors")
     status, *text = finished([folder / "venv/bin/python", "-m", python.name, *words])
     assert status == 0, text
-
-
-def test_an_environment_of_conda_is_made_of_the_checkout_wherever_snakemake_runs(tmp_path):
-    """As far as conda itself is not needed: what Snakemake calls in the new environment, with a `python` that tells."""
-    (tmp_path / "bin").mkdir()
-    told, python = tmp_path / "told", tmp_path / "bin/python"
-    python.write_text(f'#!/bin/sh\necho "$PWD $*" >> {told}\n')
-    python.chmod(0o755)
-    environment = {"PATH": f"{python.parent}:{os.environ['PATH']}", "SPDNN_SOURCE": str(ROOT)}
-    subprocess.run(["sh", ROOT / "envs/spdnn.post-deploy.sh"], cwd=tmp_path, env=environment, check=True)
-    first, second = told.read_text().splitlines()
-    assert first == f"{ROOT} -m pip install --require-hashes -r envs/run.txt"
-    assert second.startswith(f"{ROOT} -m pip ")
 
 
 def test_a_page_of_the_results_tells_what_is_missing(whole, tmp_path, capsys):

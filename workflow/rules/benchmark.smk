@@ -14,8 +14,6 @@ rule benchmark:
     log:
         "results/logs/benchmark/{case}.log",
     localrule: True
-    conda:
-        "../../envs/spdnn.yaml"
     params:
         request=lambda wildcards: case_of(wildcards).values,
         configuration=CONFIGURATION,

@@ -25,6 +25,7 @@ ELSEWHERE = workflow.remote_exec or workflow.resource_settings.nodes is not None
 CORES = workflow.resource_settings.cores or usable_cores()
 MAIN = workflow.is_main_process  # and not a job
 try:
+    runs.check_deployment(workflow)
     config = settings.check(decisions.own_cases(config, changes), workflow.source_path("../schemas/config.schema.yaml"))
     DECIDED = decisions.decide(
         config, CORES, ELSEWHERE, lambda: MAIN and runs.executes(workflow.output_settings.dryrun)
@@ -43,7 +44,7 @@ CONFIGURATION = " + ".join(Path(file).stem for file in CONFIGFILES) or "config"
 PEERS = config["peers"] or {}
 OPS = config["ops"] or {}
 DLMC = "results/data/dlmc/dlmc.tar.gz" if OPS.get("dlmc") == "fetch" else OPS.get("dlmc")
-runs.keep_jobs(Path(str(workflow.current_basedir)).parents[1])
+runs.keep_jobs()
 if MAIN:
     runs.unlock_after_kill(Path("results"))
     most, cores = TARGETS.threads(CORES), usable_cores()
@@ -52,6 +53,13 @@ if MAIN:
 # Snakemake 9 puts this path into the shell commands of scripts and of cluster jobs as it is; a blank would end it there.
 if Path(sys.executable).exists():
     sys.executable = shlex.quote(sys.executable)
+
+
+def configuration(wildcards):
+    # When the graph is built: only then a dry run is known as one, and the lines of a workflow around this one.
+    if MAIN:
+        runs.check_handlers(workflow)
+    return runs.configuration_file(config | {"decided": DECIDED.sentences}, MAIN, workflow.dryrun)
 
 
 wildcard_constraints:

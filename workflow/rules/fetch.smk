@@ -12,8 +12,6 @@ rule fetch_file:
         file="(mnist|dnn|dlmc)/[^/]+",
     retries: 1
     localrule: True
-    conda:
-        "../../envs/spdnn.yaml"
     params:
         mirror=config["mirror"],
         code=code_digest("spdnn.sources.fetch"),
@@ -28,8 +26,6 @@ rule make_network:
         "results/logs/make_network/{source}-{neurons}.log",
     benchmark:
         "results/times/networks/{source}-{neurons}.tsv"
-    conda:
-        "../../envs/spdnn.yaml"
     params:
         depth=TARGETS.depth_to_store,
         code=lambda wildcards: code_digest(f"spdnn.sources.{wildcards.source}", "spdnn.sources.formats.store"),
@@ -46,8 +42,6 @@ rule import_network:
         "results/logs/import_network/{network}.log",
     benchmark:
         "results/times/networks/{network}.tsv"
-    conda:
-        "../../envs/spdnn.yaml"
     params:
         reading=lambda wildcards: (
             reading(TARGETS.networks[wildcards.network]) if wildcards.network in TARGETS.networks else {}
@@ -69,8 +63,6 @@ rule make_inputs:
         "results/times/inputs/{kind}-{neurons}.tsv"
     wildcard_constraints:
         kind="digits|mnist",
-    conda:
-        "../../envs/spdnn.yaml"
     threads: 2
     params:
         content=TARGETS.inputs_content,
@@ -88,8 +80,6 @@ rule import_inputs:
         "results/logs/import_inputs/{inputs}.log",
     benchmark:
         "results/times/inputs/{inputs}.tsv"
-    conda:
-        "../../envs/spdnn.yaml"
     params:
         content=TARGETS.inputs_content,
         code=code_digest("spdnn.sources.formats.readers"),

@@ -14,8 +14,6 @@ rule infer:
         "results/times/infer/{case}.tsv"
     wildcard_constraints:
         case=one_of(case.name for case in CASES.values() if case.ranks == 1),
-    conda:
-        "../../envs/spdnn.yaml"
     threads: lambda wildcards: RULES.every_core(CASES[wildcards.case].threads)
     resources:
         **RULES.needed(estimates.infer),

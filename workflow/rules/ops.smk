@@ -8,8 +8,6 @@ if OPS:
             "results/ops/operations.jsonl",
         log:
             "results/logs/ops/ops.log",
-        conda:
-            "../../envs/spdnn.yaml"
         threads: RULES.every_core(OPS.get("threads", 1))
         params:
             ops=OPS,

@@ -10,8 +10,6 @@ if PEERS:
             directory("results/peers"),
         log:
             "results/logs/peers/peers.log",
-        conda:
-            "../../envs/spdnn.yaml"
         threads: RULES.every_core(PEERS.get("threads", 1))
         params:
             peers=PEERS,

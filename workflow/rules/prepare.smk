@@ -8,8 +8,6 @@ rule prepare:
         "results/logs/prepare/{prepared}.log",
     benchmark:
         "results/times/prepared/{prepared}.tsv"
-    conda:
-        "../../envs/spdnn.yaml"
     resources:
         **RULES.needed(estimates.prepare),
     params:

@@ -7,10 +7,7 @@ rule report:
         ops=["results/ops/operations.jsonl"] if OPS else [],
         others=OTHER_FILES,
         baselines=str(table("baselines.csv")),
-        # When the graph is built: only then a dry run is known as one.
-        configuration=lambda wildcards: runs.configuration_file(
-            config | {"decided": DECIDED.sentences}, MAIN, workflow.dryrun
-        ),
+        configuration=configuration,
     output:
         page=report(
             "results/report.html",
@@ -29,8 +26,6 @@ rule report:
     log:
         "results/logs/report/report.log",
     localrule: True
-    conda:
-        "../../envs/spdnn.yaml"
     threads: CORES
     params:
         cases=list(CASES),

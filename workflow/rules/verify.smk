@@ -10,8 +10,6 @@ rule verify:
         "results/logs/verify/{case}.log",
     benchmark:
         "results/times/verify/{case}.tsv"
-    conda:
-        "../../envs/spdnn.yaml"
     resources:
         **RULES.needed(estimates.verify),
     params:

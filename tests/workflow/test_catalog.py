@@ -1,0 +1,127 @@
+"""The workflow as the Snakemake workflow catalog and other workflows meet it: its files, and a module from afar."""
+
+import functools
+import http.server
+import shutil
+import sys
+import threading
+
+import pytest
+import yaml
+from children import finished
+
+MODULE = """
+module spdnn:
+    snakefile: "{url}/workflow/Snakefile"
+    config: config
+    {prefix}
+use rule * from spdnn {names}
+"""
+HANDLERS = """
+onstart:
+    spdnn.onstart()
+onsuccess:
+    spdnn.onsuccess()
+"""
+ALONE = "import sys; sys.modules['spdnn'] = None; from snakemake.cli import main; main(sys.argv[1:])"  # no spdnn
+pytestmark = pytest.mark.xdist_group("workflow")
+
+
+@pytest.fixture(scope="module")
+def served(root):
+    """The address of the checkout."""
+    quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *arguments: None})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(quiet, directory=root))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def module(folder, url, prefix="", names="", handlers=HANDLERS):
+    (folder / "Snakefile").write_text(MODULE.format(url=url, prefix=prefix, names=names) + handlers)
+
+
+def snakemake(folder, *words, program=("-m", "snakemake")):
+    return finished([sys.executable, *program, "--directory", folder, "--cores", "2", *words], cwd=folder)
+
+
+def test_the_catalog_finds_what_it_looks_for(root):
+    """https://snakemake.github.io/snakemake-workflow-catalog, "Standardized usage", and Snakemake's own layout."""
+    readme = (root / "README.md").read_text().lower()
+    assert all(word in readme for word in ("snakemake", "workflow"))
+    for path in ("workflow/Snakefile", "config/README.md", "config/config.yaml", "LICENSE", ".test/config/config.yaml"):
+        assert (root / path).is_file(), path
+    assert not (root / "Snakefile").exists()  # Snakemake would take it before workflow/Snakefile
+    usage = yaml.safe_load((root / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    assert usage["software-stack-deployment"] == {"conda": False}
+    assert "make setup" in usage["mandatory-flags"]["desc"]
+    text = "".join(path.read_text() for path in (root / "workflow").rglob("*.smk"))
+    assert not any(f"    {word}:" in text for word in ("conda", "container", "envmodules"))
+
+
+@pytest.mark.full("workflow")
+def test_the_small_configuration_runs_from_its_folder(root, tmp_path):
+    shutil.copytree(root / ".test", tmp_path / ".test")
+    words = ["--snakefile", root / "workflow/Snakefile", "--configfile", "config/config.yaml"]
+    status, out, text = snakemake(tmp_path / ".test", *words)
+    assert status == 0, text
+    assert out.endswith("report: results/report.html\n")
+
+
+def test_a_module_from_afar_in_an_environment_with_spdnn(served, root, tmp_path):
+    module(tmp_path, served)
+    status, out, text = snakemake(tmp_path, "--configfile", root / "config/smoke.yaml")
+    assert status == 0, text
+    assert out.endswith("report: results/report.html\n")
+    assert (tmp_path / "results/cases.json").is_file()
+
+
+def test_snakemake_without_spdnn_is_told_what_to_do(served, root, tmp_path):
+    module(tmp_path, served)
+    checkout = ("--snakefile", root / "workflow/Snakefile")
+    for words in (["--dry-run"], ["--lint", *checkout], ["--dry-run", *checkout]):
+        run = snakemake(tmp_path, *words, program=("-c", ALONE))
+        assert run[0] != 0
+        assert "clone the repository, run `make setup` there" in run[1] + run[2]
+        assert "Traceback" not in run[1] + run[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "sentence"),
+    [
+        (["--sdm", "conda"], {}, "--sdm conda: the workflow names no environment and no container"),
+        (["--sdm", "apptainer"], {}, "--sdm apptainer: the workflow names no environment and no container"),
+        ([], {"prefix": 'prefix: "x"'}, "module: rules keep their names and files their places"),
+        ([], {"names": "as other_*"}, "module: rules keep their names and files their places"),
+        ([], {"handlers": MODULE.replace(" spdnn", " again")}, "module: rules keep their names and files their places"),
+    ],
+)
+def test_what_the_workflow_has_not_is_refused(root, tmp_path, words, changes, sentence):
+    changes = {name: text.format(url=root, prefix="", names="") for name, text in changes.items()}
+    module(tmp_path, root, **changes)
+    status, out, text = snakemake(tmp_path, "--dry-run", *words)
+    assert status != 0
+    assert sentence in out + text
+    assert "Traceback" not in out + text
+
+
+def test_a_module_without_handlers_is_warned_of(root, tmp_path):
+    said = []
+    for handlers in ("", HANDLERS):
+        module(tmp_path, root, handlers=handlers)
+        said.append("nothing locks the folder" in "".join(snakemake(tmp_path, "--dry-run")[1:]))
+    assert said == [True, False]
+
+
+def test_another_checkout_of_the_same_commit_repeats_nothing(root, tmp_path):
+    """Snakemake's trigger `code` is the times of scripts."""
+    made = "results/networks/radixnet-1024.safetensors"
+    for name in ("one", "two"):
+        shutil.copytree(root / "workflow", tmp_path / name / "workflow")
+        shutil.copytree(root / "config", tmp_path / name / "config")
+        for path in (tmp_path / name / "workflow/scripts").glob("*.py"):
+            path.touch()
+        words = ["--snakefile", tmp_path / name / "workflow/Snakefile", made]
+        status, out, text = snakemake(tmp_path, *words)
+        assert status == 0, text
+    assert "Nothing to be done" in out + text
