@@ -1,5 +1,6 @@
 """What the rules of the workflow ask Snakemake for: threads, memory, time, devices, and what makes them run again."""
 
+import math
 import re
 import shlex
 import sys
@@ -8,20 +9,28 @@ from pathlib import Path
 
 from snakemake.resources import Resources
 
+from spdnn.common.errors import InputError
 from spdnn.common.provenance import code_digest
 from spdnn.common.validation import encode
 from spdnn.engines.registry import ENGINES
 from spdnn.pipeline import estimates
 from spdnn.pipeline.targets import Targets
+from spdnn.problem.request import RunRequest
 
 # What a rank starts. Its output is the log; a sentence of what went wrong, or the last lines, is on the terminal too.
-INFER = (
-    "{params.launch}{params.python} -m spdnn run {params.request} {params.limits}"
-    " --network {input.network} --prepared {input.prepared} --inputs {input.inputs}"
-    " --categories {output.categories} --result {output.result} --samples {output.samples}"
+LOGGED = (
     " >{log} 2>&1 </dev/null ||"
     " {{ status=$?; {{ grep '^spdnn: ' {log} | grep -v '^spdnn: warning: ' || tail -n 20 {log}; }} >&2;"
     " exit $status; }}"
+)
+INFER = (
+    "{params.launch}{params.python} -m spdnn run {params.request} {params.limits}"
+    " --network {input.network} --prepared {input.prepared} --inputs {input.inputs}"
+    " --categories {output.categories} --result {output.result} --samples {output.samples}" + LOGGED
+)
+CHECK = (
+    "{params.launch}{params.python} -m spdnn challenge --engine {wildcards.engine} {params.devices} --neurons 1024"
+    " --layers 1 --inputs digits --no-cache --verify all" + LOGGED
 )
 
 
@@ -51,22 +60,56 @@ class Rules:
         """All cores that Snakemake has here: nothing runs beside a clock. A cluster's job has `threads`."""
         return threads or self.cores if self.elsewhere else max(threads or 1, self.cores)
 
-    def needed(self, stage, **more) -> dict:
-        """Resources of a rule as `stage` of estimates has them; a job sent again gets twice as much, and so on."""
+    def needed(self, stage, spread: bool = False) -> dict:
+        """Resources of a rule as `stage` of estimates has them; a job sent again gets twice as much, and so on.
+
+        Args:
+            spread: memory is of one of the nodes that the ranks of a case are on.
+        """
 
         def need(wildcards, input):
             case = self.targets.case(wildcards)
             files = sum(Path(file).stat().st_size for file in input) if case.network else 0
+            more = {"nodes": self.nodes(case) or 1} if spread else {}
             return stage(case, self.targets.cases.values(), files, **more)
 
         megabytes = lambda wildcards, input, attempt: attempt * need(wildcards, input).megabytes  # noqa: E731
         minutes = lambda wildcards, input, attempt: attempt * need(wildcards, input).minutes  # noqa: E731
         return {"mem_mb": megabytes, "runtime": minutes}
 
-    def nodes(self, rule: str) -> int:
-        """Nodes that a profile or the command line gives the rule; 1 without."""
-        asked = self.workflow.resource_settings.overwrite_resources.get(rule, {})
-        return int(Resources.from_mapping(asked).get("nodes").value or 1)
+    def nodes(self, case: RunRequest) -> int | None:
+        """Nodes for the ranks of a case: as many as its devices take where the site says how many a node has, and no
+        fewer than the site asks for; None: Slurm's choice.
+        """
+        asked, each = self._of_site("nodes"), self._of_site("devices_per_node")
+        devices = estimates.devices(case)
+        return max(math.ceil(case.ranks / max(each // devices, 1)), asked or 1) if each and devices else asked
+
+    def _of_site(self, name: str) -> int | None:
+        """A number that a profile or the command line gives rule infer_ranks, or all rules."""
+        settings = self.workflow.resource_settings
+        for asked in (settings.overwrite_resources.get("infer_ranks"), settings.default_resources):
+            given = asked if isinstance(asked, Resources) else Resources.from_mapping(asked or {})
+            if name in given:
+                return int(given[name].value)
+        return None
+
+    def check_devices(self) -> None:
+        """Raise InputError where a rank needs more devices than a node has."""
+        each = self._of_site("devices_per_node")
+        for case in self.targets.cases.values() if each else ():
+            if (devices := estimates.devices(case)) > each:
+                raise InputError(f"config: devices: {devices}, and a node has {each} (devices_per_node of the profile)")
+
+    def device_check(self, wildcards) -> list[str]:
+        """On a cluster: what has to be made before an engine's networks are prepared for devices."""
+        case = self.targets.case(wildcards)
+        return [f"results/checks/{case.engine}.ok"] if self.elsewhere and estimates.devices(case) else []
+
+    def checked(self, engine: str) -> tuple[int, int]:
+        """(ranks, devices of each) of the check of an engine: two ranks where a case has several."""
+        cases = [case for case in self.targets.cases.values() if case.engine == engine]
+        return min(2, max(case.ranks for case in cases)), max(map(estimates.devices, cases))
 
     def memory(self, wildcards, resources) -> int | None:
         """Bytes that a cluster's job may hold. As a function of resources it is no reason to run again."""
@@ -90,17 +133,26 @@ class Rules:
             "limits": limits,
             # A function of resources is no reason to run again: where Python lies changes no result.
             "python": lambda wildcards, resources: self.program("python"),
-            "launch": lambda wildcards, resources: f"{launcher(resources)} -n {resources.tasks} " if ranks else "",
+            "launch": lambda wildcards, resources: launch(resources) if ranks else "",
             "code": lambda wildcards: engine_code(self.targets.case(wildcards).engine, *modules),
         }
 
-    def add_devices(self, *rules: str) -> None:
-        """Let the resource slurm_extra of these rules begin with the devices of a case, for Snakemake takes a site's in
-        place of a rule's.
+    def add_devices(self) -> None:
+        """Let resources of rules on devices follow the devices of a case, for Snakemake takes a site's in place of a
+        rule's: the resource slurm_extra begins with them, and the site's partition of devices is for them alone.
         """
-        for resources in (self.workflow.get_rule(name).resources for name in rules):
-            given = [resources.get(name) for name in ("gpus_per_task", "gpu_type", "slurm_extra")]
+        names = ("gpus_per_task", "gpu_type", "slurm_extra", "gpu_partition", "slurm_partition")
+        rules = {name: self.workflow.get_rule(name).resources for name in ("infer", "infer_ranks", "check_devices")}
+        for resources in rules.values():
+            given = {name: resources.get(name) for name in names}
             resources["slurm_extra"] = partial(_extra, given)
+            if given["gpu_partition"]:
+                resources["slurm_partition"] = partial(_partition, given)
+        # Its ranks start as those of a case do; Snakemake's plugin for Slurm takes one rank for no MPI.
+        rules["check_devices"]["mpi"] = partial(self._launcher, rules["infer_ranks"]["mpi"])
+
+    def _launcher(self, of_ranks, wildcards, **others) -> str | None:
+        return of_ranks.evaluate(wildcards, **others).value if self.checked(wildcards.engine)[0] > 1 else None
 
     def remove_temporary(self) -> None:
         """Remove temporary files that were not asked for by name. Snakemake does so while it runs, but leaves those
@@ -115,15 +167,33 @@ class Rules:
         return {str(file) for job in self.workflow.dag.needrun_jobs() for file in job.output}
 
 
+def _evaluated(given, wildcards, others, *names: str) -> list:
+    return [given[name] and given[name].evaluate(wildcards, **others).value for name in names]
+
+
 def _extra(given, wildcards, **others) -> str:
     """Devices of a task, of the site's `gpu_type`, then the site's slurm_extra."""
-    devices, kind, rest = (resource.evaluate(wildcards, **others).value for resource in given)
+    devices, kind, rest = _evaluated(given, wildcards, others, "gpus_per_task", "gpu_type", "slurm_extra")
     request = f"--gpus-per-task={kind}:{devices}" if kind else f"--gpus-per-task={devices}"
     return " ".join(filter(None, (request if devices else None, rest)))
 
 
-def launcher(resources) -> str:
-    """What starts ranks; srun gives each rank devices of its own only where it is asked itself."""
-    request = re.match(r"--gpus-per-task=\S+", resources.get("slurm_extra") or "")
+def _partition(given, wildcards, **others) -> str | None:
+    """The site's partition of devices, for a case that needs some."""
+    devices, on_devices, other = _evaluated(
+        given, wildcards, others, "gpus_per_task", "gpu_partition", "slurm_partition"
+    )
+    return on_devices if devices else other
+
+
+def launch(resources) -> str:
+    """What starts ranks, empty for one without MPI.
+
+    srun gives each rank devices of its own only where it is asked itself, and by their number alone: with their type,
+    Slurm 22.05 gives none.
+    """
+    if not resources.get("mpi"):
+        return ""
+    request = re.match(r"--gpus-per-task=(?:\S+:)?(\d+)", resources.get("slurm_extra") or "")
     asked = request and Path(shlex.split(resources.mpi)[0]).name == "srun"
-    return f"{resources.mpi} {request[0]}" if asked else resources.mpi
+    return f"{resources.mpi} {f'--gpus-per-task={request[1]} ' if asked else ''}-n {resources.tasks} "

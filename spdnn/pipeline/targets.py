@@ -5,8 +5,9 @@ import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from spdnn.common.errors import InputError
+from spdnn.common.errors import InputError, Unavailable
 from spdnn.engines.registry import engine
+from spdnn.kernels.cuda.driver import missing_package
 from spdnn.pipeline.contents import content
 from spdnn.problem.request import RunRequest
 from spdnn.reductions.registry import parse_reductions
@@ -32,7 +33,8 @@ class Targets:
         """Refuse files that are not there, engines that cannot run here and reductions that they do not offer.
 
         Args:
-            elsewhere: runs are on nodes of a cluster, so that this one needs no GPU.
+            elsewhere: runs are on nodes of a cluster, so that this one needs no GPU; but it needs CuPy, for nodes have
+                the same environment.
 
         Raises:
             InputError, Unavailable: the sentence names the engine.
@@ -43,6 +45,8 @@ class Targets:
                     raise InputError(f"config: {path}: there is no such file")
             known = engine(case.engine, usable=False)
             runner = known if elsewhere and known.on_device else engine(case.engine)
+            if runner.on_device and (sentence := missing_package()):
+                raise Unavailable(f"engine {case.engine}: {sentence}")
             parse_reductions(case.reductions, runner.offers)
 
     def case(self, wildcards) -> RunRequest:

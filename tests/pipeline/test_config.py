@@ -56,7 +56,7 @@ def test_a_field_of_a_request_is_a_key_with_its_description(schema):
 
 PRESETS = {
     "config": 17, "smoke": 1, "like-for-like": 12, "peers": 1, "strong": 40, "weak": 14,
-    "unstructured": 8, "schedules": 16, "ops": 0, "ladder": 7, "ladder-cuda": 9, "gpus": 232,
+    "unstructured": 8, "schedules": 16, "ops": 0, "ladder": 7, "ladder-cuda": 9, "gpus": 14,
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from spdnn.pipeline import estimates
-from spdnn.pipeline.rules import Rules, launcher
+from spdnn.pipeline.rules import Rules, launch
 from spdnn.pipeline.targets import Targets
 from spdnn.problem.request import RunRequest
 
@@ -30,10 +30,13 @@ def test_nothing_runs_beside_a_clock(case):
 
 
 def test_srun_is_asked_for_the_devices_of_each_rank():
-    class Asked(dict):
-        mpi = "srun --mpi=pmix"
+    def launched(mpi, **more):
+        return launch(SimpleNamespace(mpi=mpi, tasks=2, get=({"mpi": mpi} | more).get))
 
-    assert launcher(Asked(slurm_extra="--gpus-per-task=2 --exclusive")) == "srun --mpi=pmix --gpus-per-task=2"
-    assert launcher(Asked()) == "srun --mpi=pmix"
-    Asked.mpi = "mpiexec"
-    assert launcher(Asked(slurm_extra="--gpus-per-task=2")) == "mpiexec"
+    assert launched("srun --mpi=pmix", slurm_extra="--gpus-per-task=2 --exclusive") == (
+        "srun --mpi=pmix --gpus-per-task=2 -n 2 "
+    )
+    assert launched("srun", slurm_extra="--gpus-per-task=a100:1") == "srun --gpus-per-task=1 -n 2 "
+    assert launched("srun --mpi=pmix") == "srun --mpi=pmix -n 2 "
+    assert launched("mpiexec", slurm_extra="--gpus-per-task=2") == "mpiexec -n 2 "
+    assert launched(None) == ""

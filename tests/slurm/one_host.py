@@ -1,6 +1,7 @@
 """A real Slurm on this host: munged, slurmctld and a slurmd for each node.
 
-Nodes n1 and n2 have two cores and four GPUs each; node big, in a partition of its own, has eight of each.
+Nodes n1 and n2 have two cores and four GPUs each; node big, in a partition of its own, has eight of each; g1 and g2, in
+partition gpu, have four of each, and their GPUs have a type.
 Partition low has the nodes of main, and loses its jobs to those of main. Jobs, limits, cancelling, and what a job sees
 of nodes and GPUs are Slurm's own; only the nodes share one machine, and the GPUs are files of no device.
 
@@ -20,7 +21,7 @@ from pathlib import Path
 
 CONFIGURATION = Path("/etc/slurm/slurm.conf")
 OURS = "# Written by spdnn's tests, and removed by them.\n"
-NODES = ("n1", "n2", "big")
+NODES = ("n1", "n2", "big", "g1", "g2")
 TEMPLATE = (
     OURS
     + """
@@ -51,8 +52,11 @@ ReturnToService=2
 MinJobAge=300
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 SlurmdParameters=config_overrides
-NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]},{ports[2]} CPUs=2 RealMemory=12000 Gres=gpu:4
+NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]},{ports[2]} CPUs=2 RealMemory=12000 Gres=gpu:4 Feature=fast
 NodeName=big NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[3]} CPUs=8 RealMemory=1000000 Gres=gpu:8
+NodeName=g[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[4]},{ports[5]} CPUs=4 RealMemory=100000 \
+  Gres=gpu:a100:4 Feature=fast
+PartitionName=gpu Nodes=g[1-2]
 PartitionName=main Nodes=n[1-2] Default=YES PriorityTier=2
 PartitionName=low Nodes=n[1-2] PriorityTier=1
 PartitionName=big Nodes=big
@@ -95,7 +99,8 @@ def configured(folder: Path) -> Iterator[None]:
         CONFIGURATION: TEMPLATE.format(host=host, folder=folder, ports=free_ports(1 + len(NODES))),
         CONFIGURATION.with_name("gres.conf"): OURS
         + "".join(
-            f"NodeName={nodes} Name=gpu File={folder}/gpu[0-{last}]\n" for nodes, last in (("n[1-2]", 3), ("big", 7))
+            f"NodeName={nodes} Name=gpu {kind}File={folder}/gpu[0-{last}]\n"
+            for nodes, kind, last in (("n[1-2]", "", 3), ("big", "", 7), ("g[1-2]", "Type=a100 ", 3))
         ),
     }
     before = {path: path.read_text() for path in ours if path.exists()}

@@ -14,6 +14,10 @@ pytestmark = [pytest.mark.needs("slurm"), pytest.mark.full("slurm"), pytest.mark
 
 PROBE = """
 import json, os, sys
+if sys.orig_argv[1:4] == ["-m", "spdnn", "challenge"]:
+    with open(os.path.join(os.environ["PROBED"], f"check.{os.environ['SLURM_PROCID']}"), "w") as stream:
+        stream.write(f"{os.environ['SLURMD_NODENAME']}: {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+    os._exit(0)
 if sys.orig_argv[1:4] == ["-m", "spdnn", "run"]:
     request, rank = json.loads(sys.orig_argv[4]), os.environ.get("SLURM_PROCID", "0")
     name = f"{request['engine']} r{request.get('ranks', 1)} t{request['threads']}.{rank}"
@@ -21,7 +25,7 @@ if sys.orig_argv[1:4] == ["-m", "spdnn", "run"]:
         stream.write(f"{os.environ['SLURMD_NODENAME']}: {os.environ.get('CUDA_VISIBLE_DEVICES')}")
 """
 GPUS = ("reductions=none", "threads=1", "partition=static", "engine=cuda")
-OPTION = r"--(?:ntasks|ntasks-per-gpu|gpus|gpus-per-task|cpus-per-task|gres)[= ][\w:]+"
+OPTION = r"(?:--(?:ntasks|nodes|ntasks-per-gpu|gpus|gpus-per-task|cpus-per-task|gres|qos)[= ]|-C )[\w:']+"
 
 
 def probed(run: Run, *arguments: str) -> tuple[dict[str, list[str]], list[str]]:
@@ -29,13 +33,19 @@ def probed(run: Run, *arguments: str) -> tuple[dict[str, list[str]], list[str]]:
     (run.folder / "probed").mkdir()
     run.probe = PROBE
     lines = run.folder / "lines"
-    replaced(run.folder / "bin", {"sbatch": f'echo "$*" >>"{lines}"; exec /usr/bin/sbatch "$@"'})
+    programs = {name: f'echo "{name} $*" >>"{lines}"; exec /usr/bin/{name} "$@"' for name in ("sbatch", "srun")}
+    replaced(run.folder / "bin", programs)
     run.start("--retries", "0", *arguments, PROBED=f"{run.folder}/probed")
     assert run.end() != 0
     seen: dict[str, list[str]] = {}
     for path in sorted((run.folder / "probed").iterdir()):
         seen.setdefault(path.name.split(".")[0], []).append(path.read_text())
-    asked = [re.findall(OPTION, line) for line in lines.read_text().splitlines()]
+    assert seen, run.text
+    asked = [
+        re.findall(OPTION, line)
+        for line in lines.read_text().splitlines()
+        if line[:6] == "sbatch" and "check" not in line
+    ]
     return seen, sorted(" ".join(sorted(words)) for words in asked if any("gpu" in word for word in words))
 
 
@@ -44,12 +54,13 @@ def test_each_rank_has_a_device_of_its_own(run, smoke):
     cases = [*GPUS, "ranks=4", "cases=[{threads: 2, ranks: 2}, {engine: taskgraph-cuda, ranks: 1, devices: 2}]"]
     two = run("slurm", smoke[0], "prepared")
     seen, asked = probed(two, "--config", *cases)
-    (several,) = seen.pop("taskgraph-cuda r1 t1")
+    (several,), check = seen.pop("taskgraph-cuda r1 t1"), seen.pop("check")
     assert re.fullmatch("n[12]: [0-3],[0-3]", several)
+    assert len(check) == 2  # of `cuda` on two ranks, and, as rank 0 of its own, of `taskgraph-cuda`
     assert seen == {"cuda r2 t2": ["n1: 0", "n2: 0"], "cuda r4 t1": ["n1: 0", "n1: 1", "n2: 0", "n2: 1"]}
     assert asked == [
-        f"--cpus-per-task={threads} --gpus-per-task={devices} --ntasks={ranks}"
-        for threads, devices, ranks in ((1, 1, 4), (1, 2, 1), (2, 1, 2))
+        f"--cpus-per-task={threads} --gpus-per-task={devices} {nodes}--ntasks={ranks}"
+        for threads, devices, nodes, ranks in ((1, 1, "", 4), (1, 2, "--nodes=1 ", 1), (2, 1, "", 2))
     ]
 
     one = run("cluster-generic", two, "bin", "probed", "lines")
@@ -60,5 +71,40 @@ def test_each_rank_has_a_device_of_its_own(run, smoke):
         "cuda r2 t2": 2, "cuda r4 t1": 4, "taskgraph-cuda r1 t1": 2,
     }  # fmt: skip
     assert all(re.fullmatch("big: [0-7](,[0-7])+", told) for told in devices.values())
-    assert again == asked
+    assert again == [line.replace("--nodes=1 ", "") for line in asked]
     assert "--hint=nomultithread" in (one.folder / "lines").read_text()
+
+
+EXAMPLES = (
+    "qos: n",
+    "slurm_extra: \"'--exclusive'\"",
+    "gpu_partition:",
+    "gpu_type:",
+    "devices_per_node:",
+)  # as comments
+
+
+def test_every_example_of_the_profile_on_two_nodes_of_four_devices(run, smoke):
+    """The page GPUs on a cluster: the jobs of two nodes as it shows them, and the check that comes before."""
+    eight = run("slurm", smoke[0], "prepared")
+    eight.edit({f"# {name}": f"{name}" for name in EXAMPLES})
+    eight.edit({"  mem_mb: 2000": "  constraint: fast\n  mem_mb: 2000"})
+    cases = [*GPUS, "ranks=8", "cases=[{ranks: 1}]"]
+    seen, asked = probed(eight, "--config", *cases)
+    assert seen.pop("cuda r8 t1", eight.text) == [f"g{node}: {number}" for node in (1, 2) for number in range(4)]
+    assert {*seen} == {"cuda r1 t1", "check"}
+    assert len(seen["check"]) == 2
+    common = "--cpus-per-task=1 --gpus-per-task=a100:1"
+    assert asked == sorted(
+        f"{common} --nodes={nodes} --ntasks={ranks} --qos=normal -C fast" for nodes, ranks in ((1, 1), (2, 8))
+    )
+    lines = (eight.folder / "lines").read_text()
+    launched = "srun --mpi=pmi2 --kill-on-bad-exit=1 --cpus-per-task=1 --gpus-per-task=1 -n"
+    assert all(f"{launched} {ranks} " in lines for ranks in (2, 8))
+    assert len(re.findall("^sbatch.* -p '?gpu.* --exclusive", lines, re.MULTILINE)) == 3  # and the check
+
+    refused = run("slurm", smoke[0], "prepared")
+    refused.start("--retries", "0", "--config", *GPUS, "ranks=2")
+    assert refused.end() != 0
+    assert "engine cuda cannot run here: NVIDIA's driver" in refused.text
+    assert "rule infer" not in refused.text

@@ -45,7 +45,8 @@ class Run:
 
     def edit(self, changes: dict[str, str]) -> "Run":
         """Take a copy of the profile in which the part of the site is edited."""
-        folder = shutil.copytree(self.root / "workflow/profiles" / self.profile, self.folder / "profile")
+        if self.profile != str(folder := self.folder / "profile"):
+            shutil.copytree(self.root / "workflow/profiles" / self.profile, folder)
         text = (folder / "config.yaml").read_text()
         for old, new in changes.items():
             assert text.count(old) == 1, old

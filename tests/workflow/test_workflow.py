@@ -578,8 +578,25 @@ def test_jobs_of_a_cluster_ask_for_what_their_cases_need(tmp_path, profile):
             devices.add((job.get("tasks", "1"), job["slurm_extra"]))
     assert devices == {
         *((ranks, "--gpus-per-task=1") for ranks in "1248"),  # a rank for each GPU
-        *(("1", f"--gpus-per-task={devices}") for devices in "248"),  # the GPUs of one process
+        *(("1", f"--gpus-per-task={devices}") for devices in "24"),  # the GPUs of one process
     }
+
+
+def test_the_page_of_gpus_on_a_cluster_shows_what_is_submitted(tmp_path):
+    page = (ROOT / "docs/how-to/gpus-on-a-cluster.md").read_text()
+    site = re.search(r"^default-resources:\n((?:  .*\n)+)", page, re.MULTILINE)[1]
+    shown = re.search(r"-p (\w+) -t (\d+) --mem (\d+) --nodes=(\d) --ntasks=8 .*(--gpus-per-task=\S+)", page).groups()
+    arguments = ["--workflow-profile", ROOT / "workflow/profiles/slurm", "--configfile", ROOT / "config/gpus.yaml"]
+    arguments += ["--dry-run", "--default-resources", "mem_mb=2000", *site.replace(": ", "=").replace('"', "").split()]
+    text = passed(tmp_path, *arguments)
+    assert f"{jobs(text)['total']} jobs" in page
+    eight = [job for rule, job in described(text) if rule == "infer_ranks" and job["tasks"] == "8"]
+    names = ("slurm_partition", "runtime", "mem_mb", "nodes", "slurm_extra")
+    assert {tuple(job[name] for name in names) for job in eight} == {shown}
+    first = next(job for rule, job in described(text) if rule == "check_devices")
+    assert (first["tasks"], first["slurm_partition"]) == ("2", "gpu")
+    given = ["--config", "engine=taskgraph-cuda", "devices=8", "ranks=1", "cases=[]"]
+    assert "config: devices: 8, and a node has 4" in refused(tmp_path, *arguments, *given)
 
 
 @pytest.mark.parametrize("profile", ["slurm", pytest.param("cluster-generic", marks=full)])
@@ -590,6 +607,7 @@ def test_what_a_site_asks_for_is_added_to_what_a_case_needs(tmp_path, profile):
     given = ["reductions=none", "neurons=1024", "layers=120", "ranks=[1,2]", "engine=[cpu,cuda]", "threads=4"]
     text = passed(tmp_path, *arguments, "--config", *given)
     told = {(rule, job["slurm_extra"]) for rule, job in described(text) if "case" in job}
+    assert {job["nodes"] for rule, job in described(text) if rule == "infer_ranks"} == {"2"}
     assert {pair for pair in told if pair[0] != "benchmark"} == {
         ("infer", "--exclusive"),
         ("infer", "--gpus-per-task=a100:1 --exclusive"),

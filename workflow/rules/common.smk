@@ -13,7 +13,7 @@ from spdnn.common.tables import table
 from spdnn.engines.registry import ENGINES
 from spdnn.pipeline import config as settings, decisions, estimates, runs, slurm
 from spdnn.pipeline.contents import content
-from spdnn.pipeline.rules import INFER, Rules, engine_code
+from spdnn.pipeline.rules import CHECK, INFER, Rules, engine_code, launch
 from spdnn.pipeline.targets import Targets, configfiles, one_of, stores
 from spdnn.problem.request import reading
 from spdnn.records.record_files import record_files
@@ -32,12 +32,13 @@ try:
     )
     TARGETS = Targets(settings.requests(config, DECIDED))
     TARGETS.check(ELSEWHERE)
+    RULES = Rules(workflow, TARGETS, ELSEWHERE, CORES)
+    RULES.check_devices()
     MNIST = TARGETS.mnist()
     OTHERS = {name: record_files(name) for name in config["other_records"]}
 except SpdnnError as error:
     raise WorkflowError(str(error))
 OTHER_FILES = [str(path) for files in OTHERS.values() for path in (*files.records, *files.verdicts)]
-RULES = Rules(workflow, TARGETS, ELSEWHERE, CORES)
 CASES, case_of = TARGETS.cases, TARGETS.case
 CONFIGFILES = configfiles(workflow.overwrite_configfiles)
 CONFIGURATION = " + ".join(Path(file).stem for file in CONFIGFILES) or "config"

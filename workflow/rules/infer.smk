@@ -33,7 +33,8 @@ use rule infer as infer_ranks with:
     wildcard_constraints:
         case=one_of(case.name for case in CASES.values() if case.ranks > 1),
     resources:
-        **RULES.needed(estimates.infer, nodes=RULES.nodes("infer_ranks")),
+        **RULES.needed(estimates.infer, spread=True),
+        nodes=lambda wildcards: RULES.nodes(case_of(wildcards)),
         mpi=RULES.program("mpiexec"),
         tasks=lambda wildcards: CASES[wildcards.case].ranks,
         gpus_per_task=lambda wildcards: estimates.devices(case_of(wildcards)),
@@ -41,6 +42,30 @@ use rule infer as infer_ranks with:
         **RULES.inference(True, "spdnn.pipeline.distributed.run"),
 
 
+# What jobs on devices will find on the nodes of a cluster: CuPy, the driver, a device for each rank and MPI, tried by one
+# verified layer before anything is prepared for them.
+rule check_devices:
+    output:
+        temp(touch("results/checks/{engine}.ok")),
+    log:
+        "results/logs/check_devices/{engine}.log",
+    wildcard_constraints:
+        engine="[a-z-]+",
+    resources:
+        mem_mb=lambda wildcards, attempt: attempt * 4000 * RULES.checked(wildcards.engine)[0],
+        runtime=lambda wildcards, attempt: attempt * 10,
+        tasks=lambda wildcards: RULES.checked(wildcards.engine)[0],
+        gpus_per_task=lambda wildcards: RULES.checked(wildcards.engine)[1],
+    params:
+        python=lambda wildcards, resources: RULES.program("python"),
+        launch=lambda wildcards, resources: launch(resources),
+        devices=lambda wildcards, resources: (
+            f"--devices {resources.gpus_per_task}" if resources.gpus_per_task > 1 else ""
+        ),
+    shell:
+        CHECK
+
+
 # A site's slurm_extra follows the request for the devices of a case.
 if ELSEWHERE:
-    RULES.add_devices("infer", "infer_ranks")
+    RULES.add_devices()

@@ -2,6 +2,7 @@
 rule prepare:
     input:
         lambda wildcards: f"results/networks/{case_of(wildcards).network_name}.safetensors",
+        RULES.device_check,
     output:
         temp("results/prepared/{prepared}.safetensors"),
     log:

@@ -14,13 +14,16 @@ from spdnn.common.errors import Unavailable
 DRIVER = "libcuda.so.1"
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 UUID_BYTES = 16
-BRINGS = "make setup CUDA=auto brings it, or pip install cupy-cuda12x or cupy-cuda13x, as the driver is"
+BRINGS = (
+    "make setup CUDA=auto brings it (CUDA=12 or CUDA=13 where there is no driver), or pip install cupy-cuda12x or "
+    "cupy-cuda13x, as the driver is"
+)
 
 
 def missing() -> str | None:
     """None where a device can be opened, else one sentence that says what is missing. It does not import CuPy."""
-    if importlib.util.find_spec("cupy") is None:
-        return f"the package cupy is not installed; {BRINGS}"
+    if without := missing_package():
+        return without
     # The driver's own library is asked, for it is there without CuPy and answers in milliseconds.
     try:
         driver = ctypes.CDLL(DRIVER)
@@ -38,6 +41,11 @@ def missing() -> str | None:
             f"NVIDIA's driver is for CUDA {dotted_version(version)}, and the CuPy installed needs one for CUDA {needed}"
         )
     return None
+
+
+def missing_package() -> str | None:
+    """None where CuPy is installed, whatever devices there are; else one sentence."""
+    return None if importlib.util.find_spec("cupy") else f"the package cupy is not installed; {BRINGS}"
 
 
 def count() -> int:
