@@ -52,9 +52,10 @@ ReturnToService=2
 MinJobAge=300
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 SlurmdParameters=config_overrides
-NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]},{ports[2]} CPUs=2 RealMemory=12000 Gres=gpu:4 Feature=fast
+NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]},{ports[2]} CPUs=2 RealMemory=12000 \\
+  Gres=gpu:4 Feature=fast
 NodeName=big NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[3]} CPUs=8 RealMemory=1000000 Gres=gpu:8
-NodeName=g[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[4]},{ports[5]} CPUs=4 RealMemory=100000 \
+NodeName=g[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[4]},{ports[5]} CPUs=4 RealMemory=100000 \\
   Gres=gpu:a100:4 Feature=fast
 PartitionName=gpu Nodes=g[1-2]
 PartitionName=main Nodes=n[1-2] Default=YES PriorityTier=2
