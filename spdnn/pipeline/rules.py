@@ -30,7 +30,7 @@ INFER = (
 )
 CHECK = (
     "{params.launch}{params.python} -m spdnn challenge --engine {wildcards.engine} {params.devices} --neurons 1024"
-    " --layers 1 --inputs digits --no-cache --verify all" + LOGGED
+    " --layers 1 --inputs digits --count 1000 --no-cache --verify all" + LOGGED
 )
 
 

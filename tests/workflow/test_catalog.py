@@ -55,6 +55,10 @@ def test_the_catalog_finds_what_it_looks_for(root):
     usage = yaml.safe_load((root / ".snakemake-workflow-catalog.yml").read_text())["usage"]
     assert usage["software-stack-deployment"] == {"conda": False}
     assert "make setup" in usage["mandatory-flags"]["desc"]
+    assert {".venv", ".git", "results/*"} <= set((root / ".dockerignore").read_text().split())
+    taken = (root / "envs/spdnn.def").read_text().split("%files\n")[1].split("\n%")[0].split()
+    assert not {".", ".venv", ".git", "results"} & set(taken)
+    assert all((root / path).exists() for path in taken if path != "/spdnn/")
     text = "".join(path.read_text() for path in (root / "workflow").rglob("*.smk"))
     assert not any(f"    {word}:" in text for word in ("conda", "container", "envmodules"))
 
