@@ -62,13 +62,13 @@ def prepare(case: RunRequest, cases: Collection[RunRequest], files: int) -> JobR
     return _need(case.memory or PROCESS_BYTES + memory, (READ_SECONDS + PREPARE_SECONDS) * edges * layers)
 
 
-def infer(case: RunRequest, cases: Collection[RunRequest], files: int, nodes: int = 1) -> JobResources:
-    """Of rules infer and infer_ranks: all repeats of a case. The memory holds the ranks of one of so many nodes."""
+def infer(case: RunRequest, cases: Collection[RunRequest], files: int, together: int | None = None) -> JobResources:
+    """Of rules infer and infer_ranks: all repeats of a case; memory for so many ranks on a node (default: all)."""
     size = _size(case)
     if size is None:
         return _own(files)
     neurons, count = size
-    ranks = math.ceil(case.ranks / nodes)
+    ranks = together or case.ranks
     if _engine(case).on_device:
         return _infer_on_device(case, neurons, count, ranks)
     merged, edges = _merges(case), challenge.NONZEROS_PER_NEURON * neurons

@@ -70,7 +70,7 @@ class Rules:
         def need(wildcards, input):
             case = self.targets.case(wildcards)
             files = sum(Path(file).stat().st_size for file in input) if case.network else 0
-            more = {"nodes": self.nodes(case) or 1} if spread else {}
+            more = {"together": self.together(case)} if spread else {}
             return stage(case, self.targets.cases.values(), files, **more)
 
         megabytes = lambda wildcards, input, attempt: attempt * need(wildcards, input).megabytes  # noqa: E731
@@ -78,20 +78,35 @@ class Rules:
         return {"mem_mb": megabytes, "runtime": minutes}
 
     def nodes(self, case: RunRequest) -> int | None:
-        """Nodes for the ranks of a case: as many as its devices take where the site says how many a node has, and no
-        fewer than the site asks for; None: Slurm's choice.
+        """Nodes for the ranks of a case: as many as the site asks for, else as its devices take where the site says how
+        many a node has; None: Slurm's choice.
         """
-        asked, each = self._of_site("nodes"), self._of_site("devices_per_node")
-        devices = estimates.devices(case)
-        return max(math.ceil(case.ranks / max(each // devices, 1)), asked or 1) if each and devices else asked
+        most = self._most_on_a_node(case)
+        return self._of_site("nodes") or (most and math.ceil(case.ranks / most))
+
+    def together(self, case: RunRequest) -> int:
+        """The most ranks of a case that may be on one node."""
+        nodes = self._of_site("nodes")
+        return math.ceil(case.ranks / nodes) if nodes else min(case.ranks, self._most_on_a_node(case) or case.ranks)
+
+    def _most_on_a_node(self, case: RunRequest) -> int | None:
+        each, devices = self._of_site("devices_per_node"), estimates.devices(case)
+        return max(each // devices, 1) if each and devices else None
 
     def _of_site(self, name: str) -> int | None:
-        """A number that a profile or the command line gives rule infer_ranks, or all rules."""
+        """A number that a profile or the command line gives rule infer_ranks, or all rules.
+
+        Raises:
+            InputError: it is none from 1.
+        """
         settings = self.workflow.resource_settings
         for asked in (settings.overwrite_resources.get("infer_ranks"), settings.default_resources):
             given = asked if isinstance(asked, Resources) else Resources.from_mapping(asked or {})
             if name in given:
-                return int(given[name].value)
+                value = None if given[name].is_evaluable() else given[name].value
+                if type(value) is not int or value < 1:
+                    raise InputError(f"profile: {name}: {value or given[name].raw!r} must be a whole number from 1")
+                return value
         return None
 
     def check_devices(self) -> None:
@@ -107,9 +122,12 @@ class Rules:
         return [f"results/checks/{case.engine}.ok"] if self.elsewhere and estimates.devices(case) else []
 
     def checked(self, engine: str) -> tuple[int, int]:
-        """(ranks, devices of each) of the check of an engine: two ranks where a case has several."""
-        cases = [case for case in self.targets.cases.values() if case.engine == engine]
-        return min(2, max(case.ranks for case in cases)), max(map(estimates.devices, cases))
+        """(ranks, devices of each) of the check of an engine: those of one of its cases, with two ranks of several."""
+        return max(
+            (min(2, case.ranks), estimates.devices(case))
+            for case in self.targets.cases.values()
+            if case.engine == engine
+        )
 
     def memory(self, wildcards, resources) -> int | None:
         """Bytes that a cluster's job may hold. As a function of resources it is no reason to run again."""
@@ -143,13 +161,17 @@ class Rules:
         """
         names = ("gpus_per_task", "gpu_type", "slurm_extra", "gpu_partition", "slurm_partition")
         rules = {name: self.workflow.get_rule(name).resources for name in ("infer", "infer_ranks", "check_devices")}
+        # The check goes where cases go, and its ranks start as theirs; Snakemake's plugin takes one rank for no MPI.
+        several = any(case.ranks > 1 and estimates.devices(case) for case in self.targets.cases.values())
+        for name in (*names[1:], "slurm_account", "qos", "constraint"):
+            if (given := rules["infer_ranks" if several else "infer"].get(name)) is not None:
+                rules["check_devices"][name] = given
+        rules["check_devices"]["mpi"] = partial(self._launcher, rules["infer_ranks"]["mpi"])
         for resources in rules.values():
             given = {name: resources.get(name) for name in names}
             resources["slurm_extra"] = partial(_extra, given)
             if given["gpu_partition"]:
                 resources["slurm_partition"] = partial(_partition, given)
-        # Its ranks start as those of a case do; Snakemake's plugin for Slurm takes one rank for no MPI.
-        rules["check_devices"]["mpi"] = partial(self._launcher, rules["infer_ranks"]["mpi"])
 
     def _launcher(self, of_ranks, wildcards, **others) -> str | None:
         return of_ranks.evaluate(wildcards, **others).value if self.checked(wildcards.engine)[0] > 1 else None

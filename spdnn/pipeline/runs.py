@@ -195,8 +195,10 @@ def check_deployment(workflow) -> None:
 
 
 def check_handlers(workflow) -> None:
-    """Warn of a module whose workflow has no `onstart`: Snakemake takes none from modules."""
-    if MODULES.get(id(workflow)) is not None and workflow._onstart.__name__ == "<lambda>":
+    """Warn of a module whose workflow has no `onstart` or `onerror`: Snakemake takes none from modules."""
+    if MODULES.get(id(workflow)) is not None and any(
+        handler.__name__ == "<lambda>" for handler in (workflow._onstart, workflow._onerror)
+    ):
         lines = "onstart, onerror and onsuccess as docs/how-to/run-the-challenge.md has them"
         print(
             f"spdnn: warning: module: without {lines}, nothing locks the folder and a failed run has no page",

@@ -52,9 +52,9 @@ def test_more_ranks_need_more_memory_and_less_time():
 def test_memory_is_that_of_the_ranks_of_one_node():
     for name in ("cpu", "cuda"):
         case = replace(SMALL, neurons=16384, inputs="digits", reductions="none", engine=name, ranks=8)
-        one, four, eight = (estimates.infer(case, [SMALL], 0, nodes).megabytes for nodes in (1, 4, 8))
-        assert eight < four < one
-        assert eight >= estimates.infer(replace(case, ranks=1, count=7500), [SMALL], 0).megabytes
+        all_, two, one = (estimates.infer(case, [SMALL], 0, together).megabytes for together in (None, 2, 1))
+        assert one < two < all_
+        assert one >= estimates.infer(replace(case, ranks=1, count=7500), [SMALL], 0).megabytes
 
 
 def test_a_run_ends_before_its_job():

@@ -716,5 +716,7 @@ def test_every_rule_carries_the_digest_of_its_code():
                 assert "INFER" in rule.split("shell:")[1]
                 assert "use rule infer as infer_ranks" in rule
                 assert "spdnn.pipeline.distributed.run" in rule.split("use rule")[1]
+            elif name == "check_devices":
+                assert "CHECK" in rule.split("shell:")[1]
             else:
                 assert re.search(rf'script:\n +"../scripts/{name}.py"', rule)

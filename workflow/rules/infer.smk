@@ -62,6 +62,7 @@ rule check_devices:
         devices=lambda wildcards, resources: (
             f"--devices {resources.gpus_per_task}" if resources.gpus_per_task > 1 else ""
         ),
+        code=lambda wildcards: engine_code(wildcards.engine),
     shell:
         CHECK
 

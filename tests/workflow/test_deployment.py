@@ -20,6 +20,8 @@ use rule * from spdnn {names}
 HANDLERS = """
 onstart:
     spdnn.onstart()
+onerror:
+    spdnn.onerror()
 onsuccess:
     spdnn.onsuccess()
 """
