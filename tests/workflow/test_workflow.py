@@ -593,8 +593,8 @@ def test_the_page_of_gpus_on_a_cluster_shows_what_is_submitted(tmp_path):
     eight = [job for rule, job in described(text) if rule == "infer_ranks" and job["tasks"] == "8"]
     names = ("slurm_partition", "runtime", "mem_mb", "nodes", "slurm_extra")
     assert {tuple(job[name] for name in names) for job in eight} == {shown}
-    first = next(job for rule, job in described(text) if rule == "check_devices")
-    assert (first["tasks"], first["slurm_partition"]) == ("2", "gpu")
+    checks = {(job["tasks"], job["gpus_per_task"]) for rule, job in described(text) if rule == "check_devices"}
+    assert checks == {("2", "1"), ("1", "4")}  # of `cuda`, and of `taskgraph-cuda`
     given = ["--config", "engine=taskgraph-cuda", "devices=8", "ranks=1", "cases=[]"]
     assert "config: devices: 8, and a node has 4" in refused(tmp_path, *arguments, *given)
 
