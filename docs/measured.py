@@ -425,15 +425,20 @@ def gpu_ladder() -> str | None:
     return steps([record for record in records if record.environment.gpu in devices])
 
 
-def gpu() -> str | None:
-    """Of each GPU, the inference of each of the twelve, beside the fastest published on one."""
-    ours, theirs = defaultdict(lambda: defaultdict(dict)), published()[0]
+def on_gpus() -> dict[str, dict[Size, dict[str, RunRecord]]]:
+    """Records of the engine `cuda` by GPU, size and reductions."""
+    ours: dict[str, dict] = defaultdict(lambda: defaultdict(dict))
     for record in kept("networks").records:
         if record.engine.name == "cuda":
             size = record.problem.neurons, record.problem.layers
             ours[record.environment.gpu][size][",".join(record.reductions.requested)] = record
-    tables = []
-    for networks in (ours[name] for name in sorted(ours)):
+    return {name: ours[name] for name in sorted(ours)}
+
+
+def gpu() -> str | None:
+    """Of each GPU, the inference of each of the twelve, beside the fastest published on one."""
+    theirs, tables = published()[0], []
+    for networks in on_gpus().values():
         lines = [["network", "all three", "TeraEdges/s", f"to solution{ONCE}", "dead inputs alone", "TeraEdges/s"]]
         lines[0] += ["of its limit", f"to solution{ONCE}", "best published, one GPU, exact", "times as fast as it"]
         for size, runs_of in sorted(networks.items()):
@@ -453,24 +458,31 @@ def _solution(record: RunRecord) -> str:
     return seconds(record.time_to_solution.seconds) if record.time_to_solution else ""
 
 
-def gpu_peers() -> str | None:
-    """Ours and other programs on one GPU: a column for each program and what its time includes."""
+def peers_on_gpu() -> tuple[Path | None, dict[tuple[str, str, str], list[float]]]:
+    """The latest file of ours and other programs on one GPU, and its milliseconds by network, program and time."""
     paths = sorted(ROOT.glob("results/measured/*/*/peers.csv"))
     if not paths:
-        return None
+        return None, {}
     with paths[-1].open(newline="", encoding="utf-8") as stream:
-        samples = {
+        return paths[-1], {
             (row["network"], row["program"], row["time"]): [*map(float, row["samples_ms"].split())]
             for row in csv.DictReader(stream)
         }
+
+
+def gpu_peers() -> str | None:
+    """Ours and other programs on one GPU: a column for each program and what its time includes."""
+    path, samples = peers_on_gpu()
+    if path is None:
+        return None
     programs = list(dict.fromkeys(key[1:] for key in samples))
     lines = [["network", *map(", ".join, programs)]]
     for network in sorted({network for network, *_ in samples}, key=lambda name: [*map(int, name.split("-"))]):
         each = [samples.get((network, *program)) for program in programs]
         lines.append([network.replace("-", " x "), *(_digits(statistics.median(one)) if one else "" for one in each)])
     counts = {len(each) for each in samples.values()}
-    below = f"Milliseconds, medians of {min(counts)} to {max(counts)}. {paths[-1].parent.name}, "
-    return table(lines, f"{below}`{paths[-1].relative_to(ROOT)}`.")
+    below = f"Milliseconds, medians of {min(counts)} to {max(counts)}. {path.parent.name}, "
+    return table(lines, f"{below}`{path.relative_to(ROOT)}`.")
 
 
 def l2_batches() -> str | None:
@@ -498,10 +510,10 @@ def _details(name: str) -> dict | None:
 
 def gpu_memory() -> str | None:
     """How much sooner a GPU with faster memory is, with dead inputs alone."""
-    of: dict[str, dict[Size, RunRecord]] = defaultdict(dict)
-    for record in kept("networks").records:
-        if record.engine.name == "cuda" and record.reductions.requested == KINDS["dead"] and record.machine:
-            of[record.environment.gpu][record.problem.neurons, record.problem.layers] = record
+    of = {
+        name: {size: runs_of["dead"] for size, runs_of in networks.items() if "dead" in runs_of}
+        for name, networks in on_gpus().items()
+    }
     if len(of) != 2:
         return None
     (slow, ours), (fast, others) = sorted(of.items(), key=lambda one: _copies(one[1].values()))
@@ -716,16 +728,8 @@ def lead() -> str | None:
 def scales() -> str | None:
     """Two of the README's points: threads and ranks, and a GPU."""
     by_threads = {record.threads: statistics.median(record.seconds) for record in kept("threads").records}
-    largest = next(
-        (
-            record
-            for record in kept("networks").records
-            if (record.problem.neurons, record.problem.layers) == (65536, 1920)
-            and record.reductions.requested == KINDS["all"]
-            and "H100" in (record.environment.gpu or "")
-        ),
-        None,
-    )
+    h100 = next((networks for name, networks in on_gpus().items() if "H100" in name), {})
+    largest = h100.get((65536, 1920), {}).get(",".join(KINDS["all"]))
     if len(by_threads) < 2 or largest is None:
         return None
     times, spent = by_threads[1] / by_threads[2], seconds(statistics.median(largest.seconds))

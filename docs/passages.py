@@ -19,6 +19,7 @@ from spdnn import api
 from spdnn.engines import model, passes
 from spdnn.engines.cpu import schedule as cpu
 from spdnn.engines.cuda import choice
+from spdnn.engines.cuda.inputs import TILE
 from spdnn.kernels import tiles
 from spdnn.kernels.cuda import groups, settings, sliced
 from spdnn.ops import onnx_model, onnx_products
@@ -28,9 +29,11 @@ from spdnn.pipeline.distributed.run import WEIGHTS_SHARE
 from spdnn.problem import challenge
 from spdnn.records import limits
 from spdnn.records.published import read_baselines
+from spdnn.records.run_record import RunRecord
 from spdnn.reductions import inputs
 from spdnn.scheduling.costmodel.official import EDGE_BYTES
 from spdnn.scheduling.taskgraph.decomposition import JOINED
+from spdnn.sources.radixnet import GROUP, RadixNet
 from spdnn.verify import draw, oracle, verdict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,8 +74,6 @@ UNCHECKED = {
     "docs/explanation/latency.md": {"of the inputs are 0.": "of the definition"},
     "docs/explanation/engine-cpu.md": {"`csr` (T = 1)": "of the definition"},
 }
-
-
 NAMES = {
     "README.md": "float32 float64 AVX-512",
     "docs/results.md": "float32 float64 AVX-512 V100 ResNet-50 MobileNetV1 H100 sm_90 L2 l2_batches h100",
@@ -148,29 +149,34 @@ def fewer_edges(neurons: int) -> float:
     return found["edges"] / found["edges_left"]
 
 
-def gpu_records() -> list:
-    return [record for record in measured.kept("networks").records if record.engine.name == "cuda"]
+def dead_alone() -> list[RunRecord]:
+    """The H100's records with dead inputs alone, the oldest first."""
+    (networks,) = [networks for name, networks in measured.on_gpus().items() if "H100" in name]
+    found = [runs_of["dead"] for runs_of in networks.values() if "dead" in runs_of]
+    return sorted(found, key=lambda record: record.created)
 
 
 def measured_first() -> tuple[int, int]:
-    """The network whose record with dead inputs alone is the H100's oldest, by another commit than the others."""
-    records = [record for record in gpu_records() if record.reductions.requested == ["dead"]]
-    first, *others = sorted(
-        (record for record in records if "H100" in record.environment.gpu), key=lambda record: record.created
-    )
+    """The network of the oldest of them, by another commit than the others."""
+    first, *others = dead_alone()
     assert first.environment.commit not in {record.environment.commit for record in others}
     return first.problem.neurons, first.problem.layers
 
 
 def no_faster() -> tuple[int, int]:
     """The one network that all reductions do not speed up on the GPU."""
-    with open(ROOT / "results/measured/one-h100/2026-11-26/peers.csv", newline="", encoding="utf-8") as stream:
-        rows = [row for row in csv.DictReader(stream) if row["program"].startswith("spdnn")]
-    spent = {(row["network"], row["program"]): np.median([*map(float, row["samples_ms"].split())]) for row in rows}
-    both = ("spdnn, reductions all", "spdnn, reductions dead")
-    names = {name for name, _ in spent if all((name, program) in spent for program in both)}
-    (name,) = [name for name in names if spent[name, both[0]] >= spent[name, both[1]]]
+    spent = {(network, program): np.median(each) for (network, program, _), each in measured.peers_on_gpu()[1].items()}
+    every, dead = "spdnn, reductions all", "spdnn, reductions dead"
+    (name,) = [name for name, program in spent if program == every and spent[name, every] >= spent[name, dead]]
     return tuple(map(int, name.split("-")))
+
+
+def apart() -> float:
+    """Into how many parts the inputs of an output, in pairs, divide the neurons of a first block."""
+    network = RadixNet(challenge.WIDTHS[0], 1)
+    pairs = network.layer(0).matrix()[:, [0]].nonzero()[0][::2]
+    (gap,) = set(np.diff(pairs))
+    return network.neurons / gap
 
 
 def overflow() -> tuple[float, ...]:
@@ -205,6 +211,7 @@ def passages() -> dict[str, dict[str, object]]:
         if record.problem.layer.startswith("pruned")
     }
     fused = "spdnn/kernels/cpu/fused_layers.cpp"
+    held = TILE / settings.STAGED_LANES  # values of a neuron in a load
     accuracy = partial(of_source, "benchmarks/accuracy.py")
     return {
         "README.md": {
@@ -246,41 +253,43 @@ def passages() -> dict[str, dict[str, object]]:
             "removes 90 or 95 %": tuple(sorted(pruned)),
             "all 60,000 inputs. The time": challenge.INPUTS,
             "65536 x 1920 with dead inputs alone was measured before": measured_first(),
-            "with 16 CPU cores": tuple({record.environment.cores for record in gpu_records()}),
+            "with 16 CPU cores": tuple({record.environment.cores for record in dead_alone()}),
             "**At-scale** (2020)": year("at-scale"),
             "**XY** (2021), **SNICIT** (2023) and **SNIG** (2020)": tuple(map(year, ("XY", "SNICIT", "SNIG"))),
             "`all` at 1024 x 1920": no_faster(),
         },
         "docs/artifact.md": {"within 4 GiB": streamed / 2**30},
         "docs/explanation/cuda.md": {
-            "(tiles, neurons, 32 inputs): the 32 values": (32, 32),
+            "(tiles, neurons, 32 inputs): the 32 values": (TILE, TILE),
             "up to 64 from the 129th layer on": (passes.LONGEST, longest + 1),
             "groups of 4 or 2": sorted(groups.SHARED, reverse=True)[:2],
-            "One 128-bit load from shared memory, a *gather*, brings 4 inputs": (32 * 32 / settings.STAGED_LANES, 4),
+            "One 128-bit load from shared memory, a *gather*, brings 4 inputs": (32 * held, held),
             "slices of 4 groups, in chunks of 8 gathers": (sliced.SLICE, sliced.CHUNK),
             "One 16-byte load brings 8 indices to the 8 threads": (
                 *(2 * sliced.CHUNK, sliced.CHUNK, settings.STAGED_LANES),
             ),
             "copies 16 bytes if": of_source("spdnn/kernels/cuda/async.cuh", r"async.cg.*\], (\d+);"),
             "else 4 bytes": of_source("spdnn/kernels/cuda/async.cuh", r"async.ca.*\], (\d+);"),
-            "each of the 32 inputs. A thread": 32,
+            "each of the 32 inputs. A thread": TILE,
             "Settings for 1, 4, 8, 16 and 32 inputs": settings.PERSISTENT_INPUTS,
             "after the 32nd": choice.LATER,
             "fewer than 5 % of the rows die": 100 * inputs.SETTLED,
         },
         "docs/explanation/data-line.md": {
-            "65536 x 1920 has 8 GB as layers": (65536, 1920, round(65536 * 1920 * 32 * 2 / 1e9))
+            "65536 x 1920 has 8 GB as layers": (65536, 1920, round(2 * RadixNet(65536, 1920).edges / 1e9))
         },
         "docs/explanation/engine-cpu.md": {
             "then 32 gathers": challenge.NONZEROS_PER_NEURON,
             "bytes in a vector (64, 32 or 16)": vectors,
-            "exceed 8 MiB, 16 for few rows, and 1 for one or two": (tiles.TILE_BYTES / 2**20, tiles.TILES[0], 1),
-            "same input neurons (16 in every": challenge.NONZEROS_PER_NEURON / 2,
+            "exceed 8 MiB, 16 for few rows, and 1 for one or two": (
+                *(tiles.TILE_BYTES / 2**20, tiles.TILES[0], tiles.best_tile(None, tiles.FEW, 1)),
+            ),
+            "same input neurons (16 in every": GROUP,
             "8 at a time (4 with narrower": (constant("kTogether", "sets.hpp"), constant("kTogether", "sets.hpp") / 2),
             "features of a tile exceed 1 MiB": 2 ** (of_source(fused, r"kNear = 1 << (\d+)")[0] - 20),
             "covers up to 128 layers": cpu.MOST_LAYERS,
             "Blocks of 64 rows x 512 neurons": (constant("kTransposed", "inputs.hpp"), 8 * tiles.ALIGNMENT),
-            "are N/16 apart": 1 / challenge.WEIGHT,
+            "are N/16 apart": apart(),
         },
         "docs/explanation/latency.md": {
             "Deep networks (16 layers or more)": model.DEEP,

@@ -109,7 +109,7 @@ class Rules:
                 return value
         return None
 
-    def check_devices(self) -> None:
+    def check_site(self) -> None:
         """Raise InputError where a rank needs more devices than a node has."""
         each = self._of_site("devices_per_node")
         for case in self.targets.cases.values() if each else ():

@@ -36,7 +36,7 @@ ONLY_TELL = (
     "list_changes", "list_input_changes", "list_params_changes", "list_untracked", "summary", "detailed_summary",
     "archive", "delete_all_output", "delete_temp_output",
 )  # fmt: skip
-MODULES: dict[int, str | None] = {}  # the name of the module, by the workflow's id; None: it is the whole workflow
+MODULE = "spdnn_module"  # of Snakemake's workflow: the name that this one has there; None: it is the whole workflow
 PAUSE = 0.2  # seconds between two looks at what jobs are left
 
 
@@ -186,7 +186,7 @@ def check_deployment(workflow) -> None:
             "container; leave it out, and start Snakemake from the .venv that `make setup` makes"
         )
     modifier = workflow.modifier
-    others = MODULES.setdefault(id(workflow), modifier.namespace) != modifier.namespace
+    others = vars(workflow).setdefault(MODULE, modifier.namespace) != modifier.namespace
     if modifier.resolved_rulename_modifier or modifier.path_modifier.prefix or others:
         raise InputError(
             "module: rules keep their names and files their places, and a workflow has one module of spdnn: "
@@ -196,7 +196,7 @@ def check_deployment(workflow) -> None:
 
 def check_handlers(workflow) -> None:
     """Warn of a module whose workflow has no `onstart` or `onerror`: Snakemake takes none from modules."""
-    if MODULES.get(id(workflow)) is not None and any(
+    if getattr(workflow, MODULE) is not None and any(
         handler.__name__ == "<lambda>" for handler in (workflow._onstart, workflow._onerror)
     ):
         lines = "onstart, onerror and onsuccess as docs/how-to/run-the-challenge.md has them"

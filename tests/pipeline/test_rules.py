@@ -64,7 +64,7 @@ def test_nodes_follow_from_ranks_and_the_devices_of_a_node(case):
 @pytest.mark.parametrize("value", ["four", "2.5", 0, "'4'"])
 def test_a_number_of_a_site_that_is_none_is_refused(case, value):
     with pytest.raises(InputError, match="profile: devices_per_node: .* must be a whole number from 1"):
-        of_site([case], {"devices_per_node": value}).check_devices()
+        of_site([case], {"devices_per_node": value}).check_site()
 
 
 def test_the_check_of_devices_asks_for_no_more_than_a_case(case):

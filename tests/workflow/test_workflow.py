@@ -82,16 +82,8 @@ CASES = list(asked(ALONE))
 
 
 def command(folder, *arguments):
-    return [
-        BIN / "snakemake",
-        "--snakefile",
-        ROOT / "workflow/Snakefile",
-        "--directory",
-        folder,
-        "--cores",
-        "2",
-        *arguments,
-    ]
+    snakefile = ROOT / "workflow/Snakefile"
+    return [BIN / "snakemake", "--snakefile", snakefile, "--directory", folder, "--cores", "2", *arguments]
 
 
 def snakemake(folder, *arguments):

@@ -33,7 +33,7 @@ try:
     TARGETS = Targets(settings.requests(config, DECIDED))
     TARGETS.check(ELSEWHERE)
     RULES = Rules(workflow, TARGETS, ELSEWHERE, CORES)
-    RULES.check_devices()
+    RULES.check_site()
     MNIST = TARGETS.mnist()
     OTHERS = {name: record_files(name) for name in config["other_records"]}
 except SpdnnError as error:
