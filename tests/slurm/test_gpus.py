@@ -44,7 +44,7 @@ def probed(run: Run, *arguments: str) -> tuple[dict[str, list[str]], list[str]]:
     asked = [
         re.findall(OPTION, line)
         for line in lines.read_text().splitlines()
-        if line[:6] == "sbatch" and "check" not in line
+        if line[:6] == "sbatch" and "check_devices" not in line
     ]
     return seen, sorted(" ".join(sorted(words)) for words in asked if any("gpu" in word for word in words))
 
