@@ -1,7 +1,7 @@
 # make run: the whole challenge, from nothing to results/report.html.  make test: what a change can break, each once.
 SHELL := /bin/sh
 PYTHON ?= python3
-CORES ?= $(shell $(PYTHON) -I spdnn/common/resources.py 2>/dev/null || nproc)
+CORES ?= $(shell $(PYTHON) -I spdnn/core/resources.py 2>/dev/null || nproc)
 FUZZ_SECONDS ?= 600
 VENV := .venv
 BIN := $(VENV)/bin

@@ -28,17 +28,17 @@ from torch.nn.utils import prune
 
 import spdnn
 import spdnn.torch as st
-from spdnn.common.errors import SpdnnError
-from spdnn.common.resources import usable_cores
+from spdnn.bench.common import ComparisonSettings, alternate, check_same
+from spdnn.bench.product_checks import digest
+from spdnn.bench.products import Ceilings, common_fields
+from spdnn.core.errors import SpdnnError
+from spdnn.core.resources import usable_cores
+from spdnn.formats import onnx_files
 from spdnn.ops.onnx_model import OnnxModel
-from spdnn.peers.common import ComparisonSettings, alternate, check_same
-from spdnn.peers.product_checks import digest
-from spdnn.peers.products import Ceilings, common_fields
-from spdnn.records.accuracy import Accuracy
-from spdnn.records.files import check_content, write_operations
-from spdnn.records.operation_record import OperationRecord, Program, Verification
-from spdnn.sources.formats import onnx_files
-from spdnn.torch.export import export
+from spdnn.ops.torch.export import export
+from spdnn.runs.records.accuracy import Accuracy
+from spdnn.runs.records.files import check_content, write_operations
+from spdnn.runs.records.operation_record import OperationRecord, Program, Verification
 
 TRAINING = 1257  # images; the rest are held out
 SPARSITIES = (0.9, 0.95)

@@ -21,7 +21,7 @@ import time
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common.resources import usable_cores
+from spdnn.core.resources import usable_cores
 from spdnn.kernels import _cpu, dispatch
 
 # Threads of a peer that wait for its next call leave the cores to the next program: read when libraries are loaded.

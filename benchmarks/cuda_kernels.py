@@ -27,22 +27,21 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common import provenance
-from spdnn.common.errors import SpdnnError, Unavailable
-from spdnn.common.files import write_text
-from spdnn.common.validation import builtins
+from spdnn.core import challenge, provenance
+from spdnn.core.errors import SpdnnError, Unavailable
+from spdnn.core.files import write_text
+from spdnn.core.limits import EDGE_BYTES, Machine
+from spdnn.core.network import Layer
+from spdnn.core.validation import builtins
 from spdnn.engines.cuda import ceilings
 from spdnn.engines.cuda.choice import IN_A_ROW, idle_run, several_layers, why_unsuitable
 from spdnn.engines.cuda.layers import lay_out, to_device
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED, stage_room
+from spdnn.engines.reductions.neurons import merge_neurons
 from spdnn.engines.registry import engine
+from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels.cuda import cupy_device
 from spdnn.kernels.cuda.device import Device
-from spdnn.problem import challenge
-from spdnn.problem.network import Layer
-from spdnn.records.limits import EDGE_BYTES, Machine
-from spdnn.reductions.neurons import merge_neurons
-from spdnn.sources.radixnet import RadixNet
 
 SPAN = "kernel only"
 TILE = 32

@@ -21,15 +21,15 @@ from collections.abc import Callable
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common.resources import usable_cores
+from spdnn.core.features import Inputs
+from spdnn.core.network import Layer, Network
+from spdnn.core.resources import usable_cores
 from spdnn.engines.spgemm import layers
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
+from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels import dispatch
 from spdnn.kernels import tiles as layouts
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Layer, Network
-from spdnn.sources.radixnet import RadixNet
 
 DENSITIES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 FEATURE_BYTES = 1 << 25  # of the rows, were they dense

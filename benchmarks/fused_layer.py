@@ -19,12 +19,12 @@ import time
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common.resources import usable_cores
+from spdnn.core.features import Inputs
+from spdnn.core.network import Layer
+from spdnn.core.resources import usable_cores
+from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels import dispatch
 from spdnn.kernels import tiles as layouts
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Layer
-from spdnn.sources.radixnet import RadixNet
 
 FEATURE_BYTES = 1 << 28  # per buffer, at most
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from tally import NotHere
 
-from spdnn.engines.libraries import cusparse
-from spdnn.peers.libraries.base import DENSE, SPARSE, Product
+from spdnn.bench.engines import cusparse
+from spdnn.bench.libraries.base import DENSE, SPARSE, Product
 
 REAL_32, REAL_16 = 0, 2  # cudaDataType_t
 COMPUTE_32, COMPUTE_TF32 = 68, 77  # cublasComputeType_t: CUBLAS_COMPUTE_32F, .._32F_FAST_TF32

@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.resources import usable_cores
+from spdnn.bench import models
+from spdnn.bench.common import ComparisonSettings, check_same
+from spdnn.bench.product_checks import digest
+from spdnn.bench.products import common_fields
+from spdnn.core.limits import Machine
+from spdnn.core.resources import usable_cores
 from spdnn.kernels.cuda.device import Device
 from spdnn.ops import SparseMatrix
 from spdnn.ops.cuda import CudaBackend
 from spdnn.ops.models.arithmetic import TOLERANCE, difference
 from spdnn.ops.models.mobilenet_pass import BLOCKS, COLOURS, strided_side
 from spdnn.ops.models.transformer_pass import EPSILON
-from spdnn.peers import models
-from spdnn.peers.common import ComparisonSettings, check_same
-from spdnn.peers.product_checks import digest
-from spdnn.peers.products import common_fields
-from spdnn.records.limits import Machine
-from spdnn.records.operation_record import OperationRecord, Verification
+from spdnn.runs.records.operation_record import OperationRecord, Verification
 
 NAMES = ("transformer-paper", "mobilenet-paper")
 ARITHMETICS = ("sparse", "dense")

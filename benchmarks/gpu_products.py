@@ -3,8 +3,8 @@
 What is timed is one launch between two events, with operands in place and caches warm (`Device.seconds_ahead`: an
 untimed launch goes before, and the host is ahead of the device), settings and algorithms that are tried as well as what
 is told of them. Programs take turns. What a float32 program wrote is verified before it is timed,
-and must be the same to the bit after every sample: these are operation records (spdnn.records.operation_record). TF32
-and half round their operands and have tolerances of their own: their samples are `rounded`, beside ours.
+and must be the same to the bit after every sample: these are operation records.
+TF32 and half round their operands and have tolerances of their own: their samples are `rounded`, beside ours.
 """
 
 import math
@@ -18,17 +18,17 @@ import numpy as np
 from gpu_libraries import HALF, Timed
 from tally import NotHere, Tally
 
-from spdnn.common import provenance
+from spdnn.bench.common import ComparisonSettings, check_same
+from spdnn.bench.libraries.base import DENSE, OURS, SPARSE, Product
+from spdnn.bench.product_checks import ProductTruth, digest
+from spdnn.bench.products import OperationWork, common_fields, describe_problem, operation_record, product_of
+from spdnn.core import provenance
+from spdnn.core.limits import Machine
 from spdnn.kernels.cuda.device import Device
 from spdnn.ops import oracle, problems
 from spdnn.ops.cuda import CudaBackend
-from spdnn.peers.common import ComparisonSettings, check_same
-from spdnn.peers.libraries.base import DENSE, OURS, SPARSE, Product
-from spdnn.peers.product_checks import ProductTruth, digest
-from spdnn.peers.products import OperationWork, common_fields, describe_problem, operation_record, product_of
-from spdnn.pipeline.measure.run import time_call
-from spdnn.records.limits import Machine
-from spdnn.records.operation_record import OperationRecord, Verification
+from spdnn.runs.measure.run import time_call
+from spdnn.runs.records.operation_record import OperationRecord, Verification
 
 OPERATIONS = {"spmm": (50, 70, 80, 90, 95, 98), "sddmm": (70, 90), "softmax": (90,)}  # percent, of set a
 SAMPLES, TRIES = 10, 3

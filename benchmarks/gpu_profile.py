@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from tally import NotHere, child
 
+from spdnn.core.network import Layer
 from spdnn.engines.cuda.choice import several_layers
 from spdnn.engines.cuda.layers import lay_out, to_device
 from spdnn.engines.cuda.schedule import STAGED, stage_room
+from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels.cuda.device import Device
-from spdnn.problem.network import Layer
-from spdnn.sources.radixnet import RadixNet
 
 WIDTHS = (1024, 4096, 16384)
 TILES = 512

@@ -59,23 +59,23 @@ import gpu_products  # noqa: E402
 import gpu_profile  # noqa: E402
 from tally import NotHere, Tally, TooLittleTime, child, last_line, listed  # noqa: E402
 
-from spdnn.common.endings import clean_on_terminate  # noqa: E402
-from spdnn.common.errors import SpdnnError, Unavailable  # noqa: E402
-from spdnn.common.files import write_text  # noqa: E402
-from spdnn.common.provenance import environment  # noqa: E402
+from spdnn.core import challenge  # noqa: E402
+from spdnn.core.endings import clean_on_terminate  # noqa: E402
+from spdnn.core.errors import SpdnnError, Unavailable  # noqa: E402
+from spdnn.core.files import write_text  # noqa: E402
+from spdnn.core.provenance import environment  # noqa: E402
+from spdnn.core.request import RunRequest  # noqa: E402
 from spdnn.engines.cuda import ceilings  # noqa: E402
 from spdnn.engines.registry import nondefault_settings  # noqa: E402
+from spdnn.engines.taskgraph.settings import SCHEDULES  # noqa: E402
+from spdnn.formats.catalog import read_sources  # noqa: E402
+from spdnn.formats.mnist import NAME, find_downloaded, locate_mnist  # noqa: E402
 from spdnn.kernels import dispatch  # noqa: E402
 from spdnn.kernels.cuda import cupy_device  # noqa: E402
 from spdnn.kernels.cuda.device import Device  # noqa: E402
-from spdnn.problem import challenge  # noqa: E402
-from spdnn.problem.request import RunRequest  # noqa: E402
-from spdnn.records.files import as_text, parse_record, read_all, read_record  # noqa: E402
-from spdnn.records.operation_record import OperationRecord  # noqa: E402
-from spdnn.records.run_record import RunRecord  # noqa: E402
-from spdnn.scheduling.taskgraph.settings import SCHEDULES  # noqa: E402
-from spdnn.sources.catalog import read_sources  # noqa: E402
-from spdnn.sources.mnist import NAME, find_downloaded, locate_mnist  # noqa: E402
+from spdnn.runs.records.files import as_text, parse_record, read_all, read_record  # noqa: E402
+from spdnn.runs.records.operation_record import OperationRecord  # noqa: E402
+from spdnn.runs.records.run_record import RunRecord  # noqa: E402
 
 DETAILS = "details/kernels.json"  # where `spdnn report` does not look for records
 PARTS = {  # and the file of each

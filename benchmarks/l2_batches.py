@@ -16,16 +16,16 @@ from unittest import mock
 
 import numpy as np
 
-from spdnn.common.provenance import environment
+from spdnn.core.provenance import environment
 from spdnn.engines.base import Options, Prepared
 from spdnn.engines.cuda import session
 from spdnn.engines.cuda.inputs import TILE
+from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
+from spdnn.formats.mnist import mnist_inputs
+from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels.cuda.cupy_device import open_device
-from spdnn.pipeline.measure.judging import judge
-from spdnn.reductions.registry import parse_reductions
-from spdnn.sources.mnist import mnist_inputs
-from spdnn.sources.radixnet import RadixNet
+from spdnn.runs.measure.judging import judge
 
 # Inputs of a batch, of 60,000. The last repeats the first, to show what the machine did meanwhile.
 CASES = {

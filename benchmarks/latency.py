@@ -23,10 +23,10 @@ import numpy as np
 import scipy.sparse as sp
 
 import spdnn
-from spdnn.common.resources import usable_cores
+from spdnn.bench.call_cases import draw_rows
+from spdnn.core.resources import usable_cores
 from spdnn.engines.cpu import ceilings
-from spdnn.peers.call_cases import draw_rows
-from spdnn.sources.formats.store import write_network
+from spdnn.formats.store import write_network
 
 TILE, WEIGHT_BYTES = 32, 6  # inputs that go through a layer side by side; of an edge: a 16-bit index and a float32
 FIRST = """import sys, time, numpy as np, spdnn

@@ -33,7 +33,7 @@ from collections.abc import Callable
 import numpy as np
 import torch_models
 
-from spdnn.common.statistics import ratios
+from spdnn.core.statistics import ratios
 from spdnn.engines.memory import kernel_bytes
 from spdnn.ops.backends import thread_count
 from spdnn.ops.models import mobilenet, transformer

@@ -22,12 +22,12 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.common.files import write_text
-from spdnn.problem import challenge
-from spdnn.records.published import read_baselines
-from spdnn.scheduling.costmodel.costs import DeviceCosts
-from spdnn.scheduling.costmodel.official import official_shares, official_work
-from spdnn.scheduling.costmodel.prediction import predict
+from spdnn.core import challenge
+from spdnn.core.files import write_text
+from spdnn.engines.costs.costs import DeviceCosts
+from spdnn.engines.costs.official import official_shares, official_work
+from spdnn.engines.costs.prediction import predict
+from spdnn.runs.records.published import read_baselines
 
 SYSTEM, HARDWARE = "at-scale SpDNN (Hidayetoglu)", "NVIDIA V100 16GB"
 MEMORY_BYTES = 16e9

@@ -28,14 +28,14 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import nnls
 
-from spdnn.common.files import write_text
-from spdnn.problem import challenge
-from spdnn.records.published import read_baselines
-from spdnn.scheduling.costmodel.costs import FREE, DeviceCosts, MessageCosts, Work
-from spdnn.scheduling.costmodel.official import official_shares, official_work
-from spdnn.scheduling.taskgraph.decomposition import Decomposition, stages_of
-from spdnn.scheduling.taskgraph.settings import GRAPH, PIPELINE, STREAM
-from spdnn.scheduling.taskgraph.simulation import TaskCosts, simulate
+from spdnn.core import challenge
+from spdnn.core.files import write_text
+from spdnn.engines.costs.costs import FREE, DeviceCosts, MessageCosts, Work
+from spdnn.engines.costs.official import official_shares, official_work
+from spdnn.engines.taskgraph.decomposition import Decomposition, stages_of
+from spdnn.engines.taskgraph.settings import GRAPH, PIPELINE, STREAM
+from spdnn.engines.taskgraph.simulation import TaskCosts, simulate
+from spdnn.runs.records.published import read_baselines
 
 HARDWARE = "GeForce RTX 2080 Ti 11GB"
 SNIG, BF, GPIPE = "SNIG", "BF (SNIG authors' baseline)", "GPipe* (SNIG authors' baseline)"

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 READING = """
 import sys, pathlib
-from spdnn.records.files import read_all
+from spdnn.runs.records.files import read_all
 read_all(sorted(pathlib.Path(sys.argv[1]).iterdir()))
 """
 COLUMNS = ("program", "runs", "operations", "MB", "wall s", "processor s", "peak MiB", "page MB")

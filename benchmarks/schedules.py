@@ -21,24 +21,24 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from spdnn.common.files import write_text
-from spdnn.common.resources import usable_cores
+from spdnn.core.features import Inputs
+from spdnn.core.files import write_text
+from spdnn.core.resources import usable_cores
+from spdnn.core.result import Result
 from spdnn.engines.base import Options, Prepared
+from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
-from spdnn.pipeline.load import load_named_inputs
-from spdnn.pipeline.measure import run as measure
-from spdnn.pipeline.measure.judging import judge
-from spdnn.pipeline.measure.record import Measurement, record_of
-from spdnn.problem.features import Inputs
-from spdnn.problem.result import Result
-from spdnn.records.run_record import RunRecord
-from spdnn.records.verdict import Verdict
-from spdnn.reductions.registry import parse_reductions
-from spdnn.scheduling.taskgraph.calibration import costs_of
-from spdnn.scheduling.taskgraph.decomposition import Decomposition
-from spdnn.scheduling.taskgraph.settings import SCHEDULES, TaskgraphSettings
-from spdnn.scheduling.taskgraph.simulation import simulate
-from spdnn.sources.radixnet import RadixNet
+from spdnn.engines.taskgraph.decomposition import Decomposition
+from spdnn.engines.taskgraph.settings import SCHEDULES, TaskgraphSettings
+from spdnn.engines.taskgraph.simulation import simulate
+from spdnn.formats.radixnet import RadixNet
+from spdnn.runs.load import load_named_inputs
+from spdnn.runs.measure import run as measure
+from spdnn.runs.measure.judging import judge
+from spdnn.runs.measure.record import Measurement, record_of
+from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.records.verdict import Verdict
+from spdnn.runs.task_calibration import costs_of
 
 BAR = 0.15  # of an error
 BUSY = 0.03  # of the cores, that others may take beside a quiet run

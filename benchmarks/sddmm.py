@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from spdnn.common.resources import usable_cores
+from spdnn.core.resources import usable_cores
 from spdnn.kernels import _cpu, dispatch
 
 SHAPES = ("512x512", "2048x512", "512x2048", "64x256", "512x128", "256x1024", "1024x256")

@@ -14,16 +14,16 @@ import itertools
 import statistics
 
 from spdnn.cli.arguments import size
-from spdnn.common.resources import usable_cores
-from spdnn.common.statistics import ratios
+from spdnn.core.resources import usable_cores
+from spdnn.core.statistics import ratios
 from spdnn.engines.base import Options
+from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
-from spdnn.pipeline.load import load_named_inputs
-from spdnn.pipeline.measure import run as measure
-from spdnn.pipeline.measure.judging import judge
-from spdnn.reductions.registry import parse_reductions
-from spdnn.sources.radixnet import RadixNet
-from spdnn.sources.unstructured import Unstructured
+from spdnn.formats.radixnet import RadixNet
+from spdnn.formats.unstructured import Unstructured
+from spdnn.runs.load import load_named_inputs
+from spdnn.runs.measure import run as measure
+from spdnn.runs.measure.judging import judge
 
 
 def main() -> None:

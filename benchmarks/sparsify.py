@@ -25,7 +25,7 @@ import torch_models
 from torch import nn
 
 import spdnn.torch as st
-from spdnn.common.statistics import ratios
+from spdnn.core.statistics import ratios
 
 TOLERANCE = 1e-4  # of the largest output
 MODELS = ("mlp", "mobilenet", "resnet50", "encoder", "training")

@@ -27,8 +27,8 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from spdnn.common.resources import usable_cores
-from spdnn.engines.libraries.mkl import _runtime
+from spdnn.bench.engines.mkl import _runtime
+from spdnn.core.resources import usable_cores
 from spdnn.kernels import _cpu, dispatch
 
 TRANSFORMER = "512x512x256 2048x512x256 512x2048x256 512x512x2048 2048x512x2048 512x2048x2048"

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from spdnn.common import endings, processes
-from spdnn.common.errors import InputError, SpdnnError
+from spdnn.core import endings, processes
+from spdnn.core.errors import InputError, SpdnnError
 
 LONGEST = 400  # characters of a failure
 ROOT = Path(__file__).resolve().parents[1]

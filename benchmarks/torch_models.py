@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from spdnn.common.errors import install
+from spdnn.core.errors import install
 from spdnn.ops.models.mobilenet import BLOCKS, MobileNet
 from spdnn.ops.models.transformer import TransformerConfig
 from spdnn.ops.models.transformer_pass import EPSILON

@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from spdnn.pipeline import config
+from spdnn.runs.workflow import config
 
 HEAD = """\
 # Configuration
 
 Made by `python docs/configuration.py > docs/reference/configuration.md` from the fields of a request
-(`spdnn/problem/request.py`), the settings of the engines, the schema of the other keys
+(`spdnn/core/request.py`), the settings of the engines, the schema of the other keys
 ([config.schema.yaml](../../workflow/schemas/config.schema.yaml)) and the default,
 [config.yaml](../../config/config.yaml). A field of a request may be a list: every combination runs. An item of `cases`
 or `device_cases` changes any of these fields. Change keys in a file (`--configfile`) or one by one

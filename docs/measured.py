@@ -35,14 +35,10 @@ import numpy as np
 
 from spdnn.cli import main
 from spdnn.cli.summary import show
-from spdnn.common.files import write_text
-from spdnn.common.resources import usable_cores
-from spdnn.common.statistics import ratio_of_medians, ratios
-from spdnn.problem import challenge
-from spdnn.records.environment import Environment
-from spdnn.records.files import read_all
-from spdnn.records.published import DEVICES, Baseline, Ratio, read_baselines
-from spdnn.records.run_record import RunRecord
+from spdnn.core import challenge
+from spdnn.core.files import write_text
+from spdnn.core.resources import usable_cores
+from spdnn.core.statistics import ratio_of_medians, ratios
 from spdnn.report.calls.values import values as values_of_calls
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.limits.values import values as values_of_limits
@@ -50,7 +46,11 @@ from spdnn.report.operations.values import compare_problems, means, models_of
 from spdnn.report.peers.values import OURS
 from spdnn.report.peers.values import values as values_of_peers
 from spdnn.report.scaling.values import values as values_of_ranks
-from spdnn.scheduling.costmodel import calibration
+from spdnn.runs import calibration
+from spdnn.runs.records.environment import Environment
+from spdnn.runs.records.files import read_all
+from spdnn.runs.records.published import DEVICES, Baseline, Ratio, read_baselines
+from spdnn.runs.records.run_record import RunRecord
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/results.md", *(f"docs/explanation/{name}.md" for name in ("cuda", "latency", "onnx")))

@@ -16,25 +16,24 @@ import measured
 import numpy as np
 
 from spdnn import api
-from spdnn.engines import model, passes
+from spdnn.core import challenge, limits
+from spdnn.engines import model, oracle, passes
+from spdnn.engines.costs.official import EDGE_BYTES
 from spdnn.engines.cpu import schedule as cpu
 from spdnn.engines.cuda import choice
 from spdnn.engines.cuda.inputs import TILE
+from spdnn.engines.reductions import inputs
+from spdnn.engines.taskgraph.decomposition import JOINED
+from spdnn.formats.radixnet import GROUP, RadixNet
 from spdnn.kernels import tiles
 from spdnn.kernels.cuda import groups, settings, sliced
 from spdnn.ops import onnx_model, onnx_products
 from spdnn.ops.models.mobilenet import MobileNetConfig
 from spdnn.ops.models.transformer_config import TransformerConfig
-from spdnn.pipeline.distributed.run import WEIGHTS_SHARE
-from spdnn.problem import challenge
-from spdnn.records import limits
-from spdnn.records.published import read_baselines
-from spdnn.records.run_record import RunRecord
-from spdnn.reductions import inputs
-from spdnn.scheduling.costmodel.official import EDGE_BYTES
-from spdnn.scheduling.taskgraph.decomposition import JOINED
-from spdnn.sources.radixnet import GROUP, RadixNet
-from spdnn.verify import draw, oracle, verdict
+from spdnn.runs.ranks.run import WEIGHTS_SHARE
+from spdnn.runs.records.published import read_baselines
+from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.verify import draw, verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = re.compile(r"(?<!\w)[A-Za-z_][A-Za-z_]*-?\d+\w*")  # sm_80, float32, ResNet-50

@@ -10,22 +10,22 @@ import sys
 import msgspec
 import msgspec.inspect
 
-from spdnn.common import validation
-from spdnn.common.validation import allowed_values
-from spdnn.problem.request import RunRequest
-from spdnn.records.columns import note_types, value_types
-from spdnn.records.fields import descriptions
-from spdnn.records.notes import NOTES, Notes
-from spdnn.records.operation_record import OperationRecord
-from spdnn.records.run_record import RunRecord
-from spdnn.records.verdict import Verdict
+from spdnn.core import validation
+from spdnn.core.fields import descriptions
+from spdnn.core.request import RunRequest
+from spdnn.core.validation import allowed_values
+from spdnn.runs.records.columns import note_types, value_types
+from spdnn.runs.records.notes import NOTES, Notes
+from spdnn.runs.records.operation_record import OperationRecord
+from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.records.verdict import Verdict
 
 KINDS = {"run": RunRecord, "operation": OperationRecord, "verdict": Verdict}
 HEAD = """\
 # Records
 
 Made by `python docs/records_page.py > docs/reference/records.md` from the classes, where fields are
-defined: `spdnn/records/run_record.py` and the modules that it imports, `operation_record.py`, `notes.py`. A file
+defined: `spdnn/runs/records/run_record.py` and the modules that it imports, `operation_record.py`, `notes.py`. A file
 holds an object in JSON, or one on each line (.jsonl). Times are in seconds and sizes in bytes. Every field is there;
 null says what its description tells. A record holds facts: rates, intervals, imbalance and sums follow from them, and
 `load_records` and the table (CSV) have them as columns. How to add a field:

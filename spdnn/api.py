@@ -8,19 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from spdnn.common.errors import InputError
-from spdnn.common.resources import usable_cores
-from spdnn.common.signature import Signature
+from spdnn.core.errors import InputError
+from spdnn.core.network import Network
+from spdnn.core.resources import usable_cores
+from spdnn.core.result import Result
+from spdnn.core.signature import Signature
 from spdnn.engines.base import Options
 from spdnn.engines.model import Model, check_batch
+from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine as engine_named
+from spdnn.formats import onnx_files
+from spdnn.formats.readers import is_onnx, open_model
 from spdnn.ops import estimators
 from spdnn.ops.onnx_model import STAYS, OnnxModel, agrees
-from spdnn.problem.network import Network
-from spdnn.problem.result import Result
-from spdnn.reductions.registry import parse_reductions
-from spdnn.sources.formats import onnx_files
-from spdnn.sources.formats.readers import is_onnx, open_model
 
 __all__ = ["compile", "infer"]
 
@@ -124,7 +124,7 @@ def compile(
     chosen = _Choice(engine, batch, threads, reductions, memory, settings, verify)
     modules = getattr(sys.modules.get("torch"), "nn", None)
     if modules is not None and isinstance(network, modules.Module):
-        export = importlib.import_module("spdnn.torch.export")
+        export = importlib.import_module("spdnn.ops.torch.export")
         with export.export(network, example) as path:
             model = _of_onnx(path, type(network).__name__, example, chosen)
         if verify:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TextIO
 
-from spdnn.common.files import replacing
+from spdnn.core.files import replacing
 
 # In the environment, for processes that a test starts with another home.
 FOLDER = Path(

@@ -18,7 +18,7 @@ import engine_cases
 import pytest
 import slices
 
-from spdnn.common.errors import install
+from spdnn.core.errors import install
 
 ROOT = Path(__file__).resolve().parents[1]
 MNIST = "mnist/train-images-idx3-ubyte.gz"
@@ -27,7 +27,7 @@ MNIST = "mnist/train-images-idx3-ubyte.gz"
 @cache
 def mnist_path() -> Path | None:
     """The MNIST file of the mirror, or one fetched earlier."""
-    from spdnn.common.files import cache_folder
+    from spdnn.core.files import cache_folder
 
     candidates = [cache_folder() / MNIST]
     mirror = os.environ.get("SPDNN_MIRROR")

@@ -5,7 +5,7 @@ import resource
 
 import pytest
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 
 
 def refuses(sentence, call, *arguments, **options):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import compile_cache
 
-from spdnn.common.files import replacing
+from spdnn.core.files import replacing
 
 SLICES = 4
 

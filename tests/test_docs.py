@@ -10,9 +10,9 @@ import yaml
 
 import spdnn
 from spdnn.cli import COMMANDS, parser
-from spdnn.common.provenance import PACKAGE
-from spdnn.pipeline import config
-from spdnn.pipeline.decisions import Decisions, own_cases
+from spdnn.core.provenance import PACKAGE
+from spdnn.runs.workflow import config
+from spdnn.runs.workflow.decisions import Decisions, own_cases
 
 ROOT = PACKAGE.parent
 MADE = {"command-line": "command_line", "configuration": "configuration"}  # pages of docs/reference

@@ -7,7 +7,7 @@ import pytest
 
 import spdnn
 import spdnn.ops
-from spdnn.common.provenance import PACKAGE
+from spdnn.core.provenance import PACKAGE
 
 PUBLIC = {"spdnn": spdnn} | {
     f"{module.__name__}.{name}": getattr(module, name)

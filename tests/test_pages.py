@@ -14,8 +14,8 @@ from how_to import BIN, ROOT, checkout, code_blocks, follow, replaced, script
 from sklearn.neural_network import MLPRegressor
 
 import spdnn
-from spdnn.peers.libraries.onnx import onnx_graph
-from spdnn.sources.digits import digits_inputs
+from spdnn.bench.libraries.onnx import onnx_graph
+from spdnn.formats.digits import digits_inputs
 
 pytestmark = pytest.mark.full("pages")
 SHORTER = {  # a program of the same name, before the others
@@ -56,7 +56,7 @@ spdnn network import weights -o net.safetensors --last none --rows inputs
 LABELS = """python - <<'END'
 from pathlib import Path
 import numpy as np, spdnn
-from spdnn.peers.libraries.onnx import onnx_graph
+from spdnn.bench.libraries.onnx import onnx_graph
 Path("model.onnx").write_bytes(onnx_graph(spdnn.open_network("net.safetensors")))
 np.save("y.npy", np.arange(50))
 Path("names.txt").write_text("".join(f"class {k}\\n" for k in range(60)))

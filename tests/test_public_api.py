@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import spdnn
-from spdnn.common.provenance import PACKAGE
+from spdnn.core.provenance import PACKAGE
 
 PAGE = (PACKAGE.parent / "docs/reference/api.md").read_text()
 

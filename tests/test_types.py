@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import spdnn
-from spdnn.common.provenance import PACKAGE
+from spdnn.core.provenance import PACKAGE
 
 MODULES = (spdnn, spdnn.ops, spdnn.models)
 # What a user writes. A line that ends with `# no` must be an error; no other may be one.

@@ -13,11 +13,11 @@ import traceback
 from collections.abc import Collection, Sequence
 
 from spdnn import __version__
-from spdnn.common import progress_output, resources
-from spdnn.common.endings import check_ended, clean_on_terminate, farewell
-from spdnn.common.errors import SpdnnError, nearest
-from spdnn.pipeline.distributed.world import connect, launched_count, launched_rank, tell_and_end
-from spdnn.records.time_to_solution import process_seconds
+from spdnn.core import progress_output, resources
+from spdnn.core.endings import check_ended, clean_on_terminate, farewell
+from spdnn.core.errors import SpdnnError, nearest
+from spdnn.runs.ranks.world import connect, launched_count, launched_rank, tell_and_end
+from spdnn.runs.records.time_to_solution import process_seconds
 
 EPILOG = """\
 from nothing to a verified run:

@@ -6,14 +6,14 @@ import json
 import numpy as np
 
 from spdnn.cli import arguments
-from spdnn.common.errors import InputError
-from spdnn.common.files import write_text
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Network
-from spdnn.problem.result import Result
-from spdnn.records.accuracy import MOST_CLASSES, Accuracy
-from spdnn.verify import classes
-from spdnn.verify.classes import Agreement, Scores
+from spdnn.core.errors import InputError
+from spdnn.core.features import Inputs
+from spdnn.core.files import write_text
+from spdnn.core.network import Network
+from spdnn.core.result import Result
+from spdnn.runs.records.accuracy import MOST_CLASSES, Accuracy
+from spdnn.runs.verify import classes
+from spdnn.runs.verify.classes import Agreement, Scores
 
 SHOWN = 16  # classes of which the whole confusion matrix is printed
 MIXED = 10  # of more classes: the pairs that are taken for each other most often
@@ -52,8 +52,8 @@ class Answers:
     """
 
     def __init__(self, args):
-        from spdnn.sources.formats.labels import read_labels
-        from spdnn.sources.formats.matrices import read_matrix
+        from spdnn.formats.labels import read_labels
+        from spdnn.formats.matrices import read_matrix
 
         if args.classes and not args.labels:
             raise InputError("--classes names the classes of --labels; give --labels y.npy too")
@@ -74,7 +74,7 @@ class Answers:
 
     def check(self, network: Network, inputs: Inputs) -> None:
         """Refuse labels, names and a reference that are not of this network and these inputs, before anything runs."""
-        from spdnn.sources.formats.labels import read_names
+        from spdnn.formats.labels import read_names
 
         args, most = self._chosen, inputs.count
         if self._labels is not None:

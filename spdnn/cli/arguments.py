@@ -13,12 +13,12 @@ from typing import Any
 import msgspec.inspect as inspect
 from msgspec import UNSET
 
-from spdnn.common.errors import InputError
-from spdnn.common.files import check_outputs, check_target
-from spdnn.common.threads import threads as threads
+from spdnn.core.errors import InputError
+from spdnn.core.fields import descriptions
+from spdnn.core.files import check_outputs, check_target
+from spdnn.core.request import ALL_EDGES, LARGEST, ORACLE_EDGES, ORACLE_SPEED, READING, RunRequest
+from spdnn.core.threads import threads as threads
 from spdnn.engines.registry import nondefault_settings, settings_types
-from spdnn.problem.request import ALL_EDGES, LARGEST, ORACLE_EDGES, ORACLE_SPEED, READING, RunRequest
-from spdnn.records.fields import descriptions
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -165,11 +165,11 @@ def _read(name: str, value: str | Path | list | None) -> Iterator[Path]:
     """The files that are read where the argument `name` has this value."""
     for path in map(Path, value if isinstance(value, list) else [value] if value else []):
         if name == "network":
-            from spdnn.sources.formats.readers import network_files
+            from spdnn.formats.readers import network_files
 
             yield from network_files(path)
         elif name == "records":
-            from spdnn.records.record_files import record_files
+            from spdnn.runs.records.record_files import record_files
 
             found = record_files(path)
             yield from (*found.records, *found.verdicts, path / "cases.json")

@@ -3,8 +3,8 @@
 import shlex
 
 from spdnn.cli import arguments
-from spdnn.common.errors import InputError, install
-from spdnn.pipeline.load import load_inputs, load_network
+from spdnn.core.errors import InputError, install
+from spdnn.runs.load import load_inputs, load_network
 
 WIDTHS = (1024, 4096, 16384, 65536)
 
@@ -55,7 +55,7 @@ def widths(text: str) -> list[int]:
 
 
 def _peers(args) -> None:
-    from spdnn.peers import compare as peers
+    from spdnn.bench import compare as peers
 
     whole = args.neurons is not None
     if whole != (args.layers is not None):

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.cli import arguments
-from spdnn.common.errors import InputError, Unavailable
-from spdnn.common.shown import with_unit
-from spdnn.common.statistics import ratios
-from spdnn.problem.request import READING, option_words, reading
-from spdnn.records.run_record import busy_part
+from spdnn.core.errors import InputError, Unavailable
+from spdnn.core.request import READING, option_words, reading
+from spdnn.core.shown import with_unit
+from spdnn.core.statistics import ratios
+from spdnn.runs.records.run_record import busy_part
 
 BATCHES = (1, 8, 64, 512)
 FILE = "calls.jsonl"
@@ -69,9 +69,9 @@ def _part(text: str) -> float:
 
 
 def _bench(args) -> None:
-    from spdnn.peers import calls
-    from spdnn.peers.common import ComparisonSettings
-    from spdnn.records.files import write_operations
+    from spdnn.bench import calls
+    from spdnn.bench.common import ComparisonSettings
+    from spdnn.runs.records.files import write_operations
 
     if args.inputs and args.zeros is not None:
         raise InputError("--zeros is for random inputs; --inputs has its own zeros")
@@ -100,8 +100,8 @@ def _bench(args) -> None:
 
 def _case(args, threads: int) -> tuple:
     """(the case, its inputs in words)."""
-    from spdnn.peers.call_cases import NetworkCase, OnnxCase, draw_rows
-    from spdnn.pipeline.load import load_named_inputs
+    from spdnn.bench.call_cases import NetworkCase, OnnxCase, draw_rows
+    from spdnn.runs.load import load_named_inputs
 
     network, name = _chain(args), _name(args.network)
     if network is None:
@@ -123,7 +123,7 @@ def _case(args, threads: int) -> tuple:
 def _chain(args):
     """The network to call; None of an ONNX model that is no chain of pruned layers."""
     from spdnn.api import is_pruned
-    from spdnn.sources.formats.readers import is_onnx, open_network
+    from spdnn.formats.readers import is_onnx, open_network
 
     said = reading(args)
     if said or not is_onnx(args.network):

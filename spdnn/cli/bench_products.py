@@ -5,7 +5,7 @@ import statistics
 from pathlib import Path
 
 from spdnn.cli import arguments
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 
 SETS = """\
 problem sets (config/ops-problems.csv):
@@ -95,9 +95,9 @@ def _add_shared(command) -> None:
 
 
 def _bench(args) -> None:
+    from spdnn.bench import models, products
+    from spdnn.bench.common import ComparisonSettings
     from spdnn.ops.problems import problems
-    from spdnn.peers import models, products
-    from spdnn.peers.common import ComparisonSettings
 
     operations = args.operations.split(",")
     products.check_operations(operations)
@@ -128,8 +128,8 @@ def _bench(args) -> None:
 
 
 def _one(args) -> None:
-    from spdnn.peers import own_products
-    from spdnn.peers.common import ComparisonSettings
+    from spdnn.bench import own_products
+    from spdnn.bench.common import ComparisonSettings
 
     libraries, absent = _libraries(args.libraries)
     threads = arguments.threads(args.threads)
@@ -196,14 +196,14 @@ def _mean(middle: float | None, best: float | None) -> str:
 
 
 def _libraries(text: str) -> tuple[list[str], dict[str, str]]:
-    from spdnn.peers import products
+    from spdnn.bench import products
 
     return products.libraries_here(text if text == "auto" else text.split(","))
 
 
 def _write(path, records: list) -> None:
     """Write the records of the problems so far, also when the rest is interrupted."""
-    from spdnn.records.files import write_operations
+    from spdnn.runs.records.files import write_operations
 
     if path is not None and records:
         write_operations(path, records)

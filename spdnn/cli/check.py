@@ -3,10 +3,10 @@
 import sys
 
 from spdnn.cli.colours import GREEN, colour_text
-from spdnn.common.files import existing
-from spdnn.pipeline.measure.judging import load_truth
-from spdnn.problem import challenge
-from spdnn.verify import verdict as verify
+from spdnn.core import challenge
+from spdnn.core.files import existing
+from spdnn.runs.measure.judging import load_truth
+from spdnn.runs.verify import verdict as verify
 
 
 def add(check) -> None:
@@ -21,7 +21,7 @@ def add(check) -> None:
 
 
 def _verify(args) -> int:
-    from spdnn.problem.categories import read_categories
+    from spdnn.core.categories import read_categories
 
     categories = read_categories(existing(args.categories, "list of categories"))
     official = args.truth.startswith("official:")

@@ -5,10 +5,10 @@ import shutil
 import sys
 
 from spdnn.cli import colours
-from spdnn.common.errors import InputError, SpdnnError
-from spdnn.common.files import write_text
-from spdnn.records.comparison import Comparable
-from spdnn.records.record_files import record_files
+from spdnn.core.errors import InputError, SpdnnError
+from spdnn.core.files import write_text
+from spdnn.runs.records.comparison import Comparable
+from spdnn.runs.records.record_files import record_files
 
 DESCRIPTION = """\
 Compare each record of B with the record of A that measured the same: the same problem, engine, schedule,
@@ -42,8 +42,8 @@ def add(command) -> None:
 
 
 def _compare(args) -> int:
-    from spdnn.records.comparison import SLOWER, compare
     from spdnn.report.common.words import printable
+    from spdnn.runs.records.comparison import SLOWER, compare
 
     try:
         (a, unrecorded_a), (b, unrecorded_b) = _read(args.a), _read(args.b)
@@ -68,7 +68,7 @@ def _read(name: str) -> tuple[list[Comparable], list[str]]:
     Raises:
         InputError: a file that is not sound, or a record of a case whose verdict is fail.
     """
-    from spdnn.records.files import read_all, read_verdict
+    from spdnn.runs.records.files import read_all, read_verdict
 
     files = record_files(name)
     runs, operations = read_all(files.records)
@@ -83,8 +83,8 @@ def _read(name: str) -> tuple[list[Comparable], list[str]]:
 
 def _unlike(comparison) -> str:
     """Why nothing can be compared: the differences of the nearest pair."""
-    from spdnn.records.comparison import nearest
-    from spdnn.records.keys import abbreviate
+    from spdnn.runs.records.comparison import nearest
+    from spdnn.runs.records.keys import abbreviate
 
     best = nearest(comparison.only_a, comparison.only_b)
     if best is None:
@@ -98,8 +98,8 @@ def _unlike(comparison) -> str:
 
 def _json(comparison, sides) -> str:
     """The rows as JSON, the same text for the same records."""
-    from spdnn.common.statistics import CONFIDENCE
-    from spdnn.records.comparison import SIGNIFICANCE
+    from spdnn.core.statistics import CONFIDENCE
+    from spdnn.runs.records.comparison import SIGNIFICANCE
 
     tables = [
         {"path": path, "records": count, "failed_verification": failed, "told": values}

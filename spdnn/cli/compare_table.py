@@ -8,9 +8,9 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from spdnn.cli.colours import GREEN, PLAIN, RED
-from spdnn.records.comparison import FASTER, SLOWER, TOO_FEW, Comparison, OnlyIn, Pair, enough
-from spdnn.records.limits import BUSY
+from spdnn.core.limits import BUSY
 from spdnn.report.common.words import plural, printable, significant
+from spdnn.runs.records.comparison import FASTER, SLOWER, TOO_FEW, Comparison, OnlyIn, Pair, enough
 
 LEAST_NAME = 24  # columns that a name has next to the figures; where it has fewer, it has a line of its own
 MOST_LISTED = 10  # records of one set alone

@@ -13,7 +13,7 @@ def add(command) -> None:
 
 def _completion(args) -> None:
     from spdnn.cli import parser
-    from spdnn.common.errors import Unavailable, install
+    from spdnn.core.errors import Unavailable, install
 
     try:
         import shtab

@@ -33,9 +33,9 @@ def _seconds(text: str) -> float:
 
 
 def _info(args) -> None:
-    from spdnn.common import provenance
-    from spdnn.common.files import write_text
-    from spdnn.common.validation import builtins
+    from spdnn.core import provenance
+    from spdnn.core.files import write_text
+    from spdnn.core.validation import builtins
     from spdnn.engines.cpu.ceilings import caches, measure
 
     threads = arguments.threads(args.threads)

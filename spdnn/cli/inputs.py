@@ -24,8 +24,8 @@ def add(group) -> None:
 
 
 def _make(args) -> None:
-    from spdnn.pipeline.load import generate_inputs
-    from spdnn.sources.formats.inputs import write_inputs
+    from spdnn.formats.inputs import write_inputs
+    from spdnn.runs.load import generate_inputs
 
     inputs = generate_inputs(args.kind, args.neurons, args.mnist)
     inputs = inputs if args.count is None else inputs.first(args.count)

@@ -5,10 +5,10 @@ import json
 import numpy as np
 
 from spdnn.cli import arguments
-from spdnn.common.errors import InputError
-from spdnn.problem import challenge
-from spdnn.problem.network import Header
-from spdnn.problem.request import reading
+from spdnn.core import challenge
+from spdnn.core.errors import InputError
+from spdnn.core.network import Header
+from spdnn.core.request import reading
 
 SHOWN = 6  # of the first layers
 BIAS = {"type": float, "metavar": "B"}
@@ -73,9 +73,9 @@ def add(group) -> None:
 
 
 def _make(args) -> None:
-    from spdnn.sources.formats.store import write_network
-    from spdnn.sources.radixnet import RadixNet
-    from spdnn.sources.unstructured import Unstructured
+    from spdnn.formats.radixnet import RadixNet
+    from spdnn.formats.store import write_network
+    from spdnn.formats.unstructured import Unstructured
 
     _check_name(args.output, ".safetensors")
     if args.kind == "radixnet":
@@ -91,7 +91,7 @@ def _make(args) -> None:
 
 
 def _import(args) -> None:
-    from spdnn.sources.formats.readers import import_network
+    from spdnn.formats.readers import import_network
 
     _check_name(args.output, ".safetensors")
     done = import_network(args.network, args.output, layers=args.layers, **reading(args))
@@ -99,8 +99,8 @@ def _import(args) -> None:
 
 
 def _export(args) -> None:
-    from spdnn.sources.formats.readers import open_network
-    from spdnn.sources.formats.text import write_layers
+    from spdnn.formats.readers import open_network
+    from spdnn.formats.text import write_layers
 
     network = open_network(args.network, **reading(args))
     write_layers(network, args.folder)
@@ -108,7 +108,7 @@ def _export(args) -> None:
 
 
 def _info(args) -> None:
-    from spdnn.sources.formats.readers import open_network
+    from spdnn.formats.readers import open_network
 
     network = open_network(args.network, **reading(args))
     headers = [network.header(k) for k in range(network.depth)]

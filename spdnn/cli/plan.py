@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 from spdnn.cli import arguments, plan_cut
 from spdnn.cli.plan_costs import BANDWIDTH, LATENCY
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 
 MOST_DEVICES, MOST_INPUTS = 10**6, 10**12
 DEVICES = (1, 10, 100, 1000, 10000)
@@ -63,7 +63,7 @@ def _counts(most: int):
 
 
 def _plan(args) -> None:
-    from spdnn.common.files import together, write_text
+    from spdnn.core.files import together, write_text
 
     for name in RANKS if args.cut else plan_cut.OPTIONS:
         if getattr(args, name) is not None:
@@ -79,8 +79,9 @@ def _plan(args) -> None:
 def _show_plan(args) -> dict:
     from dataclasses import replace
 
-    from spdnn.records.files import read_record
-    from spdnn.scheduling.costmodel import calibration, costs, prediction
+    from spdnn.engines.costs import costs, prediction
+    from spdnn.runs import calibration
+    from spdnn.runs.records.files import read_record
 
     if not args.record:
         raise InputError("the cost of a run is not known: give --record or --check, or --cut and a problem")
@@ -142,8 +143,8 @@ def _figures(prediction) -> dict:
 
 
 def _show_check(args) -> dict:
-    from spdnn.records.files import read_record
-    from spdnn.scheduling.costmodel import calibration
+    from spdnn.runs import calibration
+    from spdnn.runs.records.files import read_record
 
     checked = calibration.check([read_record(path) for path in args.check])
     print(" predicted   measured   error informed  case (informed: with the measured active inputs of each rank)")

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.cli import arguments
-from spdnn.common.errors import InputError
-from spdnn.problem import challenge
-from spdnn.problem.request import reading
+from spdnn.core import challenge
+from spdnn.core.errors import InputError
+from spdnn.core.request import reading
 
 TILE = 32  # inputs computed together, where no record has a number
 MOST_DEVICES = 4096
@@ -23,9 +23,9 @@ def problem_of(args) -> tuple:
     Raises:
         InputError: arguments that do not say what to compute, or what it costs.
     """
-    from spdnn.scheduling.costmodel.costs import MessageCosts
-    from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
-    from spdnn.scheduling.taskgraph.simulation import sizes_of
+    from spdnn.engines.costs.costs import MessageCosts
+    from spdnn.engines.taskgraph.settings import TaskgraphSettings
+    from spdnn.engines.taskgraph.simulation import sizes_of
 
     request = TaskgraphSettings(**arguments.settings(args))
     if request.devices > MOST_DEVICES:
@@ -40,8 +40,8 @@ def problem_of(args) -> tuple:
 
 
 def _from_record(args, devices: int, messages) -> tuple:
-    from spdnn.records.files import read_record
-    from spdnn.scheduling.taskgraph.calibration import costs_of
+    from spdnn.runs.records.files import read_record
+    from spdnn.runs.task_calibration import costs_of
 
     if args.edges_per_second:
         raise InputError("--edges-per-second and --record exclude each other: a record has its own rate")
@@ -61,8 +61,8 @@ def _from_record(args, devices: int, messages) -> tuple:
 
 
 def _by_hand(args, messages) -> tuple:
-    from spdnn.scheduling.costmodel.costs import DeviceCosts
-    from spdnn.scheduling.taskgraph.simulation import TaskCosts
+    from spdnn.engines.costs.costs import DeviceCosts
+    from spdnn.engines.taskgraph.simulation import TaskCosts
 
     if not (args.neurons or args.network):
         raise InputError("no problem is named: give --neurons and --layers, --network or --record")
@@ -81,10 +81,10 @@ def _by_hand(args, messages) -> tuple:
 
 def _from_names(args) -> tuple:
     """(name, work, order of the batches' shares, where the rows come from) of the problem that the arguments name."""
-    from spdnn.scheduling.costmodel.calibration import WEIGHT_BYTES
-    from spdnn.scheduling.costmodel.costs import Work
-    from spdnn.scheduling.costmodel.official import official_shares, official_work
-    from spdnn.sources.formats.readers import open_network
+    from spdnn.engines.costs.costs import Work
+    from spdnn.engines.costs.official import official_shares, official_work
+    from spdnn.formats.readers import open_network
+    from spdnn.runs.calibration import WEIGHT_BYTES
 
     count = args.inputs or challenge.INPUTS
     if args.neurons:

@@ -7,8 +7,8 @@ from dataclasses import asdict, fields, replace
 
 from spdnn.cli import arguments
 from spdnn.cli.plan_costs import RATES, problem_of
-from spdnn.common.errors import InputError
-from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
+from spdnn.core.errors import InputError
+from spdnn.engines.taskgraph.settings import TaskgraphSettings
 
 SETTINGS = [field.name for field in fields(TaskgraphSettings) if field.name != "devices"]
 OPTIONS = ("neurons", "layers", "network", *RATES, *SETTINGS, "svg")
@@ -45,7 +45,7 @@ def show(args) -> dict:
 
 
 def _show(args, name: str, request, costs, sizes, cores: int | None, origin: str) -> dict:
-    from spdnn.scheduling.taskgraph.choice import choose
+    from spdnn.engines.taskgraph.choice import choose
 
     leaving = bool((costs.work.survivors[-1:] < costs.work.inputs).all())
     asked = replace(request, join=request.join and cores is not None)
@@ -131,7 +131,7 @@ def _print_memory(d, sizes, promise: int | None) -> None:
 
 
 def _draw(path: str, name: str, decomposition, predicted) -> None:
-    from spdnn.common.files import write_text
+    from spdnn.core.files import write_text
     from spdnn.report.common.drawing import save, style
     from spdnn.report.schedules.figures import gantt
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from spdnn.cli import arguments
-from spdnn.common.errors import InputError, SpdnnError
-from spdnn.problem.request import reading
-from spdnn.records.record_files import record_files
+from spdnn.core.errors import InputError, SpdnnError
+from spdnn.core.request import reading
+from spdnn.runs.records.record_files import record_files
 
 DESCRIPTION = """\
 Check the fields, stated figures, checksums and digests of run records, and compare official problems with the
@@ -44,9 +44,9 @@ def add(group) -> None:
 
 
 def _check(args) -> int:
-    from spdnn.records.files import read_all
     from spdnn.report.common.words import printable
-    from spdnn.verify import evidence
+    from spdnn.runs.records.files import read_all
+    from spdnn.runs.verify import evidence
 
     if not args.rerun and (named := [name for name in ("network", "inputs", "mnist") if getattr(args, name)]):
         raise InputError(f"--{named[0]} is for --rerun alone: without it nothing is run")
@@ -83,8 +83,8 @@ def _is_refusal(error: SpdnnError) -> bool:
 
 def _rerun(args, record) -> bool:
     """Repeat a record's run, and print what came out; whether it contradicts the record."""
-    from spdnn.pipeline.rerun import rerun
-    from spdnn.sources.formats.readers import open_inputs, open_network
+    from spdnn.formats.readers import open_inputs, open_network
+    from spdnn.runs.rerun import rerun
 
     network = open_network(args.network, **reading(args)) if args.network else None
     inputs = open_inputs(args.inputs, record.problem.neurons) if args.inputs else None

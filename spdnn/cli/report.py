@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from spdnn.records.record_files import record_files
+from spdnn.runs.records.record_files import record_files
 
 
 def add(page) -> None:
@@ -39,8 +39,8 @@ def add(page) -> None:
 
 
 def _report(args) -> None:
-    from spdnn.common.errors import InputError
-    from spdnn.common.shown import with_unit
+    from spdnn.core.errors import InputError
+    from spdnn.core.shown import with_unit
     from spdnn.report.rendering import render
 
     folders = [record_files(name) for name in args.records]

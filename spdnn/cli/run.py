@@ -6,13 +6,13 @@ import time
 from functools import partial
 
 from spdnn.cli import answers, arguments, summary
-from spdnn.common.errors import InputError
-from spdnn.common.files import together
-from spdnn.pipeline.cache import StoreCache
-from spdnn.pipeline.distributed.local import stage_files
-from spdnn.pipeline.distributed.world import launched_count, world
-from spdnn.pipeline.run import Sources, judge, make_record, run
-from spdnn.problem.request import GENERATED, RunRequest
+from spdnn.core.errors import InputError
+from spdnn.core.files import together
+from spdnn.core.request import GENERATED, RunRequest
+from spdnn.runs.cache import StoreCache
+from spdnn.runs.ranks.local import stage_files
+from spdnn.runs.ranks.world import launched_count, world
+from spdnn.runs.run import Sources, judge, make_record, run
 
 OUTPUTS = ("categories", "values", "record", "samples", "result")  # options that name files to write
 TASK = ("layers", "inputs", "mnist", "count")
@@ -134,8 +134,8 @@ def _request_of(args) -> RunRequest:
 
 
 def _run(args) -> int:
-    from spdnn.common import safe_open
-    from spdnn.common.validation import parse
+    from spdnn.core import safe_open
+    from spdnn.core.validation import parse
 
     def read() -> RunRequest:
         inline = args.request.startswith("{") and not os.path.exists(args.request[:255])
@@ -188,7 +188,7 @@ def _finish(args, done, verdict, measurement, asked=None) -> int:
     if verdict is None and args.record:
         raise InputError("the engine `reference` is the float64 reference and cannot verify itself; give --truth")
     if verdict is not None and verdict.passed and args.record:
-        from spdnn.records.files import write_record
+        from spdnn.runs.records.files import write_record
 
         accuracy = asked.accuracy(result) if asked else None
         write_record(args.record, make_record(request, measurement, verdict, accuracy=accuracy))

@@ -6,16 +6,16 @@ from typing import BinaryIO
 import numpy as np
 
 from spdnn.cli.colours import GREEN, RED, colour_text
-from spdnn.common.files import replacing, reserve
-from spdnn.common.shown import unit_of_rate, with_unit
-from spdnn.pipeline.measure import run as measure
-from spdnn.pipeline.measure.record import Measurement
-from spdnn.problem import challenge
-from spdnn.problem.request import RunRequest
-from spdnn.problem.result import Result
-from spdnn.records.run_record import busy_part
-from spdnn.records.time_to_solution import text
-from spdnn.records.verdict import Verdict
+from spdnn.core import challenge
+from spdnn.core.files import replacing, reserve
+from spdnn.core.request import RunRequest
+from spdnn.core.result import Result
+from spdnn.core.shown import unit_of_rate, with_unit
+from spdnn.runs.measure import run as measure
+from spdnn.runs.measure.record import Measurement
+from spdnn.runs.records.run_record import busy_part
+from spdnn.runs.records.time_to_solution import text
+from spdnn.runs.records.verdict import Verdict
 
 ROWS_BYTES = 1 << 24  # of last rows that are written at a time
 
@@ -67,7 +67,7 @@ def _workers(measurement: Measurement) -> str:
 
 def write_outputs(args, measurement: Measurement, result: Result) -> None:
     """Write the files that --categories, --result, --samples and --values name."""
-    from spdnn.problem.categories import write_categories
+    from spdnn.core.categories import write_categories
 
     if args.categories:
         write_categories(args.categories, result.categories)

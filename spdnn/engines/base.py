@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common import progress
-from spdnn.common.errors import InputError
+from spdnn.core import progress
+from spdnn.core.errors import InputError
+from spdnn.core.features import Inputs
+from spdnn.core.limits import Machine
+from spdnn.core.network import Layer, Network
+from spdnn.core.result import KeptInputs, Result
 from spdnn.engines.exchange import RowExchange
 from spdnn.engines.memory import limit_bytes, resident_bytes
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Layer, Network
-from spdnn.problem.result import KeptInputs, Result
-from spdnn.records.limits import Machine
-from spdnn.reductions.dead import dead_from
-from spdnn.reductions.registry import REDUCTIONS
+from spdnn.engines.reductions.dead import dead_from
+from spdnn.engines.reductions.registry import REDUCTIONS
 
 RESIDENT = "layer loop, resident"
 STREAMED = "layer loop, weights streamed"
@@ -143,7 +143,7 @@ class Session(abc.ABC):
         nothing is promised of partial sums.
 
         Raises:
-            SpdnnError: a sum is not finite; see spdnn.common.errors.past_float32.
+            SpdnnError: a sum is not finite; see spdnn.core.errors.past_float32.
         """
 
     def tell(self, result: Result) -> None:  # noqa: B027  most leave it to `run`
@@ -228,7 +228,7 @@ class OnDevices(Engine):
     @abc.abstractmethod
     def device_identities(self) -> tuple[str, ...]:
         """Of each device that this process sees, what tells it from all others on this node, in every process. From
-        those of all ranks it is decided which takes which (pipeline/distributed/devices.py).
+        those of all ranks it is decided which takes which (runs/ranks/devices.py).
 
         Raises:
             Unavailable: they cannot be distinguished.

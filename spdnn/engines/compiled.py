@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from spdnn.common.threads import in_order
+from spdnn.core.limits import Machine
+from spdnn.core.network import Network
+from spdnn.core.threads import in_order
 from spdnn.engines.base import Options, Prepared, SharesWeights
 from spdnn.engines.memory import resident_bytes
 from spdnn.kernels import dispatch
-from spdnn.problem.network import Network
-from spdnn.records.limits import Machine
 
 
 class CompiledEngine(SharesWeights):

@@ -1,7 +1,7 @@
 """What a session that is one rank of several offers between two layers: its rows, to be compared, moved and merged.
 
 A session calls `RowExchange.meet` before the layers that `first` and `meet` name; every rank does so before the same
-layers. What happens there (pipeline/distributed/exchange.py) reaches the rows through HeldRows, so that no engine knows
+layers. What happens there (runs/ranks/exchange.py) reaches the rows through HeldRows, so that no engine knows
 of messages, and what moves rows knows of no engine.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn.reductions.inputs import Representatives
+from spdnn.engines.reductions.inputs import Representatives
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
-"""How much memory an engine may take: what this process holds, what is free (common/resources.py), what the caller
+"""How much memory an engine may take: what this process holds, what is free (core/resources.py), what the caller
 allows.
 """
 
 import contextlib
 import ctypes
 
-from spdnn.common.errors import SpdnnError
-from spdnn.common.resources import available_bytes, kernel_bytes, tightest
+from spdnn.core.errors import SpdnnError
+from spdnn.core.resources import available_bytes, kernel_bytes, tightest
 
 DEFAULT_SHARE = 0.7  # of the memory that is free without a limit
 INPUT_BYTES = 160  # of every input, besides its features: its number, its row, its statistics, twice

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common import arrays
-from spdnn.common.errors import InputError
-from spdnn.common.shown import WithRepr, with_unit
-from spdnn.common.signature import ModelInput, Signature
+from spdnn.core import arrays
+from spdnn.core.errors import InputError
+from spdnn.core.features import Inputs, shape_hint
+from spdnn.core.network import Header, Layer, Network
+from spdnn.core.result import Result
+from spdnn.core.shown import WithRepr, with_unit
+from spdnn.core.signature import ModelInput, Signature
 from spdnn.engines.base import AnswersCalls, Engine, Options, Prepared, SharesWeights
 from spdnn.engines.memory import limit_bytes, resident_bytes
-from spdnn.problem.features import Inputs, shape_hint
-from spdnn.problem.network import Header, Layer, Network
-from spdnn.problem.result import Result
 
 ANY = Signature("this model", (ModelInput("x", None, None),))  # of one that states nothing
 HELD_PART = 2  # of the memory that is left, for weights that are held; the rest is for features

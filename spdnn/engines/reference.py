@@ -1,14 +1,14 @@
 """Engine `reference`: the float64 oracle behind the contract of the engines.
 
-It is for small cases and for comparison; the oracle itself is `spdnn.verify.oracle`.
+It is for small cases and for comparison; the oracle itself is `spdnn.engines.oracle`.
 """
 
+from spdnn.core.features import Inputs
+from spdnn.core.network import Network
+from spdnn.core.result import Result
+from spdnn.engines import oracle as reference
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
 from spdnn.engines.exchange import RowExchange
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Network
-from spdnn.problem.result import Result
-from spdnn.verify import oracle as reference
 
 
 class OracleEngine(Engine):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from spdnn.common.errors import InputError, Unavailable, unknown
-from spdnn.common.validation import convert
+from spdnn.core.errors import InputError, Unavailable, unknown
+from spdnn.core.validation import convert
 from spdnn.engines.base import Engine
 
 GROUP = "spdnn.engines"  # of the entry points by which installed packages add engines of their own
@@ -19,16 +19,16 @@ ENGINES = {
     "tiled": "spdnn.engines.cpu.engine:TiledEngine",
     "csr": "spdnn.engines.cpu.engine:CsrEngine",
     "spgemm": "spdnn.engines.spgemm.engine:SpgemmEngine",
-    "taskgraph": "spdnn.scheduling.engines.engine:TaskgraphEngine",
+    "taskgraph": "spdnn.engines.taskgraph.engine:TaskgraphEngine",
     "reference": "spdnn.engines.reference:OracleEngine",
     "cuda": "spdnn.engines.cuda.engine:CudaEngine",
     **{f"cuda-{kind}": f"spdnn.engines.cuda.engine:Cuda{kind.capitalize()}Engine" for kind in CUDA_RUNGS},
-    "taskgraph-cuda": "spdnn.scheduling.engines.engine:TaskgraphCudaEngine",
-    **{name: f"spdnn.engines.libraries.{name}:{name.capitalize()}Engine" for name in PEERS},
+    "taskgraph-cuda": "spdnn.engines.taskgraph.engine:TaskgraphCudaEngine",
+    **{name: f"spdnn.bench.engines.{name}:{name.capitalize()}Engine" for name in PEERS},
 }
 
 # Types of settings, which the command knows before it knows the engine.
-SETTINGS = ("spdnn.scheduling.taskgraph.settings:TaskgraphSettings",)
+SETTINGS = ("spdnn.engines.taskgraph.settings:TaskgraphSettings",)
 
 
 def engine(name: str, usable: bool = True) -> Engine:

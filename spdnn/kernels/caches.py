@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from spdnn.common.resources import affinity
+from spdnn.core.resources import affinity
 
 SYSFS = Path("/sys/devices/system/cpu")
 

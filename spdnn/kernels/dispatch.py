@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from spdnn.common.errors import InputError, Unavailable
+from spdnn.core.errors import InputError, Unavailable
 
 
 def missing() -> str | None:

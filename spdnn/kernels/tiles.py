@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Layer
+from spdnn.core.features import Inputs
+from spdnn.core.network import Layer
 
 ALIGNMENT = 64  # bytes: one cache line, one widest vector
 TILES = (16, 32, 64)

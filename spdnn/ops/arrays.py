@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.common.errors import InputError, Unavailable
-from spdnn.kernels.cuda.driver import BRINGS
+from spdnn.core.driver import BRINGS
+from spdnn.core.errors import InputError, Unavailable
 
 DTYPES = (np.dtype(np.float32), np.dtype(np.float16))
 CPU, CUDA = "cpu", "cuda"

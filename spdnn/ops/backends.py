@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from spdnn.common.errors import InputError
-from spdnn.common.resources import usable_cores
+from spdnn.core.errors import InputError
+from spdnn.core.resources import usable_cores
 from spdnn.ops.arrays import CPU
 from spdnn.ops.backend import Backend
 from spdnn.ops.cpu import CpuBackend

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops.arrays import Operand, address, operand
 from spdnn.ops.backend import Backend
 from spdnn.ops.matrix import SparseMatrix

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common import safe_open
-from spdnn.common.arrays import host
-from spdnn.common.errors import InputError, Unavailable, install
+from spdnn.core import safe_open
+from spdnn.core.arrays import host
+from spdnn.core.errors import InputError, Unavailable, install
+from spdnn.core.network import check_sparse
+from spdnn.formats import smtx
 from spdnn.ops.arrays import DTYPES, operand
 from spdnn.ops.topology import Topology
-from spdnn.problem.network import check_sparse
-from spdnn.sources.formats import smtx
 
 METHODS = ("magnitude", "random")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import InputError
-from spdnn.common.provenance import cpu_name
+from spdnn.core.errors import InputError
+from spdnn.core.provenance import cpu_name
 from spdnn.kernels import dispatch
 from spdnn.ops import tuning
 from spdnn.ops.backend import Backend

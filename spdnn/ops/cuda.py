@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.kernels.cuda.declarations import source
 from spdnn.kernels.cuda.device import Device
 from spdnn.ops import cuda_launches, tuning

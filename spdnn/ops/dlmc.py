@@ -8,13 +8,13 @@ Source: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from spdnn.common import safe_open
-from spdnn.common.errors import InputError
-from spdnn.common.files import existing
+from spdnn.core import safe_open
+from spdnn.core.errors import InputError
+from spdnn.core.files import existing
+from spdnn.formats import smtx
+from spdnn.formats.archive import TarArchive
 from spdnn.ops.problems import ShapeProblem
 from spdnn.ops.topology import Topology
-from spdnn.sources.formats import smtx
-from spdnn.sources.formats.archive import TarArchive
 
 MODELS = {"transformer": "transformer", "resnet-50": "rn50"}
 METHOD = "random_pruning"

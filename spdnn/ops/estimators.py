@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common import arrays
-from spdnn.common.errors import InputError
-from spdnn.common.shown import WithRepr
-from spdnn.common.validation import quote
+from spdnn.core import arrays
+from spdnn.core.errors import InputError
+from spdnn.core.network import IDENTITY, RELU, Layer, MemoryNetwork, check_sparse
+from spdnn.core.shown import WithRepr
+from spdnn.core.validation import quote
 from spdnn.engines.model import Model, softmax
-from spdnn.problem.network import IDENTITY, RELU, Layer, MemoryNetwork, check_sparse
 
 ACTIVATIONS = {"relu": RELU, "identity": IDENTITY}
 NETWORKS = "neural_network", "MLPClassifier", "MLPRegressor"

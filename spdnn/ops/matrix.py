@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import InputError, Unavailable
-from spdnn.common.shown import WithRepr
+from spdnn.core.errors import InputError, Unavailable
+from spdnn.core.shown import WithRepr
+from spdnn.formats import smtx
 from spdnn.ops import convert
 from spdnn.ops.arrays import CPU, CUDA, cupy, operand
 from spdnn.ops.topology import Topology
-from spdnn.sources.formats import smtx
 
 
 class SparseMatrix(WithRepr):

@@ -21,17 +21,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.common import arrays
-from spdnn.common.errors import InputError
-from spdnn.common.provenance import cpu_name
-from spdnn.common.shown import WithRepr, with_unit
-from spdnn.common.signature import Signature
+from spdnn.core import arrays
+from spdnn.core.errors import InputError
+from spdnn.core.provenance import cpu_name
+from spdnn.core.shown import WithRepr, with_unit
+from spdnn.core.signature import Signature
+from spdnn.formats import onnx_files
+from spdnn.formats.readers import network_files
 from spdnn.ops import tuning
 from spdnn.ops.backends import thread_count
 from spdnn.ops.cpu import _load
 from spdnn.ops.onnx_products import GraphProduct, alone, jumps, products, replace_products
-from spdnn.sources.formats import onnx_files
-from spdnn.sources.formats.readers import network_files
 
 TILES = (64, 32, 128)  # worth trying; see `spmm_settings`
 UNKNOWN = 64  # the size of a dimension that neither the model nor an example states

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.sources.formats.onnx_files import subgraphs
+from spdnn.formats.onnx_files import subgraphs
 
 MOST_NONZERO = 0.5  # of the weights of a product that is worth a trial
 LEAST_WEIGHTS = 1024

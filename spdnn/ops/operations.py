@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops import checks
 from spdnn.ops.arrays import operand
 from spdnn.ops.backends import backend

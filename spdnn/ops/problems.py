@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.common import tables
-from spdnn.common.errors import InputError, unknown
-from spdnn.common.files import existing
+from spdnn.core import tables
+from spdnn.core.errors import InputError, unknown
+from spdnn.core.files import existing
 from spdnn.ops.topology import Topology
 
 SETS = ("a", "b", "c")

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import InputError
-from spdnn.common.shown import WithRepr
+from spdnn.core.errors import InputError
+from spdnn.core.shown import WithRepr
 
 MOST_COLUMNS_16 = 1 << 16  # that 16-bit indices reach
 MOST_COLUMNS = (1 << 31) - 1  # that 32-bit indices reach; rows are numbered with as many bits

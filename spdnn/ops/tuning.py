@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from spdnn.common.errors import InputError, SpdnnError
-from spdnn.common.files import write_text
+from spdnn.core.errors import InputError, SpdnnError
+from spdnn.core.files import write_text
 
 LEAST_OPERATIONS = 1_000_000  # of one call; below, the default is taken
 ROUNDS = 3  # of timing the candidates alternately, after one that warms up

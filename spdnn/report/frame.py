@@ -4,8 +4,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spdnn.common.errors import Unavailable, install
-from spdnn.records.record_files import record_files
+from spdnn.core.errors import Unavailable, install
+from spdnn.runs.records.record_files import record_files
 
 if TYPE_CHECKING:
     import pandas

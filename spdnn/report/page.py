@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from spdnn.common.errors import Unavailable, install
-from spdnn.common.shown import RATES, unit_of_rate
+from spdnn.core.errors import Unavailable, install
+from spdnn.core.shown import RATES, unit_of_rate
 from spdnn.report.cases.values import headline
 from spdnn.report.common import embedded, words
 from spdnn.report.common.collection import Collection, fair

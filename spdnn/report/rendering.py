@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from spdnn.common.errors import InputError, unknown
-from spdnn.common.files import check_outputs, check_target, replacing, together, write_text
-from spdnn.records.files import read_all, read_verdict
-from spdnn.records.published import read_baselines
-from spdnn.records.published_operations import read_operation_baselines
-from spdnn.records.record_files import RecordFolder
+from spdnn.core.errors import InputError, unknown
+from spdnn.core.files import check_outputs, check_target, replacing, together, write_text
 from spdnn.report import page
 from spdnn.report.common import drawing, figure_files
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.provenance.records import records_table
 from spdnn.report.sections import SECTIONS
+from spdnn.runs.records.files import read_all, read_verdict
+from spdnn.runs.records.published import read_baselines
+from spdnn.runs.records.published_operations import read_operation_baselines
+from spdnn.runs.records.record_files import RecordFolder
 
 NARROW = 5.5  # inches
 

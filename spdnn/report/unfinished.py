@@ -8,10 +8,10 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from spdnn.common.errors import SpdnnError
-from spdnn.records.files import read_verdict
+from spdnn.core.errors import SpdnnError
 from spdnn.report.common.figure_files import remove_figures
 from spdnn.report.rendering import RecordFolder, render
+from spdnn.runs.records.files import read_verdict
 
 RESULTS = Path("results")
 

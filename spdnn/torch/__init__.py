@@ -7,19 +7,12 @@
     st.restore(new_model, torch.load("model.pt")) # the same layers sparse, and their weights
     st.fuse(model.eval())                         # for inference: batch normalisations go into convolutions
 
-Under torch.compile, torch.export and functional_call the layers are operators (library.py); there is no vmap.
+Under torch.compile, torch.export and functional_call the layers are operators (ops/torch/library.py); there is no vmap.
 """
 
-try:
-    import torch as _torch  # noqa: F401
-except ImportError as error:
-    from spdnn.common.errors import Unavailable, install
-
-    raise Unavailable(f"torch is missing: {install('torch')}") from error
-
-from spdnn.torch.attention import SparseAttention, attention
-from spdnn.torch.fusing import fuse
-from spdnn.torch.models import Table, restore, sparsify
-from spdnn.torch.modules import SparseConv2d, SparseLinear
+from spdnn.ops.torch.attention import SparseAttention, attention
+from spdnn.ops.torch.fusing import fuse
+from spdnn.ops.torch.models import Table, restore, sparsify
+from spdnn.ops.torch.modules import SparseConv2d, SparseLinear
 
 __all__ = ["SparseAttention", "SparseConv2d", "SparseLinear", "Table", "attention", "fuse", "restore", "sparsify"]

@@ -6,7 +6,7 @@ import statistics
 import published_scaling
 import pytest
 
-from spdnn.problem import challenge
+from spdnn.core import challenge
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch_models
 
-from spdnn.common.errors import install
+from spdnn.core.errors import install
 from spdnn.ops.models.arithmetic import TOLERANCE, difference
 from spdnn.ops.models.mobilenet import MobileNet, MobileNetConfig
 from spdnn.ops.models.transformer import PRESETS, Transformer

@@ -7,9 +7,9 @@ import pytest
 
 import spdnn
 from spdnn.cli import main
-from spdnn.records.files import read_record
-from spdnn.sources.formats.store import write_network
-from spdnn.verify.oracle import forward
+from spdnn.engines.oracle import forward
+from spdnn.formats.store import write_network
+from spdnn.runs.records.files import read_record
 
 
 @pytest.fixture(scope="module")

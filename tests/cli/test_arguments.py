@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from safetensors.numpy import save_file
 
 from spdnn.cli import COMMANDS, main, parser
-from spdnn.records.files import write_record
-from tests.scheduling.test_costmodel import record
+from spdnn.runs.records.files import write_record
+from tests.engines.taskgraph.test_costmodel import record
 
 WEIGHTS = np.arange(12.0, dtype=np.float32).reshape(4, 3)
 INFER = ("infer", "--network", "w.npz", "--inputs", "x.npy", "--last", "none", "--threads", "1")

@@ -8,11 +8,11 @@ from onnx_models import Maker
 
 import spdnn
 from spdnn.cli import main
-from spdnn.common.errors import install
-from spdnn.records.files import read_all
+from spdnn.core.errors import install
+from spdnn.formats.store import write_network
 from spdnn.report.common.collection import collect
 from spdnn.report.sections import SECTIONS
-from spdnn.sources.formats.store import write_network
+from spdnn.runs.records.files import read_all
 
 
 @pytest.fixture

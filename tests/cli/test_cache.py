@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from spdnn.cli import main
-from spdnn.common.validation import builtins
-from spdnn.pipeline import cache, load
-from spdnn.problem.features import Inputs
-from spdnn.records.files import read_record
-from spdnn.sources import mnist
+from spdnn.core.features import Inputs
+from spdnn.core.validation import builtins
+from spdnn.formats import mnist
+from spdnn.runs import cache, load
+from spdnn.runs.records.files import read_record
 
 SMALL = ["challenge", "--neurons", "1024", "--inputs", "digits", "--count", "30", "--threads", "1"]
 

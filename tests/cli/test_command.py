@@ -15,18 +15,18 @@ from refusals import small_disk
 
 from spdnn import infer
 from spdnn.cli import main, summary
-from spdnn.common.validation import builtins
+from spdnn.core import challenge, driver
+from spdnn.core.features import Inputs
+from spdnn.core.network import from_matrices
+from spdnn.core.validation import builtins
 from spdnn.engines.registry import ENGINES
-from spdnn.kernels.cuda import cupy_device, driver
-from spdnn.pipeline.measure.run import official
-from spdnn.problem import challenge
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import from_matrices
-from spdnn.records.files import read_record
-from spdnn.sources.formats import store
-from spdnn.sources.formats.inputs import read_inputs, write_inputs
-from spdnn.sources.formats.readers import open_inputs, open_network
-from spdnn.sources.radixnet import RadixNet
+from spdnn.formats import store
+from spdnn.formats.inputs import read_inputs, write_inputs
+from spdnn.formats.radixnet import RadixNet
+from spdnn.formats.readers import open_inputs, open_network
+from spdnn.kernels.cuda import cupy_device
+from spdnn.runs.measure.run import official
+from spdnn.runs.records.files import read_record
 
 
 def spdnn(*arguments):

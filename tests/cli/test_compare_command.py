@@ -16,8 +16,8 @@ from operation_cases import made_operation
 
 from spdnn.cli import main
 from spdnn.cli.compare_table import COLOURS, PLAIN, columns, cut
-from spdnn.records.cases import write_cases
-from spdnn.records.comparison import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW
+from spdnn.runs.records.cases import write_cases
+from spdnn.runs.records.comparison import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW
 from tests.report.test_report import made_record, made_verdict
 
 TIGHT = (0.1, 0.101, 0.102, 0.103, 0.104)

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from spdnn.cli import main
-from spdnn.common.validation import convert
+from spdnn.core.limits import Machine
+from spdnn.core.validation import convert
 from spdnn.engines.cpu.ceilings import caches
-from spdnn.records.limits import Machine
 
 
 def test_figures_are_printed_and_written(tmp_path, capsys):

@@ -6,9 +6,9 @@ import scipy.sparse as sp
 from ladders import covering
 
 from spdnn.cli import main
-from spdnn.common.validation import builtins
+from spdnn.core.validation import builtins
 from spdnn.ops import problems
-from spdnn.records.files import read_all
+from spdnn.runs.records.files import read_all
 
 
 def spdnn(*arguments):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from spdnn.cli import main
-from spdnn.common.validation import builtins
+from spdnn.core.validation import builtins
 from spdnn.engines.registry import PEERS
-from spdnn.records.files import read_record
+from spdnn.runs.records.files import read_record
 
 
 def spdnn(*arguments):

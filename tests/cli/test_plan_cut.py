@@ -5,8 +5,8 @@ import json
 import pytest
 
 from spdnn.cli import main
-from spdnn.records.files import write_record
-from tests.scheduling.test_costmodel import record
+from spdnn.runs.records.files import write_record
+from tests.engines.taskgraph.test_costmodel import record
 
 OFFICIAL = ("--neurons", 1024, "--layers", 120, "--edges-per-second", 1e12)
 

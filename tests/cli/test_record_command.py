@@ -5,10 +5,10 @@ import json
 import pytest
 
 from spdnn.cli import main
-from spdnn.common.validation import builtins, convert
-from spdnn.pipeline import rerun as repeat
-from spdnn.records.files import seal_record
-from spdnn.records.run_record import RunRecord
+from spdnn.core.validation import builtins, convert
+from spdnn.runs import rerun as repeat
+from spdnn.runs.records.files import seal_record
+from spdnn.runs.records.run_record import RunRecord
 from tests.report.test_report import agreed
 
 

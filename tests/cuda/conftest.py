@@ -7,12 +7,12 @@ from recorded_cupy import Cuda
 from shim import ShimDevice, stand_ins
 from stand_in_cupy import modules
 
+from spdnn.bench.engines import cusparse
 from spdnn.engines import registry
 from spdnn.engines.cuda import choice
-from spdnn.engines.libraries import cusparse
+from spdnn.engines.taskgraph.cuda import probe
 from spdnn.kernels.cuda import device as device_module
 from spdnn.kernels.cuda.cupy_device import CupyDevice
-from spdnn.scheduling.engines.cuda import probe
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import numpy as np
 from shim import ShimDevice
 
 from spdnn.api import infer
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import MemoryNetwork, from_matrices
-from spdnn.verify import oracle as reference
+from spdnn.core.features import Inputs
+from spdnn.core.network import MemoryNetwork, from_matrices
+from spdnn.engines import oracle as reference
 
 RUNGS = ("cuda-csr", "cuda-ell", "cuda-staged", "cuda-persistent")
 ENGINES = ("cuda", *RUNGS)
@@ -80,7 +80,7 @@ def repeated(rng, distinct: np.ndarray, count: int) -> Inputs:
 
 def scarce(on_shim, open_session, **device):
     """A session on a device of about the least memory in which it opens; and every sentence that refused less."""
-    from spdnn.common.errors import MemoryTooSmall
+    from spdnn.core.errors import MemoryTooSmall
 
     refused, memory = [], 20_000
     while True:

@@ -68,8 +68,8 @@ def stored(folder: Path, content: str) -> np.ndarray:
 def write(folder: Path, engine: str, neurons: int, layers: int, count: int) -> None:
     """The launches of one run of an official problem on the first handwritten digits, through the shim."""
     from spdnn.api import infer
-    from spdnn.sources.digits import digits_inputs
-    from spdnn.sources.radixnet import RadixNet
+    from spdnn.formats.digits import digits_inputs
+    from spdnn.formats.radixnet import RadixNet
 
     for stand_in in stand_ins([ShimDevice()]):
         setattr(*stand_in)

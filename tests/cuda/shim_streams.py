@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from spdnn.common.errors import SpdnnError
+from spdnn.core.errors import SpdnnError
 from spdnn.kernels.cuda.device import Device, Event
 
 

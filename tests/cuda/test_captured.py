@@ -9,11 +9,11 @@ from recorded_cupy import computing
 from spdnn.api import infer
 from spdnn.engines.base import Options
 from spdnn.engines.cuda.session import CudaSession
+from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
+from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
+from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels.cuda.launches import LAUNCHES, LIST
-from spdnn.reductions.registry import parse_reductions
-from spdnn.scheduling.engines.cuda.session import CudaGraphSession
-from spdnn.sources.radixnet import RadixNet
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from shim import ShimDevice
 
-from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.core import limits
+from spdnn.core.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.engines.cuda import ceilings
-from spdnn.records import limits
 
 BLOCKS = 3
 

@@ -17,23 +17,23 @@ from ladders import rung
 from shim import ShimDevice
 
 from spdnn.api import infer
-from spdnn.common.errors import InputError, MemoryTooSmall, Unavailable, Unsuitable
+from spdnn.core.errors import InputError, MemoryTooSmall, Unavailable, Unsuitable
+from spdnn.core.features import Inputs
+from spdnn.core.network import from_matrices
+from spdnn.engines import oracle as reference
 from spdnn.engines.base import Options, SharesRows
 from spdnn.engines.cuda import buffers as place
 from spdnn.engines.cuda import choice, schedule
 from spdnn.engines.cuda import layers as cuda_layers
 from spdnn.engines.cuda.layers import lay_out, lay_out_ahead
+from spdnn.engines.reductions.registry import REDUCTIONS, parse_reductions
 from spdnn.engines.registry import engine
+from spdnn.formats.digits import digits_inputs
+from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels.cuda.sliced import slice_layer, stage_layer
-from spdnn.pipeline.distributed import partition
-from spdnn.pipeline.distributed.gather import gather_results
-from spdnn.pipeline.distributed.run import Ranks
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import from_matrices
-from spdnn.reductions.registry import REDUCTIONS, parse_reductions
-from spdnn.sources.digits import digits_inputs
-from spdnn.sources.radixnet import RadixNet
-from spdnn.verify import oracle as reference
+from spdnn.runs.ranks import partition
+from spdnn.runs.ranks.gather import gather_results
+from spdnn.runs.ranks.run import Ranks
 
 WIDE = {
     # More outputs than a block of staged_layer has, and more edges than a block has of them in one stage.

@@ -8,11 +8,11 @@ from shim import ShimDevice
 
 from spdnn.cli import main
 from spdnn.engines.base import Options
+from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
-from spdnn.pipeline.measure.judging import judge
-from spdnn.reductions.registry import parse_reductions
-from spdnn.sources.mnist import mnist_inputs
-from spdnn.sources.radixnet import RadixNet
+from spdnn.formats.mnist import mnist_inputs
+from spdnn.formats.radixnet import RadixNet
+from spdnn.runs.measure.judging import judge
 
 mnist = lru_cache(maxsize=1)(mnist_inputs)
 

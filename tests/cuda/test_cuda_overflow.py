@@ -7,7 +7,7 @@ from cuda_cases import ENGINES
 from engine_cases import assert_exact_or_refused, assert_one_rule_for_overflow
 from ladders import rung
 
-from spdnn.scheduling.taskgraph.settings import SCHEDULES, TaskgraphSettings
+from spdnn.engines.taskgraph.settings import SCHEDULES, TaskgraphSettings
 
 ENDS = (0, 3)  # layers, where engines run the kernels that other engines run alone
 REDUCTIONS = ("none", "all", "dead", "dead,inputs", "neurons")

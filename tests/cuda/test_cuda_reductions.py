@@ -7,12 +7,12 @@ from cuda_cases import ENGINES, LITTLE, RUNGS, assert_exact, exact_network, repe
 from engine_cases import opened, rows
 
 from spdnn.api import infer
-from spdnn.common.errors import MemoryTooSmall, Unsuitable
+from spdnn.core.errors import MemoryTooSmall, Unsuitable
+from spdnn.core.features import Inputs
+from spdnn.core.network import from_matrices
+from spdnn.engines import oracle as reference
 from spdnn.engines import passes
 from spdnn.engines.cuda import schedule
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import from_matrices
-from spdnn.verify import oracle as reference
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from recorded_cupy import RuntimeFault
 
-from spdnn.common.errors import MemoryTooSmall, SpdnnError
+from spdnn.core.errors import MemoryTooSmall, SpdnnError
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.cupy_device import CupyDevice
 

@@ -15,14 +15,14 @@ from children import executable
 from engine_cases import rows
 
 from spdnn.api import infer
-from spdnn.common.errors import SpdnnError
+from spdnn.core import challenge
+from spdnn.core.errors import SpdnnError
 from spdnn.engines.cuda import choice, layers, session
+from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import ENGINES
+from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels.cuda.sliced import slice_layer
 from spdnn.ops import cuda as cuda_ops
-from spdnn.problem import challenge
-from spdnn.reductions.registry import parse_reductions
-from spdnn.sources.radixnet import RadixNet
 
 SMALL = challenge.OfficialProblem(1024, 2)
 IMAGES = rows(64, 1024, kind="bits", density=np.linspace(0.05, 0.35, 64)[:, None])  # instead of MNIST's
@@ -312,7 +312,7 @@ from shim import ShimDevice, stand_ins
 for stand_in in stand_ins([ShimDevice()]):
     setattr(*stand_in)
 import check
-from spdnn.problem.challenge import OfficialProblem
+from spdnn.core.challenge import OfficialProblem
 
 check.FIRST = OfficialProblem(1024, 2)
 check.locate_mnist = lambda path: path

@@ -15,16 +15,16 @@ import yaml
 from children import executable
 from stand_in_cupy import Memory, modules
 
-from spdnn.common.errors import SpdnnError
+from spdnn.bench.engines import cusparse
+from spdnn.bench.libraries.base import DENSE, OURS, SPARSE
+from spdnn.core import challenge
+from spdnn.core.errors import SpdnnError
+from spdnn.core.limits import Machine
 from spdnn.engines import registry
 from spdnn.engines.cuda import ceilings
-from spdnn.engines.libraries import cusparse
 from spdnn.ops import oracle, problems
 from spdnn.ops.models import mobilenet, transformer
-from spdnn.peers.libraries.base import DENSE, OURS, SPARSE
-from spdnn.problem import challenge
-from spdnn.records.files import read_all
-from spdnn.records.limits import Machine
+from spdnn.runs.records.files import read_all
 
 FAST = Machine("sm_90", *[[1e15]] * 4)  # nothing that the shim's clock tells is past it
 LAYERS = {shape.layer for shape in problems.read_shapes()}

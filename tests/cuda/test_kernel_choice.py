@@ -5,7 +5,7 @@ import pytest
 from spdnn.engines.cuda import choice
 from spdnn.engines.cuda.choice import IN_A_ROW, LATER, choose, rows_left
 from spdnn.engines.cuda.schedule import KINDS, PERSISTENT
-from spdnn.sources.radixnet import RadixNet
+from spdnn.formats.radixnet import RadixNet
 
 CALLING = 2  # milliseconds of each call; a fill takes 10
 

@@ -9,7 +9,7 @@ from engine_cases import rows
 from replay import replay
 
 from spdnn.api import infer
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.kernels.cuda.launches import ARRAYS, LAUNCHES, LIST, SOURCES
 
 

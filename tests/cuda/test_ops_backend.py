@@ -12,7 +12,7 @@ from cuda_ops_cases import FLOAT, SHAPES, random_values
 from shim import ShimDevice
 
 from spdnn import ops
-from spdnn.common.errors import InputError, Unavailable
+from spdnn.core.errors import InputError, Unavailable
 from spdnn.ops import cuda, operations, oracle, tuning
 from spdnn.ops.cuda import CudaBackend
 

@@ -6,7 +6,7 @@ import shim
 from cuda_ops_cases import FLOAT, HALF, SHAPES, misaligned, random_values, topology
 from shim import ShimDevice
 
-from spdnn.common.errors import SpdnnError
+from spdnn.core.errors import SpdnnError
 from spdnn.kernels.cuda import ops as kernels
 from spdnn.ops import Topology, cuda_launches, oracle
 from spdnn.ops.cuda import CudaBackend

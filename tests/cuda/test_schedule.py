@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shim import ShimDevice
 
+from spdnn.core.features import Inputs
 from spdnn.engines.base import Prepared
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.buffers import KernelPlan
 from spdnn.engines.cuda.schedule import KINDS, passes, persistent_shared, stage_room, variants
 from spdnn.engines.passes import LONGEST
-from spdnn.problem.features import Inputs
-from spdnn.sources.radixnet import RadixNet
+from spdnn.formats.radixnet import RadixNet
 
 H200 = ShimDevice(shared_per_block=227 << 10, multiprocessors=132).properties
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import shim
 
-from spdnn.common.errors import SpdnnError
+from spdnn.core.errors import SpdnnError
 from spdnn.kernels.cuda import declarations as cuda
 
 FULL = "0xffffffffu"

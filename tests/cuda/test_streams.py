@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from shim import ShimDevice
 
-from spdnn.common.errors import SpdnnError
+from spdnn.core.errors import SpdnnError
 from spdnn.kernels.cuda import settings
 
 ORDERS = range(12)

@@ -14,31 +14,31 @@ from shim import ShimDevice
 from shim_streams import Node
 
 from spdnn.api import infer
-from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError
+from spdnn.core.errors import InputError, MemoryTooSmall, SpdnnError
+from spdnn.core.features import Inputs
+from spdnn.core.limits import Machine
+from spdnn.core.network import from_matrices
+from spdnn.engines import oracle as reference
 from spdnn.engines import passes
 from spdnn.engines.base import Options
 from spdnn.engines.cuda import buffers as place
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.engine import CudaEngine
 from spdnn.engines.cuda.session import CudaSession
+from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import from_matrices
-from spdnn.records.limits import Machine
-from spdnn.reductions.registry import parse_reductions
-from spdnn.scheduling.engines.cuda import probe as cuda_probe
-from spdnn.scheduling.engines.cuda import session as session_module
-from spdnn.scheduling.engines.cuda.run import CudaGraphRun, copies_hidden
-from spdnn.scheduling.engines.cuda.session import CudaGraphSession
-from spdnn.scheduling.taskgraph import decomposition
-from spdnn.scheduling.taskgraph.graph import Graph, Kind
-from spdnn.scheduling.taskgraph.settings import SCHEDULES
-from spdnn.scheduling.taskgraph.settings import TaskgraphSettings as Settings
-from spdnn.scheduling.taskgraph.timeline import Span
-from spdnn.sources.digits import digits_inputs
-from spdnn.sources.radixnet import RadixNet
-from spdnn.verify import oracle as reference
-from tests.scheduling.graph_check import wrong
+from spdnn.engines.taskgraph import decomposition
+from spdnn.engines.taskgraph.cuda import probe as cuda_probe
+from spdnn.engines.taskgraph.cuda import session as session_module
+from spdnn.engines.taskgraph.cuda.run import CudaGraphRun, copies_hidden
+from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
+from spdnn.engines.taskgraph.graph import Graph, Kind
+from spdnn.engines.taskgraph.settings import SCHEDULES
+from spdnn.engines.taskgraph.settings import TaskgraphSettings as Settings
+from spdnn.engines.taskgraph.timeline import Span
+from spdnn.formats.digits import digits_inputs
+from spdnn.formats.radixnet import RadixNet
+from tests.engines.taskgraph.graph_check import wrong
 
 ENGINE = engine("taskgraph-cuda", usable=False)
 

@@ -3,8 +3,8 @@
 import pytest
 from stand_in_cupy import modules
 
+from spdnn.bench.engines import cusparse
 from spdnn.engines import registry
-from spdnn.engines.libraries import cusparse
 from spdnn.kernels.cuda import cupy_device
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn.api import infer
-from spdnn.common.errors import SpdnnError
+from spdnn.core.errors import SpdnnError
+from spdnn.core.features import Inputs
+from spdnn.core.network import from_matrices
+from spdnn.core.result import projection_weights
+from spdnn.engines import oracle as reference
 from spdnn.engines.base import Options, Session
 from spdnn.engines.registry import engine
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import from_matrices
-from spdnn.problem.result import projection_weights
-from spdnn.sources.mnist import mnist_inputs
-from spdnn.verify import oracle as reference
+from spdnn.formats.mnist import mnist_inputs
 
 official_inputs = functools.cache(mnist_inputs)  # seconds each; tests that use them are of the xdist_group "mnist"
 

@@ -10,7 +10,7 @@ import weakref
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.engines.libraries.cusparse import CusparseModules
+from spdnn.bench.engines.cusparse import CusparseModules
 
 FREE, TOTAL = 1 << 40, 1 << 41
 REFUSED = "Implicit conversion to a NumPy array is not allowed"
@@ -90,7 +90,7 @@ class ElementwiseKernel:
 
 
 def product(matrix, features, out, algorithm):
-    """As spdnn.engines.libraries.cusparse.product; what `out` held must not matter."""
+    """As spdnn.bench.engines.cusparse.product; what `out` held must not matter."""
     assert features.flags.c_contiguous
     assert out.flags.c_contiguous
     assert out.shape == (matrix.shape[0], features.shape[1])
@@ -109,7 +109,7 @@ def csr_matrix(arrays, shape):
 
 
 def modules(devices=1):
-    """What spdnn.engines.libraries.cusparse.modules returns; its array module lists in `used` the devices taken."""
+    """What spdnn.bench.engines.cusparse.modules returns; its array module lists in `used` the devices taken."""
     xp, used = types.ModuleType("cupy"), []
 
     class Device:

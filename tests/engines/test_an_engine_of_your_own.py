@@ -10,13 +10,13 @@ from how_to import code_blocks
 
 from spdnn.api import infer
 from spdnn.cli import main
-from spdnn.common.errors import SpdnnError
+from spdnn.core.errors import SpdnnError
+from spdnn.core.features import Inputs
+from spdnn.core.network import from_matrices
+from spdnn.core.request import RunRequest
 from spdnn.engines import registry
-from spdnn.pipeline import estimates
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import from_matrices
-from spdnn.problem.request import RunRequest
-from spdnn.records.files import read_record
+from spdnn.runs.records.files import read_record
+from spdnn.runs.workflow import estimates
 
 
 @pytest.fixture

@@ -5,17 +5,17 @@ import pytest
 from engine_cases import rows
 
 from spdnn.api import infer
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
+from spdnn.core.features import Inputs
+from spdnn.core.network import from_matrices
+from spdnn.core.result import projection_weights
+from spdnn.engines import oracle as reference
 from spdnn.engines.base import Options
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.engine import CpuEngine
 from spdnn.engines.memory import resident_bytes
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import from_matrices
-from spdnn.problem.result import projection_weights
-from spdnn.reductions.inputs import DuplicateSearch
-from spdnn.sources.radixnet import RadixNet
-from spdnn.verify import oracle as reference
+from spdnn.engines.reductions.inputs import DuplicateSearch
+from spdnn.formats.radixnet import RadixNet
 
 
 def merging(count=300, neurons=64, layers=60):

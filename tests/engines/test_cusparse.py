@@ -14,14 +14,14 @@ from engine_cases import rows
 from stand_in_cupy import Memory
 
 from spdnn.api import infer
-from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.bench.engines import cusparse
+from spdnn.core import driver
+from spdnn.core.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.core.network import from_matrices
+from spdnn.engines import oracle as reference
 from spdnn.engines.base import OnDevices, Options
-from spdnn.engines.libraries import cusparse
 from spdnn.engines.registry import engine
-from spdnn.kernels.cuda import driver
-from spdnn.problem.network import from_matrices
-from spdnn.sources.radixnet import RadixNet
-from spdnn.verify import oracle as reference
+from spdnn.formats.radixnet import RadixNet
 
 
 def opened(network, inputs, **options):
@@ -98,9 +98,7 @@ def test_memory_that_others_take_meanwhile_is_a_sentence(leave):
 
 
 def test_the_machines_memory_holds_no_weights(gpu, monkeypatch):
-    monkeypatch.setattr(
-        "spdnn.engines.libraries.session.resource.getrusage", lambda _: types.SimpleNamespace(ru_maxrss=0)
-    )
+    monkeypatch.setattr("spdnn.bench.engines.session.resource.getrusage", lambda _: types.SimpleNamespace(ru_maxrss=0))
     network, inputs = RadixNet(1024, 40), rows(3, 1024)
     assert 12 * network.edges > 15_000_000
     opened(network, inputs, memory=1_000_000)

@@ -12,11 +12,11 @@ from ladders import LEVELS, covering, each_level, rung
 from refusals import refuses
 
 from spdnn.api import infer
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import from_matrices
-from spdnn.reductions.registry import parse_reductions
-from spdnn.sources.radixnet import RadixNet
-from spdnn.verify import oracle as reference
+from spdnn.core.features import Inputs
+from spdnn.core.network import from_matrices
+from spdnn.engines import oracle as reference
+from spdnn.engines.reductions.registry import parse_reductions
+from spdnn.formats.radixnet import RadixNet
 
 pytestmark = pytest.mark.parametrize("name", ["cpu", "spgemm"])
 

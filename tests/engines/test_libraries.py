@@ -13,13 +13,13 @@ from engine_cases import SHAPES, assert_same, opened, rows
 from ladders import covering
 
 from spdnn.api import infer
-from spdnn.common.errors import InputError, Unavailable, Unsuitable
+from spdnn.bench.engines.columns import block_inputs
+from spdnn.core.errors import InputError, Unavailable, Unsuitable
+from spdnn.core.features import Inputs
+from spdnn.core.network import from_matrices
 from spdnn.engines.base import Options
-from spdnn.engines.libraries.columns import block_inputs
 from spdnn.engines.registry import PEERS, engine
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import from_matrices
-from spdnn.sources.radixnet import RadixNet
+from spdnn.formats.radixnet import RadixNet
 
 THREADS = 2  # JAX keeps the number that it starts with
 
@@ -194,7 +194,7 @@ def test_a_library_that_is_absent_is_one_sentence(name, nothing_installed):
 
 @pytest.mark.needs("mkl")
 def test_mkl_without_its_library(monkeypatch):
-    from spdnn.engines.libraries import mkl
+    from spdnn.bench.engines import mkl
 
     monkeypatch.delenv("MKL_RT", raising=False)
     monkeypatch.setattr(mkl.importlib.metadata, "files", lambda package: [])

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from ladders import rung
 
-from spdnn.problem.features import Inputs
-from spdnn.sources.formats.inputs import write_inputs
-from spdnn.sources.formats.store import write_network
-from spdnn.sources.radixnet import RadixNet
+from spdnn.core.features import Inputs
+from spdnn.formats.inputs import write_inputs
+from spdnn.formats.radixnet import RadixNet
+from spdnn.formats.store import write_network
 
 PROGRAM = """
 import re
@@ -20,9 +20,9 @@ import numpy as np
 from spdnn.engines.registry import engine
 from spdnn.engines.base import Options
 from spdnn.engines.memory import resident_bytes
-from spdnn.common.errors import InputError
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Layer, MemoryNetwork
+from spdnn.core.errors import InputError
+from spdnn.core.features import Inputs
+from spdnn.core.network import Layer, MemoryNetwork
 
 def network(width, degree, depth):
     layers = []
@@ -80,10 +80,10 @@ import re
 import numpy as np
 from spdnn.engines.registry import engine
 from spdnn.engines.base import Options
-from spdnn.common.errors import MemoryTooSmall
-from spdnn.problem.features import Inputs
-from spdnn.sources.radixnet import RadixNet
-from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
+from spdnn.core.errors import MemoryTooSmall
+from spdnn.core.features import Inputs
+from spdnn.formats.radixnet import RadixNet
+from spdnn.engines.taskgraph.settings import TaskgraphSettings
 
 rng = np.random.default_rng(0)
 bits = np.concatenate([rng.random((500, {neurons}), dtype=np.float32) < {density} for _ in range({count} // 500)])

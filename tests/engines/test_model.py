@@ -15,11 +15,11 @@ from ladders import each_level
 from refusals import refuses
 
 import spdnn
-from spdnn.common.errors import SpdnnError
+from spdnn.core.errors import SpdnnError
+from spdnn.engines import oracle
 from spdnn.engines.memory import resident_bytes
-from spdnn.sources.formats.store import write_network
-from spdnn.sources.radixnet import RadixNet
-from spdnn.verify import oracle
+from spdnn.formats.radixnet import RadixNet
+from spdnn.formats.store import write_network
 
 COUNTS = (1, 2, 15, 16, 17, 33, 70, 130)
 

@@ -6,11 +6,11 @@ from engine_cases import HALF_STEP, LARGEST, assert_exact_or_refused, assert_one
 from ladders import each_level, rung
 
 from spdnn.api import infer
-from spdnn.common.errors import Unsuitable
+from spdnn.core.errors import Unsuitable
+from spdnn.core.features import Inputs
+from spdnn.core.network import from_matrices
 from spdnn.engines.registry import engine
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import from_matrices
-from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
+from spdnn.engines.taskgraph.settings import TaskgraphSettings
 
 OURS = ("cpu", "tiled", "csr", "spgemm", "taskgraph", "reference")
 WITH = [(name, which) for name in OURS for which in ("none", "all", *engine(name).offers)]

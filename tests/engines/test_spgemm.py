@@ -10,23 +10,23 @@ from engine_cases import assert_same, opened, rows
 from ladders import LEVELS
 
 from spdnn.api import infer
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
+from spdnn.core.features import Inputs
+from spdnn.core.network import Layer, from_matrices
 from spdnn.engines.base import RESIDENT, STREAMED, Options
 from spdnn.engines.memory import resident_bytes
+from spdnn.engines.reductions import inputs as identical
 from spdnn.engines.registry import engine
 from spdnn.engines.spgemm import layers, schedule
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
+from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels.tiles import bind_inputs
-from spdnn.pipeline.measure import run as measure
-from spdnn.pipeline.measure.judging import judge
-from spdnn.pipeline.measure.record import Measurement, record_of
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Layer, from_matrices
-from spdnn.records.files import check_content
-from spdnn.records.run_record import RunRecord
-from spdnn.reductions import inputs as identical
-from spdnn.sources.radixnet import RadixNet
+from spdnn.runs.measure import run as measure
+from spdnn.runs.measure.judging import judge
+from spdnn.runs.measure.record import Measurement, record_of
+from spdnn.runs.records.files import check_content
+from spdnn.runs.records.run_record import RunRecord
 
 CHOICES = range(spgemm.BEST, len(spgemm.ACCUMULATORS))
 
@@ -202,9 +202,9 @@ import re
 import numpy as np
 from spdnn.api import infer
 from spdnn.engines.memory import resident_bytes
-from spdnn.problem.features import Inputs
+from spdnn.core.features import Inputs
 from spdnn.kernels import _cpu
-from spdnn.sources.radixnet import RadixNet
+from spdnn.formats.radixnet import RadixNet
 
 inputs = Inputs(np.full(({inputs}, 256), 0xAA, np.uint8), 2048)
 limit = resident_bytes() + {more}

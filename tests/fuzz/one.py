@@ -13,7 +13,7 @@ from types import FunctionType
 import atheris
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[k]) for k in (0, 2)]
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / name) for name in ("engines", "cuda", "sources/formats")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / name) for name in ("engines", "cuda", "formats")]
 import targets  # noqa: E402
 
 WATCHED = ("spdnn", "tarfile", "zipfile")  # packages whose branches tell Atheris that an input is a new one

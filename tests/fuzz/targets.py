@@ -26,24 +26,24 @@ from onnx_models import chain
 from operation_cases import made_imbalance, made_operation
 
 from spdnn import cli
-from spdnn.common.errors import SpdnnError
+from spdnn.core.categories import read_categories
+from spdnn.core.errors import SpdnnError
+from spdnn.core.features import Inputs
+from spdnn.core.network import from_matrices
+from spdnn.formats import container, inputs, lines, readers, store, tensors
+from spdnn.formats.catalog import read_sources
+from spdnn.formats.labels import read_labels, read_names
+from spdnn.formats.mnist import read_idx
+from spdnn.formats.radixnet import RadixNet
+from spdnn.formats.torch_files import TorchFile
 from spdnn.ops import SparseMatrix
-from spdnn.pipeline import config as configuration
-from spdnn.pipeline import decisions
-from spdnn.pipeline.measure.judging import judge as make_verdict
-from spdnn.pipeline.measure.record import read_samples
-from spdnn.pipeline.measure.run import read_result
-from spdnn.problem.categories import read_categories
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import from_matrices
-from spdnn.records import files as records
-from spdnn.records.published import read_baselines
-from spdnn.sources.catalog import read_sources
-from spdnn.sources.formats import container, inputs, lines, readers, store, tensors
-from spdnn.sources.formats.labels import read_labels, read_names
-from spdnn.sources.formats.torch_files import TorchFile
-from spdnn.sources.mnist import read_idx
-from spdnn.sources.radixnet import RadixNet
+from spdnn.runs.measure.judging import judge as make_verdict
+from spdnn.runs.measure.record import read_samples
+from spdnn.runs.measure.run import read_result
+from spdnn.runs.records import files as records
+from spdnn.runs.records.published import read_baselines
+from spdnn.runs.workflow import config as configuration
+from spdnn.runs.workflow import decisions
 
 ROOT = Path(__file__).resolve().parents[2]
 TORCH = ROOT / "tests" / "data" / "pruned.pt"

@@ -51,14 +51,14 @@ import operation_checks  # noqa: E402
 from tally import NotHere, Tally, TooLittleTime, child, listed  # noqa: E402
 
 from spdnn.api import infer  # noqa: E402
-from spdnn.common.errors import SpdnnError  # noqa: E402
+from spdnn.core import challenge  # noqa: E402
+from spdnn.core.errors import SpdnnError  # noqa: E402
+from spdnn.formats.digits import digits_inputs  # noqa: E402
+from spdnn.formats.mnist import locate_mnist, mnist_inputs  # noqa: E402
+from spdnn.formats.radixnet import RadixNet  # noqa: E402
 from spdnn.kernels import dispatch  # noqa: E402
 from spdnn.kernels.cuda import cupy_device  # noqa: E402
-from spdnn.pipeline.measure.judging import judge  # noqa: E402
-from spdnn.problem import challenge  # noqa: E402
-from spdnn.sources.digits import digits_inputs  # noqa: E402
-from spdnn.sources.mnist import locate_mnist, mnist_inputs  # noqa: E402
-from spdnn.sources.radixnet import RadixNet  # noqa: E402
+from spdnn.runs.measure.judging import judge  # noqa: E402
 
 if dispatch.missing():  # a machine without g++: networks are made in NumPy, some ten times slower
     dispatch.compiled_module = lambda: numpy_rows

@@ -12,17 +12,17 @@ from engine_cases import SHAPES, assert_same, opened, random_network, rows
 from tally import NotHere, Tally
 
 from spdnn.api import infer
-from spdnn.common.errors import MemoryTooSmall, SpdnnError
+from spdnn.core.errors import MemoryTooSmall, SpdnnError
+from spdnn.core.features import Inputs
+from spdnn.core.network import Network, from_matrices
+from spdnn.engines import oracle as reference
 from spdnn.engines.cuda import choice
 from spdnn.engines.cuda.inputs import TILE
+from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import CUDA_RUNGS, engine
+from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels.cuda import cupy_device
 from spdnn.kernels.cuda.declarations import Kernel
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Network, from_matrices
-from spdnn.reductions.registry import parse_reductions
-from spdnn.sources.radixnet import RadixNet
-from spdnn.verify import oracle as reference
 
 OURS = ("cuda", *(f"cuda-{kind}" for kind in CUDA_RUNGS))
 ENGINES = (*OURS, "cusparse")

@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 from tally import NotHere, Tally, TooLittleTime, child, last_line
 
-from spdnn.common.errors import SpdnnError
+from spdnn.core.errors import SpdnnError
+from spdnn.formats.mnist import locate_mnist
 from spdnn.kernels.cuda import cupy_device
-from spdnn.sources.mnist import locate_mnist
 
 SHARING = (2, 4)  # ranks on one device
 MOST = 8  # ranks with a device each
@@ -122,8 +122,8 @@ def one_fails(device: int) -> None:
 def rank(arguments: list[str]) -> int:
     """One rank: spdnn, which tells the devices that it opens."""
     from spdnn.cli import main
-    from spdnn.kernels.cuda import driver
-    from spdnn.pipeline.distributed.world import launched_rank
+    from spdnn.core import driver
+    from spdnn.runs.ranks.world import launched_rank
 
     real = cupy_device.open_device
 

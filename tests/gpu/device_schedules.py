@@ -10,14 +10,14 @@ from engine_cases import SHAPES, random_network, rows
 from tally import Tally
 
 from spdnn.api import infer
+from spdnn.core.features import Inputs
+from spdnn.core.network import Network
 from spdnn.engines.base import Options
+from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
+from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
+from spdnn.engines.taskgraph.settings import SCHEDULES, TaskgraphSettings
 from spdnn.kernels.cuda import cupy_device
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Network
-from spdnn.reductions.registry import parse_reductions
-from spdnn.scheduling.engines.cuda.session import CudaGraphSession
-from spdnn.scheduling.taskgraph.settings import SCHEDULES, TaskgraphSettings
 
 ENGINE = "taskgraph-cuda"
 REDUCTIONS = ("none", "dead,inputs", "all")

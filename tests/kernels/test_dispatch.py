@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from spdnn.common.errors import InputError, Unavailable
+from spdnn.core.errors import InputError, Unavailable
+from spdnn.core.features import Inputs
+from spdnn.core.network import Layer
 from spdnn.kernels import dispatch
 from spdnn.kernels import tiles as layouts
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Layer
 
 
 def test_levels_are_ordered_and_named(monkeypatch):

@@ -6,12 +6,12 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spdnn.core.network import from_matrices
+from spdnn.engines.reductions.neurons import merge_neurons
+from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels.cuda import sliced as layouts
 from spdnn.kernels.cuda.groups import NO_OUTPUT, SHARED
 from spdnn.kernels.cuda.sliced import CHUNK, MOST_ROOM, PIECES, SLICE, slice_layer, stage_layer
-from spdnn.problem.network import from_matrices
-from spdnn.reductions.neurons import merge_neurons
-from spdnn.sources.radixnet import RadixNet
 
 
 @st.composite

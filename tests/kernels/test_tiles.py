@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from ladders import LEVELS, each_level
 
+from spdnn.core.features import Inputs
+from spdnn.core.network import IDENTITY, Activation, Layer, index_dtype
+from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels import dispatch
 from spdnn.kernels import tiles as layouts
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import IDENTITY, Activation, Layer, index_dtype
-from spdnn.sources.radixnet import RadixNet
 
 TILES = (1, *layouts.TILES)
 every_level = pytest.mark.parametrize("level", each_level, indirect=True)

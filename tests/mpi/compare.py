@@ -17,26 +17,26 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn import infer
-from spdnn.common.errors import Unsuitable
-from spdnn.common.validation import builtins
+from spdnn.core.errors import Unsuitable
+from spdnn.core.features import Inputs
+from spdnn.core.network import from_matrices
+from spdnn.core.validation import builtins
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.exchange import CpuRows
+from spdnn.engines.reductions import inputs as identical
+from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
 from spdnn.engines.spgemm import schedule as spgemm_plan
 from spdnn.engines.spgemm.exchange import SpgemmRows
-from spdnn.pipeline.distributed import exchange as row_exchange
-from spdnn.pipeline.distributed import gather
-from spdnn.pipeline.distributed.partition import PARTITIONS
-from spdnn.pipeline.distributed.run import Ranks
-from spdnn.pipeline.distributed.world import world
-from spdnn.pipeline.measure import run as measure
-from spdnn.pipeline.measure.record import Measurement
-from spdnn.pipeline.measure.run import LoadedRun
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import from_matrices
-from spdnn.reductions import inputs as identical
-from spdnn.reductions.registry import parse_reductions
-from spdnn.sources.radixnet import RadixNet
+from spdnn.formats.radixnet import RadixNet
+from spdnn.runs.measure import run as measure
+from spdnn.runs.measure.record import Measurement
+from spdnn.runs.measure.run import LoadedRun
+from spdnn.runs.ranks import exchange as row_exchange
+from spdnn.runs.ranks import gather
+from spdnn.runs.ranks.partition import PARTITIONS
+from spdnn.runs.ranks.run import Ranks
+from spdnn.runs.ranks.world import world
 
 EXACT = ("cpu", "tiled", "csr", "spgemm", "reference")  # a row's bits do not depend on what other rows there are
 

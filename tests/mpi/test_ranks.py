@@ -11,14 +11,14 @@ from children import ended
 from launched import COMMANDS, SPDNN, launched, mpiexec
 
 from spdnn.cli import main
-from spdnn.common.validation import builtins
-from spdnn.pipeline.measure.record import read_samples
-from spdnn.problem.features import Inputs
-from spdnn.records.files import read_record
-from spdnn.sources.formats.inputs import write_inputs
-from spdnn.sources.formats.store import write_network
-from spdnn.sources.mnist import mnist_inputs
-from spdnn.sources.radixnet import RadixNet
+from spdnn.core.features import Inputs
+from spdnn.core.validation import builtins
+from spdnn.formats.inputs import write_inputs
+from spdnn.formats.mnist import mnist_inputs
+from spdnn.formats.radixnet import RadixNet
+from spdnn.formats.store import write_network
+from spdnn.runs.measure.record import read_samples
+from spdnn.runs.records.files import read_record
 
 pytestmark = pytest.mark.xdist_group("ranks")
 full = pytest.mark.full("ranks")
@@ -168,8 +168,8 @@ RUNS = """
 import os, sys
 from unittest import mock
 from spdnn.cli import main
-from spdnn.pipeline.distributed import run, shared
-from spdnn.sources.formats.readers import inputs, store
+from spdnn.runs.ranks import run, shared
+from spdnn.formats.readers import inputs, store
 
 def noted(read):
     def note(path):

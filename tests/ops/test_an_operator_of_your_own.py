@@ -3,8 +3,8 @@
 import pytest
 from how_to import code_blocks, run_tests
 
+from spdnn.formats.onnx_files import KINDS
 from spdnn.ops.onnx_products import PRODUCTS
-from spdnn.sources.formats.onnx_files import KINDS
 
 
 @pytest.mark.parametrize("left_out", [None, KINDS, PRODUCTS], ids=["both", "no layer", "no product"])

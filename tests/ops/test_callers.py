@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from refusals import refuses
 
 from spdnn import ops
-from spdnn.common.errors import InputError, Unavailable
+from spdnn.core.errors import InputError, Unavailable
 from spdnn.kernels import _cpu
 
 

@@ -10,7 +10,7 @@ from engine_cases import Exported
 from refusals import refuses
 
 from spdnn import ops
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops.arrays import operand
 
 

@@ -14,10 +14,10 @@ from onnx_models import Maker, close, outputs
 from refusals import refuses
 
 import spdnn
+from spdnn.formats import onnx_files
 from spdnn.ops import onnx_model
 from spdnn.ops.onnx_model import OnnxModel
 from spdnn.ops.onnx_products import GraphProduct
-from spdnn.sources.formats import onnx_files
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ from onnx_models import Maker, chain, close, convolutional, outputs
 from refusals import refuses
 
 import spdnn
+from spdnn.formats import onnx_files
 from spdnn.ops.onnx_model import OnnxModel
 from spdnn.ops.onnx_products import products
-from spdnn.sources.formats import onnx_files
 
 
 @pytest.fixture

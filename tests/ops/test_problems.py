@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from refusals import refuses
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
+from spdnn.formats import smtx
+from spdnn.formats.catalog import read_sources
 from spdnn.ops import dlmc, problems
 from spdnn.ops.problems import COLUMNS, Shape, ShapeProblem, draw_topology, read_shapes
-from spdnn.sources.catalog import read_sources
-from spdnn.sources.formats import smtx
 
 SMALL = Shape("a", "resnet-50", "small", 20, 30, 7, 14, 2, "random", "bottleneck_small", "made up")
 HEAD = ",".join(COLUMNS) + "\n"

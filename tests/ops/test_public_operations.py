@@ -7,7 +7,7 @@ import pytest
 from refusals import refuses
 
 from spdnn import ops
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops import oracle
 from spdnn.ops.backend import Backend
 from spdnn.ops.cpu import CpuBackend

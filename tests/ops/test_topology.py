@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops import Topology
 
 WRONG = [

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops import tuning
 
 SETTINGS = [(64, True), (32, True), (16, False)]

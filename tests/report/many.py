@@ -18,8 +18,7 @@ from test_report import HOSTILE, agreed, made_record, measured
 from test_scaling import spread
 from test_schedules import scheduled
 
-from spdnn.problem import challenge
-from spdnn.records import limits
+from spdnn.core import challenge, limits
 
 SEED = 20
 RUNS_IN_A_LINE_FILE, OPERATIONS_IN_A_LINE_FILE = 250, 300

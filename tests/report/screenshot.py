@@ -11,8 +11,8 @@ from pathlib import Path
 
 from browser import chromium, visit
 
-from spdnn.common.errors import InputError, SpdnnError, Unavailable
-from spdnn.common.files import existing, replacing
+from spdnn.core.errors import InputError, SpdnnError, Unavailable
+from spdnn.core.files import existing, replacing
 
 LARGEST = 250_000  # bytes of a picture that a page loads without a thought
 

@@ -5,10 +5,10 @@ import re
 from operation_cases import made_operation
 from test_report import HOSTILE, drawn, shown, typed
 
-from spdnn.records.operation_record import OperationRecord
 from spdnn.report.calls import values as section
 from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
+from spdnn.runs.records.operation_record import OperationRecord
 
 
 def call(name="ours", batch=1, seconds=(0.001, 0.0011, 0.0012), network="my net", **more):

@@ -5,9 +5,9 @@ import itertools
 import pytest
 from test_report import made_record, made_verdict, rendered, stored, stored_verdict, typed
 
-from spdnn.records.verdict import Verdict
 from spdnn.report.common.collection import Part, collect, distinct, fair
 from spdnn.report.rendering import RecordFolder
+from spdnn.runs.records.verdict import Verdict
 
 
 def folders(tmp_path, *contents):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from docutils.core import publish_parts
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.report.common.drawing import Drawing
 from spdnn.report.common.figure_files import caption, remove_figures, standalone, write_figures
 from spdnn.report.rendering import RecordFolder, render

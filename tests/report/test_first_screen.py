@@ -3,7 +3,7 @@
 import pytest
 from test_report import BASELINES, made_record, solved, stored
 
-from spdnn.problem import challenge
+from spdnn.core import challenge
 from spdnn.report.rendering import RecordFolder, render
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("browser")]

@@ -10,9 +10,9 @@ from test_report import many, measured, shown, typed
 from test_scaling import strong
 from test_schedules import several
 
-from spdnn.common.errors import InputError
-from spdnn.scheduling.costmodel.calibration import from_record
-from spdnn.scheduling.taskgraph.calibration import costs_of, decomposition_of, timeline_of
+from spdnn.core.errors import InputError
+from spdnn.runs.calibration import from_record
+from spdnn.runs.task_calibration import costs_of, decomposition_of, timeline_of
 
 FREE = (
     ("engine", "notes"), ("reductions", "found"), ("problem", "network"), ("problem", "inputs"), ("program", "notes"),

@@ -6,10 +6,10 @@ import re
 import pytest
 from test_report import BASELINES, collected, drawn, made_record, shown, typed
 
-from spdnn.records.published import DEVICES, Ratio, read_baselines
 from spdnn.report.common import words
 from spdnn.report.networks import values as networks
 from spdnn.report.overview import values as overview
+from spdnn.runs.records.published import DEVICES, Ratio, read_baselines
 
 
 @pytest.fixture(scope="module")

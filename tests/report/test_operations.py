@@ -6,13 +6,13 @@ import pytest
 from operation_cases import made_imbalance, made_operation
 from test_report import BASELINES, HOSTILE, drawn, made_record, shown, stored, typed
 
-from spdnn.common.errors import InputError
-from spdnn.records.operation_record import OperationRecord
-from spdnn.records.published_operations import OperationBaseline
+from spdnn.core.errors import InputError
 from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
 from spdnn.report.rendering import RecordFolder, render
-from tests.records.test_run_record import changed
+from spdnn.runs.records.operation_record import OperationRecord
+from spdnn.runs.records.published_operations import OperationBaseline
+from tests.runs.records.test_run_record import changed
 
 
 def products(sparsity=0.9, ours=0.001, mkl=0.002, blas=0.004, **more):

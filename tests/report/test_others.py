@@ -6,8 +6,8 @@ from operation_cases import made_operation
 from test_report import Page, made_record, made_verdict, rendered, stored, stored_verdict
 
 from spdnn.cli import main
-from spdnn.records.cases import write_cases
-from spdnn.records.record_files import RecordFolder
+from spdnn.runs.records.cases import write_cases
+from spdnn.runs.records.record_files import RecordFolder
 
 
 def test_the_page_of_a_workflow_has_its_cases_and_names_the_others(tmp_path, capsys):

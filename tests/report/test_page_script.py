@@ -9,9 +9,9 @@ from browser import visit as browser_visit
 from pages import FEW, operations
 from test_report import BASELINES, collected, made_record, stored, typed
 
-from spdnn.records.published import read_baselines
 from spdnn.report import rendering as report
 from spdnn.report.common import words
+from spdnn.runs.records.published import read_baselines
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("browser")]
 

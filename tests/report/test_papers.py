@@ -9,7 +9,7 @@ from test_report import made_record, stored
 
 import spdnn
 from spdnn.cli import main
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 
 
 @pytest.fixture

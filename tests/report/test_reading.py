@@ -12,12 +12,12 @@ import many
 import pytest
 from test_report import made_verdict
 
-from spdnn.common.errors import InputError
-from spdnn.common.validation import LARGEST, check_numbers, convert, schema
-from spdnn.records.files import check_content, read_all
-from spdnn.records.operation_record import OperationRecord
-from spdnn.records.run_record import RunRecord
-from spdnn.records.verdict import Verdict
+from spdnn.core.errors import InputError
+from spdnn.core.validation import LARGEST, check_numbers, convert, schema
+from spdnn.runs.records.files import check_content, read_all
+from spdnn.runs.records.operation_record import OperationRecord
+from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.records.verdict import Verdict
 
 ROUNDS = 30
 SHORT = 20_000  # characters of a record that is spoiled again and again

@@ -12,11 +12,11 @@ from test_report import drawn as figures
 from test_report import shown as whole
 from test_schedules import scheduled
 
-from spdnn.common.statistics import interval
-from spdnn.records.files import check_content
-from spdnn.records.run_record import RunRecord
+from spdnn.core.statistics import interval
 from spdnn.report.reductions import facts as reduction_facts
 from spdnn.report.reductions import values as reductions
+from spdnn.runs.records.files import check_content
+from spdnn.runs.records.run_record import RunRecord
 
 LAYERS, INPUTS, EACH = 120, 60_000, 32 * 1024
 ALL = ("dead", "inputs", "neurons")

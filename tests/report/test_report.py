@@ -19,13 +19,10 @@ import numpy as np
 import pytest
 
 from spdnn.cli import main
-from spdnn.common.errors import InputError
-from spdnn.common.validation import builtins
-from spdnn.problem import challenge
-from spdnn.records.published import SPANS, read_baselines
-from spdnn.records.run_record import RunRecord
-from spdnn.records.time_to_solution import solution
-from spdnn.records.verdict import Verdict, run_digest
+from spdnn.core import challenge
+from spdnn.core.errors import InputError
+from spdnn.core.validation import builtins
+from spdnn.formats.radixnet import RadixNet
 from spdnn.report import page as pages
 from spdnn.report import rendering as report
 from spdnn.report.cases.values import headline
@@ -35,7 +32,10 @@ from spdnn.report.common.drawing import save, style
 from spdnn.report.sections import SECTIONS
 from spdnn.report.times.figures import survivors
 from spdnn.report.times.ladders import Curve, curves, ladders
-from spdnn.sources.radixnet import RadixNet
+from spdnn.runs.records.published import SPANS, read_baselines
+from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.records.time_to_solution import solution
+from spdnn.runs.records.verdict import Verdict, run_digest
 
 BASELINES = Path(__file__).parents[2] / "config" / "baselines.csv"
 SHA = "0123456789abcdef" * 4

@@ -9,15 +9,15 @@ import pytest
 from test_report import BASELINES, HOSTILE, collected, made_record, made_verdict, measured, shown, typed
 from test_schedules import scheduled
 
-from spdnn.common.validation import convert
-from spdnn.records.distribution import OneRank
-from spdnn.records.published import read_baselines
+from spdnn.core.validation import convert
 from spdnn.report.common import predictions, words
 from spdnn.report.peers.values import values as peers
 from spdnn.report.scaling import figures as scaling_figures
 from spdnn.report.scaling import values as scaling
 from spdnn.report.times.ladders import ladders
-from tests.records.test_run_record import changed
+from spdnn.runs.records.distribution import OneRank
+from spdnn.runs.records.published import read_baselines
+from tests.runs.records.test_run_record import changed
 
 CORES = 8
 HOW = "snakemake --configfile config/strong.yaml"

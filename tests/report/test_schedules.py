@@ -3,14 +3,14 @@
 import pytest
 from test_report import BASELINES, HOSTILE, collected, drawn, made_record, shown, typed
 
-from spdnn.records.published import read_baselines
+from spdnn.engines.taskgraph.decomposition import Sizes, cut
+from spdnn.engines.taskgraph.settings import TaskgraphSettings
+from spdnn.engines.taskgraph.simulation import simulate, sizes_of
 from spdnn.report.common.drawing import save, style
 from spdnn.report.schedules import figures as timelines
 from spdnn.report.schedules.values import values
-from spdnn.scheduling.taskgraph.calibration import costs_of, decomposition_of, timeline_of
-from spdnn.scheduling.taskgraph.decomposition import Sizes, cut
-from spdnn.scheduling.taskgraph.settings import TaskgraphSettings
-from spdnn.scheduling.taskgraph.simulation import simulate, sizes_of
+from spdnn.runs.records.published import read_baselines
+from spdnn.runs.task_calibration import costs_of, decomposition_of, timeline_of
 
 HOW = "snakemake --configfile config/schedules.yaml"
 

@@ -10,8 +10,8 @@ import one_host
 import pytest
 from children import finished
 
-from spdnn.common.validation import builtins
-from spdnn.records.files import read_record
+from spdnn.core.validation import builtins
+from spdnn.runs.records.files import read_record
 
 pytestmark = [pytest.mark.needs("slurm"), pytest.mark.full("slurm"), pytest.mark.xdist_group("slurm")]
 

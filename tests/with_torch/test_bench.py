@@ -3,10 +3,10 @@
 import numpy as np
 
 import spdnn
-from spdnn.peers import call_cases, calls
-from spdnn.peers.common import ComparisonSettings
-from spdnn.records.files import check_content
-from spdnn.records.operation_record import OperationRecord
+from spdnn.bench import call_cases, calls
+from spdnn.bench.common import ComparisonSettings
+from spdnn.runs.records.files import check_content
+from spdnn.runs.records.operation_record import OperationRecord
 
 
 def test_torch_and_its_compiler_have_numbers():

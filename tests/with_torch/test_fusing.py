@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import spdnn.torch as st
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 
 
 def trained(model):

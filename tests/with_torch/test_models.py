@@ -8,8 +8,8 @@ from torch import nn
 
 import spdnn.torch as st
 from spdnn import ops
-from spdnn.common.errors import InputError
-from spdnn.torch import models as module
+from spdnn.core.errors import InputError
+from spdnn.ops.torch import models as module
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from torch.nn.utils import prune
 
 import spdnn.torch as st
 from spdnn import ops
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops import oracle
 
 MODULES = 320

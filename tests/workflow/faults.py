@@ -26,13 +26,13 @@ import psutil
 import scipy.sparse as sp
 import yaml
 
-from spdnn.pipeline.measure.record import read_samples
-from spdnn.pipeline.measure.run import read_result
-from spdnn.records.cases import read_cases
-from spdnn.records.files import read_all, read_record, read_verdict
-from spdnn.sources.catalog import read_sources
-from spdnn.sources.formats.inputs import read_inputs
-from spdnn.sources.formats.readers import open_network
+from spdnn.formats.catalog import read_sources
+from spdnn.formats.inputs import read_inputs
+from spdnn.formats.readers import open_network
+from spdnn.runs.measure.record import read_samples
+from spdnn.runs.measure.run import read_result
+from spdnn.runs.records.cases import read_cases
+from spdnn.runs.records.files import read_all, read_record, read_verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

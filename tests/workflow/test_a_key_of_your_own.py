@@ -8,8 +8,8 @@ import pytest
 import yaml
 from how_to import BIN, HOW_TO, ROOT, checkout, code_blocks, follow
 
-from spdnn.common.errors import InputError
-from spdnn.pipeline import config
+from spdnn.core.errors import InputError
+from spdnn.runs.workflow import config
 
 PAGE = "add-a-configuration-key.md"
 

@@ -25,15 +25,15 @@ import yaml
 from children import ended, finished, started, until
 
 from spdnn.cli import main
-from spdnn.common import processes
-from spdnn.common.errors import SpdnnError
-from spdnn.common.validation import builtins
-from spdnn.pipeline import config, estimates
-from spdnn.pipeline.decisions import Decisions, own_cases
-from spdnn.pipeline.targets import Targets
-from spdnn.problem.request import RunRequest
-from spdnn.records.cases import read_cases
-from spdnn.records.files import read_all, read_record
+from spdnn.core import processes
+from spdnn.core.errors import SpdnnError
+from spdnn.core.request import RunRequest
+from spdnn.core.validation import builtins
+from spdnn.runs.records.cases import read_cases
+from spdnn.runs.records.files import read_all, read_record
+from spdnn.runs.workflow import config, estimates
+from spdnn.runs.workflow.decisions import Decisions, own_cases
+from spdnn.runs.workflow.targets import Targets
 
 pytestmark = pytest.mark.xdist_group("workflow")
 full = pytest.mark.full("workflow")
@@ -498,7 +498,7 @@ def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
 
 
 def test_a_dry_run_of_the_whole_challenge_writes_nothing(tmp_path, monkeypatch):
-    """And tells what it would run on digits; it fetches nothing (tests/pipeline/test_decisions.py)."""
+    """And tells what it would run on digits; it fetches nothing (tests/runs/workflow/test_decisions.py)."""
     monkeypatch.setenv("SPDNN_MIRROR", str(tmp_path / "nowhere"))
     monkeypatch.setenv("SPDNN_DATA", str(tmp_path / "nothing"))
     text = passed(tmp_path, "--dry-run")
@@ -533,7 +533,7 @@ def test_a_download_of_mnist_that_fails_says_what_to_do_instead(tmp_path, monkey
         raise SpdnnError(f"{name} could not be fetched")
 
     for user in ("fetch", "mnist"):
-        monkeypatch.setattr(f"spdnn.sources.{user}.fetch", unreachable)
+        monkeypatch.setattr(f"spdnn.formats.{user}.fetch", unreachable)
     wildcards, params = SimpleNamespace(file="mnist/train-images-idx3-ubyte.gz"), SimpleNamespace(mirror=None)
     given = {"snakemake": SimpleNamespace(log=[tmp_path / "log"], wildcards=wildcards, params=params)}
     with pytest.raises(SystemExit):
@@ -707,7 +707,7 @@ def test_every_rule_carries_the_digest_of_its_code():
             if name == "infer":  # what it starts, on every rank of infer_ranks too, is the command itself
                 assert "INFER" in rule.split("shell:")[1]
                 assert "use rule infer as infer_ranks" in rule
-                assert "spdnn.pipeline.distributed.run" in rule.split("use rule")[1]
+                assert "spdnn.runs.ranks.run" in rule.split("use rule")[1]
             elif name == "check_devices":
                 assert "CHECK" in rule.split("shell:")[1]
             else:

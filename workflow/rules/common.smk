@@ -6,17 +6,17 @@ from pathlib import Path
 from snakemake.common.configfile import load_configfile
 from snakemake.exceptions import WorkflowError
 
-from spdnn.common.errors import SpdnnError
-from spdnn.common.provenance import code_digest
-from spdnn.common.resources import usable_cores
-from spdnn.common.tables import table
+from spdnn.core.errors import SpdnnError
+from spdnn.core.provenance import code_digest
+from spdnn.core.resources import usable_cores
+from spdnn.core.tables import table
 from spdnn.engines.registry import ENGINES
-from spdnn.pipeline import config as settings, decisions, estimates, runs, slurm
-from spdnn.pipeline.contents import content
-from spdnn.pipeline.rules import CHECK, INFER, Rules, engine_code, launch
-from spdnn.pipeline.targets import Targets, configfiles, one_of, stores
-from spdnn.problem.request import reading
-from spdnn.records.record_files import record_files
+from spdnn.runs.workflow import config as settings, decisions, estimates, lifecycle, slurm
+from spdnn.runs.workflow.contents import content
+from spdnn.runs.workflow.rules import CHECK, INFER, Rules, engine_code, launch
+from spdnn.runs.workflow.targets import Targets, configfiles, one_of, stores
+from spdnn.core.request import reading
+from spdnn.runs.records.record_files import record_files
 
 # The default configuration lies beside the Snakefile; what is asked for, wherever Snakemake runs, changes it.
 changes, config = config, load_configfile(workflow.source_path("../../config/config.yaml"))
@@ -25,10 +25,10 @@ ELSEWHERE = workflow.remote_exec or workflow.resource_settings.nodes is not None
 CORES = workflow.resource_settings.cores or usable_cores()
 MAIN = workflow.is_main_process  # and not a job
 try:
-    runs.check_deployment(workflow)
+    lifecycle.check_deployment(workflow)
     config = settings.check(decisions.own_cases(config, changes), workflow.source_path("../schemas/config.schema.yaml"))
     DECIDED = decisions.decide(
-        config, CORES, ELSEWHERE, lambda: MAIN and runs.executes(workflow.output_settings.dryrun)
+        config, CORES, ELSEWHERE, lambda: MAIN and lifecycle.executes(workflow.output_settings.dryrun)
     )
     TARGETS = Targets(settings.requests(config, DECIDED))
     TARGETS.check(ELSEWHERE)
@@ -45,9 +45,9 @@ CONFIGURATION = " + ".join(Path(file).stem for file in CONFIGFILES) or "config"
 PEERS = config["peers"] or {}
 OPS = config["ops"] or {}
 DLMC = "results/data/dlmc/dlmc.tar.gz" if OPS.get("dlmc") == "fetch" else OPS.get("dlmc")
-runs.keep_jobs()
+lifecycle.keep_jobs()
 if MAIN:
-    runs.unlock_after_kill(Path("results"))
+    lifecycle.unlock_after_kill(Path("results"))
     most, cores = TARGETS.threads(CORES), usable_cores()
     if most > cores and not ELSEWHERE:
         print(f"spdnn: warning: config: {most} threads on {cores} cores run slower than {cores}", file=sys.stderr)
@@ -59,8 +59,8 @@ if Path(sys.executable).exists():
 def configuration(wildcards):
     # When the graph is built: only then a dry run is known as one, and the lines of a workflow around this one.
     if MAIN:
-        runs.check_handlers(workflow)
-    return runs.configuration_file(config | {"decided": DECIDED.sentences}, MAIN, workflow.dryrun)
+        lifecycle.check_handlers(workflow)
+    return lifecycle.configuration_file(config | {"decided": DECIDED.sentences}, MAIN, workflow.dryrun)
 
 
 wildcard_constraints:

@@ -14,7 +14,7 @@ rule fetch_file:
     localrule: True
     params:
         mirror=config["mirror"],
-        code=code_digest("spdnn.sources.fetch"),
+        code=code_digest("spdnn.formats.fetch"),
     script:
         "../scripts/fetch_file.py"
 
@@ -28,7 +28,7 @@ rule make_network:
         "results/times/networks/{source}-{neurons}.tsv"
     params:
         depth=TARGETS.depth_to_store,
-        code=lambda wildcards: code_digest(f"spdnn.sources.{wildcards.source}", "spdnn.sources.formats.store"),
+        code=lambda wildcards: code_digest(f"spdnn.formats.{wildcards.source}", "spdnn.formats.store"),
     script:
         "../scripts/make_network.py"
 
@@ -47,7 +47,7 @@ rule import_network:
             reading(TARGETS.networks[wildcards.network]) if wildcards.network in TARGETS.networks else {}
         ),
         content=TARGETS.network_content,
-        code=code_digest("spdnn.sources.formats.readers"),
+        code=code_digest("spdnn.formats.readers"),
     script:
         "../scripts/import_network.py"
 
@@ -66,7 +66,7 @@ rule make_inputs:
     threads: 2
     params:
         content=TARGETS.inputs_content,
-        code=lambda wildcards: code_digest(f"spdnn.sources.{wildcards.kind}", "spdnn.sources.formats.inputs"),
+        code=lambda wildcards: code_digest(f"spdnn.formats.{wildcards.kind}", "spdnn.formats.inputs"),
     script:
         "../scripts/make_inputs.py"
 
@@ -82,7 +82,7 @@ rule import_inputs:
         "results/times/inputs/{inputs}.tsv"
     params:
         content=TARGETS.inputs_content,
-        code=code_digest("spdnn.sources.formats.readers"),
+        code=code_digest("spdnn.formats.readers"),
     script:
         "../scripts/import_inputs.py"
 

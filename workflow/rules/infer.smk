@@ -39,7 +39,7 @@ use rule infer as infer_ranks with:
         tasks=lambda wildcards: CASES[wildcards.case].ranks,
         gpus_per_task=lambda wildcards: estimates.devices(case_of(wildcards)),
     params:
-        **RULES.inference(True, "spdnn.pipeline.distributed.run"),
+        **RULES.inference(True, "spdnn.runs.ranks.run"),
 
 
 # What jobs on devices will find on the nodes of a cluster: CuPy, the driver, a device for each rank and MPI, tried by one

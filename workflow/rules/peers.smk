@@ -14,6 +14,6 @@ if PEERS:
         params:
             peers=PEERS,
             configfiles=CONFIGFILES,
-            code=code_digest("spdnn.peers.compare", *(module.split(":")[0] for module in ENGINES.values())),
+            code=code_digest("spdnn.bench.compare", *(module.split(":")[0] for module in ENGINES.values())),
         script:
             "../scripts/peers.py"

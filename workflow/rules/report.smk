@@ -40,7 +40,7 @@ rule report:
 # No two runs share a folder. What is to run is written down before anything runs, so that whatever ends it, a page can
 # tell what is missing.
 onstart:
-    from spdnn.records.cases import write_cases
+    from spdnn.runs.records.cases import write_cases
 
     runs.end_with_jobs()
     try:

@@ -1,13 +1,13 @@
 """Rule fetch_file: one external file of config/data.tsv, verified."""
 
-from spdnn.pipeline.jobs import log_errors
+from spdnn.runs.workflow.jobs import log_errors
 
 INSTEAD = "; give its file (--config mnist=FILE), or take inputs=digits, which need no download"
 
 with log_errors(snakemake.log[0]):
-    from spdnn.common.errors import SpdnnError
-    from spdnn.sources.catalog import read_sources
-    from spdnn.sources.fetch import fetch
+    from spdnn.core.errors import SpdnnError
+    from spdnn.formats.catalog import read_sources
+    from spdnn.formats.fetch import fetch
 
     name = next(name for name, source in read_sources().items() if source.path == snakemake.wildcards.file)
     try:

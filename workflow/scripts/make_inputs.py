@@ -1,17 +1,17 @@
 """Rule make_inputs: inputs by formula, from MNIST or from the digits that scikit-learn bundles."""
 
-from spdnn.pipeline.jobs import log_errors
+from spdnn.runs.workflow.jobs import log_errors
 
 with log_errors(snakemake.log[0]):
-    from spdnn.sources.formats.inputs import write_inputs
+    from spdnn.formats.inputs import write_inputs
 
     neurons = int(snakemake.wildcards.neurons)
     if snakemake.wildcards.kind == "mnist":
-        from spdnn.sources.mnist import mnist_inputs
+        from spdnn.formats.mnist import mnist_inputs
 
         made = mnist_inputs(neurons, snakemake.input[0])
     else:
-        from spdnn.sources.digits import digits_inputs
+        from spdnn.formats.digits import digits_inputs
 
         made = digits_inputs(neurons)
     write_inputs(snakemake.output[0], made, durable=False)  # it is removed in a minute

@@ -2,11 +2,11 @@
 
 import shlex
 
-from spdnn.pipeline.jobs import log_errors
+from spdnn.runs.workflow.jobs import log_errors
 
 with log_errors(snakemake.log[0]):
-    from spdnn.peers.operations import compare
-    from spdnn.records.files import write_operations
+    from spdnn.bench.operations import compare
+    from spdnn.runs.records.files import write_operations
 
     params = snakemake.params
     command = ["snakemake", "--cores", str(snakemake.threads), "results/ops/operations.jsonl"]

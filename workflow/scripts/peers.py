@@ -2,12 +2,12 @@
 
 import shlex
 
-from spdnn.pipeline.jobs import log_errors
+from spdnn.runs.workflow.jobs import log_errors
 
 with log_errors(snakemake.log[0]):
-    from spdnn.peers.common import write_records
-    from spdnn.peers.compare import compare
-    from spdnn.sources.formats.inputs import read_inputs
+    from spdnn.bench.common import write_records
+    from spdnn.bench.compare import compare
+    from spdnn.formats.inputs import read_inputs
 
     params = snakemake.params
     command = ["snakemake", "--cores", str(snakemake.threads), "results/peers"]

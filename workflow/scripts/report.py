@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from spdnn.pipeline.jobs import log_errors
+from spdnn.runs.workflow.jobs import log_errors
 
 with log_errors(snakemake.log[0]):
-    from spdnn.records.record_files import record_files
     from spdnn.report.rendering import RecordFolder, render
+    from spdnn.runs.records.record_files import record_files
 
     given, params = snakemake.input, snakemake.params
     records = [Path(path) for path in (*given.records, *given.ops)]

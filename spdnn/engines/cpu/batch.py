@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from spdnn.common.errors import past_float32
+from spdnn.core.errors import past_float32
+from spdnn.core.features import Inputs
+from spdnn.core.network import Layer
+from spdnn.core.result import LastLayer, LastRows, Result, RowStatistics
 from spdnn.engines.base import Options, Prepared
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.rows import Rows
+from spdnn.engines.reductions.inputs import DuplicateSearch, search_note
 from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, caches
 from spdnn.kernels.tiles import active_indices, best_tile, bind, bind_inputs, tiles_of
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Layer
-from spdnn.problem.result import LastLayer, LastRows, Result, RowStatistics
-from spdnn.reductions.inputs import DuplicateSearch, search_note
 
 LOGGED = 512  # passes whose cost a run notes
 

@@ -6,13 +6,13 @@ Source: STREAM's copy (McCalpin 1995); the loads are what a gather of the kernel
 
 from __future__ import annotations
 
-from spdnn.common.errors import InputError, Unavailable
-from spdnn.common.resources import affinity, available_bytes
+from spdnn.core.errors import InputError, Unavailable
+from spdnn.core.limits import Machine
+from spdnn.core.resources import affinity, available_bytes
 from spdnn.engines.base import Options
 from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, CacheLevel, caches
 from spdnn.kernels.tiles import buffer
-from spdnn.records.limits import Machine
 
 LONGEST = 60.0  # seconds
 COPY_CACHES = 2  # each array of the copy: that many times the last-level cache, which then holds no line for long

@@ -7,11 +7,11 @@ Batches are as large as the memory allows. Weights stay in memory when they fit;
 is computed. Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed weights).
 """
 
+from spdnn.core.features import Inputs
 from spdnn.engines.base import AnswersCalls, Options, Prepared, Session
 from spdnn.engines.compiled import CompiledEngine
 from spdnn.engines.cpu.forward import CpuForward
 from spdnn.engines.cpu.session import CpuSession
-from spdnn.problem.features import Inputs
 
 
 class CpuEngine(CompiledEngine, AnswersCalls):

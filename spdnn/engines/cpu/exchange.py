@@ -8,8 +8,8 @@ import numpy as np
 from spdnn.engines.cpu.batch import BatchKernels, Counters
 from spdnn.engines.cpu.rows import Rows
 from spdnn.engines.exchange import HeldRows, Parcel
+from spdnn.engines.reductions.inputs import DuplicateSearch, Representatives
 from spdnn.kernels.tiles import tiles_of
-from spdnn.reductions.inputs import DuplicateSearch, Representatives
 
 
 class CpuRows(HeldRows):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from spdnn.common.errors import InputError, past_float32
+from spdnn.core.errors import InputError, past_float32
 from spdnn.engines.base import Options, Prepared
 from spdnn.kernels import dispatch
 from spdnn.kernels.tiles import bind

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from spdnn.engines.cpu import schedule as plan
+from spdnn.engines.reductions.inputs import Representatives, representatives
 from spdnn.kernels.tiles import tiles_of
-from spdnn.reductions.inputs import Representatives, representatives
 
 
 class Rows:

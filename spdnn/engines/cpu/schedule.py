@@ -9,12 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
-from spdnn.common.errors import MemoryTooSmall
+from spdnn.core.errors import MemoryTooSmall
+from spdnn.core.features import Inputs
+from spdnn.core.network import Network
 from spdnn.engines.base import Options
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, more_memory, resident_bytes
 from spdnn.kernels.tiles import TILE_BYTES, feature_bytes, tiles_of
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Network
 
 EPILOGUE = 3  # bias, activation and store of one output, against one gathered edge
 ADDED = 0.4  # of that cost: the multiplication and addition, without the load that outputs of a set share

@@ -5,9 +5,11 @@ from functools import partial
 
 import numpy as np
 
-from spdnn.common import progress
-from spdnn.common.endings import check_ended
-from spdnn.common.threads import in_order
+from spdnn.core import progress
+from spdnn.core.endings import check_ended
+from spdnn.core.features import Inputs
+from spdnn.core.result import LastRows, Result
+from spdnn.core.threads import in_order
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, SharesRows
 from spdnn.engines.compiled import read_ahead
 from spdnn.engines.cpu import schedule as plan
@@ -15,10 +17,8 @@ from spdnn.engines.cpu.batch import BatchKernels, Counters
 from spdnn.engines.cpu.exchange import CpuRows
 from spdnn.engines.cpu.rows import Rows
 from spdnn.engines.exchange import RowExchange
+from spdnn.engines.reductions.inputs import DuplicateSearch
 from spdnn.kernels.tiles import buffer, tiles_of, touch
-from spdnn.problem.features import Inputs
-from spdnn.problem.result import LastRows, Result
-from spdnn.reductions.inputs import DuplicateSearch
 
 
 class CpuSession(SharesRows):

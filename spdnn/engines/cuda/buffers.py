@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import past_float32
+from spdnn.core.errors import past_float32
+from spdnn.core.features import Inputs
+from spdnn.core.result import KeptInputs, LastLayer
 from spdnn.engines.base import Prepared
 from spdnn.engines.cuda.choice import Choice, choose, edges_ahead, rows_left
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
@@ -22,8 +24,6 @@ from spdnn.engines.cuda.rows import DeviceRows, Launch, Pool
 from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, LayerPass, passes, variants
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.tiles import tiles_of
-from spdnn.problem.features import Inputs
-from spdnn.problem.result import KeptInputs, LastLayer
 
 ROW_BYTES = 192  # of an input, besides its features: where its row is, hashes and their table, statistics
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.core.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.core.limits import ARCHITECTURE, Machine
 from spdnn.kernels.cuda.declarations import Kernel
 from spdnn.kernels.cuda.device import Device
-from spdnn.records.limits import ARCHITECTURE, Machine
 
 THREADS, BLOCKS = 256, 4  # of a block; blocks of a multiprocessor
 TILE, ROWS, CHAINS, STEPS, IN_FLIGHT = 32, 128, 8, 16, 4  # see ceilings.cu; TILE is of common.cuh

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import MemoryTooSmall, Unsuitable
+from spdnn.core.errors import MemoryTooSmall, Unsuitable
+from spdnn.core.network import Network
 from spdnn.engines.cuda.layers import COLUMNS, LayerLauncher, LayerLayout, lay_out, to_device, widths
 from spdnn.engines.cuda.schedule import CSR, KINDS, PERSISTENT, STAGED, persistent_shared, stage_room, variants
 from spdnn.kernels.cuda.device import Device, Properties
 from spdnn.kernels.tiles import tiles_of
-from spdnn.problem.network import Network
 
 MOST_SHAPES = 4  # of layers that are timed; the others get what suits the one with most edges
 TILES = 2  # of inputs for each multiprocessor, in a sample

@@ -4,13 +4,14 @@
 Importing this needs neither CuPy nor a driver.
 """
 
-from spdnn.common.errors import Unsuitable
+from spdnn.core import driver
+from spdnn.core.errors import Unsuitable
+from spdnn.core.features import Inputs
+from spdnn.core.limits import Machine
+from spdnn.core.network import Network
 from spdnn.engines.base import OnDevices, Options, Prepared, Session
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED
-from spdnn.kernels.cuda import cupy_device, driver
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Network
-from spdnn.records.limits import Machine
+from spdnn.kernels.cuda import cupy_device
 
 MOST_INPUTS = 2**31 - 1  # that kernels count
 

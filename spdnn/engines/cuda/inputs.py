@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import MemoryTooSmall
+from spdnn.core.errors import MemoryTooSmall
+from spdnn.core.features import Inputs
 from spdnn.engines.cuda.rows import DeviceRows
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.device import Device
-from spdnn.problem.features import Inputs
 
 TILE = 32
 

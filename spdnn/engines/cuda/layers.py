@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import Unsuitable
-from spdnn.common.threads import in_order
+from spdnn.core.errors import Unsuitable
+from spdnn.core.network import Layer
+from spdnn.core.threads import in_order
 from spdnn.engines.cuda.schedule import (
     ALL_ROWS,
     BITS,
@@ -26,7 +27,6 @@ from spdnn.engines.cuda.schedule import (
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.cuda.sliced import MOST_ROOM, SLICE, slice_layer, stage_layer
-from spdnn.problem.network import Layer
 
 WAITING = 8  # resident blocks of SIMPLE threads a multiprocessor, enough to hide latency
 COLUMNS = 8  # 64-bit words of a layer in the table of the persistent kernel (struct Layer of persistent.cu)

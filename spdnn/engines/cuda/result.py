@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.core.features import Inputs
+from spdnn.core.result import KeptInputs, LastRows, Result
 from spdnn.engines.cuda.buffers import KernelPlan
-from spdnn.problem.features import Inputs
-from spdnn.problem.result import KeptInputs, LastRows, Result
 
 
 def result(

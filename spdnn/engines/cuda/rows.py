@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.core.result import LastLayer, RowStatistics
 from spdnn.engines.cuda.layers import LayerLauncher
 from spdnn.engines.cuda.schedule import SETTLED, LayerPass
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.device import Device
-from spdnn.problem.result import LastLayer, RowStatistics
 
 # Of a row, as row_statistics in last.cu writes it.
 STATISTICS = np.dtype(list(zip(RowStatistics._fields, ("f8", "f8", "f4", "f4", "u8"), strict=True)), align=True)

@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from spdnn.engines.passes import pass_length
+from spdnn.engines.reductions.inputs import SETTLED as SHARE_SETTLED
 from spdnn.kernels.cuda.device import Properties
 from spdnn.kernels.cuda.settings import PERSISTENT_INPUTS, PERSISTENT_THREADS, RESIDENT, STAGED_BLOCKS
 from spdnn.kernels.cuda.sliced import MOST_ROOM
-from spdnn.reductions.inputs import SETTLED as SHARE_SETTLED
 
 BITS, CSR, ELL, STAGED, PERSISTENT = "bits", "csr", "ell", "staged", "persistent"
 KINDS = (PERSISTENT, STAGED, ELL, CSR)  # of kernels that any layer may have; the first of equals is taken

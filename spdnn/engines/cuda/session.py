@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common import progress
-from spdnn.common.endings import check_ended
-from spdnn.common.errors import MemoryTooSmall
+from spdnn.core import progress
+from spdnn.core.endings import check_ended
+from spdnn.core.errors import MemoryTooSmall
+from spdnn.core.features import Inputs
+from spdnn.core.result import Result
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, DevicePart, KernelPlan, batch_table, launch_all
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
@@ -22,8 +24,6 @@ from spdnn.engines.cuda.layers import LayerLayout, lay_out_ahead, to_device
 from spdnn.engines.cuda.result import result
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.tiles import tiles_of
-from spdnn.problem.features import Inputs
-from spdnn.problem.result import Result
 
 SHARE = 0.95  # of the free memory of the device that features may take, when the weights are there
 

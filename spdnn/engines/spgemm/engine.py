@@ -7,18 +7,18 @@ accumulators or the instruction set. `edges_computed` counts the multiply-adds r
 features, the length of its weight row; on sparse rows that is far less than inputs x edges.
 
 Reductions: `dead`, rows that became empty leave while no later bias revives them; `inputs`, rows that became identical
-share one representative (spdnn/reductions/inputs.py). Leaving costs nothing, as rows are reached by index.
+share one representative (spdnn/engines/reductions/inputs.py). Leaving costs nothing, as rows are reached by index.
 Source: Ellis and Rajamanickam, "Scalable Inference for Sparse Deep Neural Networks using Kokkos Kernels", HPEC 2019.
 """
 
 import numpy as np
 
+from spdnn.core.features import Inputs
+from spdnn.core.network import Layer
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.compiled import CompiledEngine
 from spdnn.engines.spgemm.layers import by_input
 from spdnn.engines.spgemm.session import SpgemmSession
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Layer
 
 
 class SpgemmEngine(CompiledEngine):

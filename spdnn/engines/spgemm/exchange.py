@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 
 from spdnn.engines.exchange import HeldRows, Parcel
+from spdnn.engines.reductions.inputs import Representatives
 from spdnn.engines.spgemm.rows import SparseRows
-from spdnn.reductions.inputs import Representatives
 
 
 class SpgemmRows(HeldRows):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from spdnn.core.network import Header, Layer, Network, index_dtype
 from spdnn.kernels import dispatch
-from spdnn.problem.network import Header, Layer, Network, index_dtype
 
 
 def level():

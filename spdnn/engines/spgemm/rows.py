@@ -6,7 +6,7 @@ Rows are reached by index, so that some of them leave without a copy of the othe
 import numpy as np
 
 from spdnn.engines.exchange import Parcel
-from spdnn.reductions.inputs import Representatives
+from spdnn.engines.reductions.inputs import Representatives
 
 NONZERO_BYTES = 8  # a column and a value
 

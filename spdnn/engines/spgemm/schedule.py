@@ -1,13 +1,13 @@
 """What the engine `spgemm` decides before it runs: batches within the memory, the cost of a search for equal rows."""
 
-from spdnn.common.errors import MemoryTooSmall
+from spdnn.core.errors import MemoryTooSmall
+from spdnn.core.features import Inputs
+from spdnn.core.network import Network
+from spdnn.core.result import LastLayer
 from spdnn.engines.base import Options
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, more_memory, resident_bytes
 from spdnn.engines.spgemm.layers import bytes_by_input
 from spdnn.engines.spgemm.rows import NONZERO_BYTES
-from spdnn.problem.features import Inputs
-from spdnn.problem.network import Network
-from spdnn.problem.result import LastLayer
 
 ROW_BYTES = 256  # what each row needs besides: indices, hashes, representatives, statistics
 SMALL_BYTES = 4 << 20  # stacks of threads, small objects: 1.2 MB were seen beyond all that is counted

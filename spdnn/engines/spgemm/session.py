@@ -7,18 +7,18 @@ from functools import partial
 
 import numpy as np
 
-from spdnn.common import progress
-from spdnn.common.errors import past_float32
+from spdnn.core import progress
+from spdnn.core.errors import past_float32
+from spdnn.core.features import Inputs
+from spdnn.core.result import LastLayer, LastRows, Result, RowStatistics
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, SharesRows
 from spdnn.engines.compiled import read_ahead
 from spdnn.engines.exchange import RowExchange
+from spdnn.engines.reductions.inputs import DuplicateSearch, representatives, search_note
 from spdnn.engines.spgemm import layers, schedule
 from spdnn.engines.spgemm.exchange import SpgemmRows
 from spdnn.engines.spgemm.rows import Buffer, SparseRows
 from spdnn.kernels.tiles import bind_inputs
-from spdnn.problem.features import Inputs
-from spdnn.problem.result import LastLayer, LastRows, Result, RowStatistics
-from spdnn.reductions.inputs import DuplicateSearch, representatives, search_note
 
 ACCUMULATORS = ("hash", "touched", "sweep", "panel")  # as the kernels number them
 BEST = -1  # the kernels choose for each row

@@ -1,4 +1,4 @@
-// The layers of a RadiX-Net by formula (spdnn/sources/radixnet.py).
+// The layers of a RadiX-Net by formula (spdnn/formats/radixnet.py).
 #pragma once
 
 #include <algorithm>

@@ -301,7 +301,7 @@ void each_block(const Columns& all, const double& value, Work work) {
         }
 }
 
-// y is a trigonometric polynomial of degree 14 in the row (spdnn/sources/mnist.py), so kCoarse rows bound it.
+// y is a trigonometric polynomial of degree 14 in the row (spdnn/formats/mnist.py), so kCoarse rows bound it.
 double largest(const Columns& all, double value) {
     const int64_t every = std::max<int64_t>(1, all.side / kCoarse);
     const Vertical fine(all, 1), coarse(all, every);

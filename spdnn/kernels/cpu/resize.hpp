@@ -1,4 +1,4 @@
-// The official inputs' columns, from rows known at some points to bits (spdnn/sources/mnist.py); the same interface at
+// The official inputs' columns, from rows known at some points to bits (spdnn/formats/mnist.py); the same interface at
 // every instruction-set level.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Text of entries, `row column value` a line (sources/formats/text.py), read and written. One thread: layers are
+// Text of entries, `row column value` a line (formats/text.py), read and written. One thread: layers are
 // files of their own, and callers have a thread each.
 #pragma once
 

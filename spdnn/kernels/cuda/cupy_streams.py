@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError
+from spdnn.core.errors import InputError, MemoryTooSmall, SpdnnError
 from spdnn.kernels.cuda.device import Device, Event
 
 SYNCHRONIZE = "SPDNN_CUDA_SYNCHRONIZE"

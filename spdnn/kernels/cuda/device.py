@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import SpdnnError
+from spdnn.core.errors import SpdnnError
 from spdnn.kernels.cuda import launches
 from spdnn.kernels.cuda.declarations import Kernel
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.problem.network import Layer
+from spdnn.core.network import Layer
 
 NO_OUTPUT = -1
 SHARED = (1, 2, 4)  # outputs of a group

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import InputError
-from spdnn.common.files import replacing
+from spdnn.core.errors import InputError
+from spdnn.core.files import replacing
 from spdnn.kernels.cuda.declarations import Kernel, source
 
 LAUNCHES = "SPDNN_CUDA_LAUNCHES"

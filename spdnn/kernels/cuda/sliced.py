@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from spdnn.core.network import Layer, index_dtype
 from spdnn.kernels.cuda.groups import Gathers, Groups, group_outputs, sums
-from spdnn.problem.network import Layer, index_dtype
 
 SLICE = 4  # groups: what a warp works on side by side when eight lanes share one
 CHUNK = 8  # gathers: 16 bytes of 16-bit indices

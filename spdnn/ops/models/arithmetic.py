@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 
 TOLERANCE = 2e-5  # of `difference` between two arithmetics of a model, or one of them and float64
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops import Topology
 from spdnn.ops.models.arithmetic import share, whole
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops import SparseMatrix
 from spdnn.ops.backends import thread_count
 from spdnn.ops.models import weights as files

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops.backends import thread_count
 from spdnn.ops.models import dense_attention
 from spdnn.ops.models import weights as files

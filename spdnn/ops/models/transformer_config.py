@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops.models.arithmetic import share, whole
 from spdnn.ops.models.masks import MOST_SEQUENCE
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from spdnn.common import safe_open
-from spdnn.common.errors import InputError
-from spdnn.sources.formats.tensors import open_tensors, write_tensors
+from spdnn.core import safe_open
+from spdnn.core.errors import InputError
+from spdnn.formats.tensors import open_tensors, write_tensors
 
 Shapes = Mapping[str, tuple[int, ...]]
 NORM = ("weight", "bias", "mean", "variance")

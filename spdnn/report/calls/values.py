@@ -3,12 +3,12 @@
 import statistics
 from collections.abc import Sequence
 
-from spdnn.common.statistics import ratios
-from spdnn.records.operation_record import OperationRecord
-from spdnn.records.run_record import busy_part
+from spdnn.core.statistics import ratios
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.run_rows import group_by
+from spdnn.runs.records.operation_record import OperationRecord
+from spdnn.runs.records.run_record import busy_part
 
 LIBRARIES = {
     "scipy": "SciPy", "blas": "dense BLAS", "torch": "PyTorch", "torch-compile": "torch.compile",

@@ -5,10 +5,10 @@ Every case has a row, whether it passed, failed or was only verified.
 
 from collections.abc import Sequence
 
-from spdnn.records.operation_record import OperationRecord
-from spdnn.records.verdict import Verdict
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
+from spdnn.runs.records.operation_record import OperationRecord
+from spdnn.runs.records.verdict import Verdict
 
 COMPARED = {
     "official": "the official categories",

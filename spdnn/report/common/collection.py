@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import NamedTuple, TypeVar
 
-from spdnn.common.validation import builtins
-from spdnn.records.operation_record import OperationRecord
-from spdnn.records.published import Baseline
-from spdnn.records.published_operations import OperationBaseline
-from spdnn.records.run_record import RunRecord
-from spdnn.records.verdict import Verdict
+from spdnn.core.validation import builtins
 from spdnn.report.common import predictions, words
 from spdnn.report.common.predictions import PredictedGroup
 from spdnn.report.common.run_rows import RunRow, group_by, name_runs
+from spdnn.runs.records.operation_record import OperationRecord
+from spdnn.runs.records.published import Baseline
+from spdnn.runs.records.published_operations import OperationBaseline
+from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.records.verdict import Verdict
 
 Entry = TypeVar("Entry")
 

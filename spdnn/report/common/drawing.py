@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spdnn.common.errors import Unavailable, install
+from spdnn.core.errors import Unavailable, install
 
 SETTINGS = {
     "svg.fonttype": "none",

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from spdnn.common.errors import InputError, SpdnnError
-from spdnn.common.files import replacing_folder
+from spdnn.core.errors import InputError, SpdnnError
+from spdnn.core.files import replacing_folder
 from spdnn.report.common.drawing import Drawing
 
 SUFFIXES = (".csv", ".rst", ".svg")

@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from spdnn.common.errors import InputError
-from spdnn.records.notes import TaskgraphNotes
+from spdnn.core.errors import InputError
+from spdnn.engines.costs.costs import MessageCosts
+from spdnn.engines.costs.prediction import predict
+from spdnn.engines.taskgraph.settings import RESIDENT, SCHEDULES
+from spdnn.engines.taskgraph.simulation import simulate
+from spdnn.engines.taskgraph.timeline import Span
 from spdnn.report.common import words
 from spdnn.report.common.run_rows import RunRow, group_by, latest
-from spdnn.scheduling.costmodel.calibration import check, from_record, known_shares
-from spdnn.scheduling.costmodel.costs import MessageCosts
-from spdnn.scheduling.costmodel.prediction import predict
-from spdnn.scheduling.taskgraph.calibration import costs_of
-from spdnn.scheduling.taskgraph.settings import RESIDENT, SCHEDULES
-from spdnn.scheduling.taskgraph.simulation import simulate
-from spdnn.scheduling.taskgraph.timeline import Span
+from spdnn.runs.calibration import check, from_record, known_shares
+from spdnn.runs.records.notes import TaskgraphNotes
+from spdnn.runs.task_calibration import costs_of
 
 RANKS, THREADS, GPUS = "ranks", "threads", "GPUs"  # workers
 STRONG, WEAK, OTHER = "strong", "weak", "other"  # the same inputs on more workers, inputs that grow with them, neither

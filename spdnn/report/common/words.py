@@ -5,12 +5,12 @@ import math
 import unicodedata
 from collections.abc import Sequence
 
-from spdnn.records import limits
-from spdnn.records.environment import Environment
-from spdnn.records.published import SPANS
-from spdnn.records.result import ProblemRecord
-from spdnn.records.verdict import Verdict
-from spdnn.reductions.registry import REDUCTIONS
+from spdnn.core import limits
+from spdnn.engines.reductions.registry import REDUCTIONS
+from spdnn.runs.records.environment import Environment
+from spdnn.runs.records.published import SPANS
+from spdnn.runs.records.result import ProblemRecord
+from spdnn.runs.records.verdict import Verdict
 
 MOST_ACCENTS = 2
 STREAMED = "layer loop, weights streamed"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from spdnn.records import limits
+from spdnn.core import limits
 from spdnn.report.common import plotting
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, RECORD, Figure
 from spdnn.report.common.plotting import INK, NO_COLOUR

@@ -1,16 +1,16 @@
 """The section on limits: each run compared with the measured best of its own machine, machine by machine.
 
-`spdnn.records.limits` says what bounds a run; here its ceilings are set next to the rates of the run.
+`spdnn.core.limits` says what bounds a run; here its ceilings are set next to the rates of the run.
 Source: the roofline model (Williams et al., CACM 52(4), 2009), with edges in place of operations.
 """
 
 from collections.abc import Sequence
 
-from spdnn.records import limits
-from spdnn.records.notes import TaskgraphNotes
+from spdnn.core import limits
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.run_rows import RunRow, group_by
+from spdnn.runs.records.notes import TaskgraphNotes
 
 
 @once

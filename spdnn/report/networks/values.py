@@ -7,11 +7,11 @@ another.
 import re
 from collections.abc import Sequence
 
-from spdnn.problem import challenge
-from spdnn.records.published import DEVICES, KINDS, Baseline, Ratio
+from spdnn.core import challenge
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.run_rows import RunRow
+from spdnn.runs.records.published import DEVICES, KINDS, Baseline, Ratio
 
 _AUTHORS = re.compile(r" \((?!as )[^)]*\)")  # who made a system; not who ran it
 SERIES = ("reduced", "like", "plain")  # ours: work avoided, the same work as published systems, nothing left out

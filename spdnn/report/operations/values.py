@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spdnn.common.statistics import ratios
-from spdnn.records.operation_record import OperationProblem, OperationRecord
+from spdnn.core.statistics import ratios
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.run_rows import group_by
+from spdnn.runs.records.operation_record import OperationProblem, OperationRecord
 
 PRODUCTS = ("spmm", "sddmm")
 NAMES = {"spmm": "Sparse × dense (SpMM)", "sddmm": "Sampled dense × dense (SDDMM)", "softmax": "Sparse softmax",

@@ -5,11 +5,11 @@ Each library has its ratio to ours by pairs of samples, so that other load on th
 
 from collections.abc import Sequence
 
-from spdnn.common.statistics import ratios
-from spdnn.records.notes import LibraryNotes
+from spdnn.core.statistics import ratios
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.run_rows import RunRow, group_by
+from spdnn.runs.records.notes import LibraryNotes
 
 OURS = "cpu"  # the engine of a comparison that the others are set against
 

@@ -4,14 +4,14 @@ import json
 import statistics
 from collections.abc import Iterable, Sequence
 
-from spdnn.common.validation import builtins
-from spdnn.records.columns import columns
-from spdnn.records.operation_record import OperationRecord
-from spdnn.records.run_record import RunRecord
+from spdnn.core.validation import builtins
 from spdnn.report.common import words
 from spdnn.report.common.drawing import table
 from spdnn.report.common.embedded import link
 from spdnn.report.common.run_rows import RunRow
+from spdnn.runs.records.columns import columns
+from spdnn.runs.records.operation_record import OperationRecord
+from spdnn.runs.records.run_record import RunRecord
 
 MOST_CHARACTERS = 1_000_000  # of a link that holds records; browsers take addresses of 2 MB
 BOTH_CHARACTERS, LEAST_CHARACTERS = 1_500_000, 100_000  # of the table and the records together; of the records at least

@@ -8,9 +8,9 @@ are ignored.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from spdnn.problem import challenge
-from spdnn.records.result import ProblemRecord
-from spdnn.records.run_record import RunRecord
+from spdnn.core import challenge
+from spdnn.runs.records.result import ProblemRecord
+from spdnn.runs.records.run_record import RunRecord
 
 
 class LayerCounts(NamedTuple):

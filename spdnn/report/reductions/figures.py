@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from spdnn.reductions.registry import REDUCTIONS
+from spdnn.engines.reductions.registry import REDUCTIONS
 from spdnn.report.common import plotting, words
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, Figure
 from spdnn.report.common.plotting import INK

@@ -7,8 +7,8 @@ run that computed identical neurons once. Where no engine noted its rows, steps 
 
 from collections.abc import Sequence
 
-from spdnn.problem import challenge
-from spdnn.reductions.registry import REDUCTIONS
+from spdnn.core import challenge
+from spdnn.engines.reductions.registry import REDUCTIONS
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.run_rows import RunRow, by_formula, group_by

@@ -8,13 +8,13 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
-from spdnn.common.validation import builtins
-from spdnn.records.distribution import PER_REPEAT, Distribution, Imbalance
-from spdnn.records.published import Baseline
+from spdnn.core.validation import builtins
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.predictions import THREADS, Predicted, PredictedGroup, workers
 from spdnn.report.common.run_rows import RunRow
+from spdnn.runs.records.distribution import PER_REPEAT, Distribution, Imbalance
+from spdnn.runs.records.published import Baseline
 
 LEAST_DEVICES = 4  # numbers of devices that make a published scaling curve
 IMBALANCES = Imbalance._fields

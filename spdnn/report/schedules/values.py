@@ -5,13 +5,13 @@ Predictions of the simulator for the same decompositions are kept apart, with th
 
 from collections.abc import Sequence
 
-from spdnn.records.notes import TaskgraphNotes
-from spdnn.records.published import Baseline
-from spdnn.records.result import ProblemRecord
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.predictions import Predicted, PredictedGroup
 from spdnn.report.common.run_rows import RunRow
+from spdnn.runs.records.notes import TaskgraphNotes
+from spdnn.runs.records.published import Baseline
+from spdnn.runs.records.result import ProblemRecord
 
 MOST_PANELS = 8  # of a figure of timelines
 FIELD = "Lin and Huang, HPEC 2020"  # whose table has schedules of the field side by side

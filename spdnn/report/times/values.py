@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from spdnn.records.distribution import PER_REPEAT
-from spdnn.records.notes import Notes, TaskgraphNotes
-from spdnn.records.published import read_preparations
-from spdnn.records.samples import CLOCK, TOLERANCE
 from spdnn.report.common.collection import Collection, fair
 from spdnn.report.common.drawing import MOST_DRAWN
 from spdnn.report.common.run_rows import RunRow
 from spdnn.report.common.words import LANES, STREAMED, plural
 from spdnn.report.times.ladders import curves, ladders
+from spdnn.runs.records.distribution import PER_REPEAT
+from spdnn.runs.records.notes import Notes, TaskgraphNotes
+from spdnn.runs.records.published import read_preparations
+from spdnn.runs.records.samples import CLOCK, TOLERANCE
 
 RANKS, TIMELINE, EVENTS, JOINED = "Clocks of the ranks", "Timeline", "Events of the GPU", "Kernel at most"
 MEANINGS = {

@@ -14,6 +14,6 @@ for module, name, value in shim.stand_ins([shim.ShimDevice(node=node) for _ in r
 if "cusparse" in sys.orig_argv:
     import stand_in_cupy
 
-    from spdnn.engines.libraries import cusparse
+    from spdnn.bench.engines import cusparse
 
     cusparse.modules, cusparse.TRIAL_NEURONS, cusparse.TRIAL_INPUTS = stand_in_cupy.modules, 40, 3

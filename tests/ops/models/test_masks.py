@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops import Topology
 from spdnn.ops.models import masks
 from spdnn.ops.models.masks import band_and_decay, first_rows

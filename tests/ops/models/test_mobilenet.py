@@ -6,7 +6,7 @@ import model_oracle
 import numpy as np
 import pytest
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops import SparseMatrix
 from spdnn.ops.cpu import CpuBackend
 from spdnn.ops.models import mobilenet

@@ -4,7 +4,7 @@ import model_oracle
 import numpy as np
 import pytest
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops.models import dense_attention, transformer, transformer_pass
 from spdnn.ops.models.arithmetic import TOLERANCE, difference
 from spdnn.ops.models.transformer import PRESETS, Transformer, TransformerConfig, random_weights, tensor_shapes

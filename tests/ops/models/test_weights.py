@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from spdnn.common.errors import InputError
+from spdnn.core.errors import InputError
 from spdnn.ops.models import weights
 
 SHAPES = {"a.weight": (2, 3), "a.bias": (2,)}

@@ -1,0 +1,184 @@
+"""What is called: a network of layers, or any other ONNX model, its inputs, and what its outputs must be.
+
+Each case has these attributes:
+    name: in records; source: what programs take; batches: numbers of inputs of a call; inputs: of a turn, at least.
+    layers, facts: in words; reference: what outputs are compared with; rule: what is tolerated.
+    entries, nonzeros: of all weights; digest: of the model.
+    work: multiply-adds of an input, on nonzeros and on all entries; zeros where they are not counted.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spdnn.bench.libraries.onnx import OnnxFile
+from spdnn.core.errors import InputError
+from spdnn.core.features import Inputs
+from spdnn.core.network import Network
+from spdnn.core.resources import available_bytes
+from spdnn.core.shown import with_unit
+from spdnn.engines import oracle
+from spdnn.formats import onnx_files
+from spdnn.formats.readers import network_files
+from spdnn.formats.tensors import NpzArchive
+from spdnn.ops.onnx_model import UNKNOWN
+
+SHARE = 0.5  # of the free memory, for the inputs and what the oracle makes of them
+TOLERANCE, ROUNDINGS = 1e-4, 4  # of the largest value of an output; at least so many roundings of its type
+
+
+class Call(NamedTuple):
+    """The inputs of a call; of each output the reference, and how far from it a value may be."""
+
+    inputs: tuple[np.ndarray, ...]
+    right: list[np.ndarray]
+    tolerated: list[np.ndarray]
+
+
+class NetworkCase:
+    """A network, compared with the float64 reference.
+
+    Args:
+        rows: float32 (inputs, neurons); taken again from the first where a turn needs more.
+
+    Raises:
+        InputError: inputs that do not fit the network, or the memory.
+    """
+
+    reference = "float64"
+    rule = "every value within float32 rounding of a float64 reference"
+    inputs = 64
+
+    def __init__(self, name: str, network: Network, rows: np.ndarray, batches: Sequence[int]):
+        headers = list(map(network.header, range(network.depth)))
+        self.name, self.source, self.batches, self.digest = name, network, batches, network.sha256()
+        self.entries, self.nonzeros = sum(header.inputs * header.outputs for header in headers), network.edges
+        self.work, self.layers = (self.nonzeros, self.entries), with_unit(network.depth, "layers")
+        self.facts = f"{network.inputs} -> {network.outputs}, {self.layers}, {network.edges:,} edges"
+        count = max(self.inputs, *batches)
+        _check_memory(network, count)
+        self._x = np.ascontiguousarray(np.take(rows, np.arange(count), axis=0, mode="wrap"), np.float32)
+        numbers = np.arange(count)
+        self._truth = oracle.judge(network, Inputs.from_array(self._x), None, numbers, "verify outputs")[1]
+
+    def calls(self, batch: int, count: int) -> Iterable[Call]:
+        """So many calls, each of `batch` inputs."""
+        different, truth = len(self._x) // batch, self._truth
+        for first in (batch * (call % different) for call in range(count)):
+            part = slice(first, first + batch)
+            yield Call((self._x[part],), [truth.values[part]], [truth.each[part]])
+
+
+class OnnxCase:
+    """An ONNX model of any kind, compared with ONNX Runtime, which then optimises nothing.
+
+    Args:
+        batches: sizes of the first dimension of each input that leaves it free; None: usual ones.
+        given: an .npz file with an array for each input; None: they are drawn anew for each call.
+
+    Raises:
+        InputError: a model that ONNX Runtime does not run, arrays or batches that it does not take.
+    """
+
+    reference = "ONNX Runtime without optimisations"
+    rule = (
+        f"every value within {TOLERANCE:g} of the largest of its output, by ONNX Runtime without optimisations; "
+        "whole numbers equal"
+    )
+    inputs, work = 16, (0, 0)
+    BATCHES = (1, 8)
+
+    def __init__(self, name: str, path: str, threads: int, batches: Sequence[int] | None, given: str | None = None):
+        def plain(options: Any) -> None:
+            options.graph_optimization_level = onnx_files.runtime().GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.intra_op_num_threads = threads
+
+        self.name, self._path, self._session = name, path, onnx_files.session(path, plain, path)
+        model = onnx_files.simplify(path)
+        self._signature = onnx_files.signature(path, model)
+        self._free = [bool(each.shape) and not isinstance(each.shape[0], int) for each in self._signature.inputs]
+        self.batches = list(batches or self.BATCHES) if any(self._free) else self._fixed_batches(batches)
+        self._given = None if given is None else self._read(given)
+        next(iter(self.calls(self.batches[0], 1)))  # what it does not take is refused before anything is printed
+        self._weights(model)
+        self.digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(network_files(path)))).hexdigest()
+
+    def calls(self, batch: int, count: int) -> Iterable[Call]:
+        """As NetworkCase.calls."""
+        for call in range(count):
+            feed = self._feed(batch, call)
+            try:
+                right = self._session.run(None, feed)
+            except Exception as error:  # of many types, none of them public
+                raise InputError(f"{self._path}: {onnx_files.reason(error)}") from error
+            if not all(isinstance(expected, np.ndarray) and expected.dtype.kind in "biuf" for expected in right):
+                raise InputError(f"{self._path}: it has outputs that are no numbers, which cannot be compared")
+            # Whole numbers must be equal; others may differ by a part of the output's largest magnitude.
+            tolerated = []
+            for expected in right:
+                real = expected.dtype.kind == "f"
+                part = max(TOLERANCE, ROUNDINGS * float(np.finfo(expected.dtype).eps)) if real else 0.0
+                most = np.abs(expected[np.isfinite(expected)]).max(initial=0) if real else 0.0
+                tolerated.append(np.full(expected.shape, part * most))
+            yield Call(tuple(feed.values()), right, tolerated)
+
+    def _feed(self, batch: int, call: int) -> dict[str, np.ndarray]:
+        if self._given is None:
+            feed = self._signature.draw(batch, UNKNOWN, call)
+            if feed is None:
+                raise InputError(f"{self._path}: its inputs cannot be drawn; give them with --inputs")
+            return feed
+        rows = np.arange(batch * call, batch * (call + 1))
+        return {
+            name: array.take(rows, axis=0, mode="wrap") if free else array
+            for (name, array), free in zip(self._given.items(), self._free, strict=True)
+        }
+
+    def _read(self, file: str) -> dict[str, np.ndarray]:
+        archive = NpzArchive(file)
+        given = replace(self._signature, what=file).feed((), {name: archive.any(name) for name in archive})
+        for name, free in zip(self._signature.names, self._free, strict=True):
+            if free and not len(given[name]):
+                raise InputError(f"{file}: {name} has no inputs")
+        return given
+
+    def _fixed_batches(self, batches: Sequence[int] | None) -> list[int]:
+        """The one number of inputs that the model takes."""
+        shape = self._signature.inputs[0].shape if self._signature.inputs else ()
+        own = [max(1, shape[0]) if shape else 1]
+        if batches and list(batches) != own:
+            raise InputError(f"--batches: {self._path} takes calls of {own[0]} alone, since its shapes are fixed")
+        return own
+
+    def _weights(self, model: Any) -> None:
+        """Count constants of two dimensions or more."""
+        from onnx import numpy_helper
+
+        weights = [numpy_helper.to_array(tensor) for tensor in model.graph.initializer if len(tensor.dims) > 1]
+        self.entries = max(1, sum(weight.size for weight in weights))
+        self.nonzeros = sum(int(np.count_nonzero(weight)) for weight in weights)
+        self.source = OnnxFile(self._path, sum(weight.nbytes for weight in weights))
+        self.layers = with_unit(len(model.graph.node), "nodes")
+        self.facts = f"{self.layers}, {self.entries:,} weights, {100 * self.nonzeros / self.entries:.3g} % nonzero"
+
+
+Case = NetworkCase | OnnxCase
+
+
+def draw_rows(count: int, neurons: int, zeros: float, seed: int = 0) -> np.ndarray:
+    """float32 (count, neurons): uniform numbers from 0 to 1, of which the part `zeros` is 0."""
+    random = np.random.default_rng(seed)
+    rows = random.random((count, neurons), dtype=np.float32)
+    rows[random.random(rows.shape, dtype=np.float32) < zeros] = 0
+    return rows
+
+
+def _check_memory(network: Network, count: int) -> None:
+    needed, free = 8 * count * (4 * network.width + 4 * network.outputs), available_bytes()
+    if free is not None and needed > SHARE * free:
+        raise InputError(
+            f"{count} inputs of this network need about {needed:,} bytes to be verified; {free:,} are free"
+        )

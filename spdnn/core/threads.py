@@ -1,0 +1,59 @@
+"""How many threads a run has; and a function of several items at once, with results in the order of the items."""
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from spdnn.core.errors import InputError
+from spdnn.core.resources import most_threads, usable_cores
+from spdnn.core.shown import with_unit
+
+Item, Result = TypeVar("Item"), TypeVar("Result")
+
+
+def in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None, ahead: int | None = None
+) -> Iterator[Result]:
+    """`function` of each item, in order; threads work on the next few while one is used.
+
+    Whoever stops early does not wait for the threads. An iterator that an error left behind may be collected in any
+    thread, also in one that holds the locks which waiting for a thread needs.
+
+    Args:
+        items: read by the caller's thread, no further than `ahead`.
+        threads: by default as many as this process may use cores.
+        ahead: results that may wait, by default as many as there are threads.
+
+    Raises:
+        whatever `function` or `items` raise, in the order of the items.
+    """
+    threads = threads or usable_cores()
+    pool, coming = ThreadPoolExecutor(threads), deque()
+    try:
+        for item in items:
+            if len(coming) == (ahead or threads):
+                yield coming.popleft().result()
+            coming.append(pool.submit(function, item))
+        while coming:
+            yield coming.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def threads(requested: int | None, ranks: int = 1, warn: bool = True) -> int:
+    """The number of threads of each of so many ranks on this node; more than cores is allowed, with a warning.
+
+    Raises:
+        InputError: more than the resource limits of this process leave room for.
+    """
+    cores, most = usable_cores(), most_threads()
+    if requested and requested > most:
+        raise InputError(
+            f"--threads {requested}: the limit of address space (ulimit -v) has room for "
+            f"{with_unit(int(most), 'threads')}; raise it, or give fewer threads"
+        )
+    if requested and requested * ranks > cores and warn:
+        print(f"spdnn: warning: {requested * ranks} threads on {cores} cores run slower than {cores}", file=sys.stderr)
+    return requested or max(1, min(cores // ranks, int(min(most, cores))))

@@ -1,0 +1,45 @@
+"""The reduction `dead`: rows of features that became all zero leave, for they stay zero.
+
+They may leave from the layer on after which activation(bias) is 0 everywhere. When it pays is the engine's choice: an
+engine closes the gaps when the work on dead rows has reached the cost of closing them.
+"""
+
+from collections.abc import Iterable
+
+from spdnn.core import progress
+from spdnn.core.network import Network
+from spdnn.engines.reductions.base import Reduction
+
+
+class DeadInputs(Reduction):
+    name = "dead"
+    label = "dead inputs"
+    meaning = "Dead inputs: rows that became all zero are dropped."
+    left_out = "inputs that died"
+
+    def prepare(self, network: Network, memory: float) -> tuple[Network, dict]:
+        return network, {"layers_that_revive_zeros": reviving(network)}
+
+    def session_note(self, note: dict, depth: int) -> dict:
+        return {"rows_may_leave_before_layer": dead_from(note["layers_that_revive_zeros"], depth) + 1}
+
+
+def reviving(network: Network) -> list[int]:
+    """The layers (0-based) after which a row of zeros need not be zeros: those where activation(bias) is not 0.
+
+    No positive bias under a ReLU, no bias at all without an activation: else the layer is one of them. Source: the
+    "dead inputs" of every entry to the challenge, here with the condition that they need.
+    """
+    # activation(bias) is 0 for every output of a layer that keeps zeros, so a dead row is dead after it as well.
+    depth = network.depth
+    return [k for k in progress.bar(range(depth), "prepare, biases", depth) if not network.header(k).keeps_zero]
+
+
+def dead_from(layers: Iterable[int], depth: int) -> int:
+    """The first layer (0-based) before which a row of zeros may leave a network of `depth` layers.
+
+    Args:
+        layers: those that revive zeros (`reviving`). `depth` when the last layer is one: no row may leave early.
+    """
+    # A row that left cannot come back: it must wait for the last layer that could give it values again.
+    return 1 + max((k for k in layers if k < depth), default=-1)

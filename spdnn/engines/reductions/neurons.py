@@ -1,0 +1,189 @@
+"""The reduction `neurons`: outputs with the same inputs, weights and bias are computed once.
+
+The next layer's indices are mapped onto the classes of equal outputs, and edges that fall on one class are summed. It
+pays whenever there are such outputs, and is done once, in *prepare*.
+"""
+
+import math
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from spdnn.core import progress
+from spdnn.core.network import Header, Layer, Network, common_value, index_dtype
+from spdnn.core.resources import usable_cores
+from spdnn.core.threads import in_order
+from spdnn.engines.reductions.base import Reduction
+from spdnn.kernels import dispatch
+
+
+class IdenticalNeurons(Reduction):
+    name = "neurons"
+    label = "identical neurons"
+    meaning = (
+        "Identical neurons: outputs with the same inputs, weights and bias are computed once; their sums are taken in "
+        "another order, so rounding may differ."
+    )
+    left_out = "identical neurons"
+
+    def prepare(self, network: Network, memory: float) -> tuple[Network, dict]:
+        return merge_neurons(network, memory)
+
+    def first(self, note: dict, source: Network, network: Network, layers: int) -> dict:
+        """The note for the first `layers` layers: counts are theirs, seconds are those of the whole preparation."""
+        return {**note, **merge_notes(source, network), "layers_prepared": layers}
+
+
+class MergedNetwork(Network):
+    """A network whose identical neurons were merged.
+
+    Args:
+        source: the original network.
+        layers: of each layer, the merged one; or its header, and it is merged again whenever it is read; or None where
+            it is the original, which is then read.
+        classes: of each layer, as Network.neuron_classes says.
+    """
+
+    def __init__(self, source: Network, layers: list[Layer | Header | None], classes: list[np.ndarray | None]):
+        self._source, self._layers, self._classes = source, layers, classes
+        self.description = {**source.description, "identical_neurons": "merged"}
+
+    @property
+    def depth(self) -> int:
+        return self._source.depth
+
+    def header(self, k: int) -> Header:
+        layer = self._layers[k]
+        if layer is None:
+            return self._source.header(k)
+        return layer.header if isinstance(layer, Layer) else layer
+
+    def layer(self, k: int) -> Layer:
+        merged = self._layers[k]
+        if isinstance(merged, Layer):
+            return merged
+        layer = self._source.layer(k)
+        return layer if merged is None else merge_layer(layer, self._classes[k - 1] if k else None)[0]
+
+    def in_memory(self, k: int) -> bool:
+        return isinstance(self._layers[k], Layer) or (self._layers[k] is None and self._source.in_memory(k))
+
+    def release(self, k: int) -> None:
+        layer = self._layers[k]
+        if isinstance(layer, Layer):
+            self._layers[k] = layer.header
+
+    def neuron_classes(self, k: int) -> np.ndarray | None:
+        return self._classes[k]
+
+
+class _PastFloat32(Exception):
+    """Weights that fall on one class add up past the range of float32."""
+
+
+def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, dict]:
+    """The network with each group of identical neurons of a layer computed once, and notes; fit for JSON.
+
+    Two output neurons are identical when they have the same inputs, weights, bias and activation: their values are then
+    equal for any input. The next layer's indices are mapped onto the classes; edges that fall on one class are summed
+    (in float64, rounded once to float32). So sums have fewer terms in another order: results differ from those of the
+    original network by rounding. A network whose weights would add up past float32 is left as it is. Source: XY (Xin et
+    al., HPEC 2021) computes the identical outputs of RadiX-Net's dense 16 x 32 blocks once by construction; here they
+    are found by search, in any network.
+
+    Args:
+        memory: bytes of merged layers to keep; others are merged again when they are read.
+    """
+    start = time.perf_counter()
+    layers, classes, previous, nbytes, notes = [], [], None, 0, {}
+    # Identical rows of weights are searched for in several layers at once, for that needs no other layer; how many are
+    # read ahead is bounded by the memory.
+    largest = max(network.header(k).nbytes for k in range(network.depth))
+    ahead = int(max(1, min(usable_cores(), memory / largest)))
+    rows = in_order(lambda k: ((layer := network.layer(k)), *_distinct(layer)), range(network.depth), ahead)
+    try:
+        for layer, distinct, own in progress.bar(rows, "prepare, identical neurons", network.depth):
+            # Inputs onto classes: in the order of the layers, for these are the classes of the layer before.
+            merged, previous = _on_classes(distinct, own, previous)
+            if previous is not None and classes and np.array_equal(previous, classes[-1]):
+                previous = classes[-1]  # one array for all layers that agree
+            # Merged layers that pass the memory are dropped, and merged again from the source when they are read.
+            nbytes += merged.nbytes if merged is not layer else 0
+            layers.append(None if merged is layer else merged if nbytes <= memory else merged.header)
+            classes.append(previous)
+    except _PastFloat32:
+        layers, notes = [None], {"left_as_it_is": f"weights of layer {len(layers) + 1} would add up past float32"}
+    merged = network if all(layer is None for layer in layers) else MergedNetwork(network, layers, classes)
+    return merged, {**merge_notes(network, merged), **notes, "seconds": time.perf_counter() - start}
+
+
+def merge_notes(source: Network, merged: Network) -> dict:
+    """How many neurons and edges a network has, and how many are left of them where identical ones were merged."""
+    headers = [merged.header(k) for k in range(merged.depth)]
+    return {
+        "neurons": sum(source.header(k).outputs for k in range(source.depth)),
+        "neurons_left": sum(header.outputs for header in headers),
+        "edges": source.edges,
+        "edges_left": sum(header.edges for header in headers),
+    }
+
+
+def merge_layer(layer: Layer, previous: np.ndarray | None) -> tuple[Layer, np.ndarray | None]:
+    """One layer with its identical outputs merged.
+
+    Args:
+        previous: of each of its inputs, the class; None: the inputs are as they were.
+
+    Returns:
+        the layer (itself when nothing changed) and the class of each original output, or None when each is its own.
+    """
+    return _on_classes(*_distinct(layer), previous)
+
+
+def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
+    """The layer of the outputs that differ (the first of each kind), and which of them each output equals.
+
+    None: all differ, and the layer is the same.
+    """
+    # Classes of outputs whose inputs, weights and bias are equal to the bit; `rows` has the first output of each.
+    compiled = dispatch.compiled_module()
+    values, bias = np.atleast_1d(layer.values), np.atleast_1d(layer.bias)
+    classes, rows = np.empty(layer.outputs, np.uint32), np.empty(layer.outputs, np.int64)
+    count = compiled.equal_rows(layer.offsets, layer.indices, values, bias, classes, rows)
+    if count == layer.outputs:
+        return layer, None
+    # One CSR row of each class is taken; the copies are dropped, and with them their edges.
+    rows = rows[:count]
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(layer.offsets[rows + 1] - layer.offsets[rows], out=offsets[1:])
+    indices = np.empty(offsets[-1], layer.indices.dtype)
+    taken = values if layer.single_value else np.empty(offsets[-1], np.float32)
+    compiled.take_rows(layer.offsets, layer.indices, values, rows, offsets, indices, taken)
+    values, bias = (
+        layer.values if layer.single_value else taken,
+        layer.bias[rows] if np.ndim(layer.bias) else layer.bias,
+    )
+    return replace(layer, outputs=count, offsets=offsets, indices=indices, values=values, bias=bias), classes
+
+
+def _on_classes(
+    layer: Layer, classes: np.ndarray | None, previous: np.ndarray | None
+) -> tuple[Layer, np.ndarray | None]:
+    """A layer that `_distinct` left, on the classes of its inputs; there rows may be equal that were not before."""
+    if previous is not None:
+        # Edges from inputs of one class become one edge with the sum of their weights, as these inputs are equal.
+        inputs = int(previous.max()) + 1
+        indices, sums = np.empty(layer.edges, index_dtype(inputs)), np.empty(layer.edges, np.float32)
+        offsets, values = np.empty(layer.outputs + 1, np.int64), np.atleast_1d(layer.values)
+        edges = dispatch.compiled_module().on_classes(
+            layer.offsets, layer.indices, values, previous.astype(np.uint32), offsets, indices, sums
+        )
+        if edges < 0:
+            raise _PastFloat32
+        # Rows that differed may be equal on classes, so they are searched once more, and the two maps are composed.
+        values, indices = common_value(sums[:edges].copy()), indices[:edges].copy()
+        layer, again = _distinct(replace(layer, inputs=inputs, offsets=offsets, indices=indices, values=values))
+        if again is not None:
+            classes = again if classes is None else again[classes]
+    return layer, None if classes is None else classes.astype(index_dtype(layer.outputs))

@@ -1,0 +1,221 @@
+"""A run of the task graph on the processor: what each kind of task does.
+
+A device owns its buffers of weights and its buffer slots, each with two feature buffers. A batch owns its rows, which
+are in the buffers of its slot. Tasks touch only what their edges protect, so nothing is locked but the progress.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from spdnn.core import progress
+from spdnn.core.network import Layer
+from spdnn.core.result import LastRows
+from spdnn.engines.cpu.batch import BatchKernels, Counters
+from spdnn.engines.cpu.rows import Rows
+from spdnn.engines.reductions.inputs import DuplicateSearch
+from spdnn.engines.taskgraph.decomposition import Decomposition
+from spdnn.engines.taskgraph.execution import lanes_of
+from spdnn.engines.taskgraph.graph import Kind, Task
+from spdnn.engines.taskgraph.timeline import Span
+from spdnn.kernels.tiles import buffer, touch
+
+
+@dataclass
+class TaskBatch:
+    """A batch on its way.
+
+    Attributes:
+        indices: of the rows that were nonzero when it was last computed, int64, ascending.
+        inputs: it began with, in so many `batches` that were joined.
+        left: of its inputs, when it was last computed; layer: the one that comes next; edges: it has gone through.
+    """
+
+    rows: Rows
+    search: DuplicateSearch
+    indices: np.ndarray
+    inputs: int
+    left: int
+    layer: int = 0
+    batches: int = 1
+    edges: int = 0
+
+
+class CpuDevice:
+    """A part of the threads, the bound layers in its buffers of weights, the feature buffers of its slots, and rows of
+    features that wait to be joined.
+
+    Args:
+        pooled: neurons of the rows that wait; 0 where none do.
+    """
+
+    def __init__(self, threads: int, cut: Decomposition, widest: int, tile: int, pooled: int):
+        self.threads = threads
+        self.weights: dict[int, list] = {}
+        self.slots = [[buffer(cut.batch, widest, tile) for _ in range(2)] for _ in range(cut.slots)]
+        self.pool = np.empty((cut.batch if pooled else 0, pooled), np.float32)
+        for memory in (self.pool, *(memory for slot in self.slots for memory in slot)):
+            touch(memory, threads)  # here, not on the clock
+
+
+class CpuGraphRun:
+    """One run: batches on their way, what was counted, what happened when."""
+
+    def __init__(
+        self, work: BatchKernels, cut: Decomposition, devices: Sequence[CpuDevice], kept: Sequence[Layer],
+        work_profile: progress.WorkProfile,
+    ):  # fmt: skip
+        self.work, self.cut, self.devices, self.kept = work, cut, devices, kept
+        self.batches: dict[int, TaskBatch] = {}
+        self.waiting: list[list[tuple[np.ndarray, np.ndarray, int, TaskBatch]]] = [[] for _ in self.devices]
+        self.parts: dict[int, LastRows] = {}
+        self.spans: list[Span] = []
+        # A tally for each lane, which one thread writes.
+        self.tallies = {lane: work.tally() for lane in lanes_of(self.cut)}
+        self.work_profile, self.telling = work_profile, threading.Lock()
+        self.ended: list[tuple[int, int, int]] = []  # of batches that are through, as progress.work_ahead takes them
+        self.stage = progress.Batches(work_profile, self.cut.inputs, self.cut.batches, self._progress)
+        self.begun = time.perf_counter()
+
+    def do(self, task: Task) -> int | None:
+        begin = time.perf_counter()
+        rows = _WORK[task.kind](self, task)
+        self.spans.append(Span.of(self.cut, task, begin - self.begun, time.perf_counter() - self.begun))
+        return rows
+
+    def tally(self) -> Counters:
+        """What all devices counted."""
+        whole, *others = self.tallies.values()
+        for other in others:
+            whole.add(other)
+        return whole
+
+    def _copy(self, task: Task) -> None:
+        # The old layers of the buffer are dropped before the new ones are read, so that it never holds both.
+        device, kept = self.devices[task.device], self.kept
+        device.weights.pop(task.buffer, None)
+        device.weights[task.buffer] = [
+            self.work.bind(k, copy_layer(kept[k]) if kept else None) for k in range(*self.cut.stages[task.stage])
+        ]
+        nbytes = sum(int(self.work.costs.nbytes[k]) for k in range(*self.cut.stages[task.stage]))
+        self.tallies[task.lane].moved += 2 * nbytes if kept else nbytes  # read, where it was, and written
+
+    def _layer(self, task: Task) -> None:
+        device, (k, last) = self.devices[task.device], self.cut.stages[task.stage]
+        # The first stage makes the rows of the batch in its slot; later ones find them in it.
+        if task.stage == 0:
+            numbers = self.work.inputs.numbers_of(*self.cut.members(task.batch))
+            rows = self.work.begin(numbers, device.threads, *device.slots[task.slot])
+            indices = np.arange(numbers.size)
+            self.batches[task.batch] = TaskBatch(rows, DuplicateSearch(), indices, numbers.size, numbers.size)
+        batch, layers = self.batches[task.batch], device.weights[task.buffer]
+        rows, first, tally = batch.rows, k, self.tallies[task.lane]
+        before = tally.edges
+        # Passes: a stage of weights may be longer than pays in one go, but nothing leaves until it ends.
+        while rows.count and k < last:
+            most = self.work.costs.layers(k, rows.tiles, rows.tile, self.work.deaths(k, rows), last - k)
+            passed = layers[k - first : k - first + most]
+            batch.indices = self.work.run_pass(k, passed, rows, tally)
+            k += most
+        batch.edges += tally.edges - before
+        left = rows.left if rows.count else 0
+        died, batch.left, batch.layer = batch.left - left, left, last
+        with self.telling:
+            self.stage.through(first, last, batch.inputs, batch.batches, died)
+
+    def _progress(self) -> tuple[float, float | None]:
+        """Edges gone through, and those ahead where they can be estimated; other threads go on meanwhile."""
+        # Batches before and after joining have different rows ahead of them, so they are estimated apart.
+        ahead, first_joined = self.work_profile.ahead, self.cut.batches
+        going = {number: (batch.rows.lanes, batch) for number, batch in list(self.batches.items())}
+        late = [(rows, batch) for parked in self.waiting for _, _, rows, batch in list(parked)]
+        late += [group for number, group in going.items() if number >= first_joined]
+        early = [group for number, group in going.items() if number < first_joined]
+        late, early = (
+            [(batch.inputs, batch.edges, rows * ahead[batch.layer]) for rows, batch in group] for group in (late, early)
+        )
+        return sum(tally.edges for tally in self.tallies.values()), progress.work_ahead(
+            late + self.ended, early, self.cut.inputs
+        )
+
+    def _count_moved(self, task: Task, rows: int) -> None:
+        """So many rows were read and written."""
+        neurons = int(self.work.costs.outputs[self.cut.stages[task.stage][1] - 1])
+        self.tallies[task.lane].moved += 2 * 4 * neurons * rows
+
+    def _compact(self, task: Task) -> int:
+        batch, tally, k = self.batches[task.batch], self.tallies[task.lane], self.cut.stages[task.stage][1]
+        if batch.rows.count:
+            batch.indices = self.work.compact(k, batch.rows, batch.indices, batch.search, tally)
+        return self._rows_left(batch, k).size
+
+    def _rows_left(self, batch: TaskBatch, k: int) -> np.ndarray:
+        """int64, ascending: the indices of rows that may still be nonzero at the end."""
+        return batch.indices if k >= self.work.dead_from else np.arange(batch.rows.count)
+
+    def _park(self, task: Task) -> None:
+        """The rows that are left wait, row by row, behind those that wait already."""
+        batch, k = self.batches.pop(task.batch), self.cut.stages[task.stage][1]
+        device, waiting, indices = self.devices[task.device], self.waiting[task.device], self._rows_left(batch, k)
+        # Rows leave their tiles for the pool, where they lie one by one: those of all batches make full tiles again.
+        first = sum(rows for _, _, rows, _ in waiting)
+        numbers, row_of = batch.rows.inputs.of(indices)
+        batch.rows.level.take(
+            batch.rows.source, batch.rows.tile, indices, device.pool[first : first + indices.size], device.threads
+        )
+        waiting.append((numbers, first + row_of, indices.size, batch))
+        self._count_moved(task, indices.size)
+
+    def _join(self, task: Task) -> None:
+        """All rows that wait become a batch, in the order in which they came; equal ones are searched for."""
+        device, waiting = self.devices[task.device], self.waiting[task.device]
+        k = self.cut.stages[task.stage][1]
+        # Rows of different batches may be equal, so a search begins anew with the joined batch.
+        count = sum(rows for _, _, rows, _ in waiting)
+        numbers, row_of = (np.concatenate([batch[i] for batch in waiting]) for i in (0, 1))
+        rows = self.work.begin(np.empty(0, np.int64), device.threads, *device.slots[task.slot])
+        rows.join(numbers, row_of, device.pool[:count])
+        inputs, left, edges = (
+            sum(getattr(batch, name) for *_, batch in waiting) for name in ("inputs", "left", "edges")
+        )
+        batch = TaskBatch(rows, DuplicateSearch(), np.arange(count), inputs, left, k, len(waiting), edges)
+        self.batches[task.batch] = batch
+        waiting.clear()
+        self._count_moved(task, count)
+        if count:
+            batch.indices = self.work.compact(k, rows, batch.indices, batch.search, self.tallies[task.lane])
+
+    def _move(self, task: Task) -> None:
+        """The rows that may still be nonzero go to the target's buffers; what was left of their gaps closes."""
+        batch, k = self.batches[task.batch], self.cut.stages[task.stage][1]
+        device, slot = task.target
+        rows, target = batch.rows, self.devices[device]
+        rows.move(self._rows_left(batch, k), int(self.work.costs.outputs[k - 1]), target.threads, *target.slots[slot])
+        batch.indices = np.arange(rows.count)
+        self._count_moved(task, rows.count)
+
+    def _collect(self, task: Task) -> None:
+        batch = self.batches.pop(task.batch)
+        indices = batch.indices if batch.rows.count else np.empty(0, np.int64)
+        self.parts[task.batch] = self.work.finish(batch.rows, indices)
+        self.ended.append((batch.inputs, batch.edges, 0))
+
+
+_WORK = {
+    Kind.COPY: CpuGraphRun._copy,
+    Kind.LAYER: CpuGraphRun._layer,
+    Kind.COMPACT: CpuGraphRun._compact,
+    Kind.MOVE: CpuGraphRun._move,
+    Kind.PARK: CpuGraphRun._park,
+    Kind.JOIN: CpuGraphRun._join,
+    Kind.COLLECT: CpuGraphRun._collect,
+}
+
+
+def copy_layer(layer: Layer) -> Layer:
+    """The layer in memory of its own, as a device has it."""
+    indices, offsets = layer.indices.copy(), layer.offsets.copy()
+    return replace(layer, indices=indices, offsets=offsets, values=np.copy(layer.values)[()])

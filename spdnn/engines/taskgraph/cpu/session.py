@@ -1,0 +1,156 @@
+"""The task graph on the processor: each device is a part of the threads, with feature buffers of its own.
+
+Here the inference is cut within two promises on memory, a device's and the process's; `run` runs it.
+"""
+
+import time
+from dataclasses import replace
+
+from spdnn.core import progress
+from spdnn.core.endings import check_ended
+from spdnn.core.errors import InputError, MemoryTooSmall
+from spdnn.core.features import Inputs
+from spdnn.core.resources import usable_cores
+from spdnn.core.result import Result
+from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
+from spdnn.engines.cpu import schedule as plan
+from spdnn.engines.cpu.batch import BatchKernels
+from spdnn.engines.memory import INPUT_BYTES, give_back, limit_bytes, more_memory, resident_bytes
+from spdnn.engines.taskgraph.choice import choose, choose_unmeasured
+from spdnn.engines.taskgraph.cpu.probe import measure_costs
+from spdnn.engines.taskgraph.cpu.run import CpuDevice, CpuGraphRun, copy_layer
+from spdnn.engines.taskgraph.decomposition import Decomposition, MemoryRoom, Sizes, cut
+from spdnn.engines.taskgraph.execution import Execution, lanes_of, run_threads
+from spdnn.engines.taskgraph.notes import notes, timeline
+from spdnn.engines.taskgraph.settings import AUTO, STREAM, TaskgraphSettings
+
+READING = 4  # copies of a layer, while it is read: as plan.batches counts them
+TASK_BYTES = 1000  # of a task, the ones that wait for it, and when it ran (about 700 measured)
+SLACK = 1.02  # of the least memory in an error: what a process holds already differs from try to try
+
+
+class CpuGraphSession(Session):
+    """Feature buffers for the slots of all devices, weights that stay, and a graph to go through in every run."""
+
+    def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
+        super().__init__(prepared)
+        self.settings = options.settings or TaskgraphSettings()
+        if self.settings.devices > options.threads:
+            raise InputError(
+                f"{self.settings.devices} devices of {options.threads} threads: each takes one at least (--threads)"
+            )
+        self.work, self.limit = BatchKernels(prepared, inputs, options), limit_bytes(options.memory)
+        work = self.work
+        # Decomposition: what there is to cut, then the schedule that is fastest within the memory.
+        nbytes = tuple(work.network.header(k).nbytes for k in range(work.depth))
+        self.sizes = Sizes(work.inputs.count, work.tile, nbytes, 8 * work.widest + INPUT_BYTES)
+        self.predicted, self.work_profile = None, prepared.work_profile()
+        self.decomposition, self.why = self._decomposition(options)
+        cut = self.decomposition
+        self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT
+        # Devices share out the threads; each has its slots, and a pool where batches are joined.
+        work.tile = work.tile_for(cut.batch)
+        pooled = 0 if cut.joined is None else int(work.costs.outputs[cut.stages[cut.joined][0] - 1])
+        each, more = divmod(options.threads, cut.devices)
+        self.devices = [
+            CpuDevice(each + (device < more), cut, work.widest, work.tile, pooled) for device in range(cut.devices)
+        ]
+        # Weights: streamed from copies of all layers, or from their source; or bound once, for all devices.
+        weights = progress.bar(work.network.layers(), "weights", work.depth)
+        self.kept = list(weights) if cut.streamed and self._keeps(cut) else []
+        if not cut.streamed:
+            layers = work.resident(work.bind(k, layer) for k, layer in enumerate(weights))
+            for device, stages in enumerate(cut.ranges * cut.groups):
+                self.devices[device].weights = {
+                    cut.buffer_of(device, stage): layers[slice(*cut.stages[stage])] for stage in range(*stages)
+                }
+
+    @property
+    def _new(self) -> int:
+        """Bytes of weights that are not in memory yet."""
+        network = self.work.network
+        return sum(nbytes for k, nbytes in enumerate(self.sizes.weights) if not network.in_memory(k))
+
+    def _keeps(self, decomposition: Decomposition) -> bool:
+        """Whether the process has room for all layers besides its devices: what is streamed is then copied from there,
+        as to a GPU, and else read from its source whenever it is streamed.
+        """
+        devices = sum(decomposition.memory(self.room.sizes, device) for device in range(decomposition.devices))
+        return self._new + devices + self.reserved <= self.limit
+
+    def _decomposition(self, options: Options) -> tuple[Decomposition, str]:
+        """How the inference is cut, and why so, within what each device may take: its promise, and its part of what the
+        process may take, which has weights that stay once for all of them.
+
+        Raises:
+            MemoryTooSmall: it cannot be cut so fine; the sentence says the least that is needed, and of which of both.
+        """
+        devices, self.reserved = self.settings.devices, 0
+        try:
+            return self._cut(options)
+        except MemoryTooSmall as error:
+            if error.device:
+                raise
+            least = int(SLACK * (self.reserved + devices * error.least))
+            raise MemoryTooSmall(
+                f"memory of {self.limit:,} bytes is too small; this network, these inputs and {devices} "
+                f"device{'s' * (devices > 1)} of {options.threads} threads need at least {least:,} "
+                f"({more_memory(least)})",
+                least,
+            ) from None
+
+    def _room(self, options: Options) -> MemoryRoom:
+        """What the process has for each device now."""
+        # Set aside: what is no device's. The process now, the outcome, the kernels' scratch memory, layers being read.
+        work, devices = self.work, self.settings.devices
+        reserved = resident_bytes() + plan.outcome_bytes(work.inputs, work.last.outputs, options)
+        reserved += plan.scratch_bytes(work.network, work.inputs, work.widest, options.threads, work.tile)
+        self.reserved = max(self.reserved, reserved + READING * max(self.sizes.weights) * devices)
+        # The rest is shared out evenly; weights that stay are in memory once, so each device bears a part of them.
+        shared = replace(self.sizes, stay_bytes=-(-self._new // devices), task_bytes=TASK_BYTES)
+        return MemoryRoom(shared, max(0, self.limit - self.reserved) // devices, device=False)
+
+    def _cut(self, options: Options) -> tuple[Decomposition, str]:
+        settings, self.room = self.settings, self._room(options)
+        memory, leaving = settings.device_memory, bool({"dead", "inputs"} & set(self.work.reductions))
+        limits = {"leaving": leaving, "stage_bytes": plan.PASS_WEIGHTS, "also": self.room}
+        # Nothing is measured where costs cannot matter: a schedule was asked for, or only one is left.
+        if fixed := choose_unmeasured(settings, self.sizes, memory, **limits):
+            return fixed
+        if settings.schedule == AUTO and settings.devices == 1 and not settings.buffers:
+            decomposition = cut(replace(settings, schedule=STREAM), self.sizes, memory, **limits)
+            return decomposition, "stream: the one device has no room for all weights"
+        # Costs: measured on a few inputs. Weights are taken to be copied from memory if half of it holds them.
+        free, cores = max(0, self.limit - self.reserved), min(options.threads, usable_cores())
+        how = copy_layer if self._new <= free // 2 else None
+        costs = measure_costs(self.work, options.threads, settings.devices, how, cores, free // 2)
+        # The room is found anew, less what measuring has left behind; then every schedule that fits it is simulated.
+        give_back()
+        self.room = self._room(options)
+        limits |= {"also": self.room}
+        chosen = choose(self.sizes, settings, memory, costs, cores, **limits)
+        self.predicted = chosen.predicted.seconds
+        return chosen.decomposition, chosen.why
+
+    def run(self, exchange=None) -> Result:
+        decomposition, work = self.decomposition, self.work
+        # Each lane runs its tasks on a thread of its own, whose tallies are added when all are through.
+        execution = Execution(decomposition)
+        going, begun = CpuGraphRun(work, decomposition, self.devices, self.kept, self.work_profile), time.process_time()
+        with going.stage:
+            run_threads(execution, going.do, lanes_of(decomposition), check_ended)
+        spent = time.process_time() - begun
+        tally = going.tally()
+        work.note(tally, self.findings)
+        parts = [going.parts[batch] for batch in sorted(going.parts)]
+        own_notes = notes(decomposition, self.sizes, self.settings, self.why, execution.graph)
+        own_notes["processor_seconds"] = spent  # of all threads, in the same run as the timeline
+        if self.predicted is not None:
+            own_notes["predicted_seconds"] = self.predicted
+        if decomposition.streamed:
+            own_notes["streamed_from"] = "memory" if self.kept else "the network's source"
+        self._spans = going.spans
+        return work.result(parts, tally, own_notes)
+
+    def tell(self, result: Result) -> None:
+        result.notes |= timeline(self._spans)

@@ -1,0 +1,188 @@
+"""One device of the task graph: its streams, events, buffer slots and weights, and what each kind of task launches.
+
+A lane of the graph is a stream. Where an edge crosses lanes, the later task's stream waits for an event: the one that
+was recorded last for the same buffer, or the same buffer slot. So a few events serve all tasks. Edges inside a lane are
+its order.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, KernelPlan, Launch, launch_all
+from spdnn.engines.cuda.inputs import TILE, DeviceInputs
+from spdnn.engines.cuda.rows import COLUMNS, Pool, counters_of
+from spdnn.engines.cuda.schedule import LayerPass
+from spdnn.engines.taskgraph.cuda.layers import DeviceWeights
+from spdnn.engines.taskgraph.decomposition import Decomposition
+from spdnn.engines.taskgraph.graph import COMPUTE, Kind, Task
+from spdnn.kernels.cuda.device import Device, Event
+from spdnn.kernels.tiles import tiles_of
+
+
+class Outcomes:
+    """Pinned memory for the outcome of each batch, joined ones included: 36 bytes of an input, and counters."""
+
+    def __init__(self, device: Device, plan: KernelPlan, cut: Decomposition):
+        rows, batches = tiles_of(cut.batch, TILE) * TILE, cut.batches + joins_of(cut)
+        self.counters = device.pinned_array(batches * counters_of(plan.depth), np.uint64).reshape(batches, -1)
+        self.row_of = device.pinned_array(batches * rows, np.int32).reshape(batches, -1)
+        self.statistics = device.pinned_array(batches * rows * COLUMNS, np.uint64).reshape(batches, -1)
+
+
+def joins_of(cut: Decomposition) -> int:
+    """Batches that may be joined of others: each group makes one at its end."""
+    return cut.groups if cut.joined is not None else 0
+
+
+class GraphDevice:
+    """A device that runs tasks.
+
+    Args:
+        number: of the device in the decomposition; parts: the passes of all layers.
+        inputs: None if batches come from another device.
+    """
+
+    def __init__(
+        self, device: Device, number: int, plan: KernelPlan, cut: Decomposition, parts: Sequence[LayerPass],
+        weights: DeviceWeights, inputs: DeviceInputs | None,
+    ):  # fmt: skip
+        self.device, self.number, self.plan, self.cut, self.weights = device, number, plan, cut, weights
+        self.first, self.last = cut.range_of(number)
+        # A stream for each lane: copies of weights and moves of rows overlap with computing.
+        self.streams = {COMPUTE: device.main}
+        if cut.streamed:
+            self.streams[Kind.COPY.value] = device.stream()
+        if self.first:
+            self.streams[Kind.MOVE.value] = device.stream()
+        part = DevicePart(device, plan, parts, cut.stages[self.first : self.last], weights.layers, inputs)
+        tiles, size = tiles_of(cut.batch, TILE), tiles_of(cut.batch, TILE) * TILE * plan.widest
+        # Pool: rows that wait to be joined need one buffer, as they are only copied in and out.
+        joined, self.pool = None, None
+        if cut.joined is not None:
+            joined = cut.stages[cut.joined][0]
+            neurons, rows = weights.layers[joined - 1].outputs, tiles * TILE
+            self.pool = Pool(
+                device.empty(rows * neurons, np.float32), device.empty(rows, np.int32), device.empty(1, np.int32)
+            )
+            self.pooled = device.pinned_array(cut.batches, np.int32)  # of each batch, where in the pool its rows begin
+        self.slots = []
+        for _ in range(cut.slots):
+            buffers = [device.empty(size, np.float32) for _ in range(2)]
+            self.slots.append(BufferSlot(part, tiles, buffers, self.pool, joined))
+        # How many rows each slot has, for what moves them on: a copy of its counters.
+        self.counters = [device.pinned_array(counters_of(plan.depth), np.uint64) for _ in range(cut.slots)]
+        self._events: dict[tuple, Event] = {}
+        self._pairs: list[tuple[Event, Event]] = []
+
+    def timing_events(self, number: int) -> tuple[Event, Event]:
+        """The events before and after the task of this device that is the `number`-th to be timed in a run."""
+        if number == len(self._pairs):
+            self._pairs.append((self.device.event(timed=True), self.device.event(timed=True)))
+        return self._pairs[number]
+
+    def event(self, task: Task) -> Event:
+        """The event of tasks like this one, on this device (of a move, the device that it goes to)."""
+        # One event for each buffer or slot is enough: what is to be waited for is always what was recorded there last.
+        of_buffer = task.kind in (Kind.COPY, Kind.LAYER)
+        key = task.kind, task.target[1] if task.target else task.buffer if of_buffer else task.slot
+        if key not in self._events:
+            self._events[key] = self.device.event()
+        return self._events[key]
+
+    def launches(self, task: Task) -> list[Launch]:
+        """What a layer, compact or collect task launches, the same for every batch: what a graph can hold."""
+        slot, stage = self.slots[task.slot], task.stage - self.first
+        if task.kind == Kind.LAYER:
+            return [*(slot.arrive if stage == 0 else []), *slot.through[stage]]
+        return slot.compact[stage] if task.kind == Kind.COMPACT else slot.collect
+
+    def before(self, task: Task, batches: np.ndarray) -> None:
+        """What precedes the launches of a layer task and is of its batch alone: its number and size."""
+        if task.kind == Kind.LAYER and task.stage == 0:
+            self.device.copy_in(self.slots[task.slot].rows.batch, batches[task.batch])
+
+    def after(self, task: Task, outcomes: Outcomes) -> None:
+        """What follows the launches of a task and is of its batch alone: its outcome, to the host."""
+        rows, copy_out = self.slots[task.slot].rows, self.device.copy_out
+        if self.needs_count(task):
+            copy_out(self.counters[task.slot], rows.counters)
+        if task.kind == Kind.COLLECT:
+            copy_out(outcomes.counters[task.batch], rows.counters)
+            copy_out(outcomes.row_of[task.batch], rows.row_of)
+            copy_out(outcomes.statistics[task.batch], rows.last_statistics)
+
+    def needs_count(self, task: Task) -> bool:
+        """Whether the host has to know how many rows are left of a batch after this task: it then goes to another
+        device, or may be joined to others."""
+        return task.kind == Kind.COMPACT and task.stage + 1 in (self.last, self.cut.joined)
+
+    def rows_after(self, task: Task) -> int:
+        """How many rows are left after a task that is `needs_count` and done."""
+        counters, k = self.counters[task.slot], self.cut.stages[task.stage][1]
+        return self.slots[task.slot].rows.rows_into(counters, k)
+
+    def park(self, task: Task, first: int, outcomes: Outcomes) -> None:
+        """A batch's rows go to the pool, from row `first` on, and the host learns which of them each input has."""
+        # Where the rows begin is a number in device memory, so that the launches are the same for every batch.
+        slot = self.slots[task.slot]
+        self.pooled[task.batch] = first
+        self.device.copy_in(self.pool.next_row, self.pooled[task.batch : task.batch + 1])
+        launch_all(slot.park)
+        self.device.copy_out(outcomes.counters[task.batch], slot.rows.counters)
+        self.device.copy_out(outcomes.row_of[task.batch], slot.rows.row_of)
+
+    def join(self, task: Task, batches: np.ndarray) -> None:
+        """All rows in the pool, as many as `batches` says, become a batch at a slot."""
+        # Rows become a batch of as many inputs; their features and weights are copied in between the launches.
+        slot, device, batch = self.slots[task.slot], self.device, batches[task.batch]
+        device.copy_in(slot.rows.batch, batch)
+        launch_all(slot.join)
+        features, weights, rows = slot.waiting
+        count, neurons = int(batch[1]), slot.layers[self.cut.stages[self.cut.joined][0] - 1].outputs
+        size = tiles_of(count, TILE) * TILE * neurons
+        device.move(features[:size], device, self.pool.features[:size])
+        device.move(weights[:count], device, self.pool.weights[:count])
+        device.copy_in(rows, batch[1:])
+        launch_all(slot.joined)
+
+    def receive(self, slot: int, other: "GraphDevice", at: int) -> None:
+        """Bring the batch at a slot of another device, whose number of rows the host has, to a slot here."""
+        # State first, in small arrays; of the features only the tiles that have rows, which is why the host knows them.
+        here, theirs = self.slots[slot], other.slots[at]
+        for target, source in zip(here.rows.arrived, theirs.rows.state, strict=True):
+            self.device.move(target, other.device, source)
+        rows = theirs.rows.rows_into(other.counters[at], theirs.rows.last_pass)
+        neurons = theirs.layers[self.cut.stages[other.last - 1][1] - 1].outputs
+        size = tiles_of(rows, TILE) * TILE * neurons
+        self.device.move(here.source[:size], other.device, theirs.features[:size])
+
+    def capture(self, tasks: Sequence[Task], blocks: Sequence[np.ndarray]) -> Callable[[], None]:
+        """The graph of one batch's tasks here, but for what is of that batch alone."""
+        device, own = self.device, {task.number: task for task in tasks}
+        events = {task.number: device.event() for task in tasks}
+        copies, begun = [task for task in tasks if task.kind == Kind.COPY], device.event()
+
+        def work() -> None:
+            # Fork: the copy stream takes part in the capture from when it waits for an event that was recorded in it.
+            if copies:
+                device.record(begun)
+                with device.on(self.streams[Kind.COPY.value]):
+                    device.wait(begun)
+            # Each task on the stream of its lane; an edge between lanes is an event, by which layers wait for copies.
+            for task in tasks:
+                with device.on(self.streams[task.lane[1]]):
+                    for number in task.after:
+                        if number in own and own[number].lane != task.lane:
+                            device.wait(events[number])
+                    self.launch(task, blocks)
+                    device.record(events[task.number])
+
+        return device.capture(work)
+
+    def launch(self, task: Task, blocks: Sequence[np.ndarray]) -> None:
+        """What a task launches, on the current stream."""
+        if task.kind == Kind.COPY:
+            self.weights.copy(task.stage, blocks[task.stage])
+        else:
+            launch_all(self.launches(task))

@@ -1,0 +1,188 @@
+"""The task graph on CUDA devices: what is on each of them, how the inference is cut, and a run of it.
+
+Weights stay on the devices, or pass through rolling buffers that asynchronous copies from pinned host memory fill. All
+launches are bound, and with the schedule `graph` captured, when the session opens: how many inputs a batch has, and how
+many of its rows are left, are numbers in device memory.
+Source: SNIG (Lin and Huang, HPEC 2020); out-of-core weights: Hidayetoglu et al., HPEC 2020, section III.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from spdnn.core.errors import InputError
+from spdnn.core.features import Inputs
+from spdnn.core.result import Result
+from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
+from spdnn.engines.cuda.buffers import KernelPlan, batch_table
+from spdnn.engines.cuda.inputs import TILE, DeviceInputs, stored_arrays
+from spdnn.engines.cuda.result import result
+from spdnn.engines.cuda.session import SHARE, device_notes, padding
+from spdnn.engines.taskgraph.choice import choose, choose_unmeasured
+from spdnn.engines.taskgraph.cuda.device import GraphDevice, Outcomes, joins_of
+from spdnn.engines.taskgraph.cuda.graphs import Graphs
+from spdnn.engines.taskgraph.cuda.layers import DeviceWeights, HostWeights
+from spdnn.engines.taskgraph.cuda.probe import measure_costs
+from spdnn.engines.taskgraph.cuda.run import CudaGraphRun, busy, copies_hidden
+from spdnn.engines.taskgraph.decomposition import Decomposition, Sizes, cut
+from spdnn.engines.taskgraph.notes import notes, timeline
+from spdnn.engines.taskgraph.settings import AUTO, GRAPH, STREAM, TaskgraphSettings
+from spdnn.kernels.cuda.device import Device
+
+ARRAYS = 40  # of a slot, besides what grows with its rows; each may take up to UNIT bytes more than it needs
+UNIT = 512  # bytes, in which a device gives memory
+
+
+class CudaGraphSession(Session):
+    """Weights, slots and launches on several devices, and a graph to go through in every run.
+
+    Args:
+        devices: as many as `options.settings` says.
+        kind: of the kernels, as CudaSession takes it.
+    """
+
+    def __init__(
+        self, devices: Sequence[Device], prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None
+    ):
+        super().__init__(prepared)
+        network = prepared.network
+        inputs.check_width(network.inputs)
+        self.inputs, self.keep, self.settings = inputs, options.keep, options.settings or TaskgraphSettings()
+        if len(devices) != self.settings.devices:
+            raise InputError(f"{len(devices)} devices, and {self.settings.devices} were asked for")
+        # Kernels are chosen on the first device, and the layers laid out on the host, for the cut needs their bytes.
+        memory = min(self._device_bytes(device) for device in devices)
+        begun = time.perf_counter()
+        device_inputs: dict[int, DeviceInputs] = {0: DeviceInputs(devices[0], inputs)}
+        copied = time.perf_counter() - begun
+        self.plan = plan = KernelPlan.of(devices[0], prepared, inputs, kind)
+        host = HostWeights(network, plan, options.threads)
+        self.shared = [laid.shared for laid in host.laid]
+        reserved = sum(array.nbytes for array in stored_arrays(inputs)) + 64 * plan.depth
+        reserved += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two slots at most
+        weights = tuple(layer.nbytes for layer in host.laid)
+        self.sizes = Sizes(inputs.count, TILE, weights, plan.row_bytes, reserved + len(weights) * UNIT)
+        self.predicted: float | None = None
+        self.cut, self.why = self._decomposition(memory, devices, device_inputs[0], host)
+        cut = self.cut
+        # Inputs go to the first device of each group, where batches begin; weights to all that compute with them.
+        for group in range(1, cut.groups):
+            number = cut.device(group, 0)
+            device_inputs[number] = DeviceInputs(devices[number], inputs)
+        on_devices = [DeviceWeights(device, cut, self.sizes, i, host.laid) for i, device in enumerate(devices)]
+        begun = time.perf_counter()
+        self.blocks = self._blocks(devices, host, on_devices)
+        self.copy_seconds = copied + (0.0 if cut.streamed else time.perf_counter() - begun)
+        # Launches are bound, and captured where the schedule is `graph`, before the clock starts.
+        parts = plan.passes([first for first, _ in cut.stages])
+        self.devices = [
+            GraphDevice(device, i, plan, cut, parts, on_devices[i], device_inputs.get(i))
+            for i, device in enumerate(devices)
+        ]
+        self.batch_table = batch_table(devices[0], inputs.count, cut.batch, joins_of(cut))
+        self.outcomes = Outcomes(devices[0], plan, cut)
+        self.graphs = Graphs(cut, self.devices, self.blocks) if cut.schedule == GRAPH else None
+        self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT
+        self.notes = {
+            **device_notes(devices[0], plan),
+            "passes": len(parts),
+            "padding": padding(plan, host.laid),
+            "captured": self.graphs is not None and devices[0].captures,
+            "moves": self._moves(devices),
+        }
+
+    def run(self, exchange=None) -> Result:
+        cut = self.cut
+        going = CudaGraphRun(
+            cut, self.devices, self.batch_table, self.outcomes, self.blocks, self.graphs, self.keep,
+            self.inputs.numbers_of,
+        )  # fmt: skip
+        begun = time.perf_counter()
+        going.run()
+        self._going, self._seconds = going, time.perf_counter() - begun
+        parts = going.parts()
+        graph_notes = notes(cut, self.sizes, self.settings, self.why, going.execution.graph)
+        if self.predicted is not None:
+            graph_notes["predicted_seconds"] = self.predicted
+        return result(self.plan, self.inputs, parts, self.shared, {**self.notes, **graph_notes}, self.keep)
+
+    def tell(self, result: Result) -> None:
+        cut, seconds, spans = self.cut, self._seconds, self._going.spans()
+        # By the host's clock, from the first task to the last; and with what opening the session copied.
+        took = {self.span: seconds} | (
+            {} if cut.streamed else {"with host-to-device copies": seconds + self.copy_seconds}
+        )
+        lanes = busy(spans)
+        busiest = max((spent for lane in lanes.values() for spent in lane.values()), default=0.0)
+        result.notes |= timeline(spans) | {
+            "busy_seconds": lanes,
+            "times_busiest_lane": seconds / busiest if busiest else None,
+            "copies_hidden": copies_hidden(spans),
+            "spans": took,
+        }
+
+    def _device_bytes(self, device: Device) -> int:
+        """Bytes that this session may take on a device: what was promised, or most of what is free.
+
+        Raises:
+            MemoryTooSmall: the device does not have as many as were promised.
+        """
+        device.trim()
+        promised = self.settings.device_memory
+        if promised is None:
+            return int(SHARE * device.free_bytes())
+        device.promise(promised)
+        return device.free_bytes()
+
+    def _decomposition(
+        self, memory: int, devices: Sequence[Device], device_inputs: DeviceInputs, host: HostWeights
+    ) -> tuple[Decomposition, str]:
+        """How the inference is cut within so many bytes of each device, and why so. What tasks cost is measured only
+        where it can matter: to choose a schedule, or the ranges of a pipeline.
+        """
+        settings = self.settings
+        if fixed := choose_unmeasured(settings, self.sizes, memory, stays=GRAPH, leaving=self.plan.leaving):
+            return fixed
+        costs = measure_costs(devices, self.plan, self.inputs, device_inputs, host, self.sizes)
+        for device in devices:
+            device.trim()
+        if costs is None:
+            why = "the device has too little memory to measure which schedule is faster"
+            settings = replace(settings, schedule=STREAM if settings.schedule == AUTO else settings.schedule)
+            return cut(settings, self.sizes, memory, leaving=self.plan.leaving), f"{settings.schedule}: {why}"
+        chosen = choose(self.sizes, settings, memory, costs, leaving=self.plan.leaving)
+        self.predicted = chosen.predicted.seconds
+        return chosen.decomposition, chosen.why
+
+    def _blocks(
+        self, devices: Sequence[Device], host: HostWeights, weights: Sequence[DeviceWeights]
+    ) -> list[np.ndarray]:
+        """Pinned blocks of all stages, where weights are streamed; else they go to the devices now, none is kept."""
+        # Streamed stages are kept in pinned blocks, which asynchronous copies need; weights that stay on the devices
+        # pass through one block, as large as the largest stage.
+        cut, kept = self.cut, []
+        size = max(sum(self.sizes.weights[slice(*stage)]) for stage in cut.stages)
+        passed = None if cut.streamed else devices[0].pinned_array(size, np.uint8)
+        for stage, layers in enumerate(cut.stages):
+            if cut.streamed:
+                kept.append(host.block(*layers, lambda nbytes: devices[0].pinned_array(nbytes, np.uint8)))
+                continue
+            block = host.block(*layers, lambda nbytes: passed[:nbytes])
+            for number, weight_copies in enumerate(weights):
+                if stage in range(*cut.range_of(number)):
+                    weight_copies.copy(stage, block)
+            for device in devices:
+                device.synchronize()  # the next stage takes the same memory
+        return kept
+
+    def _moves(self, devices: Sequence[Device]) -> str | None:
+        """How rows get from device to device; None where they do not. Opens the direct way where there is one."""
+        cut, length = self.cut, len(self.cut.ranges)
+        pairs = [(i, i + 1) for i in range(cut.devices) if (i + 1) % length]
+        if not pairs:
+            return None
+        direct = [devices[b].reach(devices[a]) and devices[a].reach(devices[b]) for a, b in pairs]
+        ways = {True: "from device to device", False: "through the host"}
+        return ways[direct[0]] if len(set(direct)) == 1 else "some from device to device, some through the host"

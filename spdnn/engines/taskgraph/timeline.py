@@ -1,0 +1,68 @@
+"""What happened when, lane by lane: a list that a record can hold and a figure can show.
+
+Long runs are coarsened: neighbours on a lane become one entry.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from spdnn.engines.taskgraph.decomposition import Decomposition
+from spdnn.engines.taskgraph.graph import Task
+
+MOST_SPANS = 600  # that a record holds
+
+
+@dataclass(frozen=True)
+class Span:
+    """One task, or several that followed each other on a lane for the same batch.
+
+    Attributes:
+        first, last: layers, 0-based, last exclusive.
+        begin, end: seconds since the run began.
+    """
+
+    device: int
+    lane: str
+    kind: str
+    batch: int | None
+    first: int
+    last: int
+    begin: float
+    end: float
+
+    @classmethod
+    def of(cls, decomposition: Decomposition, task: Task, begin: float, end: float) -> "Span":
+        return cls(*task.lane, task.kind.value, task.batch, *decomposition.stages[task.stage], begin, end)
+
+    def as_list(self) -> list:
+        """As a record's notes have it, in the order of the attributes."""
+        return [*vars(self).values()]
+
+
+def coarsen(spans: Iterable[Span], most: int = MOST_SPANS) -> list[Span]:
+    """At most so many spans, but one for each lane: neighbours on a lane that serve one batch are joined, two by two,
+    four by four and so on, and at last those of several batches, which then have none. A joined span has the kind that
+    took longest in it, and holds what time was between them."""
+    # Neighbours of one batch first, for they are one piece of work; the factor doubles until the list is short enough.
+    ordered, joined = sorted(spans, key=lambda span: (span.device, span.lane, span.begin)), []
+    for key in (lambda span: (span.device, span.lane, span.batch), lambda span: (span.device, span.lane)):
+        together = 1
+        while together < 2 * len(ordered):
+            joined = [
+                _join(run[i : i + together])
+                for _, same in groupby(ordered, key=key)
+                for run in [list(same)]
+                for i in range(0, len(run), together)
+            ]
+            if len(joined) <= most:
+                return joined
+            together *= 2
+    return joined
+
+
+def _join(spans: Sequence[Span]) -> Span:
+    longest = max(spans, key=lambda span: span.end - span.begin)
+    first, last = min(span.first for span in spans), max(span.last for span in spans)
+    batch = longest.batch if len({span.batch for span in spans}) == 1 else None
+    return Span(longest.device, longest.lane, longest.kind, batch, first, last, spans[0].begin, spans[-1].end)

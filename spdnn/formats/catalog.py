@@ -1,0 +1,136 @@
+"""The table of downloads, `config/data.tsv`: where each file is, and the digest that it must have.
+
+Columns, separated by tabs: name; urls (one or more, separated by spaces); algorithm (sha256, md5 or none);
+digest; digest_of (file, or content: what a .gz holds); bytes (of the file; empty when they are unknown or may
+differ); at_most (bytes, where they are unknown); seconds (of all attempts together); stall (seconds in which something
+must arrive); redirects (of an address); path (below a mirror or a folder of downloads); note.
+"""
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from spdnn.core import safe_open
+from spdnn.core.errors import InputError
+from spdnn.core.files import existing
+from spdnn.core.tables import table
+from spdnn.core.validation import quote
+
+COLUMNS = (
+    "name",
+    "urls",
+    "algorithm",
+    "digest",
+    "digest_of",
+    "bytes",
+    "at_most",
+    "seconds",
+    "stall",
+    "redirects",
+    "path",
+    "note",
+)
+DIGITS = {"sha256": 64, "md5": 32, "none": 0}  # hexadecimal digits of each digest
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """One row of the table: addresses, how the file is checked, and its path below a mirror or a folder.
+
+    Attributes:
+        algorithm, digest: "sha256", "md5" or "none", and the hexadecimal digest ("" for none).
+        digest_of: "file", or "content": what a .gz holds, so that any compression of it is accepted.
+        size: bytes of the file, or None when they are unknown or may differ.
+        most: bytes that it has at most; `size` where that is known.
+        seconds, stall: seconds that a download may take in all, and in which at least STALL bytes must arrive.
+        redirects: that are followed from one address.
+    """
+
+    name: str
+    urls: tuple[str, ...]
+    algorithm: str
+    digest: str
+    digest_of: str
+    size: int | None
+    most: int
+    seconds: float
+    stall: float
+    redirects: int
+    path: str
+    note: str
+
+    def fault(self, file: Path) -> str | None:
+        """Why `file` is not this file, or None when it is."""
+        size = file.stat().st_size
+        if self.size is not None and size != self.size:
+            return f"{size:,} bytes, not {self.size:,}"
+        if size > self.most:
+            return f"{size:,} bytes, more than {self.most:,}"
+        if self.algorithm == "none":
+            return None
+        digest = hashlib.new(self.algorithm, usedforsecurity=False)
+        try:
+            with (
+                safe_open.open_file(file, any_name=True) if self.digest_of == "content" else open(file, "rb") as stream
+            ):
+                while chunk := stream.read(CHUNK):
+                    digest.update(chunk)
+        except InputError as error:
+            return f"broken gzip data ({str(error).removeprefix(f'{file}: ')})"
+        if digest.hexdigest() != self.digest:
+            return f"{self.algorithm} {digest.hexdigest()}, not {self.digest}"
+        return None
+
+
+def read_sources(path: str | os.PathLike | None = None) -> dict[str, Source]:
+    """The table of downloads, by name; by default `config/data.tsv`.
+
+    Raises:
+        InputError: a row that breaks a rule; the sentence has the file and the line.
+    """
+    file = table("data.tsv") if path is None else existing(path, "table of downloads")
+    lines = safe_open.text(file, "table of downloads", "UTF-8").splitlines()
+    if not lines or tuple(lines[0].split("\t")) != COLUMNS:
+        raise InputError(f"{file}, line 1: the columns must be {', '.join(COLUMNS)}, separated by tabs")
+    sources: dict[str, Source] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            source = _source(line.split("\t"))
+            if source.name in sources:
+                raise ValueError(f"{quote(source.name)} is there twice")
+        except ValueError as error:
+            raise InputError(f"{file}, line {number}: {error}") from None
+        sources[source.name] = source
+    return sources
+
+
+def _source(cells: list[str]) -> Source:
+    if len(cells) != len(COLUMNS):
+        raise ValueError(f"{len(cells)} columns, not {len(COLUMNS)} separated by tabs")
+    name, urls, algorithm, digest, digest_of, size, most, *limits, path, note = (cell.strip() for cell in cells)
+    if not name:
+        raise ValueError("the name is empty")
+    if not urls or not all(re.match(r"https?://[^/]", url) for url in urls.split()):
+        raise ValueError(f"urls {quote(urls)} must be one or more addresses that begin with http:// or https://")
+    if algorithm not in DIGITS:
+        raise ValueError(f"algorithm {quote(algorithm)} must be one of {', '.join(DIGITS)}")
+    if not re.fullmatch(f"[0-9a-f]{{{DIGITS[algorithm]}}}", digest):
+        raise ValueError(f"digest {quote(digest)} must have {DIGITS[algorithm]} digits 0-9a-f for {algorithm}")
+    if digest_of not in ("file", "content"):
+        raise ValueError(f"digest_of {quote(digest_of)} must be file or content")
+    if size and not re.fullmatch("[1-9][0-9]{0,17}", size):
+        raise ValueError(f"bytes {quote(size)} must be a positive whole number, or empty")
+    if bool(size) == bool(most) or (most and not re.fullmatch("[1-9][0-9]{0,17}", most)):
+        raise ValueError(f"at_most {quote(most)} must be a positive whole number, just where bytes are empty")
+    for column, limit in zip(("seconds", "stall", "redirects"), limits, strict=True):
+        if not re.fullmatch("[1-9][0-9]{0,8}", limit):
+            raise ValueError(f"{column} {quote(limit)} must be a positive whole number")
+    if not path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+        raise ValueError(f"path {quote(path)} must be relative and must not leave its folder")
+    nbytes, limits = int(size) if size else None, map(int, limits)
+    return Source(
+        name, tuple(urls.split()), algorithm, digest, digest_of, nbytes, int(size or most), *limits, path, note
+    )

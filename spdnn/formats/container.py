@@ -1,0 +1,325 @@
+"""The file that holds tensors: .safetensors, mapped and never copied, and our records of what is in it.
+
+A file is 8 bytes (the header's length), a header in JSON (each tensor's type, shape and offset) and the tensors' bytes.
+Ours begin at a multiple of 64 and hold, in the header's metadata, a record: format, version, kind, what else a reader
+must know, and a digest of all that (BLAKE3, also of the tensors that the format names). A record without tensors may
+be a file of its own, in JSON.
+
+Source: the format of the safetensors package, whose readers take these files (tests/formats/test_tensors.py).
+"""
+
+import contextlib
+import io
+import json
+import math
+import mmap
+import os
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from spdnn.core import files, progress, safe_open
+from spdnn.core.errors import InputError, SpdnnError, Unavailable
+from spdnn.core.validation import quote, shorten
+
+VERSION = 2
+ALIGNMENT = 64  # bytes
+MOST_HEADER = 100_000_000  # bytes, as the format says
+DIMENSIONS = 8  # of a tensor
+BLOCK = 1 << 24  # bytes written or digested at a time
+TYPES = {
+    "BOOL": "<u1", "U8": "<u1", "I8": "<i1", "F8_E4M3": "<u1", "F8_E5M2": "<u1", "F8_E8M0": "<u1", "U16": "<u2",
+    "I16": "<i2", "F16": "<f2", "BF16": "<u2", "U32": "<u4", "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8",
+    "F64": "<f8", "C64": "<c8", "F8_E4M3FNUZ": "<u1", "F8_E5M2FNUZ": "<u1",
+}  # fmt: skip
+BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}  # of the other types of the format: numbers that share bytes
+NAMES = {np.dtype(TYPES[name]): name for name in ("U8", "I32", "F32", "I64", "F64")}  # those that ours have
+JSON = ".json"  # the ending of a file that holds a record alone
+KEY = "spdnn"  # of the record in the metadata
+SWAPPED = "; are --network and --inputs swapped?"  # the end of a sentence on a file of the other kind
+_MAPPED: "weakref.WeakSet[Tensors]" = weakref.WeakSet()
+
+
+class Tensors(Mapping):
+    """The tensors of a .safetensors file, by name: read-only arrays of the mapped file, of their shapes.
+
+    Attributes:
+        types: the name of each tensor's type, as the format has it; float16 and bfloat16 come as uint16.
+        metadata: text by name.
+
+    Raises:
+        InputError: no such file, or no sound .safetensors file: a header that is no JSON object, tensors that overlap,
+            leave holes, go beyond the file or are of no type of the format.
+    """
+
+    def __init__(self, path):
+        self.path = safe_open.check_file(path)
+        with (
+            safe_open.keep_open(path, self) as self._file,
+            safe_open.sound(f"{path}: this is no sound .safetensors file"),
+        ):
+            self._state = _state(self._file)
+            self._start, self.metadata, self._tensors = _header(self._file)
+            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.types = {name: kind for name, (kind, _, _) in self._tensors.items()}
+        _MAPPED.add(self)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        kind, shape, start = self._tensors[name]
+        if kind in BITS:
+            raise InputError(f"{self.path}: {quote(name)} is of type {kind}, whose numbers share bytes; it is not read")
+        return np.frombuffer(self._map, TYPES[kind], math.prod(shape), self._start + start).reshape(shape)
+
+    def part(self, name: str, start: int, stop: int) -> np.ndarray:
+        """uint8: bytes of a tensor; their memory is returned when the last array of them is gone."""
+        first = self._start + self._tensors[name][2] + start
+        content = np.frombuffer(self._map, np.uint8, stop - start, first)
+        page = first - first % mmap.PAGESIZE
+        gone = weakref.finalize(content, self._map.madvise, mmap.MADV_DONTNEED, page, first + stop - start - page)
+        gone.atexit = False
+        return content
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def has_changed(self) -> bool:
+        """Whether the file was written to since it was mapped."""
+        return _state(self._file) != self._state
+
+
+def check_unchanged() -> None:
+    """Raise SpdnnError when a file that is mapped now was written to since: what was computed of it proves nothing."""
+    for tensors in list(_MAPPED):
+        if tensors.has_changed():
+            raise SpdnnError(f"{tensors.path}: this file was changed while it was in use; run again")
+
+
+def _state(file: io.BufferedReader) -> tuple:
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
+
+
+def _header(file: io.BufferedReader) -> tuple[int, dict, dict]:
+    """(where the tensors begin, metadata, (type, shape, first byte) by name). Raises ValueError."""
+    # The length of the header comes first, and is not trusted before it fits the file.
+    size = os.fstat(file.fileno()).st_size
+    if size < 8:
+        raise ValueError("it is too short")
+    length = int.from_bytes(file.read(8), "little")
+    if length > min(MOST_HEADER, size - 8):
+        raise ValueError(f"a header of {length} bytes in a file of {size}")
+    # Names that are there twice would let two readers see different tensors.
+    try:
+        header = json.loads(file.read(length).decode(), object_pairs_hook=_once)
+    except RecursionError:
+        raise ValueError("its header is nested too deeply") from None
+    if not isinstance(header, dict):
+        raise ValueError("its header is no JSON object")
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise ValueError("its metadata is not text by name")
+    # Each tensor: a known type, and a shape whose bytes are those of its span.
+    tensors, spans = {}, []
+    for name, entry in header.items():
+        if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+            raise ValueError(f"tensor {name[:60]!r} has no dtype, shape and data_offsets, or more than these")
+        kind, shape, span = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if not isinstance(kind, str) or kind not in {**TYPES, **BITS}:
+            raise ValueError(f"tensor {name[:60]!r} is of a type that is not known, {str(kind)[:60]!r}")
+        if not _whole(shape) or not _whole(span) or len(span) != 2:
+            raise ValueError(f"tensor {name[:60]!r} has a shape or data_offsets that are no whole numbers")
+        if len(shape) > DIMENSIONS:
+            raise ValueError(f"tensor {name[:60]!r} has {len(shape)} dimensions, more than {DIMENSIONS}")
+        bits = BITS.get(kind) or 8 * np.dtype(TYPES[kind]).itemsize
+        if 8 * (span[1] - span[0]) != math.prod(shape) * bits:
+            raise ValueError(f"tensor {name[:60]!r} has another size than its shape and type")
+        tensors[name] = kind, tuple(shape), span[0]
+        spans.append(span)
+    # Spans must fill the file: overlaps and holes are how a file hides bytes from its digest.
+    end = 0
+    for first, stop in sorted(spans):
+        if first != end:
+            raise ValueError("its tensors overlap or leave holes")
+        end = stop
+    if 8 + length + end != size:
+        raise ValueError(f"tensors of {end} bytes in a file that has {size - 8 - length} for them")
+    return 8 + length, metadata, tensors
+
+
+def _whole(numbers) -> bool:
+    return isinstance(numbers, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in numbers)
+
+
+def _once(pairs: list[tuple]) -> dict:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise ValueError("a name in its header is there twice")
+    return entries
+
+
+class Writer:
+    """A new .safetensors file whose tensors are written one after the other; the header comes last.
+
+    Args:
+        file: open for writing, empty.
+        form, record: the format's name, and what the metadata tell besides what `finish` adds; None: no metadata.
+        reserve: bytes for the tensors' names and offsets, and what `finish` adds.
+    """
+
+    def __init__(self, file: io.BufferedRandom, form: str | None, record: dict, reserve: int):
+        self._file, self._at, self._header, self._sealed = file, 0, {}, {}
+        self._record = {"format": form, **record} if form else None
+        # Room for the header, which is written last, at a multiple of the alignment.
+        size = 8 + len(json.dumps(json.dumps(self._record))) + reserve
+        self._start = -(-size // ALIGNMENT) * ALIGNMENT
+        file.seek(self._start)
+
+    def reserve(self, size: int) -> None:
+        """Have the disk keep room for the next `size` bytes of tensors. Raises OSError."""
+        self._file.flush()
+        files.reserve(self._file, self._start + self._at + size)
+
+    def begin(self, name: str) -> None:
+        """Begin a tensor of bytes, which `append` adds to."""
+        self._header[name] = {"dtype": "U8", "shape": [0], "data_offsets": [self._at, self._at]}
+        self._name = name
+
+    def append(self, *arrays: np.ndarray) -> int:
+        """Write arrays, each filled up to a multiple of ALIGNMENT with zeros; where in the tensor they begin."""
+        entry = self._header[self._name]
+        begin = self._at - entry["data_offsets"][0]
+        for array in arrays:
+            self._file.write(array.reshape(-1).view(np.uint8).data)
+            self._file.write(bytes(-array.nbytes % ALIGNMENT))
+            self._at += array.nbytes + -array.nbytes % ALIGNMENT
+        entry["data_offsets"][1] = self._at
+        entry["shape"] = [self._at - entry["data_offsets"][0]]
+        return begin
+
+    def write(self, name: str, array: np.ndarray, sealed: bool = True, what: str | None = None) -> None:
+        """Write a whole tensor.
+
+        Args:
+            sealed: it counts for the record's digest; else it has one of its own.
+            what: what progress calls it.
+        """
+        array = np.asarray(array, order="C")
+        content = array.reshape(-1).view(np.uint8)
+        self.reserve(content.size)
+        for block in blocks(content, what):
+            self._file.write(block.data)
+        span = [self._at, self._at + content.size]
+        self._header[name] = {"dtype": NAMES[array.dtype], "shape": list(array.shape), "data_offsets": span}
+        self._at = span[1]
+        if sealed:
+            self._sealed[name] = array
+
+    def finish(self, record: dict | None = None) -> None:
+        """Write the header with the record and what is added to it; nothing may follow."""
+        header = self._header
+        if self._record:
+            record = seal_tensors({**self._record, **(record or {})}, self._sealed)
+            header = {"__metadata__": {KEY: json.dumps(record)}, **header}
+        # The header is padded with blanks, as the format allows, so that the tensors stay where they are.
+        text = json.dumps(header, separators=(",", ":")).encode()
+        if len(text) > self._start - 8:
+            raise SpdnnError(f"a header of {len(text)} bytes where {self._start - 8} were reserved")
+        self._file.seek(0)
+        self._file.write((self._start - 8).to_bytes(8, "little") + text.ljust(self._start - 8))
+
+
+@contextlib.contextmanager
+def creating(
+    path, form: str | None = None, record: dict | None = None, reserve: int = 1 << 13, durable: bool = True
+) -> Iterator[Writer]:
+    """A Writer of a new file, under a temporary name until it is whole. Arguments as of Writer and files.replacing."""
+    with files.replacing(path, durable) as temporary, open(temporary, "r+b") as file:
+        yield Writer(file, form, record or {}, reserve)
+
+
+def blocks(content: np.ndarray, what: str | None = None) -> Iterable[np.ndarray]:
+    """Parts of bytes, uint8, in a stage of progress of that name."""
+    parts = (content[start : start + BLOCK] for start in range(0, content.size, BLOCK))
+    return progress.bar(parts, what, -(-content.size // BLOCK), "block") if what else parts
+
+
+def blake3(*arrays: np.ndarray) -> str:
+    """The BLAKE3 of arrays' bytes, one after the other, in hexadecimal.
+
+    Raises:
+        Unavailable: the blake3 package is missing.
+    """
+    try:
+        from blake3 import blake3 as digest
+    except ImportError as error:
+        raise Unavailable("model files of spdnn need the blake3 package (pip install blake3)") from error
+    whole = digest()
+    for array in arrays:
+        whole.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return whole.hexdigest()
+
+
+def seal_tensors(record: dict, tensors: Mapping[str, np.ndarray]) -> dict:
+    """The record with its version and the digest of itself and of `tensors`."""
+    record = json.loads(json.dumps({**record, "version": VERSION}))
+    return {**record, "digest": _digest(record, tensors)}
+
+
+def _digest(record: dict, tensors: Mapping[str, np.ndarray]) -> str:
+    parts = [np.frombuffer(json.dumps(record, sort_keys=True).encode(), np.uint8)]
+    for name in sorted(tensors):
+        array = tensors[name]
+        parts += [np.frombuffer(f"{name} {array.dtype.str} {array.shape}".encode(), np.uint8), array]
+    return blake3(*parts)
+
+
+@safe_open.releasing()
+def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Tensors | None]:
+    """The record of a file of format `form`, and its tensors if it has any, when both are what the digest says.
+
+    Args:
+        unsealed: names of tensors that have digests of their own.
+
+    Raises:
+        InputError: no such file, none of ours, of another format or version, damaged or cut short.
+    """
+    # A record of its own is JSON; else it is in the metadata of the tensors.
+    if safe_open.beginning(path)[:1] == b"{":
+        tensors, text = None, safe_open.decode(safe_open.whole(path, MOST_HEADER, any_name=True))
+    else:
+        tensors = Tensors(path)
+        text = tensors.metadata.get(KEY)
+        if text is None:
+            raise InputError(f"{path}: this .safetensors file was not written by spdnn: its metadata has no {KEY!r}")
+    with safe_open.sound(f"{path}: the file is damaged, or was not written by spdnn: its header is no JSON"):
+        record = json.loads(text, object_pairs_hook=_once)
+    # Format and version before the digest, for another version may digest other things.
+    if not isinstance(record, dict) or record.get("format") != form:
+        actual = record.get("format") if isinstance(record, dict) else None
+        swapped = {actual, form} == {"spdnn-inputs", "spdnn-network"}
+        raise InputError(f"{path}: its format is {quote(actual)}, not {form!r}{SWAPPED if swapped else ''}")
+    if type(version := record.get("version")) is not int or version != VERSION:
+        raise InputError(f"{path}: version {shorten(repr(version), 20)} of {form}; version {VERSION} is read here")
+    # The digest covers record and tensors, except large ones that have their own.
+    stored = record.pop("digest", None)
+    actual = _digest(record, {name: tensors[name] for name in tensors if name not in unsealed} if tensors else {})
+    if actual != stored:
+        said = shorten(str(stored), 19)
+        raise InputError(f"{path}: the file is damaged: its BLAKE3 is {actual[:16]}..., it says {said}")
+    return {**record, "digest": stored}, tensors
+
+
+def write_record(path, form: str, record: dict) -> None:
+    """A record without tensors, whole or not at all: as JSON when the name ends so, else as .safetensors."""
+    if Path(path).suffix == JSON:
+        files.write_text(path, json.dumps(seal_tensors({"format": form, **record}, {}), indent=1) + "\n")
+        return
+    with creating(path, form, record) as writer:
+        writer.finish()

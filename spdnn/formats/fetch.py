@@ -1,0 +1,348 @@
+"""Files from elsewhere, checked: from a mirror or the addresses of `config/data.tsv`.
+
+A file is searched for in the folder it is to be in, then in a mirror (a folder or an http(s) address with the
+table's paths below it; by default $SPDNN_MIRROR), then at its addresses in order. A download goes to a hidden
+`.download` file, locked against other processes and resumed where the server allows it, and gets its final name
+only once its size and digest are right; so a folder filled here is itself a mirror. Bytes, time and redirects are
+limited by the table: a server that never ends, or sends a byte a second, is given up.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urljoin
+
+from spdnn.core.errors import InputError, SpdnnError, Unavailable, install
+from spdnn.core.files import replacing
+from spdnn.core.progress import BYTES, Stage
+from spdnn.core.safe_open import brief
+from spdnn.formats.catalog import Source, read_sources
+
+RETRIES, BACKOFF = 3, 1.0
+LEAST = 1 << 16  # bytes that must arrive in the `stall` seconds of a source, unless it ends before
+TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+SCHEMES = ("http://", "https://")
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of file systems that cannot lock
+
+
+def fetch(
+    name: str,
+    folder: str | os.PathLike,
+    mirror: str | os.PathLike | None = None,
+    retries: int = RETRIES,
+    backoff: float = BACKOFF,
+    sources: dict[str, Source] | None = None,
+) -> Path:
+    """The file `name` of the table, at its path below `folder`; downloaded unless it is there and right.
+
+    Args:
+        mirror: a folder or an http(s) address to try first; by default $SPDNN_MIRROR; "" for none.
+        retries: how often one address is tried again after a failure that may pass.
+        backoff: seconds before the first new try, doubled before each further one.
+        sources: the table, by default that of `read_sources`.
+
+    Raises:
+        InputError: a name that is not in the table.
+        SpdnnError: no source gave the right file; the sentence lists the sources and why each failed.
+    """
+    sources = read_sources() if sources is None else sources
+    if name not in sources:
+        raise InputError(f"{name!r} is not in the table of downloads; it has {', '.join(sources)}")
+    source = sources[name]
+    target = Path(folder) / source.path
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpdnnError(f"{target.parent}: this folder cannot be made ({error.strerror})") from error
+    mirror = os.environ.get("SPDNN_MIRROR", "") if mirror is None else os.fspath(mirror)
+    failures, urls, until = [], list(source.urls), time.monotonic() + source.seconds
+    # Already there: a file whose digest is right is never fetched again.
+    if target.is_file():
+        if (fault := source.fault(target)) is None:
+            return target
+        failures.append(f"{target}: {fault}")
+    # Then the mirror, and then the addresses of the table, in order.
+    if re.match("https?://", mirror):
+        urls.insert(0, f"{mirror.rstrip('/')}/{source.path}")
+    elif mirror:
+        if (fault := _copy(source, Path(mirror) / source.path, target)) is None:
+            return target
+        failures.append(f"{Path(mirror) / source.path}: {fault}")
+    for url in urls:
+        if (fault := _fetch_url(source, url, target, retries, backoff, until)) is None:
+            return target
+        failures.append(f"{url}: {fault}")
+    raise SpdnnError(f"{name} could not be fetched; tried {'; '.join(failures)}")
+
+
+class _DownloadError(Exception):
+    """A download that failed; `again`: it may work at another time."""
+
+    def __init__(self, why: str, again: bool):
+        super().__init__(why)
+        self.again = again
+
+
+def _copy(source: Source, origin: Path, target: Path) -> str | None:
+    """Copy from a mirror folder; why it failed, or None."""
+    if not origin.is_file():
+        return "there is no such file"
+    if (size := origin.stat().st_size) > source.most:
+        return f"{size:,} bytes, more than {source.most:,}"
+    try:
+        with replacing(target) as temporary:
+            shutil.copyfile(origin, temporary)
+            if fault := source.fault(temporary):
+                raise _DownloadError(fault, False)
+    except _DownloadError as bad:
+        return str(bad)
+    return None
+
+
+class _Guard:
+    """Ends a transfer that is too slow or takes too long, by shutting its connections down: whatever waits goes on.
+
+    What waits may be anywhere in a library (headers that drip, the end of a chunk), and has no clock of its own.
+
+    Args:
+        until: time.monotonic() at which the transfer must be over.
+
+    Attributes:
+        arrived: bytes, counted by who receives them; why: it was ended, or None.
+    """
+
+    def __init__(self, source: Source, until: float):
+        self.arrived, self.why = 0, None
+        self._source, self._until = source, until
+        self._connections, self._sockets, self._over = [], [], threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "_Guard":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def guarded(self, connection):
+        """A connection of urllib3 itself, whose socket is known here once there is one."""
+        connect = connection.connect
+
+        def connect_and_tell() -> None:
+            connect()
+            self._sockets.append(connection.sock)
+
+        connection.connect = connect_and_tell
+        self._connections.append(connection)
+        return connection
+
+    def _watch(self) -> None:
+        before, stall = self.arrived, self._source.stall
+        # A library may wait where no timeout of its own counts, so time and bytes are watched from outside.
+        while not self._over.wait(0.01 if self.why else max(0, min(stall, self._until - time.monotonic()))):
+            if self.why is None and time.monotonic() >= self._until:
+                self.why = f"not done within {self._source.seconds:g} s"
+            elif self.why is None and self.arrived - before < LEAST:
+                self.why = f"less than {LEAST:,} bytes within {stall:g} s"
+            before = self.arrived
+            if self.why:
+                # A connection has a socket before TLS has begun, and forgets it once an answer that closes it begins.
+                for open_socket in [*self._sockets, *(connection.sock for connection in list(self._connections))]:
+                    with contextlib.suppress(OSError, TypeError):
+                        socket.socket.shutdown(open_socket, socket.SHUT_RDWR)  # below TLS, which another thread is in
+
+
+def _fetch_url(source: Source, url: str, target: Path, retries: int, backoff: float, until: float) -> str | None:
+    """Download from one address, again while that may help; why it failed, or None."""
+    # Its name has a digest of the address: what one server left is never continued from another.
+    part = target.with_name(f".{target.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.download")
+    for attempt in range(retries + 1):
+        # Wait longer each time, but not past the end.
+        if attempt:
+            time.sleep(max(0, min(backoff * 2 ** (attempt - 1), until - time.monotonic())))
+        if time.monotonic() >= until:
+            return f"not done within {source.seconds:g} s"
+        try:
+            with _lock(part) as stream:
+                if target.is_file() and source.fault(target) is None:  # another process was faster
+                    os.unlink(stream.name)
+                    return None
+                _download(source, url, stream, until)
+                os.replace(stream.name, target)
+                return None
+        except _DownloadError as bad:
+            why = str(bad)
+            if not bad.again:
+                break
+        except OSError as error:
+            raise SpdnnError(f"{target}: {error.strerror or error}, so nothing was written") from error
+    return why if attempt == 0 else f"{why} (tried {attempt + 1} times)"
+
+
+@contextlib.contextmanager
+def _lock(part: Path) -> Iterator:
+    """`part`, opened for appending and locked; a file of one's own where locks are unknown.
+
+    After an error it stays for another try when there is something in it, and it is no one's own file.
+    """
+    stream = _open_locked(part)
+    try:
+        yield stream
+    except BaseException:
+        if stream.name != str(part) or os.fstat(stream.fileno()).st_size == 0:
+            os.unlink(stream.name)
+        raise
+    finally:
+        stream.close()
+
+
+def _open_locked(part: Path):
+    while True:
+        stream = open(str(part), "a+b")  # noqa: SIM115 - the caller closes it
+        # The file that was locked must still be the one of that name: its last owner may have renamed it.
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(stream.fileno()), part.stat()):
+                return stream
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            stream.close()
+            return open(f"{part}.{os.getpid()}.{time.time_ns()}", "a+b")
+        stream.close()  # whoever had the lock renamed or removed that file
+
+
+def _download(source: Source, url: str, stream, until: float) -> None:
+    """Bring `stream` to the whole, right file, from where it ends.
+
+    Raises:
+        _Bad: it is not. What may be continued stays in `stream`; what is wrong is removed from it.
+    """
+    # Continue where an earlier download ended, unless it is longer than the file can be.
+    have = stream.seek(0, os.SEEK_END)
+    if have > source.most:
+        have = stream.truncate(0)
+    if source.size is None or have < source.size:
+        with _Guard(source, until) as guard:
+            try:
+                _receive(source, url, stream, have, guard)
+            except _DownloadError as bad:
+                raise _DownloadError(guard.why or str(bad), again=bad.again or bool(guard.why)) from None
+        if guard.why:  # an answer of unknown length just ends then
+            raise _DownloadError(guard.why, again=True)
+    # On the disk before the digest is taken: the name must never stand for less.
+    stream.flush()
+    os.fsync(stream.fileno())
+    if fault := source.fault(Path(stream.name)):
+        stream.truncate(0)
+        raise _DownloadError(fault, again=have > 0)
+
+
+def _receive(source: Source, url: str, stream, have: int, guard: _Guard) -> None:
+    """Append to `stream`, which has `have` bytes, the rest from `url`; or all of it, where it must be."""
+    try:
+        import requests
+        import urllib3
+    except ImportError:
+        raise Unavailable(f"downloads need requests; {install('full')}, or set SPDNN_MIRROR") from None
+    # As stored, not compressed on the way: the range and the size count bytes of the file.
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    try:
+        with _session(guard) as session, _answer(session, source, url, headers) as answer:
+            _receive_body(source, answer, stream, _start(answer, stream, have), guard)
+    # What may pass is tried again; an address or an answer that is wrong stays so.
+    except (requests.Timeout, urllib3.exceptions.TimeoutError):
+        raise _DownloadError(f"no answer within {source.stall:g} s", again=True) from None
+    except (requests.ConnectionError, urllib3.exceptions.HTTPError) as error:
+        reason = re.search(r"\[(?:Errno|SSL)[^\]]*\] ?[^'\")]*", str(error))
+        why = f"no connection ({reason.group()})" if reason else "the connection broke off"
+        raise _DownloadError(why, again=True) from None
+    except (requests.RequestException, ValueError) as error:
+        raise _DownloadError(brief(error), again=False) from None
+
+
+def _session(guard: _Guard):
+    """A session of requests whose connections are guarded, and which follows no redirect by itself."""
+    import requests
+
+    class Adapter(requests.adapters.HTTPAdapter):
+        def get_connection_with_tls_context(self, *arguments, **options):
+            pool = super().get_connection_with_tls_context(*arguments, **options)
+            made = type(pool).ConnectionCls
+            pool.ConnectionCls = lambda **words: guard.guarded(made(**words))
+            return pool
+
+    class DownloadSession(requests.Session):
+        def get_redirect_target(self, resp):
+            return None  # else requests reads the whole body first, however long it is
+
+    session = DownloadSession()
+    for scheme in SCHEMES:
+        session.mount(scheme, Adapter())
+    return session
+
+
+def _answer(session, source: Source, url: str, headers: dict):
+    """The answer at an address, after as many redirects as the source allows."""
+    for _ in range(source.redirects + 1):
+        answer = session.get(url, headers=headers, stream=True, timeout=source.stall)
+        if not answer.is_redirect:
+            return answer
+        answer.close()
+        url = urljoin(url, answer.headers["Location"])
+        if not url.startswith(SCHEMES):
+            raise _DownloadError(f"a redirect to {url[:60]!r}, which is no address of the web", again=False)
+    raise _DownloadError(f"more than {source.redirects} redirects", again=False)
+
+
+def _start(answer, stream, have: int) -> int:
+    """The bytes of `stream` that the answer continues; the rest is removed."""
+    status = answer.status_code
+    if status == 206:
+        if re.match(rf"bytes {have}-", answer.headers.get("Content-Range", "")):
+            return have
+        stream.truncate(0)
+        raise _DownloadError("the server continued at another place than asked", again=True)
+    if status == 416 and have:
+        stream.truncate(0)
+        raise _DownloadError("the server has no more than what was left of an earlier download", again=True)
+    if status != 200:
+        raise _DownloadError(f"the server answered {status} {answer.reason}", again=status in TRANSIENT)
+    stream.truncate(0)
+    return 0
+
+
+def _receive_body(source: Source, answer, stream, have: int, guard: _Guard) -> None:
+    # A wrong size is refused before anything is received.
+    length = answer.headers.get("Content-Length", "")
+    total = have + int(length) if re.fullmatch("[0-9]{1,18}", length) else source.size
+    if source.size is not None and total != source.size:
+        stream.truncate(0)
+        raise _DownloadError(f"the server has {total:,} bytes, not {source.size:,}", again=False)
+    if total is not None and total > source.most:
+        stream.truncate(0)
+        raise _DownloadError(f"the server has {total:,} bytes; at most {source.most:,} are taken", again=False)
+    with Stage(f"fetch {source.name}", total, BYTES, have) as stage:
+        # The stated length may be wrong, so what arrives is counted, too.
+        for chunk in answer.raw.stream(LEAST, decode_content=False):
+            stream.write(chunk)
+            have += len(chunk)
+            guard.arrived += len(chunk)
+            stage.advance(len(chunk))
+            if have > source.most:
+                stream.truncate(0)
+                raise _DownloadError(f"more than {source.most:,} bytes", again=False)
+    if total is not None and have < total:
+        raise _DownloadError(f"broke off after {have:,} of {total:,} bytes", again=True)

@@ -1,0 +1,85 @@
+"""Inputs in a store: a mapped .safetensors file of their rows as they are in memory (bits, dense or CSR).
+
+The record (container.py): format "spdnn-inputs", kind "bits", "dense" or "csr", neurons, count, description, and sha256
+(Inputs.sha256, of the rows stored). The tensors: `data` (bits: uint8 (rows, ceil(neurons / 8)); dense: float32 (rows,
+neurons)); or `data`, `indices` and `indptr` (CSR).
+"""
+
+import hashlib
+
+import numpy as np
+import scipy.sparse as sp
+
+from spdnn.core import safe_open
+from spdnn.core.errors import InputError
+from spdnn.core.features import Inputs
+from spdnn.formats import container
+from spdnn.formats.checks import check_widths
+
+FORMAT = "spdnn-inputs"
+MOST = 10**9  # inputs, however few rows repeat
+ROWS, CSR = ("data",), ("data", "indices", "indptr")
+
+
+def write_inputs(path, inputs: Inputs, durable: bool = True) -> None:
+    """Store inputs, whole or not at all (`durable`: see files.replacing). Raises SpdnnError if that cannot be done."""
+    record = {name: getattr(inputs, name) for name in ("kind", "neurons", "count", "sha256", "description")}
+    with container.creating(path, FORMAT, record, durable=durable) as writer:
+        for name in CSR if inputs.kind == "csr" else ROWS:
+            array = getattr(inputs.data, name) if inputs.kind == "csr" else inputs.data
+            writer.write(name, array, sealed=False, what="write inputs")
+        writer.finish({})
+
+
+@safe_open.releasing()
+def read_inputs(path) -> Inputs:
+    """Inputs from a store, which stay where they are in it; all of it is checked.
+
+    Raises:
+        InputError: not such a store, damaged or cut short.
+    """
+    record, tensors = container.read_record(path, FORMAT, CSR)
+    kind, neurons, count, description, expected = (
+        record.get(name) for name in ("kind", "neurons", "count", "description", "sha256")
+    )
+    if kind not in ("bits", "dense", "csr") or tensors is None:
+        raise InputError(f"{path}: inputs of kind {kind!r}; they must be 'bits', 'dense' or 'csr'")
+    if type(count) is not int or count < 1:
+        raise InputError(f"{path}: {count!r} inputs; there must be at least 1")
+    if type(neurons) is not int or neurons < 1 or not isinstance(description, dict):
+        raise InputError(f"{path}: the file is damaged: {neurons!r} neurons, or no description")
+    if count > MOST:
+        raise InputError(f"{path}: {count} inputs; at most {MOST:,} are possible here")
+    check_widths(path, neurons)
+    if missing := [name for name in (CSR if kind == "csr" else ROWS) if name not in tensors]:
+        raise InputError(f"{path}: the file is damaged: it has no tensor {missing[0]!r}")
+    try:
+        data, hashed = _csr(tensors, neurons) if kind == "csr" else _rows(tensors["data"], kind, neurons)
+    except ValueError as error:
+        raise InputError(f"{path}: the file is damaged ({error})") from error
+    digest = hashlib.sha256()
+    for array in hashed:
+        for block in container.blocks(array.reshape(-1).view(np.uint8), "read inputs"):
+            digest.update(block.data)
+    if digest.hexdigest() != expected:
+        actual = digest.hexdigest()
+        raise InputError(f"{path}: the inputs are damaged: their SHA-256 is {actual}, the header says {expected}")
+    inputs = Inputs(data, neurons, count, description)
+    inputs.sha256 = expected  # just computed; it need not be again
+    return inputs
+
+
+def _rows(data: np.ndarray, kind: str, neurons: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    dtype, width = (np.uint8, (neurons + 7) // 8) if kind == "bits" else (np.float32, neurons)
+    if data.dtype != dtype or data.ndim != 2 or data.shape[0] < 1 or data.shape[1] != width:
+        raise ValueError(f"rows of {data.dtype} {data.shape} for {neurons} neurons")
+    return data, [data]
+
+
+def _csr(tensors: container.Tensors, neurons: int) -> tuple[sp.csr_array, list[np.ndarray]]:
+    data, indices, indptr = (tensors[name] for name in CSR)
+    if data.dtype != np.float32 or indptr.size < 2 or {indices.dtype.kind, indptr.dtype.kind} != {"i"}:
+        raise ValueError(f"CSR rows of {data.dtype}, {indptr.size - 1} of them")
+    matrix = sp.csr_array((data, indices, indptr), shape=(indptr.size - 1, neurons))
+    matrix.check_format(full_check=True)
+    return matrix, [indptr.astype(np.int64), indices.astype(np.int64), data]

@@ -1,0 +1,353 @@
+"""Models in .onnx: ONNX Runtime reads and simplifies them; a chain of layers becomes a network.
+
+ONNX Runtime's basic optimisations compute what is constant (masks of pruned weights, shapes), drop what does nothing in
+inference, and fold BatchNorm into convolutions. Weights may be in the file or in others of the same folder.
+"""
+
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spdnn.core import safe_open
+from spdnn.core.errors import InputError, Unavailable, install
+from spdnn.core.network import RELU, Activation, MemoryNetwork
+from spdnn.core.signature import ModelInput, Signature
+from spdnn.core.validation import shorten
+from spdnn.formats import steps as steps_module
+from spdnn.formats.state_dicts import norm_scale
+from spdnn.formats.steps import Step, UnsupportedStep, channels, fuse_steps, vector
+
+ENDS = ("Softmax", "LogSoftmax")  # what may follow the last layer of a chain
+SILENT = 4  # of ONNX Runtime: messages come as exceptions
+TYPES = {  # onnx.TensorProto.DataType, of types that NumPy has
+    1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_,
+    10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64,
+}  # fmt: skip
+
+
+def runtime():
+    """The module onnxruntime, without telemetry. Raises Unavailable: it or the package onnx is missing."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else its import writes a device's id into the home folder
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError as error:
+        name = (error.name or "onnxruntime").partition(".")[0]
+        raise Unavailable(f"the package {name} is missing; {install('onnx')} brings it") from error
+    assert onnx
+    return onnxruntime
+
+
+def session(model: str | bytes, change: Callable[[Any], None] = lambda options: None, what: Any = "the model"):
+    """An InferenceSession on the processor for a file or its content; `change` is given its SessionOptions.
+
+    Raises:
+        InputError: ONNX Runtime does not run it, with its reason.
+        Unavailable: a package is missing.
+    """
+    ort = runtime()
+    options = ort.SessionOptions()
+    options.log_severity_level, options.inter_op_num_threads = SILENT, 1
+    change(options)
+    try:
+        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # of many types, none of them public
+        raise InputError(f"{what}: ONNX Runtime cannot run it: {reason(error)}") from error
+
+
+def simplify(path, name=None):
+    """The onnx.ModelProto of a file, with all that is constant computed.
+
+    Raises:
+        InputError: no sound ONNX model, or one that ONNX Runtime does not run; operators that it does not know
+            are named, the file as `name`.
+        Unavailable: the package onnx or onnxruntime is missing.
+    """
+    ort, path = runtime(), Path(path)
+    import onnx
+
+    safe_open.check_file(path)
+    with tempfile.TemporaryDirectory(prefix="spdnn-") as folder:
+        written = Path(folder, "model.onnx")
+
+        def change(options) -> None:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+            options.optimized_model_filepath = str(written)
+            options.add_session_config_entry("session.disable_prepacking", "1")
+            options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
+            options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+            options.intra_op_num_threads = 1
+
+        session(str(path), change, name or path)
+        model = onnx.load(written)
+    _densify(model.graph)
+    if model.ir_version < 4:  # whose initializers are listed among the inputs, and are constants all the same
+        held = {tensor.name for tensor in model.graph.initializer}
+        for place in reversed(range(len(model.graph.input))):
+            if model.graph.input[place].name in held:
+                del model.graph.input[place]
+    return model
+
+
+def _densify(graph) -> None:
+    """Make plain constants of those that a graph, and the graphs in it, hold as sparse tensors."""
+    from onnx import numpy_helper
+
+    for sparse in graph.sparse_initializer:
+        values, indices = (numpy_helper.to_array(part) for part in (sparse.values, sparse.indices))
+        dense = np.zeros(tuple(sparse.dims), values.dtype)
+        places = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), dense.shape)
+        dense.reshape(-1)[places] = values
+        graph.initializer.append(numpy_helper.from_array(dense, sparse.values.name))
+    del graph.sparse_initializer[:]
+    for node in graph.node:
+        for inside in subgraphs(node):
+            _densify(inside)
+
+
+def subgraphs(node) -> list:
+    """The branches or the body of a node."""
+    return [
+        graph
+        for attribute in node.attribute
+        for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
+    ]
+
+
+def signature(what, model) -> Signature:
+    """The inputs that a caller must give; `what` begins the errors of a call."""
+    given = {tensor.name for tensor in model.graph.initializer}
+    return Signature(str(what), tuple(_input(value) for value in model.graph.input if value.name not in given))
+
+
+def _input(value) -> ModelInput:
+    if value.type.WhichOneof("value") != "tensor_type":
+        return ModelInput(value.name, None, None, tensor=False)
+    kind = value.type.tensor_type
+    dtype, shape = TYPES.get(kind.elem_type), None
+    if kind.HasField("shape"):
+        # A negative size is a free one to ONNX Runtime.
+        sizes = [size.dim_value if size.HasField("dim_value") else size.dim_param or None for size in kind.shape.dim]
+        shape = tuple(None if isinstance(size, int) and size < 0 else size for size in sizes)
+    return ModelInput(value.name, None if dtype is None else np.dtype(dtype), shape)
+
+
+def network(path, last: str | None = None, layers: int | None = None) -> MemoryNetwork:
+    """The network of a model that is a chain of layers, without a softmax at its end where `last` = 'none' says so.
+
+    Raises:
+        InputError: no chain of layers; a softmax, and nothing said; something said that a model says itself.
+        Unavailable: as simplified.
+    """
+    steps = chain(path, simplify(path))
+    ends = steps[-1].kind in ENDS
+    if last not in (None, "none") or (last and not ends):
+        raise InputError(f"{path}: an ONNX model has its own last activation; it cannot be {last!r}")
+    if ends and last is None:
+        raise InputError(
+            f"{path}: it ends in a softmax ({steps[-1].name[:40]!r}), which is not run here; --last none (in Python "
+            "spdnn.open_network(path, last='none')) stops at the logits, and the predicted classes stay the same"
+        )
+    return network_of(path, steps[: len(steps) - ends], layers)
+
+
+def network_of(path, steps: Sequence[Step], layers: int | None = None) -> MemoryNetwork:
+    """The network of a chain without a softmax. Raises InputError: as steps.network_of."""
+    return steps_module.network_of(Path(path), steps, "onnx", layers)
+
+
+@np.errstate(all="ignore")  # what is not finite is refused in the layer that has it
+def chain(path, model) -> list[Step]:
+    """The steps of a model each of whose nodes is a layer, or part of one, and reads the one before it.
+
+    A softmax of the last features may be at the end, as a step of its own kind.
+
+    Raises:
+        InputError: another model; the sentence names the first node that no network has.
+    """
+    from onnx import numpy_helper
+
+    graph = model.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    inputs = signature(path, model).inputs
+    if len(inputs) != 1 or len(graph.output) != 1:
+        raise InputError(
+            f"{path}: {len(inputs)} inputs and {len(graph.output)} outputs; a network has one of each, and "
+            "spdnn.compile runs other models"
+        )
+    (last, dtype, shape, _), steps = inputs[0], []
+    if dtype is None or shape is None or len(shape) < 2:
+        said = "a type that NumPy does not have" if dtype is None else "no shape" if shape is None else "no rows"
+        raise InputError(f"{path}: it is no chain of layers: {last!r} states {said}; spdnn.compile runs any ONNX model")
+    sizes = [size if isinstance(size, int) and size else None for size in shape]
+    reader = Chain(constants, numpy_helper.to_array, sizes, dtype == np.float32)
+    read = Counter(value for node in graph.node for value in node.input) + Counter(
+        output.name for output in graph.output
+    )
+    for node in graph.node:
+        try:
+            if read[last] != 1 or last not in node.input or sum(map(bool, node.output)) != 1:
+                raise UnsupportedStep(": it does not follow the one before it alone")
+            if steps and steps[-1].kind in ENDS:
+                raise UnsupportedStep(": after a softmax")
+            step = reader.step(node, last)
+        except UnsupportedStep as error:
+            raise InputError(
+                f"{path}: it is no chain of layers: {shorten(node.name or node.output[0], 40)!r} "
+                f"({shorten(node.op_type, 30)}{error}); spdnn.compile runs any ONNX model"
+            ) from error
+        if step is not None:
+            steps.append(step._replace(name=node.name or node.output[0]))
+        last = node.output[0]
+    if last != graph.output[0].name or not steps:
+        raise InputError(f"{path}: its output does not come from its input through layers")
+    return list(fuse_steps(steps))
+
+
+class Chain:
+    """What each node of a chain is; `shape` of the features that the next one reads, None for a size that is free."""
+
+    def __init__(self, constants: dict, to_array: Callable[[Any], np.ndarray], shape: list, floats: bool):
+        self._constants, self._to_array, self.shape, self._floats = constants, to_array, shape, floats
+
+    def step(self, node, last: str) -> Step | None:
+        """Raises UnsupportedStep: no layer, nor a part of one."""
+        from onnx import helper
+
+        given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        if node.domain not in ("", "ai.onnx") or node.op_type not in KINDS:
+            raise UnsupportedStep("")
+        if not self._floats and node.op_type not in ("Cast", "Flatten", "Reshape"):
+            raise UnsupportedStep(": of other numbers than float")
+        return KINDS[node.op_type](self, node, given, list(node.input).index(last))
+
+    def constant(self, node, place: int) -> np.ndarray | None:
+        """float32, of an input that may be left out. Raises UnsupportedStep: it is no constant."""
+        if len(node.input) <= place or not node.input[place]:
+            return None
+        if node.input[place] not in self._constants:
+            raise UnsupportedStep(": it takes a value where only a constant is read")
+        return self._to_array(self._constants[node.input[place]])
+
+    def rows(self) -> None:
+        """Raises UnsupportedStep: features that are no rows."""
+        if len(self.shape) != 2:
+            raise UnsupportedStep(f": of {len(self.shape)} dimensions")
+
+    def cast(self, node, given: dict, place: int) -> None:
+        if given["to"] != 1:
+            raise UnsupportedStep(": to another type than float")
+        self._floats = True
+
+    def flatten(self, node, given: dict, place: int) -> Step:
+        if given.get("axis", 1) not in (1, 1 - len(self.shape)):
+            raise UnsupportedStep(f": from axis {given['axis']}")
+        return self.flat()
+
+    def reshape(self, node, given: dict, place: int) -> Step:
+        """One that keeps the inputs and joins all else."""
+        target, sizes = self.constant(node, 1), self.shape[1:]
+        target = [] if target is None or place else target.tolist()
+        width = None if None in sizes else int(np.prod(sizes))
+        kept = len(target) == 2 and (target[0] in (0, self.shape[0]) or (target[0] == -1 and target[1] == width))
+        if not kept or target[1] not in (-1, width) or (given.get("allowzero") and 0 in target):
+            raise UnsupportedStep(f": to {str(target)[:40]}")
+        return self.flat()
+
+    def flat(self) -> Step:
+        self.shape = [self.shape[0], None if None in self.shape[1:] else int(np.prod(self.shape[1:]))]
+        return Step("", "flatten")
+
+    def gemm(self, node, given: dict, place: int) -> Step:
+        self.rows()
+        weight, bias = self.constant(node, 1 - place), self.constant(node, 2) if node.op_type == "Gemm" else None
+        if weight is None or weight.ndim != 2 or place or given.get("transA"):
+            raise UnsupportedStep(
+                ": weights times values" if place else ": a weight of other dimensions than two, or transA"
+            )
+        weight = weight if given.get("transB") else weight.T
+        if given.get("alpha", 1) != 1:
+            weight = weight.astype(np.float64) * given["alpha"]
+        self.shape = [self.shape[0], len(weight)]
+        if bias is not None and bias.ndim > 2:
+            raise UnsupportedStep(f": a C of {bias.ndim} dimensions")
+        shift = 0.0 if bias is None else vector(bias.astype(np.float64) * given.get("beta", 1), len(weight))
+        return Step("", "linear", weight, shift)
+
+    def scale(self, node, given: dict, place: int) -> Step:
+        """Add, Sub, Mul or Div of a constant."""
+        constant = self.constant(node, 1 - place)
+        if constant is None:
+            raise UnsupportedStep(" of two values")
+        kind, number = node.op_type, channels(constant, tuple(self.shape[1:]))
+        if kind == "Add":
+            return Step("", "scale", 1.0, number)
+        if kind == "Mul":
+            return Step("", "scale", number, 0.0)
+        if kind == "Sub":
+            return Step("", "scale", -1.0, number) if place else Step("", "scale", 1.0, -number)
+        if place:
+            raise UnsupportedStep(": a constant divided by a value")
+        return Step("", "scale", 1 / number, 0.0)
+
+    def norm(self, node, given: dict, place: int) -> Step:
+        self.rows()
+        parts = [self.constant(node, k) for k in range(1, 5)]
+        if any(part is None for part in parts) or given.get("training_mode"):
+            raise UnsupportedStep(": in training")
+        return norm_scale("", *(part.astype(np.float64) for part in parts), given.get("epsilon", 1e-5))
+
+    def relu(self, node, given: dict, place: int) -> Step:
+        return Step("", "activation", activation=RELU)
+
+    def clip(self, node, given: dict, place: int) -> Step | None:
+        """Clip, or Max or Min with one number, which torch makes of a clamp."""
+        low, high = (self.constant(node, k) for k in (1, 2)) if node.op_type == "Clip" else (None, None)
+        if node.op_type != "Clip":
+            bound = self.constant(node, 1 - place) if len(node.input) == 2 else None
+            if bound is None or bound.size != 1 or bound.ndim > len(self.shape):
+                raise UnsupportedStep(" of several values")
+            low, high = (bound, None) if node.op_type == "Max" else (None, bound)
+        least = float(given.get("min", -np.inf) if low is None else low.item())
+        most = float(given.get("max", np.inf) if high is None else high.item())
+        largest = float(np.finfo(np.float32).max)
+        if least <= -largest and most >= largest:
+            return None
+        if least == 0 and most > 0:
+            return Step("", "activation", activation=RELU if most >= largest else Activation("relu", most))
+        raise UnsupportedStep(f": to {least:g} and {most:g}; 0 and a positive number are an activation here")
+
+    def softmax(self, node, given: dict, place: int) -> Step:
+        self.rows()
+        if given.get("axis", -1) not in (1, -1):
+            raise UnsupportedStep(f": over axis {given['axis']}")
+        return Step("", node.op_type)
+
+    def same(self, node, given: dict, place: int) -> None:
+        """Nothing in inference."""
+        if any(node.input[k] for k in range(1, len(node.input))):
+            raise UnsupportedStep(": in training")
+
+
+KINDS: dict[str, Callable[[Chain, Any, dict, int], Step | None]] = {
+    "Gemm": Chain.gemm, "MatMul": Chain.gemm, "Relu": Chain.relu, "BatchNormalization": Chain.norm,
+    "Cast": Chain.cast, "Flatten": Chain.flatten, "Reshape": Chain.reshape, "Identity": Chain.same,
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), Chain.scale), **dict.fromkeys(("Clip", "Max", "Min"), Chain.clip),
+    **dict.fromkeys(ENDS, Chain.softmax), "Dropout": Chain.same,
+}  # fmt: skip
+
+
+def reason(error: Exception) -> str:
+    """ONNX Runtime's message without its codes, and without places and signatures of its own source."""
+    return shorten(" ".join(_OWN.sub("", str(error).strip()).split()), 200)
+
+
+_OWN = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? failed:|\S+\.(cc|h):\d+ ([^()]*::.*\) (?=[A-Z]))?"
+)

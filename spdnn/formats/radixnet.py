@@ -1,0 +1,175 @@
+"""RadiX-Net by formula: the twelve official networks, and any N = 16 * 2^m, layer by layer, exactly.
+
+With m = log2(N / 16) and K = N / 16, block t holds the m layers k = 0..m-1; p_0 is the identity and p_t the stable
+argsort of N numbers of MATLAB's default generator (Mersenne Twister, seed 5489), drawn once per block in order:
+    W[p_t[i], j] = 1/16  iff  (i - j) mod K is 0 or 2^k.
+Source: Kepner and Robinett, "RadiX-Net: Structured Sparse Matrices for Deep Neural Networks", 2019; the
+permutations come from a comparison with official files. As text, layers 1 to 120 of 1024 neurons have the official
+SHA-256 (tests/formats/test_text.py). Other layers and widths are known by their results: the official inputs
+give the official categories, and every value of a survivor is 32.
+"""
+
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from spdnn.core import challenge
+from spdnn.core.errors import InputError
+from spdnn.core.network import Activation, Header, Layer, Network, index_dtype
+from spdnn.kernels import dispatch
+
+MAX_LAYERS = 2**31 - 1
+GROUP = 16  # input neurons of one class, and output neurons that share their inputs
+READERS = 4  # that may go through the layers at different depths without drawing permutations anew
+
+
+@dataclass
+class _Cursor:
+    """A generator that has drawn the numbers of the first so many blocks but the very first, which needs none."""
+
+    random: np.random.RandomState
+    drawn: int = 0
+
+
+class RadixNet(Network):
+    """The RadiX-Net of `neurons` x `layers`; nothing but a few blocks' permutations is kept in memory.
+
+    Args:
+        neurons: 16 * 2^m with m >= 1, at most challenge.MAX_WIDTH.
+        layers: any depth up to MAX_LAYERS; depths share their first layers.
+        bias: one number; by default the official one of that width.
+        ymax: the clip, or None.
+        seed: of the permutations; 5489 gives the official networks.
+
+    Raises:
+        InputError: a size that the formula does not define, or a width without an official bias, and no bias.
+
+    Example:
+        >>> import spdnn
+        >>> spdnn.RadixNet(1024, 120)
+        RadixNet(1024 -> 1024, 120 layers, 3,932,160 edges)
+    """
+
+    def __init__(
+        self,
+        neurons: int,
+        layers: int,
+        bias: float | None = None,
+        ymax: float | None = challenge.YMAX,
+        seed: int = challenge.SEED,
+    ):
+        blocks, rest = divmod(neurons, GROUP)
+        if rest or blocks < 2 or blocks & (blocks - 1):
+            raise InputError(f"{neurons} neurons: a RadiX-Net has 16 * 2^m of them (32, 64, ..., 1024, 2048, ...)")
+        if neurons > challenge.MAX_WIDTH:
+            raise InputError(f"{neurons} neurons: at most {challenge.MAX_WIDTH} are possible here")
+        if layers < 1:
+            raise InputError(f"{layers} layers: a network has at least 1")
+        if layers > MAX_LAYERS:
+            raise InputError(f"{layers} layers: at most {MAX_LAYERS} are possible here")
+        if not 0 <= seed < 2**32:
+            raise InputError(f"seed {seed}: the generator takes 0 to {2**32 - 1}")
+        if bias is None:
+            if neurons not in challenge.BIAS:
+                raise InputError(f"{neurons} neurons have no official bias; give one (--bias)")
+            bias = challenge.BIAS[neurons]
+        self.neurons, self.classes, self.block = neurons, blocks, blocks.bit_length() - 1
+        self._layers, self.seed = layers, seed
+        with np.errstate(over="ignore"):
+            self.bias, self.activation = np.float32(bias), Activation("relu", ymax)
+        if not np.isfinite(self.bias):
+            raise InputError(f"bias {bias}: it must be a finite number")
+        self.description = {
+            "source": "radixnet",
+            "neurons": neurons,
+            "layers": layers,
+            "seed": seed,
+            "bias": float(self.bias),
+            "ymax": self.activation.ymax,
+        }
+        self._lock = threading.Lock()  # of the next two, for several threads may read layers
+        self._cursors: list[_Cursor] = []  # the last used is the last
+        self._held: dict[int, np.ndarray] = {}
+
+    @cached_property
+    def _offsets(self) -> np.ndarray:
+        return np.arange(self.neurons + 1, dtype=np.int64) * (2 * GROUP)
+
+    def _inputs_by_class(self, permutation: np.ndarray) -> np.ndarray:
+        """(classes, 16): the input neurons p_t[i] of each class i mod K, ascending."""
+        groups = permutation.reshape(GROUP, self.classes).T.astype(index_dtype(self.neurons))
+        return np.sort(groups, axis=1)
+
+    def _groups_of(self, t: int) -> np.ndarray:
+        """As `_inputs_by_class`, of block t; those of the last few blocks that were asked for are held."""
+        with self._lock:
+            # Consecutive layers are of one block: its permutation is drawn once for all of them.
+            if t not in self._held:
+                if len(self._held) == READERS:
+                    self._held.pop(next(iter(self._held)))
+                self._held[t] = self._inputs_by_class(_order(self._numbers(t)) if t else np.arange(self.neurons))
+            return self._held[t]
+
+    def _numbers(self, t: int) -> np.ndarray:
+        """float64 (neurons,), what orders block t, which is not the first: from the nearest position before it."""
+        # The generator only goes forward, so a reader goes on from the nearest position before its block.
+        before = [cursor for cursor in self._cursors if cursor.drawn < t]
+        if before:
+            cursor = max(before, key=lambda cursor: cursor.drawn)
+            self._cursors.remove(cursor)
+        else:
+            cursor = _Cursor(np.random.RandomState(self.seed))
+            self._cursors = self._cursors[-READERS + 1 :]
+        # Numbers of blocks in between are drawn and dropped: the generator cannot skip them.
+        while cursor.drawn < t:
+            numbers = cursor.random.random_sample(self.neurons)
+            cursor.drawn += 1
+        self._cursors.append(cursor)
+        return numbers
+
+    @property
+    def depth(self) -> int:
+        return self._layers
+
+    @property
+    def width(self) -> int:
+        return self.neurons
+
+    @property
+    def edges(self) -> int:
+        return self._layers * self.header(0).edges  # without going through layers that may be 2^31
+
+    @property
+    def nbytes(self) -> int:
+        return self._layers * self.header(0).nbytes
+
+    def header(self, k: int) -> Header:
+        return Header(self.neurons, self.neurons, 2 * GROUP * self.neurons, self.bias, self.activation, True)
+
+    def layer(self, k: int) -> Layer:
+        """Layer k. Cheapest in ascending order: going far back draws permutations anew."""
+        if not 0 <= k < self._layers:
+            raise InputError(f"layer {k}: the network has layers 0 to {self._layers - 1}")
+        # Outputs of one class share their inputs, so rows are made from a table of classes.
+        groups = self._groups_of(k // self.block)
+        indices = np.empty(2 * GROUP * self.neurons, groups.dtype)
+        dispatch.compiled_module().radixnet_rows(groups, 1 << (k % self.block), indices)
+        return Layer(
+            self.neurons, self.neurons, self._offsets, indices, np.float32(challenge.WEIGHT), self.bias, self.activation
+        )
+
+    def first(self, depth: int) -> Network:
+        if not 1 <= depth <= self._layers:
+            return super().first(depth)
+        ymax = self.activation.ymax
+        return RadixNet(self.neurons, depth, float(self.bias), ymax, self.seed)
+
+
+def _order(numbers: np.ndarray) -> np.ndarray:
+    """The stable argsort of numbers that mostly differ: the faster one that is not stable, unless some are equal."""
+    order = np.argsort(numbers)
+    # Stability only matters where numbers are equal, which 53 random bits hardly ever are.
+    ascending = numbers[order]
+    return order if (ascending[1:] > ascending[:-1]).all() else np.argsort(numbers, kind="stable")

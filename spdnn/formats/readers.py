@@ -1,0 +1,288 @@
+"""Networks and inputs from files of any format: the store, the official text, other people's matrices."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Literal
+
+from spdnn.core import challenge, files, safe_open
+from spdnn.core.categories import read_categories, write_categories
+from spdnn.core.errors import InputError
+from spdnn.core.features import Inputs
+from spdnn.core.network import Network
+from spdnn.formats import (
+    container,
+    foreign,
+    images,
+    inputs,
+    matrices,
+    onnx_files,
+    state_dicts,
+    store,
+    tensors,
+    text,
+    torch_files,
+)  # fmt: skip
+from spdnn.formats.steps import USUAL, LastUnknown, ReadOptions, check_rows
+
+__all__ = ["import_network", "open_inputs", "open_network", "read_categories", "write_categories"]
+
+# Where a file has which bytes, and how names of its format end: these tell it, whatever its own name is.
+BEGINNINGS = (
+    (4, b"\0\0\0\0{", ".safetensors"), (0, b"{", ".json"), (0, b"\x89HDF\r\n\x1a\n", ".h5"), (0, b"GGUF", ".gguf"),
+    (0, b"MATLAB 5", ".mat"), (4, b"TFL3", ".tflite"),
+)  # fmt: skip
+
+
+@safe_open.releasing()
+def open_network(
+    path: str | PathLike,
+    bias: float | Sequence | None = None,
+    clip: float | Literal["usual"] | None = USUAL,
+    layers: int | None = None,
+    last: str | None = None,
+    neurons: int | None = None,
+    rows: str | None = None,
+    epsilon: float | None = None,
+) -> Network:
+    """The network in a file or folder, by its content and name.
+
+    A model file of spdnn and an ONNX model state everything; for them only `layers` and `neurons` can be given.
+    Official text has ReLU after its last layer. Other files hold weights alone, and `last` must be given.
+
+    Args:
+        path: a model file of spdnn (.safetensors; a formula: .json); a chain of layers in ONNX (.onnx); a state dict
+            (.safetensors, the index of several, .npz, .pt, .pth, .pth.tar); text layers (a folder of n{N}-l{k}.tsv, or
+            a .tar, .tar.gz, .tgz of them); matrices (.mtx, .mtx.gz, .npz, a folder of either, a .txt list).
+        bias: one number for all layers, or a list of a number or a vector for each, where the format has none; by
+            default, official for text and 0 for others.
+        clip: YMAX, None for a plain ReLU, or 'usual': 32 for text, none for other formats.
+        layers: how many of the first layers to take; all by default.
+        last: the last layer's activation, 'relu' or 'none'. For ONNX, 'none' leaves out a softmax at the end.
+        neurons: the width that the inputs of the network must have.
+        rows: what a row of a weight matrix is, 'inputs' or 'outputs'; by default as the format has it: outputs in a
+            state dict, inputs in other matrices. It must be given for those that fit both ways.
+        epsilon: of the BatchNorms of a state dict, which does not hold it; by default 1e-5.
+
+    Raises:
+        InputError: one sentence with the file, and the line where there are lines; also where what must be stated of
+            weights is not, or something is stated that the file says itself.
+        Unavailable: a package that this format needs is missing.
+
+    Example:
+        >>> import numpy as np, spdnn
+        >>> np.savez("weights.npz", **{"fc1.weight": np.eye(3, 4), "fc2.weight": np.ones((2, 3))})
+        >>> spdnn.open_network("weights.npz", last="none")
+        MemoryNetwork(4 -> 2, 2 layers, 9 edges)
+    """
+    path = files.existing(path, "model file or folder")
+    check_rows(rows)
+    network = _reader(path)(path, ReadOptions(bias, clip, last, rows, layers, neurons, epsilon))
+    # Text was opened with the width; others know theirs, which must agree.
+    if neurons is not None and not isinstance(network, text.TextNetwork) and network.inputs != neurons:
+        raise InputError(f"{path}: a network of {network.inputs} input neurons, not {neurons}")
+    return network
+
+
+@safe_open.releasing()
+def open_model(path: str | PathLike) -> Network:
+    """The network in a file that states all of it. Raises as open_network."""
+    read = _reader(path := files.existing(path, "model file or folder"))
+    try:
+        return read(path, ReadOptions())
+    except LastUnknown as error:
+        opened = f"spdnn.open_network({str(path)!r}, last='none')"
+        raise InputError(
+            f"{path}: it does not say what follows its last layer (the others have ReLU): spdnn.compile({opened}), or "
+            "last='relu'"
+        ) from error
+
+
+def is_onnx(path: str | PathLike) -> bool:
+    """Whether a file is read as an ONNX model. Raises InputError: there is none, or of no known kind."""
+    return _reader(files.existing(path, "model file or folder")) is _onnx
+
+
+@safe_open.releasing()
+def import_network(
+    path: str | PathLike,
+    output: str | PathLike,
+    bias: float | Sequence | None = None,
+    clip: float | Literal["usual"] | None = USUAL,
+    layers: int | None = None,
+    last: str | None = None,
+    neurons: int | None = None,
+    rows: str | None = None,
+    epsilon: float | None = None,
+) -> Network:
+    """Read the network at `path`, store its layers at `output` (.safetensors), and open that.
+
+    Text goes through a layer at a time, in one pass over the source, in whatever order its files lie. The
+    arguments are those of open_network.
+
+    Raises:
+        InputError: as open_network; or `output` is a file that is read.
+        SpdnnError: the store cannot be written.
+    """
+    files.check_outputs([output], network_files(path))
+    network, what = open_network(path, bias, clip, layers, last, neurons, rows, epsilon), "import network"
+    # Text is parsed in the order of the archive, for seeking in compressed data reads it anew.
+    if isinstance(network, text.TextNetwork):
+        store.write_layers(output, network.stream(), {"source": "text", "path": network.path.name}, layers, what)
+    else:
+        store.write_network(output, network, what=what)
+    return store.read_network(output)
+
+
+def network_files(path: str | PathLike) -> Iterator[Path]:
+    """The files that open_network reads at `path`, those that an ONNX model or an index names among them; none where
+    there is nothing.
+
+    Raises:
+        InputError: a list of matrices (.txt) that is not sound.
+    """
+    path = Path(path)
+    if path.is_dir():
+        files = safe_open.listing(path)
+        yield from (file for file in files if text.NAME.fullmatch(file.name) or file.name.endswith(matrices.LAYERS))
+    elif path.is_file():
+        yield path
+        if path.suffix == ".txt":
+            yield from matrices.sources(path)
+        elif path.suffix == ".onnx" or path.name.endswith(tensors.INDEX):
+            yield from _find_named(path.parent, safe_open.whole(path))
+
+
+def _find_named(folder: Path, content: bytes) -> Iterator[Path]:
+    """The files in `folder`, and in folders below, whose names are in `content`, as those of the folders are."""
+    with safe_open.reading(folder):
+        paths = [path for path in folder.iterdir() if os.fsencode(path.name) in content]
+    for path in paths:
+        yield from _find_named(path, content) if path.is_dir() and not path.is_symlink() else [path]
+
+
+@safe_open.releasing()
+def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | None = None) -> Inputs:
+    """The inputs in a file: a file of spdnn (.safetensors), text (.tsv, .tsv.gz), .npz, .npy, .mtx, .mtx.gz or .csv.
+
+    Args:
+        neurons: the width; for text, by default the N of its name; elsewhere, what the file must have.
+        count: the number of inputs. For text, of those that the file describes (see images.read_images);
+            elsewhere, the first `count`, repeated when there are fewer (see Inputs.first).
+
+    Raises:
+        InputError: one sentence with the file, and the line where there are lines.
+
+    Example:
+        >>> import numpy as np, spdnn
+        >>> np.save("x.npy", np.eye(3))
+        >>> spdnn.open_inputs("x.npy", count=2).dense([0, 1])
+        array([[1., 0., 0.],
+               [0., 1., 0.]], dtype=float32)
+    """
+    path = files.existing(path, "file of inputs (`spdnn inputs make` makes mnist and digits)")
+    if path.is_dir():
+        raise InputError(f"{path}: this is a folder; inputs are one file")
+    # The reader takes the width where the file leaves it open; the file is checked against it in any case.
+    opened = _of(path, _ending(path), INPUTS, INPUT)(path, neurons, count)
+    if neurons is not None:
+        opened.check_width(neurons, str(path))
+    return opened
+
+
+def _ending(path: Path) -> str:
+    """How names of its format end, '/' for a folder of matrices: as what is in it tells, else as its own name does."""
+    # The content decides where it can, for a name may be wrong.
+    if path.is_dir():
+        names = [file.name for file in safe_open.listing(path)]
+        layers = any(text.NAME.fullmatch(name) for name in names)
+        if layers and any(name.endswith(matrices.LAYERS) for name in names):
+            raise InputError(f"{path}: it holds .tsv layers and other matrices; a network's layers are of one kind")
+        return "saved_model.pb" if "saved_model.pb" in names else ".tar" if layers else f"{path.name}/"
+    first, name = safe_open.beginning(path), path.name
+    if name.endswith(tensors.INDEX):  # JSON, as formulas are
+        return name
+    if name.endswith(torch_files.OTHERS) and first.startswith((torch_files.ZIP, torch_files.PICKLE)):
+        return ".pt"
+    # The first bytes of a file tell its format; text and matrices have none, and go by their name.
+    return next((ending for at, begins, ending in BEGINNINGS if first.startswith(begins, at)), name)
+
+
+def _reader(path: Path) -> Callable[[Path, ReadOptions], Network]:
+    ending = _ending(path)
+    foreign.refuse(path, ending.rstrip("/"))
+    return _of(path, ending, NETWORKS, NETWORK)
+
+
+def _of(path: Path, ending: str, formats: Sequence, said: str) -> Callable:
+    for endings, read in formats:
+        if ending.endswith(endings):
+            return read
+    # Not known here; where the other kind of file is, the sentence says so.
+    other = next(table for table in (NETWORKS, INPUTS) if table is not formats)
+    swapped = any(ending.endswith(endings) for endings, _ in other)
+    raise InputError(f"{path}: {said}{container.SWAPPED if swapped else ''}")
+
+
+def _store(path: Path, stated: ReadOptions) -> Network:
+    if (
+        any(value is not None for value in (stated.bias, stated.last, stated.rows, stated.epsilon))
+        or stated.clip != USUAL
+    ):
+        raise InputError(f"{path}: leave out --last, --bias, --clip, --rows and --epsilon: this model file states them")
+    network = store.read_network(path)
+    with safe_open.name_errors(path):
+        return network if stated.layers is None else network.first(stated.layers)
+
+
+def _safetensors(path: Path, stated: ReadOptions) -> Network:
+    of_weights = tensors.Safetensors(path)
+    if container.KEY in of_weights.metadata:
+        return _store(path, stated)
+    return state_dicts.read_network(of_weights, "safetensors", stated)
+
+
+def _text(path: Path, stated: ReadOptions) -> Network:
+    state_dicts.refuse_epsilon(path, stated)
+    if stated.rows is not None:
+        raise InputError(f"{path}: official text has an input and an output on each line; rows cannot be given")
+    clip = challenge.YMAX if stated.clip == USUAL else stated.clip
+    return text.TextNetwork(path, stated.bias, clip, stated.layers, stated.last or "relu", stated.neurons)
+
+
+def _onnx(path: Path, stated: ReadOptions) -> Network:
+    if stated.bias is not None or stated.clip != USUAL or stated.rows is not None or stated.epsilon is not None:
+        raise InputError(f"{path}: leave out --bias, --clip, --rows and --epsilon: an ONNX model states them")
+    return onnx_files.network(path, stated.last, stated.layers)
+
+
+def _weights(tensors_of: Callable, source: str) -> Callable[[Path, ReadOptions], Network]:
+    return lambda path, stated: state_dicts.read_network(tensors_of(path), source, stated)
+
+
+def _take_first(opened: Inputs, count: int | None) -> Inputs:
+    return opened if count is None else opened.first(count)
+
+
+# How names of each format end, and its reader: (path, ReadOptions) -> Network, which refuses what it does not take.
+NETWORKS = (
+    ((tensors.INDEX,), _weights(tensors.Shards, "safetensors")),
+    ((".json",), _store),
+    ((".safetensors",), _safetensors),
+    (torch_files.ENDINGS, _weights(torch_files.TorchFile, "pt")),
+    ((".tar", ".tar.gz", ".tgz"), _text),
+    ((".onnx",), _onnx),
+    ((*matrices.LAYERS, ".txt", "/"), matrices.read_network),
+)
+NETWORK = (
+    "this is no model file; use .safetensors, .onnx, .pt, matrices (.mtx, .npz, a folder or .txt list) or official "
+    "text (n{N}-l{k}.tsv in a folder, .tar or .tar.gz)"
+)
+# As NETWORKS: (path, neurons, count) -> Inputs.
+INPUTS = (
+    ((".tsv", ".tsv.gz"), images.read_images),
+    ((".json", ".safetensors"), lambda path, _, count: _take_first(inputs.read_inputs(path), count)),
+    ((*matrices.LAYERS, ".npy", ".csv"), lambda path, _, count: _take_first(matrices.read_inputs(path), count)),
+)
+INPUT = "inputs are .safetensors, .tsv, .tsv.gz, .npz, .npy, .mtx, .mtx.gz or .csv files"

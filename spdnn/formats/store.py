@@ -1,0 +1,435 @@
+"""Networks in a store: all layers in one mapped .safetensors file, or the formula that defines them.
+
+The record (container.py): format "spdnn-network", kind, description, and
+    kind "radixnet": neurons, layers, bias, ymax (null: no clip), seed
+    kind "layers":   sha256 (of all layers' digests, Network.sha256)
+    prepared (any kind, optional): what an engine's preparation left
+
+The tensors of kind "layers". `data`: the bytes of each layer, one after the other, its parts at multiples of 64 bytes:
+    offsets  int64 (outputs + 1,), but for layers whose outputs all have as many inputs
+    bias     float32 (outputs,), unless one serves all outputs
+    values   float32 (edges,), unless one serves all edges; or, where they are few different ones, those and
+             uint8 (edges,), which of them
+    indices  uint16 or uint32 (edges,)
+For layer k, a row of each of: `start` and `size` (of its bytes), `inputs`, `outputs`, `edges`, `different`
+(values: 0 when they are all kept, -1 when there is one), `value`, `bias` (NaN: one for each output), `uneven` (offsets
+are kept), `activation` (0 none, 1 relu), `ymax` (infinite: no clip), `sha256` (Layer.sha256), `blake3` (of its bytes).
+Where identical neurons were merged, `classes` holds what Network.neuron_classes gives, each array once, with
+`classes_start`, `classes_size`, `classes_blake3` of each, and for each layer `classes_of`, which one (-1: none).
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from spdnn.core import challenge, progress, safe_open
+from spdnn.core.errors import InputError
+from spdnn.core.network import Activation, Header, Layer, Network, check_chain, digest_of_layers, index_dtype
+from spdnn.core.threads import in_order
+from spdnn.core.validation import quote
+from spdnn.formats import container
+from spdnn.formats.checks import SPARSE, WIDE
+from spdnn.formats.radixnet import RadixNet
+
+FORMAT = "spdnn-network"
+DATA = ("data", "classes")  # tensors whose parts have digests of their own
+SAMPLE, FEW = 1024, 256  # weights of few different values, as merged neurons have, take a quarter
+COLUMNS = {
+    "start": np.int64, "size": np.int64, "inputs": np.int64, "outputs": np.int64, "edges": np.int64,
+    "different": np.int64, "classes_of": np.int64, "ymax": np.float64, "value": np.float32, "bias": np.float32,
+    "uneven": np.uint8, "activation": np.uint8, "sha256": np.uint8, "blake3": np.uint8,
+}  # fmt: skip
+
+
+class StoreNetwork(Network):
+    """A network of explicit layers in a store, used where they lie; each is checked against its digest when first read.
+
+    Layers may be read from any thread.
+
+    Raises:
+        InputError: the store is damaged, cut short or incomplete.
+    """
+
+    def __init__(self, path, record: dict, tensors: container.Tensors):
+        self.path, self._tensors = path, tensors
+        self._columns = columns = _columns(path, tensors)
+        self._depth = depth = len(columns["start"])
+        self._sha256, description = record.get("sha256"), record.get("description")
+        if not isinstance(self._sha256, str) or not isinstance(description, dict):
+            raise InputError(f"{path}: the file is damaged: no SHA-256 of its layers, or no description of them")
+        self.description = {**description, "sha256": self._sha256}
+        self._digests = [row.tobytes().hex() for row in columns["sha256"]]
+        self._sound, self._headers = [False] * depth, [None] * depth
+        if digest_of_layers(self._digests) != self._sha256:
+            raise InputError(
+                f"{path}: the network is damaged: its layers' SHA-256 are not those that it was stored with"
+            )
+        widths = zip(columns["inputs"][1:].tolist(), columns["outputs"].tolist(), strict=False)
+        if any(inputs != outputs for inputs, outputs in widths):
+            check_chain([self._header(k, None) for k in range(depth)], str(path))
+
+    @property
+    def depth(self) -> int:
+        return self._depth
+
+    @property
+    def edges(self) -> int:
+        return int(self._columns["edges"].sum())  # headers may take layers
+
+    def header(self, k: int) -> Header:
+        """As Network.header says. Raises InputError, as `layer`, for a layer with a bias for each output."""
+        header = self._headers[k]
+        if header is None:
+            # A bias is copied: what is kept of a layer would keep all of its memory.
+            bias = self.layer(k).bias.copy() if np.isnan(self._columns["bias"][k]) else None
+            header = self._headers[k] = self._header(k, bias)
+        return header
+
+    def _header(self, k: int, bias: np.ndarray | None) -> Header:
+        c = self._columns
+        ymax = float(c["ymax"][k])
+        try:
+            activation = Activation("relu" if c["activation"][k] else "none", None if ymax == np.inf else ymax)
+        except InputError as error:
+            raise InputError(f"{self.path}: layer {k + 1} is damaged ({error})") from error
+        inputs, outputs, edges = (int(c[name][k]) for name in ("inputs", "outputs", "edges"))
+        return Header(inputs, outputs, edges, c["bias"][k] if bias is None else bias, activation, c["different"][k] < 0)
+
+    def layer(self, k: int) -> Layer:
+        """Layer k (0-based).
+
+        Raises:
+            InputError: its data is damaged, cut short or missing.
+        """
+        if not 0 <= k < self._depth:
+            raise InputError(f"{self.path}: layer {k + 1} asked for; there are 1 to {self._depth}")
+        where = f"{self.path}: layer {k + 1}"
+        start, size = int(self._columns["start"][k]), int(self._columns["size"][k])
+        content = self._tensors.part("data", start, start + size)
+        # Bytes are digested the first time only: the file is mapped, and a change is noticed by its time.
+        if not self._sound[k]:
+            _check_digest(where, content, self._columns["blake3"][k])
+        try:
+            layer = self._parts(k, content)
+        except (ValueError, IndexError) as error:
+            raise InputError(f"{where} is damaged ({error})") from error
+        if not self._sound[k]:
+            self._sound[k] = bool(layer.check(where))
+        return layer
+
+    def _parts(self, k: int, content: np.ndarray) -> Layer:
+        at = 0
+
+        def part(kind, count: int) -> np.ndarray:
+            nonlocal at
+            begin, at = at, at + _padded_size(count * np.dtype(kind).itemsize)
+            if at > content.size:
+                raise ValueError(f"it needs more than its {content.size} bytes")
+            return np.frombuffer(content, kind, count, begin)
+
+        # The columns say which arrays were left out because they follow from others.
+        c = self._columns
+        inputs, outputs, edges, different = (int(c[name][k]) for name in ("inputs", "outputs", "edges", "different"))
+        # Offsets are stored only where outputs have different numbers of edges.
+        if c["uneven"][k]:
+            offsets = part(np.int64, outputs + 1)
+        elif edges % outputs:
+            raise ValueError(f"{edges} edges cannot be as many for each of {outputs} outputs")
+        else:
+            offsets = np.arange(outputs + 1, dtype=np.int64) * (edges // outputs)
+        bias = part(np.float32, outputs) if np.isnan(c["bias"][k]) else c["bias"][k]
+        # Few different values: a byte for each edge, and a table; one value: none at all.
+        if different > 0:
+            values = part(np.float32, different)[part(np.uint8, edges)]
+        else:
+            values = c["value"][k] if different else part(np.float32, edges)
+        indices = part(index_dtype(inputs), edges)
+        if at != content.size:
+            raise ValueError(f"it has {content.size} bytes and needs {at}")
+        header = self._header(k, bias)
+        return Layer(inputs, outputs, offsets, indices, values, bias, header.activation)
+
+    def layer_sha256(self, k: int) -> str:
+        return self._digests[k]
+
+    def identity(self) -> str:
+        return self._sha256
+
+    def sha256(self) -> str:
+        """The digest of all layers, as stored; each layer is checked against its own when it is read."""
+        return self._sha256
+
+    def neuron_classes(self, k: int) -> np.ndarray | None:
+        """As Network.neuron_classes says.
+
+        Raises:
+            InputError: the data is damaged, cut short or missing.
+        """
+        of, where = int(self._columns["classes_of"][k]), f"{self.path}: the classes of layer {k + 1}"
+        if of < 0:
+            return None
+        outputs = int(self._columns["outputs"][k])
+        kind = index_dtype(outputs)
+        try:
+            start, size = (int(self._tensors[f"classes_{name}"][of]) for name in ("start", "size"))
+            classes = self._tensors["classes"][start : start + size * kind.itemsize].view(kind)
+            digest = self._tensors["classes_blake3"][of]
+        except (KeyError, IndexError, ValueError) as error:
+            raise InputError(f"{where} are missing") from error
+        _check_digest(where, classes, digest)
+        if classes.size != size or int(classes.max(initial=0)) >= outputs:
+            raise InputError(f"{where} are no numbers of outputs")
+        return classes
+
+
+def _columns(path, tensors: container.Tensors) -> dict[str, np.ndarray]:
+    """The columns of a store, when they can be what a writer wrote."""
+    # A file may come from anywhere: types, shapes and ranges are checked before a column is used as a size.
+    missing = [name for name in (*COLUMNS, *DATA) if name not in tensors]
+    if missing:
+        raise InputError(f"{path}: the file is damaged: it has no tensor {missing[0]!r}")
+    columns = {name: tensors[name] for name in COLUMNS}
+    depth = len(columns["start"])
+    for name, kind in COLUMNS.items():
+        shape = (depth, 32) if name in ("sha256", "blake3") else (depth,)
+        if columns[name].dtype != kind or columns[name].shape != shape:
+            raise InputError(f"{path}: the file is damaged: {name} is {columns[name].dtype} {columns[name].shape}")
+    size = tensors["data"].size
+    # Sizes that no network has would make readers ask for memory without end.
+    least = {"start": 0, "size": 0, "inputs": 1, "outputs": 1, "edges": 0, "different": -1, "classes_of": -1}
+    most = {"start": size, "size": size, "inputs": challenge.MAX_WIDTH, "outputs": challenge.MAX_WIDTH, "edges": size}
+    for name, bound in least.items():
+        low, high = int(columns[name].min(initial=bound)), int(columns[name].max(initial=bound))
+        if low < bound or high > most.get(name, high):
+            raise InputError(f"{path}: {name} of a layer is {low if low < bound else high}; that is impossible")
+    least_edges = (columns["outputs"] - WIDE) // SPARSE  # a wide layer has some, for its offsets take memory
+    if (columns["edges"] < least_edges).any():
+        raise InputError(f"{path}: a layer of {int(columns['outputs'].max())} outputs with nearly no edges")
+    if depth < 1 or int((columns["start"] + columns["size"]).max()) > size or tensors["data"].ndim != 1:
+        raise InputError(f"{path}: the file is damaged: {depth} layers in {size} bytes")
+    return columns
+
+
+@safe_open.releasing()
+def read_network(path) -> Network:
+    """The network in a store: a StoreNetwork, or the RadixNet whose formula is stored.
+
+    Raises:
+        InputError: no such file, no store, another format or version, damaged or cut short.
+    """
+    return _read(path)[0]
+
+
+@safe_open.releasing()
+def read_prepared(path) -> tuple[Network, dict]:
+    """A prepared network, and what `write_prepared` got with it.
+
+    Raises:
+        InputError: as read_network; or the network was not prepared.
+    """
+    network, info = _read(path)
+    if not isinstance(info, dict):
+        raise InputError(f"{path}: this network is not a prepared one")
+    return network, info
+
+
+def write_network(path, network: Network, formula_ok: bool = False, what: str = "write network") -> None:
+    """Store a network, a layer at a time, whole or not at all.
+
+    Args:
+        formula_ok: store a RadixNet as its formula (a kilobyte; JSON where the name ends in .json), not as its layers.
+        what: what progress calls it.
+
+    Raises:
+        InputError: a layer that is not sound.
+        SpdnnError: the file cannot be written.
+    """
+    _write(path, network, None, formula_ok, what)
+
+
+def write_prepared(path, network: Network, info: dict, durable: bool = True) -> None:
+    """Store a prepared network (a RadixNet as its formula) with `info`, fit for JSON.
+
+    `durable`: see files.replacing. Raises as write_network.
+    """
+    _write(path, network, info, True, "write prepared network", durable)
+
+
+def write_layers(
+    path, layers: Iterable[tuple[int, Layer]], description: dict, depth: int | None = None, what: str = "write network"
+) -> None:
+    """Store layers as they come, in any order; the description that is read back has the network's `sha256`.
+
+    Args:
+        layers: (k, layer), k from 0, each once; none may be missing at the end.
+        depth: how many there will be, or None; what: what progress calls it.
+
+    Raises:
+        InputError: a layer that is not sound, is missing or is there twice, or widths that do not chain.
+        SpdnnError: the file cannot be written.
+    """
+    _write_layers(path, in_order(lambda item: _lay_out(*item), layers), {"description": description}, depth, what)
+
+
+def _write(path, network: Network, info: dict | None, formula_ok: bool, what: str, durable: bool = True) -> None:
+    record = {"description": network.description} | ({} if info is None else {"prepared": info})
+    if formula_ok and type(network) is RadixNet:
+        record |= {"kind": "radixnet", "neurons": network.neurons, "layers": network.depth}
+        record |= {"bias": float(network.bias), "ymax": network.activation.ymax, "seed": network.seed}
+        container.write_record(path, FORMAT, record)
+        return
+    laid = in_order(partial(_laid_of, network), range(network.depth))
+    _write_layers(path, laid, record, network.depth, what, network, durable)
+
+
+def _write_layers(
+    path,
+    laid: Iterable,
+    record: dict,
+    depth: int | None,
+    what: str,
+    network: Network | None = None,
+    durable: bool = True,
+) -> None:
+    if Path(path).suffix == container.JSON:
+        raise InputError(f"{path}: a {container.JSON} file holds a formula; layers need a name in .safetensors")
+    with container.creating(path, FORMAT, record, durable=durable) as writer:
+        rows, headers = {}, {}
+        writer.begin("data")
+        # Room on the disk is asked for first, so that a full disk fails now and not after hours.
+        if isinstance(network, RadixNet | StoreNetwork):  # whose layers need not be read for their sizes
+            known = map(network.header, range(network.depth))
+            writer.reserve(sum(header.edges * index_dtype(header.inputs).itemsize for header in known))
+        # Layers are written as they come; the columns say where each one lies.
+        for k, header, row, parts in progress.bar(laid, what, depth):
+            if k in rows:
+                raise InputError(f"layer {k + 1} is there twice")
+            headers[k], rows[k] = header, row
+            row["start"] = writer.append(*parts)
+            row["size"] = sum(_padded_size(part.nbytes) for part in parts)
+        if not rows or sorted(rows) != list(range(len(rows))):
+            raise InputError(f"{len(rows)} layers were given and not every number of theirs; none may be missing")
+        # Only now all layers are known: they must chain.
+        order = range(len(rows))
+        check_chain([headers[k] for k in order])
+        classes, of = _write_classes(writer, network, len(rows))
+        for k in order:
+            rows[k]["classes_of"] = of[k]
+        for name, values in classes.items():
+            writer.write(name, values)
+        for name, kind in COLUMNS.items():
+            writer.write(name, np.array([rows[k][name] for k in order], kind))
+        # The identity of the network: of its layers, not of the way they are stored.
+        sha256 = digest_of_layers(rows[k]["sha256"].tobytes().hex() for k in order)
+        writer.finish({"kind": "layers", "sha256": sha256})
+
+
+# A function of the module: a closure would keep the file open as long as an error that came through it.
+def _laid_of(network: Network, k: int) -> tuple[int, Header, dict, list[np.ndarray]]:
+    return _lay_out(k, network.layer(k))
+
+
+def _lay_out(k: int, layer: Layer) -> tuple[int, Header, dict, list[np.ndarray]]:
+    """k, a layer's header, its row of the columns, and the parts of its bytes.
+
+    Raises:
+        InputError: the layer is not sound.
+    """
+    layer.check(f"layer {k + 1}")
+    sha256, ymax = layer.sha256(), layer.activation.ymax
+    # Leave out what follows from the sizes or is one number: offsets, bias, values.
+    several = np.ndim(layer.bias) != 0
+    even = np.arange(layer.outputs + 1, dtype=np.int64) * (layer.edges // layer.outputs)
+    uneven = not np.array_equal(layer.offsets, even)
+    few = None if layer.single_value else _few(layer.values)
+    parts = [layer.offsets] if uneven else []
+    parts += [layer.bias] if several else []
+    if not layer.single_value:
+        parts += [layer.values] if few is None else few
+    parts = [np.ascontiguousarray(part) for part in (*parts, layer.indices)]
+    # The digest covers the padding too, as the parts lie in the file.
+    padded = (piece for part in parts for piece in (part, np.zeros(-part.nbytes % container.ALIGNMENT, np.uint8)))
+    row = {
+        "inputs": layer.inputs,
+        "outputs": layer.outputs,
+        "edges": layer.edges,
+        "different": -1 if layer.single_value else 0 if few is None else few[0].size,
+        "value": layer.values if layer.single_value else 0,
+        "bias": np.nan if several else layer.bias,
+        "uneven": uneven,
+        "activation": layer.activation.name == "relu",
+        "ymax": np.inf if ymax is None else ymax,
+        "sha256": _bytes(sha256),
+        "blake3": _bytes(container.blake3(*padded)),
+    }
+    return k, layer.header, row, parts
+
+
+def _few(values: np.ndarray) -> list[np.ndarray] | None:
+    """[the different values, ascending by their bits, and of each value its number] where they are few, or None."""
+    bits, different = values.view(np.uint32), np.empty(0, np.uint32)
+    missing = bits
+    # A sample of the values that are missing finds most of them; sorting all edges would be slow.
+    while missing.size and different.size < FEW:
+        different = np.union1d(different, missing[:SAMPLE])
+        numbers = np.minimum(np.searchsorted(different, bits), different.size - 1)
+        missing = bits[different[numbers] != bits]
+    return None if missing.size or different.size > FEW else [different.view(np.float32), numbers.astype(np.uint8)]
+
+
+def _write_classes(writer: container.Writer, network: Network | None, depth: int) -> tuple[dict, list[int]]:
+    """Write where identical neurons were merged, arrays that are equal once; what tells of them, and whose is which."""
+    numbers, of, starts, sizes = {}, [], [], []
+    writer.begin("classes")
+    for k in range(depth):
+        classes = network.neuron_classes(k) if network else None
+        if classes is None:
+            of.append(-1)
+            continue
+        classes = np.ascontiguousarray(classes, index_dtype(network.header(k).outputs))
+        digest = container.blake3(classes)
+        if digest not in numbers:
+            numbers[digest] = len(numbers)
+            starts.append(writer.append(classes))
+            sizes.append(classes.size)
+        of.append(numbers[digest])
+    digests = np.array([_bytes(digest) for digest in numbers], np.uint8).reshape(-1, 32)
+    tensors = {"classes_start": np.array(starts, np.int64), "classes_size": np.array(sizes, np.int64)}
+    return {**tensors, "classes_blake3": digests}, of
+
+
+def _padded_size(size: int) -> int:
+    return size + -size % container.ALIGNMENT
+
+
+def _bytes(digest: str) -> np.ndarray:
+    return np.frombuffer(bytes.fromhex(digest), np.uint8)
+
+
+def _check_digest(where: str, content: np.ndarray, expected: np.ndarray) -> None:
+    actual, stored = container.blake3(content), expected.tobytes().hex()
+    if actual != stored:
+        raise InputError(
+            f"{where}: its bytes are damaged: their BLAKE3 is {actual[:16]}..., the header says {stored[:16]}..."
+        )
+
+
+def _read(path) -> tuple[Network, dict | None]:
+    record, tensors = container.read_record(path, FORMAT, DATA)
+    kind, info = record.get("kind"), record.get("prepared")
+    if kind == "layers" and tensors is not None:
+        return StoreNetwork(path, record, tensors), info
+    if kind != "radixnet":
+        raise InputError(f"{path}: a network of kind {quote(kind)}; it must be 'radixnet' or, with tensors, 'layers'")
+    try:
+        whole = [record[name] for name in ("neurons", "layers", "seed")]
+        if not all(type(number) is int for number in whole):
+            raise ValueError("neurons, layers and seed must be whole numbers")
+        neurons, layers, seed = whole
+        return RadixNet(neurons, layers, record["bias"], record["ymax"], seed), info
+    except KeyError as error:
+        raise InputError(f"{path}: {error} is missing") from error
+    except (InputError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from error

@@ -1,0 +1,230 @@
+"""Named arrays in .safetensors or .npz files: read one at a time, written whole or not at all."""
+
+import math
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from spdnn.core import arrays, files, safe_open
+from spdnn.core.errors import InputError
+from spdnn.core.validation import json_of, quote, shorten
+from spdnn.formats import container
+
+TYPES = ("F16", "BF16", "F32", "F64")
+KINDS = "biufcSU"  # of the arrays that NumPy may read, of fixed size and without Python objects
+PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # as NumPy writes; others may take any memory to unpack
+ENDINGS = (".safetensors", ".npz")
+INDEX = ".safetensors.index.json"
+NUMBERED = re.compile(r"(.*-)\d{5}(-of-(\d{5})\.safetensors)", re.ASCII)  # as Hugging Face's libraries number files
+
+
+class Safetensors(Mapping):
+    """The tensors of a .safetensors file, by name; the file is mapped, and a tensor is read when it is asked for.
+
+    A tensor that several names share may be there once: the metadata have the others, as `save_model` writes them.
+
+    Raises:
+        InputError: no sound .safetensors file; and when a tensor is asked for, another type than float16, bfloat16,
+            float32 and float64.
+    """
+
+    def __init__(self, path):
+        self._tensors = container.Tensors(path)
+        self.path, self.metadata = self._tensors.path, self._tensors.metadata
+        self._stored = dict(zip(self._tensors, self._tensors, strict=True)) | shared(self.metadata, self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._tensors[self._stored[name]].shape
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """float32 or float64, of its shape; float16 and bfloat16 become float32."""
+        name = self._stored[name]
+        if (kind := self._tensors.types[name]) not in TYPES:
+            raise InputError(f"{self.path}: {name} is of type {kind}; it must be one of {', '.join(TYPES)}")
+        array = self._tensors[name]
+        if kind == "BF16":  # the upper half of a float32
+            return (array.astype(np.uint32) << 16).view(np.float32)
+        return array.astype(np.float32) if kind == "F16" else array.copy()  # SciPy knows no float16
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+
+def shared(metadata: Mapping, names: Mapping) -> dict[str, str]:
+    """By the names in metadata of tensors that are stored under another name, that name, one of `names`."""
+    said = ((name, kept) for name, kept in metadata.items() if isinstance(kept, str))
+    return {name: kept for name, kept in said if kept in names and name not in names}
+
+
+class Shards(Mapping):
+    """The tensors of several .safetensors files beside an index, model.safetensors.index.json, by name.
+
+    The index is a JSON object whose `weight_map` names the file of each tensor, as Hugging Face's libraries write it.
+
+    Raises:
+        InputError: no such index, a file that is not in its folder, a tensor that is not in its file, or one or a file
+            of several that the index leaves out; and as Safetensors.
+    """
+
+    def __init__(self, path):
+        self.path = Path(path)
+        index = json_of(safe_open.text(self.path, "file index"), str(self.path), "file index")
+        names = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
+            raise InputError(f"{self.path}: its weight_map must name the .safetensors file of each tensor")
+        shards = {}
+        for file in set(names.values()):
+            if Path(file).name != file:
+                raise InputError(f"{self.path}: {quote(file)} must be a file in the folder of the index")
+            shards[file] = Safetensors(self.path.parent / file)
+        self._shard_of = {name: shards[file] for name, file in names.items()}
+        if absent := [name for name, file in names.items() if name not in shards[file]]:
+            raise InputError(f"{self.path}: {names[absent[0]]} has no tensor {quote(absent[0])}")
+        metadata = [index.get("metadata"), *(shard.metadata for shard in shards.values())]
+        self._stored = dict(zip(names, names, strict=True))
+        self._stored |= {k: v for said in metadata if isinstance(said, dict) for k, v in shared(said, names).items()}
+        # What the index leaves out would be missing without a word: a bias, or a whole file.
+        for file, shard in shards.items():
+            if left := [name for name in shard if name not in self._stored]:
+                raise InputError(f"{self.path}: it does not name tensor {quote(left[0])}, which is in {file}")
+            if of := NUMBERED.fullmatch(file):
+                parts = (f"{of[1]}{k:05}{of[2]}" for k in range(1, int(of[3]) + 1))
+                if left := next((part for part in parts if part not in shards), None):
+                    raise InputError(f"{self.path}: it does not name {quote(left)}, one of its {int(of[3])} files")
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._shard_of[self._stored[name]].shape(self._stored[name])
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._shard_of[self._stored[name]][self._stored[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+
+class NpzArchive(Mapping):
+    """The arrays of an .npz file, by name; one is read when it is asked for.
+
+    No array is larger than its file says, and no file larger than so many packed bytes may hold.
+
+    Raises:
+        InputError: no sound .npz file; and when an array is asked for, a damaged one or one of other than real numbers.
+    """
+
+    def __init__(self, path):
+        self.path = safe_open.check_file(path)
+        with safe_open.keep_open(self.path, self) as file, safe_open.sound(f"{self.path}: this is no sound .npz file"):
+            self._file = np.load(file, allow_pickle=False)
+            if not isinstance(self._file, np.lib.npyio.NpzFile):
+                raise ValueError("one array, and no archive of arrays")
+            self._check_members(self._file.zip)
+            self._names = list(self._file.files)
+
+    def _check_members(self, archive: zipfile.ZipFile) -> None:
+        """Raise ValueError where a member would take more memory than its bytes."""
+        members = archive.infolist()
+        if len(members) > safe_open.MEMBERS:
+            raise ValueError(f"{len(members):,} members")
+        size, most = sum(member.file_size for member in members), safe_open.most_unpacked(self.path.stat().st_size)
+        if size > most:
+            raise ValueError(f"{size:,} bytes when unpacked, more than {most:,}")
+        if odd := [member.filename for member in members if member.compress_type not in PACKED]:
+            raise ValueError(f"{odd[0][:40]!r} is packed in a way that NumPy does not use")
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """As it is stored; float16 becomes float32."""
+        array = self.any(name)
+        if array.dtype.kind not in "fiu":
+            raise InputError(f"{self.path}: {name} is of {array.dtype}; it must be of real numbers")
+        return array.astype(np.float32) if array.dtype == np.float16 else array
+
+    def any(self, name: str) -> np.ndarray:
+        """An array of any type, as it is stored, but in this machine's byte order."""
+        if name not in self._names:
+            raise KeyError(name)
+        self.shape(name)
+        with safe_open.sound(f"{self.path}: {shorten(name, 30)} cannot be read"):
+            return arrays.native(self._file[name])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """As the header of an array has it. Raises InputError: it is damaged, or its bytes cannot hold the array."""
+        with safe_open.sound(f"{self.path}: {shorten(name, 30)} cannot be read"):
+            stored = self._file.zip.NameToInfo.get(f"{name}.npy") or self._file.zip.getinfo(name)
+            with self._file.zip.open(stored) as stream:
+                return check_header(stream, stored.file_size)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def read_array(path) -> np.ndarray:
+    """The array in a .npy file, as it is stored, but in this machine's byte order.
+
+    Raises:
+        InputError: no sound .npy file, or an array of anything but numbers.
+    """
+    path = safe_open.check_file(path)
+    with safe_open.sound(f"{path}: this is no sound .npy file of plain numbers"), open(path, "rb") as stream:
+        check_header(stream, path.stat().st_size)
+        stream.seek(0)
+        return arrays.native(np.lib.format.read_array(stream, allow_pickle=False))
+
+
+def check_header(stream, size: int) -> tuple[int, ...]:
+    """The shape of the array that a header tells. Raises ValueError: `size` bytes of the format .npy cannot hold it."""
+    version = np.lib.format.read_magic(stream)
+    headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in headers:
+        raise ValueError(f"version {version} of the format")
+    shape, _, kind = headers[version](stream)
+    if kind.kind not in KINDS or not kind.itemsize:
+        raise ValueError(f"an array of type {str(kind)[:40]}")
+    if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize > size:
+        raise ValueError(f"an array of shape {str(shape)[:60]} in {size:,} bytes")
+    return shape
+
+
+def open_tensors(path) -> Mapping[str, np.ndarray]:
+    """The tensors of a file, by the ending of its name. Raises InputError as the classes above do."""
+    return Safetensors(path) if _ending(path) == ".safetensors" else NpzArchive(path)
+
+
+def write_tensors(path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Write float32 arrays to a .safetensors or .npz file, by the ending of its name.
+
+    Raises:
+        InputError: another ending, or see files.check_target.
+        SpdnnError: the disk is full, or the folder cannot be written to.
+    """
+    arrays = {name: np.asarray(array, np.float32, order="C") for name, array in tensors.items()}
+    if _ending(path) == ".npz":
+        with files.replacing(path) as temporary, open(temporary, "wb") as stream:
+            np.savez(stream, **arrays)
+        return
+    names = sum(map(len, arrays)) * 6 + 200 * len(arrays)  # as JSON, with their shapes and offsets
+    with container.creating(path, reserve=names) as writer:
+        for name, array in arrays.items():
+            writer.write(name, array)
+        writer.finish()
+
+
+def _ending(path) -> str:
+    ending = Path(path).suffix
+    if ending not in ENDINGS:
+        raise InputError(f"{path}: the name must end with {' or '.join(ENDINGS)}")
+    return ending

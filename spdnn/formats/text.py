@@ -1,0 +1,300 @@
+"""The Graph Challenge's text form of a network: a file `n{N}-l{k}.tsv` a layer, in a folder or archive.
+
+A line is `i<TAB>j<TAB>value`: input neuron i (row), output neuron j (column), both from 1. The official files
+are sorted by j, then i; any order is read. The form holds weights only: bias, activation and clip are the
+reader's to say.
+"""
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from spdnn.core import challenge, files, progress, safe_open
+from spdnn.core.errors import InputError
+from spdnn.core.network import Activation, Header, Layer, Network, common_value, index_dtype, layer_activations
+from spdnn.core.resources import usable_cores
+from spdnn.core.threads import in_order
+from spdnn.core.validation import quote
+from spdnn.formats import checks, lines, staging
+from spdnn.formats.archive import LayerFolder, Member, TarArchive
+from spdnn.kernels import dispatch
+
+NAME = re.compile(r"n([1-9]\d{0,8})-l(\d{1,9})\.tsv(\.gz)?", re.ASCII)
+LAYERS = min(4, usable_cores())  # that are read or written at once, each in memory as text
+
+
+def read_layer(content: bytes, where: str, inputs: int, outputs: int, bias, activation: Activation) -> Layer:
+    """One layer from the text of its file; lines with the value 0 are no edges.
+
+    Args:
+        content: the text, unpacked.
+        where: the file's name, for messages.
+        bias: float32, of every output.
+
+    Raises:
+        InputError: `where:line: ...` for a line that is wrong, an index out of range, a value that is not
+            finite in float32, an edge given twice; or a file without any line.
+    """
+    form = lines.LineFormat("input neuron", "output neuron", inputs, outputs)
+    rows, columns, values = lines.parse(content, where, form)
+    if not rows.size:
+        raise InputError(f"{where}: the file is empty; a layer has at least one line")
+    checks.check_widths(where, inputs, outputs, entries=rows.size)
+    keys = columns * inputs + rows
+    if (again := lines.find_repeated(keys)) is not None:
+        raise InputError(
+            f"{where}:{lines.line_of(content, again)}: the edge from input neuron {rows[again] + 1} to "
+            f"output neuron {columns[again] + 1} is given twice; each is allowed once"
+        )
+    if not (keys[1:] > keys[:-1]).all():
+        order = np.argsort(keys)
+        rows, columns, values = rows[order], columns[order], values[order]
+    if not values.all():
+        edges = values != 0
+        rows, columns, values = rows[edges], columns[edges], values[edges]
+    offsets = np.zeros(outputs + 1, np.int64)
+    np.cumsum(np.bincount(columns, minlength=outputs), out=offsets[1:])
+    indices = rows.astype(index_dtype(inputs))
+    return Layer(inputs, outputs, offsets, indices, common_value(values), np.float32(bias), activation).check(where)
+
+
+class TextNetwork(Network):
+    """A network in text form, read a layer at a time; nothing is unpacked to disk or kept.
+
+    To use one more than once, import it into a store (formats.import_network): headers and the description,
+    which holds a digest, take a reading of every file.
+
+    Args:
+        path: a folder, or an archive (.tar, .tar.gz, .tgz), its files in any order.
+        bias: one number, or a list of one for each layer; by default the official one of the width.
+        clip: YMAX of the clipped ReLU, or None for a plain ReLU.
+        layers: how many of the first layers to take; all by default.
+        last: the last layer's activation, 'relu' or 'none'.
+        neurons: the N that the names must have.
+
+    Raises:
+        InputError: here, or when the files are first listed or read: no layer files, several N, a number
+            missing or twice, fewer than `layers`, a width without an official bias, or what read_layer and
+            Archive refuse.
+    """
+
+    def __init__(
+        self,
+        path,
+        bias: float | Sequence[float] | None = None,
+        clip: float | None = challenge.YMAX,
+        layers: int | None = None,
+        last: str = "relu",
+        neurons: int | None = None,
+    ):
+        if layers is not None and layers < 1:
+            raise InputError(f"{layers} layers asked for; a network has at least 1")
+        for number in bias if isinstance(bias, (list, tuple)) else [] if bias is None else [bias]:
+            with np.errstate(over="ignore"):
+                if (
+                    np.ndim(number)
+                    or np.asarray(number).dtype.kind not in "fiub"
+                    or not np.isfinite(np.float32(number))
+                ):
+                    raise InputError(f"bias {quote(number)}: it must be a finite number")
+        self.path = files.existing(path, "network")
+        self._source = LayerFolder(self.path) if self.path.is_dir() else TarArchive(self.path)
+        self._bias, self._clip, self._layers, self._last = bias, clip, layers, last
+        layer_activations(1, clip, last)
+        self._expected, self._neurons = neurons, None
+        self._members: dict[int, Member] = {}
+        self._listed, self._headers, self._latest = False, {}, (-1, None)
+        self._description: dict | None = None
+        self._lock = threading.RLock()
+        if isinstance(self._source, LayerFolder):
+            self._list()
+
+    @property
+    def neurons(self) -> int:
+        """The N of the files' names."""
+        self._list()
+        return self._neurons
+
+    @property
+    def depth(self) -> int:
+        self._list()
+        return self._layers or len(self._members)
+
+    @property
+    def inputs(self) -> int:
+        return self.neurons
+
+    @property
+    def outputs(self) -> int:
+        return self.neurons
+
+    @property
+    def description(self) -> dict:
+        """Its `sha256` is of the layers; the first use reads them all."""
+        if self._description is None:
+            self._description = {"source": "text", "path": self.path.name, "sha256": self.sha256()}
+        return self._description
+
+    def header(self, k: int) -> Header:
+        """Layer k's header. Reads the layer the first time: text tells nothing ahead of it."""
+        if k not in self._headers:
+            self._headers[k] = self.layer(k).header
+        return self._headers[k]
+
+    def layer(self, k: int) -> Layer:
+        self._list()
+        if not 0 <= k < self.depth:
+            raise InputError(f"{self.path}: layer {k + 1} asked for; there are 1 to {self.depth}")
+        with self._lock:
+            number, layer = self._latest
+            if number != k:
+                _, where, content = self._members[k + 1]
+                _, layer = self._parse((k, where, content()))
+                self._latest = k, layer
+            return layer
+
+    def stream(self) -> Iterator[tuple[int, Layer]]:
+        """Every (k, layer) once, in the order in which the source holds them, in one pass."""
+        if self._last != "relu" or isinstance(self._bias, (list, tuple)) or not isinstance(self._source, TarArchive):
+            self._list()  # the depth must be known
+        files = list(self._members.items()) if self._listed else self._finding()
+        return in_order(self._parse, self._contents(files), LAYERS)
+
+    # Methods and no closures: a closure would keep the archive open as long as an error that came through it.
+    def _contents(self, files: Iterable[tuple[int, Member]]) -> Iterator[tuple[int, str, bytes]]:
+        for k, (_, where, content) in files:
+            if self._layers is None or k <= self._layers:
+                yield k - 1, where, content()
+
+    def _parse(self, item: tuple[int, str, bytes]) -> tuple[int, Layer]:
+        k, where, content = item
+        last = self._last == "none" and k == self.depth - 1
+        activation = layer_activations(1, self._clip, "none" if last else "relu")[0]
+        return k, read_layer(content, where, self._neurons, self._neurons, self._bias_of(k), activation)
+
+    def _bias_of(self, k: int) -> float:
+        if isinstance(self._bias, (list, tuple)):
+            if len(self._bias) != self.depth:
+                raise InputError(f"{self.path}: {len(self._bias)} biases for {self.depth} layers; give one for each")
+            return self._bias[k]
+        if self._bias is not None:
+            return self._bias
+        if self._neurons not in challenge.BIAS:
+            raise InputError(f"{self.path}: {self._neurons} neurons have no official bias; give one (--bias)")
+        return challenge.BIAS[self._neurons]
+
+    def _list(self) -> None:
+        with self._lock:
+            if not self._listed:
+                for _ in self._finding():
+                    pass
+
+    def _finding(self) -> Iterator[tuple[int, Member]]:
+        """Find the layers one by one, and check that together they are a network."""
+        self._members, self._neurons = {}, None
+        for member in self._source.members():
+            if name := NAME.fullmatch(member[0].rpartition("/")[2]):
+                self._take(int(name[1]), int(name[2]), member)
+                yield int(name[2]), member
+                if self._layers is not None and all(k in self._members for k in range(1, self._layers + 1)):
+                    break
+        self._check_numbers()
+        self._listed = True
+
+    def _take(self, neurons: int, k: int, member: Member) -> None:
+        if self._expected not in (None, neurons):
+            raise InputError(f"{member[1]}: a layer of {neurons} neurons, not of {self._expected}")
+        if self._neurons not in (None, neurons):
+            raise InputError(
+                f"{member[1]}: a layer of n{neurons} among layers of n{self._neurons}; only one N is allowed"
+            )
+        checks.check_widths(member[1], neurons)
+        if k < 1:
+            raise InputError(f"{member[1]}: layer number {k}; layers are numbered from 1")
+        if k in self._members:
+            raise InputError(f"{member[1]}: layer {k} is there twice; the other is {self._members[k][1]}")
+        self._neurons, self._members[k] = neurons, member
+
+    def _check_numbers(self) -> None:
+        if not self._members:
+            raise InputError(f"{self.path}: no layers in it; their files are named n{{N}}-l{{k}}.tsv")
+        count, most = len(self._members), max(self._members)
+        last = most if self._layers is None else min(self._layers, most)
+        missing = [k for k in range(1, last + 1) if k not in self._members]
+        if missing:
+            raise InputError(
+                f"{self.path}: layer file n{self._neurons}-l{missing[0]}.tsv is missing, though that of layer {most} "
+                "is there"
+            )
+        if self._layers is not None and count < self._layers:
+            raise InputError(f"{self.path}: {self._layers} layers asked for; it has {count}")
+
+
+def write_layers(network: Network, folder) -> list[Path]:
+    """Write each layer as `folder/n{N}-l{k}.tsv`, sorted by output, then input, as the official files.
+
+    A value is written `%e` where that is the same float32, else `%.8e`. Bias and activation are not in this
+    form. The files appear together once all are whole: whatever an interruption leaves is refused as a
+    network, since layer 1 comes last.
+
+    Args:
+        folder: made when it is absent, in an existing one; or one without other layers than those to replace.
+
+    Returns:
+        the files, in layer order.
+
+    Raises:
+        InputError: layers that are not all N x N (names could not tell their widths), a layer without edges
+            (its file would look lost), or a folder with other layer files in it.
+        SpdnnError: the files cannot be written.
+    """
+    folder, neurons = Path(folder), network.inputs
+    for k in range(network.depth):
+        header = network.header(k)
+        if (header.inputs, header.outputs) != (neurons, neurons):
+            raise InputError(
+                f"layer {k + 1} is {header.inputs} x {header.outputs}; the text form names one width, "
+                f"so all layers must be {neurons} x {neurons}"
+            )
+        if not header.edges:
+            raise InputError(f"layer {k + 1} has no edges; the text form has no way to write such a layer")
+    targets = [folder / f"n{neurons}-l{k}.tsv" for k in range(1, network.depth + 1)]
+    names = [target.name for target in targets]
+    _check_folder(folder, set(names))
+    with staging.stage_folder(folder, names) as stage:
+
+        def export(k: int) -> None:
+            text = layer_text(network.layer(k))
+            with staging.writing(folder):
+                staging.write(stage / names[k], text)
+
+        pool = ThreadPoolExecutor(LAYERS)
+        try:
+            for _ in progress.bar(pool.map(export, range(network.depth)), "export network", len(targets), "file"):
+                pass
+        finally:  # nobody writes any more when the stage goes
+            pool.shutdown(wait=True, cancel_futures=True)
+    return targets
+
+
+def layer_text(layer: Layer) -> bytes:
+    """The file of a layer."""
+    return dispatch.compiled_module().write_entries(layer.offsets, layer.indices, np.atleast_1d(layer.values))
+
+
+def _check_folder(folder: Path, ours: set[str]) -> None:
+    """That layers can be written into the folder, and that no others would lie among them."""
+    with safe_open.reading(folder):
+        if not folder.is_dir():
+            if folder.exists() or not folder.parent.is_dir():
+                raise InputError(f"{folder}: layers are written into a folder, and it cannot be made there")
+            return
+    others = sorted(
+        path.name for path in safe_open.listing(folder) if NAME.fullmatch(path.name) and path.name not in ours
+    )
+    if others:
+        raise InputError(f"{folder}: it holds other layers ({others[0]}); name an empty folder")

@@ -1,0 +1,300 @@
+"""sparsify: the layers of a model that gain by it become sparse; a table tells which, and why the others do not."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import prune
+
+from spdnn.core.errors import InputError
+from spdnn.ops.torch.modules import SparseConv2d, SparseLinear, unsuitable
+
+KINDS: dict[type, type] = {nn.Linear: SparseLinear, nn.Conv2d: SparseConv2d}  # exactly these: subclasses mean more
+ROUNDS, LEAST_SECONDS = 5, 2e-3  # of measuring: how often both take turns, and how long a turn is at least
+SIDE, ROWS = 14, 64  # of an input that is not shown: a convolution's height and width; rows of a Linear layer
+MIN_SIZE = 16_384  # weights
+
+_measured: dict[tuple, tuple[float, float]] = {}
+
+
+class LayerRow(NamedTuple):
+    """A layer: what became of it.
+
+    Attributes:
+        name, kind: of the module; shape: (out, in); sparsity: of what it is, or would be.
+        replaced: whether it is sparse now; reason: why, or why not.
+        dense, sparse: seconds of a call, where they were measured.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, int]
+    sparsity: float
+    replaced: bool
+    reason: str
+    dense: float | None = None
+    sparse: float | None = None
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """Which layers become sparse: see `sparsify`; owners: by the id of a parameter, the modules that hold it."""
+
+    sparsity: float | None
+    min_size: int
+    measure: bool
+    owners: Mapping[int, set[nn.Module]]
+
+
+class Table(tuple[LayerRow, ...]):
+    """The rows of all layers that have weights of two dimensions or four; as text, a table."""
+
+    @property
+    def replaced(self) -> list[str]:
+        """Names of the layers that are sparse now."""
+        return [row.name for row in self if row.replaced]
+
+    def __str__(self) -> str:
+        head = ("layer", "kind", "out x in", "sparsity", "", "dense ms", "sparse ms", "why")
+        lines = [head]
+        for row in self:
+            times = (f"{1e3 * seconds:.3f}" if seconds is not None else "-" for seconds in (row.dense, row.sparse))
+            done = "replaced" if row.replaced else "left"
+            size = f"{row.shape[0]} x {row.shape[1]}"
+            lines.append((row.name, row.kind, size, f"{row.sparsity:.1%}", done, *times, row.reason))
+        widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
+        return "\n".join(
+            "  ".join((*(f"{c:<{w}}" for c, w in zip(line, widths, strict=False)), line[-1])) for line in lines
+        )
+
+
+def sparsify(
+    model: nn.Module,
+    sparsity: float | None = None,
+    *,
+    min_size: int = MIN_SIZE,
+    exclude: Iterable[str] = (),
+    inputs: Any = None,
+    measure: bool = True,
+    quiet: bool = False,
+) -> Table:
+    """Replace, in place, the Linear and 1 x 1 Conv2d layers that are faster sparse.
+
+    Both forms of a layer are timed beside each other, once for each shape, sparsity and number of threads. What stays
+    dense stays as it was. An optimiser that was made before holds the old parameters: make it anew.
+
+    Args:
+        sparsity: the part of each layer's weights that becomes zero, the smallest ones, 0 to below 1; None: the layers
+            are pruned already, by torch's masks or by zeros.
+        min_size: weights that a layer has at least.
+        exclude: names of layers that stay, as in named_modules(); `*` stands for anything.
+        inputs: an input of the model, or a tuple of several. It is run once, without gradients, so that layers are
+            timed on the shapes that they get; by default on 64 rows, and on one image of 14 x 14.
+        measure: False: every suitable layer is replaced, untimed.
+        quiet: do not print the table.
+
+    Raises:
+        InputError: no module, a layer that is the whole model, an option out of range, or a name in `exclude` that no
+            layer has.
+    """
+    _check(model, sparsity, min_size)
+    modules = dict(model.named_modules(remove_duplicate=False))
+    exclude = [exclude] if isinstance(exclude, str) else list(exclude)
+    for pattern in exclude:
+        if not any(fnmatchcase(name, pattern) for name in modules):
+            raise InputError(f"exclude: the model has no layer {pattern!r}")
+    layers = {name: module for name, module in modules.items() if isinstance(module, tuple(KINDS))}
+    rules = _Rules(sparsity, min_size, measure, _owners(modules))
+    shapes = _shapes(model, layers.values(), inputs) if inputs is not None else {}
+    rows, made = [], {}
+    for name, layer in layers.items():
+        excluded = any(fnmatchcase(name, pattern) for pattern in exclude)
+        row, sparse = _judge(name, layer, rules, excluded, shapes.get(layer), made.get(layer))
+        rows.append(row)
+        if sparse is not None:
+            made[layer] = sparse
+            _put(model, name, sparse)
+    table = Table(rows)
+    if not quiet:
+        print(table)
+    return table
+
+
+def restore(model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
+    """Load a state_dict of a sparsified model into a dense one of the same architecture: the same layers become sparse.
+
+    Nothing is measured, so that a file means the same model on every machine. Returns `model`, changed in place.
+
+    Raises:
+        InputError: a sparse layer of the state that has no layer, or another kind or shape, in the model.
+        RuntimeError: torch's, of what is missing or left over.
+    """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    made: dict[nn.Module, nn.Module] = {}
+    for name in sorted(key.removesuffix(".columns") for key in state if key.endswith(".columns")):
+        if f"{name}.values" not in state or f"{name}.offsets" not in state:
+            continue
+        layer = modules.get(name)
+        if isinstance(layer, tuple(KINDS.values())):
+            continue
+        if type(layer) not in KINDS or (isinstance(layer, nn.Conv2d) and unsuitable(layer)):
+            there = "no such layer" if layer is None else f"a {type(layer).__name__} there"
+            raise InputError(f"the state has a sparse layer {name!r}, and the model has {there}")
+        rows = len(state[f"{name}.offsets"]) - 1
+        if rows != len(layer.weight):
+            raise InputError(f"the state's layer {name!r} has {rows} outputs, and the model's {len(layer.weight)}")
+        if layer not in made:  # one layer may have several names
+            made[layer] = KINDS[type(layer)].from_dense(layer, 0.0)
+        _put(model, name, made[layer])
+    model.load_state_dict(state)
+    return model
+
+
+def _check(model: Any, sparsity: Any, min_size: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}; it must be a torch.nn.Module")
+    if type(model) in KINDS:
+        sparse_kind = KINDS[type(model)].__name__
+        raise InputError(
+            f"the model is one layer, which cannot be replaced in place; {sparse_kind}.from_dense makes a sparse one"
+        )
+    if sparsity is not None and not (isinstance(sparsity, (int, float)) and 0 <= sparsity < 1):
+        raise InputError(f"sparsity {sparsity!r}: it must be a number from 0 to below 1, or None")
+    if not isinstance(min_size, int) or min_size < 0:
+        raise InputError(f"min_size {min_size!r}: it must be a whole number from 0")
+
+
+def _owners(modules: Mapping[str, nn.Module]) -> dict[int, set[nn.Module]]:
+    """By the id of a parameter, the modules that hold it."""
+    owners: dict[int, set[nn.Module]] = {}
+    for module in modules.values():
+        for parameter in module.parameters(recurse=False):
+            owners.setdefault(id(parameter), set()).add(module)
+    return owners
+
+
+def _judge(
+    name: str, layer: nn.Module, rules: _Rules, excluded: bool, shape: tuple | None, made: nn.Module | None
+) -> tuple[LayerRow, nn.Module | None]:
+    """The row of a layer, and what replaces it."""
+    weight = getattr(layer, "weight_orig", layer.weight)
+    lazy = nn.parameter.is_lazy(weight)  # it has no shape
+    size = (len(weight), weight[0].numel()) if not lazy and len(weight) else (0, 0)
+
+    def left(reason: str, sparsity: float = 0.0, *times: float) -> tuple[LayerRow, None]:
+        return LayerRow(name, type(layer).__name__, size, sparsity, False, reason, *times), None
+
+    if made is not None:
+        return LayerRow(
+            name, type(layer).__name__, size, made.sparsity, True, "the same layer under another name"
+        ), made
+    reason = "excluded" if excluded else _reason(layer, weight, rules)
+    if reason:
+        return left(reason)
+    try:
+        sparse = KINDS[type(layer)].from_dense(layer, rules.sparsity)
+    except InputError as error:
+        return left(str(error))
+    zeros = sparse.sparsity
+    if not zeros:
+        return left("no weight is zero or masked; give a sparsity")
+    if not rules.measure:
+        return LayerRow(name, type(layer).__name__, size, zeros, True, "not measured"), sparse
+    dense_time, sparse_time = _times(layer, sparse, shape)
+    ratio = dense_time / sparse_time
+    if ratio <= 1:
+        return left(f"dense is {1 / ratio:.2f} times as fast", zeros, dense_time, sparse_time)
+    speedup = f"{ratio:.2f} times as fast"
+    return LayerRow(name, type(layer).__name__, size, zeros, True, speedup, dense_time, sparse_time), sparse
+
+
+def _reason(layer: nn.Module, weight: Tensor, rules: _Rules) -> str | None:
+    """Why a layer cannot be replaced; None: it can."""
+    if nn.parameter.is_lazy(weight):
+        return f"a {type(layer).__name__} has no weights before its first call; call the model once"
+    if type(layer) not in KINDS:
+        return f"a {type(layer).__name__} may mean more than its base class"
+    if isinstance(layer, nn.Conv2d) and (why := unsuitable(layer)):
+        return why
+    if weight.numel() < max(rules.min_size, 1):
+        return f"{weight.numel():,} weights; min_size is {rules.min_size:,}"
+    others = {*rules.owners.get(id(weight), ()), *rules.owners.get(id(layer.bias), ())} - {layer}
+    if others:
+        return f"its parameters are shared with a {type(next(iter(others))).__name__}"
+    hooks = [
+        forward_pre_hook
+        for forward_pre_hook in layer._forward_pre_hooks.values()
+        if not isinstance(forward_pre_hook, prune.BasePruningMethod)
+    ]
+    hooks += [*layer._forward_hooks.values(), *layer._backward_hooks.values(), *layer._backward_pre_hooks.values()]
+    return "it has hooks, which would be lost" if hooks else None
+
+
+def _shapes(model: nn.Module, layers: Iterable[nn.Module], inputs: Any) -> dict[nn.Module, tuple]:
+    """(shape, whether it is channels last) of what each layer is given first."""
+    shapes: dict[nn.Module, tuple] = {}
+
+    def note(layer: nn.Module, given: tuple) -> None:
+        if given and isinstance(given[0], Tensor):
+            last = given[0].dim() == 4 and given[0].is_contiguous(memory_format=torch.channels_last)
+            shapes.setdefault(layer, (tuple(given[0].shape), last and not given[0].is_contiguous()))
+
+    hooks = [layer.register_forward_pre_hook(note) for layer in set(layers)]
+    training = {module: module.training for module in model.modules()}
+    try:
+        model.eval()
+        with torch.no_grad():
+            model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for part, mode in training.items():
+            part.training = mode
+    return shapes
+
+
+def _times(dense: nn.Module, sparse: nn.Module, shape: tuple | None) -> tuple[float, float]:
+    """Seconds of a call of both, the best of some turns; measured once for what is alike."""
+    if shape is None:
+        linear = isinstance(dense, nn.Linear)
+        shape = ((ROWS, sparse.width) if linear else (1, sparse.width, SIDE, SIDE)), False
+    values, threads = sparse.values, torch.get_num_threads()
+    stride = getattr(sparse, "stride", None)
+    key = (type(sparse), sparse.rows, round(20 * sparse.sparsity), stride, *shape, values.dtype, values.device, threads)
+    if key not in _measured:
+        x = torch.randn(shape[0], dtype=values.dtype, device=values.device)
+        x = x.to(memory_format=torch.channels_last) if shape[1] else x
+        with torch.no_grad():
+            _measured[key] = _beside(lambda: dense(x), lambda: sparse(x), values.is_cuda)
+    return _measured[key]
+
+
+def _beside(first: Callable[[], Any], other: Callable[[], Any], wait: bool) -> tuple[float, float]:
+    def seconds(call: Callable[[], Any], times: int) -> float:
+        began = time.perf_counter()
+        for _ in range(times):
+            call()
+        if wait:
+            torch.cuda.synchronize()
+        return (time.perf_counter() - began) / times
+
+    best, counts = [], []
+    for call in (first, other):
+        seconds(call, 1)  # settings are found, buffers made
+        best.append(seconds(call, 1))
+        counts.append(max(1, min(100, round(LEAST_SECONDS / best[-1]))))
+    for _ in range(ROUNDS):
+        for k, call in enumerate((first, other)):
+            best[k] = min(best[k], seconds(call, counts[k]))
+    return best[0], best[1]
+
+
+def _put(model: nn.Module, name: str, layer: nn.Module) -> None:
+    parent = model.get_submodule(name.rpartition(".")[0])
+    setattr(parent, name.rpartition(".")[2], layer)
+    if isinstance(parent, nn.TransformerEncoderLayer):
+        parent.activation_relu_or_gelu = 0  # its fast path in evaluation reads dense weights

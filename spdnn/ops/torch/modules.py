@@ -1,0 +1,252 @@
+"""SparseLinear and SparseConv2d: layers whose weights are parameters over a fixed topology."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from spdnn.core.errors import InputError
+from spdnn.ops.convert import prune
+from spdnn.ops.matrix import SparseMatrix
+from spdnn.ops.topology import Topology
+from spdnn.ops.torch import library
+
+
+class SparseWeight(nn.Module):
+    """A sparse matrix (out, in) and a bias; what both layers share.
+
+    Attributes:
+        values: parameter (nnz,), float32 or float16, by rows; bias: parameter (out,), or None.
+        offsets, columns: buffers, int64 (out + 1,) and int32 (nnz,): where the values are.
+
+    A state_dict holds all of them. Loading one takes its topology too, so that of a model that was sparsified with
+    other weights fits; an optimiser is to be made after that. Other types than these two are refused at a call.
+    What is written to offsets and columns holds from the next call on, in whatever way it is written; on a GPU through
+    their own methods alone, not through .data or DLPack.
+    """
+
+    def __init__(self, weight: Any, bias: Any = None):
+        """
+        Args:
+            weight: ops.SparseMatrix, or a torch tensor (sparse CSR or COO, or dense: what is not zero), (out, in).
+            bias: (out,), or None.
+
+        Raises:
+            InputError: a weight that is none of these, a batch, or a bias that does not fit.
+        """
+        super().__init__()
+        home = weight.device if isinstance(weight, Tensor) else None
+        if isinstance(weight, Tensor):
+            weight = SparseMatrix.from_torch(weight.cpu() if weight.layout == torch.strided else weight)
+        if not isinstance(weight, SparseMatrix):
+            raise InputError(f"the weight is a {type(weight).__name__}; it must be a SparseMatrix or a torch tensor")
+        if weight.batch is not None:
+            raise InputError(f"the weight is a batch of {weight.batch} matrices; a layer has one")
+        self._set(weight.topology)
+        self.values = nn.Parameter(torch.from_numpy(np.array(weight.to("cpu").values)))
+        self.register_parameter("bias", None)
+        if bias is not None:
+            bias = torch.as_tensor(bias).detach().to(self.values.dtype).clone()
+            if bias.shape != (weight.shape[0],):
+                raise InputError(f"bias has shape {tuple(bias.shape)}; it must be ({weight.shape[0]},)")
+            self.bias = nn.Parameter(bias)
+        if home is not None:
+            self.to(home)
+
+    def _set(self, topology: Topology) -> None:
+        self.rows, self.width = topology.shape
+        self.register_buffer("offsets", torch.from_numpy(topology.offsets.copy()))
+        self.register_buffer("columns", torch.from_numpy(topology.columns.astype(np.int32)))
+
+    @property
+    def nnz(self) -> int:
+        return self.columns.shape[0]
+
+    @property
+    def sparsity(self) -> float:
+        """The part of the matrix that is no nonzero, 0 to 1."""
+        return 1 - self.nnz / (self.rows * self.width)
+
+    def matrix(self) -> SparseMatrix:
+        """What the layer holds now, copied, on the processor."""
+        topology = library.topology_of(self.offsets.cpu(), self.columns.cpu(), self.width)
+        return SparseMatrix(topology, self.values.detach().cpu().numpy().copy())
+
+    def _product(self, x: Tensor, by_rows: bool) -> Tensor:
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(self.values.dtype)
+        library.check_dtype(x, self.values, "the input")
+        library.refuse_tangents(x, self.values, self.bias)
+        return library.product(x, self.values, self.offsets, self.columns, self.width, self.bias, False, by_rows)
+
+    def _load_from_state_dict(self, state, prefix, metadata, strict, missing, unexpected, errors):
+        """The topology of `state` first: the parameter stays the same object, of as many values as it has there."""
+        offsets, columns, values = (state.get(prefix + name) for name in ("offsets", "columns", "values"))
+        if isinstance(offsets, Tensor) and isinstance(columns, Tensor) and isinstance(values, Tensor):
+            same = torch.equal(offsets.cpu(), self.offsets.cpu()) and torch.equal(columns.cpu(), self.columns.cpu())
+            try:
+                arrays = (tensor.detach().cpu().numpy() for tensor in (offsets, columns))
+                topology = None if same else Topology((self.rows, self.width), *arrays)
+            except InputError as error:
+                errors.append(f"{prefix.rstrip('.')}: {error}")
+                return
+            if topology is not None and values.shape == (topology.nnz,):
+                device = self.values.device
+                self._set(topology)
+                self.offsets, self.columns = self.offsets.to(device), self.columns.to(device)
+                self.values.data = self.values.data.new_empty(topology.nnz)
+                self.values.grad = None
+        super()._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, errors)
+
+
+class SparseLinear(SparseWeight):
+    """torch.nn.Linear with a sparse weight: x (..., in) to (..., out).
+
+    A NaN stays one. float16 is summed in float32. Under autocast the input becomes of the weights' type.
+    """
+
+    @classmethod
+    def from_dense(cls, module: nn.Linear, sparsity: float | None = None) -> "SparseLinear":
+        """Of a Linear layer, pruned by torch's masks or by zeros; both parameters are copied.
+
+        Args:
+            sparsity: the part of all weights that becomes zero, 0 to below 1, the smallest ones; None: what its mask
+                (torch.nn.utils.prune) keeps, or without one what is not zero.
+
+        Raises:
+            InputError: another module, or a sparsity out of range, or weights that are not finite.
+        """
+        if not isinstance(module, nn.Linear):
+            raise InputError(f"{type(module).__name__} is no torch.nn.Linear")
+        return _restore(cls(prune_weight(module, sparsity), module.bias), module)
+
+    @property
+    def in_features(self) -> int:
+        return self.width
+
+    @property
+    def out_features(self) -> int:
+        return self.rows
+
+    def to_dense(self) -> nn.Linear:
+        """A torch.nn.Linear with the same weights, zeros where there are none."""
+        dense = nn.Linear(self.width, self.rows, self.bias is not None, dtype=self.values.dtype)
+        return _fill(dense, self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raises InputError: an input of another width or type."""
+        if not x.dim() or x.shape[-1] != self.width:
+            raise InputError(f"the input has shape {tuple(x.shape)}; its last size must be {self.width}")
+        y = self._product(x.reshape(-1, self.width), True)
+        return y.view(*x.shape[:-1], self.rows)
+
+    def extra_repr(self) -> str:
+        return f"{self.width}, {self.rows}, sparsity={self.sparsity:.4f}, bias={self.bias is not None}"
+
+
+class SparseConv2d(SparseWeight):
+    """torch.nn.Conv2d with kernels of 1 x 1 and a sparse weight: x (images, in, H, W) to (images, out, H', W').
+
+    Both layouts of torch are read where they are; the output is channels last where the input is.
+    """
+
+    def __init__(self, weight: Any, bias: Any = None, stride: tuple[int, int] = (1, 1)):
+        """`weight` (out, in), and `bias` as of SparseLinear. Raises as it does."""
+        super().__init__(weight, bias)
+        self.stride = tuple(stride)
+
+    @classmethod
+    def from_dense(cls, module: nn.Conv2d, sparsity: float | None = None) -> "SparseConv2d":
+        """Of a convolution with kernels of 1 x 1, one group, no padding; see SparseLinear.from_dense."""
+        if not isinstance(module, nn.Conv2d):
+            raise InputError(f"{type(module).__name__} is no torch.nn.Conv2d")
+        if why := unsuitable(module):
+            raise InputError(f"this convolution {why}; SparseConv2d has kernels of 1 x 1, one group, no padding")
+        return _restore(cls(prune_weight(module, sparsity), module.bias, module.stride), module)
+
+    @property
+    def in_channels(self) -> int:
+        return self.width
+
+    @property
+    def out_channels(self) -> int:
+        return self.rows
+
+    def to_dense(self) -> nn.Conv2d:
+        """A torch.nn.Conv2d with the same weights, zeros where there are none."""
+        options = {"stride": self.stride, "bias": self.bias is not None, "dtype": self.values.dtype}
+        return _fill(nn.Conv2d(self.width, self.rows, 1, **options), self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raises InputError: an input of another shape or type."""
+        if x.dim() not in (3, 4) or x.shape[-3] != self.width:
+            raise InputError(f"the input has shape {tuple(x.shape)}; it must be (images, {self.width}, height, width)")
+        images = x if x.dim() == 4 else x[None]
+        last = images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
+        if self.stride != (1, 1):
+            images = images[:, :, :: self.stride[0], :: self.stride[1]]
+        count, _, height, width = images.shape
+        if last:
+            y = self._product(images.permute(0, 2, 3, 1).reshape(-1, self.width), True)
+            y = y.view(count, height, width, self.rows).permute(0, 3, 1, 2)
+        else:
+            y = self._product(images.reshape(count, self.width, height * width), False)
+            y = y.view(count, self.rows, height, width)
+        return y if x.dim() == 4 else y[0]
+
+    def extra_repr(self) -> str:
+        sizes = f"{self.width}, {self.rows}, stride={self.stride}"
+        return f"{sizes}, sparsity={self.sparsity:.4f}, bias={self.bias is not None}"
+
+
+def unsuitable(module: nn.Conv2d) -> str | None:
+    """None, or why it is not what SparseConv2d does, as a sentence goes on."""
+    if module.kernel_size != (1, 1):
+        return f"has kernels of {module.kernel_size[0]} x {module.kernel_size[1]}"
+    if module.groups != 1:
+        return f"has {module.groups} groups"
+    if module.padding not in ((0, 0), "valid", "same"):
+        return f"has a padding of {module.padding}"
+    return None
+
+
+def split_mask(module: nn.Module) -> tuple[np.ndarray, np.ndarray]:
+    """(weights, which of them stay), (out, in): those of torch's mask, or without one those that are not zero."""
+    weight, mask = getattr(module, "weight_orig", module.weight), getattr(module, "weight_mask", None)
+    if nn.parameter.is_lazy(weight):
+        raise InputError(f"a {type(module).__name__} has no weights before its first call; call it once")
+    dense = weight.detach().cpu().flatten(1)
+    if dense.dtype not in library.DTYPES:
+        raise InputError(f"its weights are of {dense.dtype}; they must be float32 or float16")
+    dense = dense.numpy()
+    return dense, dense != 0 if mask is None else mask.detach().cpu().flatten(1).numpy() != 0
+
+
+def prune_weight(module: nn.Module, sparsity: float | None) -> SparseMatrix:
+    """A copy of a layer's weight (out, in) as its mask has it, or of that sparsity."""
+    dense, kept = split_mask(module)
+    if not np.isfinite(dense).all():
+        raise InputError("its weights hold NaN or an infinity")
+    if sparsity is not None:
+        kept = kept & prune(np.where(kept, dense, 0), sparsity)
+    rows, columns = np.nonzero(kept)
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(dense)))))
+    return SparseMatrix(Topology(dense.shape, offsets, columns), dense[kept])
+
+
+def _restore(layer: SparseWeight, module: nn.Module) -> Any:
+    """The layer as the module was: its device, mode and what of it is trained."""
+    weight = getattr(module, "weight_orig", module.weight)
+    layer.values.requires_grad_(weight.requires_grad)
+    if module.bias is not None:
+        layer.bias.requires_grad_(module.bias.requires_grad)
+    return layer.to(weight.device).train(module.training)
+
+
+def _fill(dense: nn.Module, layer: SparseWeight) -> Any:
+    with torch.no_grad():
+        dense.weight.copy_(torch.from_numpy(layer.matrix().to_dense()).view(dense.weight.shape))
+        if layer.bias is not None:
+            dense.bias.copy_(layer.bias)
+    return dense.to(layer.values.device).train(layer.training)

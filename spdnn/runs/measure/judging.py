@@ -1,0 +1,97 @@
+"""The verdict on a result: against the official truth, a file, or the oracle.
+
+The oracle is slow, so it judges no more inputs than some seconds allow, drawn at random.
+"""
+
+from msgspec.structs import replace
+
+from spdnn.core import challenge
+from spdnn.core.errors import InputError
+from spdnn.core.features import Inputs
+from spdnn.core.network import Network
+from spdnn.core.request import ORACLE_EDGES
+from spdnn.core.result import Result
+from spdnn.core.validation import WHOLE, quote
+from spdnn.runs.measure.run import not_official, official
+from spdnn.runs.records.verdict import Verdict, run_digest
+from spdnn.runs.verify import verdict as verify
+
+
+def judge(
+    network: Network,
+    inputs: Inputs,
+    result: Result,
+    truth: str | None = None,
+    edges: float = ORACLE_EDGES,
+    seed: int = 0,
+    telling: bool = False,
+) -> Verdict:
+    """The verdict on a result: against `truth`, else the official truth where it applies, else the oracle.
+
+    Args:
+        truth: official (or official:N), oracle, a file of categories, or None.
+        edges, seed: what the oracle may go through, and the seed of the sample when that is not enough for all inputs.
+        telling: fail also when none or all of the inputs compared survive: such a truth tells little.
+    """
+    verdict = verify.judge(result, truth_for(network, inputs, result, truth, edges, seed))
+    if telling and verdict.expected in (0, verdict.truth.checked):
+        left = f"{verdict.expected} of {verdict.truth.checked} inputs stay active"
+        reason = f"{left}: a preset whose ground truth is empty or full shows nothing"
+        verdict = replace(verdict, passed=False, reasons=[*verdict.reasons, reason])
+    return replace(verdict, judged=verdict_key(network, inputs, result))
+
+
+def verdict_key(network: Network, inputs: Inputs, result: Result, digest: str | None = None) -> str:
+    """What ties a verdict on the result to its run; `digest`: of the output, where it is not the result's."""
+    run = network.identity(), network.depth, network.edges, inputs.sha256
+    return run_digest(*run, digest or result.digest, result.sha256)
+
+
+def truth_for(
+    network: Network,
+    inputs: Inputs,
+    result: Result,
+    truth: str | None = None,
+    edges: float = ORACLE_EDGES,
+    seed: int = 0,
+) -> verify.Truth:
+    """What `judge` compares a result with; the result tells which inputs a sample for the oracle is drawn from.
+
+    Raises:
+        InputError: the official truth was asked for, and the data are not the official ones; or as named_truth.
+    """
+    demanded = truth is not None and truth.startswith("official")
+    if truth is None or demanded:
+        if demanded and truth != "official":
+            load_truth(truth, inputs.count)  # a width without a truth is another mistake
+        matched = official(network, inputs)
+        if matched and truth in (None, "official", f"official:{matched.neurons}"):
+            return verify.official(matched.neurons, inputs.count)
+        if demanded:
+            size = f"{network.width} neurons x {network.depth} layers"
+            reason = f"{size} are none of the twelve"
+            if network.width in challenge.WIDTHS and network.depth in challenge.DEPTHS:
+                asked = challenge.problem(network.width, network.depth)
+                reason = not_official(network, inputs, asked) or f"{truth} is not {size}"
+            raise InputError(f"this is no official problem, as it should be: {reason}")
+    if truth in (None, "oracle"):
+        per_layer = [network.header(k).edges for k in range(network.depth)]
+        rows = verify.sample(result, per_layer, edges, seed)
+        return verify.oracle(network, inputs, rows, seed)
+    return load_truth(truth, inputs.count)
+
+
+def load_truth(text: str, count: int | None) -> verify.Truth:
+    """The truth that `text` names, official:N or a file, for `count` inputs (None: as many as a file lists).
+
+    Raises:
+        InputError: it names none.
+    """
+    if text.startswith("official:"):
+        width = text.removeprefix("official:")
+        if not WHOLE.fullmatch(width):
+            raise InputError(
+                f"truth {quote(text)}: it must be official:N with N one of {', '.join(map(str, challenge.WIDTHS))}"
+            )
+        return verify.official(int(width), count)
+    return verify.from_file(text, count)

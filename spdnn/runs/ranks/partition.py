@@ -1,0 +1,70 @@
+"""Which rank has which inputs at the start, and which rows move when they are redistributed.
+
+Pure functions of counts that every rank knows, so that all ranks come to the same plan without asking one another.
+Source of `static`: Hidayetoglu et al., HPEC 2020, section III.C (inputs split in equal, contiguous parts).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spdnn.core.errors import unknown
+
+STATIC, CYCLIC, REBALANCED = PARTITIONS = ("static", "cyclic", "rebalanced")
+
+
+def check(partition: str) -> str:
+    """The partition itself.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    if partition not in PARTITIONS:
+        raise unknown("partition", partition, PARTITIONS)
+    return partition
+
+
+def part(partition: str, count: int, ranks: int, rank: int) -> np.ndarray:
+    """int64, ascending: the inputs, of `count`, that a rank starts with. `rebalanced` starts as `static`."""
+    if check(partition) == CYCLIC:
+        return np.arange(rank, count, ranks)
+    least, more = divmod(count, ranks)
+    return np.arange(rank * least + min(rank, more), (rank + 1) * least + min(rank + 1, more))
+
+
+def targets(rows: Sequence[int], room: Sequence[int]) -> np.ndarray:
+    """int64 (ranks,): how many rows each rank should have, as even as the room on each allows.
+
+    Ranks that have more than an even share keep the odd ones, so that fewer rows move.
+
+    Args:
+        rows: that each rank has; never more than its room.
+        room: rows that each can hold.
+    """
+    rows, room = np.asarray(rows, np.int64), np.asarray(room, np.int64)
+    low, high = 0, int(room.max())
+    while low < high:  # the greatest level that the rows fill everywhere
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if np.minimum(room, middle).sum() <= rows.sum() else (low, middle - 1)
+    # The remainder, one row each, to ranks with room that already have most: those rows need not move.
+    goal = np.minimum(room, low)
+    left = int(rows.sum() - goal.sum())
+    order = np.argsort(-rows, kind="stable")
+    goal[order[(goal < room)[order]][:left]] += 1
+    return goal
+
+
+def moves(rows: Sequence[int], targets: Sequence[int]) -> np.ndarray:
+    """int64 (ranks, ranks): how many rows rank i sends to rank j, the least that gives each its target."""
+    # Match surplus with deficit, two pointers in rank order: every message empties a sender or fills a receiver.
+    surplus = np.asarray(rows, np.int64) - np.asarray(targets, np.int64)
+    moved, to = np.zeros((surplus.size, surplus.size), np.int64), 0
+    for giver in np.flatnonzero(surplus > 0):
+        while surplus[giver]:
+            while surplus[to] >= 0:
+                to += 1
+            sent = min(surplus[giver], -surplus[to])
+            moved[giver, to] += sent
+            surplus[giver] -= sent
+            surplus[to] += sent
+    return moved

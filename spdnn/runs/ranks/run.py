@@ -1,0 +1,335 @@
+"""A measured inference on several ranks: inputs partitioned, weights once a node, results gathered on rank 0.
+
+A repeat is timed from a barrier to a barrier, and is as long as its slowest rank's; the gathering of categories and
+row sums is inside. Every rank tells how much of it was waiting for others and how much was communication.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from spdnn.core import progress_output
+from spdnn.core.endings import check_ended
+from spdnn.core.errors import MemoryTooSmall
+from spdnn.core.features import Inputs
+from spdnn.core.result import Result
+from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session, SharesRows, SharesWeights
+from spdnn.engines.memory import free_share, more_memory, proportional_bytes, resident_bytes, shared_bytes
+from spdnn.runs.measure import run as measure
+from spdnn.runs.measure.load import LoadMonitor, attempts, fits, load_of, quietest
+from spdnn.runs.measure.run import LoadedRun
+from spdnn.runs.ranks import partition as parts
+from spdnn.runs.ranks.devices import device
+from spdnn.runs.ranks.exchange import Log, RankExchange
+from spdnn.runs.ranks.gather import gather_results, messages_cost, with_values
+from spdnn.runs.ranks.shared import room, share_inputs, share_prepared
+from spdnn.runs.ranks.world import World
+
+SLACK = 1.05  # of the least memory in an error: what a rank holds already differs from try to try
+WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill
+
+
+class _Times:
+    """Seconds of this rank, one of each for every repeat; and the largest proportional set size seen."""
+
+    def __init__(self):
+        self.inference, self.waiting, self.communication = [], [], []
+        self.proportional: int | None = None
+
+    def keep(self, attempt: int, repeats: int) -> None:
+        """Of several attempts, keep one; the others were on a busier machine."""
+        for name in ("inference", "waiting", "communication"):
+            setattr(self, name, getattr(self, name)[attempt * repeats : (attempt + 1) * repeats])
+
+
+class Ranks:
+    """A run on the ranks of a world, step by step; every rank takes the same steps.
+
+    Args:
+        engine: the same on each rank.
+        memory: bytes that the ranks of one node may hold together, or None: most of what is free.
+        settings: those of the engine; a rank has as many devices as they say.
+        device: that all ranks use; None: each has its own (devices.device).
+
+    Raises:
+        Unavailable: the engine needs a device, and this rank has none (devices.device).
+    """
+
+    def __init__(
+        self, world: World, engine: Engine, partition: str, memory: int | None, settings: Any = None,
+        device: int | None = None,
+    ):  # fmt: skip
+        self.world, self.engine, self.partition = world, engine, parts.check(partition)
+        self.memory, self.shared, self.weights, self.settings = memory, 0, "", settings
+        self.device = self._own_device() if device is None else device
+
+    def _own_device(self) -> int | None:
+        world, engine = self.world, self.engine
+        if not engine.on_device:
+            return None
+        seen = world.local.allgather(world.together(engine.device_identities))
+        each = getattr(self.settings, "devices", 1)
+        return world.together(device, engine.name, world.node, seen, world.local_rank, each)
+
+    def load(self, read: Callable[[Inputs | None], LoadedRun]) -> LoadedRun:
+        """What `read` gives on the leader of each node, inputs and weights in memory that its ranks share.
+
+        Where weights do not fit the node once, or the engine makes copies of its own, every rank reads and prepares
+        them for itself. The source is the network's on leaders alone.
+
+        Args:
+            read: reads inputs and network, and prepares it; with the inputs as argument, it does not read these.
+        """
+        world = self.world
+        # One rank of each node reads, for files and memory are those of the node.
+        loaded = world.on_leaders(read, None)
+        start = time.perf_counter()
+        inputs, self.shared = share_inputs(world, loaded.inputs if world.leader else None)
+        # Weights are shared where they fit beside the inputs, and the engine can compute on them in place.
+        shares = False
+        if world.leader and world.local_size > 1 and isinstance(self.engine, SharesWeights):
+            shares = loaded.prepared.network.nbytes <= min(WEIGHTS_SHARE * self._node_bytes() - self.shared, room())
+        shares = world.local.bcast(shares)
+        # Otherwise every rank reads and prepares its own copy, of the shared inputs.
+        own = world.together(lambda: loaded if shares or world.leader else read(inputs))
+        prepared = own.prepared if own else None
+        self.weights = "one copy a node" if shares else "a copy a rank"
+        if shares:
+            prepared = share_prepared(world, self.engine, prepared)
+            self.shared += prepared.network.shared_nbytes
+        # Sharing counts as reading: it is part of bringing weights and inputs into memory.
+        read_seconds, prepare_seconds = (own.read_seconds, own.prepare_seconds) if own else (0.0, 0.0)
+        read_seconds += time.perf_counter() - start if own is loaded else 0.0
+        return LoadedRun(inputs, prepared, read_seconds, prepare_seconds, own.inputs_seconds if own else 0.0)
+
+    def _node_bytes(self) -> int:
+        """Bytes that the ranks of this node may hold together."""
+        return free_share() if self.memory is None else self.memory
+
+    def options(self, threads: int, values: bool | np.ndarray) -> Options:
+        """Of one rank: an even share of the memory that windows leave on the node.
+
+        All ranks measure free memory before any takes of it.
+        """
+        world = self.world
+        # A limit includes what the process holds already; free memory does not, so that is added.
+        nbytes = (self._node_bytes() - (self.shared if self.memory is not None else 0)) // world.local_size
+        nbytes += 0 if self.memory is not None else resident_bytes()
+        world.local.Barrier()
+        return Options(threads, max(1, nbytes), values, self.device, self.settings)
+
+    def measure(
+        self, loaded: LoadedRun, options: Options, repeats: int, again: int = 0, until: float | None = None
+    ) -> tuple[dict | None, Result | None]:
+        """Open a session on each rank, run them `repeats` times; the measurement and the whole result on rank 0.
+
+        Args:
+            again, until: as measure.measure takes them; the clock of rank 0 counts.
+
+        Raises:
+            SpdnnError: as measure.check_repeats.
+        """
+        world, prepared, inputs = self.world, loaded.prepared, loaded.inputs
+        # Each rank opens a session on its part of the inputs; one without inputs has none, and takes part all the same.
+        begun, watch = time.perf_counter(), LoadMonitor()
+        numbers = parts.part(self.partition, inputs.count, world.size, world.rank)
+        session, opened = measure.time_call(world.together, self._open, prepared, inputs.part(numbers), options)
+        exchange = self._exchange(session, prepared)
+        timer, digests, own, result = _Times(), [], None, None
+
+        # Decisions that end the repeats are made once, so that all ranks make the same number of them.
+        def in_time(seconds: float) -> bool:
+            return until is None or world.comm.bcast(fits(until, seconds))
+
+        def attempt() -> None:
+            nonlocal own, result
+            for number in range(repeats):
+                # Only the first attempt may stop early: later ones repeat its count.
+                if number == len(digests) > 0 and not in_time(max(timer.inference)):
+                    break
+                check_ended()
+                with progress_output.repeat(number, repeats):
+                    own, result = self._repeat(session, exchange, inputs, timer)
+                digests.append(result.digest if result else "")
+
+        # Repeat; where another process took a node, all ranks repeat all of it.
+        loads = attempts(attempt, again, self._load, watch, in_time)
+        seconds = world.comm.gather(timer.inference)  # of all attempts
+        timer.keep(quietest(loads), len(digests) // len(loads))
+        # Before anything is kept: repeats that differ have no number.
+        measure.check_repeats(self.engine, digests)
+        if session is not None and result is not None:
+            session.tell(result)
+        if options.keep:
+            result = with_values(world, result, own, options.keep)
+        rank = self._of_rank(exchange, own, numbers, timer)
+        spent = loaded.read_seconds + opened, loaded.prepare_seconds
+        reduced = (session.findings, session.span) if session is not None else None
+        # Ceilings and the cost of a message, with the sessions closed, by all ranks of a node together.
+        session = None  # its buffers and weights
+        if exchange:
+            exchange.comm.Free()
+        ceilings = measure.ceilings(self.engine, options, world.local_size)
+        messages = messages_cost(world)
+        everyone = world.comm.gather((rank, reduced, self.shared, spent))
+        if world.rank:
+            return None, None
+        # Rank 0 writes the record; a repeat takes as long as its slowest rank.
+        measurement = self._measurement(prepared, inputs, options, result, everyone, ceilings, messages)
+        measurement |= measure.quietest_attempt(np.max(seconds, axis=0).tolist(), loads)[1]
+        total = opened + measurement["inference_seconds"][0]
+        return measurement | {"excluded_seconds": time.perf_counter() - begun - total}, result
+
+    def _open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session | None:
+        try:
+            return self.engine.open(prepared, inputs, options) if inputs.count else None
+        except MemoryTooSmall as error:
+            if self.device is not None or error.device:
+                raise  # of this rank's device, or of what it holds besides one: its own sentence says
+            ranks = self.world.local_size
+            least = int(SLACK * (self.shared + ranks * error.least))
+            raise MemoryTooSmall(
+                f"memory of {self._node_bytes():,} bytes is too small for the {ranks} ranks of node {self.world.node}; "
+                f"this network, these inputs and {options.threads} threads a rank need about {least:,} "
+                f"({more_memory(least)})",
+                least,
+            ) from error
+
+    def _exchange(self, session: Session | None, prepared: Prepared) -> RankExchange | None:
+        """What moves rows between the ranks that have inputs; None where there is nothing to move."""
+        world = self.world
+        comm = world.comm.Split(0 if session else world.mpi.UNDEFINED, world.rank)
+        self.exchanges_rows = isinstance(session, SharesRows)
+        # Without dead inputs all ranks keep their rows, and there is nothing to balance.
+        rebalanced = self.partition == parts.REBALANCED and "dead" in prepared.reductions
+        merging = "inputs" in prepared.reductions
+        if not self.exchanges_rows or not (rebalanced or merging) or comm.size == 1:
+            if session is not None:
+                comm.Free()
+            return None
+        # All ranks meet between the same batches, so each makes as many as the one that needs most.
+        session.least_batches = comm.allreduce(session.batches, world.mpi.MAX)
+        return RankExchange(world, comm, rebalanced, merging)
+
+    def _repeat(self, session, exchange, inputs: Inputs, timer: _Times) -> tuple[Result | None, Result | None]:
+        """(this rank's result, on rank 0 the whole one) of one run, timed."""
+        world = self.world
+        if exchange:
+            exchange.begin()
+        # All ranks begin together, so that one clock measures the whole.
+        world.barrier()
+        start = time.perf_counter()
+        own = None
+        if session is not None:
+            own = session.run(exchange) if exchange else session.run()
+        # The barrier separates waiting for the slowest rank from sending its results.
+        waited = world.barrier()
+        gathering = time.perf_counter()
+        whole = gather_results(world, own, inputs.count)
+        end = time.perf_counter()
+        waited += world.barrier()
+        log = exchange.log if exchange else Log()
+        timer.inference.append(time.perf_counter() - start)
+        timer.waiting.append(waited + log.waiting)
+        timer.communication.append(end - gathering + log.communication)
+        timer.proportional = max(timer.proportional or 0, proportional_bytes() or 0) or None
+        return own, whole
+
+    def _load(self, watch: LoadMonitor, least: float) -> dict:
+        """The load of the busiest node; every rank has the same."""
+        used = self.world.comm.gather((self.world.node, watch.usage(least)))
+        if used is not None:
+            nodes = {node: load_of([load for where, load in used if where == node]) for node, _ in used}
+            used = max(nodes.values(), key=lambda load: (load["others"] or 0.0) + (load["throttled"] or 0.0))
+        return self.world.comm.bcast(used)
+
+    def _of_rank(self, exchange: RankExchange | None, own: Result | None, numbers: np.ndarray, timer: _Times) -> dict:
+        """This rank's entry in the record."""
+        log = exchange.log if exchange else Log()
+        self.log = log
+        edges = own.edges_computed if own else 0
+        from_exchange = None
+        if log.exchanges:
+            from_exchange = int(log.edges_from_exchange or 0)
+        return {
+            "host": self.world.node,
+            "inputs": int(numbers.size),
+            "inference_seconds": timer.inference,
+            "waiting_seconds": timer.waiting,
+            "communication_seconds": timer.communication,
+            "edges_computed": int(edges),
+            "edges_from_exchange": from_exchange,
+            "survivors": [] if own is None else own.survivors.tolist(),
+            "rows_sent": log.sent,
+            "rows_received": log.received,
+            "peak_memory_bytes": measure.peak_memory() - shared_bytes(),
+            "proportional_memory_bytes": timer.proportional,
+        }
+
+    def _measurement(self, prepared, inputs, options, result, everyone, ceilings, messages) -> dict:
+        """All ranks' figures together, on rank 0."""
+        ranks = [row for row, *_ in everyone]
+        findings, spans = zip(*(reduced for _, reduced, *_ in everyone if reduced), strict=True)
+        for row in ranks:
+            row["survivors"] = row["survivors"] or [0] * prepared.source.depth
+            if self.log.exchanges:  # a rank without inputs takes part in no exchange
+                row["edges_from_exchange"] = row["edges_from_exchange"] or 0
+        streamed = STREAMED in spans
+        # Memory counts by node: what its ranks hold, and the windows that they share once.
+        nodes = {row["host"]: 0 for row in ranks}
+        windows = dict(zip(self.world.nodes, (shared for *_, shared, _ in everyone), strict=True))
+        for row in ranks:
+            nodes[row["host"]] += row["peak_memory_bytes"]
+        log = self.log
+        together = {name: _together(name, findings) for name in findings[0]}
+        # The slowest rank counts in every repeat.
+        samples = measure.samples(
+            *([max(seconds)] for seconds in zip(*(spent for *_, spent in everyone), strict=True)),
+            np.max([row["inference_seconds"] for row in ranks], axis=0).tolist(),
+        )
+        span, name = STREAMED if streamed else spans[0], self.engine.name
+        return measure.measurement_of(name, prepared, inputs, options, together, span, result, samples) | {
+            "memory_limit_bytes": self.memory,
+            "peak_memory_bytes": max(own + windows[node] for node, own in nodes.items()),
+            "machine": ceilings,
+            "ranks": self.world.size,
+            "distribution": {
+                "partition": self.partition,
+                "weights": "streamed by each rank" if streamed else self.weights,
+                "shared_bytes": max(windows.values()),
+                **messages,
+                "exchanges": [exchange._asdict() for exchange in log.exchanges],
+                "told": self._sentence(log, prepared),
+                "rows_merged_across_ranks": log.merged,
+                "per_rank": ranks,
+            },
+        }
+
+    def _sentence(self, log: Log, prepared: Prepared) -> str:
+        """Why rows were exchanged, or why not."""
+        if self.partition != parts.REBALANCED:
+            return f"partition {self.partition} exchanges no rows"
+        if log.exchanges:
+            rows = sum(exchange.rows for exchange in log.exchanges)
+            return f"{rows} rows were exchanged, first before layer {log.exchanges[0].before_layer}"
+        if not self.exchanges_rows:
+            return f"no rows were exchanged: engine {self.engine.name} hands none over"
+        if "dead" not in prepared.reductions:
+            return "no rows were exchanged: without the reduction dead all ranks keep the same number"
+        gain, cost, layer = log.best
+        if not gain:
+            return "no rows were exchanged: no rank ever had more work ahead than an even share"
+        return (
+            f"no rows were exchanged: the largest gain, {gain:.3g} edges of one rank before layer {layer + 1}, "
+            f"was not above its cost of {cost:.3g}"
+        )
+
+
+def _together(name: str, findings: list[dict]) -> dict:
+    """One reduction's findings in all sessions: rows of all, seconds and searches of the rank that spent most."""
+    notes_of_ranks = [notes[name] for notes in findings]
+    return {
+        key: (sum if key == "rows_merged" else max)(notes[key] for notes in notes_of_ranks) for key in notes_of_ranks[0]
+    }

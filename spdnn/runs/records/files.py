@@ -1,0 +1,144 @@
+"""Run records, operation records and verdicts in files: read, checked and written."""
+
+import contextlib
+import gc
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from spdnn.core import safe_open
+from spdnn.core.errors import InputError
+from spdnn.core.files import write_text
+from spdnn.core.validation import UNREADABLE, builtins, check_numbers, encode, parse_encoded, shorten
+from spdnn.runs.records import operation_record
+from spdnn.runs.records.operation_record import OperationRecord
+from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.records.verdict import Verdict
+
+UNSEALED = b"null}"  # the end of a record without a seal, its last field
+SEALED = len(b'""}') + 64
+Checked = TypeVar("Checked", RunRecord, OperationRecord, Verdict)
+
+
+class _RecordKind(msgspec.Struct):
+    schema: Any = None
+
+
+def read_record(path: str | Path) -> RunRecord:
+    """The run record in the file `path`; InputError when there is none that is sound."""
+    return parse_record(RunRecord, safe_open.text(path, "run record"), str(path))
+
+
+def read_verdict(path: str | Path) -> Verdict:
+    """The verdict in the file `path`, passed or failed; InputError when there is none that is sound."""
+    return parse_record(Verdict, safe_open.text(path, "verdict"), str(path))
+
+
+def read_all(paths: Iterable[str | Path]) -> tuple[list[RunRecord], list[OperationRecord]]:
+    """(run records, operation records) in these files, of either kind, .json or .jsonl.
+
+    Raises:
+        InputError: a file that is absent, no JSON, or holds a record that is not sound.
+    """
+    runs, operations = [], []
+    with _nothing_collected():
+        for path in paths:
+            several = Path(path).suffix == ".jsonl"
+            whole = safe_open.text(path, "file of run records" if several else "run record")
+            records = {str(path): whole}
+            if several:  # a record on each line; texts hold other ends of lines
+                lines = enumerate(whole.removesuffix("\n").split("\n"), 1)
+                records = {f"{path}, line {number}": line for number, line in lines if whole not in ("", "\n")}
+            for where, text in records.items():
+                try:
+                    operation = msgspec.json.decode(text, type=_RecordKind).schema == operation_record.SCHEMA
+                except UNREADABLE:  # text that is no Unicode, perhaps: its schema is still named in it
+                    operation = f'"{operation_record.SCHEMA}"' in text
+                if operation:
+                    operations.append(parse_record(OperationRecord, text, where))
+                else:
+                    runs.append(parse_record(RunRecord, text, where))
+    return runs, operations
+
+
+def write_record(path: str | Path, record: RunRecord | dict) -> None:
+    """Check the record and write it to `path`, whole or not at all."""
+    write_text(path, check_content(RunRecord, record, str(path), indent=1)[1])
+
+
+def write_verdict(path: str | Path, verdict: Verdict | dict) -> None:
+    """Check the verdict and write it to `path`, whole or not at all."""
+    write_text(path, check_content(Verdict, verdict, str(path), indent=1)[1])
+
+
+def write_operations(path: str | Path, records: Sequence[OperationRecord | dict]) -> None:
+    """Check the records and write them to `path`, one on each line, whole or not at all."""
+    where = (f"{path}, line {number}" for number in range(1, len(records) + 1))
+    lines = [check_content(OperationRecord, record, line)[1] for record, line in zip(records, where, strict=True)]
+    write_text(path, "".join(lines))
+
+
+def seal_record(record: RunRecord, where: str) -> RunRecord:
+    """The record as it is read from a file, with the digest of all that it says; InputError when it is not sound."""
+    plain = check_content(RunRecord, replace(record, seal=None), where)[0]
+    return replace(plain, seal=_seal(encode(plain)))
+
+
+def _seal(text: bytes) -> str:
+    """The seal that a record of this encoding should have, whether it has one or not."""
+    return hashlib.sha256(text if text.endswith(UNSEALED) else text[:-SEALED] + UNSEALED).hexdigest()
+
+
+def check_content(
+    kind: type[Checked], content: Checked | dict, where: str, indent: int | None = None
+) -> tuple[Checked, str]:
+    """(the sound object of class `kind` that `content` is, its text in a file); InputError when it is none."""
+    text = as_text(content, where, indent)
+    return parse_record(kind, text, where), text
+
+
+def as_text(content: Any, where: str, indent: int | None = None) -> str:
+    """An object of typed classes, or a dictionary, in JSON: the text of a file, or a line of it.
+
+    Raises:
+        InputError: it holds something that JSON does not know.
+    """
+    check_numbers(content, where)
+    try:
+        content = builtins(content) if isinstance(content, msgspec.Struct) else content
+        check_numbers(content, where)
+        text = json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False) + "\n"
+        text.encode()
+    except UnicodeEncodeError:  # a command that names a file in another encoding: escaped, it can be written
+        return json.dumps(content, indent=indent) + "\n"
+    except UNREADABLE as error:
+        raise InputError(f"{where}: it cannot be written as JSON ({shorten(str(error))})") from error
+    return text
+
+
+def parse_record(kind: type[Checked], text: str, where: str) -> Checked:
+    """The object of class `kind` that a text in JSON holds, when its claims hold; InputError when it is not sound."""
+    value, again = parse_encoded(kind, text, where, {Verdict: "verdict"}.get(kind, "run record"))
+    for holds, wrong in value.claims():
+        if not holds:
+            raise InputError(f"{where}: {wrong}")
+    if kind is RunRecord and value.seal and value.seal != _seal(again):
+        raise InputError(f"{where}: `seal`: the record was changed after it was written, so it is not what was run")
+    return value
+
+
+@contextlib.contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """The garbage collector is off: records leave no garbage, and a search takes a sixth of the time of reading."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()

@@ -1,0 +1,234 @@
+"""Published results of the Sparse DNN Graph Challenge: the table `config/baselines.csv`, read and checked.
+
+Published times do not all include the same. The column `span` says what each includes, in the closed vocabulary SPANS;
+figures are comparable within a span; a `Ratio` names the span of a figure that has another one than our run.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from spdnn.core import challenge, tables
+from spdnn.core.errors import InputError
+from spdnn.core.files import existing
+from spdnn.core.validation import quote
+from spdnn.runs.records.run_record import RunRecord
+
+SPANS = {
+    "product only": "the sparse product alone; activation, compaction and every copy are left out",
+    "kernels, resident": (
+        "product, bias and activation, with weights and inputs on the device; compaction is left out"
+    ),
+    "layer loop, resident": ("all layers, compaction included, with weights and inputs in memory (on a GPU: its own)"),
+    "layer loop with weight copies": (
+        "all layers, compaction and the copies of weights to the device; inputs are there"
+    ),
+    "host wall clock with weight copies": (
+        "the host's clock around all layers, with the copies of weights to the device"
+    ),
+    "host wall clock with input and weight copies": (
+        "the host's clock around all layers, with the copies of inputs and weights and the finding of categories"
+    ),
+    "not stated": "the source does not say, or leaves more than one possibility",
+}
+QUANTITIES = ("seconds", "edges_per_second", "both")
+KINDS = ("CPU", "GPU", "FPGA")
+DEVICES = ("one device", "several devices", "devices not stated")
+COLUMNS = (
+    "system", "year", "venue", "hardware", "devices", "neurons", "layers",
+    "seconds", "edges_per_second", "span", "lossy", "quantity", "source",
+)  # fmt: skip
+TEXTS = ("system", "venue", "hardware", "devices", "span", "quantity", "source")  # kept as they are
+
+_KIND = {
+    "GPU": re.compile(r"NVIDIA|GeForce|GPU"),
+    "FPGA": re.compile(r"Xilinx|FPGA"),
+    "CPU": re.compile(r"CPU|Intel|IBM|AMD"),
+}
+
+
+class Preparation(NamedTuple):
+    """What a published system does before its inference time begins.
+
+    Attributes:
+        covers: the networks that the seconds are of, in words.
+        seconds: as the source states them, mostly rounded.
+        source: where they are stated, and in which words.
+    """
+
+    system: str
+    year: int
+    hardware: str
+    stage: str
+    covers: str
+    seconds: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One published figure.
+
+    Attributes:
+        devices: as printed ("1", "2 nodes", "1 thread"...); empty when it is not stated.
+        neurons, layers: None when the source does not name the network.
+        seconds: None when only a rate was published.
+        finished: False when the run was given up after `seconds`; it then has no rate.
+        edges_per_second: the challenge's rate; None when there is none.
+        span: a key of SPANS.
+        lossy: the method does not give the exact values.
+        quantity: which of seconds and edges_per_second was printed; the other one was derived.
+    """
+
+    system: str
+    year: int
+    venue: str
+    hardware: str
+    devices: str
+    neurons: int | None
+    layers: int | None
+    seconds: float | None
+    finished: bool
+    edges_per_second: float | None
+    span: str
+    lossy: bool
+    quantity: str
+    source: str
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS."""
+        return next(kind for kind, words in _KIND.items() if words.search(self.hardware))
+
+    @property
+    def device_class(self) -> str:
+        """One of DEVICES. A thread, a socket and a node each count as one."""
+        if not self.devices:
+            return DEVICES[2]
+        return DEVICES[0] if int(re.match(r"\d+", self.devices)[0]) == 1 else DEVICES[1]
+
+
+class Ratio(NamedTuple):
+    """A run of ours compared with a published figure of the same network.
+
+    Attributes:
+        times: our rate / the published one, both by the challenge's formula; ours is the median.
+        theirs: the span of the published figure where it is not that of our run; else empty. Shown next to `times`.
+    """
+
+    times: float
+    theirs: str
+
+    @classmethod
+    def of(cls, ours: RunRecord, published: Baseline) -> Self:
+        times = ours.edges_per_second.median / published.edges_per_second
+        return cls(times, "" if published.span == ours.span else published.span)
+
+
+class BaselineGroup(NamedTuple):
+    """Figures that may be compared: what the time includes, on what, on how many, exact or not."""
+
+    span: str
+    kind: str
+    devices: str
+    lossy: bool
+
+    @property
+    def order(self) -> tuple:
+        return list(SPANS).index(self.span), KINDS.index(self.kind), DEVICES.index(self.devices), self.lossy
+
+
+def read_baselines(path: str | Path | None = None) -> list[Baseline]:
+    """The rows of the table at `path`; by default, of the table `baselines.csv`.
+
+    Raises:
+        InputError: no such file, other columns, a value out of its vocabulary or range, a row twice, or a
+            rate that does not follow from the seconds.
+        Unavailable: the default table is absent.
+    """
+    path = tables.table("baselines.csv") if path is None else existing(path, "table of published results")
+    baselines, seen = [], {}
+    for cell, where in tables.rows(path, COLUMNS):
+        row = _baseline(cell, where)
+        key = (row.system, row.year, row.hardware, row.devices, row.neurons, row.layers)
+        if key in seen:
+            raise InputError(f"{where}: {seen[key]} is the same figure; give each once")
+        seen[key] = where.removeprefix(f"{path} ")
+        baselines.append(row)
+    return baselines
+
+
+def read_preparations() -> list[Preparation]:
+    """The rows of the table `preparations.csv`.
+
+    Raises:
+        InputError: other columns, an empty cell, or seconds that are no positive number.
+        Unavailable: the table is absent.
+    """
+    preparations = []
+    for cell, where in tables.rows(tables.table("preparations.csv"), Preparation._fields):
+        tables.check_filled(cell, Preparation._fields, where)
+        seconds = tables.positive(cell["seconds"], "seconds", where)
+        year = tables.whole(cell["year"], "year", where)
+        preparations.append(Preparation(**{**cell, "year": year, "seconds": seconds}))
+    return preparations
+
+
+def best(rows: Iterable[Baseline], neurons: int, layers: int) -> dict[BaselineGroup, Baseline]:
+    """The fastest published figure of each group on that network, in the order of SPANS."""
+    fastest: dict[BaselineGroup, Baseline] = {}
+    for row in rows:
+        if (row.neurons, row.layers) != (neurons, layers) or row.edges_per_second is None:
+            continue
+        group = BaselineGroup(row.span, row.kind, row.device_class, row.lossy)
+        if group not in fastest or row.edges_per_second > fastest[group].edges_per_second:
+            fastest[group] = row
+    return {group: fastest[group] for group in sorted(fastest, key=lambda group: group.order)}
+
+
+def _baseline(cell: dict[str, str], where: str) -> Baseline:
+    tables.check_filled(cell, ("system", "venue", "hardware", "source"), where)
+    for name, allowed in (("span", SPANS), ("lossy", ("yes", "no")), ("quantity", QUANTITIES)):
+        if cell[name] not in allowed:
+            raise InputError(f"{where}: {name} {quote(cell[name])} must be one of: {'; '.join(allowed)}")
+    if not any(words.search(cell["hardware"]) for words in _KIND.values()):
+        raise InputError(f"{where}: hardware {quote(cell['hardware'])} names no CPU, GPU or FPGA")
+    if cell["devices"] and not re.match(r"[1-9]\d*(?!\d)", cell["devices"]):
+        raise InputError(f"{where}: devices {quote(cell['devices'])} must begin with a number from 1, or be empty")
+    finished, rate = not cell["seconds"].startswith(">"), cell["edges_per_second"]
+    row = Baseline(
+        **{name: cell[name] for name in TEXTS},
+        year=tables.whole(cell["year"], "year", where),
+        neurons=tables.whole(cell["neurons"], "neurons", where) if cell["neurons"] else None,
+        layers=tables.whole(cell["layers"], "layers", where) if cell["layers"] else None,
+        seconds=tables.positive(cell["seconds"].removeprefix(">"), "seconds", where) if cell["seconds"] else None,
+        finished=finished,
+        edges_per_second=tables.positive(rate, "edges_per_second", where) if rate else None,
+        lossy=cell["lossy"] == "yes",
+    )
+    _check_rate(row, rounded="." not in cell["seconds"], where=where)
+    return row
+
+
+def _check_rate(row: Baseline, rounded: bool, where: str) -> None:
+    """The rate follows from the seconds within 1 %; whole seconds are taken as rounded to 1 s."""
+    if (row.neurons is None) != (row.layers is None):
+        raise InputError(f"{where}: neurons and layers must both be given, or neither")
+    for name in ("seconds", "edges_per_second"):
+        if row.quantity in (name, "both") and getattr(row, name) is None:
+            raise InputError(f"{where}: quantity is {quote(row.quantity)}, but {name} is empty")
+    if not row.finished and row.edges_per_second is not None:
+        raise InputError(f"{where}: a run that did not finish has no rate")
+    if None in (row.neurons, row.seconds, row.edges_per_second):
+        return
+    edges = challenge.NONZEROS_PER_NEURON * row.neurons * row.layers
+    spread = 0.5 if rounded else 0.0  # a whole number of seconds is at least 1
+    slowest = challenge.edges_per_second(challenge.INPUTS, edges, row.seconds + spread)
+    fastest = challenge.edges_per_second(challenge.INPUTS, edges, row.seconds - spread)
+    if not slowest * 0.99 <= row.edges_per_second <= fastest * 1.01:
+        raise InputError(
+            f"{where}: {row.edges_per_second:g} edges per second do not follow from {row.seconds:g} seconds "
+            f"on {row.neurons} x {row.layers} ({slowest:.4g} would)"
+        )

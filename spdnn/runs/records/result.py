@@ -1,0 +1,154 @@
+"""What was run, with which engine and reductions, and what came out: parts of a run record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Annotated, Any
+
+from spdnn.core import challenge
+from spdnn.core.fields import Claim, Count, Digest, Label, Positive, Record, Unique, Word, check_unique, column
+from spdnn.core.validation import shorten
+from spdnn.runs.records import notes
+from spdnn.runs.records.verdict import Verdict
+
+# Rows that an engine may compute beyond the inputs: a batch holds at least one input and pads it to whole tiles of at
+# most 64, and up to 1000 batches a rank that are no whole tiles are allowed for. None passes a layer twice.
+TILE, BATCHES = 64, 1000
+
+
+class ProblemRecord(Record):
+    """The network and its inputs.
+
+    Attributes:
+        official: NEURONS-LAYERS when it is one of the twelve with its official inputs; else null.
+        network: where the network comes from; free.
+        neurons: width of the widest layer.
+        edges: nonzeros over all layers.
+        inputs: where the inputs come from; free.
+    """
+
+    official: Annotated[str | None, column()]
+    network: dict[str, Any]
+    network_identity: Annotated[Digest, column()]
+    neurons: Annotated[Positive, column()]
+    layers: Annotated[Positive, column()]
+    edges: Annotated[Count, column()]
+    inputs: dict[str, Any]
+    inputs_sha256: Annotated[Digest, column()]
+    input_count: Annotated[Positive, column()]
+
+    @property
+    def work(self) -> int:
+        """Inputs x edges, whatever a run leaves out."""
+        return self.input_count * self.edges
+
+    def claims(self, result: ResultRecord, verdict: Verdict) -> Iterator[Claim]:
+        """One of the twelve has known sizes, and with all inputs known digests of inputs and truth."""
+        kind = verdict.truth.kind
+        if self.official is None:
+            yield kind != "official", "verdict.truth.kind: official, but the problem is none of the twelve"
+            return
+        width, sizes = self.neurons, f"{self.neurons} neurons, {self.layers} layers and {self.edges} edges"
+        official = ((problem.name, problem.neurons, problem.layers, problem.edges) for problem in challenge.PROBLEMS)
+        wrong = f"{shorten(repr(self.official))} is not the official problem of {sizes}"
+        yield (self.official, width, self.layers, self.edges) in official, f"problem.official: {wrong}"
+        part = self.input_count != challenge.INPUTS
+        count, same = challenge.TRUTH_COUNT[width], result.categories_sha256 == challenge.TRUTH_SHA256[width]
+        yield kind == "official", f"verdict.truth.kind: {kind}, but an official problem needs the official ground truth"
+        its = self.inputs_sha256 == challenge.INPUT_SHA256[width]
+        yield part or its, "problem.inputs_sha256: not the digest of the official inputs"
+        yield part or result.categories == count, f"result.categories: {result.categories}, not {count}"
+        yield part or same, "result.categories_sha256: not the digest of the official ground truth"
+
+
+class EngineRecord(Record, dict=True, rename={"noted": "notes"}):
+    """The program that ran.
+
+    Attributes:
+        name: as the command takes it.
+        noted: what the engine notes: instruction set, tile, batches...; free, see `notes`.
+    """
+
+    name: Annotated[Label, column("engine")]
+    noted: dict[str, Any]
+
+    @cached_property
+    def notes(self) -> notes.Notes:
+        """The notes as the type of this engine has them (`spdnn.runs.records.notes`)."""
+        return notes.read_notes(self.name, self.noted)
+
+
+class Reductions(Record):
+    """Work that was left out, exactly.
+
+    Attributes:
+        requested: names of the reductions that were on (`spdnn.engines.reductions.registry`).
+        found: for each requested reduction, the result of its search; free.
+    """
+
+    requested: Annotated[list[Word], Unique]
+    found: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        check_unique("requested", self.requested)
+
+    @property
+    def on(self) -> frozenset[str]:
+        """The names of those that were on."""
+        return frozenset(self.requested)
+
+    def number(self, name: str, key: str) -> int | None:
+        """A whole number from 0 in the result of one search; None where the record has none."""
+        result = self.found.get(name)
+        value = result.get(key) if isinstance(result, dict) else None
+        return value if type(value) is int and value >= 0 else None
+
+
+class ResultRecord(Record):
+    """What came out, and the work that it took.
+
+    Attributes:
+        categories: inputs that survive all layers.
+        categories_sha256: digest of their list.
+        survivors: inputs with a nonzero row, after each layer.
+        edges_computed: inputs x edges really computed in one repeat.
+        bytes_moved: bytes read and written past the caches by design: inputs, weights, features between passes; null
+            where the engine does not count them.
+        bytes_loaded: bytes that the edges gathered at least, from whichever cache, a load for several edges once; null:
+            4 for each edge computed.
+        digest: of the output, the same in every repeat.
+        sha256: of all that the verdict looked at: survivors, statistics, values that were kept.
+    """
+
+    categories: Annotated[Count, column()]
+    categories_sha256: Annotated[Digest, column()]
+    survivors: list[Count]
+    edges_computed: Annotated[Count, column()]
+    bytes_moved: Annotated[Count | None, column()]
+    bytes_loaded: Count | None
+    digest: Digest
+    sha256: Digest
+
+    def claims(self, problem: ProblemRecord, verdict: Verdict, ranks: int) -> Iterator[Claim]:
+        """It agrees with the problem and the verdict."""
+        survivors, computed = self.survivors, self.edges_computed
+        count, edges = problem.input_count, problem.edges
+        categories, judged, checked = self.categories, verdict.categories, verdict.truth.checked
+        # Survivors may rise: a positive bias revives rows. Where none are left, the layers after may cost nothing.
+        layers, last, idle = len(survivors), survivors[-1] if survivors else 0, not edges or 0 in survivors
+        most = (count + (TILE - 1) * min(count, BATCHES * ranks)) * edges
+        # What reductions leave is at least an edge of each layer that rows go into.
+        least = min(edges, sum(1 for rows in [count, *survivors[:-1]] if rows))
+        unseen = count - checked  # inputs that the verdict did not compare, categories or not
+        agree = categories - unseen <= judged <= min(categories, checked)
+        yield layers == problem.layers, f"result.survivors: {layers} numbers for {problem.layers} layers"
+        yield max(survivors, default=0) <= count, f"result.survivors: more than the {count} inputs"
+        yield last >= categories, f"result.categories: {categories}, but {last} inputs survived"
+        yield computed > 0 or idle, f"result.edges_computed: 0 of the network's {edges} edges"
+        yield computed >= least or idle, f"result.edges_computed: {computed}, for {layers} layers of {edges} edges"
+        yield computed <= most, f"result.edges_computed: {computed}, more than {count} inputs in whole tiles have"
+        yield agree, f"result.categories: {categories}, but `verdict` is on {judged} categories"
+        loaded = self.bytes_loaded
+        wrong = f"{loaded} for {computed} edges, and a load of a bit serves 8 outputs at most"
+        yield loaded is None or loaded >= computed // 64, f"result.bytes_loaded: {wrong}"

@@ -1,0 +1,90 @@
+"""How long the parts of a run took, and the rates that follow: parts of run records and operation records."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal, NamedTuple
+
+from spdnn.core.errors import InputError
+from spdnn.core.fields import Claim, Record, Seconds, Unique, check_unique
+from spdnn.core.statistics import CONFIDENCE, as_samples, interval
+
+TOLERANCE = 1e-6  # relative: between figures that follow from one another
+CLOCK = 1e-9  # seconds: parts of a time were rounded apart from it
+
+
+class TimeToSolution(Record):
+    """What a user waits for: from the start of a process to verified categories, in seconds.
+
+    Without repeats after the first, measuring the machine and downloads.
+
+    Attributes:
+        of: command, one process; or workflow, the sum of the stages of the case, those that other cases share whole.
+        cached: parts that came from a cache: then this is no time of a first run.
+        startup: Python and imports; in a workflow, also opening the stores.
+        inputs: made or read.
+        network: made or read, weights in memory.
+        prepare: searching for reductions, the engine's layout.
+        inference: the first repeat.
+        verification: comparing with the truth.
+        other: what these parts leave of the whole.
+    """
+
+    of: Literal["command", "workflow"]
+    cached: Annotated[list[Literal["inputs", "prepare"]], Unique]
+    startup: Seconds
+    inputs: Seconds
+    network: Seconds
+    prepare: Seconds
+    inference: Seconds
+    verification: Seconds
+    other: Seconds
+
+    def __post_init__(self) -> None:
+        check_unique("cached", self.cached)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds of each part."""
+        return {name: getattr(self, name) for name in PARTS}
+
+    @property
+    def seconds(self) -> float:
+        """Of all parts."""
+        return sum(self.parts.values())
+
+    def claims(self, first: float) -> Iterator[Claim]:
+        """One of the parts is the first repeat."""
+        same = math.isclose(self.inference, first, rel_tol=TOLERANCE)
+        yield same, f"time_to_solution.inference: {self.inference:g}, but the first repeat took {first:g}"
+
+
+PARTS = TimeToSolution.__struct_fields__[2:]  # all but `of` and `cached`
+
+
+class WorkPerSecond(NamedTuple):
+    """Work / seconds: the median of the samples and its bootstrap interval.
+
+    Attributes:
+        confidence: of the interval from low to high.
+        resamples: that the bootstrap drew.
+    """
+
+    median: float
+    low: float
+    high: float
+    confidence: float
+    resamples: int
+
+    @classmethod
+    def of(cls, work: int, seconds: Sequence[float]) -> "WorkPerSecond":
+        """Of these samples; InputError where they are none."""
+        middle, low, high, resamples = interval(seconds)
+        return cls(work / middle, work / high, work / low, CONFIDENCE, resamples)
+
+
+def check_samples(name: str, seconds: Sequence[float]) -> Iterator[Claim]:
+    """The claim that samples have a median: each is above 0."""
+    try:
+        as_samples(seconds)
+    except InputError as error:
+        yield False, f"{name}: {error}"

@@ -1,0 +1,111 @@
+"""The verdict on one output, as a file has it and as it is part of a run record."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Literal
+
+from spdnn.core.fields import Claim, Count, Digest, First, Record, Whole
+
+SCHEMA, VERSION = "spdnn-verdict", 2
+
+
+class TruthRecord(Record):
+    """What an output was compared with.
+
+    Attributes:
+        kind: official, the challenge's; oracle, float64; or file, categories alone.
+        inputs: inputs of the run.
+        checked: inputs compared: all of them, or a seeded sample.
+        seed: of the sample; null when all inputs were compared.
+    """
+
+    kind: Literal["official", "oracle", "file"]
+    source: str
+    inputs: Count
+    checked: Count
+    seed: Whole | None
+
+
+class Difference(Record):
+    """Inputs on which run and truth differ.
+
+    Attributes:
+        first: 1-based inputs, ascending, at most 10.
+    """
+
+    count: Count
+    first: First
+
+
+class Values(Record):
+    """How the values of the survivors compare with the truth's.
+
+    Attributes:
+        rule: what was compared, and how far it may differ.
+        checked: inputs whose values were compared, by their sum, projection, least and largest at least.
+        every: inputs of which every single value was compared with the oracle's; drawn before the run.
+        failures: inputs of which a value is wrong.
+        first: 1-based inputs of them, at most 10.
+        largest_error: relative, as the rule says; null when nothing was compared.
+    """
+
+    rule: str
+    checked: Count
+    every: Count
+    failures: Count
+    first: First
+    largest_error: float | None
+
+
+def run_digest(network_identity: str, layers: int, edges: int, inputs_sha256: str, digest: str, sha256: str) -> str:
+    """What ties a verdict to a run: one digest of its network, its inputs and its Result's `digest` and `sha256`."""
+    parts = network_identity, layers, edges, inputs_sha256, digest, sha256
+    return hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()
+
+
+class Verdict(Record):
+    """Whether one output is right, against what, and where it first differs.
+
+    Attributes:
+        passed: nothing is missing, unexpected or of a wrong value.
+        categories: of the run, among the inputs compared.
+        expected: categories of the truth.
+        missing: categories of the truth that the run lacks.
+        unexpected: categories that the truth lacks.
+        borderline: differences that rounding explains.
+        reasons: one sentence for each thing that is wrong; empty when it passed.
+        judged: digest of the run that the verdict is on, its network, inputs and output; null: a list of categories, of
+            no run that is known.
+    """
+
+    schema: Literal["spdnn-verdict"]
+    version: Literal[2]
+    passed: bool
+    truth: TruthRecord
+    categories: Count
+    expected: Count
+    missing: Difference
+    unexpected: Difference
+    borderline: Difference
+    values: Values
+    reasons: list[str]
+    judged: Digest | None
+
+    def claims(self) -> Iterator[Claim]:
+        """Its counts agree, and it passes exactly when nothing is wrong."""
+        truth, reasons, values = self.truth, len(self.reasons), self.values
+        missing, unexpected, near = self.missing.count, self.unexpected.count, self.borderline.count
+        same = not (missing or unexpected or values.failures)
+        trivial = self.expected in (0, truth.checked)  # a truth for which a run may fail without a difference
+        # A borderline input is in one of the two lists alone, so each moves the difference of the counts by one.
+        apart = abs(self.expected - (self.categories + missing - unexpected))
+        follows = apart <= near and (near - apart) % 2 == 0
+        counts, state = f"{missing} missing, {unexpected} unexpected", "passed" if self.passed else "failed"
+        yield self.passed != bool(reasons), f"reasons: a run that {state} has {reasons} of them"
+        yield truth.checked >= 1, "truth.checked: no input was compared"
+        yield truth.checked <= truth.inputs, f"truth.checked: {truth.checked} of {truth.inputs} inputs"
+        yield values.failures <= values.checked, f"values.failures: {values.failures} of {values.checked}"
+        yield not self.passed or same, f"passed: true, with {counts} and {values.failures} wrong values"
+        yield self.passed or not same or trivial, f"passed: false, with {counts} and 0 wrong values"
+        what = f"{self.expected} does not follow from {self.categories} found, {counts}, {near} borderline"
+        yield follows, f"expected: {what}"

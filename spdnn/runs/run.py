@@ -1,0 +1,275 @@
+"""A run, from its request to its record: load, prepare, time, judge, record, on one rank or several.
+
+This is the only place where these steps follow one another. The command, the workflow, a repeated record and the
+comparison with other libraries call `run`, or its steps by name.
+"""
+
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from spdnn.core.errors import InputError
+from spdnn.core.features import Inputs
+from spdnn.core.network import Network
+from spdnn.core.request import RunRequest
+from spdnn.core.resources import usable_cores
+from spdnn.core.result import Result
+from spdnn.core.threads import threads
+from spdnn.engines.base import Engine, Options, Prepared, Session
+from spdnn.engines.reductions.registry import parse_reductions
+from spdnn.engines.registry import engine, names, settings_of
+from spdnn.runs.cache import StoreCache
+from spdnn.runs.load import load_inputs, load_network
+from spdnn.runs.measure import judging
+from spdnn.runs.measure import run as measure
+from spdnn.runs.measure.record import Measurement, record_of
+from spdnn.runs.measure.run import LoadedRun
+from spdnn.runs.ranks.world import launched_count, world
+from spdnn.runs.records.accuracy import Accuracy
+from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.records.time_to_solution import COMMAND, solution
+from spdnn.runs.records.verdict import Verdict
+
+Check = Callable[[Network, Inputs], None]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a run reads in place of what its request names; all None: the request alone says.
+
+    Attributes:
+        network, inputs: files that were made of the request's, or the objects themselves.
+        prepared: a file with the prepared network.
+        seconds: that the caller spent on getting the files.
+        check: refuses a network and inputs before anything runs.
+    """
+
+    network: str | Network | None = None
+    inputs: str | Inputs | None = None
+    prepared: str | None = None
+    seconds: float = 0.0
+    check: Check | None = None
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What a run left. On ranks but the first, measurement and result are None.
+
+    Attributes:
+        startup_seconds: before anything was read, where the caller said when it began.
+    """
+
+    request: RunRequest
+    loaded: LoadedRun
+    measurement: Measurement | None
+    result: Result | None
+    begun: float | None = None
+    startup_seconds: float = 0.0
+    cache: StoreCache | None = None
+
+
+def check_request(request: RunRequest) -> tuple[Engine, tuple[str, ...], Any]:
+    """(engine, names of the reductions, settings of the engine) of a request.
+
+    Raises:
+        InputError: what no run could have. Unavailable: the engine cannot run here.
+    """
+    runner = engine(request.engine)
+    settings = settings_of(request.engine, request.settings)
+    if request.device is not None and not runner.on_device:
+        others = ", ".join(name for name in names() if engine(name, usable=False).on_device)
+        raise InputError(f"--device {request.device}: engine {runner.name} runs on none; those that do: {others}")
+    if request.ranks != launched_count():
+        raise InputError(
+            f"{request.ranks} ranks were asked for and {launched_count()} started; start as many, with the launcher of "
+            "the MPI that mpi4py uses (mpiexec -n, or the resource mpi of infer_ranks)"
+        )
+    return runner, parse_reductions(request.reductions, runner.offers), settings
+
+
+def run(
+    request: RunRequest,
+    sources: Sources = Sources(),
+    keep: bool | None = False,
+    cache: StoreCache | None = None,
+    memory: int | None = None,
+    begun: float | None = None,
+    seconds: float | None = None,
+) -> RunOutcome:
+    """Run a request on as many ranks as it asks for, which all call this.
+
+    Args:
+        keep: True: all last rows are kept; False: those that a verdict needs; None: none.
+        cache: of inputs and prepared networks of earlier runs.
+        memory: bytes at the peak, where the request names none.
+        begun: time.perf_counter() at the start of the process, for the time to solution.
+        seconds: from `begun` on; no repeat but the first is begun that would end after them.
+
+    Raises:
+        InputError: a request that cannot be run. Unavailable: the engine cannot run here.
+        SpdnnError: repeats gave different outputs, or a sum passed the range of float32.
+    """
+    # Work before this call counts as startup in the time to solution, and against the time limit.
+    ranks = world()
+    startup = 0.0 if begun is None else time.perf_counter() - begun
+    until = None if seconds is None else time.perf_counter() - startup + seconds
+    # All ranks check, so that a refusal ends all of them with the same sentence.
+    runner, reductions, settings = ranks.together(check_request, request)
+    memory = request.memory or memory
+    # On several ranks only one of each node calls it, with the inputs left to share.
+    load = partial(_load, request, sources, runner, reductions, memory, cache)
+    workers = threads(request.threads, ranks.local_size, warn=ranks.rank == 0)
+    # One rank measures itself; several share inputs and weights within a node first.
+    if ranks.size == 1:
+        loaded = load(None)
+        options = Options(workers, memory, _inputs_to_keep(request, loaded, keep), request.device, settings)
+        measured, result = measure.measure(runner, loaded, options, request.repeats, request.repeat_if_busy, until)
+    else:
+        from spdnn.runs.ranks.run import Ranks
+
+        several = Ranks(ranks, runner, request.partition, memory, settings, request.device)
+        loaded = several.load(load)
+        kept = ranks.together(lambda: _inputs_to_keep(request, loaded, keep) if ranks.rank == 0 else None)
+        options = several.options(workers, ranks.comm.bcast(kept))
+        measured, result = several.measure(loaded, options, request.repeats, request.repeat_if_busy, until)
+    measurement = Measurement.of(measured) if measured else None
+    return RunOutcome(request, loaded, measurement, result, begun, startup, cache)
+
+
+def _load(
+    request: RunRequest,
+    sources: Sources,
+    runner: Engine,
+    reductions: tuple[str, ...],
+    memory: int | None,
+    cache: StoreCache | None,
+    shared_inputs: Inputs | None,
+) -> LoadedRun:
+    """Inputs, unless a rank of this node shares them, and the prepared network, with the seconds that each took."""
+    # Network: what was prepared may be deeper than the request, so its source is opened whole.
+    network, opening = sources.network, 0.0
+    if not isinstance(network, Network):
+        whole = sources.prepared is not None
+        network, opening = measure.time_call(load_network, request, network, whole)
+    # Inputs: they need the width of the network, which is why they come second.
+    inputs, spent = shared_inputs or sources.inputs, 0.0
+    if not isinstance(inputs, Inputs):
+        inputs, spent = measure.time_call(load_inputs, request, network.inputs, inputs, cache)
+    # Refusals come before preparing, which may take minutes.
+    if sources.check:
+        sources.check(network, inputs)
+    if request.truth not in (None, "oracle"):
+        judging.load_truth(request.truth, inputs.count)
+    # Prepare here, or take what an earlier stage stored with the seconds that it took there.
+    if sources.prepared is None:
+        prepared, seconds = measure.time_call(prepare, network, runner, reductions, memory, cache)
+    else:
+        (prepared, seconds), stored = measure.time_call(measure.read_store, sources.prepared, network, request.layers)
+        opening += stored
+        if prepared.reductions != reductions:
+            names = "+".join(prepared.reductions) or "none"
+            raise InputError(f"{sources.prepared}: prepared with reductions {names}, not with {request.reductions}")
+    return LoadedRun(inputs, prepared, sources.seconds + opening + spent, seconds, spent)
+
+
+def prepare(
+    network: Network,
+    runner: Engine,
+    reductions: tuple[str, ...],
+    memory: int | None = None,
+    cache: StoreCache | None = None,
+) -> Prepared:
+    """The network in the engine's layout, without what the reductions leave out; from the cache where it has it."""
+    make = partial(runner.prepare, network, reductions, memory)
+    return cache.prepare(network, runner.name, reductions, make) if cache else make()
+
+
+def open_session(
+    request: RunRequest, network: Network, inputs: Inputs, kept: np.ndarray | bool
+) -> tuple[Session, LoadedRun]:
+    """A session that is ready to run a request on one rank, and what it was made of.
+
+    Raises:
+        Unsuitable: the engine cannot run this network.
+    """
+    runner, reductions, settings = check_request(request)
+    prepared, spent = measure.time_call(prepare, network, runner, reductions, request.memory)
+    options = Options(request.threads or usable_cores(), request.memory, kept, request.device, settings)
+    session, read = measure.time_call(runner.open, prepared, inputs, options)
+    return session, LoadedRun(inputs, prepared, read, spent)
+
+
+def judge(run: RunOutcome, telling: bool = False) -> tuple[Verdict | None, Measurement]:
+    """(verdict on the result of a run, its measurement with the time to solution).
+
+    No verdict where the reference would judge itself.
+    """
+    request, measurement = run.request, run.measurement
+    network, inputs = run.loaded.prepared.source, run.loaded.inputs
+    # A reference that is compared with itself proves nothing.
+    if request.engine == "reference" and (
+        request.truth == "oracle" or (request.truth is None and not measure.official(network, inputs))
+    ):
+        return None, measurement
+    verdict, spent = measure.time_call(verdict_on, request, network, inputs, run.result, telling)
+    if run.begun is None:
+        return verdict, measurement
+    # From the start of the process to the verdict, less repeats and measuring of the machine, which nobody needs for a
+    # result.
+    total = solution(
+        COMMAND,
+        time.perf_counter() - run.begun - measurement.excluded_seconds,
+        run.cache.taken if run.cache else (),
+        startup=run.startup_seconds,
+        inputs=run.loaded.inputs_seconds,
+        network=measurement.read_seconds[0] - run.loaded.inputs_seconds,
+        prepare=measurement.prepare_seconds[0],
+        inference=measurement.inference_seconds[0],
+        verification=spent,
+    )
+    return verdict, replace(measurement, time_to_solution=total)
+
+
+def verdict_on(request: RunRequest, network: Network, inputs: Inputs, result: Result, telling: bool = False) -> Verdict:
+    """The verdict on a result of a request: against the ground truth that it names, the official one, or the reference.
+
+    Args:
+        telling: fail also when none or all of the inputs compared survive.
+    """
+    official = request.truth is None and request.official
+    truth = "official" if official else request.truth
+    return judging.judge(network, inputs, result, truth, request.oracle_edges, request.seed, telling)
+
+
+def make_record(
+    request: RunRequest,
+    measurement: Measurement,
+    verdict: Verdict,
+    configuration: str | None = None,
+    accuracy: Accuracy | None = None,
+) -> RunRecord:
+    """The record of a run that passed.
+
+    Args:
+        configuration: names of the workflow's configuration files; None: the run was not the workflow's.
+        accuracy: of the output; None: no labels were given.
+
+    Raises:
+        SpdnnError: the verdict did not pass.
+    """
+    command = shlex.join(request.command())
+    asked = RunRequest.of(request.values)  # a file leaves out what is at its default
+    return record_of(request.name, measurement, verdict, command, None, asked, configuration, accuracy)
+
+
+def _inputs_to_keep(request: RunRequest, loaded: LoadedRun, keep: bool | None) -> bool | np.ndarray:
+    """Whose last rows a run keeps, as Options.values takes it."""
+    if keep is None or keep:
+        return bool(keep)
+    return measure.draw_kept(loaded.prepared.source, loaded.inputs, request.seed)

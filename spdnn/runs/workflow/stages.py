@@ -1,0 +1,70 @@
+"""The stages of the workflow, each from files to files: what a rule's script calls."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from spdnn.core.request import RunRequest
+from spdnn.engines.reductions.registry import parse_reductions
+from spdnn.engines.registry import engine
+from spdnn.formats.inputs import read_inputs
+from spdnn.formats.readers import open_network
+from spdnn.formats.store import write_prepared
+from spdnn.runs import run
+from spdnn.runs.measure.record import read_samples
+from spdnn.runs.measure.run import read_result, store_info, time_call
+from spdnn.runs.records.files import read_verdict, write_record, write_verdict
+from spdnn.runs.records.time_to_solution import WORKFLOW, solution, stage_seconds
+
+
+def prepare(name: str, reductions: str, memory: int | None, network: str | Path, output: str | Path) -> None:
+    """Search for reductions and write the network in the layout of an engine, which need not be able to run here.
+
+    Args:
+        name: of the engine; reductions: as a request has them.
+        memory: bytes at the peak.
+        network: a store of all its layers.
+    """
+    runner = engine(name, usable=False)
+    found = parse_reductions(reductions, runner.offers)
+    prepared, seconds = time_call(run.prepare, open_network(network), runner, found, memory)
+    write_prepared(output, prepared.network, store_info(prepared, seconds), durable=False)  # it is removed in a minute
+
+
+def verify(
+    request: RunRequest, result: str | Path, network: str | Path, inputs: str | Path, output: str | Path
+) -> None:
+    """Judge the result of a request and write the verdict."""
+    taken = read_inputs(inputs)
+    taken = taken if request.count is None else taken.first(request.count)
+    whole = open_network(network)
+    # The presets must be worth running; in unstructured networks all inputs survive, and values are what tells.
+    telling = request.network is None and request.source != "unstructured"
+    source = whole.first(request.layers) if request.layers else whole
+    write_verdict(output, run.verdict_on(request, source, taken, read_result(result), telling))
+
+
+def benchmark(
+    request: RunRequest,
+    samples: str | Path,
+    verdict: str | Path,
+    stages: dict[str, str | Path],
+    configuration: str,
+    output: str | Path,
+) -> None:
+    """Join samples, verdict and the times of the stages into the record of a run.
+
+    Args:
+        stages: the files of the times of inputs, network, prepare, infer and verify.
+        configuration: the workflow's configuration files by name.
+
+    Raises:
+        SpdnnError: the verdict did not pass.
+    """
+    measurement = read_samples(samples)
+    seconds = {name: stage_seconds(path) for name, path in stages.items()}
+    running, first = seconds.pop("infer") - measurement.excluded_seconds, measurement.inference_seconds[0]
+    # What a run takes besides its first inference is its start, and opening the stores.
+    parts = {"verification": seconds.pop("verify"), "inference": first, "startup": max(0.0, running - first), **seconds}
+    measurement = replace(measurement, time_to_solution=solution(WORKFLOW, sum(parts.values()), **parts))
+    write_record(output, run.make_record(request, measurement, read_verdict(verdict), configuration))

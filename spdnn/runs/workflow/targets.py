@@ -1,0 +1,123 @@
+"""The cases of a workflow, and the files that they need: names, patterns of names, and where each file comes from."""
+
+import os
+import re
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from spdnn.core.driver import missing_package
+from spdnn.core.errors import InputError, Unavailable
+from spdnn.core.request import RunRequest
+from spdnn.engines.reductions.registry import parse_reductions
+from spdnn.engines.registry import engine
+from spdnn.formats.readers import network_files
+from spdnn.runs.workflow.contents import content
+
+MNIST = "results/data/mnist/train-images-idx3-ubyte.gz"  # where it is downloaded to
+
+
+class Targets:
+    """The files of these requests. `wildcards` are Snakemake's, of a rule.
+
+    Attributes:
+        cases: the requests by name.
+        networks, inputs: those whose network, or inputs, are a file of the user's own, by the name of its store.
+    """
+
+    def __init__(self, requests: Collection[RunRequest]):
+        self.cases = {request.name: request for request in requests}
+        self.networks = {request.network_name: request for request in requests if request.network}
+        self.inputs = {request.inputs_name: request for request in self.networks.values()}
+
+    def check(self, elsewhere: bool) -> None:
+        """Refuse files that are not there, engines that cannot run here and reductions that they do not offer.
+
+        Args:
+            elsewhere: runs are on nodes of a cluster, so that this one needs no GPU; but it needs CuPy, for nodes have
+                the same environment.
+
+        Raises:
+            InputError, Unavailable: the sentence names the engine.
+        """
+        for case in self.cases.values():
+            for path in (case.network, case.network and case.inputs, case.mnist, case.truth_file):
+                if path and not os.path.exists(path):
+                    raise InputError(f"config: {path}: there is no such file")
+            known = engine(case.engine, usable=False)
+            runner = known if elsewhere and known.on_device else engine(case.engine)
+            if runner.on_device and (sentence := missing_package()):
+                raise Unavailable(f"engine {case.engine}: {sentence}")
+            parse_reductions(case.reductions, runner.offers)
+
+    def case(self, wildcards) -> RunRequest:
+        """The case of a rule; of a prepared network one that runs it, for all of them agree on what is prepared."""
+        if hasattr(wildcards, "case"):
+            return self.cases[wildcards.case]
+        return next(case for case in self.cases.values() if case.prepared_name == wildcards.prepared)
+
+    def threads(self, cores: int) -> int:
+        """The most threads that a case has, on all its ranks; `cores` where it leaves them open."""
+        return max(((case.threads or cores) * case.ranks for case in self.cases.values()), default=0)
+
+    def network_source(self, wildcards) -> str:
+        """The file or folder that a network is imported from."""
+        if wildcards.network in self.networks:
+            return self.networks[wildcards.network].network
+        return f"results/data/dnn/{wildcards.network.replace('official-', 'neuron')}.tar.gz"
+
+    def inputs_source(self, wildcards) -> str:
+        """The file that inputs are imported from."""
+        if wildcards.inputs in self.inputs:
+            return self.inputs[wildcards.inputs].inputs
+        return f"results/data/mnist/{wildcards.inputs.replace('official-', 'sparse-images-')}.tsv.gz"
+
+    def network_content(self, wildcards) -> str:
+        """The content of the files of a network of the user's own."""
+        case = self.networks.get(wildcards.network)
+        return content(network_files(case.network) if case else ())
+
+    def inputs_content(self, wildcards) -> str:
+        """The content of a file of inputs of the user's own, or of images that inputs are made of."""
+        if hasattr(wildcards, "kind"):
+            return content({case.mnist for case in self.cases.values()} if wildcards.kind == "mnist" else ())
+        case = self.inputs.get(wildcards.inputs)
+        return content([case.inputs] if case else ())
+
+    def truth_content(self, wildcards) -> str:
+        """The content of the file of categories that a case is compared with."""
+        return content([self.case(wildcards).truth_file])
+
+    def mnist(self) -> str:
+        """The file of MNIST images; two of them in one configuration would be two inputs of one name."""
+        named = {case.mnist or MNIST for case in self.cases.values()}
+        if len(named) > 1:
+            raise InputError(f"config: mnist: {len(named)} files of MNIST images in one configuration; name one")
+        return named.pop() if named else MNIST
+
+    def depth_to_store(self, wildcards) -> int | None:
+        """Layers of a network that is made: a formula covers every depth, an unstructured one the deepest case."""
+        if wildcards.source == "radixnet":
+            return None
+        name = f"{wildcards.source}-{wildcards.neurons}"
+        return max(case.layers for case in self.cases.values() if case.network_name == name)
+
+
+def configfiles(paths: Iterable[str | Path]) -> list[str]:
+    """Configuration files as a command in the current folder names them."""
+    here = Path.cwd()
+    return [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in map(Path, paths)]
+
+
+def one_of(names: Collection[str]) -> str:
+    """A pattern that matches these names and nothing else."""
+    return "|".join(map(re.escape, sorted(names))) or "(?!)"
+
+
+def stores(targets: Targets, *kinds: str) -> dict:
+    """The stores of a case, of kinds network, prepared and inputs, as the inputs of a rule."""
+
+    def store(kind: str):
+        folder = {"network": "networks"}.get(kind, kind)
+        return lambda wildcards: f"results/{folder}/{getattr(targets.case(wildcards), f'{kind}_name')}.safetensors"
+
+    return {kind: store(kind) for kind in kinds}

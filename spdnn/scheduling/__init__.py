@@ -1,1 +1,0 @@
-"""The inference scheduled over devices: graphs of tasks, the engines that run them, and the model of their cost."""

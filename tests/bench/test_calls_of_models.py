@@ -1,0 +1,153 @@
+"""ONNX models that are no chains, in every library: any shapes and inputs, compared with ONNX Runtime."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from refusals import refuses
+
+from spdnn.bench import calls
+from spdnn.bench.call_cases import OnnxCase
+from spdnn.bench.common import ComparisonSettings
+from spdnn.bench.libraries.onnx import OnnxRuntime
+from spdnn.cli.bench_model import _case
+from spdnn.core.request import READING
+from spdnn.runs.records.files import check_content
+from spdnn.runs.records.operation_record import OperationRecord
+
+
+@pytest.fixture(autouse=True)
+def untimed(monkeypatch):
+    """All products with few nonzeros are ours."""
+    monkeypatch.setenv("SPDNN_TUNING", "off")
+
+
+def saved(path, first="batch", tokens="tokens"):
+    """Embedded tokens and features (first, tokens, 8), added, through a pruned product; and the largest place."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((8, 300)) * (rng.random((8, 300)) < 0.1)
+    arrays = {"table": rng.standard_normal((50, 8)), "weight": weight}
+    made = helper.make_node
+    nodes = [made("Gather", ["table", "ids"], ["e"]), made("Add", ["e", "x"], ["s"]),
+             made("MatMul", ["s", "weight"], ["y"]), made("ArgMax", ["y"], ["place"], axis=-1, keepdims=0)]  # fmt: skip
+    ends = {"ids": (TensorProto.INT64, [first, tokens]), "x": (TensorProto.FLOAT, [first, tokens, 8])}
+    graph = helper.make_graph(
+        nodes, "made", [helper.make_tensor_value_info(name, *of) for name, of in ends.items()],
+        [helper.make_empty_tensor_value_info(name) for name in ("y", "place")],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return str(path)
+
+
+def compared(case, *libraries):
+    return list(calls.compare_calls(case, ComparisonSettings(2, libraries, 0.0, "spdnn bench", "0123456789abcdef")))
+
+
+@pytest.fixture
+def openvino(monkeypatch):
+    """A module that takes what OpenVINO's does, and computes with ONNX Runtime."""
+    import onnxruntime
+
+    class Compiled:
+        outputs = (0, 1)
+
+        def __init__(self, model, device, options):
+            self.model, self.device, self.options = model, device, options
+
+        def get_property(self, name):
+            return self.options[name]
+
+        def __call__(self, x):
+            assert [list(one.shape) for one in x] == list(self.model.shapes.values())
+            session = onnxruntime.InferenceSession(self.model.source, providers=["CPUExecutionProvider"])
+            names = [argument.name for argument in session.get_inputs()]
+            return dict(enumerate(session.run(None, dict(zip(names, x, strict=True)))))
+
+    class Model:
+        def __init__(self, source):
+            self.source = source
+
+        def reshape(self, shapes):
+            self.shapes = shapes
+
+    core = SimpleNamespace(read_model=Model, compile_model=Compiled)
+    monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(Core=lambda: core, __version__="1"))
+    monkeypatch.setitem(sys.modules, "openvino_telemetry", None)
+    return Compiled
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_every_program_has_a_verified_record_of_each_batch(given, tmp_path, openvino):
+    path, file, rng = saved(tmp_path / "a.onnx"), tmp_path / "x.npz", np.random.default_rng(1)
+    np.savez(file, x=rng.standard_normal((5, 3, 8)), ids=rng.integers(0, 50, (5, 3)))
+    case = OnnxCase("mine", path, 2, [1, 7], str(file) if given else None)
+    for batch, records, refused in compared(case, "onnxruntime", "openvino", "scipy", "torch"):
+        assert refused == dict.fromkeys(["scipy", "torch"], calls.LAYERS)
+        assert [record.program.name for record in records] == ["ours", "onnxruntime", "openvino"]
+        for record in records:
+            check_content(OperationRecord, record, "record")
+            assert (record.operation, record.problem.batch_columns, record.problem.layer) == (
+                "network",
+                batch,
+                "4 nodes",
+            )
+            tokens = 3 if given else 64
+            assert record.verification.checked == batch * tokens * 301 * record.program.notes["calls"]
+            assert record.operand_bytes == batch * tokens * (8 + 4 * 8 + 4 * 300 + 8)
+            assert "by ONNX Runtime without optimisations" in record.verification.rule
+        assert "1 of 1 pruned product by spdnn" in records[0].program.notes["layout"]
+        assert records[2].program.notes["layout"] == "dense, CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE = 0.75"
+
+
+SPOILT = {
+    "a value": lambda y, place: [y + np.float32(0.01) * (y == y.max()), place],
+    "a whole number, which has no tolerance": lambda y, place: [y, place + (place == place.max())],
+    "NaN": lambda y, place: [y * np.float32(np.nan), place],
+    "a dimension": lambda y, place: [y[..., None], place],
+    "an output": lambda y, place: [y],
+}
+
+
+def test_a_library_with_one_wrong_output_has_no_number(tmp_path, monkeypatch):
+    for name, spoilt in SPOILT.items():
+        wrong = type("Wrong", (OnnxRuntime,), {"arrays": lambda self, out, spoilt=spoilt: spoilt(*out)})
+        monkeypatch.setitem(calls.PROGRAMS, name, wrong)
+    case = OnnxCase("mine", saved(tmp_path / "a.onnx"), 1, [2])
+    ((_, records, refused),) = compared(case, *SPOILT, "onnxruntime")
+    assert [record.program.name for record in records] == ["ours", "onnxruntime"]
+    assert all("times what rounding explains" in refused[name] for name in SPOILT)
+
+
+def test_a_model_of_fixed_shapes_has_one_batch(tmp_path):
+    path = saved(tmp_path / "a.onnx", 3, 4)
+    ((batch, records, _),) = compared(OnnxCase("mine", path, 1, None))
+    assert (batch, records[0].problem.batch_columns) == (3, 3)
+    refuses("--batches: .*a.onnx takes calls of 3 alone, since its shapes are fixed", OnnxCase, "mine", path, 1, [1])
+
+
+def test_inputs_that_the_model_does_not_take_are_refused(tmp_path):
+    path, x, ids = saved(tmp_path / "a.onnx"), np.ones((2, 3, 8)), np.zeros((2, 3), np.int64)
+    for arrays, sentence in (
+        ({"x": x}, "x.npz: 1 input; it takes ids, x"),
+        ({"x": x[..., :7], "ids": ids}, r"x has shape \(2, 3, 7\); the model takes \(batch, tokens, 8\)"),
+        ({"x": x[0], "ids": ids}, r"x has shape \(3, 8\); the model takes \(batch, tokens, 8\)"),
+        ({"x": x[:0], "ids": ids}, "x.npz: x has no inputs"),
+        ({"x": x, "ids": ids + 0.5}, "ids is of float64; the model takes int64"),
+    ):
+        np.savez(tmp_path / "x.npz", **arrays)
+        refuses(sentence, OnnxCase, "mine", path, 1, [2], str(tmp_path / "x.npz"))
+
+
+@pytest.mark.parametrize(("density", "reference"), [(0.1, "float64"), (0.9, "ONNX Runtime without optimisations")])
+def test_a_chain_is_compared_with_float64_where_it_is_pruned(density, reference, tmp_path):
+    from onnx_models import Maker
+
+    made = Maker(40)
+    made.add("Gemm", made.draw(40, 30, density=density))
+    path = str(made.save(tmp_path / "a.onnx"))
+    unsaid = dict.fromkeys(("zeros", "batches", "inputs", *READING))
+    assert _case(SimpleNamespace(network=path, **unsaid), 1)[0].reference == reference

@@ -1,0 +1,180 @@
+"""Sparse operations beside other libraries: every program is right, verified, and records say what was measured."""
+
+import numpy as np
+import pytest
+
+from spdnn.bench import product_checks, products
+from spdnn.bench.common import ComparisonSettings
+from spdnn.bench.libraries.base import Product
+from spdnn.bench.libraries.ours import OurProductInOrder
+from spdnn.bench.libraries.scipy import ScipyProduct
+from spdnn.bench.product_checks import ProductTruth
+from spdnn.bench.products import LIBRARIES, PROGRAMS
+from spdnn.core.errors import InputError, SpdnnError, Unavailable
+from spdnn.ops.problems import Shape, ShapeProblem
+from spdnn.runs.records.files import check_content
+from spdnn.runs.records.operation_record import OperationRecord
+
+THREADS = 2
+HERE = products.libraries_here()[0]
+AWKWARD = [
+    (11, 55, 8, 70),
+    (7, 96, 40, 50),
+    (1, 1, 1, 0),
+    (40, 9, 1, 95),
+    (64, 33, 17, 98),
+]  # rows, columns, N, percent
+
+
+def problem(rows=40, columns=56, width=9, sparsity=80.0, lengths="random"):
+    return ShapeProblem(
+        Shape("a", "net", "layer", rows, columns, width, None, 3, lengths, "", "made up"), sparsity, "inference", 5
+    )
+
+
+def product(operation="spmm", *sizes, **more):
+    one = problem(*sizes, **more)
+    return products.product_of(operation, one, one.topology())
+
+
+def compared(*problems, operations=("spmm",), libraries=("scipy",), **more):
+    comparison = ComparisonSettings(THREADS, libraries, 0.0, "spdnn bench sets", "0123456789abcdef")
+    return list(products.compare_products(problems, operations, comparison, **more))
+
+
+@pytest.mark.parametrize("operation", PROGRAMS)
+@pytest.mark.parametrize("sizes", AWKWARD)
+def test_every_library_is_right(operation, sizes):
+    one = product(operation, *sizes)
+    truth = ProductTruth(one)
+    for name, program in PROGRAMS[operation].items():
+        if name in HERE:
+            made = program(one, THREADS)
+            for _ in range(2):
+                verdict = truth.judge(name, made.array(made()))
+            made.close()
+            assert verdict.checked == verdict.entries == np.prod(one.shape)
+            assert verdict.worst <= 1
+            assert made.threads_used in (1, THREADS)
+            assert made.matrix_bytes > 0
+
+
+@pytest.mark.parametrize("operation", PROGRAMS)
+def test_records_of_all_programs(operation):
+    (found,) = compared(problem(), operations=(operation,), libraries=HERE)
+    assert [one.program.name for one in found] == [
+        name for name in PROGRAMS[operation] if name == "ours" or name in HERE
+    ]
+    for one in found:
+        check_content(OperationRecord, one, "record")
+        assert one.case.startswith(f"{operation}.a.net.layer.n9.s80.")
+        assert len(one.seconds) == products.LEAST_ROUNDS * products.EACH
+        assert one.problem == found[0].problem
+        assert one.problem.repeats == 3
+        assert one.threads == THREADS
+        assert one.program.notes["threads_set"]
+    assert found[0].program.notes["instruction_set"]
+    assert all(one.imbalance is None for one in found[1:])
+
+
+def test_skewed_rows_are_run_without_the_swizzle_too():
+    (found,) = compared(problem(64, 64, 8, 80.0, "zipf-1"))
+    assert [one.program.name for one in found] == ["ours", "ours-in-order", "scipy"]
+    assert [one.program.notes["swizzle"] for one in found[:2]] == [True, False]
+    assert found[0].verification.digest == found[1].verification.digest  # the order of rows changes no bit
+
+
+@pytest.mark.parametrize("operation", PROGRAMS)
+def test_a_large_product_is_sampled_and_any_wrong_column_is_seen(monkeypatch, operation):
+    monkeypatch.setattr(product_checks, "MULTIPLY_ADDS", 2000)
+    one = product(operation, 60, 50, 64)
+    truth, right = ProductTruth(one), None
+    program = PROGRAMS[operation]["blas"](one, THREADS)
+    right = program.array(program()).copy()
+    verdict = truth.judge("blas", right)
+    assert verdict.seed == product_checks.SEED
+    assert 0 < verdict.checked < verdict.entries
+    if operation == "spmm":
+        for column in range(64):
+            wrong = right.copy()
+            wrong[7, column] += 1.0
+            with pytest.raises(SpdnnError, match="program blas gave a wrong output of spmm"):
+                truth.judge("blas", wrong)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1.0])
+@pytest.mark.parametrize("operation", PROGRAMS)
+def test_a_wrong_entry_is_no_output(operation, value):
+    one = product(operation)
+    program = PROGRAMS[operation]["blas"](one, THREADS)
+    out = program.array(program()).copy()
+    out.flat[3] += value
+    with pytest.raises(SpdnnError, match="times its tolerance"):
+        ProductTruth(one).judge("blas", out)
+
+
+def test_an_output_that_changes_while_it_is_timed_has_no_record(monkeypatch):
+    run, calls = ScipyProduct.__call__, []
+
+    def drifts(self):
+        calls.append(1)
+        return run(self) * np.float32(1 + 2e-7 * (len(calls) > 1))
+
+    monkeypatch.setattr(ScipyProduct, "__call__", drifts)
+    with pytest.raises(SpdnnError, match="scipy gave an output, while it was timed, that is not the one"):
+        compared(problem())
+
+
+def test_a_wrong_output_ends_the_comparison(monkeypatch):
+    run = ScipyProduct.__call__
+    monkeypatch.setattr(ScipyProduct, "__call__", lambda self: run(self) * np.float32(1.001))
+    with pytest.raises(SpdnnError, match="program scipy gave a wrong output of spmm"):
+        compared(problem())
+
+
+def test_positions_of_the_archive(tmp_path):
+    from spdnn.formats import smtx
+
+    shape = Shape("a", "resnet-50", "small", 20, 30, 7, None, 1, "random", "small", "made up")
+    folder = tmp_path / "rn50/random_pruning/0.9"
+    folder.mkdir(parents=True)
+    smtx.write(folder / "small.smtx", (20, 30), np.arange(21) * 2, np.tile([3, 17], 20))
+    problems = [ShapeProblem(shape, s, "inference", 0) for s in (80, 90)]
+    found = compared(*problems, archive=tmp_path)
+    assert [group[0].problem.origin for group in found] == ["generated", "dlmc"]
+    assert found[1][0].problem.nonzeros == 40
+
+
+def test_what_is_installed(nothing_installed):
+    names, absent = products.libraries_here()
+    assert names == ["scipy", "blas", "numpy"]
+    assert set(absent) == set(LIBRARIES) - set(names)
+    assert products.libraries_here(["blas"]) == (["blas"], {})
+    with pytest.raises(Unavailable, match="library torch cannot run here: the package torch is not installed"):
+        products.libraries_here(["torch"])
+    with pytest.raises(InputError, match="library 'ours' is not known: it must be one of mkl, torch, scipy"):
+        products.libraries_here(["ours"])
+    with pytest.raises(InputError, match="library 'blas' is named twice"):
+        products.libraries_here(["blas", "blas"])
+
+
+def test_what_is_no_operation_or_too_large(monkeypatch):
+    with pytest.raises(InputError, match="operation 'gemm' is not known: it must be one of spmm, sddmm"):
+        compared(problem(), operations=("gemm",))
+    monkeypatch.setattr(products, "available_bytes", lambda: 1000)
+    with pytest.raises(InputError, match="spmm of 40 x 56 with 9 columns needs about .* and 1,000 are free"):
+        compared(problem())
+
+
+def test_a_matrix_without_nonzeros():
+    (found,) = compared(problem(3, 4, 5, 99.0), libraries=HERE)
+    assert found[0].problem.nonzeros == 0
+    assert all(check_content(OperationRecord, one, "record")[0] for one in found)
+
+
+def test_operands_are_counted():
+    one = product("spmm", 40, 56, 9)
+    assert one.operand_bytes == 4 * 9 * (56 + 40)
+    assert isinstance(OurProductInOrder(one, THREADS).matrix_bytes, int)
+    assert PROGRAMS["spmm"]["blas"](one, THREADS).matrix_bytes == 4 * 40 * 56
+    assert Product.multiply_adds.fget(one) == one.topology.nnz * 9

@@ -1,0 +1,113 @@
+"""The chain from network and inputs to a record: what is not of one run is never joined."""
+
+from dataclasses import replace as with_parts
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from spdnn.api import infer
+from spdnn.core import challenge
+from spdnn.core.features import Inputs
+from spdnn.core.network import MemoryNetwork
+from spdnn.engines.base import Options
+from spdnn.engines.registry import engine
+from spdnn.formats.radixnet import RadixNet
+from spdnn.formats.store import write_prepared
+from spdnn.runs.measure import run as measure
+from spdnn.runs.measure.judging import judge, truth_for, verdict_key
+from spdnn.runs.measure.record import Measurement, record_of
+from spdnn.runs.verify import verdict as verify
+from tests.refusals import refuses
+
+
+@pytest.fixture
+def some_inputs():
+    return Inputs.from_array(np.random.default_rng(0).random((40, 1024)) < 0.3)
+
+
+@pytest.fixture
+def official_inputs(some_inputs, monkeypatch):
+    """Inputs that count as the official ones of 1024 neurons."""
+    monkeypatch.setitem(challenge.INPUT_SHA256, 1024, some_inputs.sha256)
+    monkeypatch.setattr(verify, "official_categories", lambda neurons: np.empty(0, np.int64))
+    return some_inputs
+
+
+class Named(MemoryNetwork):
+    """Layers whose stored digests, and whose description, are those of another network."""
+
+    def __init__(self, layers, other):
+        super().__init__(layers, other.description)
+        self.other = other
+
+    def layer_sha256(self, k):
+        return self.other.layer_sha256(k)
+
+    def sha256(self):
+        return self.other.sha256()
+
+
+def test_official_is_asked_of_the_layers_and_not_of_their_digests(official_inputs):
+    whole = RadixNet(1024, 120)
+    layers = list(whole.layers())
+    assert measure.official(MemoryNetwork(layers), official_inputs).name == "1024-120"
+    for k, change in ((7, {"bias": np.float32(-0.15)}), (119, {"indices": np.roll(layers[119].indices, 32)})):
+        forged = Named([*layers[:k], with_parts(layers[k], **change), *layers[k + 1 :]], whole)
+        assert measure.official(forged, official_inputs) is None
+        refuses(rf"no official problem.*layer {k + 1} is not the official one", truth_for, forged,
+                official_inputs, None, "official")  # fmt: skip
+
+
+def test_what_is_configured_as_official_is_never_judged_by_the_oracle(official_inputs, some_inputs):
+    """One bit of a formula's bias, one input less, another depth: a sentence, and no verdict."""
+    result = infer(RadixNet(1024, 120, -0.15), some_inputs)
+    for network, inputs, told in (
+        (RadixNet(1024, 120, -0.15), official_inputs, "layer 1 is not the official one"),
+        (RadixNet(1024, 120), Inputs(some_inputs.data[:-1], 1024), "the inputs' SHA-256 is"),
+        (RadixNet(1024, 30), official_inputs, "1024 neurons x 30 layers are none of the twelve"),
+    ):
+        for truth in ("official", "official:1024"):
+            refuses(f"no official problem, as it should be: {told}", judge, network, inputs, result, truth)
+        if network.depth == 120:
+            assert truth_for(network, inputs, result).kind == "oracle"
+    refuses("official:4096 is not 1024 neurons", judge, RadixNet(1024, 120), official_inputs, result,
+            "official:4096")  # fmt: skip
+
+
+def test_a_network_prepared_of_another_is_refused(random_network, tmp_path):
+    runner = engine("cpu")
+    networks = [random_network([6, 5, 4], seed=seed) for seed in (1, 2)]
+    prepared = runner.prepare(networks[0], ())
+    write_prepared(tmp_path / "p.safetensors", prepared.network, measure.store_info(prepared, 0.0))
+    assert measure.read_store(tmp_path / "p.safetensors", networks[0])[0].source is not networks[1]
+    refuses("this was prepared of another network", measure.read_store, tmp_path / "p.safetensors", networks[1])
+
+
+def test_statistics_of_another_run_make_no_record(random_network):
+    """A result whose digest is the run's, with statistics or values that are not."""
+    network, runner = random_network([6, 5, 4]), engine("cpu")
+    inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
+    options = Options(1, values=measure.draw_kept(network, inputs))
+    measured, result = measure.measure(
+        runner, measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2), options, 1
+    )
+    measurement = Measurement.of(measured)
+    verdict = judge(network, inputs, result)
+    assert verdict.values.every == result.alive.size > 0
+    assert record_of("case", measurement, verdict, "").seal
+    for part in ("row_sum", "row_max", "values"):
+        other = with_parts(result, **{part: getattr(result, part) * np.float32(1 + 1e-7)})
+        assert other.digest == result.digest
+        of_other = replace(verdict, judged=verdict_key(network, inputs, other))
+        told = "verdict.judged: the digest of another network"
+        refuses(told, record_of, "case", measurement, of_other, "")
+
+
+def test_a_stored_result_is_whole(random_network, tmp_path):
+    network = random_network([6, 5, 4])
+    inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
+    result = infer(network, inputs, "cpu", values=np.arange(0, 9, 2))
+    measure.write_result(tmp_path / "r.npz", result)
+    read = measure.read_result(tmp_path / "r.npz")
+    assert (read.sha256, read.valued.tolist()) == (result.sha256, result.valued.tolist())

@@ -1,0 +1,153 @@
+"""How busy the machine is with other work: read from the system's counters, kept in records, and repeated if asked."""
+
+import copy
+import time
+
+import numpy as np
+import pytest
+
+from spdnn.cli import main
+from spdnn.core.errors import InputError
+from spdnn.core.features import Inputs
+from spdnn.engines.base import Options
+from spdnn.engines.registry import engine
+from spdnn.runs.measure import load, run
+from spdnn.runs.measure.judging import judge
+from spdnn.runs.measure.record import Measurement, record_of
+from spdnn.runs.records.files import check_content
+from spdnn.runs.records.run_record import RunRecord, busy_part
+
+STAT = (
+    "cpu  9 9 9 9\ncpu0 {user} 0 0 500 0 0 0 {steal} 0 0\ncpu1 0 0 {system} 500 0 0 0 0 0 0\ncpu7 9 9 9 9 9 9 9 9\nx\n"
+)
+
+
+def of(others, throttled=0.0):
+    return {"others": others, "throttled": throttled}
+
+
+@pytest.fixture
+def system(tmp_path, set_all):
+    """A function that writes the counters of a system of two cores, in ticks, and of a control group, in ns."""
+    set_all(load, _ROOT=tmp_path, affinity=lambda: {0, 1})
+    group = tmp_path / "cpu" / "jobs"
+    group.mkdir(parents=True)
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text("3:cpu,cpuacct:/jobs\n1:memory:/x\n")
+    (tmp_path / "proc" / "self" / "mountinfo").write_text("9 8 0:7 / /cpu rw - cgroup cgroup rw,cpu,cpuacct\n")
+
+    def write(user=0, system=0, steal=0, throttled=0):
+        (tmp_path / "proc" / "stat").write_text(STAT.format(user=user, system=system, steal=steal))
+        (group / "cpu.stat").write_text(f"nr_periods 5\nthrottled_time {throttled}\n")
+
+    write()
+    return write
+
+
+def test_other_work_is_the_systems_less_ours(system):
+    began = load._counters()
+    system(user=200, system=100, steal=100, throttled=800_000_000)
+    now = load._counters()
+    cores = {core: now.cores[core] - began.cores[core] for core in now.cores}
+    told = load.load_of([load.Usage(4.0, cores, 2.0, now.throttled - began.throttled)])
+    # 4 s of two cores: 4 s were busy, 2 of them ours; 0.8 s were throttled.
+    assert told == {"others": pytest.approx(0.25), "throttled": pytest.approx(0.1)}
+
+
+def test_ranks_of_a_node_are_not_other_work():
+    ranks = [load.Usage(1.0, {0: 0.9, 1: 0.8}, 0.8, None), load.Usage(1.0, {0: 0.9, 1: 0.8}, 0.7, None)]
+    assert load.load_of(ranks) == {"others": pytest.approx(0.1), "throttled": None}
+
+
+def test_what_cannot_be_read_is_unknown(system, tmp_path):
+    (tmp_path / "proc" / "stat").write_text("cpu0 a b\n")
+    (tmp_path / "proc" / "self" / "cgroup").unlink()
+    told = load.LoadMonitor().load()
+    assert told["others"] is None
+    assert told["throttled"] is None
+    assert not load.busy(told)
+
+
+def test_a_watch_is_as_long_as_asked():
+    begun = time.perf_counter()
+    load.LoadMonitor().load(0.05)
+    assert time.perf_counter() - begun >= 0.05
+
+
+@pytest.fixture
+def machine_has(monkeypatch):
+    """A function that gives the machine these loads, one after another."""
+
+    def follow(*loads):
+        following = iter(loads)
+        monkeypatch.setattr(load.LoadMonitor, "load", lambda self, least=0.0: next(following))
+
+    return follow
+
+
+@pytest.fixture
+def made(random_network, machine_has):
+    """A function that makes the record of two repeats, whose machine has one load after another."""
+
+    def make(*loads, again=0, until=None):
+        machine_has(*loads)
+        network, runner = random_network([6, 5, 4]), engine("cpu")
+        inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
+        loaded = run.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2)
+        measured, result = run.measure(runner, loaded, Options(1), 2, again, until)
+        verdict = judge(network, inputs, result)
+        return record_of("case", Measurement.of(measured), verdict, "again")
+
+    return make
+
+
+def test_a_busy_run_is_repeated_and_every_attempt_counts(made):
+    record = made(of(0.5), of(0.2, 0.1), of(0.05), again=3)
+    assert record.load.others == 0.05
+    assert busy_part(record) is None
+    assert [one.busy for one in record.passed_over] == [0.5, pytest.approx(0.3)]
+    assert len(record.seconds) == 2
+    record = made(of(0.5), of(0.2), of(0.4), again=2)  # never quiet: the quietest counts
+    assert busy_part(record) == 0.2
+    assert [one.others for one in record.passed_over] == [0.5, 0.4]
+    assert not made(of(0.05), again=3).passed_over
+    unknown = made(of(None, None), again=3)
+    assert busy_part(unknown) is None
+    assert unknown.load.others is None
+
+
+def test_repeats_end_with_the_time_and_the_first_is_kept(made):
+    assert len(made(of(0.5), again=3, until=0.0).seconds) == 1
+    assert not made(of(0.5), again=3, until=0.0).passed_over
+    record = made(of(0.5), of(0.2), of(0.05), again=2, until=time.perf_counter() + 60)
+    assert (len(record.seconds), len(record.passed_over)) == (2, 2)
+
+
+def test_attempts_passed_over_were_busier(made):
+    from spdnn.core.validation import builtins
+
+    content = builtins(made(of(0.5), of(0.2), again=1))
+    content["seal"] = None
+    check_content(RunRecord, content, "r")
+    worse = copy.deepcopy(content)
+    worse["passed_over"][0]["others"] = 0.1
+    with pytest.raises(InputError, match="passed_over: an attempt on a quieter machine"):
+        check_content(RunRecord, worse, "r")
+    worse = copy.deepcopy(content)
+    worse["load"]["others"] = 1.5
+    with pytest.raises(InputError, match=r"load\.others"):
+        check_content(RunRecord, worse, "r")
+
+
+def test_the_terminal_and_compare_say_it(tmp_path, capsys, machine_has):
+    words = ["challenge", "--neurons", "1024", "--layers", "2", "--count", "64", "--inputs", "digits", "--no-cache"]
+    quiet, busy = tmp_path / "quiet.json", tmp_path / "busy.json"
+    for path, loads in ((quiet, [of(0.01)] * 2), (busy, [of(0.3), of(0.4), of(0.3)])):
+        machine_has(*loads)
+        assert main([*words, "--record", str(path), "--repeat-if-busy", "2"]) == 0
+        said = capsys.readouterr().out
+        assert ("BUSY: other work took 30 % of its 2 cores, in the quietest of 3 attempts" in said) == (path == busy)
+    assert main(["compare", str(quiet), str(busy)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Busy machine in B (other work above 10 %), so times may be longer: radixnet-1024-2" in said
+    assert "Busy machine in A" not in said

@@ -1,0 +1,108 @@
+"""Samples and the records made of them."""
+
+import json
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from spdnn.core import challenge, provenance
+from spdnn.core.errors import InputError
+from spdnn.core.features import Inputs
+from spdnn.core.validation import builtins
+from spdnn.engines.base import Options
+from spdnn.engines.registry import engine
+from spdnn.formats.radixnet import RadixNet
+from spdnn.runs.measure import run as measure
+from spdnn.runs.measure.judging import judge
+from spdnn.runs.measure.record import Measurement, read_samples, record_of
+from spdnn.runs.records.files import check_content
+from spdnn.runs.records.run_record import RunRecord
+
+
+def test_a_record_tells_the_machine_that_ran_and_not_the_one_that_joined(random_network, tmp_path, monkeypatch):
+    network, runner = random_network([6, 5, 4]), engine("cpu")
+    inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
+    measurement, result = measure.measure(
+        runner, measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2), Options(1), 2
+    )
+    measure.write_samples(tmp_path / "samples.json", measurement)
+    here = provenance.environment("")
+    monkeypatch.setattr(provenance, "environment", lambda *told: {**here, "cpu": "another"})
+    read = read_samples(tmp_path / "samples.json")
+    record = record_of("case", read, judge(network, inputs, result), "again")
+    check_content(RunRecord, record, "record")
+    assert builtins(record.environment) == {**here, "command": "again"}
+
+
+def test_a_verdict_on_another_run_makes_no_record(random_network):
+    networks, runner = [random_network([6, 5, 4]), random_network([6, 5, 5, 4])], engine("cpu")
+    rows = np.random.default_rng(0).random((9, 6))
+    inputs = [Inputs.from_array(rows), Inputs.from_array(rows[::-1])]
+    runs = {}
+    for n, network in enumerate(networks):
+        for i, given in enumerate(inputs):
+            prepared = runner.prepare(network, ())
+            measurement, result = measure.measure(runner, measure.LoadedRun(given, prepared, 0.1, 0.2), Options(1), 1)
+            runs[n, i] = Measurement.of(measurement), judge(network, given, result)
+    for one, (measurement, _) in runs.items():
+        for other, (_, verdict) in runs.items():
+            if one == other:
+                check_content(RunRecord, record_of("case", measurement, verdict, ""), "r")
+            else:
+                with pytest.raises(InputError, match=r"verdict\.judged: the digest of another network"):
+                    record_of("case", measurement, verdict, "")
+    record = record_of("case", *runs[0, 0], "")
+    record = replace(record, problem=replace(record.problem, edges=4 * record.problem.edges))
+    with pytest.raises(InputError, match=r"verdict\.judged: the digest of another network"):
+        check_content(RunRecord, record, "r")
+
+
+def test_inputs_that_say_they_are_official():
+    """286 rows with a description that names the official digest, cut from nothing or from other rows: not official."""
+    told = {"source": "mnist", "official_sha256": challenge.INPUT_SHA256[1024]}
+    rows = np.random.default_rng(0).integers(0, 256, (400, 128), dtype=np.uint8)
+    network = RadixNet(1024, 120)
+    for forged in (Inputs(rows[:286], 1024, None, told), Inputs(rows, 1024, None, told).first(286)):
+        assert measure.official(network, forged) is None
+
+
+@pytest.fixture
+def result(random_network):
+    network, runner = random_network([6, 5, 4], bias=0.1), engine("cpu")
+    inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
+    return measure.measure(runner, measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2), Options(1), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("alive", np.arange(5, 14), "inputs beyond the 9 that there are"),
+        ("alive", np.array([3, 1, 2, 0, 4, 5, 6, 7, 8]), "inputs that do not ascend"),
+        ("alive", np.arange(9.0), "alive is float64"),
+        ("alive", np.arange(9)[:, None], r"alive is int64 of shape \(9, 1\)"),
+        ("row_sum", np.zeros(8), r"row_sum is float64 of shape \(8,\)"),
+        ("row_hash", np.zeros(9, np.int64), "row_hash is int64"),
+        ("outputs", 0, "9 inputs, 0 outputs"),
+        ("survivors", np.zeros(0, np.int64), "0 layers"),
+        ("inputs", np.arange(2), ""),
+        ("more", 1, ""),
+    ],
+)
+def test_a_result_whose_parts_do_not_belong_together_is_refused(name, value, says, result, tmp_path):
+    measure.write_result(tmp_path / "r.npz", result[1])
+    assert measure.read_result(tmp_path / "r.npz").digest == result[1].digest
+    with np.load(tmp_path / "r.npz") as stored:
+        np.savez(tmp_path / "r.npz", **{**stored, name: value})
+    with pytest.raises(InputError, match=rf"r\.npz: not a result of an inference \(.*{says}"):
+        measure.read_result(tmp_path / "r.npz")
+
+
+@pytest.mark.parametrize("change", [{"more": 1}, {"categories": -1}, {"survivors": "9"}, {"categories_sha256": "x"}])
+def test_samples_with_another_result_are_refused(change, result, tmp_path):
+    path = tmp_path / "s.json"
+    measure.write_samples(path, result[0])
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "result": {**content["result"], **change}}))
+    with pytest.raises(InputError, match=rf"s\.json: result\.?.*{next(iter(change))}"):
+        read_samples(path)

@@ -1,0 +1,66 @@
+"""The list of cases that a workflow was to run: written, read, refused."""
+
+import json
+
+import pytest
+
+from spdnn.core.errors import InputError
+from spdnn.runs.records.cases import read_cases, write_cases
+
+
+def content(**changed):
+    good = {
+        "schema": "spdnn-cases",
+        "version": 1,
+        "cases": ["a"],
+        "configfiles": [],
+        "command": "snakemake",
+        "decided": [],
+    }
+    return {**good, "peers": False, "ops": False, **changed}
+
+
+def test_what_is_written_is_read(tmp_path):
+    path = tmp_path / "results/cases.json"  # whose folder is made
+    write_cases(path, ["b", "a"], [tmp_path / "x.yaml"], ["snakemake", "--config", "layers=[1, 2]"], ops=True)
+    assert read_cases(path).cases == ["b", "a"]
+    told = json.loads(path.read_text())
+    assert told["configfiles"] == [str(tmp_path / "x.yaml")]
+    assert (told["peers"], told["ops"]) == (False, True)
+    assert told["command"] == "snakemake --config 'layers=[1, 2]'"
+    write_cases(path, [], [], ["snakemake"])
+    assert read_cases(path).cases == []
+
+
+def test_two_cases_of_one_name_are_refused(tmp_path):
+    with pytest.raises(InputError, match="cases"):
+        write_cases(tmp_path / "cases.json", ["a", "a"], [], [])
+    assert not (tmp_path / "cases.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"schema": "spdnn-record"}, "cases.json: schema: "),
+        ({"version": 2}, "cases.json: version: "),
+        ({"cases": "a"}, "cases.json: cases: "),
+        ({"cases": ["a", "a"]}, "cases.json: cases: "),
+        ({"cases": [1]}, r"cases.json: cases\[0\]: 1 is not"),
+        ({"more": 1}, 'cases.json: there is no field "more"'),
+    ],
+)
+def test_a_list_that_is_not_sound_is_one_sentence(tmp_path, changed, sentence):
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps(content(**changed)))
+    with pytest.raises(InputError, match=sentence) as error:
+        read_cases(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", "NaN"])
+def test_what_is_no_list_at_all(tmp_path, text):
+    (tmp_path / "cases.json").write_text(text)
+    with pytest.raises(InputError, match="cases.json: "):
+        read_cases(tmp_path / "cases.json")
+    with pytest.raises(InputError, match="there is no such list of cases"):
+        read_cases(tmp_path / "absent.json")

@@ -1,0 +1,459 @@
+"""Records and verdicts: what is sound is read back as it was, and everything else is one sentence."""
+
+import copy
+import json
+import math
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from refusals import refuses
+
+from spdnn.core import challenge
+from spdnn.core.errors import InputError
+from spdnn.core.validation import builtins
+from spdnn.runs.records.files import check_content, read_all, read_record, read_verdict, write_record, write_verdict
+from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.records.time_to_solution import stage_seconds
+from spdnn.runs.records.verdict import Verdict
+from tests.report.test_report import SHA, agreed, made_record, made_verdict, measured, solved
+
+ONE = {"count": 1, "first": [4]}
+SECONDS = [0.4, 0.5, 0.7]
+PROBLEM = {"official": False, "source": "digits", "neurons": 32, "layers": 2, "inputs": 10}
+RECORD = {**made_record("32-2.digits.cpu.none.t1", SECONDS, (), **PROBLEM), "threads": 1}
+RECORD["engine"]["notes"] = {}
+RECORD["result"] |= {"survivors": [5, 2], "categories": 2}
+RECORD["verdict"] = made_verdict(10, 2, True, "oracle", RECORD["problem"])
+VERDICT = RECORD["verdict"]
+ACCURACY = {"labels_sha256": SHA, "top1": 7, "confusion": [[4, 2], [1, 3]]}
+FAILED = {**VERDICT, "passed": False, "expected": 3, "missing": ONE, "reasons": ["1 category is missing"]}
+
+
+def changed(content, key, value):
+    """A deep copy of `content` with the value at the dotted `key` replaced, or removed where that is `...`."""
+    content = copy.deepcopy(content)
+    *parts, last = (int(part) if part.isdigit() else part for part in key.split("."))
+    place = content
+    for part in parts:
+        place = place[part]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return content
+
+
+def test_written_and_read(tmp_path):
+    write_record(tmp_path / "record.json", RECORD)
+    assert builtins(read_record(tmp_path / "record.json")) == RECORD
+    for verdict in (VERDICT, FAILED):
+        write_verdict(tmp_path / "verdict.json", verdict)
+        assert builtins(read_verdict(tmp_path / "verdict.json")) == verdict
+
+
+def sized(record, count, edges):
+    """The record with that number of inputs and edges."""
+    record = changed(record, "problem.edges", edges)
+    record["problem"]["input_count"] = count
+    return agreed(record)
+
+
+def official_record(count):
+    """A sound record of 1024-120 with the first `count` of the official inputs."""
+    found = challenge.TRUTH_COUNT[1024] if count == challenge.INPUTS else 2
+    record = sized(RECORD, count, 32 * 1024 * 120)
+    record["problem"] |= {"official": "1024-120", "neurons": 1024, "layers": 120}
+    record["problem"]["inputs_sha256"] = challenge.INPUT_SHA256[1024]
+    record["result"] |= {"survivors": [found] * 120, "categories": found, "edges_computed": 32 * 1024 * 120 * found}
+    record["result"]["categories_sha256"] = challenge.TRUTH_SHA256[1024]
+    record["verdict"] |= {"categories": found, "expected": found}
+    record["verdict"]["truth"] |= {"kind": "official", "inputs": count, "checked": count}
+    record["verdict"]["values"]["checked"] = found
+    return agreed(record)
+
+
+@pytest.mark.parametrize("count", [10, challenge.INPUTS])
+def test_official_record(count):
+    record = official_record(count)
+    assert builtins(check_content(RunRecord, record, "r")[0]) == record
+    with pytest.raises(InputError, match=r"r: problem\.official: '1024-480' is not the official problem"):
+        check_content(RunRecord, changed(record, "problem.official", "1024-480"), "r")
+    with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: oracle, but an official problem"):
+        check_content(RunRecord, changed(record, "verdict.truth.kind", "oracle"), "r")
+
+
+@pytest.mark.parametrize("key", ["problem.inputs_sha256", "result.categories_sha256"])
+def test_digests_of_official_records(key):
+    def other(count):
+        return agreed(changed(official_record(count), key, SHA))
+
+    with pytest.raises(InputError, match=re.escape(f"r: {key}: not the digest of the official")):
+        check_content(RunRecord, other(challenge.INPUTS), "r")
+    check_content(RunRecord, other(10), "r")
+
+
+def test_number_of_official_categories():
+    record = official_record(challenge.INPUTS)
+    record["result"]["categories"] = record["verdict"]["categories"] = record["verdict"]["expected"] = 1811
+    with pytest.raises(InputError, match=r"r: result\.categories: 1811, not 1812"):
+        check_content(RunRecord, record, "r")
+
+
+def test_the_oracle_does_not_verify_itself():
+    record = changed(RECORD, "engine.name", "reference")
+    with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: the engine is the float64 reference"):
+        check_content(RunRecord, record, "r")
+    check_content(RunRecord, changed(record, "verdict.truth.kind", "file"), "r")
+
+
+def test_network_without_edges():
+    record = changed(sized(RECORD, 10, 0), "result.edges_computed", 0)
+    assert check_content(RunRecord, record, "r")[0].edges_per_second.median == 0
+
+
+def test_survivors_may_rise_and_may_die_before_any_edge():
+    check_content(RunRecord, changed(RECORD, "result.survivors", [1, 10]), "r")
+    record = changed(changed(RECORD, "result.survivors", [0, 0]), "result.edges_computed", 0)
+    record["result"]["categories"] = record["verdict"]["categories"] = record["verdict"]["expected"] = 0
+    check_content(RunRecord, record, "r")
+
+
+def test_outputs_share_loads_of_bits():
+    check_content(RunRecord, changed(RECORD, "result.bytes_loaded", 20480 // 8 // 8), "r")
+    record = changed(RECORD, "result.bytes_loaded", 20480 // 8 // 8 - 1)
+    with pytest.raises(InputError, match=r"r: result\.bytes_loaded: 319 for 20480 edges"):
+        check_content(RunRecord, record, "r")
+
+
+def test_values_of_borderline_and_listed_categories_need_no_check():
+    record = changed(RECORD, "verdict.values.checked", 0)
+    check_content(RunRecord, changed(record, "verdict.truth.kind", "file"), "r")
+    record["verdict"] |= {"expected": 0, "borderline": {"count": 2, "first": [1, 2]}}
+    check_content(RunRecord, record, "r")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "problem.input_count",
+        "problem.edges",
+        "problem.neurons",
+        "problem.layers",
+        "result.edges_computed",
+        "threads",
+        "ranks",
+        "peak_memory_bytes",
+        "memory_limit_bytes",
+        "environment.memory_bytes",
+        "verdict.expected",
+        "verdict.truth.checked",
+        "read_seconds",
+    ],
+)
+@pytest.mark.parametrize("value", [10**400, 10**5000, 2**63], ids=["400 digits", "5000 digits", "64 bits"])
+def test_absurd_numbers(tmp_path, key, value):
+    record = changed(RECORD, key, [value] if key == "read_seconds" else value)
+    with pytest.raises(InputError, match=rf"^r: {key}.*: a whole number beyond 2\*\*63 - 1$"):
+        check_content(RunRecord, record, "r")
+    if value < 10**4000:
+        (tmp_path / "r.json").write_text(json.dumps(record))
+        with pytest.raises(InputError, match=rf"{key}.*: a whole number beyond"):
+            read_record(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("result.categories", -1, "result.categories: -1 is not a whole number from 0"),
+        ("inference_seconds", [0.1, "x"], 'inference_seconds[1]: "x" is not a number from 0 to 1e+12'),
+        ("verdict.truth.kind", "trust", 'verdict.truth.kind: "trust" is not one of "file", "official" or "oracle"'),
+        ("verdict.missing", {}, 'verdict.missing: the field "count" is missing'),
+        ("surprise", 1, 'there is no field "surprise"'),
+        ("span", "a" * 5000, 'span: "aaa'),
+        ("threads", True, "threads: true is not a whole number from 1"),
+        ("verdict", FAILED, "verdict.passed: verification failed, and a record needs one that passed"),
+        ("verdict.reasons", ["one"], "verdict.reasons: a run that passed has 1 of them"),
+        ("verdict.truth.checked", 11, "verdict.truth.checked: 11 of 10 inputs"),
+        ("verdict.truth.inputs", 11, "verdict.truth.inputs: 11, but the run had 10 inputs"),
+        ("verdict", {**VERDICT, "categories": 1, "expected": 1}, "result.categories: 2, but `verdict` is on 1 "),
+        ("verdict.categories", 3, "verdict.expected: 2 does not follow from 3 found, 0 missing, 0 unexpected, 0 bor"),
+        ("verdict.missing.count", 1, "verdict.passed: true, with 1 missing, 0 unexpected and 0 wrong values"),
+        ("verdict.unexpected.count", 1, "verdict.passed: true, with 0 missing, 1 unexpected and 0 wrong values"),
+        ("verdict.values.failures", 1, "verdict.passed: true, with 0 missing, 0 unexpected and 1 wrong values"),
+        ("verdict.values.checked", 1, "verdict.values.checked: 1, but 2 categories have values to compare"),
+        ("verdict.truth.checked", 0, "verdict.truth.checked: no input was compared"),
+        ("result.survivors", [5, 1], "result.categories: 2, but 1 inputs survived"),
+        ("result.edges_computed", 0, "result.edges_computed: 0 of the network's 2048 edges"),
+        ("result.edges_computed", 640 * 2048 + 1, "result.edges_computed: 1310721, more than 10 inputs in whole tiles"),
+        ("problem.official", "32-2", "problem.official: '32-2' is not the official problem"),
+        ("result.bytes_moved", -1, "result.bytes_moved: -1 is not a whole number from 0 or null"),
+        ("result.bytes_loaded", 1, "result.bytes_loaded: 1 for 20480 edges, and a load of a bit serves 8 outputs"),
+        ("result.survivors", [5], "result.survivors: 1 numbers for 2 layers"),
+        ("result.survivors", [11, 2], "result.survivors: more than the 10 inputs"),
+        ("version", 1, "version: 1 is not 2"),
+        ("result.digest", "cd" * 32, "verdict.judged: the digest of another network, inputs or output"),
+        ("result.sha256", "cd" * 32, "verdict.judged: the digest of another network"),
+        ("problem.inputs_sha256", "cd" * 32, "verdict.judged: the digest of another network"),
+        ("accuracy", ACCURACY | {"top1": 11}, "accuracy.top1: 11 of 10 inputs"),
+        ("accuracy", ACCURACY | {"top1": 6}, "accuracy.confusion: 7 right answers, and top-1 is 6"),
+        ("accuracy", ACCURACY | {"confusion": [[7, 2], [0, 0]]}, "accuracy.confusion: 9 inputs of 10"),
+        ("accuracy", ACCURACY | {"confusion": [[7], [3]]}, "accuracy.confusion: 2 rows, and not as many columns"),
+        ("edges_per_second", {"median": 1e12}, 'there is no field "edges_per_second"'),
+        ("inference_seconds", [0, 1, 1], "inference_seconds: every sample must be a positive number"),
+        ("read_seconds", [1e13], "read_seconds[0]: 10000000000000.0 is not a number from 0 to 1e+12"),
+        ("engine.notes", {"speed": math.nan}, "engine.notes.speed: nan is not a finite number"),
+        ("problem.input_count", 1e300, "problem.input_count: 1e+300 is not a whole number from"),
+        ("problem.edges", 1e300, "problem.edges: 1e+300 is not a whole number from"),
+        ("result.edges_computed", 1e300, "result.edges_computed: 1e+300 is not a whole number from"),
+        ("peak_memory_bytes", 1e300, "peak_memory_bytes: 1e+300 is not a whole number from"),
+        ("peak_memory_bytes", math.inf, "peak_memory_bytes: inf is not"),
+    ],
+)
+def test_unsound_records(tmp_path, key, value, told):
+    with pytest.raises(InputError, match=re.escape(f"record.json: {told}")) as caught:
+        check_content(RunRecord, changed(RECORD, key, value), "record.json")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 330
+    with pytest.raises(InputError):
+        write_record(tmp_path / "record.json", changed(RECORD, key, value))
+    assert not (tmp_path / "record.json").exists()
+
+
+@pytest.mark.parametrize(
+    "hostile", ["\x1b[31mred\x00", "\u202egpj.exe", "two\nlines\u2028three", "\ud800", "'\"</script>"]
+)
+def test_sentences_have_no_control_characters(hostile):
+    for record in (
+        {**RECORD, hostile: 1},
+        changed(RECORD, "span", hostile),
+        changed(RECORD, "environment.versions", {hostile: 1}),
+        changed(RECORD, "engine.notes", {hostile: math.nan}),
+        changed(RECORD, "problem.official", hostile),
+    ):
+        with pytest.raises(InputError, match="^r: ") as caught:
+            check_content(RunRecord, record, "r")
+        assert str(caught.value).isprintable()
+
+
+def test_machines_are_optional_and_may_be_null(tmp_path):
+    check_content(RunRecord, changed(RECORD, "machine", None), "r")
+    record = changed(measured(RECORD), "result.bytes_moved", 10**15)
+    write_record(tmp_path / "record.json", record)
+    assert builtins(read_record(tmp_path / "record.json")) == record
+    check_content(RunRecord, changed(record, "result.bytes_moved", None), "r")
+
+
+def test_a_number_above_the_limit_is_refused():
+    """20480 edges are 81920 bytes, and the fastest repeat took 0.4 s: 204,800 bytes a second."""
+    record, rate = RECORD, 4 * 20480 / 0.4
+    check_content(RunRecord, measured(record, load=rate / 2.99), "r")
+    with pytest.raises(
+        InputError, match=r"^r: result\.edges_computed: 20480 edges in 0\.4 s, 3\.01 times what .* failure"
+    ):
+        check_content(RunRecord, measured(record, load=rate / 3.01), "r")
+
+
+@pytest.mark.parametrize(
+    ("machine", "told"),
+    [
+        ({"instruction_set": "x86_64"}, 'machine: the field "copy_rates" is missing'),
+        ({"speed": 1}, 'machine: there is no field "speed"'),
+    ],
+)
+def test_unsound_machines(machine, told):
+    with pytest.raises(InputError, match=re.escape(f"r: {told}")):
+        check_content(RunRecord, {**RECORD, "machine": machine}, "r")
+
+
+def test_the_rate_follows_from_the_samples():
+    rate = check_content(RunRecord, RECORD, "r")[0].edges_per_second
+    assert (rate.median, rate.low, rate.high) == (20480 / 0.5, 20480 / 0.7, 20480 / 0.4)
+
+
+def test_sampled_truth_need_not_see_all_categories():
+    record = changed(changed(RECORD, "verdict.truth.checked", 5), "verdict.truth.seed", 1)
+    record = changed(changed(record, "verdict.expected", 1), "verdict.categories", 1)
+    check_content(RunRecord, record, "r")
+    record["verdict"]["truth"]["checked"] = 10
+    with pytest.raises(InputError, match="result.categories: 2, but `verdict` is on 1"):
+        check_content(RunRecord, record, "r")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "NaN", '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a": 1, "a": 2}', "[" * 100_000, "\x00"],
+)
+def test_no_json(tmp_path, text):
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    for read in (read_record, read_verdict):
+        with pytest.raises(InputError, match=re.escape(f"{path}: it is not a ")) as caught:
+            read(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_unreadable_files(tmp_path):
+    with pytest.raises(InputError, match="there is no such run record"):
+        read_record(tmp_path / "absent.json")
+    with pytest.raises(InputError, match="it is not a verdict in JSON"):
+        read_verdict(tmp_path)
+    (tmp_path / "latin.json").write_bytes(b'"\xe9"')
+    with pytest.raises(InputError, match="it is not a run record in JSON"):
+        read_record(tmp_path / "latin.json")
+    for content in ("null", "[]", '"x"'):
+        (tmp_path / "r.json").write_text(content)
+        with pytest.raises(InputError, match=r"r\.json: .* is not an object"):
+            read_record(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        ({**VERDICT, "passed": False}, "reasons: a run that failed has 0 of them"),
+        (changed(VERDICT, "passed", ...), 'the field "passed" is missing'),
+        (changed(VERDICT, "borderline.first", [0]), "borderline.first[0]: 0 is not a whole number from 1"),
+        ({**VERDICT, "passed": False, "reasons": ["one"]}, "passed: false, with 0 missing, 0 unexpected and 0 wrong"),
+        (changed(FAILED, "unexpected.count", 1), "expected: 3 does not follow from 2 found"),
+        (changed(FAILED, "values.failures", 3), "values.failures: 3 of 2"),
+        ({**VERDICT, "borderline": ONE}, "expected: 2 does not follow from 2 found"),
+        ({**VERDICT, "borderline": ONE, "expected": 4}, "expected: 4 does not follow from 2 found"),
+    ],
+)
+def test_unsound_verdicts(tmp_path, verdict, told):
+    (tmp_path / "verdict.json").write_text(json.dumps(verdict))
+    with pytest.raises(InputError, match=re.escape(f"verdict.json: {told}")):
+        read_verdict(tmp_path / "verdict.json")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # Borderline inputs move the count.
+        {"expected": 3, "borderline": ONE},
+        {"expected": 2, "borderline": {"count": 2, "first": [4]}},
+        # A truth that tells nothing may fail without a difference.
+        {"passed": False, "categories": 0, "expected": 0, "reasons": ["it tells nothing"]},
+        {"passed": False, "categories": 10, "expected": 10, "reasons": ["it tells nothing"]},
+    ],
+)
+def test_sound_verdicts(changes):
+    verdict = VERDICT | changes
+    assert builtins(check_content(Verdict, verdict, "v")[0]) == verdict
+
+
+def test_many_records_of_one_file(tmp_path):
+    other = {**RECORD, "case": "another"}
+    path = tmp_path / "all.jsonl"
+    path.write_text(f"{json.dumps(RECORD)}\n{json.dumps(other)}\n")
+    assert builtins(read_all([path])[0]) == [RECORD, other]
+    write_record(tmp_path / "one.json", RECORD)
+    assert builtins(read_all([tmp_path / "one.json"])[0]) == [RECORD]
+
+
+def test_a_line_ends_where_json_lets_it(tmp_path):
+    """Texts may hold what Python, but not JSON, takes for the end of a line."""
+    hostile = changed(RECORD, "environment.command", "a\u2028b\u2029c\u0085d\x1ce")
+    path = tmp_path / "all.jsonl"
+    for end in ("\n", ""):
+        path.write_text(f"{json.dumps(hostile, ensure_ascii=False)}\n{json.dumps(RECORD)}{end}", encoding="utf-8")
+        assert builtins(read_all([path])[0]) == [hostile, RECORD]
+    path.write_text("")
+    assert read_all([path])[0] == []
+
+
+def test_text_that_is_no_unicode(tmp_path):
+    """A command that names a file in another encoding holds halves of surrogate pairs."""
+    record = changed(RECORD, "environment.command", "spdnn infer caf\udce9.safetensors")
+    write_record(tmp_path / "record.json", record)
+    assert builtins(read_record(tmp_path / "record.json")) == record
+    check_content(RunRecord, changed(RECORD, "environment.versions", dict.fromkeys(("\ud800", "\ud801"), "1")), "r")
+    for key, value in (("span", "\ud800"), ("created", "\ud800"), ("environment.versions", {"\ud800": 1})):
+        with pytest.raises(InputError, match=rf"^r: {key}") as caught:
+            check_content(RunRecord, changed(RECORD, key, value), "r")
+        assert str(caught.value).encode()
+
+
+def test_numbers_of_numpy_are_as_they_would_be_in_the_file(tmp_path):
+    record = changed(RECORD, "prepare_seconds", [np.float64(0.25)])
+    write_record(tmp_path / "record.json", record)
+    assert builtins(read_record(tmp_path / "record.json")) == record
+    with pytest.raises(InputError, match="it cannot be written as JSON"):
+        check_content(RunRecord, changed(RECORD, "threads", np.int64(1)), "r")
+    with pytest.raises(InputError, match="it cannot be written as JSON"):
+        write_record(tmp_path / "other.json", changed(RECORD, "engine.notes", {"tile": np.int64(32)}))
+
+
+def test_notes_may_be_nested(tmp_path):
+    notes = {}
+    for _ in range(200):
+        notes = {"deeper": [notes]}
+    write_record(tmp_path / "record.json", changed(RECORD, "engine.notes", notes))
+    assert read_record(tmp_path / "record.json").engine.noted == notes
+    for _ in range(2000):
+        notes = {"deeper": [notes]}
+    for key in ("engine.notes", "threads"):
+        record = {**RECORD, **({"engine": {"name": "cpu", "notes": notes}} if key == "engine.notes" else {key: notes})}
+        with pytest.raises(InputError, match="it cannot be written as JSON|it is no JSON"):
+            write_record(tmp_path / "deep.json", record)
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        ("{", r"line 2: it is not a run record in JSON"),
+        ("", r"line 2: it is not a run record in JSON"),
+        (json.dumps(changed(RECORD, "verdict.passed", False)), r"line 2: verdict\.reasons"),
+        (json.dumps({**RECORD, "ranks": 0}), r"line 2: ranks"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path, second, told):
+    path = tmp_path / "all.jsonl"
+    path.write_text(f"{json.dumps(RECORD)}\n{second}\n{json.dumps(RECORD)}\n")
+    with pytest.raises(InputError, match=f"{re.escape(str(path))}, {told}"):
+        read_all([path])
+
+
+def test_no_file_of_records(tmp_path):
+    with pytest.raises(InputError, match="there is no such file of run records"):
+        read_all([tmp_path / "all.jsonl"])
+    (tmp_path / "all.jsonl").write_bytes(b"\xff\n")
+    with pytest.raises(InputError, match="it is not a file of run records in JSON"):
+        read_all([tmp_path / "all.jsonl"])
+
+
+def test_time_to_solution():
+    record = solved(RECORD, 2.5, cached=["inputs"])
+    assert builtins(check_content(RunRecord, record, "r")[0]) == record
+    for key, value, said in (
+        ("seconds", 2.5, 'time_to_solution: there is no field "seconds"'),
+        ("inference", 0.3, r"time_to_solution\.inference: 0\.3, but the first repeat took 0\.4"),
+        ("startup", -1, "time_to_solution.startup"),
+        ("startup", ..., "startup"),
+        ("cached", ["network"], "time_to_solution.cached"),
+        ("of", "user", "time_to_solution.of"),
+    ):
+        refuses(said, check_content, RunRecord, changed(record, f"time_to_solution.{key}", value), "r")
+    assert check_content(RunRecord, record, "r")[0].time_to_solution.seconds == 2.5
+
+
+def test_times_of_stages(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text("s\th:m:s\tmax_rss\n1.2500\t0:00:01\t5.0\n")
+    assert stage_seconds(path) == 1.25
+    for text in ("", "s\n", "h\n1\n", "s\nNA\n", "s\nnan\n", "s\n-1\n", "s\th\n1\n"):
+        path.write_text(text)
+        refuses("t.tsv: (not a job's time as Snakemake writes it|a job of)", stage_seconds, path)
+    refuses("not a job's time", stage_seconds, tmp_path / "none")
+
+
+def test_a_process_knows_how_old_it_is():
+    code = (
+        "import time; time.sleep(0.2); from spdnn.runs.records.time_to_solution import process_seconds as p; print(p())"
+    )
+    begun = time.monotonic()
+    told = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    assert 0.2 <= told <= time.monotonic() - begun + 0.02
