@@ -3,7 +3,9 @@
 import inspect
 import re
 
-from spdnn.core.provenance import PACKAGE, imports, reachable
+from test_imports import imports, reachable
+
+from spdnn.core.provenance import PACKAGE
 from spdnn.engines import base
 from spdnn.report.sections import SECTIONS
 from spdnn.runs.workflow.rules import INFER

@@ -1,22 +1,62 @@
 """Imports go one way only, and nothing heavy is imported before it is asked for."""
 
+import ast
 import re
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
 from spdnn import cli
 from spdnn.core import provenance
+from spdnn.core.provenance import PACKAGE
 from spdnn.engines.registry import ENGINES
+from spdnn.formats.catalog import read_sources
+from spdnn.runs.workflow.rules import CODE, code, content_of_download
+
+ROOT = PACKAGE.parent
 
 # DESIGN.md has the rule, the lowest line first; a module may import its own line and those below it.
-RULE = re.search(r"^core < [\w,< ]+$", (provenance.PACKAGE.parent / "DESIGN.md").read_text(), re.MULTILINE)[0]
+RULE = re.search(r"^core < [\w,< ]+$", (ROOT / "DESIGN.md").read_text(), re.MULTILINE)[0]
 RANK = {name: rank for rank, line in enumerate(RULE.split(" < ")) for name in line.split(", ")}
 MODULES = sorted(
-    ".".join(("spdnn", *path.relative_to(provenance.PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
-    for path in provenance.PACKAGE.rglob("*.py")
+    ".".join(("spdnn", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+    for path in PACKAGE.rglob("*.py")
 )
+
+
+def module_file(module):
+    """The source file of a module of this package, or None when there is none of that name."""
+    base = PACKAGE.parent.joinpath(*module.split("."))
+    return next((path for path in (base / "__init__.py", base.with_suffix(".py")) if path.is_file()), None)
+
+
+@cache
+def imports(module):
+    """The modules of this package that `module` imports, anywhere in its text (packages above it included)."""
+    modules = set()
+    for node in ast.walk(ast.parse(module_file(module).read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        modules.update(name for name in names if name.split(".")[0] == "spdnn" and module_file(name))
+    parts = module.split(".")
+    modules.update(".".join(parts[:n]) for n in range(1, len(parts)))
+    return tuple(sorted(modules - {module}))
+
+
+def reachable(*modules):
+    """`modules` and all that they import within this package, sorted."""
+    seen, todo = set(), list(modules)
+    while todo:
+        module = todo.pop()
+        if module not in seen:
+            seen.add(module)
+            todo.extend(imports(module))
+    return sorted(seen)
 
 
 def unit(module):
@@ -31,7 +71,7 @@ def test_every_module_has_a_line():
 
 
 def test_imports_go_one_way():
-    pairs = ((module, other) for module in INSIDE for other in provenance.imports(module) if other != "spdnn")
+    pairs = ((module, other) for module in INSIDE for other in imports(module) if other != "spdnn")
     assert not [f"{module} imports {other}" for module, other in pairs if RANK[unit(other)] > RANK[unit(module)]]
 
 
@@ -41,13 +81,13 @@ def test_the_wings_do_not_import_each_other():
     def wing(module):
         return "ops" if unit(module) in ("ops", "torch") else "scheduling" if module.startswith(scheduling) else None
 
-    pairs = [(wing(module), wing(other)) for module in INSIDE if wing(module) for other in provenance.imports(module)]
+    pairs = [(wing(module), wing(other)) for module in INSIDE if wing(module) for other in imports(module)]
     assert len(pairs) > 100
     assert not [pair for pair in pairs if pair[1] not in (None, pair[0])]
 
 
 def test_no_unit_imports_itself_through_another():
-    graph = {name: {unit(other) for module in INSIDE if unit(module) == name for other in provenance.imports(module)}
+    graph = {name: {unit(other) for module in INSIDE if unit(module) == name for other in imports(module)}
              for name in RANK}  # fmt: skip
     for name in graph:
         seen, todo = set(), list(graph[name] - {name})
@@ -61,7 +101,7 @@ def test_no_unit_imports_itself_through_another():
 
 def test_no_module_imports_itself_through_others():
     above = {module: {name for name in MODULES if module.startswith(f"{name}.")} for module in MODULES}
-    reached = {module: set(provenance.imports(module)) - above[module] for module in MODULES}
+    reached = {module: set(imports(module)) - above[module] for module in MODULES}
     for between in MODULES:  # Warshall's closure
         for module in MODULES:
             if between in reached[module]:
@@ -100,46 +140,76 @@ def test_every_command_has_its_arguments_when_they_are_asked_for(capsys):
         assert len(told.splitlines()) > 5, name  # usage, options, and what it is for
 
 
-def test_code_digest_follows_what_is_reached():
-    reached = provenance.reachable("spdnn.runs.measure.run", "spdnn.engines.cpu.session")
-    assert {"spdnn.engines.cpu.session", "spdnn.kernels.dispatch", "spdnn.core.network", "spdnn.core.progress"} <= set(
-        reached
-    )
-    assert not [module for module in reached if unit(module) in ("report", "cli")]
-    assert provenance.code_digest("spdnn.runs.measure.run") != provenance.code_digest("spdnn.report.rendering")
+def test_the_code_of_a_stage_has_all_that_its_parts_reach():
+    engines = {name: module.split(":")[0] for name, module in ENGINES.items()}
+    ours = [module for module in engines.values() if not module.startswith("spdnn.bench.")]
+    parts = {
+        "sources": [
+            "spdnn.formats.readers",
+            "spdnn.formats.unstructured",
+            "spdnn.formats.mnist",
+            "spdnn.formats.digits",
+        ],
+        "prepare": ours,
+        "infer": ["spdnn.runs.measure.run", "spdnn.runs.ranks.run", *ours],
+        "verify": ["spdnn.runs.measure.judging"],
+        "benchmark": ["spdnn.runs.measure.record"],
+        "bench": ["spdnn.bench.compare", "spdnn.bench.operations", *engines.values()],
+        "report": ["spdnn.report.rendering"],
+    }
+    assert parts.keys() == CODE.keys()
+    for stage, modules in parts.items():
+        places = [PACKAGE / place for place in CODE[stage]]
+        files = [file for module in reachable(*modules) if (file := module_file(module)).stat().st_size]
+        assert len(files) > 10
+        assert [f"{stage}: {file}" for file in files if not {file, *file.parents} & {*places}] == [
+            f"{stage}: {PACKAGE / '__init__.py'}"
+        ]
+    assert not [place for places in CODE.values() for place in places if not (PACKAGE / place).exists()]
 
 
-def test_inference_depends_on_no_class_of_a_run_record():
-    """What records and verdicts hold may change without another inference; the machine's rates are measured with it."""
-    engines = {module.split(":")[0] for module in ENGINES.values()}
-    reached = provenance.reachable("spdnn.runs.measure.run", "spdnn.runs.ranks.run", *engines)
-    assert {module for module in reached if module.startswith("spdnn.runs.records")} == set()
-    assert "spdnn.runs.records.run_record" in provenance.reachable("spdnn.runs.measure.record")
-    assert "spdnn.runs.records.verdict" in provenance.reachable("spdnn.runs.measure.judging")
+def test_the_code_of_an_inference_has_no_report_command_or_other_library():
+    for name in ("cpu", "cuda"):
+        places = set(CODE["infer"])
+        assert not places & {"report", "cli", "bench", "ops", "runs", "runs/workflow"}, name
+    assert code("infer", "scipy") != code("infer", "cpu")  # which has the adaptor to the library
 
 
 def test_code_digest_sees_kernels_and_templates(tmp_path, monkeypatch):
     import shutil
 
     copy = tmp_path / "spdnn"
-    shutil.copytree(provenance.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     monkeypatch.setattr(provenance, "PACKAGE", copy)
 
-    def digest():
-        return [provenance.code_digest(name) for name in ("spdnn.engines.cpu.session", "spdnn.report.rendering")]
+    def digests():
+        provenance.code_digest.cache_clear()
+        return [code("infer", "cpu"), code("report"), code("infer", "cuda")]
 
-    before = digest()
-    with open(copy / "kernels/cpu/fused_layers.cpp", "a") as stream:
-        stream.write("// changed\n")
-    kernel_changed = digest()
-    assert before[0] != kernel_changed[0]
-    with open(next((copy / "report").glob("*.j2")), "a") as stream:
-        stream.write("changed\n")
-    assert digest()[0] == kernel_changed[0]
-    assert digest()[1] != kernel_changed[1]
-    for name in ("gather.cuh", "staged.cu"):
-        on_device = provenance.code_digest("spdnn.engines.cuda.engine")
-        with open(copy / "kernels/cuda" / name, "a") as stream:
+    def changed(name):
+        before = digests()
+        with open(copy / name, "a") as stream:
             stream.write("// changed\n")
-        assert provenance.code_digest("spdnn.engines.cuda.engine") != on_device
-    assert digest()[0] == kernel_changed[0]  # the engines of the processor run as they did
+        return [old != new for old, new in zip(before, digests(), strict=True)]
+
+    assert changed("kernels/cpu/fused_layers.cpp") == [True, True, True]
+    assert changed("report/page.html.j2") == [False, True, False]
+    for name in ("gather.cuh", "staged.cu"):
+        assert changed(f"kernels/cuda/{name}") == [False, False, True]  # the engines of the processor run as they did
+    for name in ("kernels/_cpu.so", "core/__pycache__/files.cpython-311.pyc", "formats/notes.txt"):  # compiled, cached
+        (copy / name).parent.mkdir(exist_ok=True)
+        assert changed(name) == [False, False, False]
+    monkeypatch.undo()
+    provenance.code_digest.cache_clear()
+
+
+def test_a_download_depends_on_what_it_must_be():
+    sources = read_sources().values()
+    parts = {source.path: content_of_download(source.path) for source in sources}
+    assert len(parts) > 10
+    assert all(parts.values())
+    mnist = next(source for source in sources if source.name == "mnist-train-images")
+    assert parts[mnist.path] == f"{mnist.digest_of} {mnist.digest}"
+    assert (
+        "code" not in re.search(r"rule fetch_file:.*?rule ", (ROOT / "workflow/rules/fetch.smk").read_text(), re.S)[0]
+    )

@@ -1,6 +1,5 @@
-"""The origin of a result: the digest of the code that a module reaches, the commit, the machine."""
+"""The origin of a result: the digest of the code, the commit, the machine."""
 
-import ast
 import contextlib
 import hashlib
 import importlib.metadata
@@ -15,75 +14,40 @@ from pathlib import Path
 from spdnn.core.resources import memory_bytes, usable_cores
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# Files besides the code that a module reads, from the root of the checkout.
-DATA = {
-    "spdnn.kernels": ("spdnn/kernels/cpu/*",),
-    "spdnn.kernels.cuda": ("spdnn/kernels/cuda/*.cu", "spdnn/kernels/cuda/*.cuh"),
-    "spdnn.report.rendering": ("spdnn/report/**/*.j2", "spdnn/report/*.css", "spdnn/report/*.js"),
-    "spdnn.formats.catalog": ("config/data.tsv",),
-    "spdnn.runs.verify.verdict": ("config/truth/*",),
-}
+SUFFIXES = (
+    ".py",
+    ".cpp",
+    ".hpp",
+    ".cu",
+    ".cuh",
+    ".j2",
+    ".css",
+    ".js",
+    ".tsv",
+)  # of what is read, not of what is compiled
 SHOWN = ("docs", "results", "*.md")  # of a checkout: what shows numbers and makes none
 VERSIONS = ("spdnn", "numpy", "scipy", "blake3", "mpi4py", "snakemake")
 
 
-def module_file(module: str) -> Path | None:
-    """The source file of a module of this package, or None when there is none of that name."""
-    base = PACKAGE.parent.joinpath(*module.split("."))
-    for path in (base / "__init__.py", base.with_suffix(".py")):
-        if path.is_file():
-            return path
-    return None
-
-
 @cache
-def imports(module: str) -> tuple[str, ...]:
-    """The modules of this package that `module` imports, anywhere in its text (packages above it included)."""
-    modules = set()
-    for node in ast.walk(ast.parse(module_file(module).read_text(encoding="utf-8"))):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        modules.update(name for name in names if name.split(".")[0] == "spdnn" and module_file(name))
-    parts = module.split(".")
-    modules.update(".".join(parts[:n]) for n in range(1, len(parts)))
-    return tuple(sorted(modules - {module}))
+def code_digest(*places: str | Path, devices: bool = False) -> str:
+    """SHA-256 over the sources in folders and files of the package, or elsewhere by an absolute path.
 
-
-def reachable(*modules: str) -> list[str]:
-    """`modules` and all that they import within this package, sorted."""
-    seen, todo = set(), list(modules)
-    while todo:
-        module = todo.pop()
-        if module not in seen:
-            seen.add(module)
-            todo.extend(imports(module))
-    return sorted(seen)
-
-
-def code_digest(*modules: str) -> str:
-    """SHA-256 over the sources that `modules` reach; what a workflow rule depends on besides its input files."""
+    Args:
+        devices: kernels of GPUs (.cu, .cuh) too.
+    """
     digest = hashlib.sha256()
-    for module in reachable(*modules):
-        files = [module_file(module)]
-        for pattern in DATA.get(module, ()):
-            files.extend(sorted(path for path in PACKAGE.parent.glob(pattern) if path.is_file()))
-        for path in files:
-            digest.update(f"{path.relative_to(PACKAGE.parent)}\n".encode())
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    for place in (PACKAGE / place for place in places):
+        for path in [place] if place.is_file() else sorted(place.rglob("*")):
+            if path.suffix in SUFFIXES and (devices or not path.suffix.startswith(".cu")):
+                digest.update(f"{path.relative_to(PACKAGE.parent)}\n".encode())
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 
 
-@cache
 def package_digest() -> str:
     """SHA-256 over all sources of the package, as they lie where it is installed: a checkout, a wheel, a container."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".cpp", ".hpp", ".cu", ".cuh")):
-        digest.update(f"{path.relative_to(PACKAGE)}\n".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
+    return code_digest(".", devices=True)
 
 
 @cache

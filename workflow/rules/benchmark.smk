@@ -17,6 +17,6 @@ rule benchmark:
     params:
         request=lambda wildcards: case_of(wildcards).values,
         configuration=CONFIGURATION,
-        code=code_digest("spdnn.runs.measure.record"),
+        code=code("benchmark"),
     script:
         "../scripts/benchmark.py"

@@ -7,13 +7,11 @@ from snakemake.common.configfile import load_configfile
 from snakemake.exceptions import WorkflowError
 
 from spdnn.core.errors import SpdnnError
-from spdnn.core.provenance import code_digest
 from spdnn.core.resources import usable_cores
 from spdnn.core.tables import table
-from spdnn.engines.registry import ENGINES
 from spdnn.runs.workflow import config as settings, decisions, estimates, lifecycle, slurm
 from spdnn.runs.workflow.contents import content
-from spdnn.runs.workflow.rules import CHECK, INFER, Rules, engine_code, launch
+from spdnn.runs.workflow.rules import CHECK, INFER, Rules, code, content_of_download, launch
 from spdnn.runs.workflow.targets import Targets, configfiles, one_of, stores
 from spdnn.core.request import reading
 from spdnn.runs.records.record_files import record_files

@@ -13,8 +13,9 @@ rule fetch_file:
     retries: 1
     localrule: True
     params:
-        mirror=config["mirror"],
-        code=code_digest("spdnn.formats.fetch"),
+        content=lambda wildcards: content_of_download(wildcards.file),
+        # A function of resources is no reason to run again.
+        mirror=lambda wildcards, resources: config["mirror"],
     script:
         "../scripts/fetch_file.py"
 
@@ -28,7 +29,7 @@ rule make_network:
         "results/times/networks/{source}-{neurons}.tsv"
     params:
         depth=TARGETS.depth_to_store,
-        code=lambda wildcards: code_digest(f"spdnn.formats.{wildcards.source}", "spdnn.formats.store"),
+        code=code("sources"),
     script:
         "../scripts/make_network.py"
 
@@ -47,7 +48,7 @@ rule import_network:
             reading(TARGETS.networks[wildcards.network]) if wildcards.network in TARGETS.networks else {}
         ),
         content=TARGETS.network_content,
-        code=code_digest("spdnn.formats.readers"),
+        code=code("sources"),
     script:
         "../scripts/import_network.py"
 
@@ -66,7 +67,7 @@ rule make_inputs:
     threads: 2
     params:
         content=TARGETS.inputs_content,
-        code=lambda wildcards: code_digest(f"spdnn.formats.{wildcards.kind}", "spdnn.formats.inputs"),
+        code=code("sources"),
     script:
         "../scripts/make_inputs.py"
 
@@ -82,7 +83,7 @@ rule import_inputs:
         "results/times/inputs/{inputs}.tsv"
     params:
         content=TARGETS.inputs_content,
-        code=code_digest("spdnn.formats.readers"),
+        code=code("sources"),
     script:
         "../scripts/import_inputs.py"
 

@@ -39,7 +39,7 @@ use rule infer as infer_ranks with:
         tasks=lambda wildcards: CASES[wildcards.case].ranks,
         gpus_per_task=lambda wildcards: estimates.devices(case_of(wildcards)),
     params:
-        **RULES.inference(True, "spdnn.runs.ranks.run"),
+        **RULES.inference(ranks=True),
 
 
 # What jobs on devices will find on the nodes of a cluster: CuPy, the driver, a device for each rank and MPI, tried by one
@@ -62,7 +62,7 @@ rule check_devices:
         devices=lambda wildcards, resources: (
             f"--devices {resources.gpus_per_task}" if resources.gpus_per_task > 1 else ""
         ),
-        code=lambda wildcards: engine_code(wildcards.engine),
+        code=lambda wildcards: code("infer", wildcards.engine),
     shell:
         CHECK
 

@@ -13,6 +13,6 @@ if OPS:
             ops=OPS,
             content=lambda wildcards: content([OPS.get("dlmc")]),
             configfiles=CONFIGFILES,
-            code=code_digest("spdnn.bench.operations"),
+            code=code("bench"),
         script:
             "../scripts/ops.py"

@@ -14,6 +14,6 @@ if PEERS:
         params:
             peers=PEERS,
             configfiles=CONFIGFILES,
-            code=code_digest("spdnn.bench.compare", *(module.split(":")[0] for module in ENGINES.values())),
+            code=code("bench"),
         script:
             "../scripts/peers.py"

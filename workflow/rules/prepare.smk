@@ -15,6 +15,6 @@ rule prepare:
         engine=lambda wildcards: case_of(wildcards).engine,
         reductions=lambda wildcards: case_of(wildcards).reductions,
         memory=RULES.prepared_memory,
-        code=lambda wildcards: engine_code(case_of(wildcards).engine),
+        code=lambda wildcards: code("prepare", case_of(wildcards).engine),
     script:
         "../scripts/prepare.py"

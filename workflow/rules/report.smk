@@ -32,7 +32,7 @@ rule report:
         decided=DECIDED.sentences,
         others=list(OTHERS),
         content=lambda wildcards: content(OTHER_FILES),
-        code=code_digest("spdnn.report.rendering"),
+        code=code("report"),
     script:
         "../scripts/report.py"
 
@@ -42,11 +42,11 @@ rule report:
 onstart:
     from spdnn.runs.records.cases import write_cases
 
-    runs.end_with_jobs()
+    lifecycle.end_with_jobs()
     try:
-        runs.check_executor(workflow.executor_plugin.name)
-        runs.check_groups(workflow.group_settings.overwrite_groups)
-        runs.lock(Path("results"))
+        lifecycle.check_executor(workflow.executor_plugin.name)
+        lifecycle.check_groups(workflow.group_settings.overwrite_groups)
+        lifecycle.lock(Path("results"))
         slurm.watch(Path.cwd(), workflow.executor_plugin.name)
         DECIDED.write()
         command, made = ["snakemake", *sys.argv[1:]], {"peers": bool(PEERS), "ops": bool(OPS)}

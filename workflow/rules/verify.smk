@@ -15,6 +15,6 @@ rule verify:
     params:
         request=lambda wildcards: case_of(wildcards).values,
         content=TARGETS.truth_content,
-        code=code_digest("spdnn.runs.measure.judging"),
+        code=code("verify"),
     script:
         "../scripts/verify.py"

@@ -4,7 +4,7 @@ import math
 import re
 import shlex
 import sys
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 from snakemake.resources import Resources
@@ -12,8 +12,10 @@ from snakemake.resources import Resources
 from spdnn.core.errors import InputError
 from spdnn.core.provenance import code_digest
 from spdnn.core.request import RunRequest
+from spdnn.core.tables import table
 from spdnn.core.validation import encode
-from spdnn.engines.registry import ENGINES
+from spdnn.engines.registry import ENGINES, engine
+from spdnn.formats.catalog import read_sources
 from spdnn.runs.workflow import estimates
 from spdnn.runs.workflow.targets import Targets
 
@@ -34,11 +36,42 @@ CHECK = (
 )
 
 
-@cache
-def engine_code(name: str, *modules: str) -> str:
-    """The digest of the sources that a run of the engine `name` reaches, and of `modules`."""
-    module = ENGINES.get(name, "spdnn.engines.registry:").split(":")[0]
-    return code_digest("spdnn.runs.measure.run", module, *modules)
+# The code that the jobs of a rule run: folders of the package in the order of DESIGN.md, each with those below it.
+# Modules between them and the rule (runs/run.py, stages.py) hand on what these make.
+_SOURCES = ("core", "kernels", "formats")
+_ENGINES = (*_SOURCES, "engines")
+_RECORDS = (*_ENGINES, "runs/measure", "runs/records")
+CODE = {
+    "sources": _SOURCES,
+    "prepare": _ENGINES,
+    "infer": (*_RECORDS, "runs/ranks", "runs/verify/draw.py"),
+    "verify": (*_RECORDS, "runs/verify"),
+    "benchmark": (*_RECORDS, "runs/verify"),
+    "bench": (*_ENGINES, "ops", "runs", "api.py", "bench"),
+    "report": (*_ENGINES, "runs", "report"),
+}
+
+
+def code(stage: str, engine_name: str | None = None) -> str:
+    """The digest of the code of a stage, as its rules' parameter: they run again when it changes.
+
+    Args:
+        engine_name: of the engine that the stage runs; kernels of devices count for one that runs on them.
+    """
+    places, devices = CODE[stage], stage == "bench"
+    if stage == "verify":
+        places = (*places, table("truth/1024.tsv").parent)
+    if engine_name:
+        devices = engine(engine_name, usable=False).on_device
+        if ENGINES.get(engine_name, "").startswith("spdnn.bench."):
+            places = (*places, "bench/engines")
+    return code_digest(*places, devices=devices)
+
+
+def content_of_download(path: str) -> str:
+    """What a file of config/data.tsv must be, by its path there: its digest, or else where it comes from."""
+    source = next(source for source in read_sources().values() if source.path == path)
+    return f"{source.digest_of} {source.digest}" if source.digest else " ".join(source.urls)
 
 
 class Rules:
@@ -137,8 +170,8 @@ class Rules:
         """Bytes that rule prepare may hold: the case's, or the job's."""
         return self.targets.case(wildcards).memory or self.memory(wildcards, resources)
 
-    def inference(self, ranks: bool, *modules: str) -> dict:
-        """Params of a rule whose shell is INFER; its code is that of its engine and of `modules`."""
+    def inference(self, ranks: bool) -> dict:
+        """Params of a rule whose shell is INFER."""
 
         def limits(wildcards, resources):
             if not self.workflow.remote_exec:
@@ -152,7 +185,7 @@ class Rules:
             # A function of resources is no reason to run again: where Python lies changes no result.
             "python": lambda wildcards, resources: self.program("python"),
             "launch": lambda wildcards, resources: launch(resources) if ranks else "",
-            "code": lambda wildcards: engine_code(self.targets.case(wildcards).engine, *modules),
+            "code": lambda wildcards: code("infer", self.targets.case(wildcards).engine),
         }
 
     def add_devices(self) -> None:
