@@ -27,7 +27,7 @@ from spdnn.core.limits import Machine
 from spdnn.kernels.cuda.device import Device
 from spdnn.ops import oracle, problems
 from spdnn.ops.cuda import CudaBackend
-from spdnn.runs.measure.run import time_call
+from spdnn.runs.measure import time_call
 from spdnn.runs.records.operation_record import OperationRecord, Verification
 
 OPERATIONS = {"spmm": (50, 70, 80, 90, 95, 98), "sddmm": (70, 90), "softmax": (90,)}  # percent, of set a

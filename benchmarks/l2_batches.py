@@ -25,7 +25,7 @@ from spdnn.engines.registry import engine
 from spdnn.formats.mnist import mnist_inputs
 from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels.cuda.cupy_device import open_device
-from spdnn.runs.measure.judging import judge
+from spdnn.runs.verify.judging import judge
 
 # Inputs of a batch, of 60,000. The last repeats the first, to show what the machine did meanwhile.
 CASES = {

@@ -21,6 +21,8 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from spdnn.core.features import Inputs
 from spdnn.core.files import write_text
 from spdnn.core.resources import usable_cores
@@ -32,13 +34,13 @@ from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.settings import SCHEDULES, TaskgraphSettings
 from spdnn.engines.taskgraph.simulation import simulate
 from spdnn.formats.radixnet import RadixNet
+from spdnn.runs import measure
 from spdnn.runs.load import load_named_inputs
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.judging import judge
-from spdnn.runs.measure.record import Measurement, record_of
-from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.records.files import record_of
+from spdnn.runs.records.run_record import Measurement, RunRecord
 from spdnn.runs.records.verdict import Verdict
 from spdnn.runs.task_calibration import costs_of
+from spdnn.runs.verify.judging import judge
 
 BAR = 0.15  # of an error
 BUSY = 0.03  # of the cores, that others may take beside a quiet run
@@ -57,7 +59,7 @@ class Setting:
     digest: str = ""
     seconds: list[float] = field(default_factory=list)
     others: list[float] = field(default_factory=list)
-    fastest: dict | None = None
+    fastest: Measurement | None = None
 
     @property
     def quiet(self) -> int:
@@ -122,7 +124,7 @@ def run(setting: Setting, prepared: Prepared, inputs: Inputs, runner, patient: b
     setting.seconds.append(seconds)
     setting.others.append(others)
     if setting.best == len(setting.seconds) - 1:
-        spent = measure.samples([0.0], [0.0], [seconds])
+        spent = measure.Samples([0.0], [0.0], [seconds])
         setting.fastest = measure.measurement_of(
             runner.name, prepared, inputs, setting.options, session.findings, session.span, result, spent
         )
@@ -204,7 +206,7 @@ def main() -> None:
                 "the machine was never quiet during a resident run on one device: there is nothing to calibrate by"
             )
         base = found[0].fastest
-        base = Measurement.of(base | {"machine": measure.ceilings(runner, found[0].options)})
+        base = replace(base, machine=measure.ceilings(runner, found[0].options))
         record = record_of("schedules", base, judged[0], "benchmarks/schedules.py")
         by_network[name] = compared(found, record)
         printed(by_network[name], name, record)

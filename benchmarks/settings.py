@@ -21,9 +21,9 @@ from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
 from spdnn.formats.radixnet import RadixNet
 from spdnn.formats.unstructured import Unstructured
+from spdnn.runs import measure
 from spdnn.runs.load import load_named_inputs
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.judging import judge
+from spdnn.runs.verify.judging import judge
 
 
 def main() -> None:

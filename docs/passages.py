@@ -33,7 +33,7 @@ from spdnn.ops.models.transformer_config import TransformerConfig
 from spdnn.runs.ranks.run import WEIGHTS_SHARE
 from spdnn.runs.records.published import read_baselines
 from spdnn.runs.records.run_record import RunRecord
-from spdnn.runs.verify import draw, verdict
+from spdnn.runs.verify import official, verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = re.compile(r"(?<!\w)[A-Za-z_][A-Za-z_]*-?\d+\w*")  # sm_80, float32, ResNet-50
@@ -320,13 +320,13 @@ def passages() -> dict[str, dict[str, object]]:
         },
         "docs/explanation/task-graph.md": {"After 32 layers": JOINED},
         "docs/explanation/trust.md": {
-            "(16 MiB at most)": draw.KEPT_BYTES / 2**20,
+            "(16 MiB at most)": official.KEPT_BYTES / 2**20,
             "wrong value in 65,536": challenge.WIDTHS[-1],
         },
         "docs/explanation/verification.md": {
             "active input is 32, without tolerance": challenge.YMAX,
             "at least 32 of each": verdict.LEAST_SAMPLE,
-            "fit 16 MiB of last rows": draw.KEPT_BYTES / 2**20,
+            "fit 16 MiB of last rows": official.KEPT_BYTES / 2**20,
             "a clip at 32 or": challenge.YMAX,
             "3e38 + 3e38 - 3e38 - 3e38 overflows; with even and odd terms added separately, it is 0.": overflow(),
             "off by 16 times": oracle.FACTOR,

@@ -151,9 +151,9 @@ def test_the_code_of_a_stage_has_all_that_its_parts_reach():
             "spdnn.formats.digits",
         ],
         "prepare": ours,
-        "infer": ["spdnn.runs.measure.run", "spdnn.runs.ranks.run", *ours],
-        "verify": ["spdnn.runs.measure.judging"],
-        "benchmark": ["spdnn.runs.measure.record"],
+        "infer": ["spdnn.runs.measure", "spdnn.runs.ranks.run", *ours],
+        "verify": ["spdnn.runs.verify.judging"],
+        "benchmark": ["spdnn.runs.records.files"],
         "bench": ["spdnn.bench.compare", "spdnn.bench.operations", *engines.values()],
         "report": ["spdnn.report.rendering"],
     }

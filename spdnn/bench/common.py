@@ -15,11 +15,10 @@ from spdnn.core.files import together
 from spdnn.core.request import RunRequest
 from spdnn.core.statistics import Interval, ratios
 from spdnn.engines.registry import PEERS, engine
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.load import LoadMonitor
-from spdnn.runs.measure.record import Measurement, record_of
-from spdnn.runs.records.files import write_record
-from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs import measure
+from spdnn.runs.measure import LoadMonitor
+from spdnn.runs.records.files import record_of, write_record
+from spdnn.runs.records.run_record import Measurement, RunRecord
 from spdnn.runs.records.verdict import Verdict
 
 OURS = "cpu"

@@ -21,15 +21,14 @@ from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
 from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels import tiles as layouts
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.judging import verdict_key
-from spdnn.runs.measure.record import Measurement
-from spdnn.runs.records.environment import Environment, Load
+from spdnn.runs import measure
+from spdnn.runs.records.environment import Environment
 from spdnn.runs.records.result import EngineRecord as EngineNotes
 from spdnn.runs.records.result import ProblemRecord, Reductions
 from spdnn.runs.records.result import ResultRecord as RecordResult
-from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.records.run_record import Measurement, RunRecord
 from spdnn.runs.verify import verdict as verify
+from spdnn.runs.verify.judging import verdict_key
 
 ONE_LAYER = "one layer, features in the engine's layout"
 DEPTH = 20  # of the network that a layer is taken from
@@ -109,7 +108,7 @@ def _one_width(network: Network, inputs: Inputs, comparison: ComparisonSettings)
     for name, program in programs.items():
         check_same(name, digests[name], outputs[name])
         measurement = Measurement(
-            problem=ProblemRecord(**measure.problem(network, inputs)),
+            problem=ProblemRecord.of(network, inputs),
             engine=EngineNotes(name, program.notes),
             reductions=Reductions([], {}),
             threads=threads,
@@ -119,11 +118,11 @@ def _one_width(network: Network, inputs: Inputs, comparison: ComparisonSettings)
             read_seconds=[0.0],  # all made by formula, once
             prepare_seconds=[spent[name]],
             inference_seconds=samples[name],
-            result=RecordResult(**measure.summary(results[name]) | {"digest": outputs[name]}),
+            result=replace(RecordResult.of(results[name]), digest=outputs[name]),
             peak_memory_bytes=peak,
             machine=ceilings if name == OURS else None,
             distribution=None,
-            load=Load(**load),
+            load=load,
             passed_over=[],
             time_to_solution=None,
             environment=Environment(**provenance.environment("")),

@@ -9,12 +9,12 @@ from spdnn.core.network import Network
 from spdnn.core.request import RunRequest
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.judging import truth_for, verdict_key
-from spdnn.runs.measure.record import Measurement
+from spdnn.runs import measure
 from spdnn.runs.records.run_record import RunRecord
 from spdnn.runs.run import open_session
 from spdnn.runs.verify import verdict as verify
+from spdnn.runs.verify.judging import truth_for, verdict_key
+from spdnn.runs.verify.official import draw_kept
 
 REDUCTIONS = ("all", "dead")  # of our own engine: all that it offers, which the ratios are to, and what peers have too
 
@@ -39,7 +39,7 @@ def compare_networks(
     requests = {OURS if reductions == REDUCTIONS[0] else f"{OURS}-{reductions}": asked(OURS, reductions)
                 for reductions in REDUCTIONS}  # fmt: skip
     requests |= {library: asked(library, "all") for library in comparison.libraries}
-    kept, refused, ready = measure.draw_kept(network, inputs), {}, {}
+    kept, refused, ready = draw_kept(network, inputs), {}, {}
     for key, wanted in requests.items():
         try:
             ready[key] = open_session(wanted, network, inputs, kept)
@@ -61,12 +61,12 @@ def compare_networks(
     options = Options(comparison.threads, values=kept)
     for key, (session, loaded) in ready.items():
         check_same(key, digests[key], results[key].digest)
-        spent = measure.samples([loaded.read_seconds], [loaded.prepare_seconds], samples[key])
+        seconds = measure.Samples([loaded.read_seconds], [loaded.prepare_seconds], samples[key])
         run = measure.measurement_of(
             requests[key].engine, loaded.prepared, inputs, options, session.findings, session.span, results[key],
-            spent,
+            seconds,
         )  # fmt: skip
-        measured[key] = Measurement.of(run | {"load": load})
+        measured[key] = replace(run, load=load)
     # The machine last: its arrays would count as memory of the runs.
     ceilings = {key: measure.ceilings(engine(requests[key].engine), options) for key in ready}
     records = [

@@ -33,9 +33,9 @@ from spdnn.engines.cpu import ceilings as machine
 from spdnn.ops import dlmc
 from spdnn.ops.problems import ShapeProblem
 from spdnn.ops.topology import Topology
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.record import now
+from spdnn.runs import measure
 from spdnn.runs.records.environment import Environment, Load
+from spdnn.runs.records.files import now
 from spdnn.runs.records.operation_record import (
     SCHEMA,
     VERSION,
@@ -268,7 +268,7 @@ def common_fields(
     about: dict,
     comparison: ComparisonSettings,
     ceilings: Machine | None,
-    load: dict | None,
+    load: Load | None,
     gpu: str | None = None,
 ) -> dict:
     """The fields that the records of all programs on one problem have in common.
@@ -286,7 +286,7 @@ def common_fields(
         "problem": OperationProblem(**about),
         "threads": comparison.threads,
         "machine": ceilings,
-        "load": Load(**load) if load else None,
+        "load": load,
         "environment": Environment(**provenance.environment(comparison.command, gpu)),
     }
 

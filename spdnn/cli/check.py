@@ -5,8 +5,8 @@ import sys
 from spdnn.cli.colours import GREEN, colour_text
 from spdnn.core import challenge
 from spdnn.core.files import existing
-from spdnn.runs.measure.judging import load_truth
 from spdnn.runs.verify import verdict as verify
+from spdnn.runs.verify.judging import load_truth
 
 
 def add(check) -> None:

@@ -11,9 +11,8 @@ from spdnn.core.files import replacing, reserve
 from spdnn.core.request import RunRequest
 from spdnn.core.result import Result
 from spdnn.core.shown import unit_of_rate, with_unit
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.record import Measurement
-from spdnn.runs.records.run_record import busy_part
+from spdnn.runs.records.files import write_result, write_samples
+from spdnn.runs.records.run_record import Measurement, busy_part
 from spdnn.runs.records.time_to_solution import text
 from spdnn.runs.records.verdict import Verdict
 
@@ -72,9 +71,9 @@ def write_outputs(args, measurement: Measurement, result: Result) -> None:
     if args.categories:
         write_categories(args.categories, result.categories)
     if args.result:
-        measure.write_result(args.result, result)
+        write_result(args.result, result)
     if args.samples:
-        measure.write_samples(args.samples, measurement)
+        write_samples(args.samples, measurement)
     if not args.values:
         return
     with replacing(args.values) as temporary, open(temporary, "wb") as stream:

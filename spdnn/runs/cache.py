@@ -1,4 +1,4 @@
-"""The cache of `spdnn challenge`: inputs and prepared networks of earlier runs, by their sources.
+"""Prepared networks in files, and the cache of `spdnn challenge`: inputs and prepared networks of earlier runs.
 
 Files are in the folder `made` of $SPDNN_DATA (or ~/.cache/spdnn), under names with a digest of the source and of this
 package's code. When all take more than MOST bytes, those that were not used for longest are removed. A damaged file is
@@ -26,8 +26,7 @@ from spdnn.core.provenance import package_digest
 from spdnn.engines.base import Prepared
 from spdnn.formats.inputs import read_inputs, write_inputs
 from spdnn.formats.radixnet import RadixNet
-from spdnn.formats.store import write_prepared
-from spdnn.runs.measure import run as measure
+from spdnn.formats.store import read_prepared, write_prepared
 
 MOST = 10_000_000_000  # bytes
 SLACK = 1 << 20  # of a store besides its arrays
@@ -69,14 +68,14 @@ class StoreCache:
         path = self._path(f"prepared-{network.neurons}-{engine}", key)
 
         def read(path: Path) -> Prepared | None:
-            stored, _ = measure.read_store(path, whole)
+            stored, _ = read_store(path, whole)
             return stored.first(network.depth) if stored.network.depth >= network.depth else None
 
         prepared = self._take("prepare", path, read)
         if prepared is None:
             prepared = make()
             if type(prepared.network) is not RadixNet:  # else there is nothing to gain
-                info = measure.store_info(prepared, 0.0)
+                info = store_info(prepared, 0.0)
                 write = lambda path: write_prepared(path, prepared.network, info, durable=False)  # noqa: E731
                 self._keep(path, prepared.network.nbytes, write)
         return prepared
@@ -125,6 +124,31 @@ class StoreCache:
             path.unlink(missing_ok=True)
             over -= nbytes
         return True
+
+
+def read_store(path: str | Path, network: Network, layers: int | None = None) -> tuple[Prepared, float]:
+    """A prepared network from its store, and the seconds that preparing took.
+
+    Args:
+        network: what it was prepared of; at least as deep.
+        layers: how many of the first to take; None: all that were prepared.
+
+    Raises:
+        InputError: no prepared network, one that is not as deep, or one of another network.
+    """
+    # A stored network could be of any source: its identity must be that of this network, as deep as it goes.
+    prepared, info = read_prepared(path)
+    source = network.first(prepared.depth)
+    if info.get("source") != source.identity():
+        raise InputError(f"{path}: this was prepared of another network than this one; prepare it anew")
+    whole = Prepared(source, prepared, tuple(info["reductions"]), info["found"])
+    return whole.first(layers or prepared.depth), info["prepare_seconds"]
+
+
+def store_info(prepared: Prepared, seconds: float) -> dict:
+    """What a store of a prepared network tells besides its layers; `read_store` reads it."""
+    info = {"reductions": list(prepared.reductions), "found": prepared.findings, "prepare_seconds": seconds}
+    return {**info, "source": prepared.source.identity()}
 
 
 def _own(path: Path) -> bool:

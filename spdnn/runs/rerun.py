@@ -24,8 +24,7 @@ from spdnn.core.resources import usable_cores
 from spdnn.core.validation import END, UNREADABLE, shorten
 from spdnn.formats.radixnet import RadixNet
 from spdnn.formats.unstructured import Unstructured
-from spdnn.runs.measure.record import Measurement
-from spdnn.runs.records.run_record import RunRecord, busy_part
+from spdnn.runs.records.run_record import Measurement, RunRecord, busy_part
 from spdnn.runs.run import Sources, run, verdict_on
 
 REPEATS = 3  # at most

@@ -24,17 +24,18 @@ from spdnn.core.threads import threads
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine, names, settings_of
-from spdnn.runs.cache import StoreCache
+from spdnn.runs import measure
+from spdnn.runs.cache import StoreCache, read_store
 from spdnn.runs.load import load_inputs, load_network
-from spdnn.runs.measure import judging
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.record import Measurement, record_of
-from spdnn.runs.measure.run import LoadedRun
+from spdnn.runs.measure import LoadedRun
 from spdnn.runs.ranks.world import launched_count, world
 from spdnn.runs.records.accuracy import Accuracy
-from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.records.files import record_of
+from spdnn.runs.records.run_record import Measurement, RunRecord
 from spdnn.runs.records.time_to_solution import COMMAND, solution
 from spdnn.runs.records.verdict import Verdict
+from spdnn.runs.verify import judging
+from spdnn.runs.verify.official import draw_kept, official_problem
 
 Check = Callable[[Network, Inputs], None]
 
@@ -129,7 +130,7 @@ def run(
     if ranks.size == 1:
         loaded = load(None)
         options = Options(workers, memory, _inputs_to_keep(request, loaded, keep), request.device, settings)
-        measured, result = measure.measure(runner, loaded, options, request.repeats, request.repeat_if_busy, until)
+        measurement, result = measure.measure(runner, loaded, options, request.repeats, request.repeat_if_busy, until)
     else:
         from spdnn.runs.ranks.run import Ranks
 
@@ -137,8 +138,7 @@ def run(
         loaded = several.load(load)
         kept = ranks.together(lambda: _inputs_to_keep(request, loaded, keep) if ranks.rank == 0 else None)
         options = several.options(workers, ranks.comm.bcast(kept))
-        measured, result = several.measure(loaded, options, request.repeats, request.repeat_if_busy, until)
-    measurement = Measurement.of(measured) if measured else None
+        measurement, result = several.measure(loaded, options, request.repeats, request.repeat_if_busy, until)
     return RunOutcome(request, loaded, measurement, result, begun, startup, cache)
 
 
@@ -170,7 +170,7 @@ def _load(
     if sources.prepared is None:
         prepared, seconds = measure.time_call(prepare, network, runner, reductions, memory, cache)
     else:
-        (prepared, seconds), stored = measure.time_call(measure.read_store, sources.prepared, network, request.layers)
+        (prepared, seconds), stored = measure.time_call(read_store, sources.prepared, network, request.layers)
         opening += stored
         if prepared.reductions != reductions:
             names = "+".join(prepared.reductions) or "none"
@@ -214,7 +214,7 @@ def judge(run: RunOutcome, telling: bool = False) -> tuple[Verdict | None, Measu
     network, inputs = run.loaded.prepared.source, run.loaded.inputs
     # A reference that is compared with itself proves nothing.
     if request.engine == "reference" and (
-        request.truth == "oracle" or (request.truth is None and not measure.official(network, inputs))
+        request.truth == "oracle" or (request.truth is None and not official_problem(network, inputs))
     ):
         return None, measurement
     verdict, spent = measure.time_call(verdict_on, request, network, inputs, run.result, telling)
@@ -242,8 +242,7 @@ def verdict_on(request: RunRequest, network: Network, inputs: Inputs, result: Re
     Args:
         telling: fail also when none or all of the inputs compared survive.
     """
-    official = request.truth is None and request.official
-    truth = "official" if official else request.truth
+    truth = "official" if request.truth is None and request.official else request.truth
     return judging.judge(network, inputs, result, truth, request.oracle_edges, request.seed, telling)
 
 
@@ -272,4 +271,4 @@ def _inputs_to_keep(request: RunRequest, loaded: LoadedRun, keep: bool | None) -
     """Whose last rows a run keeps, as Options.values takes it."""
     if keep is None or keep:
         return bool(keep)
-    return measure.draw_kept(loaded.prepared.source, loaded.inputs, request.seed)
+    return draw_kept(loaded.prepared.source, loaded.inputs, request.seed)

@@ -25,8 +25,8 @@ from spdnn.formats.inputs import read_inputs, write_inputs
 from spdnn.formats.radixnet import RadixNet
 from spdnn.formats.readers import open_inputs, open_network
 from spdnn.kernels.cuda import cupy_device
-from spdnn.runs.measure.run import official
 from spdnn.runs.records.files import read_record
+from spdnn.runs.verify.official import official_problem
 
 
 def spdnn(*arguments):
@@ -207,13 +207,13 @@ def test_official_files_through_every_format(tmp_path, mnist_file, capsys):
 
     # Inputs are official by their bits, not by their word.
     found, official_network = read_inputs(inputs), RadixNet(1024, 120)
-    assert official(official_network, found)
-    assert official(official_network, found.first(500))
-    assert official(official_network, found.first(120_000))
-    assert not official(official_network, found.first(500).first(1000))
+    assert official_problem(official_network, found)
+    assert official_problem(official_network, found.first(500))
+    assert official_problem(official_network, found.first(120_000))
+    assert not official_problem(official_network, found.first(500).first(1000))
     forged = Inputs(np.where(np.arange(60_000)[:, None] < 100, found.data, 0), 1024, None, found.description)
     write_inputs(inputs, forged)
-    assert not official(official_network, read_inputs(inputs))
+    assert not official_problem(official_network, read_inputs(inputs))
 
 
 def test_what_cannot_be_written_is_refused_before_the_run(files, capsys):

@@ -12,7 +12,7 @@ from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
 from spdnn.formats.mnist import mnist_inputs
 from spdnn.formats.radixnet import RadixNet
-from spdnn.runs.measure.judging import judge
+from spdnn.runs.verify.judging import judge
 
 mnist = lru_cache(maxsize=1)(mnist_inputs)
 

@@ -22,11 +22,10 @@ from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
 from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels.tiles import bind_inputs
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.judging import judge
-from spdnn.runs.measure.record import Measurement, record_of
-from spdnn.runs.records.files import check_content
+from spdnn.runs import measure
+from spdnn.runs.records.files import check_content, record_of
 from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.verify.judging import judge
 
 CHOICES = range(spgemm.BEST, len(spgemm.ACCUMULATORS))
 
@@ -96,7 +95,7 @@ def test_a_record_takes_its_numbers():
     prepared = runner.prepare(network, ("dead", "inputs"))
     measured, result = measure.measure(runner, measure.LoadedRun(inputs, prepared, 0.0, 0.0), Options(2), 2)
     verdict = judge(network, inputs, result)
-    record = record_of("case", Measurement.of(measured), verdict, "spdnn")
+    record = record_of("case", measured, verdict, "spdnn")
     check_content(RunRecord, record, "record")
     assert record.reductions.requested == ["dead", "inputs"]
     assert record.reductions.found["inputs"]["rows_merged"] > 0

@@ -23,7 +23,7 @@ from spdnn.formats.labels import read_labels
 from spdnn.formats.radixnet import RadixNet
 from spdnn.formats.readers import import_network, open_inputs, open_network
 from spdnn.ops.models import weights
-from spdnn.runs.measure.run import read_result
+from spdnn.runs.records.files import read_result
 
 FORMULA = RadixNet(32, 12, bias=-0.1)
 DATA = Path(__file__).parents[1] / "data"

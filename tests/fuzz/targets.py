@@ -37,11 +37,10 @@ from spdnn.formats.mnist import read_idx
 from spdnn.formats.radixnet import RadixNet
 from spdnn.formats.torch_files import TorchFile
 from spdnn.ops import SparseMatrix
-from spdnn.runs.measure.judging import judge as make_verdict
-from spdnn.runs.measure.record import read_samples
-from spdnn.runs.measure.run import read_result
 from spdnn.runs.records import files as records
+from spdnn.runs.records.files import read_result, read_samples
 from spdnn.runs.records.published import read_baselines
+from spdnn.runs.verify.judging import judge as make_verdict
 from spdnn.runs.workflow import config as configuration
 from spdnn.runs.workflow import decisions
 

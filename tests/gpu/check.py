@@ -58,7 +58,7 @@ from spdnn.formats.mnist import locate_mnist, mnist_inputs  # noqa: E402
 from spdnn.formats.radixnet import RadixNet  # noqa: E402
 from spdnn.kernels import dispatch  # noqa: E402
 from spdnn.kernels.cuda import cupy_device  # noqa: E402
-from spdnn.runs.measure.judging import judge  # noqa: E402
+from spdnn.runs.verify.judging import judge  # noqa: E402
 
 if dispatch.missing():  # a machine without g++: networks are made in NumPy, some ten times slower
     dispatch.compiled_module = lambda: numpy_rows

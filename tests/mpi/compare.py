@@ -29,9 +29,8 @@ from spdnn.engines.registry import engine
 from spdnn.engines.spgemm import schedule as spgemm_plan
 from spdnn.engines.spgemm.exchange import SpgemmRows
 from spdnn.formats.radixnet import RadixNet
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.record import Measurement
-from spdnn.runs.measure.run import LoadedRun
+from spdnn.runs import measure
+from spdnn.runs.measure import LoadedRun
 from spdnn.runs.ranks import exchange as row_exchange
 from spdnn.runs.ranks import gather
 from spdnn.runs.ranks.partition import PARTITIONS
@@ -92,7 +91,7 @@ def run(ranks, name, reductions, network, inputs, partitions):
     options = several.options(1, True)
     for several.partition in partitions:
         measured, result = several.measure(loaded, options, 2)
-        yield several.partition, Measurement.of(measured) if measured else None, result
+        yield several.partition, measured, result
 
 
 def check(what, name, got, told, alone):

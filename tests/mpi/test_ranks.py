@@ -17,8 +17,7 @@ from spdnn.formats.inputs import write_inputs
 from spdnn.formats.mnist import mnist_inputs
 from spdnn.formats.radixnet import RadixNet
 from spdnn.formats.store import write_network
-from spdnn.runs.measure.record import read_samples
-from spdnn.runs.records.files import read_record
+from spdnn.runs.records.files import read_record, read_samples
 
 pytestmark = pytest.mark.xdist_group("ranks")
 full = pytest.mark.full("ranks")

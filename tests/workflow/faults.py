@@ -29,10 +29,8 @@ import yaml
 from spdnn.formats.catalog import read_sources
 from spdnn.formats.inputs import read_inputs
 from spdnn.formats.readers import open_network
-from spdnn.runs.measure.record import read_samples
-from spdnn.runs.measure.run import read_result
 from spdnn.runs.records.cases import read_cases
-from spdnn.runs.records.files import read_all, read_record, read_verdict
+from spdnn.runs.records.files import read_all, read_record, read_result, read_samples, read_verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

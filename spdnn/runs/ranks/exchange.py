@@ -10,13 +10,13 @@ Source of what it mends: Hidayetoglu et al., HPEC 2020, section IV.C (static par
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
 from spdnn.engines.exchange import HeldRows, Parcel, RowExchange, parcels
 from spdnn.runs.ranks import partition
 from spdnn.runs.ranks.world import World
+from spdnn.runs.records.distribution import Exchange
 
 # In edges, of which a core goes through 2e10 to 5e10 a second. A small exchange was measured to take 0.1 to 0.5 ms and
 # is counted at the lower end, so that ranks are within 5 % of one another also in runs of ten milliseconds.
@@ -27,14 +27,6 @@ SLOWING = 0.75  # how much fewer of the rows die in each layer than in the one b
 
 
 NOTHING = Parcel(*(np.empty(0, kind) for kind in (np.int64, np.uint8, np.int64, np.int64)))
-
-
-class ExchangedRows(NamedTuple):
-    """Rows that moved between ranks, as a record describes them (`spdnn.runs.records.run_record.Exchange`)."""
-
-    before_layer: int
-    rows: int
-    bytes: int
 
 
 @dataclass
@@ -51,7 +43,7 @@ class Log:
     waiting: float = 0.0
     communication: float = 0.0
     comparisons: int = 0
-    exchanges: list[ExchangedRows] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)
     merged: int = 0
     sent: int = 0
     received: int = 0
@@ -189,7 +181,7 @@ class RankExchange(RowExchange):
         total = int(self._gather([sent])[:, 0].sum())
         self.log.sent += int((~kept).sum())
         self.log.received += arrived.sizes.size
-        self.log.exchanges.append(ExchangedRows(k + 1, int(moving.sum()), total))
+        self.log.exchanges.append(Exchange(k + 1, int(moving.sum()), total))
         return int(moving.sum())
 
     def _merge(self, local: HeldRows) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from spdnn.core import progress_output
 from spdnn.core.endings import check_ended
@@ -17,15 +18,17 @@ from spdnn.core.features import Inputs
 from spdnn.core.result import Result
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session, SharesRows, SharesWeights
 from spdnn.engines.memory import free_share, more_memory, proportional_bytes, resident_bytes, shared_bytes
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.load import LoadMonitor, attempts, fits, load_of, quietest
-from spdnn.runs.measure.run import LoadedRun
+from spdnn.runs import measure
+from spdnn.runs.measure import LoadedRun, LoadMonitor, Samples, attempts, fits, load_of, quietest
 from spdnn.runs.ranks import partition as parts
 from spdnn.runs.ranks.devices import device
 from spdnn.runs.ranks.exchange import Log, RankExchange
 from spdnn.runs.ranks.gather import gather_results, messages_cost, with_values
 from spdnn.runs.ranks.shared import room, share_inputs, share_prepared
 from spdnn.runs.ranks.world import World
+from spdnn.runs.records.distribution import Distribution, OneRank
+from spdnn.runs.records.environment import Load
+from spdnn.runs.records.run_record import Measurement
 
 SLACK = 1.05  # of the least memory in an error: what a rank holds already differs from try to try
 WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill
@@ -38,10 +41,10 @@ class _Times:
         self.inference, self.waiting, self.communication = [], [], []
         self.proportional: int | None = None
 
-    def keep(self, attempt: int, repeats: int) -> None:
+    def keep(self, attempt: int, attempts: int) -> None:
         """Of several attempts, keep one; the others were on a busier machine."""
         for name in ("inference", "waiting", "communication"):
-            setattr(self, name, getattr(self, name)[attempt * repeats : (attempt + 1) * repeats])
+            setattr(self, name, measure.of_attempt(getattr(self, name), attempt, attempts))
 
 
 class Ranks:
@@ -122,7 +125,7 @@ class Ranks:
 
     def measure(
         self, loaded: LoadedRun, options: Options, repeats: int, again: int = 0, until: float | None = None
-    ) -> tuple[dict | None, Result | None]:
+    ) -> tuple[Measurement | None, Result | None]:
         """Open a session on each rank, run them `repeats` times; the measurement and the whole result on rank 0.
 
         Args:
@@ -156,15 +159,15 @@ class Ranks:
 
         # Repeat; where another process took a node, all ranks repeat all of it.
         loads = attempts(attempt, again, self._load, watch, in_time)
-        seconds = world.comm.gather(timer.inference)  # of all attempts
-        timer.keep(quietest(loads), len(digests) // len(loads))
+        best = quietest(loads)
+        timer.keep(best, len(loads))
         # Before anything is kept: repeats that differ have no number.
         measure.check_repeats(self.engine, digests)
         if session is not None and result is not None:
             session.tell(result)
         if options.keep:
             result = with_values(world, result, own, options.keep)
-        rank = self._of_rank(exchange, own, numbers, timer)
+        rank = self._of_rank(exchange, own, numbers, timer, prepared.network.depth)
         spent = loaded.read_seconds + opened, loaded.prepare_seconds
         reduced = (session.findings, session.span) if session is not None else None
         # Ceilings and the cost of a message, with the sessions closed, by all ranks of a node together.
@@ -177,10 +180,15 @@ class Ranks:
         if world.rank:
             return None, None
         # Rank 0 writes the record; a repeat takes as long as its slowest rank.
-        measurement = self._measurement(prepared, inputs, options, result, everyone, ceilings, messages)
-        measurement |= measure.quietest_attempt(np.max(seconds, axis=0).tolist(), loads)[1]
-        total = opened + measurement["inference_seconds"][0]
-        return measurement | {"excluded_seconds": time.perf_counter() - begun - total}, result
+        measurement = self._measurement(prepared, inputs, options, result, everyone, messages)
+        total = opened + measurement.inference_seconds[0]
+        return replace(
+            measurement,
+            machine=ceilings,
+            load=loads[best],
+            passed_over=loads[:best] + loads[best + 1 :],
+            excluded_seconds=time.perf_counter() - begun - total,
+        ), result
 
     def _open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session | None:
         try:
@@ -237,75 +245,69 @@ class Ranks:
         timer.proportional = max(timer.proportional or 0, proportional_bytes() or 0) or None
         return own, whole
 
-    def _load(self, watch: LoadMonitor, least: float) -> dict:
+    def _load(self, watch: LoadMonitor, least: float) -> Load:
         """The load of the busiest node; every rank has the same."""
         used = self.world.comm.gather((self.world.node, watch.usage(least)))
         if used is not None:
             nodes = {node: load_of([load for where, load in used if where == node]) for node, _ in used}
-            used = max(nodes.values(), key=lambda load: (load["others"] or 0.0) + (load["throttled"] or 0.0))
+            used = max(nodes.values(), key=lambda load: load.busy)
         return self.world.comm.bcast(used)
 
-    def _of_rank(self, exchange: RankExchange | None, own: Result | None, numbers: np.ndarray, timer: _Times) -> dict:
+    def _of_rank(
+        self, exchange: RankExchange | None, own: Result | None, numbers: np.ndarray, timer: _Times, depth: int
+    ) -> OneRank:
         """This rank's entry in the record."""
         log = exchange.log if exchange else Log()
         self.log = log
-        edges = own.edges_computed if own else 0
-        from_exchange = None
-        if log.exchanges:
-            from_exchange = int(log.edges_from_exchange or 0)
-        return {
-            "host": self.world.node,
-            "inputs": int(numbers.size),
-            "inference_seconds": timer.inference,
-            "waiting_seconds": timer.waiting,
-            "communication_seconds": timer.communication,
-            "edges_computed": int(edges),
-            "edges_from_exchange": from_exchange,
-            "survivors": [] if own is None else own.survivors.tolist(),
-            "rows_sent": log.sent,
-            "rows_received": log.received,
-            "peak_memory_bytes": measure.peak_memory() - shared_bytes(),
-            "proportional_memory_bytes": timer.proportional,
-        }
+        return OneRank(
+            host=self.world.node,
+            inputs=int(numbers.size),
+            inference_seconds=timer.inference,
+            waiting_seconds=timer.waiting,
+            communication_seconds=timer.communication,
+            edges_computed=int(own.edges_computed) if own else 0,
+            edges_from_exchange=int(log.edges_from_exchange or 0) if log.exchanges else None,
+            survivors=own.survivors.tolist() if own else [0] * depth,
+            rows_sent=log.sent,
+            rows_received=log.received,
+            peak_memory_bytes=measure.peak_memory() - shared_bytes(),
+            proportional_memory_bytes=timer.proportional,
+        )
 
-    def _measurement(self, prepared, inputs, options, result, everyone, ceilings, messages) -> dict:
+    def _measurement(self, prepared, inputs, options, result, everyone, messages) -> Measurement:
         """All ranks' figures together, on rank 0."""
-        ranks = [row for row, *_ in everyone]
+        ranks, log = [rank for rank, *_ in everyone], self.log
         findings, spans = zip(*(reduced for _, reduced, *_ in everyone if reduced), strict=True)
-        for row in ranks:
-            row["survivors"] = row["survivors"] or [0] * prepared.source.depth
-            if self.log.exchanges:  # a rank without inputs takes part in no exchange
-                row["edges_from_exchange"] = row["edges_from_exchange"] or 0
-        streamed = STREAMED in spans
+        if log.exchanges:  # a rank without inputs takes part in no exchange
+            ranks = [replace(rank, edges_from_exchange=rank.edges_from_exchange or 0) for rank in ranks]
+        span = STREAMED if STREAMED in spans else spans[0]
         # Memory counts by node: what its ranks hold, and the windows that they share once.
-        nodes = {row["host"]: 0 for row in ranks}
+        nodes = {rank.host: 0 for rank in ranks}
         windows = dict(zip(self.world.nodes, (shared for *_, shared, _ in everyone), strict=True))
-        for row in ranks:
-            nodes[row["host"]] += row["peak_memory_bytes"]
-        log = self.log
+        for rank in ranks:
+            nodes[rank.host] += rank.peak_memory_bytes
         together = {name: _together(name, findings) for name in findings[0]}
         # The slowest rank counts in every repeat.
-        samples = measure.samples(
+        samples = Samples(
             *([max(seconds)] for seconds in zip(*(spent for *_, spent in everyone), strict=True)),
-            np.max([row["inference_seconds"] for row in ranks], axis=0).tolist(),
+            np.max([rank.inference_seconds for rank in ranks], axis=0).tolist(),
         )
-        span, name = STREAMED if streamed else spans[0], self.engine.name
-        return measure.measurement_of(name, prepared, inputs, options, together, span, result, samples) | {
-            "memory_limit_bytes": self.memory,
-            "peak_memory_bytes": max(own + windows[node] for node, own in nodes.items()),
-            "machine": ceilings,
-            "ranks": self.world.size,
-            "distribution": {
-                "partition": self.partition,
-                "weights": "streamed by each rank" if streamed else self.weights,
-                "shared_bytes": max(windows.values()),
+        return replace(
+            measure.measurement_of(self.engine.name, prepared, inputs, options, together, span, result, samples),
+            memory_limit_bytes=self.memory,
+            peak_memory_bytes=max(own + windows[node] for node, own in nodes.items()),
+            ranks=self.world.size,
+            distribution=Distribution(
+                partition=self.partition,
+                weights="streamed by each rank" if span == STREAMED else self.weights,
+                shared_bytes=max(windows.values()),
                 **messages,
-                "exchanges": [exchange._asdict() for exchange in log.exchanges],
-                "told": self._sentence(log, prepared),
-                "rows_merged_across_ranks": log.merged,
-                "per_rank": ranks,
-            },
-        }
+                exchanges=log.exchanges,
+                told=self._sentence(log, prepared),
+                rows_merged_across_ranks=log.merged,
+                per_rank=ranks,
+            ),
+        )
 
     def _sentence(self, log: Log, prepared: Prepared) -> str:
         """Why rows were exchanged, or why not."""

@@ -5,22 +5,29 @@ import gc
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from spdnn.core import safe_open
-from spdnn.core.errors import InputError
-from spdnn.core.files import write_text
-from spdnn.core.validation import UNREADABLE, builtins, check_numbers, encode, parse_encoded, shorten
+from spdnn.core.errors import InputError, SpdnnError
+from spdnn.core.files import replacing, write_text
+from spdnn.core.request import RunRequest
+from spdnn.core.result import Result
+from spdnn.core.validation import UNREADABLE, builtins, check_numbers, encode, parse, parse_encoded, shorten
+from spdnn.formats.tensors import NpzArchive
 from spdnn.runs.records import operation_record
+from spdnn.runs.records.accuracy import Accuracy
 from spdnn.runs.records.operation_record import OperationRecord
-from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.records.run_record import SCHEMA, VERSION, Measured, Measurement, RunRecord
 from spdnn.runs.records.verdict import Verdict
 
 UNSEALED = b"null}"  # the end of a record without a seal, its last field
+NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved", "bytes_loaded"}  # of a result; bytes may be missing
 SEALED = len(b'""}') + 64
 Checked = TypeVar("Checked", RunRecord, OperationRecord, Verdict)
 
@@ -69,6 +76,80 @@ def read_all(paths: Iterable[str | Path]) -> tuple[list[RunRecord], list[Operati
 def write_record(path: str | Path, record: RunRecord | dict) -> None:
     """Check the record and write it to `path`, whole or not at all."""
     write_text(path, check_content(RunRecord, record, str(path), indent=1)[1])
+
+
+def record_of(
+    case: str,
+    measurement: Measured,
+    verdict: Verdict,
+    command: str,
+    comparison: str | None = None,
+    request: RunRequest | None = None,
+    configuration: str | None = None,
+    accuracy: Accuracy | None = None,
+) -> RunRecord:
+    """The run record of a measured and judged case, sealed.
+
+    Args:
+        comparison: of engines that were timed alternately.
+        request: what was asked for; None: single layers beside other libraries.
+        configuration: the workflow's configuration files by name; None: the run was not the workflow's.
+        accuracy: of the output; None: no labels were given.
+
+    Raises:
+        SpdnnError: the verdict did not pass: an unverified run has no number.
+    """
+    if not verdict.passed:
+        raise SpdnnError(f"{case}: verification failed ({'; '.join(verdict.reasons)}), so there is no record")
+    parts = {name: getattr(measurement, name) for name in Measured.__struct_fields__}
+    parts["environment"] = replace(measurement.environment, command=command)
+    if verdict.truth.kind != "official":  # an official result is one that the official truth judged
+        parts["problem"] = replace(measurement.problem, official=None)
+    made = RunRecord(
+        schema=SCHEMA, version=VERSION, case=case, created=now(), request=request, configuration=configuration,
+        comparison=comparison, accuracy=accuracy, verdict=verdict, seal=None, **parts,
+    )  # fmt: skip
+    return seal_record(made, case)
+
+
+def now() -> str:
+    """The time as records have it, UTC."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def read_samples(path: str | Path) -> Measurement:
+    """A measurement as `write_samples` wrote it; InputError where the file is none."""
+    return parse(Measurement, safe_open.text(path, "samples file"), str(path), "samples file")
+
+
+def write_samples(path: str | Path, measurement: Measurement) -> None:
+    """Write a measurement; InputError where it holds what JSON does not know."""
+    write_text(path, as_text(measurement, str(path), indent=1))
+
+
+def write_result(path: str | Path, result: Result) -> None:
+    """Write survivors, row sums, extremes, hashes and the values of the inputs that were drawn, as .npz."""
+    arrays = result.arrays()
+    numbers = {name: getattr(result, name) for name in NUMBERS if getattr(result, name) is not None}
+    with replacing(path) as temporary, open(temporary, "wb") as stream:
+        np.savez(stream, **arrays, **numbers)
+
+
+@safe_open.releasing()
+def read_result(path: str | Path) -> Result:
+    """A result as write_result wrote it.
+
+    Raises:
+        InputError: the file is not one of them.
+    """
+    stored = NpzArchive(path)
+    with safe_open.sound(f"{path}: not a result of an inference"):
+        parts = dict(stored)
+        for name in NUMBERS & parts.keys():
+            parts[name] = int(parts[name])
+        result = Result(**parts)
+        result.check()
+        return result
 
 
 def write_verdict(path: str | Path, verdict: Verdict | dict) -> None:

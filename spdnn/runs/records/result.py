@@ -7,10 +7,14 @@ from functools import cached_property
 from typing import Annotated, Any
 
 from spdnn.core import challenge
+from spdnn.core.features import Inputs
 from spdnn.core.fields import Claim, Count, Digest, Label, Positive, Record, Unique, Word, check_unique, column
+from spdnn.core.network import Network
+from spdnn.core.result import Result
 from spdnn.core.validation import shorten
 from spdnn.runs.records import notes
 from spdnn.runs.records.verdict import Verdict
+from spdnn.runs.verify.official import official_problem
 
 # Rows that an engine may compute beyond the inputs: a batch holds at least one input and pads it to whole tiles of at
 # most 64, and up to 1000 batches a rank that are no whole tiles are allowed for. None passes a layer twice.
@@ -37,6 +41,22 @@ class ProblemRecord(Record):
     inputs: dict[str, Any]
     inputs_sha256: Annotated[Digest, column()]
     input_count: Annotated[Positive, column()]
+
+    @classmethod
+    def of(cls, network: Network, inputs: Inputs) -> ProblemRecord:
+        """Of a network and its inputs."""
+        matched = official_problem(network, inputs)
+        return cls(
+            official=matched.name if matched else None,
+            network=network.description,
+            network_identity=network.identity(),
+            neurons=network.width,
+            layers=network.depth,
+            edges=network.edges,
+            inputs=inputs.description,
+            inputs_sha256=inputs.sha256,
+            input_count=inputs.count,
+        )
 
     @property
     def work(self) -> int:
@@ -129,6 +149,21 @@ class ResultRecord(Record):
     bytes_loaded: Count | None
     digest: Digest
     sha256: Digest
+
+    @classmethod
+    def of(cls, result: Result) -> ResultRecord:
+        """Of a result."""
+        moved, loaded = result.bytes_moved, result.bytes_loaded
+        return cls(
+            categories=int(result.categories.size),
+            categories_sha256=challenge.categories_sha256(result.categories),
+            survivors=result.survivors.tolist(),
+            edges_computed=int(result.edges_computed),
+            bytes_moved=None if moved is None else int(moved),
+            bytes_loaded=None if loaded is None else int(loaded),
+            digest=result.digest,
+            sha256=result.sha256,
+        )
 
     def claims(self, problem: ProblemRecord, verdict: Verdict, ranks: int) -> Iterator[Claim]:
         """It agrees with the problem and the verdict."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from spdnn.core import limits
-from spdnn.core.fields import Case, Claim, Digest, Identity, Positive, Record, Samples, Time, column
+from spdnn.core.fields import Case, Claim, Digest, Identity, Positive, Record, Samples, Seconds, Time, column
 from spdnn.core.limits import Limit, Machine
 from spdnn.core.request import RunRequest
 from spdnn.runs.records.accuracy import Accuracy
@@ -67,6 +67,16 @@ class Measured(Record, kw_only=True):
     passed_over: list[Load]
     time_to_solution: TimeToSolution | None
     environment: Environment
+
+
+class Measurement(Measured, kw_only=True):
+    """All that one case measured: the samples file of a workflow's stage.
+
+    Attributes:
+        excluded_seconds: that went to no part of a solution: repeats after the first, measuring the machine.
+    """
+
+    excluded_seconds: Seconds = 0.0
 
 
 class RunRecord(Measured, kw_only=True, dict=True):

@@ -2,7 +2,7 @@
 
 Official truth (the twelve problems with the MNIST inputs): the set must be equal, and every survivor at 32
 everywhere; nothing is allowed. Otherwise the oracle, on all inputs or on a seeded sample; or a file that lists
-categories. Inputs that were drawn before the run (verify/draw.py) are compared with the oracle value by value; of the
+categories. Inputs that were drawn before the run (official.py) are compared with the oracle value by value; of the
 other survivors, sum, projection, least and largest value. How far float32 may be off is found for each value
 (verify/oracle.py), and what may differ for a sum is what its values may differ together. An input that only one of the
 two keeps is *borderline* when its last row is within that of zero in both, or at most BORDERLINE (of the largest value,
@@ -26,7 +26,7 @@ from spdnn.engines import oracle as reference
 from spdnn.engines.oracle import Tolerances
 from spdnn.runs.records.verdict import SCHEMA, VERSION, Difference, Values, Verdict
 from spdnn.runs.records.verdict import TruthRecord as Against
-from spdnn.runs.verify.draw import draw
+from spdnn.runs.verify.official import draw
 
 BORDERLINE = 1e-5
 CANCELLED = 1e-4  # of the largest value: the mean of a row whose values cancel

@@ -40,11 +40,11 @@ CHECK = (
 # Modules between them and the rule (runs/run.py, stages.py) hand on what these make.
 _SOURCES = ("core", "kernels", "formats")
 _ENGINES = (*_SOURCES, "engines")
-_RECORDS = (*_ENGINES, "runs/measure", "runs/records")
+_RECORDS = (*_ENGINES, "runs/measure.py", "runs/records", "runs/verify/official.py")
 CODE = {
     "sources": _SOURCES,
     "prepare": _ENGINES,
-    "infer": (*_RECORDS, "runs/ranks", "runs/verify/draw.py"),
+    "infer": (*_RECORDS, "runs/ranks"),
     "verify": (*_RECORDS, "runs/verify"),
     "benchmark": (*_RECORDS, "runs/verify"),
     "bench": (*_ENGINES, "ops", "runs", "api.py", "bench"),

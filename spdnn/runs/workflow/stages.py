@@ -11,9 +11,9 @@ from spdnn.formats.inputs import read_inputs
 from spdnn.formats.readers import open_network
 from spdnn.formats.store import write_prepared
 from spdnn.runs import run
-from spdnn.runs.measure.record import read_samples
-from spdnn.runs.measure.run import read_result, store_info, time_call
-from spdnn.runs.records.files import read_verdict, write_record, write_verdict
+from spdnn.runs.cache import store_info
+from spdnn.runs.measure import time_call
+from spdnn.runs.records.files import read_result, read_samples, read_verdict, write_record, write_verdict
 from spdnn.runs.records.time_to_solution import WORKFLOW, solution, stage_seconds
 
 

@@ -14,10 +14,9 @@ from spdnn.engines.base import Options
 from spdnn.engines.cpu.engine import CpuEngine
 from spdnn.engines.reductions.registry import REDUCTIONS
 from spdnn.engines.registry import engine
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.judging import judge
-from spdnn.runs.measure.record import Measurement, record_of
-from spdnn.runs.records.files import read_record, write_record
+from spdnn.runs import measure
+from spdnn.runs.records.files import read_record, record_of, write_record
+from spdnn.runs.verify.judging import judge
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def test_a_reduction_of_your_own_is_run_recorded_and_shown(zeros, pruned, tmp_pa
     prepared = runner.prepare(pruned, ("zeros",))
     measured, result = measure.measure(runner, measure.LoadedRun(inputs, prepared, 0.0, 0.0), Options(2), 1)
     verdict = judge(pruned, inputs, result)
-    record = record_of("toy", Measurement.of(measured), verdict, "spdnn")
+    record = record_of("toy", measured, verdict, "spdnn")
     write_record(tmp_path / "toy.json", record)
     assert read_record(tmp_path / "toy.json").reductions.found["zeros"] == {"edges_left_out": (pruned.edges + 1) // 2}
     assert main(["report", str(tmp_path / "toy.json"), "-o", str(tmp_path / "page.html")]) == 0

@@ -24,8 +24,8 @@ from spdnn.engines.taskgraph.graph import Graph, Kind
 from spdnn.engines.taskgraph.settings import SCHEDULES
 from spdnn.engines.taskgraph.settings import TaskgraphSettings as Settings
 from spdnn.formats.radixnet import RadixNet
-from spdnn.runs.measure import run as measure
 from spdnn.runs.verify import verdict as verify
+from spdnn.runs.verify.official import official_problem
 from tests.engines.taskgraph.graph_check import wrong
 
 # Every schedule, buffers, pipelines and batches in any combination.
@@ -278,7 +278,7 @@ def test_all_inputs_against_the_official_truth(mnist_file, neurons, devices):
     network, chosen, inputs = RadixNet(neurons, 120), engine("taskgraph"), official_inputs(neurons, mnist_file)
     prepared = chosen.prepare(network, parse_reductions("all", chosen.offers))
     official = verify.official(neurons, inputs.count)
-    assert measure.official(network, inputs)
+    assert official_problem(network, inputs)
     for schedule in SCHEDULES:
         request = Settings(schedule, devices, device_memory=40_000_000)
         found = chosen.open(prepared, inputs, Options(4, settings=request)).run()

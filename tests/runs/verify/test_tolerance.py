@@ -14,7 +14,7 @@ from spdnn.core.result import RowStatistics
 from spdnn.engines import oracle as reference
 from spdnn.formats.radixnet import RadixNet
 from spdnn.runs.verify import verdict as verify
-from spdnn.runs.verify.draw import KEPT_BYTES, draw
+from spdnn.runs.verify.official import KEPT_BYTES, draw
 
 
 def inputs_of(width, count=100, seed=0):

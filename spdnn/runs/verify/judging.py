@@ -12,9 +12,9 @@ from spdnn.core.network import Network
 from spdnn.core.request import ORACLE_EDGES
 from spdnn.core.result import Result
 from spdnn.core.validation import WHOLE, quote
-from spdnn.runs.measure.run import not_official, official
 from spdnn.runs.records.verdict import Verdict, run_digest
 from spdnn.runs.verify import verdict as verify
+from spdnn.runs.verify.official import not_official, official_problem
 
 
 def judge(
@@ -64,7 +64,7 @@ def truth_for(
     if truth is None or demanded:
         if demanded and truth != "official":
             load_truth(truth, inputs.count)  # a width without a truth is another mistake
-        matched = official(network, inputs)
+        matched = official_problem(network, inputs)
         if matched and truth in (None, "official", f"official:{matched.neurons}"):
             return verify.official(matched.neurons, inputs.count)
         if demanded:

@@ -9,13 +9,14 @@ import pytest
 from spdnn.cli import main
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
+from spdnn.core.limits import BUSY
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
-from spdnn.runs.measure import load, run
-from spdnn.runs.measure.judging import judge
-from spdnn.runs.measure.record import Measurement, record_of
-from spdnn.runs.records.files import check_content
+from spdnn.runs import measure
+from spdnn.runs.records.environment import Load
+from spdnn.runs.records.files import check_content, record_of
 from spdnn.runs.records.run_record import RunRecord, busy_part
+from spdnn.runs.verify.judging import judge
 
 STAT = (
     "cpu  9 9 9 9\ncpu0 {user} 0 0 500 0 0 0 {steal} 0 0\ncpu1 0 0 {system} 500 0 0 0 0 0 0\ncpu7 9 9 9 9 9 9 9 9\nx\n"
@@ -23,13 +24,13 @@ STAT = (
 
 
 def of(others, throttled=0.0):
-    return {"others": others, "throttled": throttled}
+    return Load(others=others, throttled=throttled)
 
 
 @pytest.fixture
 def system(tmp_path, set_all):
     """A function that writes the counters of a system of two cores, in ticks, and of a control group, in ns."""
-    set_all(load, _ROOT=tmp_path, affinity=lambda: {0, 1})
+    set_all(measure, _ROOT=tmp_path, affinity=lambda: {0, 1})
     group = tmp_path / "cpu" / "jobs"
     group.mkdir(parents=True)
     (tmp_path / "proc" / "self").mkdir(parents=True)
@@ -45,32 +46,32 @@ def system(tmp_path, set_all):
 
 
 def test_other_work_is_the_systems_less_ours(system):
-    began = load._counters()
+    began = measure._counters()
     system(user=200, system=100, steal=100, throttled=800_000_000)
-    now = load._counters()
+    now = measure._counters()
     cores = {core: now.cores[core] - began.cores[core] for core in now.cores}
-    told = load.load_of([load.Usage(4.0, cores, 2.0, now.throttled - began.throttled)])
+    told = measure.load_of([measure.Usage(4.0, cores, 2.0, now.throttled - began.throttled)])
     # 4 s of two cores: 4 s were busy, 2 of them ours; 0.8 s were throttled.
-    assert told == {"others": pytest.approx(0.25), "throttled": pytest.approx(0.1)}
+    assert told == of(pytest.approx(0.25), pytest.approx(0.1))
 
 
 def test_ranks_of_a_node_are_not_other_work():
-    ranks = [load.Usage(1.0, {0: 0.9, 1: 0.8}, 0.8, None), load.Usage(1.0, {0: 0.9, 1: 0.8}, 0.7, None)]
-    assert load.load_of(ranks) == {"others": pytest.approx(0.1), "throttled": None}
+    ranks = [measure.Usage(1.0, {0: 0.9, 1: 0.8}, 0.8, None), measure.Usage(1.0, {0: 0.9, 1: 0.8}, 0.7, None)]
+    assert measure.load_of(ranks) == of(pytest.approx(0.1), None)
 
 
 def test_what_cannot_be_read_is_unknown(system, tmp_path):
     (tmp_path / "proc" / "stat").write_text("cpu0 a b\n")
     (tmp_path / "proc" / "self" / "cgroup").unlink()
-    told = load.LoadMonitor().load()
-    assert told["others"] is None
-    assert told["throttled"] is None
-    assert not load.busy(told)
+    told = measure.LoadMonitor().load()
+    assert told.others is None
+    assert told.throttled is None
+    assert told.busy <= BUSY
 
 
 def test_a_watch_is_as_long_as_asked():
     begun = time.perf_counter()
-    load.LoadMonitor().load(0.05)
+    measure.LoadMonitor().load(0.05)
     assert time.perf_counter() - begun >= 0.05
 
 
@@ -80,7 +81,7 @@ def machine_has(monkeypatch):
 
     def follow(*loads):
         following = iter(loads)
-        monkeypatch.setattr(load.LoadMonitor, "load", lambda self, least=0.0: next(following))
+        monkeypatch.setattr(measure.LoadMonitor, "load", lambda self, least=0.0: next(following))
 
     return follow
 
@@ -93,10 +94,10 @@ def made(random_network, machine_has):
         machine_has(*loads)
         network, runner = random_network([6, 5, 4]), engine("cpu")
         inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
-        loaded = run.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2)
-        measured, result = run.measure(runner, loaded, Options(1), 2, again, until)
+        loaded = measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2)
+        measured, result = measure.measure(runner, loaded, Options(1), 2, again, until)
         verdict = judge(network, inputs, result)
-        return record_of("case", Measurement.of(measured), verdict, "again")
+        return record_of("case", measured, verdict, "again")
 
     return make
 

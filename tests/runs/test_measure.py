@@ -13,11 +13,11 @@ from spdnn.core.validation import builtins
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
 from spdnn.formats.radixnet import RadixNet
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.judging import judge
-from spdnn.runs.measure.record import Measurement, read_samples, record_of
-from spdnn.runs.records.files import check_content
+from spdnn.runs import measure
+from spdnn.runs.records.files import check_content, read_result, read_samples, record_of, write_result, write_samples
 from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.verify.judging import judge
+from spdnn.runs.verify.official import official_problem
 
 
 def test_a_record_tells_the_machine_that_ran_and_not_the_one_that_joined(random_network, tmp_path, monkeypatch):
@@ -26,7 +26,7 @@ def test_a_record_tells_the_machine_that_ran_and_not_the_one_that_joined(random_
     measurement, result = measure.measure(
         runner, measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2), Options(1), 2
     )
-    measure.write_samples(tmp_path / "samples.json", measurement)
+    write_samples(tmp_path / "samples.json", measurement)
     here = provenance.environment("")
     monkeypatch.setattr(provenance, "environment", lambda *told: {**here, "cpu": "another"})
     read = read_samples(tmp_path / "samples.json")
@@ -44,7 +44,7 @@ def test_a_verdict_on_another_run_makes_no_record(random_network):
         for i, given in enumerate(inputs):
             prepared = runner.prepare(network, ())
             measurement, result = measure.measure(runner, measure.LoadedRun(given, prepared, 0.1, 0.2), Options(1), 1)
-            runs[n, i] = Measurement.of(measurement), judge(network, given, result)
+            runs[n, i] = measurement, judge(network, given, result)
     for one, (measurement, _) in runs.items():
         for other, (_, verdict) in runs.items():
             if one == other:
@@ -64,7 +64,7 @@ def test_inputs_that_say_they_are_official():
     rows = np.random.default_rng(0).integers(0, 256, (400, 128), dtype=np.uint8)
     network = RadixNet(1024, 120)
     for forged in (Inputs(rows[:286], 1024, None, told), Inputs(rows, 1024, None, told).first(286)):
-        assert measure.official(network, forged) is None
+        assert official_problem(network, forged) is None
 
 
 @pytest.fixture
@@ -90,18 +90,18 @@ def result(random_network):
     ],
 )
 def test_a_result_whose_parts_do_not_belong_together_is_refused(name, value, says, result, tmp_path):
-    measure.write_result(tmp_path / "r.npz", result[1])
-    assert measure.read_result(tmp_path / "r.npz").digest == result[1].digest
+    write_result(tmp_path / "r.npz", result[1])
+    assert read_result(tmp_path / "r.npz").digest == result[1].digest
     with np.load(tmp_path / "r.npz") as stored:
         np.savez(tmp_path / "r.npz", **{**stored, name: value})
     with pytest.raises(InputError, match=rf"r\.npz: not a result of an inference \(.*{says}"):
-        measure.read_result(tmp_path / "r.npz")
+        read_result(tmp_path / "r.npz")
 
 
 @pytest.mark.parametrize("change", [{"more": 1}, {"categories": -1}, {"survivors": "9"}, {"categories_sha256": "x"}])
 def test_samples_with_another_result_are_refused(change, result, tmp_path):
     path = tmp_path / "s.json"
-    measure.write_samples(path, result[0])
+    write_samples(path, result[0])
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "result": {**content["result"], **change}}))
     with pytest.raises(InputError, match=rf"s\.json: result\.?.*{next(iter(change))}"):

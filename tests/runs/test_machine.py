@@ -17,8 +17,9 @@ from spdnn.engines.registry import engine
 from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels import dispatch
 from spdnn.kernels.tiles import buffer
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.record import Measurement, read_samples
+from spdnn.runs import measure
+from spdnn.runs.records.files import read_result, read_samples, write_result, write_samples
+from spdnn.runs.records.result import ResultRecord
 
 LEVELS = [level.name for level in dispatch.levels()]
 # Bytes or multiply-adds a second of no core (4 loads of 64 bytes in each cycle at 10 GHz are 2.6e12): work that a
@@ -175,14 +176,14 @@ def measured(runner=None, **options):
     measured, result = measure.measure(
         runner, measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.1), Options(**options), 1
     )
-    return Measurement.of(measured), result
+    return measured, result
 
 
 def test_a_measurement_holds_its_machine(tmp_path):
     measurement, result = measured(threads=2)
     assert measurement.machine.instruction_set == result.notes["instruction_set"]
     assert measurement.peak_memory_bytes > 0
-    measure.write_samples(tmp_path / "samples.json", measurement)
+    write_samples(tmp_path / "samples.json", measurement)
     assert read_samples(tmp_path / "samples.json") == measurement
     assert measurement.result.bytes_moved == result.bytes_moved
 
@@ -217,6 +218,6 @@ def test_an_engine_on_a_device_tells_its_own_ceilings():
 def test_bytes_moved_are_kept(tmp_path, moved):
     result = measured()[1]
     result.bytes_moved = moved
-    measure.write_result(tmp_path / "result.npz", result)
-    assert measure.read_result(tmp_path / "result.npz").bytes_moved == moved
-    assert measure.summary(result)["bytes_moved"] == moved
+    write_result(tmp_path / "result.npz", result)
+    assert read_result(tmp_path / "result.npz").bytes_moved == moved
+    assert ResultRecord.of(result).bytes_moved == moved

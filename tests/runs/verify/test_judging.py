@@ -6,7 +6,7 @@ import pytest
 import yaml
 from refusals import refuses
 
-from spdnn.runs.measure import judging
+from spdnn.runs.verify import judging
 
 ROOT = Path(__file__).parents[3]
 

@@ -14,10 +14,12 @@ from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
 from spdnn.formats.radixnet import RadixNet
 from spdnn.formats.store import write_prepared
-from spdnn.runs.measure import run as measure
-from spdnn.runs.measure.judging import judge, truth_for, verdict_key
-from spdnn.runs.measure.record import Measurement, record_of
+from spdnn.runs import measure
+from spdnn.runs.cache import read_store, store_info
+from spdnn.runs.records.files import read_result, record_of, write_result
 from spdnn.runs.verify import verdict as verify
+from spdnn.runs.verify.judging import judge, truth_for, verdict_key
+from spdnn.runs.verify.official import draw_kept, official_problem
 from tests.refusals import refuses
 
 
@@ -51,10 +53,10 @@ class Named(MemoryNetwork):
 def test_official_is_asked_of_the_layers_and_not_of_their_digests(official_inputs):
     whole = RadixNet(1024, 120)
     layers = list(whole.layers())
-    assert measure.official(MemoryNetwork(layers), official_inputs).name == "1024-120"
+    assert official_problem(MemoryNetwork(layers), official_inputs).name == "1024-120"
     for k, change in ((7, {"bias": np.float32(-0.15)}), (119, {"indices": np.roll(layers[119].indices, 32)})):
         forged = Named([*layers[:k], with_parts(layers[k], **change), *layers[k + 1 :]], whole)
-        assert measure.official(forged, official_inputs) is None
+        assert official_problem(forged, official_inputs) is None
         refuses(rf"no official problem.*layer {k + 1} is not the official one", truth_for, forged,
                 official_inputs, None, "official")  # fmt: skip
 
@@ -79,20 +81,19 @@ def test_a_network_prepared_of_another_is_refused(random_network, tmp_path):
     runner = engine("cpu")
     networks = [random_network([6, 5, 4], seed=seed) for seed in (1, 2)]
     prepared = runner.prepare(networks[0], ())
-    write_prepared(tmp_path / "p.safetensors", prepared.network, measure.store_info(prepared, 0.0))
-    assert measure.read_store(tmp_path / "p.safetensors", networks[0])[0].source is not networks[1]
-    refuses("this was prepared of another network", measure.read_store, tmp_path / "p.safetensors", networks[1])
+    write_prepared(tmp_path / "p.safetensors", prepared.network, store_info(prepared, 0.0))
+    assert read_store(tmp_path / "p.safetensors", networks[0])[0].source is not networks[1]
+    refuses("this was prepared of another network", read_store, tmp_path / "p.safetensors", networks[1])
 
 
 def test_statistics_of_another_run_make_no_record(random_network):
     """A result whose digest is the run's, with statistics or values that are not."""
     network, runner = random_network([6, 5, 4]), engine("cpu")
     inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
-    options = Options(1, values=measure.draw_kept(network, inputs))
-    measured, result = measure.measure(
+    options = Options(1, values=draw_kept(network, inputs))
+    measurement, result = measure.measure(
         runner, measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2), options, 1
     )
-    measurement = Measurement.of(measured)
     verdict = judge(network, inputs, result)
     assert verdict.values.every == result.alive.size > 0
     assert record_of("case", measurement, verdict, "").seal
@@ -108,6 +109,6 @@ def test_a_stored_result_is_whole(random_network, tmp_path):
     network = random_network([6, 5, 4])
     inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
     result = infer(network, inputs, "cpu", values=np.arange(0, 9, 2))
-    measure.write_result(tmp_path / "r.npz", result)
-    read = measure.read_result(tmp_path / "r.npz")
+    write_result(tmp_path / "r.npz", result)
+    read = read_result(tmp_path / "r.npz")
     assert (read.sha256, read.valued.tolist()) == (result.sha256, result.valued.tolist())

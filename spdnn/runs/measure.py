@@ -1,0 +1,296 @@
+"""The clock, and how busy the machine is with other work while it runs.
+
+read       files or formulas to inputs and weights in memory
+prepare    searching for reductions, laying the network out
+inference  from inputs and weights in memory to categories and row sums (Session.run), every repeat kept
+
+Other work is what the cores that we may use did (/proc/stat, less the processor time of our processes; time that a
+hypervisor took is in it). Throttling is time that a limit of the control group kept from us. Both are parts of cores x
+seconds. The system counts in ticks of 10 ms, so a short clock is watched a little longer (LEAST).
+"""
+
+import os
+import resource
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from spdnn.core import progress_output, provenance
+from spdnn.core.endings import check_ended
+from spdnn.core.errors import SpdnnError, Unavailable
+from spdnn.core.features import Inputs
+from spdnn.core.limits import BUSY, Machine
+from spdnn.core.resources import affinity, groups
+from spdnn.core.result import Result
+from spdnn.engines.base import Engine, Options, Prepared
+from spdnn.formats.container import check_unchanged
+from spdnn.runs.records.environment import Environment, Load
+from spdnn.runs.records.result import EngineRecord, ProblemRecord, Reductions, ResultRecord
+from spdnn.runs.records.run_record import Measurement
+
+MACHINE_SECONDS = 0.1  # of measuring the machine after the repeats, less the making of its arrays
+LEAST = 0.2  # seconds of a watch whose answer decides whether to repeat
+_BUSY_FIELDS = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal; the others are idle, or in these already
+_TICK = os.sysconf("SC_CLK_TCK")
+_ROOT = Path("/")
+_PER_SECOND = {"throttled_usec": 1e6, "throttled_time": 1e9}  # of control groups v2 and v1
+
+
+class LoadedRun(NamedTuple):
+    """Inputs, a prepared network, and the seconds that reading and preparing took."""
+
+    inputs: Inputs
+    prepared: Prepared
+    read_seconds: float
+    prepare_seconds: float
+    inputs_seconds: float = 0.0  # of read_seconds
+
+
+class Samples(NamedTuple):
+    """Seconds of every repeat."""
+
+    read_seconds: list[float]
+    prepare_seconds: list[float]
+    inference_seconds: list[float]
+
+
+def time_call(work: Callable, *arguments) -> tuple:
+    """(what `work(*arguments)` returns, the seconds it took)."""
+    start = time.perf_counter()
+    done = work(*arguments)
+    return done, time.perf_counter() - start
+
+
+def measure(
+    engine: Engine, loaded: LoadedRun, options: Options, repeats: int, again: int = 0, until: float | None = None
+) -> tuple[Measurement, Result]:
+    """Open a session, run it `repeats` times, and measure the machine in the same minute.
+
+    Args:
+        loaded: what is run; opening the session is added to the seconds of read.
+        again: times that all repeats may be run again where the machine was busy; the quietest attempt counts.
+        until: time.perf_counter() after which no repeat but the first ends; None: all are run.
+
+    Raises:
+        SpdnnError: as check_repeats.
+    """
+    begun, watch = time.perf_counter(), LoadMonitor()
+    # Opening reads weights into the memory of the engine, so its seconds are of read.
+    session, opened = time_call(engine.open, loaded.prepared, loaded.inputs, options)
+    seconds, digests, result = [], [], None
+    in_time = partial(fits, until)
+
+    def attempt() -> None:
+        nonlocal result
+        for number in range(repeats):
+            # A later repeat is begun only if it would end in time by the slowest one so far. Only the first attempt may
+            # stop early: later ones repeat its count.
+            if number == len(seconds) > 0 and not in_time(max(seconds)):
+                break
+            # A library may have swallowed what a signal raised.
+            check_ended()
+            with progress_output.repeat(number, repeats):
+                result, spent = time_call(session.run)
+            seconds.append(spent)
+            digests.append(result.digest)
+
+    # Where other processes took the machine, all repeats are run again.
+    loads = attempts(attempt, again, LoadMonitor.load, watch, in_time)
+    # Before anything is kept: repeats that differ have no number.
+    check_repeats(engine, digests)
+    session.tell(result)
+    best = quietest(loads)
+    fastest = of_attempt(seconds, best, len(loads))
+    samples = Samples([loaded.read_seconds + opened], [loaded.prepare_seconds], fastest)
+    # What the record says, taken while the session is open.
+    measurement = measurement_of(
+        engine.name, loaded.prepared, loaded.inputs, options, session.findings, session.span, result, samples
+    )
+    # The ceilings of the machine, measured in the same minute with the same threads.
+    session = None  # its buffers and weights, so that there is memory to measure
+    measurement = replace(
+        measurement,
+        machine=ceilings(engine, options),
+        # One attempt: the load is measured over the longest span, ceilings too.
+        load=loads[best] if again else watch.load(),
+        passed_over=loads[:best] + loads[best + 1 :],
+        # Time that a user who wants one result would not spend: further repeats and the ceilings.
+        excluded_seconds=time.perf_counter() - begun - opened - fastest[0],
+    )
+    return measurement, result
+
+
+def of_attempt(seconds: Sequence[float], attempt: int, attempts: int) -> Sequence[float]:
+    """The repeats of one of several attempts, which have as many each."""
+    each = len(seconds) // attempts
+    return seconds[attempt * each : (attempt + 1) * each]
+
+
+def check_repeats(engine: Engine, digests: list[str]) -> None:
+    """Raise SpdnnError when repeats of one run gave different outputs, or a file that they used was changed."""
+    if len(set(digests)) != 1:
+        raise SpdnnError(f"engine {engine.name} gave different outputs in {len(digests)} repeats of the same run")
+    check_unchanged()
+
+
+def measurement_of(
+    name: str,
+    prepared: Prepared,
+    inputs: Inputs,
+    options: Options,
+    findings: dict,
+    span: str,
+    result: Result,
+    samples: Samples,
+) -> Measurement:
+    """What runs of engine `name` measured, with findings and span of their session, on one rank until more is known."""
+    return Measurement(
+        problem=ProblemRecord.of(prepared.source, inputs),
+        engine=EngineRecord(name=name, noted=result.notes),
+        reductions=Reductions(requested=list(prepared.reductions), found={**prepared.findings, **findings}),
+        threads=options.threads,
+        ranks=1,
+        memory_limit_bytes=options.memory,
+        span=span,
+        **samples._asdict(),
+        result=ResultRecord.of(result),
+        peak_memory_bytes=peak_memory(),
+        machine=None,
+        distribution=None,
+        load=None,
+        passed_over=[],
+        time_to_solution=None,
+        environment=Environment(**provenance.environment("", result.notes.get("device"))),
+    )
+
+
+def ceilings(engine: Engine, options: Options, together: int = 1) -> Machine | None:
+    """As Engine.ceilings, and None where memory is too small to measure it."""
+    try:
+        return engine.ceilings(options, MACHINE_SECONDS, together)
+    except Unavailable:
+        return None
+
+
+def peak_memory() -> int:
+    """Bytes of this process's peak resident set so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class Usage(NamedTuple):
+    """What was used since a watch began: seconds, processor seconds by core (None: unreadable), ours, throttled."""
+
+    seconds: float
+    cores: dict[int, float] | None
+    ours: float
+    throttled: float | None
+
+
+class LoadMonitor:
+    """Looks at the system's counters now, and again when asked."""
+
+    def __init__(self):
+        self._began = _counters()
+
+    def usage(self, least: float = 0.0) -> Usage:
+        """What was used since it began; it sleeps until `least` seconds have passed."""
+        began = self._began
+        time.sleep(max(0.0, began.seconds + least - time.perf_counter()))
+        now = _counters()
+        cores = None
+        if began.cores and now.cores:
+            cores = {core: spent - began.cores.get(core, spent) for core, spent in now.cores.items()}
+        throttled = None if None in (began.throttled, now.throttled) else now.throttled - began.throttled
+        return Usage(now.seconds - began.seconds, cores, now.ours - began.ours, throttled)
+
+    def load(self, least: float = 0.0) -> Load:
+        """`load_of` what this process used."""
+        return load_of([self.usage(least)])
+
+
+def load_of(together: Iterable[Usage]) -> Load:
+    """The field `load` of a record, of processes of one node that were watched at the same time."""
+    together = list(together)
+    seconds, ours = max(load.seconds for load in together), sum(load.ours for load in together)
+    spent: dict[int, float] = {}
+    for load in together:
+        spent |= load.cores or {}
+    cores = len(spent) or len(affinity())
+    throttled = [load.throttled for load in together if load.throttled is not None]
+
+    def part(amount: float) -> float:
+        return min(1.0, max(0.0, amount / (cores * seconds))) if seconds else 0.0
+
+    return Load(
+        others=part(sum(spent.values()) - ours) if spent else None,
+        throttled=part(max(throttled)) if throttled else None,
+    )
+
+
+def fits(until: float | None, seconds: float) -> bool:
+    """Whether so many seconds end before `until`, of time.perf_counter(); None: there is no limit."""
+    return until is None or time.perf_counter() + seconds <= until
+
+
+def attempts(
+    once: Callable[[], None],
+    again: int,
+    load: Callable[[LoadMonitor, float], Load],
+    watch: LoadMonitor,
+    in_time: Callable[[float], bool],
+) -> list[Load]:
+    """Call `once`, and up to `again` times more while the machine was busy; the load of each.
+
+    Args:
+        load: of a watch that began before `once`, of at least so many seconds.
+        watch: of the first call.
+        in_time: whether so many seconds are left; asked for another call that takes as long as the first.
+    """
+    loads, begun, first = [], time.perf_counter(), 0.0
+    while not loads or (len(loads) <= again and in_time(first)):
+        once()
+        first = first or time.perf_counter() - begun
+        loads.append(load(watch, LEAST if again else 0.0))
+        if loads[-1].busy <= BUSY:
+            break
+        watch = LoadMonitor()
+    return loads
+
+
+def quietest(loads: list[Load]) -> int:
+    """The place of the least load, the first of equals."""
+    return min(range(len(loads)), key=lambda k: loads[k].busy)
+
+
+def _counters() -> Usage:
+    return Usage(time.perf_counter(), _cores(), time.process_time(), _throttled_seconds())
+
+
+def _cores() -> dict[int, float] | None:
+    """Seconds that each core which we may use was not idle, since the boot; None: the system does not say."""
+    own, spent = affinity(), {}
+    try:
+        for line in (_ROOT / "proc/stat").read_text("ascii").splitlines():
+            name, *fields = line.split()
+            if name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in own:
+                spent[int(name[3:])] = sum(int(fields[k]) for k in _BUSY_FIELDS) / _TICK
+    except (OSError, ValueError, IndexError):
+        return None
+    return spent or None
+
+
+def _throttled_seconds() -> float | None:
+    """Seconds that the control group of this process was throttled; None: no group says."""
+    for group in groups("cpu", _ROOT):
+        try:
+            fields = dict(line.split() for line in (group / "cpu.stat").read_text("ascii").splitlines())
+            for name, scale in _PER_SECOND.items():
+                if name in fields:
+                    return int(fields[name]) / scale
+        except (OSError, ValueError):
+            continue
+    return None
