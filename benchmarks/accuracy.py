@@ -184,7 +184,7 @@ def compared(
         )
         spent = {"onnxruntime": time.perf_counter() - begun}
         (taken,) = (argument.name for argument in session.get_inputs())
-        whole = [numpy_helper.to_array(array) for array in onnx_files.simplify(path).graph.initializer]
+        whole = [numpy_helper.to_array(array) for array in onnx_files.OnnxGraph.read(path).model.graph.initializer]
         whole = [array for array in whole if array.dtype == np.float32]
         for batch in BATCHES:
             begun = time.perf_counter()

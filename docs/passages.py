@@ -27,7 +27,7 @@ from spdnn.engines.taskgraph.decomposition import JOINED
 from spdnn.formats.radixnet import GROUP, RadixNet
 from spdnn.kernels import tiles
 from spdnn.kernels.cuda import groups, settings, sliced
-from spdnn.ops import onnx_model, onnx_products
+from spdnn.ops import onnx_products, onnx_trial
 from spdnn.ops.models.mobilenet import MobileNetConfig
 from spdnn.ops.models.transformer_config import TransformerConfig
 from spdnn.runs.ranks.run import WEIGHTS_SHARE
@@ -303,7 +303,7 @@ def passages() -> dict[str, dict[str, object]]:
             "At least 1,024 weights": onnx_products.LEAST_WEIGHTS,
             "the 14 functions": len(re.findall("= *\n? *Entry<", (ROOT / "spdnn/kernels/cpu/onnx.hpp").read_text())),
             "from version 1.17 on": 1 + constant("kVersion", "onnx.hpp") / 100,
-            "at most 20 % nonzero": 100 * onnx_model.SURE,
+            "at most 20 % nonzero": 100 * onnx_trial.SURE,
         },
         "docs/explanation/ranks.md": {"exceed 0.6 of the node's": WEIGHTS_SHARE},
         "docs/explanation/reductions.md": {

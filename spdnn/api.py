@@ -17,10 +17,11 @@ from spdnn.engines.base import Options
 from spdnn.engines.model import Model, check_batch
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine as engine_named
-from spdnn.formats import onnx_files
-from spdnn.formats.readers import is_onnx, open_model
+from spdnn.formats.onnx_files import OnnxGraph
+from spdnn.formats.readers import open_model
 from spdnn.ops import estimators
-from spdnn.ops.onnx_model import STAYS, OnnxModel, agrees
+from spdnn.ops.onnx_model import OnnxModel, agrees
+from spdnn.ops.onnx_trial import STAYS
 
 __all__ = ["compile", "infer"]
 
@@ -126,45 +127,39 @@ def compile(
     if modules is not None and isinstance(network, modules.Module):
         export = importlib.import_module("spdnn.ops.torch.export")
         with export.export(network, example) as path:
-            model = _of_onnx(path, type(network).__name__, example, chosen)
+            model = _of_onnx(OnnxGraph.read(path, type(network).__name__), example, chosen)
         if verify:
             export.check(network, example, model)
         return model
-    if isinstance(network, str | os.PathLike) and is_onnx(network):
-        return _of_onnx(network, network, example, chosen)
+    opened = open_model(network) if isinstance(network, str | os.PathLike) else network
+    if isinstance(opened, OnnxGraph):
+        return _of_onnx(opened, example, chosen)
     if example is not None:
         raise InputError("example: it is for a torch.nn.Module or an ONNX model alone")
-    if estimators.is_estimator(network):
-        return estimators.EstimatorModel(_make_model(estimators.network_of(network), chosen), network, verify)
-    return _make_model(open_model(network) if isinstance(network, str | os.PathLike) else network, chosen)
+    if estimators.is_estimator(opened):
+        return estimators.EstimatorModel(_make_model(estimators.network_of(opened), chosen), opened, verify)
+    return _make_model(opened, chosen)
 
 
-def _of_onnx(path: Any, name: Any, example: Any, chosen: _Choice) -> Model | OnnxModel:
-    """A Model of a chain of pruned layers, or of any chain that a certain engine must run; else an OnnxModel.
-
-    Errors call it by `name`.
-    """
+def _of_onnx(graph: OnnxGraph, example: Any, chosen: _Choice) -> Model | OnnxModel:
+    """A Model of a chain of pruned layers, or of any chain that a certain engine must run; else an OnnxModel."""
     check_batch(chosen.batch)
     parse_reductions(chosen.reductions, engine_named(chosen.engine).offers)
     anywhere = chosen.engine == "cpu" and chosen.memory is None and chosen.settings is None
-    model = onnx_files.simplify(path, name)
     try:
-        steps = onnx_files.chain(name, model)
-        softmax = steps[-1].kind if steps[-1].kind in onnx_files.ENDS else None
-        network = onnx_files.network_of(name, steps[: -1 if softmax else None])
+        network, softmax = graph.chain()
     except InputError as error:
         if not anywhere:
             raise InputError(f"{error}; without engine, memory and settings") from error
     else:
         if not anywhere or is_pruned(network):
-            signature = onnx_files.signature(name, model)
-            made = _make_model(network, chosen, softmax=softmax, signature=signature)
-            if not chosen.verify or agrees(made, path, name):
+            made = _make_model(network, chosen, softmax=softmax and softmax.kind, signature=graph.signature)
+            if not chosen.verify or agrees(made, graph):
                 return made
             if not anywhere:
-                raise InputError(f"{name}: the engine {chosen.engine} gives other outputs than ONNX Runtime")
-            warnings.warn(f"{name}: {STAYS}", RuntimeWarning, stacklevel=3)
-    return OnnxModel(path, model, chosen.threads, example, chosen.batch, name, chosen.verify)
+                raise InputError(f"{graph.name}: the engine {chosen.engine} gives other outputs than ONNX Runtime")
+            warnings.warn(f"{graph.name}: {STAYS}", RuntimeWarning, stacklevel=3)
+    return OnnxModel(graph, chosen.threads, example, chosen.batch, chosen.verify)
 
 
 def is_pruned(network: Network) -> bool:

@@ -24,7 +24,7 @@ from spdnn.engines import oracle
 from spdnn.formats import onnx_files
 from spdnn.formats.readers import network_files
 from spdnn.formats.tensors import NpzArchive
-from spdnn.ops.onnx_model import UNKNOWN
+from spdnn.ops.onnx_trial import UNKNOWN
 
 SHARE = 0.5  # of the free memory, for the inputs and what the oracle makes of them
 TOLERANCE, ROUNDINGS = 1e-4, 4  # of the largest value of an output; at least so many roundings of its type
@@ -96,14 +96,13 @@ class OnnxCase:
             options.graph_optimization_level = onnx_files.runtime().GraphOptimizationLevel.ORT_DISABLE_ALL
             options.intra_op_num_threads = threads
 
-        self.name, self._path, self._session = name, path, onnx_files.session(path, plain, path)
-        model = onnx_files.simplify(path)
-        self._signature = onnx_files.signature(path, model)
+        graph = onnx_files.OnnxGraph.read(path)
+        self.name, self._path, self._session, self._signature = name, path, graph.session(plain), graph.signature
         self._free = [bool(each.shape) and not isinstance(each.shape[0], int) for each in self._signature.inputs]
         self.batches = list(batches or self.BATCHES) if any(self._free) else self._fixed_batches(batches)
         self._given = None if given is None else self._read(given)
         next(iter(self.calls(self.batches[0], 1)))  # what it does not take is refused before anything is printed
-        self._weights(model)
+        self._weights(graph.model)
         self.digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(network_files(path)))).hexdigest()
 
     def calls(self, batch: int, count: int) -> Iterable[Call]:

@@ -4,11 +4,14 @@ ONNX Runtime's basic optimisations compute what is constant (masks of pruned wei
 inference, and fold BatchNorm into convolutions. Weights may be in the file or in others of the same folder.
 """
 
+import contextlib
 import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,11 @@ from spdnn.core.errors import InputError, Unavailable, install
 from spdnn.core.network import RELU, Activation, MemoryNetwork
 from spdnn.core.signature import ModelInput, Signature
 from spdnn.core.validation import shorten
-from spdnn.formats import steps as steps_module
 from spdnn.formats.state_dicts import norm_scale
-from spdnn.formats.steps import Step, UnsupportedStep, channels, fuse_steps, vector
+from spdnn.formats.steps import Step, UnsupportedStep, channels, fuse_steps, network_of, vector
 
 ENDS = ("Softmax", "LogSoftmax")  # what may follow the last layer of a chain
+LARGE = 1 << 30  # bytes of a model that goes through a file: a message holds 2^31
 SILENT = 4  # of ONNX Runtime: messages come as exceptions
 TYPES = {  # onnx.TensorProto.DataType, of types that NumPy has
     1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_,
@@ -44,8 +47,8 @@ def runtime():
     return onnxruntime
 
 
-def session(model: str | bytes, change: Callable[[Any], None] = lambda options: None, what: Any = "the model"):
-    """An InferenceSession on the processor for a file or its content; `change` is given its SessionOptions.
+def session(model: Any, change: Callable[[Any], None] = lambda options: None, what: Any = "the model") -> Any:
+    """An InferenceSession on the processor for a file, or a model in memory; `change` is given its SessionOptions.
 
     Raises:
         InputError: ONNX Runtime does not run it, with its reason.
@@ -55,44 +58,169 @@ def session(model: str | bytes, change: Callable[[Any], None] = lambda options: 
     options = ort.SessionOptions()
     options.log_severity_level, options.inter_op_num_threads = SILENT, 1
     change(options)
-    try:
-        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # of many types, none of them public
-        raise InputError(f"{what}: ONNX Runtime cannot run it: {reason(error)}") from error
+    with contextlib.ExitStack() as stack:
+        if isinstance(model, str | os.PathLike):
+            source: str | bytes = os.fspath(model)
+        elif model.ByteSize() < LARGE:
+            source = model.SerializeToString()
+        else:
+            import onnx
+
+            source = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spdnn-")), "model.onnx"))
+            copy = type(model)()
+            copy.CopyFrom(model)  # whose weights onnx.save moves to the file
+            onnx.save(copy, source, save_as_external_data=True)
+        try:
+            return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # of many types, none of them public
+            raise InputError(f"{what}: ONNX Runtime cannot run it: {reason(error)}") from error
 
 
-def simplify(path, name=None):
-    """The onnx.ModelProto of a file, with all that is constant computed.
+@dataclass(frozen=True)
+class OnnxGraph:
+    """An ONNX model, as its file has it and as ONNX Runtime's basic optimisations leave it.
 
-    Raises:
-        InputError: no sound ONNX model, or one that ONNX Runtime does not run; operators that it does not know
-            are named, the file as `name`.
-        Unavailable: the package onnx or onnxruntime is missing.
+    Attributes:
+        path: of the file; None: there is none any more.
+        name: in messages.
+        model: the onnx.ModelProto, with all that is constant computed.
     """
-    ort, path = runtime(), Path(path)
-    import onnx
 
-    safe_open.check_file(path)
-    with tempfile.TemporaryDirectory(prefix="spdnn-") as folder:
-        written = Path(folder, "model.onnx")
+    path: Path | None
+    name: Any
+    model: Any
 
-        def change(options) -> None:
-            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-            options.optimized_model_filepath = str(written)
-            options.add_session_config_entry("session.disable_prepacking", "1")
-            options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
-            options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
-            options.intra_op_num_threads = 1
+    @classmethod
+    def read(cls, path: str | os.PathLike, name: Any = None) -> "OnnxGraph":
+        """The model in a file, which messages call `name`, by default its path.
 
-        session(str(path), change, name or path)
-        model = onnx.load(written)
-    _densify(model.graph)
-    if model.ir_version < 4:  # whose initializers are listed among the inputs, and are constants all the same
-        held = {tensor.name for tensor in model.graph.initializer}
-        for place in reversed(range(len(model.graph.input))):
-            if model.graph.input[place].name in held:
-                del model.graph.input[place]
-    return model
+        Raises:
+            InputError: no sound ONNX model, or one that ONNX Runtime does not run; operators that it does not know
+                are named.
+            Unavailable: the package onnx or onnxruntime is missing.
+        """
+        ort, path, name = runtime(), Path(path), path if name is None else name
+        import onnx
+
+        safe_open.check_file(path)
+        with tempfile.TemporaryDirectory(prefix="spdnn-") as folder:
+            written = Path(folder, "model.onnx")
+
+            def change(options) -> None:
+                options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+                options.optimized_model_filepath = str(written)
+                options.add_session_config_entry("session.disable_prepacking", "1")
+                options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
+                options.add_session_config_entry(
+                    "session.optimized_model_external_initializers_min_size_in_bytes", "1024"
+                )
+                options.intra_op_num_threads = 1
+
+            session(path, change, name)
+            model = onnx.load(written)
+        _densify(model.graph)
+        if model.ir_version < 4:  # whose initializers are listed among the inputs, and are constants all the same
+            held = {tensor.name for tensor in model.graph.initializer}
+            for place in reversed(range(len(model.graph.input))):
+                if model.graph.input[place].name in held:
+                    del model.graph.input[place]
+        return cls(path, name, model)
+
+    @classmethod
+    def of_content(cls, content: bytes, name: Any) -> "OnnxGraph":
+        """A model without a file, from the bytes of `model`; Unavailable: a package is missing."""
+        runtime()
+        import onnx
+
+        return cls(None, name, onnx.ModelProto.FromString(content))
+
+    def session(self, change: Callable[[Any], None] = lambda options: None) -> Any:
+        """A session of the model as its file has it. Raises as `session`."""
+        return session(self.path or self.model, change, self.name)
+
+    @cached_property
+    def signature(self) -> Signature:
+        """The inputs that a caller must give."""
+        given = {tensor.name for tensor in self.model.graph.initializer}
+        return Signature(
+            str(self.name), tuple(_input(value) for value in self.model.graph.input if value.name not in given)
+        )
+
+    def chain(self, layers: int | None = None) -> tuple[MemoryNetwork, Step | None]:
+        """(the network of a chain of layers, of the first so many; the softmax behind the last layer, if there is one).
+
+        Raises:
+            InputError: another model; the sentence names the first node that no network has.
+        """
+        steps = self._steps()
+        softmax = steps.pop() if steps[-1].kind in ENDS else None
+        return network_of(Path(self.name), steps, "onnx", layers), softmax
+
+    def network(self, last: str | None = None, layers: int | None = None) -> MemoryNetwork:
+        """The network of a chain of layers, without a softmax at its end where `last` = 'none' says so.
+
+        Raises:
+            InputError: no chain of layers; a softmax, and nothing said; something said that a model says itself.
+        """
+        network, softmax = self.chain(layers)
+        if last not in (None, "none") or (last and not softmax):
+            raise InputError(f"{self.name}: an ONNX model has its own last activation; it cannot be {last!r}")
+        if softmax and last is None:
+            raise InputError(
+                f"{self.name}: it ends in a softmax ({softmax.name[:40]!r}), which is not run here; --last none (in "
+                "Python spdnn.open_network(path, last='none')) stops at the logits, and the predicted classes stay the "
+                "same"
+            )
+        return network
+
+    @np.errstate(all="ignore")  # what is not finite is refused in the layer that has it
+    def _steps(self) -> list[Step]:
+        """The steps of a model each of whose nodes is a layer, or part of one, and reads the one before it.
+
+        A softmax of the last features may be at the end, as a step of its own kind.
+
+        Raises:
+            InputError: another model; the sentence names the first node that no network has.
+        """
+        from onnx import numpy_helper
+
+        graph, path = self.model.graph, self.name
+        constants = {tensor.name: tensor for tensor in graph.initializer}
+        inputs = self.signature.inputs
+        if len(inputs) != 1 or len(graph.output) != 1:
+            raise InputError(
+                f"{path}: {len(inputs)} inputs and {len(graph.output)} outputs; a network has one of each, and "
+                "spdnn.compile runs other models"
+            )
+        (last, dtype, shape, _), steps = inputs[0], []
+        if dtype is None or shape is None or len(shape) < 2:
+            said = "a type that NumPy does not have" if dtype is None else "no shape" if shape is None else "no rows"
+            raise InputError(
+                f"{path}: it is no chain of layers: {last!r} states {said}; spdnn.compile runs any ONNX model"
+            )
+        sizes = [size if isinstance(size, int) and size else None for size in shape]
+        reader = Chain(constants, numpy_helper.to_array, sizes, dtype == np.float32)
+        read = Counter(value for node in graph.node for value in node.input) + Counter(
+            output.name for output in graph.output
+        )
+        for node in graph.node:
+            try:
+                if read[last] != 1 or last not in node.input or sum(map(bool, node.output)) != 1:
+                    raise UnsupportedStep(": it does not follow the one before it alone")
+                if steps and steps[-1].kind in ENDS:
+                    raise UnsupportedStep(": after a softmax")
+                step = reader.step(node, last)
+            except UnsupportedStep as error:
+                raise InputError(
+                    f"{path}: it is no chain of layers: {shorten(node.name or node.output[0], 40)!r} "
+                    f"({shorten(node.op_type, 30)}{error}); spdnn.compile runs any ONNX model"
+                ) from error
+            if step is not None:
+                steps.append(step._replace(name=node.name or node.output[0]))
+            last = node.output[0]
+        if last != graph.output[0].name or not steps:
+            raise InputError(f"{path}: its output does not come from its input through layers")
+        return list(fuse_steps(steps))
 
 
 def _densify(graph) -> None:
@@ -120,12 +248,6 @@ def subgraphs(node) -> list:
     ]
 
 
-def signature(what, model) -> Signature:
-    """The inputs that a caller must give; `what` begins the errors of a call."""
-    given = {tensor.name for tensor in model.graph.initializer}
-    return Signature(str(what), tuple(_input(value) for value in model.graph.input if value.name not in given))
-
-
 def _input(value) -> ModelInput:
     if value.type.WhichOneof("value") != "tensor_type":
         return ModelInput(value.name, None, None, tensor=False)
@@ -136,78 +258,6 @@ def _input(value) -> ModelInput:
         sizes = [size.dim_value if size.HasField("dim_value") else size.dim_param or None for size in kind.shape.dim]
         shape = tuple(None if isinstance(size, int) and size < 0 else size for size in sizes)
     return ModelInput(value.name, None if dtype is None else np.dtype(dtype), shape)
-
-
-def network(path, last: str | None = None, layers: int | None = None) -> MemoryNetwork:
-    """The network of a model that is a chain of layers, without a softmax at its end where `last` = 'none' says so.
-
-    Raises:
-        InputError: no chain of layers; a softmax, and nothing said; something said that a model says itself.
-        Unavailable: as simplified.
-    """
-    steps = chain(path, simplify(path))
-    ends = steps[-1].kind in ENDS
-    if last not in (None, "none") or (last and not ends):
-        raise InputError(f"{path}: an ONNX model has its own last activation; it cannot be {last!r}")
-    if ends and last is None:
-        raise InputError(
-            f"{path}: it ends in a softmax ({steps[-1].name[:40]!r}), which is not run here; --last none (in Python "
-            "spdnn.open_network(path, last='none')) stops at the logits, and the predicted classes stay the same"
-        )
-    return network_of(path, steps[: len(steps) - ends], layers)
-
-
-def network_of(path, steps: Sequence[Step], layers: int | None = None) -> MemoryNetwork:
-    """The network of a chain without a softmax. Raises InputError: as steps.network_of."""
-    return steps_module.network_of(Path(path), steps, "onnx", layers)
-
-
-@np.errstate(all="ignore")  # what is not finite is refused in the layer that has it
-def chain(path, model) -> list[Step]:
-    """The steps of a model each of whose nodes is a layer, or part of one, and reads the one before it.
-
-    A softmax of the last features may be at the end, as a step of its own kind.
-
-    Raises:
-        InputError: another model; the sentence names the first node that no network has.
-    """
-    from onnx import numpy_helper
-
-    graph = model.graph
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    inputs = signature(path, model).inputs
-    if len(inputs) != 1 or len(graph.output) != 1:
-        raise InputError(
-            f"{path}: {len(inputs)} inputs and {len(graph.output)} outputs; a network has one of each, and "
-            "spdnn.compile runs other models"
-        )
-    (last, dtype, shape, _), steps = inputs[0], []
-    if dtype is None or shape is None or len(shape) < 2:
-        said = "a type that NumPy does not have" if dtype is None else "no shape" if shape is None else "no rows"
-        raise InputError(f"{path}: it is no chain of layers: {last!r} states {said}; spdnn.compile runs any ONNX model")
-    sizes = [size if isinstance(size, int) and size else None for size in shape]
-    reader = Chain(constants, numpy_helper.to_array, sizes, dtype == np.float32)
-    read = Counter(value for node in graph.node for value in node.input) + Counter(
-        output.name for output in graph.output
-    )
-    for node in graph.node:
-        try:
-            if read[last] != 1 or last not in node.input or sum(map(bool, node.output)) != 1:
-                raise UnsupportedStep(": it does not follow the one before it alone")
-            if steps and steps[-1].kind in ENDS:
-                raise UnsupportedStep(": after a softmax")
-            step = reader.step(node, last)
-        except UnsupportedStep as error:
-            raise InputError(
-                f"{path}: it is no chain of layers: {shorten(node.name or node.output[0], 40)!r} "
-                f"({shorten(node.op_type, 30)}{error}); spdnn.compile runs any ONNX model"
-            ) from error
-        if step is not None:
-            steps.append(step._replace(name=node.name or node.output[0]))
-        last = node.output[0]
-    if last != graph.output[0].name or not steps:
-        raise InputError(f"{path}: its output does not come from its input through layers")
-    return list(fuse_steps(steps))
 
 
 class Chain:

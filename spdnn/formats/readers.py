@@ -17,13 +17,13 @@ from spdnn.formats import (
     images,
     inputs,
     matrices,
-    onnx_files,
     state_dicts,
     store,
     tensors,
     text,
     torch_files,
 )  # fmt: skip
+from spdnn.formats.onnx_files import OnnxGraph
 from spdnn.formats.steps import USUAL, LastUnknown, ReadOptions, check_rows
 
 __all__ = ["import_network", "open_inputs", "open_network", "read_categories", "write_categories"]
@@ -86,9 +86,11 @@ def open_network(
 
 
 @safe_open.releasing()
-def open_model(path: str | PathLike) -> Network:
-    """The network in a file that states all of it. Raises as open_network."""
+def open_model(path: str | PathLike) -> Network | OnnxGraph:
+    """The network in a file that states all of it, or the graph of an ONNX model. Raises as open_network."""
     read = _reader(path := files.existing(path, "model file or folder"))
+    if read is _onnx:
+        return OnnxGraph.read(path)
     try:
         return read(path, ReadOptions())
     except LastUnknown as error:
@@ -254,7 +256,7 @@ def _text(path: Path, stated: ReadOptions) -> Network:
 def _onnx(path: Path, stated: ReadOptions) -> Network:
     if stated.bias is not None or stated.clip != USUAL or stated.rows is not None or stated.epsilon is not None:
         raise InputError(f"{path}: leave out --bias, --clip, --rows and --epsilon: an ONNX model states them")
-    return onnx_files.network(path, stated.last, stated.layers)
+    return OnnxGraph.read(path).network(stated.last, stated.layers)
 
 
 def _weights(tensors_of: Callable, source: str) -> Callable[[Path, ReadOptions], Network]:

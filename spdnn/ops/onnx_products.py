@@ -5,7 +5,7 @@ A MatMul, Gemm or Conv whose weights are constants with many zeros becomes a nod
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -219,16 +219,16 @@ def _readers(graph) -> tuple[dict[str, Any], Counter]:
             readers[value] = node
             reads[value] += 1
         for inside in subgraphs(node):
-            reads.update(_names_in(inside))
+            reads.update(names_in(inside))
     return readers, reads
 
 
-def _names_in(graph) -> Iterator[str]:
+def names_in(graph) -> Iterator[str]:
     yield from (output.name for output in graph.output)
     for node in graph.node:
         yield from node.input
         for inside in subgraphs(node):
-            yield from _names_in(inside)
+            yield from names_in(inside)
 
 
 def jumps(graph) -> bool:
@@ -243,60 +243,3 @@ def _array(tensor) -> np.ndarray:
     from onnx import numpy_helper
 
     return numpy_helper.to_array(tensor)
-
-
-def replace_products(model, keys: Mapping[tuple, int], found: Collection[GraphProduct]):
-    """A copy of a model with nodes `GraphProduct` in place of some products.
-
-    Args:
-        keys: of the kernels, by the product's place; found: all products of the model.
-    """
-    from onnx import helper
-
-    # All values between the nodes of a product go with them.
-    ours = {product.place: product for product in found if product.place in keys}
-    gone = {(product.path, value) for product in ours.values() for node in product.nodes for value in node.output}
-    copy = type(model)()
-    copy.CopyFrom(model)
-    copy.opset_import.append(helper.make_opsetid(DOMAIN, 1))
-
-    def change(graph, path: tuple[int, ...]) -> None:
-        nodes = []
-        for number, node in enumerate(graph.node):
-            for branch, inside in enumerate(subgraphs(node)):
-                change(inside, (*path, number, branch))
-            place = path, node.output[0] if node.output else ""
-            if place in ours:
-                product = ours[place]
-                given = {"domain": DOMAIN, "key": keys[place]}
-                nodes.append(helper.make_node("Product", [product.reads], [product.gives], product.name, **given))
-            elif place not in gone:
-                nodes.append(node)
-        del graph.node[:]
-        graph.node.extend(nodes)
-        # ONNX Runtime drops what nobody reads, but would first copy it
-        used = {*_names_in(graph), *(value.name for value in graph.input)}
-        kept = [tensor for tensor in graph.initializer if tensor.name in used]
-        if len(kept) < len(graph.initializer):
-            del graph.initializer[:]
-            graph.initializer.extend(kept)
-
-    change(copy.graph, ())
-    return copy
-
-
-def alone(model, product: GraphProduct, x: np.ndarray, key: int | None):
-    """A model of one product, as it is, or as ours where it has a key, for features like x."""
-    from onnx import TensorProto, helper
-
-    nodes = [*product.nodes]
-    if key is not None:
-        nodes = [helper.make_node("Product", [product.reads], [product.gives], domain=DOMAIN, key=key)]
-    inputs = [helper.make_tensor_value_info(product.reads, TensorProto.FLOAT, x.shape)]
-    outputs = [helper.make_empty_tensor_value_info(product.gives)]
-    weights = product.constants if key is None else ()
-    made = helper.make_model(helper.make_graph(nodes, "product", inputs, outputs, weights))
-    del made.opset_import[:]
-    made.opset_import.extend([*model.opset_import, helper.make_opsetid(DOMAIN, 1)])
-    made.ir_version = model.ir_version
-    return made

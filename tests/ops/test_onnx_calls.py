@@ -15,7 +15,7 @@ from refusals import refuses
 
 import spdnn
 from spdnn.formats import onnx_files
-from spdnn.ops import onnx_model
+from spdnn.ops import onnx_trial
 from spdnn.ops.onnx_model import OnnxModel
 from spdnn.ops.onnx_products import GraphProduct
 
@@ -109,14 +109,14 @@ def test_a_product_that_differs_stays_in_onnx_runtime_with_a_warning(tmp_path, m
         made.add("MatMul", made.draw(40, 40, density=0.1), name=name)
         made.add("Sigmoid")
     path, x = made.save(tmp_path / "m.onnx"), made.draw(3, 40)
-    real = onnx_model.products
+    real = onnx_trial.products
 
     def spoiled(graph):
         for product in real(graph):
             product.bias[:] += product.name == "wrong"
             yield product
 
-    monkeypatch.setattr(onnx_model, "products", spoiled)
+    monkeypatch.setattr(onnx_trial, "products", spoiled)
     with pytest.warns(RuntimeWarning, match="m.onnx: wrong stays in ONNX Runtime, since our kernel differs"):
         model = spdnn.compile(path, threads=1)
     assert [product.name for product in model.ours] == ["right"]
@@ -131,13 +131,15 @@ def test_a_whole_model_or_a_chain_that_differs_stays_in_onnx_runtime(tmp_path, m
     made.add("MatMul", made.draw(40, 40, density=0.1))
     path, x = made.save(tmp_path / "m.onnx"), made.draw(3, 40)
     real = onnx_files.network_of
-    monkeypatch.setattr(onnx_files, "network_of", lambda *given: real(*given[:1], [given[1][0]._replace(bias=1.0)]))
+    monkeypatch.setattr(
+        onnx_files, "network_of", lambda *given: real(given[0], [given[1][0]._replace(bias=1.0)], *given[2:])
+    )
     with pytest.warns(RuntimeWarning, match="m.onnx: it stays in ONNX Runtime, since its outputs differ"):
         model = spdnn.compile(path, threads=1)
     assert type(model) is OnnxModel
     assert close(model(x), outputs(path, x))
     monkeypatch.setattr(GraphProduct, "place", property(lambda product: (product.path, "another")))
-    monkeypatch.setattr(OnnxModel, "_with", lambda self, *given: onnx_files.session(str(other)))
+    monkeypatch.setattr(onnx_trial.Trial, "_with", lambda self, *given: onnx_files.session(str(other)))
     other = Maker(40, seed=1)
     other.add("MatMul", other.draw(40, 40, density=0.1))
     other = other.save(tmp_path / "other.onnx")
@@ -201,7 +203,7 @@ def test_what_is_not_finite_meets_zeros_as_in_onnx_runtime(tmp_path, value, boun
     made.add("Identity")
     path, x = made.save(tmp_path / "m.onnx"), made.draw(5, 40)
     x[1, 3] = x[3, 7] = value
-    model = OnnxModel(path, onnx_files.simplify(path))
+    model = OnnxModel(onnx_files.OnnxGraph.read(path))
     assert "1 of 1" in repr(model)
     np.testing.assert_allclose(model(x), outputs(path, x), rtol=1e-5, atol=1e-5)
     if not bounds:
@@ -217,7 +219,7 @@ def test_what_is_not_finite_in_images(tmp_path, value, groups, size, stride):
     made.add("Relu")
     path, x = made.save(tmp_path / "m.onnx"), made.draw(3, 16, 7, 9)
     x[1, 2, 3, 4] = x[1, 12, 0, 8] = value
-    model = OnnxModel(path, onnx_files.simplify(path))
+    model = OnnxModel(onnx_files.OnnxGraph.read(path))
     assert "1 of 1" in repr(model)
     np.testing.assert_allclose(model(x), outputs(path, x), rtol=1e-5, atol=1e-5)
 

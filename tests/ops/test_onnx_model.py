@@ -26,7 +26,7 @@ def untimed(monkeypatch):
 
 
 def opened(path, **options):
-    return OnnxModel(path, onnx_files.simplify(path), **options)
+    return OnnxModel(onnx_files.OnnxGraph.read(path), **options)
 
 
 def theirs(path, feed):
@@ -127,7 +127,7 @@ def test_what_follows_a_product_is_its_own_only_where_nothing_else_reads_it(tmp_
     made.add("Relu", name="activation")
     made.add("Add", reads=[made.last, before])
     path, x = made.save(tmp_path / "a.onnx"), made.draw(5, 40)
-    (one,) = products(onnx_files.simplify(path).graph)
+    (one,) = products(onnx_files.OnnxGraph.read(path).model.graph)
     assert [node.op_type for node in one.nodes] == ["MatMul"]
     assert close(opened(path)(x), outputs(path, x))
 
@@ -221,7 +221,7 @@ def test_the_faster_way_is_taken(tmp_path, monkeypatch, slow, ours):
         slower = {"product": not whole, "model": whole, "onnxruntime": False}[slow]
         return {name: 1.0 if name in (0, "onnxruntime") else 2.0 if slower else 0.5 for name in calls}
 
-    monkeypatch.setattr("spdnn.ops.onnx_model._alternating", alternating)
+    monkeypatch.setattr("spdnn.ops.onnx_trial._alternating", alternating)
     path = pruned().save(tmp_path / "a.onnx")
     model, x = spdnn.compile(path), np.ones((2, 3, 12, 12), np.float32)
     assert f"{ours} of 1" in repr(model)

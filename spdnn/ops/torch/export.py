@@ -16,7 +16,7 @@ from torch.export.dynamic_shapes import ShapesCollection
 from spdnn.core import arrays
 from spdnn.core.errors import InputError, Unavailable, install
 from spdnn.core.validation import shorten
-from spdnn.ops.onnx_model import alike
+from spdnn.ops.onnx_trial import alike
 from spdnn.ops.torch.modules import SparseConv2d, SparseLinear
 
 HALF = (torch.float16, torch.bfloat16)  # computed in float32

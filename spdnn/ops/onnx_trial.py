@@ -1,0 +1,341 @@
+"""Which products of an ONNX model are ours: each is timed both ways, then the whole model; what is ours is verified.
+
+Both programs compute on ONNX Runtime's threads, in one session. Each product is timed on the features that reach it.
+The faster way is taken and kept (spdnn/ops/tuning.py). What ours gave is compared with what ONNX Runtime gave, product
+by product; a product that differs is left to ONNX Runtime.
+"""
+
+import hashlib
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from spdnn.core.errors import InputError
+from spdnn.core.provenance import cpu_name
+from spdnn.formats import onnx_files
+from spdnn.formats.onnx_files import OnnxGraph, subgraphs
+from spdnn.ops import tuning
+from spdnn.ops.cpu import _load
+from spdnn.ops.onnx_products import DOMAIN, GraphProduct, jumps, names_in, products
+
+TILES = (64, 32, 128)  # worth trying; see `spmm_settings`
+UNKNOWN = 64  # the size of a dimension that neither the model nor an example states
+SURE = 0.2  # of the weights: a product with no more nonzeros is ours where it cannot be timed
+TURNS, TURN = 4, 0.002  # of a timing, after one that warms up; seconds of a turn, at least one call
+ONNX_RUNTIME, OURS = "onnxruntime", "spdnn"
+STAYS = "it stays in ONNX Runtime, since its outputs differ with our kernels; please report it"
+ROUNDINGS = 2 * 2.0**-24  # of two programs
+WHOLE = 1e-3  # of the largest output: rounding that a whole model may have made larger
+
+
+class Trial:
+    """The products of a model, and what was found of each.
+
+    Attributes:
+        products: of pruned weights; jumps: whether an operator may make a large difference of a small one.
+        plain: a session of the model as it is.
+        reasons: of each product, by its place, how it runs and why; of the model: None.
+    """
+
+    def __init__(self, graph: OnnxGraph, threads: int):
+        self.graph, self.threads = graph, threads
+        self.kernels, self.level = _load(None)
+        # First as it is: a model that ONNX Runtime does not take is refused here.
+        self.plain: Any = graph.session(self._options)
+        self.products, self.jumps = list(products(graph.model.graph)), jumps(graph.model.graph)
+        self.reasons: dict[Any, str] = {}
+
+    def choose(self, example: Any, batch: int | None, verify: bool) -> tuple[Any, list[GraphProduct]]:
+        """(the session to take, the products in it that are ours); arguments as of OnnxModel."""
+        session, tiles = self.plain, [0] * len(self.products)
+        if self.products:
+            sample, reach = self._sample(example, batch)
+            try:
+                tiles = self._choose(sample, reach)
+                tiles = self._verified(sample, reach, tiles) if verify else tiles
+                session = self._with(tiles) if any(tiles) else self.plain
+            except Exception as error:  # ONNX Runtime does not take what it simplified, or what ours made of it
+                self.reasons, tiles = {None: onnx_files.reason(error)}, [0] * len(self.products)
+                session = self.plain
+        for product, tile in zip(self.products, tiles, strict=True):
+            self.reasons.setdefault(product.place, f"{OURS}, tiles of {tile}" if tile else ONNX_RUNTIME)
+        return session, [product for product, tile in zip(self.products, tiles, strict=True) if tile]
+
+    def _options(self, options: Any) -> None:
+        options.intra_op_num_threads = self.threads
+        options.register_custom_ops_library(self.kernels.__file__)
+
+    def _open(self, model: Any) -> Any:
+        return onnx_files.session(model, self._options, self.graph.name)
+
+    def _sample(self, example: Any, batch: int | None) -> tuple[dict | None, dict]:
+        """(what products are timed on: the example, or drawn inputs; what of it reaches and leaves them).
+
+        None and nothing where drawn inputs do not suit the model; `explain` says so then.
+        """
+        if example is not None:
+            several = example if isinstance(example, tuple | list) else [example]
+            sample = self.graph.signature.feed(several, {})
+        else:
+            sample = self.graph.signature.draw(batch or 1, UNKNOWN)
+        if sample is None:
+            why = "its inputs cannot be drawn"
+        else:
+            try:
+                return sample, self._features(sample)
+            except Exception as error:  # of many types: sizes of our own choice do not fit
+                why = onnx_files.reason(error)
+                if example is not None:
+                    raise InputError(f"{self.graph.name}: example: {why}") from error
+        self.reasons[None] = f"nothing was timed ({why}); with an example that the model takes, it is"
+        return None, {}
+
+    def _choose(self, sample: dict | None, reach: dict) -> Sequence[int]:
+        """The tile of each product, kept or timed; 0 where ONNX Runtime runs it."""
+        # Without a sample nothing can be timed: sparsity alone decides.
+        usual = [TILES[0] if product.nonzero <= SURE else 0 for product in self.products]
+        if sample is None:
+            return usual
+        # Choices are kept between processes, by what they depend on.
+        shapes = [f"{name} {array.dtype}{array.shape}" for name, array in sample.items()]
+        graph = [f"{each.name} {each.matrix.shape} {each.window} {each.nonzero:.2f}" for each in self.products]
+        graph += [node.op_type for node in self.graph.model.graph.node]
+        # A choice holds for this processor, these kernels, this version of ONNX Runtime and this model and sample.
+        version, code = onnx_files.runtime().__version__, self.kernels.source_digest[:16]
+        digest = hashlib.sha256(repr((shapes, graph)).encode()).hexdigest()[:32]
+        key = f"{cpu_name()} {self.level} t{self.threads} {code} onnxruntime {version} model {digest}"
+        allowed = (*TILES, 0)
+        tiles = tuning.keep(
+            key, lambda: self._time(sample, reach, usual),
+            lambda kept: isinstance(kept, tuple) and len(kept) == len(usual) and set(kept) <= set(allowed),
+        )  # fmt: skip
+        return usual if tiles is None else tiles
+
+    def _time(self, sample: dict, reach: dict, usual: Sequence[int]) -> tuple[int, ...]:
+        """The tile that each product is fastest with, or zeros, where the whole model is faster without ours."""
+        # Product by product, on the features that really reach it: their zeros and shapes decide.
+        tiles, times = [], {}
+        for product, tile in zip(self.products, usual, strict=True):
+            x = reach.get(product.reads) if product.outside else None
+            if x is not None:
+                matrix, bounds = product.matrix, (product.low, product.high)
+                alike = matrix.shape, product.window, x.shape, round(product.nonzero, 2), *bounds
+                if alike not in times:
+                    times[alike] = self._times(product, x)
+                took = times[alike]
+                tile = min(took, key=took.__getitem__)
+                ours = min(TILES, key=took.__getitem__)
+                self.reasons[product.place] = (
+                    f"{f'{OURS}, tiles of {tile}' if tile else ONNX_RUNTIME}: {1e3 * took[ours]:.3f} ms, in ONNX "
+                    f"Runtime {1e3 * took[0]:.3f}"
+                )
+            tiles.append(tile)
+        if not any(tiles):
+            return tuple(tiles)
+        # Then the whole model: our products stand between nodes that ONNX Runtime may fuse, so the whole can be slower.
+        sessions = {OURS: self._with(tiles), ONNX_RUNTIME: self.plain}
+        took = _alternating({name: partial(session.run, None, sample) for name, session in sessions.items()})
+        self.reasons[None] = (
+            f"the whole model: {1e3 * took[OURS]:.3f} ms, in ONNX Runtime {1e3 * took[ONNX_RUNTIME]:.3f}"
+        )
+        if took[OURS] <= took[ONNX_RUNTIME]:
+            return tuple(tiles)
+        self.reasons |= {product.place: f"{ONNX_RUNTIME}: the whole model is faster in it" for product in self.products}
+        return (0,) * len(tiles)
+
+    def _verified(self, sample: dict | None, reach: dict, tiles: Sequence[int]) -> list[int]:
+        """The tiles, 0 for a product of ours that differs from ONNX Runtime's by more than rounding, with a warning.
+
+        Each product decides, on what reaches it, or on numbers that are drawn for it. The whole model is compared where
+        none of its operators makes a large difference of a small one.
+        """
+        right = []
+        for product, tile in zip(self.products, tiles, strict=True):
+            apart = self._apart(product, tile, reach) if tile else 0.0
+            if not apart <= 1:
+                self.reasons[product.place] = f"{ONNX_RUNTIME}: ours gave other numbers"
+                warnings.warn(
+                    f"{self.graph.name}: {product.name} stays in ONNX Runtime, since our kernel differs by {apart:.3g} "
+                    "times what rounding explains; please report it",
+                    RuntimeWarning, stacklevel=6,
+                )  # fmt: skip
+            right.append(tile if apart <= 1 else 0)
+        if sample is None or not any(right):
+            return right
+        found = self._with(right).run(None, sample)  # where it does not run, all stays in ONNX Runtime
+        if self.jumps:
+            return right
+        wanted = self.plain.run(None, sample)
+        if all(alike(*pair) for pair in zip(found, wanted, strict=True) if isinstance(pair[1], np.ndarray)):
+            return right
+        self.reasons = {None: f"{ONNX_RUNTIME}: the whole model gave other numbers with ours"}
+        warnings.warn(f"{self.graph.name}: {STAYS}", RuntimeWarning, stacklevel=6)
+        return [0] * len(right)
+
+    def _apart(self, product: GraphProduct, tile: int, reach: dict) -> float:
+        """The largest difference of our product from ONNX Runtime's, in parts of what rounding explains."""
+        x = reach.get(product.reads) if product.outside else None
+        wanted = reach.get(product.gives) if not product.path else None
+        if x is None:
+            x = np.random.default_rng(0).standard_normal(_features_of(product)).astype(np.float32)
+        if wanted is None:
+            wanted = self._open(alone(self.graph.model, product, x, None)).run(None, {product.reads: x})[0]
+        found = self._once(product, tile, x).run(None, {product.reads: x})[0]
+        # Of n products and a bias, each output is off by n + 2 roundings of all that they add up to, in either program.
+        sizes = abs(product.matrix).sum(axis=1) * _largest(x) + abs(product.bias)
+        roundings = ROUNDINGS * (np.diff(product.matrix.indptr) + 2) * sizes
+        return _difference(found, wanted, roundings if product.window is None else roundings[:, None, None])
+
+    def _times(self, product: GraphProduct, x: np.ndarray) -> dict[int, float]:
+        """Seconds of a product with each tile; 0: in ONNX Runtime."""
+        feed = {product.reads: x}
+        return _alternating({tile: partial(self._once(product, tile, x).run, None, feed) for tile in (*TILES, 0)})
+
+    def _once(self, product: GraphProduct, tile: int, x: np.ndarray) -> Any:
+        """A session of one product, for features like x; tile 0: in ONNX Runtime."""
+        key = self._key(product, tile) if tile else None
+        try:
+            return self._open(alone(self.graph.model, product, x, key))
+        finally:
+            if key is not None:
+                self.kernels.drop_product(key)
+
+    def _features(self, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What reaches and leaves the products of a sample, as far as the model's own graph has it."""
+        from onnx import helper
+
+        # Values inside the graph become outputs of a copy of the model.
+        values = {name for node in self.graph.model.graph.node for name in node.output if name}
+        ends = {product.gives for product in self.products if not product.path}
+        wanted = sorted(({product.reads for product in self.products if product.outside} | ends) & values)
+        copy = type(self.graph.model)()
+        copy.CopyFrom(self.graph.model)
+        there = {output.name for output in copy.graph.output}
+        copy.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in wanted if name not in there)
+        return sample | dict(zip(wanted, self._open(copy).run(wanted or None, sample), strict=False))
+
+    def _with(self, tiles: Sequence[int]) -> Any:
+        """A session with our products, those that have a tile."""
+        keys = {
+            product.place: self._key(product, tile) for product, tile in zip(self.products, tiles, strict=True) if tile
+        }
+        try:
+            return self._open(replace_products(self.graph.model, keys, self.products))
+        # The session holds its kernels now; the keys were only to hand them over.
+        finally:
+            for key in keys.values():
+                self.kernels.drop_product(key)
+
+    def _key(self, product: GraphProduct, tile: int) -> int:
+        matrix = product.matrix
+        return self.kernels.make_product(
+            self.level, matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, product.bias,
+            product.low, product.high, matrix.shape[1], product.window, product.nodes[0].op_type == "Gemm", tile,
+            self.threads,
+        )  # fmt: skip
+
+
+def alike(found: np.ndarray, wanted: np.ndarray) -> bool:
+    """Whether outputs of a whole model are the same but for rounding; whole numbers are not looked at."""
+    return wanted.dtype.kind != "f" or _difference(found, wanted, WHOLE * _largest(wanted)) <= 1
+
+
+def _features_of(product: GraphProduct) -> tuple[int, ...]:
+    """A shape of features that a product takes."""
+    if product.window is None:
+        return 2, product.matrix.shape[1]
+    channels, height, width, *_, down, across, _ = product.window
+    return 1, channels, max(8, (height - 1) * down + 1), max(8, (width - 1) * across + 1)
+
+
+def _largest(array: np.ndarray) -> float:
+    """Of what is finite."""
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
+
+
+def _difference(found: np.ndarray, wanted: np.ndarray, allowed: Any) -> float:
+    """The largest difference over what is allowed; infinite where shapes differ, or one is not finite alone."""
+    if found.shape != wanted.shape:
+        return np.inf
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(found.astype(np.float64) - wanted) / (np.asarray(allowed) + np.finfo(np.float32).tiny)
+    same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+    return float(np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart)).max(initial=0.0))
+
+
+def _alternating(calls: dict[Any, Callable[[], Any]]) -> dict[Any, float]:
+    """The median of the seconds of each call, in turns."""
+    took: dict[Any, list[float]] = {}
+    # In turns, so that a disturbance meets all of them; the first turn only warms up.
+    for turn in range(1 + TURNS):
+        for name, call in calls.items():
+            times: list[float] = []
+            end = time.perf_counter() + TURN
+            while not times or time.perf_counter() < end:
+                began = time.perf_counter()
+                call()
+                times.append(time.perf_counter() - began)
+            took[name] = took[name] + times if turn else []
+    return {name: statistics.median(times) for name, times in took.items()}
+
+
+def replace_products(model, keys: Mapping[tuple, int], found: Collection[GraphProduct]):
+    """A copy of a model with nodes `GraphProduct` in place of some products.
+
+    Args:
+        keys: of the kernels, by the product's place; found: all products of the model.
+    """
+    from onnx import helper
+
+    # All values between the nodes of a product go with them.
+    ours = {product.place: product for product in found if product.place in keys}
+    gone = {(product.path, value) for product in ours.values() for node in product.nodes for value in node.output}
+    copy = type(model)()
+    copy.CopyFrom(model)
+    copy.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+
+    def change(graph, path: tuple[int, ...]) -> None:
+        nodes = []
+        for number, node in enumerate(graph.node):
+            for branch, inside in enumerate(subgraphs(node)):
+                change(inside, (*path, number, branch))
+            place = path, node.output[0] if node.output else ""
+            if place in ours:
+                product = ours[place]
+                given = {"domain": DOMAIN, "key": keys[place]}
+                nodes.append(helper.make_node("Product", [product.reads], [product.gives], product.name, **given))
+            elif place not in gone:
+                nodes.append(node)
+        del graph.node[:]
+        graph.node.extend(nodes)
+        # ONNX Runtime drops what nobody reads, but would first copy it
+        used = {*names_in(graph), *(value.name for value in graph.input)}
+        kept = [tensor for tensor in graph.initializer if tensor.name in used]
+        if len(kept) < len(graph.initializer):
+            del graph.initializer[:]
+            graph.initializer.extend(kept)
+
+    change(copy.graph, ())
+    return copy
+
+
+def alone(model, product: GraphProduct, x: np.ndarray, key: int | None):
+    """A model of one product, as it is, or as ours where it has a key, for features like x."""
+    from onnx import TensorProto, helper
+
+    nodes = [*product.nodes]
+    if key is not None:
+        nodes = [helper.make_node("Product", [product.reads], [product.gives], domain=DOMAIN, key=key)]
+    inputs = [helper.make_tensor_value_info(product.reads, TensorProto.FLOAT, x.shape)]
+    outputs = [helper.make_empty_tensor_value_info(product.gives)]
+    weights = product.constants if key is None else ()
+    made = helper.make_model(helper.make_graph(nodes, "product", inputs, outputs, weights))
+    del made.opset_import[:]
+    made.opset_import.extend([*model.opset_import, helper.make_opsetid(DOMAIN, 1)])
+    made.ir_version = model.ir_version
+    return made
