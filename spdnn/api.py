@@ -1,5 +1,6 @@
 """The calls of the Python API that need engines and readers together: compile, infer."""
 
+import contextlib
 import importlib
 import os
 import sys
@@ -124,21 +125,25 @@ def compile(
 
     chosen = _Choice(engine, batch, threads, reductions, memory, settings, verify)
     modules = getattr(sys.modules.get("torch"), "nn", None)
-    if modules is not None and isinstance(network, modules.Module):
-        export = importlib.import_module("spdnn.ops.torch.export")
-        with export.export(network, example) as path:
-            model = _of_onnx(OnnxGraph.read(path, type(network).__name__), example, chosen)
-        if verify:
-            export.check(network, example, model)
-        return model
-    opened = open_model(network) if isinstance(network, str | os.PathLike) else network
-    if isinstance(opened, OnnxGraph):
-        return _of_onnx(opened, example, chosen)
-    if example is not None:
-        raise InputError("example: it is for a torch.nn.Module or an ONNX model alone")
-    if estimators.is_estimator(opened):
-        return estimators.EstimatorModel(_make_model(estimators.network_of(opened), chosen), opened, verify)
-    return _make_model(opened, chosen)
+    export, estimator, opened = None, None, network
+    with contextlib.ExitStack() as stack:
+        if isinstance(network, str | os.PathLike):
+            opened = open_model(network)
+        elif modules is not None and isinstance(network, modules.Module):
+            export = importlib.import_module("spdnn.ops.torch.export")
+            path = stack.enter_context(export.export(network, example))
+            opened = OnnxGraph.read(path, type(network).__name__)
+        elif (layers := estimators.network_of(network)) is not None:
+            estimator, opened = network, layers
+        if isinstance(opened, OnnxGraph):
+            model = _of_onnx(opened, example, chosen)
+        elif example is not None:
+            raise InputError("example: it is for a torch.nn.Module or an ONNX model alone")
+        else:
+            model = _make_model(opened, chosen)
+    if export and verify:
+        export.compare(network, example, model)
+    return model if estimator is None else estimators.EstimatorModel(model, estimator, verify)
 
 
 def _of_onnx(graph: OnnxGraph, example: Any, chosen: _Choice) -> Model | OnnxModel:

@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.core import safe_open
 from spdnn.core.errors import InputError, Unavailable, install
 from spdnn.core.network import RELU, Activation, MemoryNetwork
 from spdnn.core.signature import ModelInput, Signature
@@ -102,7 +101,6 @@ class OnnxGraph:
         ort, path, name = runtime(), Path(path), path if name is None else name
         import onnx
 
-        safe_open.check_file(path)
         with tempfile.TemporaryDirectory(prefix="spdnn-") as folder:
             written = Path(folder, "model.onnx")
 
@@ -246,6 +244,14 @@ def subgraphs(node) -> list:
         for attribute in node.attribute
         for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
     ]
+
+
+def names_in(graph) -> Iterator[str]:
+    yield from (output.name for output in graph.output)
+    for node in graph.node:
+        yield from node.input
+        for inside in subgraphs(node):
+            yield from names_in(inside)
 
 
 def _input(value) -> ModelInput:

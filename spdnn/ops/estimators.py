@@ -42,16 +42,14 @@ class Scale(NamedTuple):
     rounded: bool = False
 
 
-def is_estimator(value: Any) -> bool:
-    return _is(value, "base", "BaseEstimator")
-
-
-def network_of(estimator: Any) -> MemoryNetwork:
-    """The layers of its last step, without scales and without what follows the last sum.
+def network_of(estimator: Any) -> MemoryNetwork | None:
+    """The layers of its last step, without scales and without what follows the last sum; None: it is no estimator.
 
     Raises:
         InputError: it is another estimator, not fitted, or has an activation that no network has.
     """
+    if not _is(estimator, "base", "BaseEstimator"):
+        return None
     mlp = _steps(estimator)[-1]
     depth, name = len(mlp.coefs_), type(mlp).__name__
     if depth > 1 and mlp.activation not in ACTIVATIONS:

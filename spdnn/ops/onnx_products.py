@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.formats.onnx_files import subgraphs
+from spdnn.formats.onnx_files import names_in, subgraphs
 
 MOST_NONZERO = 0.5  # of the weights of a product that is worth a trial
 LEAST_WEIGHTS = 1024
@@ -221,14 +221,6 @@ def _readers(graph) -> tuple[dict[str, Any], Counter]:
         for inside in subgraphs(node):
             reads.update(names_in(inside))
     return readers, reads
-
-
-def names_in(graph) -> Iterator[str]:
-    yield from (output.name for output in graph.output)
-    for node in graph.node:
-        yield from node.input
-        for inside in subgraphs(node):
-            yield from names_in(inside)
 
 
 def jumps(graph) -> bool:

@@ -18,10 +18,10 @@ import numpy as np
 from spdnn.core.errors import InputError
 from spdnn.core.provenance import cpu_name
 from spdnn.formats import onnx_files
-from spdnn.formats.onnx_files import OnnxGraph, subgraphs
+from spdnn.formats.onnx_files import OnnxGraph, names_in, subgraphs
 from spdnn.ops import tuning
 from spdnn.ops.cpu import _load
-from spdnn.ops.onnx_products import DOMAIN, GraphProduct, jumps, names_in, products
+from spdnn.ops.onnx_products import DOMAIN, GraphProduct, jumps, products
 
 TILES = (64, 32, 128)  # worth trying; see `spmm_settings`
 UNKNOWN = 64  # the size of a dimension that neither the model nor an example states

@@ -56,7 +56,7 @@ def export(module: nn.Module, example: Any = None) -> Iterator[Path]:
         yield path
 
 
-def check(module: nn.Module, example: Any, model: Any) -> None:
+def compare(module: nn.Module, example: Any, model: Any) -> None:
     """Compare what a compiled model gives with what its module gives, on the example; not where a small difference may
     become a large one in it.
 
