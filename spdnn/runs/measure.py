@@ -81,25 +81,15 @@ def measure(
     begun, watch = time.perf_counter(), LoadMonitor()
     # Opening reads weights into the memory of the engine, so its seconds are of read.
     session, opened = time_call(engine.open, loaded.prepared, loaded.inputs, options)
-    seconds, digests, result = [], [], None
-    in_time = partial(fits, until)
+    digests, result = [], None
 
-    def attempt() -> None:
+    def once() -> float:
         nonlocal result
-        for number in range(repeats):
-            # A later repeat is begun only if it would end in time by the slowest one so far. Only the first attempt may
-            # stop early: later ones repeat its count.
-            if number == len(seconds) > 0 and not in_time(max(seconds)):
-                break
-            # A library may have swallowed what a signal raised.
-            check_ended()
-            with progress_output.repeat(number, repeats):
-                result, spent = time_call(session.run)
-            seconds.append(spent)
-            digests.append(result.digest)
+        result, seconds = time_call(session.run)
+        digests.append(result.digest)
+        return seconds
 
-    # Where other processes took the machine, all repeats are run again.
-    loads = attempts(attempt, again, LoadMonitor.load, watch, in_time)
+    seconds, loads = repeat(once, repeats, again, LoadMonitor.load, watch, partial(fits, until))
     # Before anything is kept: repeats that differ have no number.
     check_repeats(engine, digests)
     session.tell(result)
@@ -236,29 +226,41 @@ def fits(until: float | None, seconds: float) -> bool:
     return until is None or time.perf_counter() + seconds <= until
 
 
-def attempts(
-    once: Callable[[], None],
+def repeat(
+    once: Callable[[], float],
+    repeats: int,
     again: int,
     load: Callable[[LoadMonitor, float], Load],
     watch: LoadMonitor,
     in_time: Callable[[float], bool],
-) -> list[Load]:
-    """Call `once`, and up to `again` times more while the machine was busy; the load of each.
+) -> tuple[list[float], list[Load]]:
+    """Call `once` for each repeat, and all repeats up to `again` times more while the machine was busy.
 
     Args:
-        load: of a watch that began before `once`, of at least so many seconds.
-        watch: of the first call.
-        in_time: whether so many seconds are left; asked for another call that takes as long as the first.
+        once: returns its seconds.
+        load: of a watch that began before the repeats, of at least so many seconds.
+        watch: of the first attempt.
+        in_time: whether so many seconds are left; a repeat is begun only if it would end by the slowest one so far.
+
+    Returns:
+        seconds of all repeats of all attempts, and the load of each attempt.
     """
-    loads, begun, first = [], time.perf_counter(), 0.0
-    while not loads or (len(loads) <= again and in_time(first)):
-        once()
-        first = first or time.perf_counter() - begun
+    seconds: list[float] = []
+    loads: list[Load] = []
+    begun, first = time.perf_counter(), 0.0
+    while not loads or (loads[-1].busy > BUSY and len(loads) <= again and in_time(first)):
+        for number in range(repeats):
+            if number == len(seconds) > 0 and not in_time(max(seconds)):
+                break
+            # A library may have swallowed what a signal raised.
+            check_ended()
+            with progress_output.repeat(number, repeats):
+                seconds.append(once())
+        # Only the first attempt may stop early: later ones repeat its count.
+        repeats, first = len(seconds) // (len(loads) + 1), first or time.perf_counter() - begun
         loads.append(load(watch, LEAST if again else 0.0))
-        if loads[-1].busy <= BUSY:
-            break
         watch = LoadMonitor()
-    return loads
+    return seconds, loads
 
 
 def quietest(loads: list[Load]) -> int:

@@ -126,18 +126,25 @@ def run(
     # On several ranks only one of each node calls it, with the inputs left to share.
     load = partial(_load, request, sources, runner, reductions, memory, cache)
     workers = threads(request.threads, ranks.local_size, warn=ranks.rank == 0)
+
+    def kept(loaded: LoadedRun) -> bool | np.ndarray:
+        """Whose last rows are kept."""
+        if keep is None or keep:
+            return bool(keep)
+        return draw_kept(loaded.prepared.source, loaded.inputs, request.seed)
+
     # One rank measures itself; several share inputs and weights within a node first.
     if ranks.size == 1:
         loaded = load(None)
-        options = Options(workers, memory, _inputs_to_keep(request, loaded, keep), request.device, settings)
+        options = Options(workers, memory, kept(loaded), request.device, settings)
         measurement, result = measure.measure(runner, loaded, options, request.repeats, request.repeat_if_busy, until)
     else:
         from spdnn.runs.ranks.run import Ranks
 
         several = Ranks(ranks, runner, request.partition, memory, settings, request.device)
         loaded = several.load(load)
-        kept = ranks.together(lambda: _inputs_to_keep(request, loaded, keep) if ranks.rank == 0 else None)
-        options = several.options(workers, ranks.comm.bcast(kept))
+        values = ranks.together(lambda: kept(loaded) if ranks.rank == 0 else None)
+        options = several.options(workers, ranks.comm.bcast(values))
         measurement, result = several.measure(loaded, options, request.repeats, request.repeat_if_busy, until)
     return RunOutcome(request, loaded, measurement, result, begun, startup, cache)
 
@@ -265,10 +272,3 @@ def make_record(
     command = shlex.join(request.command())
     asked = RunRequest.of(request.values)  # a file leaves out what is at its default
     return record_of(request.name, measurement, verdict, command, None, asked, configuration, accuracy)
-
-
-def _inputs_to_keep(request: RunRequest, loaded: LoadedRun, keep: bool | None) -> bool | np.ndarray:
-    """Whose last rows a run keeps, as Options.values takes it."""
-    if keep is None or keep:
-        return bool(keep)
-    return draw_kept(loaded.prepared.source, loaded.inputs, request.seed)

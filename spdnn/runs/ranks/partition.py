@@ -13,20 +13,15 @@ from spdnn.core.errors import unknown
 STATIC, CYCLIC, REBALANCED = PARTITIONS = ("static", "cyclic", "rebalanced")
 
 
-def check(partition: str) -> str:
-    """The partition itself.
+def part(partition: str, count: int, ranks: int, rank: int) -> np.ndarray:
+    """int64, ascending: the inputs, of `count`, that a rank starts with. `rebalanced` starts as `static`.
 
     Raises:
-        InputError: there is none of that name.
+        InputError: there is no partition of that name.
     """
     if partition not in PARTITIONS:
         raise unknown("partition", partition, PARTITIONS)
-    return partition
-
-
-def part(partition: str, count: int, ranks: int, rank: int) -> np.ndarray:
-    """int64, ascending: the inputs, of `count`, that a rank starts with. `rebalanced` starts as `static`."""
-    if check(partition) == CYCLIC:
+    if partition == CYCLIC:
         return np.arange(rank, count, ranks)
     least, more = divmod(count, ranks)
     return np.arange(rank * least + min(rank, more), (rank + 1) * least + min(rank + 1, more))

@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from spdnn.core import progress_output
-from spdnn.core.endings import check_ended
 from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
 from spdnn.core.result import Result
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session, SharesRows, SharesWeights
 from spdnn.engines.memory import free_share, more_memory, proportional_bytes, resident_bytes, shared_bytes
 from spdnn.runs import measure
-from spdnn.runs.measure import LoadedRun, LoadMonitor, Samples, attempts, fits, load_of, quietest
+from spdnn.runs.measure import LoadedRun, LoadMonitor, Samples, fits, load_of, quietest, repeat
 from spdnn.runs.ranks import partition as parts
 from spdnn.runs.ranks.devices import device
 from spdnn.runs.ranks.exchange import Log, RankExchange
@@ -64,7 +62,7 @@ class Ranks:
         self, world: World, engine: Engine, partition: str, memory: int | None, settings: Any = None,
         device: int | None = None,
     ):  # fmt: skip
-        self.world, self.engine, self.partition = world, engine, parts.check(partition)
+        self.world, self.engine, self.partition = world, engine, partition
         self.memory, self.shared, self.weights, self.settings = memory, 0, "", settings
         self.device = self._own_device() if device is None else device
 
@@ -146,19 +144,14 @@ class Ranks:
         def in_time(seconds: float) -> bool:
             return until is None or world.comm.bcast(fits(until, seconds))
 
-        def attempt() -> None:
+        def once() -> float:
             nonlocal own, result
-            for number in range(repeats):
-                # Only the first attempt may stop early: later ones repeat its count.
-                if number == len(digests) > 0 and not in_time(max(timer.inference)):
-                    break
-                check_ended()
-                with progress_output.repeat(number, repeats):
-                    own, result = self._repeat(session, exchange, inputs, timer)
-                digests.append(result.digest if result else "")
+            own, result = self._repeat(session, exchange, inputs, timer)
+            digests.append(result.digest if result else "")
+            return timer.inference[-1]
 
         # Repeat; where another process took a node, all ranks repeat all of it.
-        loads = attempts(attempt, again, self._load, watch, in_time)
+        _, loads = repeat(once, repeats, again, self._load, watch, in_time)
         best = quietest(loads)
         timer.keep(best, len(loads))
         # Before anything is kept: repeats that differ have no number.
