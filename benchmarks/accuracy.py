@@ -36,9 +36,9 @@ from spdnn.core.resources import usable_cores
 from spdnn.formats import onnx_files
 from spdnn.ops.onnx_model import OnnxModel
 from spdnn.ops.torch.export import export
-from spdnn.runs.records.accuracy import Accuracy
 from spdnn.runs.records.files import check_content, write_operations
 from spdnn.runs.records.operation_record import OperationRecord, Program, Verification
+from spdnn.runs.records.result import Accuracy
 
 TRAINING = 1257  # images; the rest are held out
 SPARSITIES = (0.9, 0.95)

@@ -35,11 +35,11 @@ from spdnn.engines.taskgraph.settings import SCHEDULES, TaskgraphSettings
 from spdnn.engines.taskgraph.simulation import simulate
 from spdnn.formats.radixnet import RadixNet
 from spdnn.runs import measure
+from spdnn.runs.calibration import costs_of
 from spdnn.runs.load import load_named_inputs
 from spdnn.runs.records.files import record_of
 from spdnn.runs.records.run_record import Measurement, RunRecord
 from spdnn.runs.records.verdict import Verdict
-from spdnn.runs.task_calibration import costs_of
 from spdnn.runs.verify.judging import judge
 
 BAR = 0.15  # of an error

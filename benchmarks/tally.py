@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from spdnn.core import endings, processes
+from spdnn.core import endings
 from spdnn.core.errors import InputError, SpdnnError
 
 LONGEST = 400  # characters of a failure
@@ -142,7 +142,7 @@ def child(command: list, seconds: float | None, folder: str | Path | None = None
     environment = {
         **os.environ,
         "PYTHONPATH": path,
-        endings.STARTER: str(processes.process()),
+        endings.STARTER: str(endings.process()),
     }  # it does not outlive this one
     words = [*map(str, command)]
     with subprocess.Popen(words, start_new_session=True, env=environment, cwd=folder, **pipes) as process:

@@ -11,7 +11,7 @@ from spdnn.core.features import Inputs
 from spdnn.core.files import write_text
 from spdnn.core.network import Network
 from spdnn.core.result import Result
-from spdnn.runs.records.accuracy import MOST_CLASSES, Accuracy
+from spdnn.runs.records.result import MOST_CLASSES, Accuracy
 from spdnn.runs.verify import classes
 from spdnn.runs.verify.classes import Agreement, Scores
 

@@ -169,7 +169,7 @@ def _read(name: str, value: str | Path | list | None) -> Iterator[Path]:
 
             yield from network_files(path)
         elif name == "records":
-            from spdnn.runs.records.record_files import record_files
+            from spdnn.runs.records.cases import record_files
 
             found = record_files(path)
             yield from (*found.records, *found.verdicts, path / "cases.json")

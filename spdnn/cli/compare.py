@@ -7,8 +7,8 @@ import sys
 from spdnn.cli import colours
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.files import write_text
+from spdnn.runs.records.cases import record_files
 from spdnn.runs.records.comparison import Comparable
-from spdnn.runs.records.record_files import record_files
 
 DESCRIPTION = """\
 Compare each record of B with the record of A that measured the same: the same problem, engine, schedule,
@@ -83,8 +83,7 @@ def _read(name: str) -> tuple[list[Comparable], list[str]]:
 
 def _unlike(comparison) -> str:
     """Why nothing can be compared: the differences of the nearest pair."""
-    from spdnn.runs.records.comparison import nearest
-    from spdnn.runs.records.keys import abbreviate
+    from spdnn.runs.records.comparison import abbreviate, nearest
 
     best = nearest(comparison.only_a, comparison.only_b)
     if best is None:

@@ -40,8 +40,8 @@ def problem_of(args) -> tuple:
 
 
 def _from_record(args, devices: int, messages) -> tuple:
+    from spdnn.runs.calibration import costs_of
     from spdnn.runs.records.files import read_record
-    from spdnn.runs.task_calibration import costs_of
 
     if args.edges_per_second:
         raise InputError("--edges-per-second and --record exclude each other: a record has its own rate")

@@ -4,7 +4,7 @@ import re
 from argparse import ArgumentTypeError
 from pathlib import Path
 
-from spdnn.runs.records.record_files import record_files
+from spdnn.runs.records.cases import record_files
 
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 WIDTHS = 1.0, 40.0  # inches

@@ -7,7 +7,7 @@ import sys
 from spdnn.cli import arguments
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.request import reading
-from spdnn.runs.records.record_files import record_files
+from spdnn.runs.records.cases import record_files
 
 DESCRIPTION = """\
 Check the fields, stated figures, checksums and digests of run records, and compare official problems with the
@@ -46,7 +46,7 @@ def add(group) -> None:
 def _check(args) -> int:
     from spdnn.report.common.words import printable
     from spdnn.runs.records.files import read_all
-    from spdnn.runs.verify import evidence
+    from spdnn.runs.verify import judging
 
     if not args.rerun and (named := [name for name in ("network", "inputs", "mnist") if getattr(args, name)]):
         raise InputError(f"--{named[0]} is for --rerun alone: without it nothing is run")
@@ -62,7 +62,7 @@ def _check(args) -> int:
             print(f"{path}: {len(operations)} operation records: consistent")
         for record in runs:
             try:
-                evidence.check(record, f"{path}: {record.case}")
+                judging.check(record, f"{path}: {record.case}")
                 print(f"{printable(record.case)}: consistent")
                 for phrase in record.missing_evidence():
                     print(f"  lacks    {phrase}")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from spdnn.runs.records.record_files import record_files
+from spdnn.runs.records.cases import record_files
 
 
 def add(page) -> None:

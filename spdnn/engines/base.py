@@ -228,7 +228,7 @@ class OnDevices(Engine):
     @abc.abstractmethod
     def device_identities(self) -> tuple[str, ...]:
         """Of each device that this process sees, what tells it from all others on this node, in every process. From
-        those of all ranks it is decided which takes which (runs/ranks/devices.py).
+        those of all ranks it is decided which takes which (runs/ranks/partition.py).
 
         Raises:
             Unavailable: they cannot be distinguished.

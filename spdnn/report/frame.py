@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spdnn.core.errors import Unavailable, install
-from spdnn.runs.records.record_files import record_files
+from spdnn.runs.records.cases import record_files
 
 if TYPE_CHECKING:
     import pandas

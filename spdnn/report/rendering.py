@@ -15,10 +15,10 @@ from spdnn.report.common import drawing, figure_files
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.provenance.records import records_table
 from spdnn.report.sections import SECTIONS
+from spdnn.runs.records.cases import RecordFolder
 from spdnn.runs.records.files import read_all, read_verdict
 from spdnn.runs.records.published import read_baselines
 from spdnn.runs.records.published_operations import read_operation_baselines
-from spdnn.runs.records.record_files import RecordFolder
 
 NARROW = 5.5  # inches
 

@@ -29,8 +29,8 @@ from spdnn.runs.cache import StoreCache, read_store
 from spdnn.runs.load import load_inputs, load_network
 from spdnn.runs.measure import LoadedRun
 from spdnn.runs.ranks.world import launched_count, world
-from spdnn.runs.records.accuracy import Accuracy
 from spdnn.runs.records.files import record_of
+from spdnn.runs.records.result import Accuracy
 from spdnn.runs.records.run_record import Measurement, RunRecord
 from spdnn.runs.records.time_to_solution import COMMAND, solution
 from spdnn.runs.records.verdict import Verdict

@@ -10,7 +10,7 @@ import pytest
 from children import ended, finished, started
 
 from spdnn.core import endings, files
-from spdnn.core.processes import process
+from spdnn.core.endings import process
 
 # What never returns and is not Python: a lock that is taken twice.
 STUCK = """

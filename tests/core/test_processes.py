@@ -5,7 +5,7 @@ import sys
 
 from children import started, until
 
-from spdnn.core.processes import parse, process
+from spdnn.core.endings import parse, process
 
 
 def test_a_process_is_gone_when_it_has_ended_or_its_number_is_of_another():

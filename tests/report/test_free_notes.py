@@ -11,8 +11,7 @@ from test_scaling import strong
 from test_schedules import several
 
 from spdnn.core.errors import InputError
-from spdnn.runs.calibration import from_record
-from spdnn.runs.task_calibration import costs_of, decomposition_of, timeline_of
+from spdnn.runs.calibration import costs_of, decomposition_of, from_record, timeline_of
 
 FREE = (
     ("engine", "notes"), ("reductions", "found"), ("problem", "network"), ("problem", "inputs"), ("program", "notes"),

@@ -6,8 +6,7 @@ from operation_cases import made_operation
 from test_report import Page, made_record, made_verdict, rendered, stored, stored_verdict
 
 from spdnn.cli import main
-from spdnn.runs.records.cases import write_cases
-from spdnn.runs.records.record_files import RecordFolder
+from spdnn.runs.records.cases import RecordFolder, write_cases
 
 
 def test_the_page_of_a_workflow_has_its_cases_and_names_the_others(tmp_path, capsys):

@@ -9,8 +9,8 @@ from spdnn.engines.taskgraph.simulation import simulate, sizes_of
 from spdnn.report.common.drawing import save, style
 from spdnn.report.schedules import figures as timelines
 from spdnn.report.schedules.values import values
+from spdnn.runs.calibration import costs_of, decomposition_of, timeline_of
 from spdnn.runs.records.published import read_baselines
-from spdnn.runs.task_calibration import costs_of, decomposition_of, timeline_of
 
 HOW = "snakemake --configfile config/schedules.yaml"
 

@@ -25,7 +25,7 @@ import yaml
 from children import ended, finished, started, until
 
 from spdnn.cli import main
-from spdnn.core import processes
+from spdnn.core import endings
 from spdnn.core.errors import SpdnnError
 from spdnn.core.request import RunRequest
 from spdnn.core.validation import builtins
@@ -483,7 +483,7 @@ def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
         text = refused(tmp_path, *given)  # a second one in the same folder
         assert f"spdnn: process {process.pid} on {socket.gethostname()} runs the workflow in this folder; wait" in text
         (job,) = (one for one in psutil.Process(process.pid).children(recursive=True) if one.cmdline()[1:2] == ["-m"])
-        job = processes.process(job.pid)
+        job = endings.process(job.pid)
         process.kill()
         until(lambda: job.gone, "the job ended with Snakemake")
     case = "radixnet-1024-120.mnist-1024-first-1000.cpu.none.t1"

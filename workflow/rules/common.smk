@@ -10,11 +10,11 @@ from spdnn.core.errors import SpdnnError
 from spdnn.core.resources import usable_cores
 from spdnn.core.tables import table
 from spdnn.runs.workflow import config as settings, decisions, estimates, lifecycle, slurm
-from spdnn.runs.workflow.contents import content
+from spdnn.runs.workflow.targets import content
 from spdnn.runs.workflow.rules import CHECK, INFER, Rules, code, content_of_download, launch
 from spdnn.runs.workflow.targets import Targets, configfiles, one_of, stores
 from spdnn.core.request import reading
-from spdnn.runs.records.record_files import record_files
+from spdnn.runs.records.cases import record_files
 
 # The default configuration lies beside the Snakefile; what is asked for, wherever Snakemake runs, changes it.
 changes, config = config, load_configfile(workflow.source_path("../../config/config.yaml"))

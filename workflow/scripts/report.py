@@ -6,7 +6,7 @@ from spdnn.runs.workflow.jobs import log_errors
 
 with log_errors(snakemake.log[0]):
     from spdnn.report.rendering import RecordFolder, render
-    from spdnn.runs.records.record_files import record_files
+    from spdnn.runs.records.cases import record_files
 
     given, params = snakemake.input, snakemake.params
     records = [Path(path) for path in (*given.records, *given.ops)]

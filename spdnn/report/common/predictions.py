@@ -18,9 +18,8 @@ from spdnn.engines.taskgraph.simulation import simulate
 from spdnn.engines.taskgraph.timeline import Span
 from spdnn.report.common import words
 from spdnn.report.common.run_rows import RunRow, group_by, latest
-from spdnn.runs.calibration import check, from_record, known_shares
+from spdnn.runs.calibration import check, costs_of, from_record, known_shares
 from spdnn.runs.records.notes import TaskgraphNotes
-from spdnn.runs.task_calibration import costs_of
 
 RANKS, THREADS, GPUS = "ranks", "threads", "GPUs"  # workers
 STRONG, WEAK, OTHER = "strong", "weak", "other"  # the same inputs on more workers, inputs that grow with them, neither

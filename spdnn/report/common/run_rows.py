@@ -13,11 +13,11 @@ from spdnn.engines.reductions.registry import REDUCTIONS
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.timeline import Span
 from spdnn.report.common import words
+from spdnn.runs.calibration import decomposition_of, timeline_of
 from spdnn.runs.records.notes import Notes
 from spdnn.runs.records.result import ProblemRecord
 from spdnn.runs.records.run_record import RunRecord, busy_part
 from spdnn.runs.records.samples import TimeToSolution, WorkPerSecond
-from spdnn.runs.task_calibration import decomposition_of, timeline_of
 
 Entry, Key = TypeVar("Entry"), TypeVar("Key", bound=Hashable)
 NotesType = TypeVar("NotesType", bound=Notes)

@@ -19,9 +19,9 @@ from spdnn.engines.memory import free_share, more_memory, proportional_bytes, re
 from spdnn.runs import measure
 from spdnn.runs.measure import LoadedRun, LoadMonitor, Samples, fits, load_of, quietest, repeat
 from spdnn.runs.ranks import partition as parts
-from spdnn.runs.ranks.devices import device
 from spdnn.runs.ranks.exchange import Log, RankExchange
 from spdnn.runs.ranks.gather import gather_results, messages_cost, with_values
+from spdnn.runs.ranks.partition import device
 from spdnn.runs.ranks.shared import room, share_inputs, share_prepared
 from spdnn.runs.ranks.world import World
 from spdnn.runs.records.distribution import Distribution, OneRank

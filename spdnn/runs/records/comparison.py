@@ -1,5 +1,7 @@
 """Two sets of records, compared pair by pair: how many times as fast B is, and whether that is noise.
 
+Records are a pair where their keys are equal: the values that two must share for their times to be compared.
+
 Samples of A and B are no pairs: they were taken at other times. A difference is reported only where a rank test and the
 bootstrap interval of the ratio of medians both see it. Models: benchstat (rank test, unpaired), criterion (bootstrap),
 asv compare (two sets of results). The test: Mann and Whitney, Annals of Mathematical Statistics 18(1), 1947.
@@ -16,10 +18,13 @@ import numpy as np
 from spdnn.core.statistics import Interval, ratio_of_medians
 from spdnn.core.validation import builtins
 from spdnn.runs.records.environment import Environment
-from spdnn.runs.records.keys import Key, Value, abbreviate, key_of
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.run_record import RunRecord, busy_part
 
+RUNS, OPERATIONS = "runs", "operations"  # kinds of records
+
+Value = str | int | float | None
+Key = tuple[tuple[str, Value], ...]  # (what must be the same, its value)
 SIGNIFICANCE = 0.05  # of the rank test
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference beyond noise"
 TOO_FEW = "too few samples"
@@ -246,3 +251,55 @@ def nearest(only_a: Sequence[OnlyIn], only_b: Sequence[OnlyIn]) -> NearestPair |
             if key["kind"] == other["kind"] and (best is None or len(names) < len(best.differs)):
                 best = NearestPair(a, b, [(name, key.get(name), other.get(name)) for name in names])
     return best
+
+
+def key_of(record: RunRecord | OperationRecord) -> Key:
+    """The values that two records must share for their times to be compared."""
+    values = _run_key(record) if isinstance(record, RunRecord) else _operation_key(record)
+    return tuple((name, _plain(value)) for name, value in values.items())
+
+
+def _run_key(record: RunRecord) -> dict:
+    problem, settings = record.problem, record.request.settings if record.request else {}
+    return {
+        "kind": RUNS,
+        "network": problem.network_identity,
+        "layers": problem.layers,
+        "inputs": problem.inputs_sha256,
+        "input count": problem.input_count,
+        "engine": record.engine.name,
+        # As they were asked for: what was left to the cost model may differ, its choice is part of the comparison.
+        "settings": ", ".join(f"{name}={value}" for name, value in sorted(settings.items())) or "default",
+        "reductions": "+".join(sorted(record.reductions.requested)) or "none",
+        "threads": record.threads,
+        "ranks": record.ranks,
+        "partition": record.distribution.partition if record.distribution else None,
+        "span": record.span,
+    }
+
+
+def _operation_key(record: OperationRecord) -> dict:
+    problem = record.problem
+    named = ("set", "network", "layer", "phase", "rows", "columns", "batch_columns", "batch", "index_bits")
+    return {
+        "kind": OPERATIONS,
+        "operation": record.operation,
+        **{name.replace("_", " "): getattr(problem, name) for name in named},
+        "nonzeros": problem.nonzeros,
+        "positions": problem.topology_sha256,
+        "program": record.program.name,
+        "threads": record.threads,
+        "device": record.device.kind,
+    }
+
+
+def _plain(value: object) -> Value:
+    """A value of a record as part of a key; notes may hold anything."""
+    return value if value is None or isinstance(value, str | int | float) else json.dumps(value, sort_keys=True)
+
+
+def abbreviate(value: Value) -> str:
+    """A value of a key in a few letters; of a digest, the first ones."""
+    text = str(value)
+    digest = len(text) == 64 and set(text) <= set("0123456789abcdef")
+    return text[:12] if digest else text

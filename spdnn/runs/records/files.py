@@ -21,8 +21,8 @@ from spdnn.core.result import Result
 from spdnn.core.validation import UNREADABLE, builtins, check_numbers, encode, parse, parse_encoded, shorten
 from spdnn.formats.tensors import NpzArchive
 from spdnn.runs.records import operation_record
-from spdnn.runs.records.accuracy import Accuracy
 from spdnn.runs.records.operation_record import OperationRecord
+from spdnn.runs.records.result import Accuracy
 from spdnn.runs.records.run_record import SCHEMA, VERSION, Measured, Measurement, RunRecord
 from spdnn.runs.records.verdict import Verdict
 

@@ -27,8 +27,8 @@ from spdnn.core.fields import (
     column,
 )  # fmt: skip
 from spdnn.core.limits import Machine
-from spdnn.runs.records.accuracy import Accuracy
 from spdnn.runs.records.environment import Environment, Load
+from spdnn.runs.records.result import Accuracy
 from spdnn.runs.records.samples import WorkPerSecond, check_samples
 
 SCHEMA, VERSION = "spdnn-operation", 2

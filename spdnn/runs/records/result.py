@@ -16,6 +16,7 @@ from spdnn.runs.records import notes
 from spdnn.runs.records.verdict import Verdict
 from spdnn.runs.verify.official import official_problem
 
+MOST_CLASSES = 100  # of a confusion matrix in a record
 # Rows that an engine may compute beyond the inputs: a batch holds at least one input and pads it to whole tiles of at
 # most 64, and up to 1000 batches a rank that are no whole tiles are allowed for. None passes a layer twice.
 TILE, BATCHES = 64, 1000
@@ -187,3 +188,30 @@ class ResultRecord(Record):
         loaded = self.bytes_loaded
         wrong = f"{loaded} for {computed} edges, and a load of a bit serves 8 outputs at most"
         yield loaded is None or loaded >= computed // 64, f"result.bytes_loaded: {wrong}"
+
+
+class Accuracy(Record):
+    """How often the outputs of a run agree with labels.
+
+    Attributes:
+        labels_sha256: digest of the labels, int64.
+        top1: inputs whose largest output is that of the label.
+        confusion: inputs by label (row) and largest output (column); null: more than 100 classes.
+    """
+
+    labels_sha256: Digest
+    top1: Count
+    confusion: list[list[Count]] | None
+
+    def claims(self, inputs: int) -> Iterator[Claim]:
+        """Its counts agree with one another and with the number of inputs."""
+        yield self.top1 <= inputs, f"accuracy.top1: {self.top1} of {inputs} inputs"
+        if self.confusion is None:
+            return
+        size = len(self.confusion)
+        square = all(len(row) == size for row in self.confusion)
+        yield square, f"accuracy.confusion: {size} rows, and not as many columns"
+        total = sum(map(sum, self.confusion))
+        right = sum(row[k] for k, row in enumerate(self.confusion)) if square else 0
+        yield total == inputs, f"accuracy.confusion: {total} inputs of {inputs}"
+        yield right == self.top1, f"accuracy.confusion: {right} right answers, and top-1 is {self.top1}"

@@ -17,10 +17,9 @@ from spdnn.core import limits
 from spdnn.core.fields import Case, Claim, Digest, Identity, Positive, Record, Samples, Seconds, Time, column
 from spdnn.core.limits import Limit, Machine
 from spdnn.core.request import RunRequest
-from spdnn.runs.records.accuracy import Accuracy
 from spdnn.runs.records.distribution import Distribution
 from spdnn.runs.records.environment import Environment, Load
-from spdnn.runs.records.result import EngineRecord, ProblemRecord, Reductions, ResultRecord
+from spdnn.runs.records.result import Accuracy, EngineRecord, ProblemRecord, Reductions, ResultRecord
 from spdnn.runs.records.samples import TimeToSolution, WorkPerSecond, check_samples
 from spdnn.runs.records.verdict import Verdict, run_digest
 

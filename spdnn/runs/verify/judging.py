@@ -1,8 +1,11 @@
-"""The verdict on a result: against the official truth, a file, or the oracle.
+"""The verdict on a result: against the official truth, a file, or the oracle; and on a record that nobody runs again.
 
 The oracle is slow, so it judges no more inputs than some seconds allow, drawn at random.
 """
 
+from functools import lru_cache
+
+import numpy as np
 from msgspec.structs import replace
 
 from spdnn.core import challenge
@@ -12,6 +15,7 @@ from spdnn.core.network import Network
 from spdnn.core.request import ORACLE_EDGES
 from spdnn.core.result import Result
 from spdnn.core.validation import WHOLE, quote
+from spdnn.runs.records.run_record import RunRecord
 from spdnn.runs.records.verdict import Verdict, run_digest
 from spdnn.runs.verify import verdict as verify
 from spdnn.runs.verify.official import not_official, official_problem
@@ -95,3 +99,26 @@ def load_truth(text: str, count: int | None) -> verify.Truth:
             )
         return verify.official(int(width), count)
     return verify.from_file(text, count)
+
+
+def check(record: RunRecord, where: str) -> None:
+    """Raise InputError, in a sentence that starts with `where`, unless an official record has the official categories.
+
+    Reading asks that of records with all inputs; here the truth of any number of them is made from its table.
+    """
+    problem, result = record.problem, record.result
+    if problem.official is None:
+        return
+    count, sha256 = _truth(problem.neurons, problem.input_count)
+    if (result.categories, result.categories_sha256) != (count, sha256):
+        raise InputError(
+            f"{where}: result.categories_sha256: {result.categories} categories of {problem.input_count} inputs are "
+            f"not the {count} of the official ground truth"
+        )
+
+
+@lru_cache(maxsize=64)
+def _truth(neurons: int, count: int) -> tuple[int, str]:
+    """(number, digest) of the official categories of the first `count` inputs."""
+    categories = verify.official(neurons, count).categories
+    return int(categories.size), challenge.categories_sha256(np.asarray(categories))

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TextIO
 
 from spdnn.core import endings
+from spdnn.core.endings import process
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.files import write_text
-from spdnn.core.processes import process
 
 LOCK, EXCLUSIVE = ".lock", fcntl.LOCK_EX | fcntl.LOCK_NB
 RUNS = "runs the workflow in this folder; wait for it, or stop it"

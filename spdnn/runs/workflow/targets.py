@@ -1,18 +1,22 @@
 """The cases of a workflow, and the files that they need: names, patterns of names, and where each file comes from."""
 
+import contextlib
+import hashlib
+import json
 import os
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from spdnn.core.driver import missing_package
-from spdnn.core.errors import InputError, Unavailable
+from spdnn.core.errors import InputError, SpdnnError, Unavailable
+from spdnn.core.files import sha256, write_text
 from spdnn.core.request import RunRequest
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
 from spdnn.formats.readers import network_files
-from spdnn.runs.workflow.contents import content
 
+KNOWN = Path(".snakemake/spdnn-contents.json")  # {file: [status, digest]}; to read 16 GB takes 18 s at every start
 MNIST = "results/data/mnist/train-images-idx3-ubyte.gz"  # where it is downloaded to
 
 
@@ -121,3 +125,27 @@ def stores(targets: Targets, *kinds: str) -> dict:
         return lambda wildcards: f"results/{folder}/{getattr(targets.case(wildcards), f'{kind}_name')}.safetensors"
 
     return {kind: store(kind) for kind in kinds}
+
+
+def content(paths: Iterable[str | Path | None]) -> str:
+    """SHA-256 over the names and the contents of these files; one that cannot be read is left to its reader.
+
+    A file is read again where its status changed, in which the time of its last change can be set by no program.
+    """
+    try:
+        known = json.loads(KNOWN.read_text("utf-8"))
+    except (OSError, ValueError):
+        known = {}
+    before, digest = dict(known), hashlib.sha256()
+    with contextlib.suppress(SpdnnError):  # a list of layers that is not sound
+        for path in sorted(str(path) for path in paths if path):
+            with contextlib.suppress(OSError):
+                status = os.stat(path)
+                seen = [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+                if path not in known or known[path][0] != seen:
+                    known[path] = [seen, sha256(path)]
+                digest.update(f"{os.path.basename(path)!a} {known[path][1]}\n".encode())
+    if known != before:
+        with contextlib.suppress(SpdnnError):  # it is read again the next time
+            write_text(KNOWN, json.dumps(known))
+    return digest.hexdigest()

@@ -7,7 +7,7 @@ import pytest
 
 from spdnn.core.errors import MemoryTooSmall, Unavailable
 from spdnn.engines.base import Options
-from spdnn.runs.ranks.devices import device
+from spdnn.runs.ranks.partition import device
 from spdnn.runs.ranks.run import Ranks
 
 

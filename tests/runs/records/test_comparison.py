@@ -15,8 +15,17 @@ from spdnn.core.errors import InputError
 from spdnn.core.statistics import CONFIDENCE, RESAMPLES, ratio_of_medians
 from spdnn.core.validation import convert
 from spdnn.runs.records import comparison as sets
-from spdnn.runs.records.comparison import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW, can_tell, enough, nearest, p_value
-from spdnn.runs.records.keys import key_of
+from spdnn.runs.records.comparison import (
+    FASTER,
+    NO_DIFFERENCE,
+    SLOWER,
+    TOO_FEW,
+    can_tell,
+    enough,
+    key_of,
+    nearest,
+    p_value,
+)
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.run_record import RunRecord
 from tests.report.test_report import made_record

@@ -3,8 +3,7 @@
 import pytest
 
 from spdnn.core.errors import InputError
-from spdnn.runs.records.cases import write_cases
-from spdnn.runs.records.record_files import record_files
+from spdnn.runs.records.cases import record_files, write_cases
 
 
 def made(folder, *names):

@@ -9,9 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from spdnn.core.request import RunRequest
-from spdnn.runs.workflow import contents
-from spdnn.runs.workflow.contents import content
-from spdnn.runs.workflow.targets import Targets
+from spdnn.runs.workflow import targets
+from spdnn.runs.workflow.targets import Targets, content
 
 
 @pytest.fixture(autouse=True)
@@ -45,15 +44,15 @@ def test_older_files_of_another_content_are_others(folder):
 
 def test_a_file_is_read_again_only_where_its_status_changed(folder, monkeypatch):
     (folder / "x").write_text("one")
-    read, digest = [], contents.sha256
-    monkeypatch.setattr(contents, "sha256", lambda path: read.append(path) or digest(path))
+    read, digest = [], targets.sha256
+    monkeypatch.setattr(targets, "sha256", lambda path: read.append(path) or digest(path))
     found = [content(["x"]) for _ in range(3)]
     assert (len({*found}), read) == (1, ["x"])
     os.utime("x")
     assert content(["x"]) == found[0]
     assert read == ["x", "x"]
     for text in ("", "{"):  # damaged
-        contents.KNOWN.write_text(text)
+        targets.KNOWN.write_text(text)
         assert content(["x"]) == found[0]
     shutil.rmtree(".snakemake")
     assert content(["x"]) == found[0]

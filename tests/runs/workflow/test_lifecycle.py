@@ -13,8 +13,8 @@ import pytest
 from children import finished, started, until
 
 from spdnn.core import endings
+from spdnn.core.endings import process
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
-from spdnn.core.processes import process
 from spdnn.runs.workflow import lifecycle
 
 HOST = socket.gethostname()
