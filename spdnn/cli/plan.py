@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from spdnn.cli import arguments, plan_cut
-from spdnn.cli.plan_costs import BANDWIDTH, LATENCY
+from spdnn.cli.plan_cut import BANDWIDTH, LATENCY
 from spdnn.core.errors import InputError
 
 MOST_DEVICES, MOST_INPUTS = 10**6, 10**12

@@ -3,13 +3,26 @@
 What layers cost comes from a measured record, or from rates entered by hand.
 """
 
-from dataclasses import asdict, fields, replace
+import statistics
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from spdnn.cli import arguments
-from spdnn.cli.plan_costs import RATES, problem_of
+from spdnn.core import challenge
 from spdnn.core.errors import InputError
+from spdnn.core.request import reading
 from spdnn.engines.taskgraph.settings import TaskgraphSettings
 
+if TYPE_CHECKING:
+    from spdnn.engines.taskgraph.simulation import TaskCosts
+
+TILE = 32  # inputs computed together, where no record has a number
+MOST_DEVICES = 4096
+RATES = ("edges_per_second", "copy_bandwidth")
+LATENCY, BANDWIDTH = 2e-6, 1e10  # of messages: seconds, bytes a second
 SETTINGS = [field.name for field in fields(TaskgraphSettings) if field.name != "devices"]
 OPTIONS = ("neurons", "layers", "network", *RATES, *SETTINGS, "svg")
 
@@ -34,26 +47,47 @@ def add(plan) -> None:
     arguments.add_reading(plan)
 
 
+@dataclass(frozen=True)
+class Problem:
+    """What is cut, and what it costs.
+
+    Attributes:
+        costs: of its tasks.
+        cores: that its devices share; None: not known.
+        origin: where costs and rows come from, in words.
+    """
+
+    name: str
+    costs: "TaskCosts"
+    cores: int | None
+    origin: str
+
+
 def show(args) -> dict:
-    """Print the decomposition that would be chosen, its memory and its predicted time; what JSON holds of it."""
+    """Print the decomposition that would be chosen, its memory and its predicted time; what JSON holds of it.
+
+    Raises:
+        InputError: arguments that do not say what to compute, or what it costs.
+    """
+    from spdnn.engines.taskgraph.choice import choose
+    from spdnn.engines.taskgraph.simulation import sizes_of
+
     for name in ("devices", "inputs"):
         numbers = getattr(args, name) or [None]
         if len(numbers) > 1:
             raise InputError(f"--{name}: a cut takes one number, not {len(numbers)}")
         setattr(args, name, numbers[0])
-    return _show(args, *problem_of(args))
-
-
-def _show(args, name: str, request, costs, sizes, cores: int | None, origin: str) -> dict:
-    from spdnn.engines.taskgraph.choice import choose
-
+    request = TaskgraphSettings(**arguments.settings(args))
+    problem = _read_problem(args, request.devices)
+    costs = problem.costs
+    sizes = sizes_of(costs.work, costs.device)
     leaving = bool((costs.work.survivors[-1:] < costs.work.inputs).all())
-    asked = replace(request, join=request.join and cores is not None)
-    best = choose(sizes, asked, request.device_memory, costs, cores, leaving=leaving)
+    settings = replace(request, join=request.join and problem.cores is not None)
+    best = choose(sizes, settings, request.device_memory, costs, problem.cores, leaving=leaving)
     decomposition, predicted = best.decomposition, best.predicted
     if decomposition.streamed and costs.device.copy_bytes_per_second is None:
         raise InputError("weights would be streamed at an unknown rate: give --copy-bandwidth")
-    print(f"{name}, {sizes.inputs:,} inputs: predicted, {origin}")
+    print(f"{problem.name}, {sizes.inputs:,} inputs: predicted, {problem.origin}")
     print(f"{_describe(decomposition)}\n{best.why}\n")
     _print_memory(decomposition, sizes, request.device_memory)
     parts = ", ".join(f"{part} {seconds:.4g} s" for part, seconds in predicted.parts.items())
@@ -62,11 +96,11 @@ def _show(args, name: str, request, costs, sizes, cores: int | None, origin: str
         print(f"device {device}, lane {lane}: busy {share:.1%}")
     _print_considered(best.considered)
     if args.svg:
-        _draw(args.svg, name, decomposition, predicted)
+        _draw(args.svg, problem.name, decomposition, predicted)
     return {
         "predicted": True,
-        "problem": name,
-        "calibrated_by": origin,
+        "problem": problem.name,
+        "calibrated_by": problem.origin,
         "memory_bytes": [decomposition.memory(sizes, device) for device in range(decomposition.devices)],
         "promise_bytes": request.device_memory,
         "decomposition": asdict(decomposition),
@@ -78,6 +112,88 @@ def _show(args, name: str, request, costs, sizes, cores: int | None, origin: str
         "considered": [_plain(candidate) for candidate in best.considered],
         "timeline": [span.as_list() for span in predicted.timeline],
     }
+
+
+def _read_problem(args, devices: int) -> Problem:
+    """The problem that the arguments name, with its costs on so many devices."""
+    from spdnn.engines.costs.costs import MessageCosts
+
+    if devices > MOST_DEVICES:
+        raise InputError(f"{devices} devices: at most {MOST_DEVICES:,}")
+    if (args.layers is None) != (args.neurons is None):
+        raise InputError("--neurons and --layers go together, and say which official network it is")
+    own_rates = args.latency or args.bandwidth or not args.record  # else those of the record
+    messages = MessageCosts(args.latency or LATENCY, args.bandwidth or BANDWIDTH) if own_rates else None
+    return _from_record(args, devices, messages) if args.record else _by_hand(args, messages)
+
+
+def _from_record(args, devices: int, messages) -> Problem:
+    from spdnn.runs.records.files import read_record
+    from spdnn.runs.calibration import costs_of
+
+    if args.edges_per_second:
+        raise InputError("--edges-per-second and --record exclude each other: a record has its own rate")
+    record = read_record(args.record)
+    costs, cores = costs_of(record, devices, messages, args.copy_bandwidth)
+    origin = f"calibrated by {record.case}, measured {statistics.median(record.seconds):.4g} s"
+    if not (args.neurons or args.network):
+        if args.inputs:
+            costs = replace(costs, work=costs.work.of(args.inputs), row_shares=lambda batches: None)
+        return Problem(record.case, costs, cores, f"{origin}; rows are those that its run had left")
+    name, work, order, rows = _from_names(args)
+    # The part of an edge, and of its bytes, that its reductions left; rows of another problem may not merge.
+    part = costs.work.edges.sum() / max(1, record.problem.edges)
+    nbytes = costs.work.weight_bytes.sum() / max(1.0, costs.work.edges.sum())
+    work = replace(work, edges=part * work.edges, weight_bytes=part * nbytes * work.edges)
+    return Problem(name, replace(costs, work=work, row_shares=order), cores, f"{origin}; {rows}")
+
+
+def _by_hand(args, messages) -> Problem:
+    from spdnn.engines.costs.costs import DeviceCosts
+    from spdnn.engines.taskgraph.simulation import TaskCosts
+
+    if not (args.neurons or args.network):
+        raise InputError("no problem is named: give --neurons and --layers, --network or --record")
+    if not args.edges_per_second:
+        raise InputError(
+            "the cost of a layer is not known: give --record run.json, or --edges-per-second and, for weights that are "
+            "streamed, --copy-bandwidth"
+        )
+    device = DeviceCosts(
+        (1 / args.edges_per_second,), 0.0, 0.0, tiles=(TILE,),
+        copy_bytes_per_second=args.copy_bandwidth,
+    )  # fmt: skip
+    name, work, order, rows = _from_names(args)
+    return Problem(name, TaskCosts(work, device, messages, row_shares=order), None, f"by the rates given; {rows}")
+
+
+def _from_names(args) -> tuple:
+    """(name, work, order of the batches' shares, where the rows come from) of the problem that the arguments name."""
+    from spdnn.engines.costs.costs import Work
+    from spdnn.engines.costs.official import official_shares, official_work
+    from spdnn.formats.readers import open_network
+    from spdnn.runs.calibration import WEIGHT_BYTES
+
+    count = args.inputs or challenge.INPUTS
+    if args.neurons:
+        problem = challenge.problem(args.neurons, args.layers)
+        work = official_work(problem.neurons, problem.layers)
+        weights = np.full(problem.layers, WEIGHT_BYTES * problem.edges / problem.layers)
+        work = replace(work, weight_bytes=weights).of(count)
+        official = count == challenge.INPUTS
+        order = lambda batches: official_shares(work, problem.neurons, batches, "static") if official else None  # noqa: E731
+        return problem.name, work, order, "rows are those that the official inputs have left"
+    network = open_network(args.network, **reading(args))
+    headers = [network.header(k) for k in range(network.depth)]
+    edges, wide, weights = (
+        np.array([float(value) for value in values])
+        for values in zip(
+            *((header.edges, 4 * max(header.inputs, header.outputs), header.nbytes) for header in headers), strict=True
+        )
+    )
+    rows = np.full(network.depth, float(count))
+    work = Work(count, edges, rows, rows, wide, weights, network.inputs / 8)
+    return Path(args.network).name, work, lambda batches: None, "no row is taken to die"
 
 
 def _plain(candidate) -> dict:
