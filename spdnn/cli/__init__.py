@@ -1,4 +1,4 @@
-"""The `spdnn` command: its subcommands, each in a module of its own, its errors and its exit status."""
+"""The `spdnn` command: its subcommands, its errors and its exit status."""
 
 import argparse
 import contextlib
@@ -96,17 +96,17 @@ COMMANDS = {
     "challenge": ("run:add_challenge", "regenerate, run and verify a problem of the Graph Challenge"),
     "infer": ("run:add_infer", "run a network on inputs"),
     "run": ("run:add_run", "repeat a run from the request of a record"),
-    "verify": ("check:add", "check a file of categories (challenge and infer verify by themselves)"),
+    "verify": ("record:add_verify", "check a file of categories (challenge and infer verify by themselves)"),
     "network": ("network:add", "make, import, export or show a network"),
-    "inputs": ("inputs:add", "make the inputs of the challenge"),
+    "inputs": ("network:add_inputs", "make the inputs of the challenge"),
     "bench": ("bench:add", "compare your model, a sparse product or our kernels with other libraries"),
     "record": ("record:add", "check records, or repeat their runs"),
     "report": ("report:add", "render records as an HTML page"),
-    "plot": ("plot:add", "write one figure for a paper as PDF, SVG or PNG"),
+    "plot": ("report:add_plot", "write one figure for a paper as PDF, SVG or PNG"),
     "compare": ("compare:add", "compare two sets of records"),
     "plan": ("plan:add", "predict the time on more devices"),
     "info": ("info:add", "list the engines that run here, and measure the limits of this machine"),
-    "completion": ("completion:add", "print the completion script of a shell"),
+    "completion": ("info:add_completion", "print the completion script of a shell"),
 }
 
 

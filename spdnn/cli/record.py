@@ -1,11 +1,14 @@
-"""`spdnn record check`: whether records hold, and whether their runs give the same once more."""
+"""`spdnn verify` and `spdnn record check`: whether categories and records hold, and runs give the same once more."""
 
 from __future__ import annotations
 
 import sys
 
 from spdnn.cli import arguments
+from spdnn.cli.colours import GREEN, colour_text
+from spdnn.core import challenge
 from spdnn.core.errors import InputError, SpdnnError
+from spdnn.core.files import existing
 from spdnn.core.request import reading
 from spdnn.runs.records.cases import record_files
 
@@ -19,6 +22,33 @@ inputs here.
 EPILOG = """\
 exit status: 0 every record holds (and its run gave the same), 1 one does not
 """
+
+
+def add_verify(check) -> None:
+    check.description = (
+        "Compare a list of categories with the official ground truth or with a file. The whole set must be equal."
+    )
+    check.add_argument("--categories", required=True, metavar="out.txt", help="list of categories to check")
+    check.add_argument(
+        "--truth", required=True, metavar="official:N|FILE", help="official list for N neurons, or a file"
+    )
+    check.set_defaults(run=_verify)
+
+
+def _verify(args) -> int:
+    from spdnn.core.categories import read_categories
+    from spdnn.runs.verify.judging import load_truth
+    from spdnn.runs.verify.verdict import judge_categories
+
+    categories = read_categories(existing(args.categories, "list of categories"))
+    official = args.truth.startswith("official:")
+    truth = load_truth(args.truth, challenge.INPUTS if official else None)
+    verdict = judge_categories(categories, truth)
+    if not verdict.passed:
+        print(f"spdnn: verification failed: {'; '.join(verdict.reasons)}", file=sys.stderr)
+        return 1
+    print(f"{colour_text('pass', GREEN)}: {verdict.categories:,} categories, {truth.source}")
+    return 0
 
 
 def add(group) -> None:
