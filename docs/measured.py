@@ -39,12 +39,12 @@ from spdnn.core import challenge
 from spdnn.core.files import write_text
 from spdnn.core.resources import usable_cores
 from spdnn.core.statistics import ratio_of_medians, ratios
-from spdnn.report.calls.values import values as values_of_calls
+from spdnn.report.calls.section import values as values_of_calls
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.limits.values import values as values_of_limits
 from spdnn.report.operations.values import compare_problems, means, models_of
-from spdnn.report.peers.values import OURS
-from spdnn.report.peers.values import values as values_of_peers
+from spdnn.report.peers.section import OURS
+from spdnn.report.peers.section import values as values_of_peers
 from spdnn.report.scaling.values import values as values_of_ranks
 from spdnn.runs import calibration
 from spdnn.runs.records.environment import Environment

@@ -36,7 +36,7 @@ _NAMES = {
     "compile": "spdnn.api",
     "from_matrices": "spdnn.core.network",
     "infer": "spdnn.api",
-    "load_records": "spdnn.report.frame",
+    "load_records": "spdnn.report.rendering",
     "open_inputs": "spdnn.formats.readers",
     "open_network": "spdnn.formats.readers",
     "score": "spdnn.runs.verify.classes",

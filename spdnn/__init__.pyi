@@ -18,7 +18,7 @@ from spdnn.formats.readers import open_network as open_network
 from spdnn.ops import models as models
 from spdnn.ops.estimators import EstimatorModel as EstimatorModel
 from spdnn.ops.onnx_model import OnnxModel as OnnxModel
-from spdnn.report.frame import load_records as load_records
+from spdnn.report.rendering import load_records as load_records
 from spdnn.runs.verify.classes import Agreement as Agreement
 from spdnn.runs.verify.classes import Scores as Scores
 from spdnn.runs.verify.classes import agreement as agreement

@@ -249,7 +249,7 @@ def _print_memory(d, sizes, promise: int | None) -> None:
 def _draw(path: str, name: str, decomposition, predicted) -> None:
     from spdnn.core.files import write_text
     from spdnn.report.common.drawing import save, style
-    from spdnn.report.schedules.figures import gantt
+    from spdnn.report.schedules.section import gantt
 
     title = f"Predicted timeline of {name}, schedule {decomposition.schedule}"
     panels = [("predicted", [span.as_list() for span in predicted.timeline])]

@@ -15,10 +15,11 @@ from pathlib import Path
 from spdnn.core.errors import Unavailable, install
 from spdnn.core.shown import RATES, unit_of_rate
 from spdnn.report.cases.values import headline
-from spdnn.report.common import embedded, words
+from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, fair
 from spdnn.report.common.drawing import Drawing, libraries
 from spdnn.report.common.section import TEMPLATE
+from spdnn.report.provenance.records import link
 from spdnn.report.sections import SECTIONS
 
 HERE = Path(__file__).resolve().parent
@@ -30,24 +31,19 @@ HELPERS = {
     "most": MOST,
     "words": words,
     "fair": lambda runs, most: fair(runs, most, lambda run: (run.case, run.setting), lambda run: run.record.created),
-    "link": embedded.link,
+    "link": link,
 }
 # Colours of figures, as they are in files, and the variables of the page's style that stand for them.
 THEME = {
     "#1f2933": "ink", "#262626": "ink", "#ffffff": "card", "#e3e6ea": "grid", "#8a8f98": "edge", "#9aa1ab": "edge",
     "#f1f3f5": "tint", "#c9ced6": "line", "#c3c8cf": "rest", "#7b8794": "edge",
 }  # fmt: skip
-
-
-def theme(svg: str) -> str:
-    """A figure whose lines, letters and grounds follow the page's colours, light or dark."""
-    return re.sub("|".join(THEME), lambda colour: f"var(--{THEME[colour[0]]})", svg)
-
-
 FILTERS = {
-    "themed": theme, "significant": words.significant, "plural": words.plural,
+    "themed": lambda svg: re.sub("|".join(THEME), lambda colour: f"var(--{THEME[colour[0]]})", svg),
+    "significant": words.significant,
+    "plural": words.plural,
     "printable": words.printable,
-}  # fmt: skip
+}
 
 
 def values(contents: Collection) -> dict[str, dict]:
@@ -59,8 +55,8 @@ def values(contents: Collection) -> dict[str, dict]:
 def summary(contents: Collection, shown: Mapping[str, dict]) -> list[str]:
     """What ran and how it ended, and the fastest compared with published results; `shown` as `values` makes it."""
     first = shown.get("overview")
-    said = [f"{first['what']}: {headline(contents)['short']}", *first["speed"][-1:]] if first else []
-    return said or [headline(contents)["ending"]]
+    sentences = [f"{first['what']}: {headline(contents)['short']}", *first["speed"][-1:]] if first else []
+    return sentences or [headline(contents)["ending"]]
 
 
 def drawings(shown: Mapping[str, dict], processes: int = 1) -> dict[str, Drawing]:

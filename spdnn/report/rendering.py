@@ -1,24 +1,29 @@
-"""From files to the page: records, verdicts and published results are read, checked and rendered.
+"""From files to the page or a pandas frame: records, verdicts and published results are read, checked and rendered.
 
 The page depends on these files alone. Nothing is written unless all of it can be.
 """
 
+import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from spdnn.core.errors import InputError, unknown
+from spdnn.core.errors import InputError, Unavailable, install, unknown
 from spdnn.core.files import check_outputs, check_target, replacing, together, write_text
 from spdnn.report import page
 from spdnn.report.common import drawing, figure_files
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.provenance.records import records_table
 from spdnn.report.sections import SECTIONS
-from spdnn.runs.records.cases import RecordFolder
+from spdnn.runs.records.cases import RecordFolder, record_files
 from spdnn.runs.records.files import read_all, read_verdict
 from spdnn.runs.records.published import read_baselines
 from spdnn.runs.records.published_operations import read_operation_baselines
+
+if TYPE_CHECKING:
+    import pandas
 
 NARROW = 5.5  # inches
 
@@ -82,6 +87,29 @@ def contents(folders: Sequence[RecordFolder], baselines_path: Path | None = None
     published = read_operation_baselines() if operations else ()
     decided = list(dict.fromkeys(text for folder in folders for text in folder.decided))
     return replace(collect(parts, read_baselines(baselines_path), operations, published), decided=decided)
+
+
+def load_records(*paths: str | Path) -> "pandas.DataFrame":
+    """A pandas frame of run and operation records, a row each; its columns name their units.
+
+    Args:
+        paths: record files (.json, .jsonl), folders of them, or a workflow's results/; by default results/.
+
+    Raises:
+        InputError: nothing is there, or a record that is not sound. Unavailable: pandas is absent.
+
+    Example:
+        >>> import spdnn
+        >>> frame = spdnn.load_records("results/measured/two-cores-zen4/twelve.jsonl")
+        >>> len(frame)
+        12
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise Unavailable(f"load_records needs pandas: {install('report')}") from error
+    everything = contents([record_files(path) for path in paths or ("results",)])
+    return pandas.read_csv(io.StringIO(records_table(everything.runs, everything.operations)))
 
 
 def plot(kind: str, folders: Sequence[RecordFolder], output: Path, width: float, style: str) -> None:

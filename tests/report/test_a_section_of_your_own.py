@@ -14,7 +14,7 @@ from spdnn.report.rendering import RecordFolder, render
 from spdnn.report.sections import SECTIONS
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-section.md"
-FILES = ("values.py", "figures.py", "template.html.j2")
+FILES = ("section.py", "template.html.j2")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import re
 from operation_cases import made_operation
 from test_report import HOSTILE, drawn, shown, typed
 
-from spdnn.report.calls import values as section
+from spdnn.report.calls import section
 from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
 from spdnn.runs.records.operation_record import OperationRecord

@@ -7,8 +7,8 @@ from spdnn.engines.taskgraph.decomposition import Sizes, cut
 from spdnn.engines.taskgraph.settings import TaskgraphSettings
 from spdnn.engines.taskgraph.simulation import simulate, sizes_of
 from spdnn.report.common.drawing import save, style
-from spdnn.report.schedules import figures as timelines
-from spdnn.report.schedules.values import values
+from spdnn.report.schedules import section as timelines
+from spdnn.report.schedules.section import values
 from spdnn.runs.calibration import costs_of, decomposition_of, timeline_of
 from spdnn.runs.records.published import read_baselines
 

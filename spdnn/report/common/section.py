@@ -1,13 +1,14 @@
-"""The contract of a section of the page: its values, its figures and its template, each in a file of one folder.
+"""The contract of a section of the page: its values, its figures and its template, in the files of one folder.
 
 Data flows one way, and each step has one owner::
 
     records, verdicts, published tables --rendering--> Collection   the contents of the page; nothing is worded yet
     Collection --predictions--> Groups, in the Collection too       runs that are compared, and what models predict
-    Collection --Section.values--> values                           values.py: what is shown, read from records
-    values --Section.figures--> Figures, saved as Drawings          figures.py: plots, titles and captions
+    Collection --Section.values--> values                           section.py: what is shown, read from records
+    values --Section.figures--> Figures, saved as Drawings          section.py: plots, titles and captions
     values, drawings --Section.template--> HTML                     template.html.j2: the text below the heading
 
+Where `section.py` would be long, `values.py` and `figures.py` share its work.
 `spdnn.report.sections` lists the sections in the order of the page. `spdnn.report.page` goes through that list for the
 headings, the table of contents and the figures. A section knows of others only what it links to.
 """

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from spdnn.report.common import words
 from spdnn.report.common.drawing import RECORD, Figure
 from spdnn.report.common.plotting import INK, canvas, colours, line, logarithmic, name_rows, set_ticks
-from spdnn.report.networks.values import SERIES
+from spdnn.report.networks.section import SERIES
 
 # (name of a series, label, mark, index into "colorblind"); ours are filled, published ones hollow, with their hardware.
 WIDEST_LEGEND = 3  # entries in one line of it

@@ -8,11 +8,11 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from spdnn.report.calls.values import values as calls
+from spdnn.report.calls.section import values as calls
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.run_rows import RunRow, group_by
-from spdnn.report.networks.values import NAMES, PUBLISHED, SERIES, hardware, machines, series, twelve
+from spdnn.report.networks.section import NAMES, PUBLISHED, SERIES, hardware, machines, series, twelve
 from spdnn.runs.records.published import Ratio
 
 MOST_SENTENCES = 4  # of networks that were called

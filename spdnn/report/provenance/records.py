@@ -1,5 +1,10 @@
-"""All records inside the page, as one table and as JSON. Records that would make the page too large are thinned."""
+"""Texts inside the links of the page, so that it needs no other file; all records among them, as a table and as JSON.
 
+Records that would make the page too large are thinned. Links work without JavaScript.
+"""
+
+import base64
+import gzip
 import json
 import statistics
 from collections.abc import Iterable, Sequence
@@ -7,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from spdnn.core.validation import builtins
 from spdnn.report.common import words
 from spdnn.report.common.drawing import table
-from spdnn.report.common.embedded import link
 from spdnn.report.common.run_rows import RunRow
 from spdnn.runs.records.columns import columns
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.run_record import RunRecord
 
+PLAIN_BYTES = 60_000  # longer texts are compressed
 MOST_CHARACTERS = 1_000_000  # of a link that holds records; browsers take addresses of 2 MB
 BOTH_CHARACTERS, LEAST_CHARACTERS = 1_500_000, 100_000  # of the table and the records together; of the records at least
 RATIO = 60  # more than gzip makes of records: texts that it could not bring under the limit are not tried
@@ -21,6 +26,20 @@ WORDS = (  # columns that are the page's own words and figures; the others are f
     "number", "kind", "verdict", "truth", "network", "inputs", "reductions", "time_includes", "inference_seconds",
     "fastest_seconds", "repeats", "read_seconds", "prepare_seconds", "from_cache",
 )  # fmt: skip
+
+
+def link(name: str, text: str, kind: str) -> dict[str, str]:
+    """A data: address that holds `text`, plain or, where it is long, gzip; and the name of the file that it becomes.
+
+    Args:
+        kind: its media type, such as text/csv.
+    """
+    content = text.encode("utf-8", "backslashreplace")  # of a name in another encoding; JSON reads that as it was
+    if len(content) > PLAIN_BYTES:
+        name, kind, content = f"{name}.gz", "application/gzip", gzip.compress(content, 9, mtime=0)
+    else:
+        kind = f"{kind};charset=utf-8"
+    return {"name": name, "href": f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"}
 
 
 def records_table(runs: Sequence[RunRow], products: Sequence[OperationRecord]) -> str:
@@ -95,19 +114,19 @@ def records_link(records: Sequence[RunRecord | OperationRecord], table_size: int
     count = len(records)
     while count:
         count //= 2
-        kept = [_thin(builtins(record), SHORT_LIST) for record in records[:count]]
-        if part := _fitting([*kept, *[None] * (len(records) - count)], room):
+        first = [_thin(builtins(record), SHORT_LIST) for record in records[:count]]
+        if part := _fitting([*first, *[None] * (len(records) - count)], room):
             return part, f"{thinned}, and of the others than the first {count:,} there is the table alone"
     return link("records.json", "[]", "application/json"), "empty, for no record fits; all are in the table"
 
 
 def _fitting(records: Iterable[object], room: int) -> dict[str, str] | None:
     """The link of these, if it has no more than `room` characters."""
-    texts, left = [], RATIO * room
+    texts, budget = [], RATIO * room
     for record in records:
         texts.append(json.dumps(record, separators=(",", ":"), ensure_ascii=False, sort_keys=True))
-        left -= len(texts[-1]) + 1
-        if left < 0:
+        budget -= len(texts[-1]) + 1
+        if budget < 0:
             return None
     whole = link("records.json", f"[{','.join(texts)}]", "application/json")
     return whole if len(whole["href"]) <= room else None

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.embedded import link
 from spdnn.report.limits import values as machine_limits
-from spdnn.report.provenance.records import records_link, records_table
+from spdnn.report.provenance.records import link, records_link, records_table
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.published import SPANS, Baseline
 from spdnn.runs.records.run_record import RunRecord, busy_part

@@ -1,10 +1,22 @@
-"""The figure of one's own networks: inputs a second, by run."""
+"""The section on networks that are none of the twelve: one's own, and parts of official ones."""
 
 from collections.abc import Iterator
 
 from spdnn.report.common import plotting
+from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import MOST_BARS, RECORD, Figure
+from spdnn.report.common.run_rows import latest
 from spdnn.report.common.words import significant
+
+
+def values(collection: Collection) -> dict | None:
+    """What the section prints: `runs`, the fastest by inputs a second first, and of each network the latest run whose
+    outputs were compared with labels (`labelled`); None without a run.
+    """
+    runs = [run for run in collection.own if not run.official_size]
+    runs.sort(key=lambda run: (-run.inputs_per_second, run.number))
+    labelled = latest((run for run in runs if run.record.accuracy), lambda run: run.problem_key)
+    return {"runs": runs, "labelled": labelled} if runs else None
 
 
 def figures(values: dict) -> Iterator[Figure]:
@@ -25,11 +37,11 @@ def figures(values: dict) -> Iterator[Figure]:
         plotting.name_rows(plot, axes, [plotting.fold(run.short, 26) for run in shown], fontsize=9)
         return plot
 
-    left = len(values["runs"]) - len(shown)
+    more = len(values["runs"]) - len(shown)
     yield Figure(
         "own-networks",
         "Inputs a second of networks that are none of the twelve",
-        "Inputs ÷ median inference seconds." + (f" The fastest; {left} more are in the table." if left else ""),
+        "Inputs ÷ median inference seconds." + (f" The fastest; {more} more are in the table." if more else ""),
         plot(),
         ("case", "inputs a second", "inference seconds"),
         [(run.case, rate, run.inference_seconds) for run, rate in zip(shown, rates, strict=True)],
