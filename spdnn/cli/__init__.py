@@ -76,12 +76,12 @@ def _suggest(message: str, words: Sequence[str], options: Collection[str]) -> st
 
 def _options(parser: argparse.ArgumentParser) -> set[str]:
     """The options of a parser and of the commands below it."""
-    found = set()
+    options = set()
     for action in parser._actions:
-        found.update(action.option_strings)
+        options.update(action.option_strings)
         if isinstance(action, argparse._SubParsersAction):
-            found.update(*map(_options, action.choices.values()))
-    return found
+            options.update(*map(_options, action.choices.values()))
+    return options
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -144,23 +144,23 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str] | None) -> int:
     begun = time.perf_counter() - (process_seconds() if arguments is None else 0)
-    chosen = argparse.Namespace()
+    args = argparse.Namespace()
     try:
         if sentence := resources.too_small_to_start():
             return _refuse(sentence)
-        chosen = _parse(arguments)
-        chosen.begun = begun
+        args = _parse(arguments)
+        args.begun = begun
         try:
             from spdnn.cli.arguments import check_files  # with the libraries that a command needs
 
             progress_output.begin()
-            check_files(chosen)
+            check_files(args)
         except SpdnnError as error:
             return _refuse(str(error))
-        if not getattr(chosen, "several", False) and (ranks := launched_count()) > 1:
+        if not getattr(args, "several", False) and (ranks := launched_count()) > 1:
             return _refuse(f"{ranks} processes were started, and this command takes one; challenge and infer take more")
         try:
-            status = chosen.run(chosen) or 0
+            status = args.run(args) or 0
         except Exception:
             check_ended()  # a library may swallow what a signal raised, and fail in its own way
             raise
@@ -181,7 +181,7 @@ def _run(arguments: list[str] | None) -> int:
         return _fail(farewell(), 130)
     except BaseException as error:
         if resources.is_out_of_memory(error):
-            return _fail(resources.out_of_memory(vars(chosen)), 1)
+            return _fail(resources.out_of_memory(vars(args)), 1)
         if isinstance(error, OSError):
             where = f"{error.filename}: " if error.filename else ""
             return _fail(f"{where}{error.strerror or error}", 1)

@@ -86,9 +86,9 @@ class Answers:
         self._last = network.header(network.depth - 1).activation
         if self._reference is not None:
             if self._reference.ndim != 2:
-                wanted, shape = (most, network.outputs), self._reference.shape
+                expected, shape = (most, network.outputs), self._reference.shape
                 hint = "; class labels go to --labels" if self._reference.dtype.kind in "iu" else ""
-                raise InputError(f"{args.reference}: it must be outputs {wanted}, not {shape}{hint}")
+                raise InputError(f"{args.reference}: it must be outputs {expected}, not {shape}{hint}")
             reference = classes.check_reference(self._reference, args.reference)
             self._reference = reference[:most] if args.count else reference
             if self._reference.shape != (most, network.outputs):
@@ -111,8 +111,9 @@ class Answers:
             self.scores = self.scores or classes.score(result, self._labels)
             _print_scores(self.scores, self._names)
         if self._reference is not None:
-            self.agreement = classes.agreement(result, self._reference, self._tolerance)
-            _print_agreement(self.agreement)
+            two = self.agreement = classes.agreement(result, self._reference, self._tolerance)
+            alike = f"the same class for {two.same} of {two.inputs} inputs{f', {two.close} close' if two.close else ''}"
+            print(f"reference   {'equal' if two.passed else 'DIFFERENT'}: {two.said}; {alike}")
         if self._chosen.json:
             write_text(self._chosen.json, json.dumps(self._content(result), ensure_ascii=False) + "\n")
         if self.agreement is None or self.agreement.passed:
@@ -154,8 +155,8 @@ def _tolerance(text: str) -> float:
 
 def _print_scores(scores: Scores, names: list[str] | None) -> None:
     tops = [(k, scores.hits(k)) for k in (1, 5) if k < max(2, scores.classes)]
-    said = ", ".join(f"top-{k} {100 * hits / scores.inputs:.2f} % ({hits} of {scores.inputs})" for k, hits in tops)
-    print(f"classes     {scores.classes}: {said}")
+    text = ", ".join(f"top-{k} {100 * hits / scores.inputs:.2f} % ({hits} of {scores.inputs})" for k, hits in tops)
+    print(f"classes     {scores.classes}: {text}")
     if scores.classes > classes.MOST_CLASSES:
         return
     words = names or [str(number) for number in range(scores.classes)]
@@ -179,14 +180,6 @@ def _print_mixed(confusion: np.ndarray, words: list[str]) -> None:
     print(f"confusion   most often, of {int(wrong.sum())} wrong predictions (--json has the whole matrix)")
     for times, label, answer in pairs:
         print(f"  {times:>6}  {words[label]} taken for {words[answer]}")
-
-
-def _print_agreement(agreement: Agreement) -> None:
-    close = f", {agreement.close} close" if agreement.close else ""
-    print(
-        f"reference   {'equal' if agreement.passed else 'DIFFERENT'}: {agreement.said}; "
-        f"the same class for {agreement.same} of {agreement.inputs} inputs{close}"
-    )
 
 
 def _softmax(probabilities: str, theirs: bool) -> str:

@@ -39,6 +39,11 @@ def positive(text: str) -> int:
     return number(text, int, lambda n: 1 <= n <= LARGEST, f"an integer from 1 to {LARGEST:,}")
 
 
+def positives(text: str) -> list[int]:
+    """Such integers joined by commas, each once."""
+    return list(dict.fromkeys(map(positive, text.split(","))))
+
+
 def size(text: str) -> int:
     """Bytes: a number, or one with k, M, G, T (powers of 1000) or Ki, Mi, Gi, Ti (of 1024), B optional."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
@@ -117,12 +122,12 @@ def settings(args: argparse.Namespace) -> dict:
 def request(args: argparse.Namespace, **more: Any) -> RunRequest:
     """The request that the options of a command make; `more`: fields that no option has."""
     names = (field for field in RunRequest.__struct_fields__ if field != "settings")
-    given = {name: value for name in names if (value := getattr(args, name, None)) is not None}
-    chosen = nondefault_settings(given.get("engine", "cpu"), settings(args))
-    return RunRequest.of(given | {"settings": chosen} | more, "")
+    values = {name: value for name in names if (value := getattr(args, name, None)) is not None}
+    own_settings = nondefault_settings(values.get("engine", "cpu"), settings(args))
+    return RunRequest.of(values | {"settings": own_settings} | more, "")
 
 
-def check_files(chosen: argparse.Namespace, request: RunRequest | None = None) -> None:
+def check_files(args: argparse.Namespace, request: RunRequest | None = None) -> None:
     """Refuse outputs of a command that cannot be written, or would replace what it reads, before anything runs.
 
     A command says which of its arguments are files that it reads and writes: `reads` and `writes` of its defaults. In
@@ -135,8 +140,8 @@ def check_files(chosen: argparse.Namespace, request: RunRequest | None = None) -
         InputError: as files.check_outputs; or what should be a folder is none.
     """
     outputs, inside = [], []
-    for name, _, pattern in (name.partition("/") for name in getattr(chosen, "writes", ())):
-        path = getattr(chosen, name)
+    for name, _, pattern in (name.partition("/") for name in getattr(args, "writes", ())):
+        path = getattr(args, name)
         if path and pattern:
             if os.path.exists(path) and not os.path.isdir(path):
                 raise InputError(f"{path}: a folder is needed for what is written, and this is none")
@@ -146,9 +151,9 @@ def check_files(chosen: argparse.Namespace, request: RunRequest | None = None) -
     check_outputs(outputs)
     existing = [*inside, *filter(os.path.exists, outputs)]
     if existing:
-        named = [(name, getattr(chosen, name)) for name in chosen.reads]
-        named += [(name, getattr(request, name)) for name in ("network", "inputs", "mnist", "truth") if request]
-        check_outputs(existing, (file for name, value in named for file in _read(name, value)))
+        pairs = [(name, getattr(args, name)) for name in args.reads]
+        pairs += [(name, getattr(request, name)) for name in ("network", "inputs", "mnist", "truth") if request]
+        check_outputs(existing, (file for name, value in pairs for file in _read(name, value)))
 
 
 def file_in(folder: str | None, name: str) -> Path | None:
@@ -171,8 +176,8 @@ def _read(name: str, value: str | Path | list | None) -> Iterator[Path]:
         elif name == "records":
             from spdnn.runs.records.cases import record_files
 
-            found = record_files(path)
-            yield from (*found.records, *found.verdicts, path / "cases.json")
+            files = record_files(path)
+            yield from (*files.records, *files.verdicts, path / "cases.json")
         else:
             yield from path.rglob("*") if os.path.isdir(path) else [path]
 

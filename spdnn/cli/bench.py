@@ -64,9 +64,7 @@ def _add_kernels(command) -> None:
 
 def _widths(text: str) -> list[int]:
     """Widths joined by commas, or none."""
-    if text == "none":
-        return []
-    return list(dict.fromkeys(arguments.positive(part) for part in text.split(",")))
+    return [] if text == "none" else arguments.positives(text)
 
 
 def _compare(args) -> None:

@@ -33,7 +33,7 @@ def add(command) -> None:
         "commas (default: all that are installed)",
     )
     command.add_argument(
-        "--batches", type=_batches, metavar="LIST",
+        "--batches", type=arguments.positives, metavar="LIST",
         help="numbers of inputs per call, joined by commas: the first dimension, where an ONNX model leaves it free "
         "(default: 1,8,64,512; for a model that is no chain 1,8)",
     )  # fmt: skip
@@ -60,10 +60,6 @@ def add(command) -> None:
     command.set_defaults(run=_bench, reads=("network", "inputs"), writes=(f"output/{FILE}",))
 
 
-def _batches(text: str) -> list[int]:
-    return list(dict.fromkeys(arguments.positive(part) for part in text.split(",")))
-
-
 def _part(text: str) -> float:
     return arguments.number(text, float, lambda n: 0 <= n <= 1, "a number from 0 to 1")
 
@@ -80,10 +76,10 @@ def _bench(args) -> None:
     if args.against and absent:
         raise Unavailable("--against: " + "; ".join(f"{name}: {reason}" for name, reason in absent.items()))
     threads = arguments.threads(args.threads)
-    case, said = _case(args, threads)
+    case, description = _case(args, threads)
     comparison = ComparisonSettings(threads, libraries, args.seconds, _command(args, case.batches, libraries, threads))
-    of = f"{args.network} ({case.facts}), {with_unit(threads, 'threads')}, {said}"
-    print(f"{of}; all outputs verified against {case.reference}\n{_HEAD}", flush=True)
+    title = f"{args.network} ({case.facts}), {with_unit(threads, 'threads')}, {description}"
+    print(f"{title}; all outputs verified against {case.reference}\n{_HEAD}", flush=True)
     records, refused = [], {}
     try:
         for batch, of_batch, why in calls.compare_calls(case, comparison):
@@ -114,10 +110,10 @@ def _case(args, threads: int) -> tuple:
     if args.inputs:
         inputs = load_named_inputs(args.inputs, network.inputs, is_file=True)
         rows = inputs.dense(np.arange(min(count, inputs.count)), np.float32)
-        said = f"{len(rows)} inputs of {args.inputs}"
+        description = f"{len(rows)} inputs of {args.inputs}"
     else:
-        rows, said = draw_rows(count, network.inputs, zeros), f"drawn inputs, {100 * zeros:g} % of them 0"
-    return NetworkCase(name, network, rows, batches), said
+        rows, description = draw_rows(count, network.inputs, zeros), f"drawn inputs, {100 * zeros:g} % of them 0"
+    return NetworkCase(name, network, rows, batches), description
 
 
 def _chain(args):
@@ -125,9 +121,9 @@ def _chain(args):
     from spdnn.api import is_pruned
     from spdnn.formats.readers import is_onnx, open_network
 
-    said = reading(args)
-    if said or not is_onnx(args.network):
-        return open_network(args.network, **said)
+    settings = reading(args)
+    if settings or not is_onnx(args.network):
+        return open_network(args.network, **settings)
     try:
         network = open_network(args.network)
     except InputError:  # OnnxCase says what is wrong with a model that is none
@@ -159,13 +155,9 @@ def _print(batch: int, records: list) -> None:
 
 
 def _format_seconds(seconds: float) -> str:
-    return (
-        f"{1e6 * seconds:.1f} us"
-        if seconds < 1e-3
-        else f"{1e3 * seconds:.2f} ms"
-        if seconds < 1
-        else f"{seconds:.2f} s"
-    )
+    if seconds < 1e-3:
+        return f"{1e6 * seconds:.1f} us"
+    return f"{1e3 * seconds:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
 def _name(path: str) -> str:
@@ -178,8 +170,8 @@ def _command(args, batches: list[int], libraries: list[str], threads: int) -> st
     """The command that makes these records again."""
     words = ["spdnn", "bench", "model", args.network, "--batches", ",".join(map(str, batches)), "--threads", threads]
     words += ["--against", ",".join(libraries)] if libraries else []
-    said = {name: value for name in READING if (value := getattr(args, name)) is not None}
-    words += [word for name, value in said.items() for word in option_words(name, value)]
+    settings = {name: value for name in READING if (value := getattr(args, name)) is not None}
+    words += [word for name, value in settings.items() for word in option_words(name, value)]
     words += ["--inputs", args.inputs] if args.inputs else []
     words += ["--zeros", args.zeros] if args.zeros is not None else []
     return shlex.join(map(str, [*words, "--seconds", f"{args.seconds:g}", "-o", "records"]))

@@ -146,8 +146,8 @@ def _one(args) -> None:
     print(f"\n  {'program':<14} {'median ms':>10} {'10^9 op/s':>10}   {'version'}")
     for record in records:
         rate, version = record.operations_per_second.median, record.program.version
-        spent = 1e3 * statistics.median(record.seconds)
-        print(f"  {record.program.name:<14} {spent:>10.4f} {rate / 1e9:>10.2f}   {version}")
+        milliseconds = 1e3 * statistics.median(record.seconds)
+        print(f"  {record.program.name:<14} {milliseconds:>10.4f} {rate / 1e9:>10.2f}   {version}")
     _write(args.record, records)
     for name, reason in absent.items():
         print(f"{name}: {reason}")

@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 
-from spdnn.cli import colours
+from spdnn.cli.colours import has_colours
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.files import write_text
 from spdnn.runs.records.cases import record_files
@@ -42,6 +42,7 @@ def add(command) -> None:
 
 
 def _compare(args) -> int:
+    from spdnn.cli.compare_table import lines
     from spdnn.report.common.words import printable
     from spdnn.runs.records.comparison import SLOWER, compare
 
@@ -56,7 +57,11 @@ def _compare(args) -> int:
     if args.sort == "ratio":
         comparison = comparison._replace(pairs=sorted(comparison.pairs, key=lambda pair: pair.ratio.median))
     sides = (args.a, len(a), unrecorded_a), (args.b, len(b), unrecorded_b)
-    _print(_text(comparison, sides))
+    # As wide as the terminal; not cut where there is none. Letters that it cannot show are replaced.
+    width = max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+    encoding = sys.stdout.encoding or "utf-8"
+    text = "\n".join(lines(comparison, sides, width, has_colours()))
+    print(text.encode(encoding, "replace").decode(encoding))
     if args.json:
         write_text(args.json, _json(comparison, sides) + "\n")
     return 1 if args.fail_slower and comparison.counts[SLOWER] else 0
@@ -128,17 +133,3 @@ def _json(comparison, sides) -> str:
         "verdicts": comparison.counts,
     }
     return json.dumps(content, indent=1, allow_nan=False).replace("\x7f", "\\u007f")
-
-
-def _text(comparison, sides) -> str:
-    """The table and the sentences on it, as wide as the terminal; not cut where there is no terminal."""
-    from spdnn.cli.compare_table import lines
-
-    width = max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
-    return "\n".join(lines(comparison, sides, width, colours.has_colours()))
-
-
-def _print(text: str) -> None:
-    """Print a text, with a replacement for letters that the terminal cannot show."""
-    encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "replace").decode(encoding))

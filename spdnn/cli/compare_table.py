@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from spdnn.cli.colours import GREEN, PLAIN, RED
 from spdnn.core.limits import BUSY
 from spdnn.report.common.words import plural, printable, significant
-from spdnn.runs.records.comparison import FASTER, SLOWER, TOO_FEW, Comparison, OnlyIn, Pair, enough
+from spdnn.runs.records.comparison import FASTER, SLOWER, TOO_FEW, Comparison, Pair, enough
 
 LEAST_NAME = 24  # columns that a name has next to the figures; where it has fewer, it has a line of its own
 MOST_LISTED = 10  # records of one set alone
@@ -94,10 +94,10 @@ def cut(text: str, room: int) -> str:
 
 def _fitting(text: str, room: int) -> str:
     """As much of the beginning as `room` columns hold."""
-    taken = 0
+    width = 0
     for index, sign in enumerate(text):
-        taken += columns(sign)
-        if taken > room:
+        width += columns(sign)
+        if width > room:
             return text[:index]
     return text
 
@@ -139,16 +139,14 @@ def _settings(comparison: Comparison) -> list[str]:
         notes.append(f"Different machines, and the ratios compare these too: A on {a}; B on {b}.")
     elif comparison.moved:
         pairs = plural(len(comparison.moved), "pair")
-        names = _join_names(comparison.moved, len(comparison.moved))
+        names = _join_names(comparison.moved)
         notes.append(f"Different machines in A and in B in {pairs}, and the ratios compare these too: {names}.")
     if comparison.mixed:
-        notes.append(
-            f"Samples of several machines taken together: {_join_names(comparison.mixed, len(comparison.mixed))}."
-        )
+        notes.append(f"Samples of several machines taken together: {_join_names(comparison.mixed)}.")
     for letter, names in zip("AB", comparison.busy, strict=True):
         if names:
             busy = f"Busy machine in {letter} (other work above {100 * BUSY:.0f} %), so times may be longer"
-            notes.append(f"{busy}: {_join_names(names, len(names))}.")
+            notes.append(f"{busy}: {_join_names(names)}.")
     rest = [name for name in differs if name not in ("machine", "commit", "date")]
     if rest:
         both = ((_clean(name, 60), *map(_values, differs[name])) for name in rest)
@@ -177,21 +175,14 @@ def _alone(comparison: Comparison, sides: Sequence[tuple[str, int, list[str]]]) 
     for letter, only in zip("AB", (comparison.only_a, comparison.only_b), strict=True):
         if only:
             records = sum(group.records for group in only)
-            notes.append(
-                f"In {letter} alone, {plural(records, 'record')}: {_join_names(map(_name_of, only), len(only))}."
-            )
+            names = [f"{group.name} ({group.records} records)" if group.records > 1 else group.name for group in only]
+            notes.append(f"In {letter} alone, {plural(records, 'record')}: {_join_names(names)}.")
     for letter, (_, _, failed) in zip("AB", sides, strict=True):
         if failed:
-            notes.append(
-                f"Failed verification in {letter}, {plural(len(failed), 'case')}: {_join_names(failed, len(failed))}."
-            )
+            notes.append(f"Failed verification in {letter}, {plural(len(failed), 'case')}: {_join_names(failed)}.")
     return notes
 
 
-def _name_of(group: OnlyIn) -> str:
-    return group.name if group.records == 1 else f"{group.name} ({group.records} records)"
-
-
-def _join_names(names: Iterable[str], count: int) -> str:
-    some = [_clean(name, 1000) for name, _ in zip(names, range(MOST_LISTED), strict=False)]
-    return "; ".join(some) + (f"; and {count - MOST_LISTED} more" if count > MOST_LISTED else "")
+def _join_names(names: Sequence[str]) -> str:
+    some, more = "; ".join(_clean(name, 1000) for name in names[:MOST_LISTED]), len(names) - MOST_LISTED
+    return f"{some}; and {more} more" if more > 0 else some

@@ -44,8 +44,8 @@ def _info(args) -> None:
     environment = provenance.environment("spdnn info")
     print(f"processor     {environment['cpu']}, {environment['cores']} usable cores")
     for cache in caches():
-        kib, shared = cache.bytes / 1024, f", shared by {cache.shared_by}" if cache.shared_by > 1 else ""
-        print(f"cache         level {cache.level}: {kib:,.0f} KiB{shared}")
+        kib, sharing = cache.bytes / 1024, f", shared by {cache.shared_by}" if cache.shared_by > 1 else ""
+        print(f"cache         level {cache.level}: {kib:,.0f} KiB{sharing}")
     workers = f"{threads} thread{'s' if threads > 1 else ''}"
     print(f"measured      {workers}, {best.instruction_set}, the best of short windows")
     for name, (what, unit, includes) in INCLUDES.items():

@@ -77,7 +77,7 @@ def _make(args) -> None:
     from spdnn.formats.store import write_network
     from spdnn.formats.unstructured import Unstructured
 
-    _check_name(args.output, ".safetensors")
+    _check_name(args.output)
     if args.kind == "radixnet":
         seed = challenge.SEED if args.seed is None else args.seed
         clip = {None: challenge.YMAX, "none": None}.get(args.clip, args.clip)
@@ -93,9 +93,10 @@ def _make(args) -> None:
 def _import(args) -> None:
     from spdnn.formats.readers import import_network
 
-    _check_name(args.output, ".safetensors")
-    done = import_network(args.network, args.output, layers=args.layers, **reading(args))
-    print(f"{args.output}: {done.depth} layers, {done.inputs} inputs to {done.outputs} outputs, {done.edges:,} edges")
+    _check_name(args.output)
+    network = import_network(args.network, args.output, layers=args.layers, **reading(args))
+    sizes = f"{network.inputs} inputs to {network.outputs} outputs, {network.edges:,} edges"
+    print(f"{args.output}: {network.depth} layers, {sizes}")
 
 
 def _export(args) -> None:
@@ -139,10 +140,10 @@ def _describe(header: Header) -> str:
     return f"{header.inputs} -> {header.outputs}, {nonzero:.3g} % nonzero, {bias}, {header.activation}"
 
 
-def _check_name(path: str, ending: str) -> None:
+def _check_name(path: str) -> None:
     """Raise InputError unless the name of a model file to write has its ending."""
-    if not path.endswith(ending):
-        raise InputError(f"-o {path}: the name of a model file must end with {ending}")
+    if not path.endswith(".safetensors"):
+        raise InputError(f"-o {path}: the name of a model file must end with .safetensors")
 
 
 def add_inputs(group) -> None:

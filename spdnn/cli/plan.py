@@ -146,14 +146,14 @@ def _show_check(args) -> dict:
     from spdnn.runs import calibration
     from spdnn.runs.records.files import read_record
 
-    checked = calibration.check([read_record(path) for path in args.check])
+    checks = calibration.check([read_record(path) for path in args.check])
     print(" predicted   measured   error informed  case (informed: with the measured active inputs of each rank)")
-    for check in checked:
+    for check in checks:
         informed = "" if check.informed is None else f"{check.informed_error:+.1%}"
         times = f"{check.predicted.seconds:>8.4f} s {check.measured_seconds:>8.4f} s"
         print(f"{times} {check.error:>+7.1%} {informed:>8}  {check.case}")
-    errors = [abs(check.error) for check in checked]
+    errors = [abs(check.error) for check in checks]
     print(f"error: median {statistics.median(errors):.1%}, worst {max(errors):.1%}")
     return {
-        "checked": [asdict(check) | {"error": check.error, "informed_error": check.informed_error} for check in checked]
+        "checked": [asdict(check) | {"error": check.error, "informed_error": check.informed_error} for check in checks]
     }

@@ -78,8 +78,8 @@ def _check(args) -> int:
     from spdnn.runs.records.files import read_all
     from spdnn.runs.verify import judging
 
-    if not args.rerun and (named := [name for name in ("network", "inputs", "mnist") if getattr(args, name)]):
-        raise InputError(f"--{named[0]} is for --rerun alone: without it nothing is run")
+    if not args.rerun and (names := [name for name in ("network", "inputs", "mnist") if getattr(args, name)]):
+        raise InputError(f"--{names[0]} is for --rerun alone: without it nothing is run")
     failed, count = 0, 0
     for path in (path for name in args.records for path in record_files(name).records):
         try:

@@ -50,8 +50,8 @@ def _report(args) -> None:
     from spdnn.report.rendering import render
 
     folders = [record_files(name) for name in args.records]
-    named = [path for folder in folders for path in (*folder.records, *folder.verdicts)]
-    if not any(path.stat().st_size for path in named) and not any(folder.expected for folder in folders):
+    files = [path for folder in folders for path in (*folder.records, *folder.verdicts)]
+    if not any(path.stat().st_size for path in files) and not any(folder.expected for folder in folders):
         raise InputError(f"{', '.join(args.records)}: no records there")
     options = {"figures": args.figures, "table": args.csv}
     options["others"] = {name: record_files(name) for name in args.other_records}

@@ -112,10 +112,10 @@ def _add_outputs(command) -> None:
 def _challenge(args) -> int:
     request = world().together(_request_of, args)
     cache = StoreCache() if request.cache else None
-    done = run(request, cache=cache, begun=args.begun)
-    if done.result is None:  # rank 0 has it
+    outcome = run(request, cache=cache, begun=args.begun)
+    if outcome.result is None:  # rank 0 has it
         return 0
-    status = _finish(args, done, *judge(done))
+    status = _finish(args, outcome, *judge(outcome))
     if not status and cache and world().size == 1:
         cache.keep()
     return status
@@ -140,9 +140,9 @@ def _run(args) -> int:
     def read() -> RunRequest:
         inline = args.request.startswith("{") and not os.path.exists(args.request[:255])
         text = args.request if inline else safe_open.text(args.request, "request")
-        asked = parse(RunRequest, text, "request" if inline else args.request, "request")
-        arguments.check_files(args, asked)
-        return asked
+        request = parse(RunRequest, text, "request" if inline else args.request, "request")
+        arguments.check_files(args, request)
+        return request
 
     if args.record and (args.network or args.inputs or args.prepared):
         raise InputError("--record is for the files that the request names, not for others (--network, --inputs)")
@@ -157,40 +157,40 @@ def _from_files(args, request: RunRequest, sources: Sources, judged: bool) -> in
     if args.values and not args.values.endswith(".npz" if args.top else ".npy"):
         allowed = ".npz where --top is given" if args.top else ".npy; --top K writes .npz"
         raise InputError(f"--values {args.values}: the name must end with {allowed}")
-    asked = world().together(answers.Answers, args) if hasattr(args, "labels") else None
-    keep = True if args.values or (asked and asked.needed) else False if judged or args.result else None
+    answer = world().together(answers.Answers, args) if hasattr(args, "labels") else None
+    keep = True if args.values or (answer and answer.needed) else False if judged or args.result else None
     begun = time.perf_counter()
     with stage_files(world(), args.stage, sources.network, sources.inputs, sources.prepared) as files:
-        sources = Sources(*files, time.perf_counter() - begun, partial(_check, args, asked))
+        sources = Sources(*files, time.perf_counter() - begun, partial(_check, args, answer))
         limits = {"memory": getattr(args, "memory", None), "seconds": getattr(args, "time_limit", None)}
-        done = run(request, sources, keep, begun=args.begun, **limits)
-        if done.result is None:  # rank 0 has it
+        outcome = run(request, sources, keep, begun=args.begun, **limits)
+        if outcome.result is None:  # rank 0 has it
             return 0
-        verdict, measurement = judge(done) if judged else (None, done.measurement)
+        verdict, measurement = judge(outcome) if judged else (None, outcome.measurement)
     with together():
         if verdict is None or verdict.passed:
-            summary.write_outputs(args, measurement, done.result)
-        status = _finish(args, done, verdict, measurement, asked)
-        wrong = asked.judge(done.result) if asked and not status else None
+            summary.write_outputs(args, measurement, outcome.result)
+        status = _finish(args, outcome, verdict, measurement, answer)
+        wrong = answer.judge(outcome.result) if answer and not status else None
     return _fail(wrong) if wrong else status
 
 
-def _check(args, asked, network, inputs) -> None:
+def _check(args, answer, network, inputs) -> None:
     if args.top and args.top > network.outputs:
         raise InputError(f"the {args.top} largest asked for (--top); the last layer has {network.outputs}")
-    if asked:
-        asked.check(network, inputs)
+    if answer:
+        answer.check(network, inputs)
 
 
-def _finish(args, done, verdict, measurement, asked=None) -> int:
+def _finish(args, outcome, verdict, measurement, answer=None) -> int:
     """Write the record of a passing run, print a summary; the exit status."""
-    request, result = done.request, done.result
+    request, result = outcome.request, outcome.result
     if verdict is None and args.record:
         raise InputError("the engine `reference` is the float64 reference and cannot verify itself; give --truth")
     if verdict is not None and verdict.passed and args.record:
         from spdnn.runs.records.files import write_record
 
-        accuracy = asked.accuracy(result) if asked else None
+        accuracy = answer.accuracy(result) if answer else None
         write_record(args.record, make_record(request, measurement, verdict, accuracy=accuracy))
     summary.show(request, measurement, result, verdict)
     return 0 if verdict is None or verdict.passed else _fail(f"verification failed: {'; '.join(verdict.reasons)}")

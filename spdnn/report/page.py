@@ -68,20 +68,20 @@ def drawings(shown: Mapping[str, dict], processes: int = 1) -> dict[str, Drawing
     Raises:
         ValueError: two figures have one name.
     """
-    drawn: dict[str, Drawing] = {}
+    figures: dict[str, Drawing] = {}
     sections = [section for section in SECTIONS if section.name in shown]
     if processes == 1:
-        made = [section.drawings(shown[section.name]) for section in sections]
+        groups = [section.drawings(shown[section.name]) for section in sections]
     else:
         libraries()  # once, before the processes begin
         with ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _keep, (shown,)) as pool:
-            made = list(pool.map(_draw, (section.name for section in sections)))
-    for section, several in zip(sections, made, strict=True):
+            groups = list(pool.map(_draw, (section.name for section in sections)))
+    for section, several in zip(sections, groups, strict=True):
         for drawing in several:
-            if drawing.name in drawn:
+            if drawing.name in figures:
                 raise ValueError(f"section {section.name}: a figure {drawing.name!r} is on the page already")
-            drawn[drawing.name] = drawing
-    return drawn
+            figures[drawing.name] = drawing
+    return figures
 
 
 def _keep(shown: Mapping[str, dict]) -> None:

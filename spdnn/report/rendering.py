@@ -60,8 +60,8 @@ def render(
     others = others or {}
     _check_targets([*folders, *others.values()], output, table, figures)
     everything = contents(folders, baselines_path)
-    named = {name: contents([folder], baselines_path) for name, folder in others.items()}
-    everything = replace(everything, others=named)
+    other_contents = {name: contents([folder], baselines_path) for name, folder in others.items()}
+    everything = replace(everything, others=other_contents)
     shown = page.values(everything)
     drawings = page.drawings(shown, processes)
     text = page.text(everything, shown, drawings)
@@ -130,9 +130,9 @@ def plot(kind: str, folders: Sequence[RecordFolder], output: Path, width: float,
         for section in SECTIONS:
             for figure in section.figures(shown[section.name]) if section.figures and section.name in shown else ():
                 if figure.name == kind:
-                    chosen = figure.narrow if figure.narrow and width < NARROW else figure.plot
+                    variant = figure.narrow if figure.narrow and width < NARROW else figure.plot
                     with replacing(target) as part:
-                        drawing.write(chosen, part, target.suffix[1:])
+                        drawing.write(variant, part, target.suffix[1:])
                     return
                 known.append(figure.name)
     raise unknown("figure", kind, known) if known else InputError("these records have no figures")

@@ -133,13 +133,13 @@ def figures(values: dict) -> Iterator[Figure]:
 
 def _throughput(calls: dict) -> Figure:
     plot, axes = canvas(4.0)
-    lines, rows, marked = [], [], {}
+    lines, rows, tips = [], [], {}
     for name, colour, mark in zip(calls["programs"], colours(10), MARKS * 2, strict=False):
         points = [(entry["batch"], row) for entry in calls["batches"] for row in entry["rows"] if row["name"] == name]
         lines += axes.plot([batch for batch, _ in points], [row["rate"] for _, row in points], color=colour)
         for batch, row in points:
             axes.scatter([batch], [row["rate"]], s=36, marker=mark, color=colour, gid=f"{RECORD}{row['number']}")
-            marked[f"{RECORD}{row['number']}"] = f"{name}, {batch} inputs: {row['rate']:.4g} inputs/s"
+            tips[row["number"]] = f"{name}, {batch} inputs: {row['rate']:.4g} inputs/s"
             rows.append((name, batch, row["seconds"], row["rate"], *row["ratio"][:3]))
     logarithmic(axes, "xy")
     set_ticks(axes.xaxis, [entry["batch"] for entry in calls["batches"]])
@@ -154,5 +154,5 @@ def _throughput(calls: dict) -> Figure:
         plot,
         ("program", "inputs of a call", "seconds of a call", "inputs a second", "times as long as ours", "low", "high"),
         rows,
-        marked,
+        tips,
     )

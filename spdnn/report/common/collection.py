@@ -129,16 +129,16 @@ def collect(
     for part in parts:
         # A case name means one case within a part only, so verdicts count for the records of their own part.
         failed = {case for case, verdict in part.verdicts if not verdict.passed}
-        timed = {record.case for record in part.records}
+        cases = {record.case for record in part.records}
         # By content, so that a record that lies in two folders is shown once.
         for record in part.records:
             (withheld if record.case in failed else records)[_text(record)] = record
         # A passed verdict with a record is in that record; only the others say something new.
         for case, verdict in part.verdicts:
-            if case in failed or case not in timed:
+            if case in failed or case not in cases:
                 judged[_text([case, verdict])] = case, verdict
         # A case that was to be run and left neither file would otherwise vanish without a word.
-        missing |= set(part.expected) - timed - {case for case, _ in part.verdicts}
+        missing |= set(part.expected) - cases - {case for case, _ in part.verdicts}
     # A record that one part withholds is shown by no other.
     shown = sorted((_order(record), text) for text, record in records.items() if text not in withheld)
     return Collection(

@@ -48,7 +48,8 @@ class Figure:
         caption: what a reader must know: axes, marks, and the configuration behind the numbers.
         plot: of matplotlib.
         columns, rows: the numbers plotted, as a table.
-        tips: by the gid of a part of the plot, the text at a pointer that rests there.
+        tips: by the number of a record, the text at a pointer that rests on its part of the plot, which has the gid
+            RECORD and that number.
         narrow: the same plot as wide as a telephone, which the page shows there; None: the one plot is scaled.
     """
 
@@ -58,7 +59,7 @@ class Figure:
     plot: Any
     columns: Sequence[str]
     rows: Iterable[Sequence]
-    tips: Mapping[str, str] = field(default_factory=dict)
+    tips: Mapping[int, str] = field(default_factory=dict)
     narrow: Any = None
 
 
@@ -161,8 +162,8 @@ def _svg(figure: Figure, plot: Any, name: str) -> str:
     text = text[text.index("<svg") :]
     description = f"<desc>{html.escape(figure.caption)}</desc>\n"
     text = re.sub(r"<metadata>.*?</metadata>\s*", lambda _: description, text, count=1, flags=re.DOTALL)
-    for gid, tip in figure.tips.items():
-        here = f'<g id="{gid}">'
+    for number, tip in figure.tips.items():
+        here = f'<g id="{RECORD}{number}">'
         text = text.replace(here, f"{here}<title>{html.escape(tip)}</title>")
     text = re.sub(r'(?<=[\s"])(id="|xlink:href="#)', rf"\1{name}-", text)
     text = re.sub(r"url\(#", f"url(#{name}-", text)

@@ -70,8 +70,8 @@ def standalone(svg: str) -> str:
     """An <svg> element of a page as a file of its own: with its namespaces, and white behind it in every viewer."""
     start = re.match(r"<svg\b[^>]*>", svg)[0]
     absent = [f'{name}="{space}"' for name, space in NAMESPACES.items() if f" {name}=" not in start]
-    opened = " ".join(["<svg", *absent, start.removeprefix("<svg").strip()])
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{opened}\n{WHITE}{svg[len(start) :]}\n'
+    tag = " ".join(["<svg", *absent, start.removeprefix("<svg").strip()])
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{tag}\n{WHITE}{svg[len(start) :]}\n'
 
 
 def caption(title: str, text: str) -> str:

@@ -90,20 +90,20 @@ def schedules(runs: Sequence[RunRow]) -> list[PredictedGroup]:
 
 def _schedule(run: RunRow) -> tuple:
     """A sorting key: schedules in their order, then devices and the other settings."""
-    made = run.decomposition
-    numbers = made.devices, len(made.ranges), made.batches, made.buffers or 0, run.device_memory or 0
-    return SCHEDULES.index(made.schedule), *numbers, run.record.threads
+    cut = run.decomposition
+    numbers = cut.devices, len(cut.ranges), cut.batches, cut.buffers or 0, run.device_memory or 0
+    return SCHEDULES.index(cut.schedule), *numbers, run.record.threads
 
 
 def _simulate(base: RunRow, run: RunRow) -> Predicted | None:
     """A run by the costs of another; None where it has too many tasks, or one of them has notes that are not sound."""
-    made = run.decomposition
-    if max(made.batches * len(made.stages), made.slots) > MOST_TASKS:
+    decomposition = run.decomposition
+    if max(decomposition.batches * len(decomposition.stages), decomposition.slots) > MOST_TASKS:
         return None
     with contextlib.suppress(InputError):
-        costs, cores = costs_of(base.record, made.devices)
-        found = simulate(made, costs, cores)
-        return Predicted(run, found.seconds, found.bound, made.devices, timeline=found.timeline)
+        costs, cores = costs_of(base.record, decomposition.devices)
+        simulation = simulate(decomposition, costs, cores)
+        return Predicted(run, simulation.seconds, simulation.bound, decomposition.devices, timeline=simulation.timeline)
 
 
 def scaling(runs: Sequence[RunRow], cut: Sequence[PredictedGroup]) -> list[PredictedGroup]:
@@ -152,8 +152,8 @@ def _setting(run: RunRow, kind: str, over: str) -> tuple | None:
     inputs = weak if kind == WEAK else (problem.inputs_sha256, problem.input_count)
     machine = words.machine(record.environment)
     # Ranks that share one device are no more workers: such runs are compared with each other alone.
-    shared = record.ranks > 1 and record.request is not None and record.request.device is not None
-    return shared, *network, record.engine.name, names, *each, notes.schedule, record.span, machine, *inputs
+    shares_device = record.ranks > 1 and record.request is not None and record.request.device is not None
+    return shares_device, *network, record.engine.name, names, *each, notes.schedule, record.span, machine, *inputs
 
 
 def _scaling_group(
@@ -174,12 +174,12 @@ def _scaling_group(
 def _again(base: RunRow, run: RunRow, over: str) -> Predicted:
     """A run, as the model predicts it from the base: it shows how far off the model is."""
     if over == RANKS:
-        (checked,) = check([base.record, run.record])
-        found, nodes = checked.predicted, run.record.distribution.nodes
-        return Predicted(run, found.seconds, found.bound, found.ranks, nodes, found.partition)
+        (comparison,) = check([base.record, run.record])
+        prediction, nodes = comparison.predicted, run.record.distribution.nodes
+        return Predicted(run, prediction.seconds, prediction.bound, prediction.ranks, nodes, prediction.partition)
     device, work = from_record(base.record)
-    found = predict(work.of(run.problem.input_count), device, threads=run.record.threads)
-    return Predicted(run, found.seconds, found.bound, run.record.threads)
+    prediction = predict(work.of(run.problem.input_count), device, threads=run.record.threads)
+    return Predicted(run, prediction.seconds, prediction.bound, run.record.threads)
 
 
 def _further(base: RunRow, several: Sequence[RunRow], over: str) -> Iterator[Predicted]:
@@ -200,11 +200,11 @@ def _predict(base: RunRow, most: RunRow, count: int, over: str) -> Predicted:
     record, threads = base.record, base.record.threads
     device, work = from_record(record)
     if over == THREADS:
-        found = predict(work, device, threads=count)
-        return Predicted(None, found.seconds, found.bound, count)
-    shared, partition = most.record.distribution, most.partition
-    messages = MessageCosts(shared.message_latency_seconds, shared.message_bytes_per_second)
+        prediction = predict(work, device, threads=count)
+        return Predicted(None, prediction.seconds, prediction.bound, count)
+    distribution, partition = most.record.distribution, most.partition
+    messages = MessageCosts(distribution.message_latency_seconds, distribution.message_bytes_per_second)
     per_node = min(count, max(1, record.environment.cores // threads))
     shares = known_shares(record, work, count, partition, per_node)
-    found = predict(work, device, messages, count, partition, per_node=per_node, threads=threads, shares=shares)
-    return Predicted(None, found.seconds, found.bound, count, -(-count // per_node), partition)
+    prediction = predict(work, device, messages, count, partition, per_node=per_node, threads=threads, shares=shares)
+    return Predicted(None, prediction.seconds, prediction.bound, count, -(-count // per_node), partition)

@@ -115,8 +115,8 @@ class RunRow:
     @property
     def cut(self) -> str:
         """The schedule of a run of the task graph and its devices; empty for any other."""
-        made = self.decomposition
-        return f"{made.schedule}, {words.plural(made.devices, 'device')}" if made else ""
+        decomposition = self.decomposition
+        return f"{decomposition.schedule}, {words.plural(decomposition.devices, 'device')}" if decomposition else ""
 
     @property
     def device_memory(self) -> int | None:
@@ -251,8 +251,8 @@ def name_runs(runs: Sequence[RunRow]) -> None:
         if len(members) > 1:
             cases = len({run.case for run in members}) > 1
             for run in members:
-                made = run.record.created.replace("T", " ").removesuffix("Z")
-                run.chips.append(words.printable(run.case, 40) if cases else made)
+                created = run.record.created.replace("T", " ").removesuffix("Z")
+                run.chips.append(words.printable(run.case, 40) if cases else created)
 
 
 def _settings(run: RunRow) -> dict[str, str]:

@@ -218,12 +218,12 @@ def printable(value: object, longest: int = 200) -> str:
 
 def _limit_accents(text: str) -> str:
     """The text with two accents on a letter at most: more would be written over the lines above it."""
-    kept, piled = [], 0
+    signs, accents = [], 0
     for sign in text:
-        piled = piled + 1 if unicodedata.combining(sign) else 0
-        if piled <= MOST_ACCENTS:
-            kept.append(sign)
-    return "".join(kept)
+        accents = accents + 1 if unicodedata.combining(sign) else 0
+        if accents <= MOST_ACCENTS:
+            signs.append(sign)
+    return "".join(signs)
 
 
 def definitions(
@@ -236,12 +236,12 @@ def definitions(
         devices: some of the limits are of a GPU.
         official: some of the runs are of the challenge's networks.
     """
-    asked = ((several, SEVERAL_DEFINITIONS), (scaled, SCALING_DEFINITIONS), (limited, LIMIT_DEFINITIONS))
+    optional = ((several, SEVERAL_DEFINITIONS), (scaled, SCALING_DEFINITIONS), (limited, LIMIT_DEFINITIONS))
     always = [definition for definition in DEFINITIONS if official or definition[0] not in OFFICIAL_TERMS]
-    terms = [*always, *(term for wanted, terms in asked if wanted for term in terms)]
+    terms = [*always, *(term for included, terms in optional if included for term in terms)]
     meanings = " ".join(kind.meaning for kind in REDUCTIONS.values() if kind.name == "dead" or kind.name in names)
-    filled = {"reductions": meanings, **{name: text if devices else "" for name, text in GPU.items()}}
-    return [(term, meaning.format(**filled)) for term, meaning in terms]
+    texts = {"reductions": meanings, **{name: text if devices else "" for name, text in GPU.items()}}
+    return [(term, meaning.format(**texts)) for term, meaning in terms]
 
 
 def binds(limit: limits.Limit, machine: limits.Machine) -> str:

@@ -115,9 +115,9 @@ def distances(rows: Sequence[dict]) -> Figure:
 
 def _across(rows: Sequence[dict], roofs: dict) -> tuple[float, float, dict[int, float]]:
     """(start of the horizontal axis, end of its numbers, positions past that end of runs without bytes moved)."""
-    moved = [row["intensity"] for row in rows if row["intensity"]]
+    intensities = [row["intensity"] for row in rows if row["intensity"]]
     ridge = roofs["loaded_edges"][1] / roofs["copies"][1]
-    low, high = min([ridge, *moved]) / ROOM, max([ridge, *moved]) * ROOM
+    low, high = min([ridge, *intensities]) / ROOM, max([ridge, *intensities]) * ROOM
     others = [row["run"].number for row in rows if not row["intensity"]]
     wide = math.log(high / low) * STRIP
     return low, high, {number: high * math.exp(wide * (i + 1) / len(others)) for i, number in enumerate(others)}
@@ -147,11 +147,11 @@ def _roofs(axes, roofs: dict, low: float, high: float, beyond: bool) -> None:
 
 def _run(axes, row: dict, x: float, colour: str) -> None:
     """A run, and a thin line to its own limit."""
-    moved, rate, own = bool(row["intensity"]), row["run"].computed_rate / 1e9, row["own_rate"] / 1e9
+    has_bytes, rate, own = bool(row["intensity"]), row["run"].computed_rate / 1e9, row["own_rate"] / 1e9
     axes.plot([x, x], [rate, own], color=colour, linestyle=":", linewidth=0.9, zorder=2)
     axes.plot([x], [own], linestyle="", marker="_", markersize=7, color=colour, zorder=3)
-    mark = {"marker": "o", "s": 34, "edgecolors": INK} if moved else {"marker": "_", "s": 130}
-    axes.scatter([x], [rate], color=colour, linewidths=0.6 if moved else 2.4, zorder=4,
+    mark = {"marker": "o", "s": 34, "edgecolors": INK} if has_bytes else {"marker": "_", "s": 130}
+    axes.scatter([x], [rate], color=colour, linewidths=0.6 if has_bytes else 2.4, zorder=4,
                  gid=f"{RECORD}{row['run'].number}", **mark)  # fmt: skip
 
 
@@ -174,14 +174,14 @@ def _labels(axes, rows: Sequence[dict], past_end: dict[int, float]) -> None:
 
 def _spread(heights: Sequence[float], sizes: Sequence[float]) -> list[float]:
     """The ascending heights moved as little as two sweeps can so that texts of these sizes do not overlap."""
-    moved = list(heights)
-    for i in range(1, len(moved)):
-        moved[i] = max(moved[i], moved[i - 1] + (sizes[i - 1] + sizes[i]) / 2)
+    positions = list(heights)
+    for i in range(1, len(positions)):
+        positions[i] = max(positions[i], positions[i - 1] + (sizes[i - 1] + sizes[i]) / 2)
     above = 1.0
-    for i in reversed(range(len(moved))):
-        moved[i] = min(moved[i], above - sizes[i] / 2)
-        above = moved[i] - sizes[i] / 2
-    return moved
+    for i in reversed(range(len(positions))):
+        positions[i] = min(positions[i], above - sizes[i] / 2)
+        above = positions[i] - sizes[i] / 2
+    return positions
 
 
 def _axes(axes, low: float, high: float) -> None:
@@ -224,9 +224,9 @@ def _ceilings(plot, rows: Sequence[dict], palette, mark: str = "s", where: str =
     plot.legend(handles=kinds, title="what binds a run", loc=where, frameon=False, alignment="left", fontsize=8.5)
 
 
-def _tips(rows: Sequence[dict]) -> dict[str, str]:
+def _tips(rows: Sequence[dict]) -> dict[int, str]:
     return {
-        f"{RECORD}{run.number}": f"{run.case}: {significant(run.computed_rate / 1e9)} · 10⁹ edges/s, "
+        run.number: f"{run.case}: {significant(run.computed_rate / 1e9)} · 10⁹ edges/s, "
         f"{significant(100 * row['share'], 3)} % of its limit ({row['binds']})"
         for row in rows
         for run in [row["run"]]

@@ -45,7 +45,7 @@ def _row(run: RunRow) -> dict | None:
     if least is None:
         return None
     machine, ranks, result = record.machine, record.ranks, record.result
-    edges, moved, loaded = result.edges_computed, result.bytes_moved, result.bytes_loaded
+    edges, bytes_moved, bytes_loaded = result.edges_computed, result.bytes_moved, result.bytes_loaded
     return {
         "run": run,
         "ranks": ranks,
@@ -54,9 +54,9 @@ def _row(run: RunRow) -> dict | None:
         "loaded_edges": machine.load_bytes_per_second * ranks / limits.EDGE_BYTES,
         "second_edges": machine.l2_load_bytes_per_second * ranks / limits.EDGE_BYTES,
         "copies": machine.copy_bytes_per_second * ranks,
-        "moved": moved,
-        "intensity": edges / moved if moved else None,
-        "edge_bytes": (edges * limits.EDGE_BYTES if loaded is None else loaded) / edges if edges else None,
+        "moved": bytes_moved,
+        "intensity": edges / bytes_moved if bytes_moved else None,
+        "edge_bytes": (edges * limits.EDGE_BYTES if bytes_loaded is None else bytes_loaded) / edges if edges else None,
         "own_rate": edges / least.seconds if least.seconds else None,
         "seconds": least.seconds,
         "ceiling": least.binds,
@@ -70,13 +70,13 @@ def _machine(run: RunRow, machine: limits.Machine) -> str:
     record = run.record
     if machine.on_device:
         each = run.notes(TaskgraphNotes).devices or 1
-        used = words.plural(each, "GPU") if each > 1 else ""
+        workers = words.plural(each, "GPU") if each > 1 else ""
     else:
-        used = words.plural(record.threads, "thread")
+        workers = words.plural(record.threads, "thread")
     if record.ranks > 1:
-        used = f"{record.ranks:,} ranks" + (f" of {used}" if used else "")
+        workers = f"{record.ranks:,} ranks" + (f" of {workers}" if workers else "")
     level = words.printable(machine.instruction_set)
-    return ", ".join(filter(None, (words.machine(record.environment), level, used)))
+    return ", ".join(filter(None, (words.machine(record.environment), level, workers)))
 
 
 def _panels(rows: Sequence[dict]) -> list[dict]:

@@ -59,8 +59,8 @@ def twelve(collection: Collection) -> list[dict]:
     for problem in challenge.PROBLEMS:
         size = problem.neurons, problem.layers
         own = [run for run in collection.own if run.official_size == size]
-        timed = [row for row in collection.baselines if (row.neurons, row.layers) == size and row.edges_per_second]
-        exact, lossy = ([row for row in timed if row.lossy == kind] for kind in (False, True))
+        published = [row for row in collection.baselines if (row.neurons, row.layers) == size and row.edges_per_second]
+        exact, lossy = ([row for row in published if row.lossy == kind] for kind in (False, True))
         ours = {name: _ours(own, name) for name in SERIES}
         best = {"one": _fastest(exact, DEVICES[:1]), "any": _fastest(exact, DEVICES)}
         best["lossy"] = _fastest(lossy, DEVICES)
@@ -135,12 +135,12 @@ def label(row: Baseline) -> str:
 
 def figures(values: dict) -> Iterator[Figure]:
     """Seconds and peak memory against edges, both logarithmic; nothing for fewer than LEAST networks."""
-    timed = {name: [row[name] for row in values["twelve"] if row[name]] for name in SERIES}
-    timed = {name: runs for name, runs in timed.items() if len({run.problem.edges for run in runs}) >= LEAST}
-    if not timed:
+    runs_of = {name: [row[name] for row in values["twelve"] if row[name]] for name in SERIES}
+    runs_of = {name: runs for name, runs in runs_of.items() if len({run.problem.edges for run in runs}) >= LEAST}
+    if not runs_of:
         return
-    solved = [run for run in timed.get("reduced", ()) if run.solution]
-    curves = [(name, NAMES[name], runs, lambda run: run.inference_seconds) for name, runs in timed.items()]
+    solved = [run for run in runs_of.get("reduced", ()) if run.solution]
+    curves = [(name, NAMES[name], runs, lambda run: run.inference_seconds) for name, runs in runs_of.items()]
     if len({run.problem.edges for run in solved}) >= LEAST:
         curves.append(("solution", SOLUTION, solved, lambda run: run.solution.seconds))
     # Least squares of log seconds over log edges.
@@ -152,8 +152,8 @@ def figures(values: dict) -> Iterator[Figure]:
         (run.case, label, run.problem.edges, measure(run), run.record.peak_memory_bytes)
         for _, label, runs, measure in curves for run in runs
     ]  # fmt: skip
-    first = next(iter(timed.values()))
-    marked = {f"{RECORD}{run.number}": f"{run.case}: {run.inference_seconds:.4g} s" for run in first}
+    first = next(iter(runs_of.values()))
+    tips = {run.number: f"{run.case}: {run.inference_seconds:.4g} s" for run in first}
     yield Figure(
         "growth",
         "Time and memory against the edges of a network",
@@ -162,7 +162,7 @@ def figures(values: dict) -> Iterator[Figure]:
         _plot(curves, slopes),
         ("case", "what", "edges", "seconds", "peak memory, bytes"),
         rows,
-        marked,
+        tips,
         _plot(curves, slopes, True),
     )
 

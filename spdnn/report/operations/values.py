@@ -157,7 +157,7 @@ def means(members: Sequence[ComparedProblem]) -> dict:
 
 
 def _compare(members: Sequence[OperationRecord]) -> ComparedProblem | None:
-    named = {record.program.name: record for record in members}
+    by_name = {record.program.name: record for record in members}
     # Every ratio is relative to ours, so a comparison without it has none.
     ours = next(
         (member for member in members if member.program.kind == "ours" and member.program.name != IN_ORDER), None
@@ -171,7 +171,7 @@ def _compare(members: Sequence[OperationRecord]) -> ComparedProblem | None:
         operation=ours.operation,
         percent=round(100 * ours.problem.sparsity),
         ours=ours,
-        in_order=named.get(IN_ORDER),
+        in_order=by_name.get(IN_ORDER),
         sparse=sparse,
         dense=dense,
         peak=100 * rate / (2 * machine.fma_per_second) if machine and rate else None,

@@ -45,7 +45,7 @@ def figures(values: dict) -> Iterator[Figure]:
             (row["key"], label, rate / 1e12, *(end / 1e12 for end in ends or (rate, rate)), text, same)
             for row, _, label, rate, text, same, _, ends in points
         ],
-        {f"{RECORD}{number}": text for *_, text, _, number, _ in points if number is not None},
+        {number: text for *_, text, _, number, _ in points if number is not None},
         _plot(values, labels, points, True),
     )
 
@@ -68,9 +68,9 @@ def _points(row: dict, labels: Mapping[str, str]) -> Iterator[tuple]:
 
 def _plot(values: dict, labels: Mapping[str, str], points: Sequence[tuple], narrow: bool = False):
     rows, machines = values["rows"], values["machines"]
-    used = {name for _, name, *_ in points}
-    columns = 1 if narrow else (len(used) if len(used) <= WIDEST_LEGEND else 3)
-    lines = math.ceil(len(used) / columns) - 1
+    names = {name for _, name, *_ in points}
+    columns = 1 if narrow else (len(names) if len(names) <= WIDEST_LEGEND else 3)
+    lines = math.ceil(len(names) / columns) - 1
     plot, axes = canvas(1.2 + 0.24 * len(rows) + (0.2 if narrow else 0.3) * lines, narrow=narrow)
     keys, palette = [row["key"] for row in rows], colours()
     marks = {name: (mark, palette[hue]) for name, _, mark, hue in MARKS}
@@ -101,7 +101,7 @@ def _plot(values: dict, labels: Mapping[str, str], points: Sequence[tuple], narr
             markeredgecolor=INK if name in SERIES else palette[hue],
             markerfacecolor=palette[hue] if name in SERIES else "#ffffff",
         )
-        for name, _, mark, hue in MARKS if name in used
+        for name, _, mark, hue in MARKS if name in names
     ]  # fmt: skip
     plot.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False,
                 columnspacing=0.8, handletextpad=0.1, fontsize=8 if narrow else 10)  # fmt: skip

@@ -31,15 +31,15 @@ def values(collection: Collection) -> dict | None:
         unit: what is counted.
     """
     own = collection.own
-    timed = (calls(collection) or {"networks": []})["networks"]
+    networks = (calls(collection) or {"networks": []})["networks"]
     if not own:
-        return _calls(timed) if timed else None
+        return _calls(networks) if networks else None
     rows = [row for row in twelve(collection) if any(row[name] for name in SERIES)]
     return {
         "what": _what([run.name for run in own], {run.official_size for run in own if run.official_size}),
         "title": None,
-        "speed": (_comparison_texts(rows) or _fastest(rows)) if rows else _own(own, timed),
-        "cards": _cards(own, rows, timed),
+        "speed": (_comparison_texts(rows) or _fastest(rows)) if rows else _own(own, networks),
+        "cards": _cards(own, rows, networks),
         "decided": collection.decided,
         "rows": rows,
         "machines": machines(rows),
@@ -51,22 +51,22 @@ def values(collection: Collection) -> dict | None:
     }
 
 
-def _calls(timed: Sequence[dict]) -> dict:
+def _calls(networks: Sequence[dict]) -> dict:
     """As `values`, of calls alone."""
-    first = timed[0]
-    alone = len(timed) == 1
+    first = networks[0]
+    alone = len(networks) == 1
     return {
-        "what": _what([network["name"] for network in timed]),
+        "what": _what([network["name"] for network in networks]),
         "title": f"{first['name']}: {first['short']}" if alone else None,
-        "speed": [] if alone else [f"{network['name']}: {network['short']}." for network in timed[:MOST_SENTENCES]],
+        "speed": [] if alone else [f"{network['name']}: {network['short']}." for network in networks[:MOST_SENTENCES]],
         "cards": {"of": first["name"], "numbers": _latency(first)},
         "decided": [],
         "rows": [],
         "machines": "",
         "hardware": {},
-        "busy": sum(bool(entry["busy"]) for network in timed for entry in network["batches"]),
+        "busy": sum(bool(entry["busy"]) for network in networks for entry in network["batches"]),
         "older": 0,
-        "runs": sum(len(network["batches"]) for network in timed),
+        "runs": sum(len(network["batches"]) for network in networks),
         "unit": "batch size",
     }
 
@@ -90,10 +90,10 @@ def _comparison_texts(rows: Sequence[dict]) -> list[str]:
     ours, best, sentences = _cores(rows), f"the best published exact result on {hardware(rows, 'one')}", []
     if same:
         once = sum(row["like"].repeats == 1 for row in rows if row["key"] in same)
-        counted = "" if len(same) == 1 else "each " if once == len(same) else f"{once} of {len(same)} "
+        count = "" if len(same) == 1 else "each " if once == len(same) else f"{once} of {len(same)} "
         sentences.append(
             f"Same work: {ours} {'is' if ours.startswith('one ') else 'are'} {_against(same, best)}"
-            f"{f'; {counted}measured once' if once else ''}."
+            f"{f'; {count}measured once' if once else ''}."
         )
     if exact:
         again = _included(same) == _included(exact) and same.keys() == exact.keys()
@@ -115,8 +115,8 @@ def _against(ratios: Mapping[str, Ratio], best: str, say: bool = True) -> str:
 def _included(ratios: Mapping[str, Ratio]) -> str:
     """What published times include where ours include something else, in brackets; empty where all include the same."""
     spans = Counter(ratio.theirs for ratio in ratios.values() if ratio.theirs).most_common()
-    counted = [f"{span} in {count} of {len(ratios)}" if len(ratios) > 1 else span for span, count in spans]
-    return f" (their time: {', '.join(counted)})" if counted else ""
+    texts = [f"{span} in {count} of {len(ratios)}" if len(ratios) > 1 else span for span, count in spans]
+    return f" (their time: {', '.join(texts)})" if texts else ""
 
 
 def _mean(numbers: Sequence[float]) -> str:
@@ -149,10 +149,10 @@ def _fastest(rows: Sequence[dict]) -> list[str]:
     ]
 
 
-def _own(runs: Sequence[RunRow], timed: Sequence[dict]) -> list[str]:
+def _own(runs: Sequence[RunRow], networks: Sequence[dict]) -> list[str]:
     """Networks of one's own: a call beside other libraries, or inputs a second of the fastest run."""
-    if timed:
-        return [f"{result}." for result in timed[0]["results"]]
+    if networks:
+        return [f"{result}." for result in networks[0]["results"]]
     run = max(runs, key=lambda run: run.inputs_per_second)
     rate = words.significant(run.inputs_per_second, 3)
     return [f"{rate} inputs a second through {run.name}, {run.problem.input_count:,} in a batch{_once(run)}."]
@@ -162,7 +162,7 @@ def _once(run: RunRow) -> str:
     return ", measured once" if run.repeats == 1 else ""
 
 
-def _cards(runs: Sequence[RunRow], rows: Sequence[dict], timed: Sequence[dict]) -> dict:
+def _cards(runs: Sequence[RunRow], rows: Sequence[dict], networks: Sequence[dict]) -> dict:
     """The numbers of one network: the largest of the twelve, or the one of most edges."""
     if rows:
         row = max(rows, key=lambda row: row["edges"])
@@ -179,16 +179,16 @@ def _cards(runs: Sequence[RunRow], rows: Sequence[dict], timed: Sequence[dict]) 
             ("throughput", words.significant(best.inputs_per_second, 3), "inputs/s", _seconds(best)),
             ("time for an input", *per_input, f"in a batch of {best.problem.input_count:,}"),
         ]
-        if timed:
-            numbers = _latency(timed[0])
+        if networks:
+            numbers = _latency(networks[0])
         labelled = [run.record.accuracy.top1 / run.problem.input_count for run in members if run.record.accuracy]
         if labelled:
             share = words.significant(100 * labelled[-1], 3)
             numbers.insert(0, ("accuracy", share, "%", f"top-1 of {best.problem.input_count:,} inputs"))
     if rows and (solved := [run for run in members if run.solution]):
         best = min(solved, key=lambda run: run.solution.seconds)
-        spent = words.time(best.solution.seconds).split()
-        numbers.append(("time to solution", *spent, f"verified; {_division(best)}"))
+        duration = words.time(best.solution.seconds).split()
+        numbers.append(("time to solution", *duration, f"verified; {_division(best)}"))
     first = members[0]
     what = _division(first) if rows else "of the process"
     numbers.append(("peak memory", *words.size(first.record.peak_memory_bytes).split(), what))
@@ -198,9 +198,9 @@ def _cards(runs: Sequence[RunRow], rows: Sequence[dict], timed: Sequence[dict]) 
 def _latency(network: dict) -> list[tuple[str, str, str, str]]:
     """The cards of a network's calls."""
     few, many = (network["batches"][place] for place in (0, -1))
-    rate, spent = many["rows"][0]["rate"], words.time(few["rows"][0]["seconds"]).split()
+    rate, duration = many["rows"][0]["rate"], words.time(few["rows"][0]["seconds"]).split()
     calls_of = [f"a call with {words.plural(entry['batch'], 'input')}" for entry in (few, many)]
-    return [("latency", *spent, calls_of[0]), ("throughput", words.significant(rate, 3), "inputs/s", calls_of[1])]
+    return [("latency", *duration, calls_of[0]), ("throughput", words.significant(rate, 3), "inputs/s", calls_of[1])]
 
 
 def _division(run: RunRow) -> str:

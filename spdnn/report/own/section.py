@@ -45,6 +45,6 @@ def figures(values: dict) -> Iterator[Figure]:
         plot(),
         ("case", "inputs a second", "inference seconds"),
         [(run.case, rate, run.inference_seconds) for run, rate in zip(shown, rates, strict=True)],
-        {f"{RECORD}{run.number}": f"{run.case}: {rate:.4g} inputs/s" for run, rate in zip(shown, rates, strict=True)},
+        {run.number: f"{run.case}: {rate:.4g} inputs/s" for run, rate in zip(shown, rates, strict=True)},
         plot(True),
     )

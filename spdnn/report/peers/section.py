@@ -18,8 +18,8 @@ OURS = "cpu"  # the engine of a comparison that the others are set against
 
 def values(collection: Collection) -> dict | None:
     """What the section prints: {label, ours, rows} of each comparison; None without one."""
-    compared = [run for run in collection.runs if run.record.comparison and run.record.ranks == 1]
-    groups = group_by(compared, lambda run: (run.record.comparison, *run.problem_key))
+    runs = [run for run in collection.runs if run.record.comparison and run.record.ranks == 1]
+    groups = group_by(runs, lambda run: (run.record.comparison, *run.problem_key))
     comparisons = [comparison for members in groups.values() if (comparison := _comparison(members))]
     return {"comparisons": comparisons} if comparisons else None
 
@@ -74,5 +74,5 @@ def figures(values: dict) -> Iterator[Figure]:
         plot,
         ("problem", "engine", "times as long as ours", "low", "high"),
         [(label, row["run"].engine, *row["ratio"][:3]) for label, row in rows],
-        {f"{RECORD}{row['run'].number}": f"{row['run'].case}: {row['ratio'].median:.3g}" for _, row in rows},
+        {row["run"].number: f"{row['run'].case}: {row['ratio'].median:.3g}" for _, row in rows},
     )

@@ -108,15 +108,15 @@ def records_link(records: Sequence[RunRecord | OperationRecord], table_size: int
     if whole := _fitting(map(builtins, records), room):
         return whole, ""
     for most in (LONG_LIST, SHORT_LIST):
-        thinned = f"lists of more than {most} entries, samples among them, are thinned to that many"
+        note = f"lists of more than {most} entries, samples among them, are thinned to that many"
         if part := _fitting((_thin(builtins(record), most) for record in records), room):
-            return part, thinned
+            return part, note
     count = len(records)
     while count:
         count //= 2
         first = [_thin(builtins(record), SHORT_LIST) for record in records[:count]]
         if part := _fitting([*first, *[None] * (len(records) - count)], room):
-            return part, f"{thinned}, and of the others than the first {count:,} there is the table alone"
+            return part, f"{note}, and of the others than the first {count:,} there is the table alone"
     return link("records.json", "[]", "application/json"), "empty, for no record fits; all are in the table"
 
 

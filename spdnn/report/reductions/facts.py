@@ -25,12 +25,12 @@ def layer_counts(record: RunRecord) -> LayerCounts | None:
     problem, rows, edges = record.problem, record.engine.notes.layer_rows or (), record.engine.notes.layer_edges or ()
     if record.ranks != 1 or not len(rows) == len(edges) == problem.layers:
         return None
-    left = record.reductions.number("neurons", "edges_left")
-    whole = problem.edges if left is None else left
+    edges_left = record.reductions.number("neurons", "edges_left")
+    whole = problem.edges if edges_left is None else edges_left
     most = alive(record) or [problem.input_count] * len(rows)
     fewer = all(row <= bound for row, bound in zip(rows, most, strict=True))
-    counted = record.reductions.on <= {"dead", "inputs", "neurons"}  # else another reduction may leave fewer edges
-    sound = sum(edges) == whole if counted else sum(edges) <= whole
+    is_exact = record.reductions.on <= {"dead", "inputs", "neurons"}  # else another reduction may leave fewer edges
+    sound = sum(edges) == whole if is_exact else sum(edges) <= whole
     sound &= whole <= problem.edges and fewer and edges_of(rows, edges) <= record.result.edges_computed
     return LayerCounts(rows, edges) if sound else None
 
@@ -49,7 +49,7 @@ def alive(record: RunRecord) -> list[int] | None:
     if "dead" not in record.reductions.on or first is None or not 1 <= first <= layers + 1:
         return None
     count, survivors = record.problem.input_count, record.result.survivors
-    return [count, *(count if layer < first else left for layer, left in enumerate(survivors[:-1], 2))]
+    return [count, *(count if layer < first else remaining for layer, remaining in enumerate(survivors[:-1], 2))]
 
 
 def has_searched(record: RunRecord) -> bool:

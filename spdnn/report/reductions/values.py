@@ -63,11 +63,11 @@ def _network(runs: Sequence[RunRow]) -> dict:
     source = facts.layer_edges(run.record for run in runs)
     rows_of, problem = _rows_run(runs, source), runs[0].problem
     # Neurons: the latest run that counted them, one with their edges by layer where there is one.
-    counted = [run for run in runs if facts.neurons(run.record)]
-    merged_of = max(counted, key=lambda run: (facts.layer_counts(run.record) is not None, *run.age), default=None)
+    candidates = [run for run in runs if facts.neurons(run.record)]
+    merged_of = max(candidates, key=lambda run: (facts.layer_counts(run.record) is not None, *run.age), default=None)
     # Dead inputs: the run that rows are from, else the latest one, of one rank where there is one.
-    counted = [run for run in runs if facts.alive(run.record)]
-    dead_of = rows_of or max(counted, key=lambda run: (run.record.ranks == 1, *run.age), default=None)
+    candidates = [run for run in runs if facts.alive(run.record)]
+    dead_of = rows_of or max(candidates, key=lambda run: (run.record.ranks == 1, *run.age), default=None)
     # What was really computed, where most reductions were on.
     most = min((run for run in runs if run.reduced), key=_computes)
     nominal, computed = problem.work, most.record.result.edges_computed
@@ -127,18 +127,18 @@ def _count_edges(
     return counts
 
 
-def _steps(nominal: int, counted: dict, runs: Sequence[RunRow]) -> list[dict]:
+def _steps(nominal: int, counts: dict, runs: Sequence[RunRow]) -> list[dict]:
     """Each step with the edges left after it and how many times fewer that is; None where no record has them.
 
     Without counts of all steps, runs with that many reductions say what they really computed.
     """
     steps, before = [], nominal
     for name, on in zip(REDUCTIONS, prefixes()[1:], strict=True):
-        edges, case = counted.get(name, (None, None))
+        edges, case = counts.get(name, (None, None))
         how = COUNTED if edges is not None else None
         # Counts are exact; edges computed include padding of tiles, and stand in where nothing was counted.
         same = [run for run in runs if run.record.reductions.on == on]
-        if same and (edges is None or (name == "dead" and "inputs" not in counted)):
+        if same and (edges is None or (name == "dead" and "inputs" not in counts)):
             run = min(same, key=_computes)
             edges, case, how = run.record.result.edges_computed, run.case, COMPUTED
         # Each factor is relative to the step before, so that their product is the whole reduction.
@@ -192,7 +192,7 @@ def _curves(networks: Sequence[dict]) -> list[dict]:
         other = None if entry["radixnet"] else problem.network_identity
         if entry["alive"]:
             deepest[problem.neurons, problem.inputs_sha256, problem.input_count, other] = entry
-    return [network for network in networks if any(network is kept for kept in deepest.values())]
+    return [network for network in networks if any(network is member for member in deepest.values())]
 
 
 def _times(runs: Sequence[RunRow]) -> dict | None:

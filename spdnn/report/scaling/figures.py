@@ -36,8 +36,8 @@ def scaling(group: dict) -> Figure:
     palette = dict(zip(MARKS, (colours()[k] for k in (0, 3, 2, 0)), strict=True))
     plot, panels = canvas(6.4, 3, 2) if ranked else canvas(4.3, 2, 2)
     time, speedup, efficiency, *others, legend = panels.flat
-    used = [name for name in MARKS if any(row["partition"] == name and row["workers"] > 1 for row in rows)]
-    for name in used:
+    partitions = [name for name in MARKS if any(row["partition"] == name and row["workers"] > 1 for row in rows)]
+    for name in partitions:
         curve = [row for row in rows if row["partition"] in (None, name)]
         mark = {"color": palette[name], "marker": MARKS[name]}
         for row in curve:
@@ -57,7 +57,7 @@ def scaling(group: dict) -> Figure:
         efficiency.plot(ends, [100, 100], zorder=1, **ideal)
     _axes(rows, over, time, speedup, efficiency, *others)
     despine(plot)
-    _legend(legend, rows, used, palette, over)
+    _legend(legend, rows, partitions, palette, over)
     kind = group["kind"].capitalize()
     weak = (
         " With even work for each input the seconds would stay as they are; how many inputs die depends on the inputs."
@@ -192,10 +192,10 @@ def shade_start(rows: Sequence[dict]) -> float | None:
     return math.sqrt(first * max(fits)) if fits else 0.0
 
 
-def _legend(axes, rows: Sequence[dict], used: Sequence, palette: dict, over: str) -> None:
+def _legend(axes, rows: Sequence[dict], partitions: Sequence, palette: dict, over: str) -> None:
     """The meaning of marks, lines and shade, instead of a last panel."""
     axes.set_axis_off()
-    handles = [line(name, color=palette[name], marker=MARKS[name]) for name in used if name]
+    handles = [line(name, color=palette[name], marker=MARKS[name]) for name in partitions if name]
     if any(row["workers"] == 1 for row in rows):
         handles.append(line(f"one {over[:-1]}, the base", color=INK, linestyle="", marker=BASE_MARK))
         handles.append(line("ideal", color=INK, linestyle=":"))

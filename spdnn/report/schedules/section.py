@@ -61,15 +61,15 @@ def _group(group: PredictedGroup, number: int, baselines: Sequence[Baseline]) ->
 
 def _row(run: RunRow, predicted: Predicted | None) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
-    made, notes, (low, high) = run.decomposition, run.notes(TaskgraphNotes), run.ends
+    decomposition, notes, (low, high) = run.decomposition, run.notes(TaskgraphNotes), run.ends
     return {
         "run": run,
-        "label": label(made),
-        "schedule": made.schedule,
-        "devices": made.devices,
-        "pipeline": len(made.ranges),
-        "batches": made.batches,
-        "buffers": made.buffers,
+        "label": label(decomposition),
+        "schedule": decomposition.schedule,
+        "devices": decomposition.devices,
+        "pipeline": len(decomposition.ranges),
+        "batches": decomposition.batches,
+        "buffers": decomposition.buffers,
         "promise": run.device_memory,
         "memory": max(notes.memory_bytes or (), default=None),
         "seconds": run.inference_seconds,
@@ -96,9 +96,9 @@ def _published_rows(baselines: Sequence[Baseline], problem: ProblemRecord) -> li
     """The schedules of the field on this network, as their authors measured them side by side."""
     size = problem.neurons, problem.layers
     rows = [row for row in baselines if (row.neurons, row.layers) == size and row.source.startswith(FIELD)]
-    named = [(row.system.split(" (")[0], row) for row in rows]
-    named = [(name, row) for name, row in named if name in FIELD_SYSTEMS]
-    return [row for _, row in sorted(named, key=lambda pair: (FIELD_SYSTEMS.index(pair[0]), int(pair[1].devices)))]
+    pairs = [(row.system.split(" (")[0], row) for row in rows]
+    pairs = [(name, row) for name, row in pairs if name in FIELD_SYSTEMS]
+    return [row for _, row in sorted(pairs, key=lambda pair: (FIELD_SYSTEMS.index(pair[0]), int(pair[1].devices)))]
 
 
 def figures(values: dict) -> Iterator[Figure]:
@@ -146,7 +146,9 @@ def gantt(panels: Sequence[tuple[str, Sequence[Entry]]], name: str, title: str, 
     axes[-1].set_xlim(0, last * 1.01)
     despine(plot, left=True)
     kinds = [kind for kind in COLOURS if any(entry[2] == kind for _, timeline in panels for entry in timeline)]
-    _legend(plot, kinds, palette)
+    if kinds:
+        handles = [patch(WORDS[kind], color=palette[COLOURS[kind]]) for kind in kinds]
+        plot.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False)
     data = [(label, *entry) for label, timeline in panels for entry in timeline]
     return Figure(name, title, caption, plot, COLUMNS, data)
 
@@ -187,12 +189,6 @@ def _bars(timeline: Sequence[Entry], narrow: float) -> list[tuple[str, int | Non
     return [tuple(bar) for bar in bars]
 
 
-def _legend(plot, kinds: Sequence[str], palette) -> None:
-    handles = [patch(WORDS[kind], color=palette[COLOURS[kind]]) for kind in kinds]
-    if handles:
-        plot.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False)
-
-
 def memory(rows: Sequence[dict], group: str, size: str) -> Figure:
     """Seconds over the memory of a device, one mark for each decomposition; colour is the schedule, mark the devices.
 
@@ -214,8 +210,8 @@ def memory(rows: Sequence[dict], group: str, size: str) -> Figure:
     axes.set_xlim(left=0)
     axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
     despine(plot)
-    drawn = {row["schedule"] for row in rows}
-    entries = [(name, "o", colour) for name, colour in palette.items() if name in drawn]
+    names = {row["schedule"] for row in rows}
+    entries = [(name, "o", colour) for name, colour in palette.items() if name in names]
     entries += [(words.plural(count, "device"), mark, NO_COLOUR) for count, mark in marks.items()]
     handles = [line(name, marker=mark, color=colour, linestyle="", markersize=7) for name, mark, colour in entries]
     plot.legend(handles=handles, loc="outside right upper", frameon=False)

@@ -137,8 +137,8 @@ def _part(row: dict) -> TimeBar:
 
 def _omission_text(shown: Sequence, of: Sequence) -> str:
     """A sentence on the cases that `fastest` chose, where these are not all."""
-    chosen = f" {len(shown)} of {len(of):,} cases, the fastest of each network before others; the table has all."
-    return "" if len(shown) == len(of) else chosen
+    sentence = f" {len(shown)} of {len(of):,} cases, the fastest of each network before others; the table has all."
+    return "" if len(shown) == len(of) else sentence
 
 
 def _stack_bars(
@@ -186,9 +186,9 @@ def _legend_parts(bar: TimeBar, hatched: str) -> list[tuple[str, float]]:
     return [*bar.parts.items(), *([(hatched, bar.hatched[1])] if bar.hatched else [])]
 
 
-def _tips(bars: Sequence[TimeBar], hatched: str) -> dict[str, str]:
+def _tips(bars: Sequence[TimeBar], hatched: str) -> dict[int, str]:
     parts = [", ".join(f"{name} {significant(value)} s" for name, value in _legend_parts(bar, hatched)) for bar in bars]
-    return {f"{RECORD}{bar.record}": f"{bar.case}: {text}" for bar, text in zip(bars, parts, strict=True)}
+    return {bar.record: f"{bar.case}: {text}" for bar, text in zip(bars, parts, strict=True)}
 
 
 def _legend(plot, bars: Sequence[TimeBar], palette: Mapping[str, str], hatched: str, most: int) -> None:

@@ -40,10 +40,10 @@ def curves(runs: Sequence[RunRow], most: int) -> list[Curve]:
         counts = tuple(run.record.result.survivors)
         if set(counts) == {run.problem.input_count}:
             continue  # a flat line says nothing
-        drawn = groups.setdefault((run.problem.neurons, run.inputs, run.comparable), [])
+        group = groups.setdefault((run.problem.neurons, run.inputs, run.comparable), [])
         label = f"{run.problem.neurons:,} neurons × {run.problem.layers:,} layers, {run.inputs} inputs"
-        if not any(curve.label == label or curve.survivors[: len(counts)] == counts for curve in drawn):
-            drawn.append(Curve(label, counts))
+        if not any(curve.label == label or curve.survivors[: len(counts)] == counts for curve in group):
+            group.append(Curve(label, counts))
     keyed = [(key, curve) for key in sorted(groups) for curve in groups[key]]
     shown = fair(keyed, most, lambda pair: pair[0][0], lambda pair: (pair[0][2], len(pair[1].survivors)))
     return [curve for _, curve in shown]

@@ -126,24 +126,24 @@ def _of_timeline(run: RunRow) -> Parts | None:
     own. Where a captured graph copies weights too, it is one entry of the timeline, and unassigned.
     """
     notes, last = run.notes(TaskgraphNotes), run.record.seconds[-1]
-    spans, made = run.timeline, run.decomposition
-    if spans is None or made is None:
+    spans, decomposition = run.timeline, run.decomposition
+    if spans is None or decomposition is None:
         return None
     # A record may come from anywhere: a timeline that contradicts its decomposition is not interpreted.
-    if not all(0 <= span.device < made.devices and span.lane in LANES for span in spans):
+    if not all(0 <= span.device < decomposition.devices and span.lane in LANES for span in spans):
         return None
     end = max(span.end for span in spans)
     if not last or end > last * (1 + TOLERANCE) + CLOCK:
         return None  # of another repeat
     # Devices run side by side, so the whole is the seconds of the repeat times the number of devices.
-    whole, computing, copying, busy = max(end, last) * made.devices, 0.0, 0.0, 0.0
+    whole, computing, copying, busy = max(end, last) * decomposition.devices, 0.0, 0.0, 0.0
     for _, own in groupby(sorted(spans, key=lambda span: span.device), key=lambda span: span.device):
         lanes = list(own)
         computing += _covered_seconds(lane for lane in lanes if lane.lane == COMPUTE)
         copying += _covered_seconds(lane for lane in lanes if lane.lane != COMPUTE)
         busy += _covered_seconds(lanes)
     # Hidden copies cost nothing: only the time in which no kernel ran counts as copy.
-    copy, wait, after = busy - computing, end * made.devices - busy, whole - end * made.devices
+    copy, wait, after = busy - computing, end * decomposition.devices - busy, whole - end * decomposition.devices
     seconds = {"copy": copy, "kernel": computing, "wait": wait, "unassigned": after, "hidden": copying - copy}
     # A captured graph is one span, so copies in it cannot be told from kernels.
     if notes.captured and run.record.span == STREAMED:
@@ -151,7 +151,7 @@ def _of_timeline(run: RunRow) -> Parts | None:
     tasks = notes.timeline_tasks or 0
     # Joined spans make the kernel time an upper bound, which the figure must say.
     joined = (tasks, len(spans)) if tasks > len(spans) else None
-    source = f"{TIMELINE}, {plural(made.devices, 'device')}, last repeat"
+    source = f"{TIMELINE}, {plural(decomposition.devices, 'device')}, last repeat"
     return Parts(whole=whole, joined=joined, source=source, **{name: _positive(seconds[name]) for name in seconds})
 
 
