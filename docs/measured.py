@@ -41,7 +41,7 @@ from spdnn.core.resources import usable_cores
 from spdnn.core.statistics import ratio_of_medians, ratios
 from spdnn.report.calls.section import values as values_of_calls
 from spdnn.report.common.collection import Collection, Part, collect
-from spdnn.report.limits.values import values as values_of_limits
+from spdnn.report.limits.section import values as values_of_limits
 from spdnn.report.operations.values import compare_problems, means, models_of
 from spdnn.report.peers.section import OURS
 from spdnn.report.peers.section import values as values_of_peers

@@ -37,7 +37,7 @@ def add(command) -> None:
     )
     group.add_argument(
         "--tolerance",
-        type=_tolerance,
+        type=lambda text: arguments.number(text, float, lambda n: 0 <= n < np.inf, "a number from 0, such as 1e-5"),
         metavar="T",
         help=f"largest difference from the reference, relative to its largest output (default: {classes.TOLERANCE:g})",
     )
@@ -147,10 +147,6 @@ class Answers:
                 "first_different": two.first,
             }
         return content
-
-
-def _tolerance(text: str) -> float:
-    return arguments.number(text, float, lambda n: 0 <= n < np.inf, "a number from 0, such as 1e-5")
 
 
 def _print_scores(scores: Scores, names: list[str] | None) -> None:

@@ -46,7 +46,7 @@ def add(command) -> None:
     )
     command.add_argument(
         "--zeros",
-        type=_part,
+        type=lambda text: arguments.number(text, float, lambda n: 0 <= n <= 1, "a number from 0 to 1"),
         metavar="P",
         help="fraction of zeros in the random inputs of a chain, 0 to 1 (default: 0)",
     )
@@ -58,10 +58,6 @@ def add(command) -> None:
     arguments.add_reading(command)
     command.add_argument("-o", "--output", metavar="FOLDER", help=f"folder for the records, {FILE}")
     command.set_defaults(run=_bench, reads=("network", "inputs"), writes=(f"output/{FILE}",))
-
-
-def _part(text: str) -> float:
-    return arguments.number(text, float, lambda n: 0 <= n <= 1, "a number from 0 to 1")
 
 
 def _bench(args) -> None:

@@ -83,7 +83,7 @@ def add_matrices(kinds) -> None:
 
 def _add_shared(command) -> None:
     command.add_argument(
-        "--libraries", default="auto", metavar="LIST",
+        "--libraries", default="auto", metavar="LIST", type=lambda text: text if text == "auto" else text.split(","),
         help="other libraries, joined by commas: mkl, torch, scipy, numpy (sddmm alone), blas (NumPy's, dense), "
         "mkl-dense (default: all that are installed)",
     )  # fmt: skip
@@ -106,7 +106,7 @@ def _bench(args) -> None:
     cases = problems(sets, args.phase or ["inference"], args.network, args.seed)
     models.check(args.models)
     target = arguments.file_in(args.output, FILE)
-    libraries, absent = _libraries(args.libraries)
+    libraries, absent = products.libraries_here(args.libraries)
     threads, records = arguments.threads(args.threads), []
     comparison = ComparisonSettings(threads, libraries, args.seconds, _command(args, libraries, threads))
     print(
@@ -128,10 +128,10 @@ def _bench(args) -> None:
 
 
 def _one(args) -> None:
-    from spdnn.bench import own_products
+    from spdnn.bench import own_products, products
     from spdnn.bench.common import ComparisonSettings
 
-    libraries, absent = _libraries(args.libraries)
+    libraries, absent = products.libraries_here(args.libraries)
     threads = arguments.threads(args.threads)
     words = ["spdnn", "bench", args.operation, args.matrix, "--columns", args.columns, "--threads", threads]
     command = shlex.join(map(str, [*words, "--seconds", f"{args.seconds:g}", "--libraries", ",".join(libraries)]))
@@ -186,19 +186,12 @@ def _summary(records: list) -> None:
     print(f"  {'operation':<9} {'set':<4} {'sparsity':>8} {'problems':>8} {'sparse':>15} {'dense':>15} {'% peak':>7}")
     for (operation, kind, percent), members in groups.items():
         averages = means(members)
-        sparse, dense = (_mean(averages[name], averages[f"{name}_best"]) for name in ("sparse", "dense"))
+        sparse, dense = (
+            "-" if averages[name] is None else f"{averages[name]:.2f} ({averages[f'{name}_best']:.2f})"
+            for name in ("sparse", "dense")
+        )
         peak = "-" if averages["peak"] is None else f"{averages['peak']:.2f}"
         print(f"  {operation:<9} {kind:<4} {percent:>7}% {averages['count']:>8} {sparse:>15} {dense:>15} {peak:>7}")
-
-
-def _mean(middle: float | None, best: float | None) -> str:
-    return "-" if middle is None else f"{middle:.2f} ({best:.2f})"
-
-
-def _libraries(text: str) -> tuple[list[str], dict[str, str]]:
-    from spdnn.bench import products
-
-    return products.libraries_here(text if text == "auto" else text.split(","))
 
 
 def _write(path, records: list) -> None:

@@ -11,7 +11,6 @@ from spdnn.core.network import Header
 from spdnn.core.request import reading
 
 SHOWN = 6  # of the first layers
-BIAS = {"type": float, "metavar": "B"}
 
 
 def add(group) -> None:
@@ -27,7 +26,8 @@ def add(group) -> None:
     make.add_argument("kind", choices=["radixnet", "unstructured"])
     arguments.option(make, "neurons", required=True, help="neurons per layer, such as 1024")
     arguments.option(make, "layers", required=True, help="number of layers")
-    make.add_argument("--bias", **BIAS, help="bias of a RadiX-Net (default: the official one of its width)")
+    make.add_argument("--bias", type=float, metavar="B", help="bias of a RadiX-Net (default: the official one of its "
+                      "width)")  # fmt: skip
     arguments.option(make, "clip", help="upper bound of the ReLU of a RadiX-Net, or none (default: 32)")
     make.add_argument(
         "--seed",

@@ -227,9 +227,9 @@ def _describe(d) -> str:
     if len(d.ranges) > 1:
         devices += f" ({d.groups} pipeline{'s' if d.groups > 1 else ''} of {len(d.ranges)})"
     batches = f"{d.batches} batch{'es' if d.batches > 1 else ''} of up to {d.batch:,} inputs"
-    drawn = ", drawn by devices as they finish" if d.drawn else ""
+    order = ", drawn by devices as they finish" if d.drawn else ""
     stages = f"{len(d.stages)} stages of up to {longest} layer{'s' if longest > 1 else ''}"
-    return f"schedule {d.schedule}: {batches}{drawn}; {stages}; {weights}; {devices}"
+    return f"schedule {d.schedule}: {batches}{order}; {stages}; {weights}; {devices}"
 
 
 def _print_memory(d, sizes, promise: int | None) -> None:

@@ -8,7 +8,6 @@ from spdnn.runs.records.cases import record_files
 
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 WIDTHS = 1.0, 40.0  # inches
-STYLES = ("paper", "page")
 
 
 def add(page) -> None:
@@ -73,7 +72,10 @@ def add_plot(plot) -> None:
         "--width", type=_inches, default=3.3, metavar="W", help="width of the figure, such as 84mm (default: 3.3in)"
     )
     plot.add_argument(
-        "--style", choices=STYLES, default="paper", help="paper (small letters, no grid) or page (default: paper)"
+        "--style",
+        choices=("paper", "page"),
+        default="paper",
+        help="paper (small letters, no grid) or page (default: paper)",
     )
     plot.set_defaults(run=_plot, reads=("records",), writes=("output",))
 

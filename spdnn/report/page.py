@@ -18,9 +18,8 @@ from spdnn.report.cases.values import headline
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, fair
 from spdnn.report.common.drawing import Drawing, libraries
-from spdnn.report.common.section import TEMPLATE
 from spdnn.report.provenance.records import link
-from spdnn.report.sections import SECTIONS
+from spdnn.report.sections import SECTIONS, TEMPLATE
 
 HERE = Path(__file__).resolve().parent
 # Rows of the page's tables at most, so that it stays small enough to send; all records are in its downloads.

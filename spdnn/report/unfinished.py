@@ -16,17 +16,13 @@ from spdnn.runs.records.files import read_verdict
 RESULTS = Path("results")
 
 
-def report_unfinished(
-    cases: Sequence[str],
-    stale: Collection[str],
-    comparisons: Iterable[str],
-    others: Mapping[str, RecordFolder],
-    baselines: str,
-    decided: Sequence[str] = (),
-) -> None:
-    """As `render_unfinished`, with its sentence on standard error. It raises nothing, which would hide the failure."""
+def report_unfinished(*arguments) -> None:
+    """As `render_unfinished`, of RESULTS, with its sentence on standard error.
+
+    It raises nothing, which would hide the failure.
+    """
     try:
-        sentence = render_unfinished(RESULTS, cases, stale, map(Path, comparisons), others, Path(baselines), decided)
+        sentence = render_unfinished(RESULTS, *arguments)
     except (SpdnnError, OSError) as error:
         sentence = f"there is no page of this run, which failed: {error}"
     print(f"spdnn: {sentence}", file=sys.stderr, flush=True)
@@ -36,9 +32,9 @@ def render_unfinished(
     results: Path,
     cases: Sequence[str],
     stale: Collection[str],
-    comparisons: Iterable[Path],
+    comparisons: Iterable[str | Path],
     others: Mapping[str, RecordFolder],
-    baselines: Path,
+    baselines: str | Path,
     decided: Sequence[str] = (),
 ) -> str:
     """Render `results`/report.html, remove the figures and the summary, and return a sentence on what the page holds.
@@ -59,18 +55,18 @@ def render_unfinished(
         SpdnnError: what cannot be written or removed, or a package that the report needs and is absent.
     """
 
-    def made(paths: Iterable[Path]) -> list[Path]:
+    def files_of(paths: Iterable[Path]) -> list[Path]:
         fresh = [path for path in paths if str(path) not in stale and path.exists()]
         return [file for path in fresh for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
 
-    verdicts = made(results / "runs" / case / "verdict.json" for case in cases)
-    records = made(results / "records" / f"{case}.json" for case in cases)
+    verdicts = files_of(results / "runs" / case / "verdict.json" for case in cases)
+    records = files_of(results / "records" / f"{case}.json" for case in cases)
     page, failed = results / "report.html", [path.parent.name for path in verdicts if not read_verdict(path).passed]
-    records += made(comparisons)
+    records += files_of(map(Path, comparisons))
     remove_figures(results / "figures")
     (results / "summary.txt").unlink(missing_ok=True)
-    render([RecordFolder(records, verdicts, cases, decided)], page, baselines, others=others)
-    before = baselines.stat().st_mtime - 1
+    render([RecordFolder(records, verdicts, cases, decided)], page, Path(baselines), others=others)
+    before = os.stat(baselines).st_mtime - 1
     os.utime(page, (before, before))
     counts = [f"{len(verdicts) - len(failed)} of {len(cases)} cases passed verification"]
     counts += [f"{len(failed)} failed ({', '.join(failed)})"] if failed else []

@@ -11,8 +11,8 @@ from test_scaling import on
 
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN
 from spdnn.report.common.plotting import fold
-from spdnn.report.limits import figures as limit_figures
-from spdnn.report.limits.values import values
+from spdnn.report.limits import section as limit_figures
+from spdnn.report.limits.section import values
 
 FASTER = {"load": 2e12, "l2_load": 7e11, "copy": 1.5e11}
 

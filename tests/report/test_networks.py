@@ -8,7 +8,7 @@ from test_report import BASELINES, collected, drawn, made_record, shown, typed
 
 from spdnn.report.common import words
 from spdnn.report.networks import section as networks
-from spdnn.report.overview import values as overview
+from spdnn.report.overview import section as overview
 from spdnn.runs.records.published import DEVICES, Ratio, read_baselines
 
 

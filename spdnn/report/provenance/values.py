@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.limits import values as machine_limits
+from spdnn.report.limits import section as machine_limits
 from spdnn.report.provenance.records import link, records_link, records_table
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.published import SPANS, Baseline
