@@ -128,8 +128,8 @@ def _read_problem(args, devices: int) -> Problem:
 
 
 def _from_record(args, devices: int, messages) -> Problem:
-    from spdnn.runs.records.files import read_record
     from spdnn.runs.calibration import costs_of
+    from spdnn.runs.records.files import read_record
 
     if args.edges_per_second:
         raise InputError("--edges-per-second and --record exclude each other: a record has its own rate")
