@@ -23,8 +23,8 @@ from spdnn.kernels.cuda.device import Device
 from spdnn.ops import SparseMatrix
 from spdnn.ops.cuda import CudaBackend
 from spdnn.ops.models.arithmetic import TOLERANCE, difference
-from spdnn.ops.models.mobilenet_pass import BLOCKS, COLOURS, strided_side
-from spdnn.ops.models.transformer_pass import EPSILON
+from spdnn.ops.models.mobilenet import BLOCKS, COLOURS, strided_side
+from spdnn.ops.models.transformer import EPSILON
 from spdnn.runs.records.operation_record import OperationRecord, Verification
 
 NAMES = ("transformer-paper", "mobilenet-paper")

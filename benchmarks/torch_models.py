@@ -8,8 +8,7 @@ import numpy as np
 
 from spdnn.core.errors import install
 from spdnn.ops.models.mobilenet import BLOCKS, MobileNet
-from spdnn.ops.models.transformer import TransformerConfig
-from spdnn.ops.models.transformer_pass import EPSILON
+from spdnn.ops.models.transformer import EPSILON, TransformerConfig
 
 
 def missing() -> str | None:

@@ -29,7 +29,7 @@ from spdnn.kernels import tiles
 from spdnn.kernels.cuda import groups, settings, sliced
 from spdnn.ops import onnx_products, onnx_trial
 from spdnn.ops.models.mobilenet import MobileNetConfig
-from spdnn.ops.models.transformer_config import TransformerConfig
+from spdnn.ops.models.transformer import TransformerConfig
 from spdnn.runs.ranks.run import WEIGHTS_SHARE
 from spdnn.runs.records.published import read_baselines
 from spdnn.runs.records.run_record import RunRecord

@@ -31,10 +31,9 @@ def band_and_decay(sequence: int, band: int, sparsity: float, seed: int = 0) -> 
     whole("band", band, 1, MOST_SEQUENCE)
     share("sparsity", sparsity, 0, 1)
     far = max(sequence - band, 0)
-    kept = _draw(far, band, round(far * (far + 1) / 2 * (1 - sparsity)), seed)
+    far_rows, far_columns = _draw(far, band, round(far * (far + 1) / 2 * (1 - sparsity)), seed)
     rows = np.arange(sequence)
     near = np.minimum(rows + 1, band)
-    far_rows, far_columns = kept
     counts = near + np.bincount(far_rows, minlength=sequence)
     offsets = np.concatenate(([0], np.cumsum(counts)))
     columns = np.empty(offsets[-1], np.uint16)
@@ -81,10 +80,9 @@ def _below(far: int, band: int, most: float, seed: int) -> tuple[np.ndarray, np.
         row = np.repeat(rows, rows + 1)
         column = np.arange(ends[-1]) - np.repeat(ends - rows - 1, rows + 1)
         keys = random.standard_exponential(row.size, np.float32) * (row - column + band).astype(np.float32)
-        kept = np.flatnonzero(keys <= most)
-        pieces.append((row[kept], column[kept], keys[kept]))
-    rows, columns, keys = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-    return rows, columns, keys
+        below = np.flatnonzero(keys <= most)
+        pieces.append((row[below], column[below], keys[below]))
+    return tuple(np.concatenate(parts) for parts in zip(*pieces, strict=True))
 
 
 def _threshold(far: int, band: int, expected: float) -> float:

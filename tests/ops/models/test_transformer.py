@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from spdnn.core.errors import InputError
-from spdnn.ops.models import dense_attention, transformer, transformer_pass
+from spdnn.ops.models import dense_attention, transformer
 from spdnn.ops.models.arithmetic import TOLERANCE, difference
 from spdnn.ops.models.transformer import PRESETS, Transformer, TransformerConfig, random_weights, tensor_shapes
 
@@ -50,7 +50,7 @@ def assert_every_arithmetic(model, tokens, threads=1):
 @pytest.fixture
 def small_blocks(set_all):
     """Blocks that the small sequences have several of, the last one shorter."""
-    set_all(transformer_pass, TOKENS=12)
+    set_all(transformer, TOKENS=12)
     set_all(dense_attention, QUERIES=9, KEYS=7)
 
 
