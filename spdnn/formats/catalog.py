@@ -19,19 +19,9 @@ from spdnn.core.tables import table
 from spdnn.core.validation import quote
 
 COLUMNS = (
-    "name",
-    "urls",
-    "algorithm",
-    "digest",
-    "digest_of",
-    "bytes",
-    "at_most",
-    "seconds",
-    "stall",
-    "redirects",
-    "path",
+    "name", "urls", "algorithm", "digest", "digest_of", "bytes", "at_most", "seconds", "stall", "redirects", "path",
     "note",
-)
+)  # fmt: skip
 DIGITS = {"sha256": 64, "md5": 32, "none": 0}  # hexadecimal digits of each digest
 CHUNK = 1 << 20
 

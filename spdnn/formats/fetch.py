@@ -280,8 +280,8 @@ def _session(guard: _Guard):
     class Adapter(requests.adapters.HTTPAdapter):
         def get_connection_with_tls_context(self, *arguments, **options):
             pool = super().get_connection_with_tls_context(*arguments, **options)
-            made = type(pool).ConnectionCls
-            pool.ConnectionCls = lambda **words: guard.guarded(made(**words))
+            connection_type = type(pool).ConnectionCls
+            pool.ConnectionCls = lambda **words: guard.guarded(connection_type(**words))
             return pool
 
     class DownloadSession(requests.Session):

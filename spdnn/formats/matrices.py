@@ -182,7 +182,7 @@ def sources(path: Path) -> list[Path]:
         return sorted(files, key=lambda file: natural(file.name))
     if path.suffix != ".txt":
         return [path]
-    listed = []
+    paths = []
     for number, line in safe_open.lines(path):
         if not line:
             continue
@@ -193,10 +193,10 @@ def sources(path: Path) -> list[Path]:
             there = file.is_file()
         if not there:
             raise InputError(f"{path}:{number}: there is no file {file}")
-        listed.append(file)
-    if not listed:
+        paths.append(file)
+    if not paths:
         raise InputError(f"{path}: the list is empty; it names one file a line")
-    return listed
+    return paths
 
 
 def _matrix_market(content: bytes, where: str):

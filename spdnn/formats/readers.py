@@ -13,7 +13,6 @@ from spdnn.core.features import Inputs
 from spdnn.core.network import Network
 from spdnn.formats import (
     container,
-    foreign,
     images,
     inputs,
     matrices,
@@ -33,6 +32,34 @@ BEGINNINGS = (
     (4, b"\0\0\0\0{", ".safetensors"), (0, b"{", ".json"), (0, b"\x89HDF\r\n\x1a\n", ".h5"), (0, b"GGUF", ".gguf"),
     (0, b"MATLAB 5", ".mat"), (4, b"TFL3", ".tflite"),
 )  # fmt: skip
+
+# Files of other programs that are not read: how their names end, what such a file is, and what to do.
+FOREIGN = (
+    ((".h5", ".hdf5"), "HDF5", 'export a Keras model to ONNX: model.export("model.onnx", format="onnx")'),
+    ((".keras",), "a Keras model", 'export it to ONNX: model.export("model.onnx", format="onnx")'),
+    (("saved_model.pb",), "a TensorFlow model", "python -m tf2onnx.convert --saved-model makes an ONNX model of it"),
+    ((".pb",), "a TensorFlow graph", "python -m tf2onnx.convert --graphdef makes an ONNX model of it"),
+    ((".tflite", ".lite"), "a TFLite model", "python -m tf2onnx.convert --tflite makes an ONNX model of it"),
+    (
+        (".pkl", ".pickle", ".joblib"),
+        "a pickle",
+        "it may run code. Load it, and spdnn.compile takes an MLPClassifier or MLPRegressor of scikit-learn",
+    ),
+    (
+        (".pt2", ".ptl", ".ckpt", ".bin"),
+        "a model or checkpoint of PyTorch",
+        'torch.save(model.state_dict(), "model.pt") writes what is read, and spdnn.compile takes the module itself',
+    ),
+    ((".msgpack",), "a checkpoint of Flax", "safetensors.flax.save_file writes what is read"),
+    ((".mat",), "a MATLAB file", "scipy.io.loadmat reads it, and scipy.sparse.save_npz writes its matrices"),
+    ((".csv",), "CSV", "give its matrices to spdnn.from_matrices: numpy.loadtxt(path, delimiter=',') reads one"),
+    ((".gguf",), "a GGUF file", "language models are not run here"),
+    (
+        (".xml", ".pmml", ".mlmodel", ".mlpackage", ".ort", ".engine", ".plan", ".trt", ".pdmodel", ".caffemodel"),
+        "a model for another runtime",
+        "export the model that it was made of to ONNX",
+    ),
+)
 
 
 @safe_open.releasing()
@@ -213,7 +240,9 @@ def _ending(path: Path) -> str:
 
 def _reader(path: Path) -> Callable[[Path, ReadOptions], Network]:
     ending = _ending(path)
-    foreign.refuse(path, ending.rstrip("/"))
+    for endings, what, instead in FOREIGN:
+        if ending.rstrip("/").lower().endswith(endings):
+            raise InputError(f"{path}: {what} is not read; {instead}")
     return _of(path, ending, NETWORKS, NETWORK)
 
 

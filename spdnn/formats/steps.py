@@ -102,10 +102,10 @@ def check_told(path, shapes: Sequence[tuple[int, int]], rows: str | None) -> Non
 def together(path, problems: Sequence[str], what: str = "it cannot be read as a network") -> None:
     """Raise one InputError of all `problems`, if there are any."""
     if problems:
-        said = [shorten(problem, 100) for problem in problems]
-        kept = [problem for k, problem in enumerate(said) if sum(map(len, said[: k + 1])) <= LONGEST]
-        more = f"; and {len(said) - len(kept)} more" if len(kept) < len(said) else ""
-        raise InputError(f"{path}: {what}: {'; '.join(kept)}{more}")
+        short = [shorten(problem, 100) for problem in problems]
+        shown = [problem for k, problem in enumerate(short) if sum(map(len, short[: k + 1])) <= LONGEST]
+        more = f"; and {len(short) - len(shown)} more" if len(shown) < len(short) else ""
+        raise InputError(f"{path}: {what}: {'; '.join(shown)}{more}")
 
 
 def vector(array: np.ndarray, size: int) -> np.ndarray:
@@ -212,30 +212,30 @@ def network_of(path, steps: Iterable[Step], source: str, layers: int | None = No
     """
     if layers is not None and layers < 1:
         raise InputError(f"{layers} layers asked for; a network has at least 1")
-    made: list[Layer] = []
+    chain: list[Layer] = []
     unfit: list[str] = []
     before: list[Step] = []
     for step in fuse_steps(steps):
         if step.kind == "linear":
-            made += _layers(path, step, before, not made)
+            chain += _layers(path, step, before, not chain)
             before = []
         elif step.kind == "scale" and step.activation == IDENTITY:
             before.append(step)
         elif step.kind != "flatten" or step.activation != IDENTITY:
             unfit.append(f"{step.name!r} ({step.kind})")
-        if layers is not None and len(made) >= layers:
-            made = made[:layers]
+        if layers is not None and len(chain) >= layers:
+            chain = chain[:layers]
             break
     else:
         unfit += [f"{earlier.name!r} (no layer follows it)" for earlier in before]
     together(path, unfit, "not all of it is layers of a network")
-    if not made:
+    if not chain:
         raise InputError(f"{path}: it has no layer")
-    if layers is not None and len(made) < layers:
-        raise InputError(f"{path}: {layers} layers asked for; it has {len(made)}")
-    check_chain([layer.header for layer in made], str(path))
-    digest = digest_of_layers(layer.sha256() for layer in made)
-    return MemoryNetwork(made, {"source": source, "path": path.name, "sha256": digest})
+    if layers is not None and len(chain) < layers:
+        raise InputError(f"{path}: {layers} layers asked for; it has {len(chain)}")
+    check_chain([layer.header for layer in chain], str(path))
+    digest = digest_of_layers(layer.sha256() for layer in chain)
+    return MemoryNetwork(chain, {"source": source, "path": path.name, "sha256": digest})
 
 
 def _layers(path, step: Step, before: Sequence[Step], first: bool) -> list[Layer]:
@@ -251,12 +251,12 @@ def _layers(path, step: Step, before: Sequence[Step], first: bool) -> list[Layer
     parts = [(factor, shift) for factor, shift in parts if np.any(shift) or np.any(factor != 1)]
     shifts = [part for earlier in before for part in (np.asarray(earlier.center) * earlier.weight, earlier.bias)]
     far = any(np.max(np.abs(shift), initial=0) > CANCELLING for shift in shifts)
-    made = []
+    chain = []
     while (first or far) and parts and (len(parts) > 1 or np.any(parts[0][1])):
         factor, shift = parts.pop(0)
-        made.append(Layer.from_matrix(sp.diags_array(factor), shift, IDENTITY, f"{path}: {before[0].name}"))
+        chain.append(Layer.from_matrix(sp.diags_array(factor), shift, IDENTITY, f"{path}: {before[0].name}"))
     for factor, shift in reversed(parts):
         bias = np.asarray(bias, np.float64) + weight @ shift
         weight = _representable(np.asarray(weight, np.float64) * factor, weight, where)
     bias = bias if np.ndim(bias) == 0 or np.size(bias) > 1 or weight.shape[0] == 1 else np.asarray(bias).ravel()[0]
-    return [*made, Layer.from_matrix(weight.T, bias, step.activation, where)]
+    return [*chain, Layer.from_matrix(weight.T, bias, step.activation, where)]

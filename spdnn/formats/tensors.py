@@ -58,8 +58,8 @@ class Safetensors(Mapping):
 
 def shared(metadata: Mapping, names: Mapping) -> dict[str, str]:
     """By the names in metadata of tensors that are stored under another name, that name, one of `names`."""
-    said = ((name, kept) for name, kept in metadata.items() if isinstance(kept, str))
-    return {name: kept for name, kept in said if kept in names and name not in names}
+    texts = ((name, stored) for name, stored in metadata.items() if isinstance(stored, str))
+    return {name: stored for name, stored in texts if stored in names and name not in names}
 
 
 class Shards(Mapping):
@@ -91,12 +91,12 @@ class Shards(Mapping):
         self._stored |= {k: v for said in metadata if isinstance(said, dict) for k, v in shared(said, names).items()}
         # What the index leaves out would be missing without a word: a bias, or a whole file.
         for file, shard in shards.items():
-            if left := [name for name in shard if name not in self._stored]:
-                raise InputError(f"{self.path}: it does not name tensor {quote(left[0])}, which is in {file}")
+            if unnamed := [name for name in shard if name not in self._stored]:
+                raise InputError(f"{self.path}: it does not name tensor {quote(unnamed[0])}, which is in {file}")
             if of := NUMBERED.fullmatch(file):
                 parts = (f"{of[1]}{k:05}{of[2]}" for k in range(1, int(of[3]) + 1))
-                if left := next((part for part in parts if part not in shards), None):
-                    raise InputError(f"{self.path}: it does not name {quote(left)}, one of its {int(of[3])} files")
+                if missing := next((part for part in parts if part not in shards), None):
+                    raise InputError(f"{self.path}: it does not name {quote(missing)}, one of its {int(of[3])} files")
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._shard_of[self._stored[name]].shape(self._stored[name])

@@ -5,7 +5,10 @@ are sorted by j, then i; any order is read. The form holds weights only: bias, a
 reader's to say.
 """
 
+import contextlib
+import os
 import re
+import shutil
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.core import challenge, files, progress, safe_open
-from spdnn.core.errors import InputError
+from spdnn.core import challenge, endings, files, progress, safe_open
+from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.network import Activation, Header, Layer, Network, common_value, index_dtype, layer_activations
 from spdnn.core.resources import usable_cores
 from spdnn.core.threads import in_order
 from spdnn.core.validation import quote
-from spdnn.formats import checks, lines, staging
+from spdnn.formats import checks, lines
 from spdnn.formats.archive import LayerFolder, Member, TarArchive
 from spdnn.kernels import dispatch
 
@@ -265,12 +268,14 @@ def write_layers(network: Network, folder) -> list[Path]:
     targets = [folder / f"n{neurons}-l{k}.tsv" for k in range(1, network.depth + 1)]
     names = [target.name for target in targets]
     _check_folder(folder, set(names))
-    with staging.stage_folder(folder, names) as stage:
+    with stage_folder(folder, names) as stage:
 
         def export(k: int) -> None:
             text = layer_text(network.layer(k))
-            with staging.writing(folder):
-                staging.write(stage / names[k], text)
+            with _writing(folder), open(stage / names[k], "xb") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())  # a file that the disk does not have yet must not get its final name
 
         pool = ThreadPoolExecutor(LAYERS)
         try:
@@ -298,3 +303,45 @@ def _check_folder(folder: Path, ours: set[str]) -> None:
     )
     if others:
         raise InputError(f"{folder}: it holds other layers ({others[0]}); name an empty folder")
+
+
+@contextlib.contextmanager
+def stage_folder(folder: Path, names: list[str]) -> Iterator[Path]:
+    """A hidden folder in `folder` to write the files `names` to; at the end they move to `folder`, the first one last.
+
+    On any error, an interrupt included, the hidden folder is removed, and `folder` too when it was made here. Files
+    of these names are replaced, the first one removed before any other: what a process leaves that is killed while
+    they move has no file of the first name, and so is no mixture that looks whole.
+
+    Raises:
+        SpdnnError: `folder` cannot be made or written to.
+    """
+    new, stage = not folder.is_dir(), folder / f".export.{os.urandom(4).hex()}.part"
+
+    def discard():
+        shutil.rmtree(stage, ignore_errors=True)
+        if new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # which fails when there is anything in it
+
+    with contextlib.ExitStack() as discarded:
+        discarded.callback(discard)
+        discarded.enter_context(endings.undone(discard))
+        with _writing(folder):
+            folder.mkdir(exist_ok=True)
+            stage.mkdir()
+        yield stage
+        with endings.hold_signals(), _writing(folder):
+            (folder / names[0]).unlink(missing_ok=True)
+            for name in reversed(names):
+                os.replace(stage / name, folder / name)
+            endings.mark_final()
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Tell what the operating system refuses (a full disk, no permission...) as one SpdnnError."""
+    try:
+        yield
+    except OSError as error:
+        raise SpdnnError(f"{folder}: {error.strerror or error}, so the layers were not written") from error

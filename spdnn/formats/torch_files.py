@@ -102,19 +102,19 @@ class _Reader(pickle._Unpickler):  # the one in Python: the compiled one allocat
             return known[module, name]
         if module == "torch" and name in TYPES:
             return _StorageKind(TYPES[name])
-        asked = shorten(f"{module}.{name}", 50)
-        made_here = module in ("torch._utils", "torch._tensor") and name.startswith("_rebuild")
+        what = shorten(f"{module}.{name}", 50)
+        rebuilds = module in ("torch._utils", "torch._tensor") and name.startswith("_rebuild")
         # A tensor's name comes before the function that makes it, whose arguments come next.
-        stacks = [*self.metastack, [*self.stack, self.find_class] if made_here else self.stack]
-        names = [key for stack in stacks for key, made in pairwise(stack) if type(key) is str and callable(made)]
-        if names and (made_here or module == "torch"):
-            kind = UNREAD.get(name, "is no plain tensor") if made_here else f"is of {asked}"
+        stacks = [*self.metastack, [*self.stack, self.find_class] if rebuilds else self.stack]
+        names = [key for stack in stacks for key, value in pairwise(stack) if type(key) is str and callable(value)]
+        if names and (rebuilds or module == "torch"):
+            kind = UNREAD.get(name, "is no plain tensor") if rebuilds else f"is of {what}"
             raise _Unread(
                 f"tensor {quote(names[-1])} {kind}; tensors that are read are dense, of float64, float32, float16, "
                 "bfloat16, bool, uint8 or int8 to int64"
             )
         raise InputError(
-            f"it asks for {asked}, and no code of a file is run: "
+            f"it asks for {what}, and no code of a file is run: "
             "torch.save(model.state_dict(), ...) writes what is read, or export the model as ONNX"
         )
 
@@ -185,19 +185,19 @@ class TorchFile(Mapping):
             self._data = {name.removeprefix(f"{folder}data/"): member for name, member in members.items()}
             with safe_open.sound("its pickle is damaged"):
                 try:
-                    found = _Reader(content, {name: member.file_size for name, member in self._data.items()}).load()
+                    unpickled = _Reader(content, {name: member.file_size for name, member in self._data.items()}).load()
                 except KeyError as error:
                     raise ValueError(f"no state dict has the opcode {error}") from error
             # The tensors by name are what was unpickled, or the part of a checkpoint that holds them.
-            if _are_tensors(found):
-                return found
-            inside = [name for name in INSIDE if isinstance(found, dict) and _are_tensors(found.get(name))]
+            if _are_tensors(unpickled):
+                return unpickled
+            inside = [name for name in INSIDE if isinstance(unpickled, dict) and _are_tensors(unpickled.get(name))]
             if not inside:
                 raise InputError("it holds no dictionary of tensors by name")
-            beside = [name for name, value in found.items() if type(value) is _Tensor and "." in str(name)]
+            beside = [name for name, value in unpickled.items() if type(value) is _Tensor and "." in str(name)]
             if more := inside[1:] + beside:
                 raise _Unread(f"it holds {quote(more[0])} beside {quote(inside[0])}; save one state dict alone")
-            return found[inside[0]]
+            return unpickled[inside[0]]
 
     def _members(self) -> tuple[str, dict[str, zipfile.ZipInfo]]:
         """(the folder of the archive, its members), when none takes more memory than its bytes."""

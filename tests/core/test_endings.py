@@ -17,7 +17,7 @@ STUCK = """
 import ctypes, os, signal, sys
 from spdnn.core.endings import clean_on_terminate, farewell
 from spdnn.core.files import replacing, replacing_folder, together
-from spdnn.formats.staging import stage_folder
+from spdnn.formats.text import stage_folder
 from pathlib import Path
 
 libc = ctypes.CDLL(None)

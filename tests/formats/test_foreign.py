@@ -4,13 +4,13 @@ import pytest
 
 import spdnn
 from spdnn.core.errors import InputError
-from spdnn.formats import foreign
 from spdnn.formats.matrices import read_matrix
+from spdnn.formats.readers import FOREIGN
 
 HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(100)
 
 
-@pytest.mark.parametrize("ending", [ending for endings, *_ in foreign.FORMATS for ending in endings])
+@pytest.mark.parametrize("ending", [ending for endings, *_ in FOREIGN for ending in endings])
 def test_every_format_by_its_name(ending, tmp_path):
     path = tmp_path / (ending if ending[0] != "." else f"M{ending.upper()}")
     path.write_bytes(b"whatever")

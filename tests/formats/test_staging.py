@@ -5,7 +5,7 @@ import os
 import pytest
 
 from spdnn.core.errors import InputError
-from spdnn.formats import staging
+from spdnn.formats import text
 from spdnn.runs.ranks import local
 from spdnn.runs.ranks.world import World
 
@@ -13,7 +13,7 @@ from spdnn.runs.ranks.world import World
 @pytest.mark.parametrize(
     "staged",
     [
-        lambda folder: staging.stage_folder(folder / "new", ["x"]),
+        lambda folder: text.stage_folder(folder / "new", ["x"]),
         lambda folder: local.stage_files(World(), str(folder), str(folder / "file")),
     ],
 )
