@@ -166,7 +166,7 @@ def compare(device: Device, xp: Any, name: str, machine: Machine, command: str) 
     passes: list[Callable[[str], Any]] = []
     outputs: dict[str, Any] = {}
     # All of it on the device's stream: CuPy's own work goes where operations are launched.
-    device.seconds(lambda: passes.append(PASSES[kind](xp, CudaBackend(device), ready.model, ready.given)))
+    device.seconds(lambda: passes.append(PASSES[kind](xp, CudaBackend(device), ready.model, ready.inputs)))
 
     def once(arithmetic: str) -> float:
         return device.seconds(lambda: outputs.update({arithmetic: passes[0](arithmetic)}))

@@ -1,7 +1,8 @@
 """Whole models with sparse arithmetic next to the same models with dense: the records of one model, timed alternately.
 
 The two share all code but the products, so each is the other's check: where their outputs agree and the operations were
-verified against float64 (tests/ops/models compares whole models with it), a record may exist.
+verified against float64 (tests/ops/models compares whole models with it), a record may exist. The key `ops` of a
+configuration asks for products and models together.
 """
 
 import hashlib
@@ -12,10 +13,11 @@ import numpy as np
 
 from spdnn.bench.common import ComparisonSettings, alternate, check_same
 from spdnn.bench.product_checks import digest
-from spdnn.bench.products import Ceilings, common_fields, stay_awake
+from spdnn.bench.products import Ceilings, common_fields, compare_products, libraries_here, stay_awake
 from spdnn.core.errors import SpdnnError, unknown
 from spdnn.core.resources import available_bytes
 from spdnn.ops.models.arithmetic import TOLERANCE, difference
+from spdnn.ops.problems import problems
 from spdnn.runs.records.operation_record import OperationRecord, Program, Verification  # fmt: skip
 
 ARITHMETICS = {"sparse": "ours", "dense": "dense", "stored": "dense"}  # and the kind of program of each in a record
@@ -30,7 +32,7 @@ class ReadyModel(NamedTuple):
     """A model that is ready to run.
 
     Attributes:
-        model, given: the model, and its tokens or images.
+        model, inputs: the model, and its tokens or images.
         run: an arithmetic's output on the processor, float32.
         about: the part `problem` of its records.
         flops: of an arithmetic.
@@ -39,7 +41,7 @@ class ReadyModel(NamedTuple):
     """
 
     model: Any
-    given: np.ndarray
+    inputs: np.ndarray
     run: Callable[[str], np.ndarray]
     about: dict
     flops: Callable[[str], int]
@@ -53,6 +55,26 @@ def check(names: Sequence[str]) -> None:
         model, _, preset = name.partition("-")
         if model not in MODELS or preset not in PRESETS:
             raise unknown("model", name, [f"{model}-{preset}" for model in MODELS for preset in PRESETS])
+
+
+def compare_configured(settings: dict, command: str, archive: str | None = None) -> list[OperationRecord]:
+    """The records that the key `ops` of a configuration asks for: of products, then of whole models.
+
+    Args:
+        settings: sets, networks, phases, operations, libraries, seconds, threads, seed, models, as the configuration's
+            schema has them.
+        archive: of DLMC, or None.
+
+    Raises:
+        InputError, Unavailable: see libraries_here, problems, compare_products.
+    """
+    check(settings["models"])
+    libraries, _ = libraries_here(settings["libraries"])
+    cases = problems(settings["sets"], settings["phases"], settings["networks"], settings["seed"])
+    comparison = ComparisonSettings(settings["threads"], libraries, settings["seconds"], command)
+    groups = [*compare_products(cases, settings["operations"], comparison, archive)]
+    groups += [compare_model(name, comparison) for name in settings["models"]]
+    return [record for group in groups for record in group]
 
 
 def compare_model(name: str, comparison: ComparisonSettings) -> list[OperationRecord]:

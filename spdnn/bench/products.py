@@ -9,13 +9,16 @@ import contextlib
 import functools
 import hashlib
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from spdnn.bench.common import ComparisonSettings, alternate, check_same, usable
 from spdnn.bench.libraries.base import DENSE, OURS, Product, TimedProgram
@@ -25,13 +28,16 @@ from spdnn.bench.libraries.ours import OurProduct, OurProductInOrder
 from spdnn.bench.libraries.scipy import ScipyProduct
 from spdnn.bench.libraries.torch import TorchProduct
 from spdnn.bench.product_checks import ProductTruth, digest
-from spdnn.core import provenance
+from spdnn.core import provenance, safe_open
 from spdnn.core.errors import InputError, Unavailable, install, unknown
+from spdnn.core.files import existing
 from spdnn.core.limits import Machine
+from spdnn.core.network import sum_duplicates
 from spdnn.core.resources import available_bytes
 from spdnn.engines.cpu import ceilings as machine
-from spdnn.ops import dlmc
-from spdnn.ops.problems import ShapeProblem
+from spdnn.formats import matrices
+from spdnn.ops import SparseMatrix, dlmc
+from spdnn.ops.problems import Shape, ShapeProblem
 from spdnn.ops.topology import Topology
 from spdnn.runs import measure
 from spdnn.runs.records.environment import Environment, Load
@@ -55,7 +61,7 @@ PROGRAMS: dict[str, dict[str, type[TimedProgram]]] = {
 LIBRARIES = {name: each for programs in PROGRAMS.values() for name, each in programs.items() if each.kind != OURS}
 OPERATIONS = tuple(PROGRAMS)
 LEAST_ROUNDS, MOST_ROUNDS, EACH = 3, 100, 5  # rounds of a problem, and samples of a program in each
-# Threads that wait for work stay awake for about 1 ms, ours as oneMKL's (engines/libraries/mkl.py): long enough for the
+# Threads that wait for work stay awake for about 1 ms, ours as oneMKL's (bench/engines/mkl.py): long enough for the
 # next call to find them so. libgomp reads it when the kernels are loaded, and counts some 27 ns each (measured).
 SPINS = "40000"
 MACHINE_SECONDS, MACHINE_AGE = 0.1, 10.0  # of measuring the machine, and of how long that counts
@@ -116,13 +122,45 @@ def compare_products(
         topology = stored.get(dlmc.key(problem))
         origin = "generated" if topology is None else "dlmc"
         topology = problem.topology() if topology is None else topology
-        about, skewed = (
-            describe_problem(problem, topology, origin),
-            origin == "dlmc" or problem.shape.lengths != "random",
-        )
+        about = describe_problem(problem, topology, origin)
+        skewed = origin == "dlmc" or problem.shape.lengths != "random"
         for operation in operations:
             product = product_of(operation, problem, topology)
             yield one_product(product, about, comparison, ceilings, skewed)
+
+
+def read_matrix(path: str | Path) -> SparseMatrix:
+    """The sparse matrix in a file: .smtx (values are drawn), .npz, .mtx, .mtx.gz, or a dense .npy.
+
+    Raises:
+        InputError: a file that is absent, of another kind or damaged, or a matrix that is none.
+    """
+    path = existing(path, "matrix")
+    if path.suffix == ".smtx":
+        return SparseMatrix.from_smtx(path)
+    matrix = matrices.read_matrix(path)
+    with safe_open.name_errors(path):
+        if scipy.sparse.issparse(matrix):
+            return SparseMatrix.from_scipy(sum_duplicates(matrix, scipy.sparse.csr_array))
+        return SparseMatrix.from_dense(matrix)
+
+
+def compare_own(
+    matrix: SparseMatrix, name: str, operation: str, columns: int, comparison: ComparisonSettings
+) -> list[OperationRecord]:
+    """The records of one product of a user's matrix, ours first; what is dense is drawn.
+
+    Raises:
+        InputError: it does not fit into memory. SpdnnError: see compare_
+    """
+    stay_awake()
+    topology = matrix.topology
+    layer = re.sub("[^A-Za-z0-9_. -]", "_", name)[-60:].lstrip("_. -") or "matrix"
+    shape = Shape("a", "own", layer, *topology.shape, columns, None, 1, "random", "", "own")
+    problem = ShapeProblem(shape, 100 * topology.sparsity, "inference", 0)
+    product = product_of(operation, problem, topology, matrix.values)
+    about = describe_problem(problem, topology, "file", "own")
+    return one_product(product, about, comparison, Ceilings(comparison.threads))
 
 
 def check_operations(names: Sequence[str]) -> None:
@@ -148,13 +186,13 @@ def one_product(
         skewed: whether rows may differ much in length.
     """
     _check_memory(product)
-    truth, spent, programs = ProductTruth(product), {}, {}
+    truth, prepare_seconds, programs = ProductTruth(product), {}, {}
     with blas_threads(comparison.threads), contextlib.ExitStack() as opened:
         for name, program in PROGRAMS[product.operation].items():
             # Ours always; with rows in their own order only where their lengths may differ much.
             ours = program.kind == OURS and (program is not OurProductInOrder or skewed)
             if ours or name in comparison.libraries:
-                programs[name], spent[name] = measure.time_call(program, product, comparison.threads)
+                programs[name], prepare_seconds[name] = measure.time_call(program, product, comparison.threads)
                 opened.callback(programs[name].close)
         # Verify before timing: a wrong program has no number.
         verdicts = {name: truth.judge(name, program.array(program())) for name, program in programs.items()}
@@ -180,7 +218,9 @@ def one_product(
         shared = common_fields(product.operation, about, comparison, ceilings.now(), load)
         work = OperationWork.of(product, shared["problem"])
         return [
-            operation_record(shared, work, program, spent[name], samples[name], verdicts[name], imbalances[name])
+            operation_record(
+                shared, work, program, prepare_seconds[name], samples[name], verdicts[name], imbalances[name]
+            )
             for name, program in programs.items()
         ]
 
@@ -224,8 +264,8 @@ class OperationWork:
     @classmethod
     def of(cls, product: Product, problem: OperationProblem) -> "OperationWork":
         case = f"{product.operation}.{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
-        done = product.multiply_adds, product.dense_multiply_adds
-        return cls(f"{case}.s{100 * problem.sparsity:.4g}", done, product.operand_bytes)
+        multiply_adds = product.multiply_adds, product.dense_multiply_adds
+        return cls(f"{case}.s{100 * problem.sparsity:.4g}", multiply_adds, product.operand_bytes)
 
 
 def operation_record(

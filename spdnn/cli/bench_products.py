@@ -128,16 +128,16 @@ def _bench(args) -> None:
 
 
 def _one(args) -> None:
-    from spdnn.bench import own_products, products
+    from spdnn.bench import products
     from spdnn.bench.common import ComparisonSettings
 
     libraries, absent = products.libraries_here(args.libraries)
     threads = arguments.threads(args.threads)
     words = ["spdnn", "bench", args.operation, args.matrix, "--columns", args.columns, "--threads", threads]
     command = shlex.join(map(str, [*words, "--seconds", f"{args.seconds:g}", "--libraries", ",".join(libraries)]))
-    matrix = own_products.read_matrix(args.matrix)
+    matrix = products.read_matrix(args.matrix)
     comparison = ComparisonSettings(threads, libraries, args.seconds, command)
-    records = own_products.compare_own(matrix, Path(args.matrix).name, args.operation, args.columns, comparison)
+    records = products.compare_own(matrix, Path(args.matrix).name, args.operation, args.columns, comparison)
     problem = records[0].problem
     size = f"{problem.rows} x {problem.columns}, {problem.nonzeros} nonzeros"
     sparse, columns = f"{100 * problem.sparsity:.4g} % sparse", problem.batch_columns

@@ -97,11 +97,8 @@ def spread(array: Any, dimensions: int, batch: int | None) -> Any:
     """`array` with its batch in front; what is shared is repeated, for kernels step through it."""
     if array.ndim > dimensions or (batch or 1) == 1:
         return with_batch(array, dimensions)
-    return contiguous(array[None].repeat(batch, axis=0))
-
-
-def contiguous(array: Any) -> Any:
-    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.copy(order="C")
+    repeated = array[None].repeat(batch, axis=0)
+    return np.ascontiguousarray(repeated) if isinstance(repeated, np.ndarray) else repeated.copy(order="C")
 
 
 def own(matrix: SparseMatrix) -> Operand:

@@ -1,16 +1,21 @@
-"""A sparse matrix of the operations: a topology that others may share, and values."""
+"""A sparse matrix of the operations: a topology that others may share, and values; from and to other forms."""
 
+import sys
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from spdnn.core.errors import InputError, Unavailable
+from spdnn.core import safe_open
+from spdnn.core.arrays import host
+from spdnn.core.errors import InputError, Unavailable, install
+from spdnn.core.network import check_sparse
 from spdnn.core.shown import WithRepr
 from spdnn.formats import smtx
-from spdnn.ops import convert
-from spdnn.ops.arrays import CPU, CUDA, cupy, operand
+from spdnn.ops.arrays import CPU, CUDA, DTYPES, cupy, operand
 from spdnn.ops.topology import Topology
+
+METHODS = ("magnitude", "random")
 
 
 class SparseMatrix(WithRepr):
@@ -89,7 +94,7 @@ class SparseMatrix(WithRepr):
         Raises:
             InputError: another dtype, or a value that becomes infinite.
         """
-        return SparseMatrix.of(self.topology, convert.round_to(self.values, dtype), self._device)
+        return SparseMatrix.of(self.topology, _round_to(self.values, dtype), self._device)
 
     def to(self, device: str) -> "SparseMatrix":
         """The same with values on "cpu" or "cuda" (CuPy's current device); itself when they are there.
@@ -119,7 +124,20 @@ class SparseMatrix(WithRepr):
         Raises:
             InputError: see there, Topology and SparseMatrix.
         """
-        return cls(*convert.of_scipy(matrix, dtype, index_bits))
+        import scipy.sparse
+
+        if not scipy.sparse.issparse(matrix) or matrix.ndim != 2:
+            raise InputError(f"{type(matrix).__name__} is no SciPy sparse matrix of two dimensions")
+        matrix = check_sparse(matrix, "this SciPy matrix is damaged")
+        if matrix.format in ("csr", "csc", "bsr") and len(matrix.indices) > matrix.indptr[-1]:
+            matrix = matrix.copy()
+            matrix.prune()  # of what lies behind its last entry, for which tocoo() has no row
+        if matrix.format != "csr":
+            entries = matrix.tocoo()
+            return cls(*_of_entries(matrix.shape, entries.row, entries.col, entries.data, dtype, index_bits))
+        # Copied: SciPy changes them in place (eliminate_zeros and others), and a topology must not change.
+        topology = Topology(matrix.shape, matrix.indptr.copy(), matrix.indices.copy(), index_bits)
+        return cls(topology, _round_to(matrix.data, dtype))
 
     @classmethod
     def from_dense(
@@ -142,7 +160,13 @@ class SparseMatrix(WithRepr):
         Raises:
             InputError: not a matrix, an option out of range, NaN, or see Topology and SparseMatrix.
         """
-        return cls(*convert.of_dense(array, sparsity, method, seed, dtype, index_bits))
+        dense = host(array, "the dense matrix")
+        if dense.ndim != 2 or dense.dtype.kind not in "fiub":
+            raise InputError(f"a dense matrix has two dimensions of real numbers, not {dense.ndim} of {dense.dtype}")
+        if not np.isfinite(dense).all():
+            raise InputError("the dense matrix holds NaN or an infinity; pruning needs finite numbers")
+        mask = dense != 0 if sparsity is None else prune(dense, sparsity, method, seed)
+        return cls(*of_mask(mask, _round_to(dense[mask], dtype), index_bits))
 
     @classmethod
     def from_torch(cls, tensor: Any, dtype: Any = None, index_bits: int | None = None) -> "SparseMatrix":
@@ -154,7 +178,15 @@ class SparseMatrix(WithRepr):
             InputError: another layout, or see Topology and SparseMatrix.
             Unavailable: torch is missing.
         """
-        return cls(*convert.of_torch(tensor, dtype, index_bits))
+        torch = _torch()
+        if not isinstance(tensor, torch.Tensor) or tensor.ndim != 2:
+            raise InputError(f"{type(tensor).__name__} is no torch tensor of two dimensions")
+        dtype = dtype or (np.float16 if tensor.dtype == torch.float16 else np.float32)
+        try:
+            topology, values = _of_tensor(tensor.detach(), dtype, index_bits)
+        except (TypeError, RuntimeError) as error:  # torch's, of tensors without numbers, or none that NumPy knows
+            raise InputError(f"the torch tensor cannot be read ({' '.join(str(error).split())[:200]})") from error
+        return cls(topology, values)
 
     @classmethod
     def from_smtx(
@@ -173,7 +205,12 @@ class SparseMatrix(WithRepr):
         Raises:
             InputError: no sound .smtx file (see sources.formats.smtx), or values that do not fit.
         """
-        return cls(*convert.of_smtx(path, values, seed, dtype, index_bits))
+        shape, offsets, columns = smtx.read(path)
+        with safe_open.name_errors(path):
+            topology = Topology(shape, offsets, columns, index_bits)
+        if values is None:
+            values = _round_to(_random(seed).standard_normal(topology.nnz, dtype=np.float32), dtype)
+        return cls(topology, values)
 
     def to_scipy(self) -> Any:
         """scipy.sparse.csr_array of the same shape, values without a copy while float32 (float16 becomes float32).
@@ -183,22 +220,145 @@ class SparseMatrix(WithRepr):
         Raises:
             InputError: a batch, or on a GPU (`to("cpu")` first).
         """
-        return convert.to_scipy(self.topology, self.values)
+        import scipy.sparse
+
+        self._check_on_host()
+        self._check_one("SciPy")
+        columns, offsets = self.topology.columns.astype(np.int32), self.topology.offsets.copy()  # see from_scipy
+        values = self.values.astype(np.float32, copy=False)
+        result = scipy.sparse.csr_array((values, columns, offsets), shape=self.shape)
+        result.has_canonical_format = True
+        return result
 
     def to_dense(self) -> np.ndarray:
         """(rows, columns), or (batch, rows, columns), of the same dtype. Raises InputError on a GPU."""
-        return convert.to_dense(self.topology, self.values)
+        self._check_on_host()
+        dense = np.zeros((*self.values.shape[:-1], *self.shape), self.dtype)
+        dense[..., self.topology.row_numbers, self.topology.columns] = self.values
+        return dense
 
     def to_torch(self) -> Any:
         """torch.sparse_csr_tensor on the same device, values without a copy. Raises InputError for a batch."""
-        return convert.to_torch(self.topology, self.values)
+        torch = _torch()
+        self._check_one("torch")
+        values = torch.from_dlpack(self.values)
+        arrays = self.topology.offsets, self.topology.columns
+        offsets, columns = (torch.from_numpy(array.astype(np.int64)).to(values.device) for array in arrays)
+        return torch.sparse_csr_tensor(offsets, columns, values, size=self.shape, check_invariants=False)
 
     def to_smtx(self, path: str | PathLike) -> None:
         """Write the topology as a .smtx file, whole or not at all."""
         smtx.write(path, self.shape, self.topology.offsets, self.topology.columns)
+
+    def _check_one(self, library: str) -> None:
+        if self.values.ndim > 1:
+            count = len(self.values)
+            raise InputError(
+                f"a batch of {count} matrices is no {library} matrix; take one with with_values(values[i])"
+            )
+
+    def _check_on_host(self) -> None:
+        if not isinstance(self.values, np.ndarray):
+            raise InputError('the values are on a GPU; matrix.to("cpu") brings them')
 
     def _facts(self) -> dict[str, str]:
         many = "" if self.batch is None else f"{self.batch} x "
         return {"shape": f"{many}{self.shape[0]} x {self.shape[1]}", "nonzeros": f"{self.nnz} nonzeros",
                 "dtype": str(self.dtype), "indices": f"{self.topology.index_bits}-bit indices",
                 "device": self.device}  # fmt: skip
+
+
+def prune(dense: np.ndarray, sparsity: float, method: str = "magnitude", seed: int = 0) -> np.ndarray:
+    """bool, as `dense`: the round((1 - sparsity) size) entries that stay. Raises InputError: see from_dense."""
+    if not (isinstance(sparsity, (int, float, np.floating)) and 0 <= sparsity < 1):
+        raise InputError(f"sparsity {sparsity!r}: it must be a number from 0 to below 1")
+    if method not in METHODS:
+        raise InputError(f"method {method!r}: it must be one of {', '.join(METHODS)}")
+    keep, flat = round((1 - sparsity) * dense.size), np.zeros(dense.size, bool)
+    if method == "random":
+        flat[_random(seed).choice(dense.size, keep, replace=False)] = True
+        return flat.reshape(dense.shape)
+    sizes = np.abs(dense, dtype=np.float64).ravel() if dense.dtype.kind != "b" else dense.ravel()
+    flat[np.argsort(-sizes, kind="stable")[:keep]] = True
+    return flat.reshape(dense.shape)
+
+
+def _round_to(values: Any, dtype) -> Any:
+    """Values of `dtype`, float32 or float16, not copied where they are of it.
+
+    Raises:
+        InputError: no such dtype, values that are no real numbers, or one that becomes infinite.
+    """
+    try:
+        target = np.dtype(dtype)
+    except TypeError:
+        target = None
+    if target not in DTYPES:
+        raise InputError(f"dtype {dtype!r}: it must be {' or '.join(map(str, DTYPES))}")
+    if values.dtype == target:
+        return values
+    if values.dtype.kind not in "fiub":
+        raise InputError(f"values are of {values.dtype}; they must be real numbers")
+    with np.errstate(over="ignore"):
+        result = values.astype(target)
+    beyond = (abs(result) == np.inf) & (abs(values) != np.inf)
+    if bool(beyond.any()):
+        raise InputError(f"a value of {float(values[beyond][0]):g} does not fit into {target}")
+    return result
+
+
+def _of_tensor(tensor, dtype, index_bits) -> tuple[Topology, np.ndarray]:
+    torch = sys.modules["torch"]
+    shape = tuple(tensor.shape)
+    if tensor.layout == torch.sparse_csr:
+        offsets, columns = (part.cpu().numpy().copy() for part in (tensor.crow_indices(), tensor.col_indices()))
+        return Topology(shape, offsets, columns, index_bits), _round_to(_values(tensor.values(), dtype), dtype)
+    if tensor.layout == torch.sparse_coo:
+        if not tensor.is_coalesced():
+            raise InputError("the sparse COO tensor is not coalesced; call its coalesce() first")
+        rows, columns = tensor.indices().cpu().numpy()
+        return _of_entries(shape, rows, columns, _values(tensor.values().cpu(), dtype), dtype, index_bits)
+    if tensor.layout != torch.strided:
+        raise InputError(f"a torch tensor of layout {tensor.layout}: it must be dense, sparse CSR or sparse COO")
+    mask = (tensor != 0).cpu().numpy()
+    return of_mask(mask, _round_to(_values(tensor.cpu(), dtype)[mask], dtype), index_bits)
+
+
+def _values(tensor, dtype) -> Any:
+    """The values of a dense torch tensor, where it is; what NumPy has no name for becomes float32 first."""
+    torch = sys.modules["torch"]
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    if tensor.device.type == "cpu":
+        return tensor.numpy()
+    target = torch.float16 if np.dtype(dtype) == np.float16 else torch.float32
+    return operand(tensor.to(target), "values").array
+
+
+def _of_entries(shape, rows, columns, values, dtype, index_bits) -> tuple[Topology, np.ndarray]:
+    """Of entries in any order; Topology refuses what is there twice."""
+    order = np.lexsort((columns, rows))
+    counts = np.bincount(rows, minlength=shape[0]) if len(rows) else np.zeros(shape[0], np.int64)
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    return Topology(shape, offsets, columns[order], index_bits), _round_to(values[order], dtype)
+
+
+def of_mask(mask: np.ndarray, values: np.ndarray, index_bits: int | None = None) -> tuple[Topology, np.ndarray]:
+    """The arguments of SparseMatrix, of nonzeros where a mask (rows, columns) is set."""
+    rows, columns = np.nonzero(mask)
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(mask)))))
+    return Topology(mask.shape, offsets, columns, index_bits), values
+
+
+def _random(seed) -> np.random.Generator:
+    if not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise InputError(f"seed {seed!r}: it must be a whole number from 0")
+    return np.random.default_rng(seed)
+
+
+def _torch():
+    try:
+        import torch
+    except ImportError as error:
+        raise Unavailable(f"torch is missing: {install('torch')}") from error
+    return torch

@@ -13,9 +13,8 @@ import numpy as np
 from spdnn.core.errors import InputError
 from spdnn.ops import checks
 from spdnn.ops.arrays import operand
-from spdnn.ops.backends import backend
+from spdnn.ops.backends import backend, on_callers_stream
 from spdnn.ops.matrix import SparseMatrix
-from spdnn.ops.streams import on_callers_stream
 from spdnn.ops.topology import Topology
 
 LAYOUTS = ("NCHW", "NHWC")

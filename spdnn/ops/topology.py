@@ -41,7 +41,11 @@ class Topology(WithRepr):
             InputError: a shape out of range, offsets that are no ascending sequence from 0 to the number of columns
                 given, columns that are unsorted, given twice or beyond the width, or index_bits that do not reach.
         """
-        rows, width = (_size(size, what) for size, what in zip(_pair(shape), ("rows", "columns"), strict=True))
+        try:
+            rows, width = shape
+        except (TypeError, ValueError):
+            raise InputError(f"shape {shape!r}: a matrix has two numbers, (rows, columns)") from None
+        rows, width = _size(rows, "rows"), _size(width, "columns")
         self.shape = (rows, width)
         self.offsets = _whole(offsets, "offsets", np.int64)
         if self.offsets.shape != (rows + 1,):
@@ -126,14 +130,6 @@ class Topology(WithRepr):
     def _facts(self) -> dict[str, str]:
         shape = f"{self.shape[0]} x {self.shape[1]}"
         return {"shape": shape, "nonzeros": f"{self.nnz} nonzeros", "indices": f"{self.index_bits}-bit indices"}
-
-
-def _pair(shape) -> tuple:
-    try:
-        rows, columns = shape
-    except (TypeError, ValueError):
-        raise InputError(f"shape {shape!r}: a matrix has two numbers, (rows, columns)") from None
-    return rows, columns
 
 
 def _size(size, what: str) -> int:

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from spdnn.ops import streams
+from spdnn.ops import backends
 
 
 @pytest.fixture
@@ -43,27 +43,27 @@ def tensor(ordinal, on_gpu=True):
 
 def test_a_call_works_on_the_stream_of_its_first_tensor(entered):
     entered.pointer = 70
-    work = streams.on_callers_stream(lambda *arguments, **named: list(entered.inside))
+    work = backends.on_callers_stream(lambda *arguments, **named: list(entered.inside))
     assert work(1, tensor(2), tensor(3)) == [("device", 2), ("stream", 0, 72)]
     assert work(1, out=tensor(1)) == [("device", 1), ("stream", 0, 71)]
     assert entered.inside == []
 
 
 def test_a_cupy_that_knows_no_protocol_of_streams_takes_the_pointer(entered):
-    cuda = streams.cupy().cuda
+    cuda = backends.cupy().cuda
     del cuda.Stream.from_external
     cuda.ExternalStream = lambda pointer, ordinal: contextlib.nullcontext(entered.inside.append((pointer, ordinal)))
     entered.pointer = 70
-    assert streams.on_callers_stream(lambda _: entered.inside.pop())(tensor(2)) == (72, 2)
+    assert backends.on_callers_stream(lambda _: entered.inside.pop())(tensor(2)) == (72, 2)
 
 
 def test_the_default_stream_of_torch_is_that_of_cupy(entered):
-    work = streams.on_callers_stream(lambda *arguments: list(entered.inside))
+    work = backends.on_callers_stream(lambda *arguments: list(entered.inside))
     assert work(tensor(0)) == [("device", 0), ("null",)]
 
 
 def test_without_tensors_on_a_gpu_nothing_is_entered(entered):
-    work = streams.on_callers_stream(lambda *arguments, **named: list(entered.inside))
+    work = backends.on_callers_stream(lambda *arguments, **named: list(entered.inside))
     assert work(1, "torch", tensor(0, on_gpu=False), key=None) == []
 
 
@@ -72,7 +72,7 @@ def test_an_error_leaves_the_stream(entered):
         raise ValueError
 
     with pytest.raises(ValueError):  # noqa: PT011
-        streams.on_callers_stream(fail)(tensor(0))
+        backends.on_callers_stream(fail)(tensor(0))
     assert entered.inside == []
 
 

@@ -204,8 +204,8 @@ class CusparseEngine(Columns, OnDevices):
         xp = self._modules.array
         with self._memory():
             arrays = rows.data, rows.indices.astype(np.int32), rows.indptr.astype(np.int32)
-            made = self._modules.sparse.csr_matrix(tuple(xp.asarray(array) for array in arrays), shape=rows.shape)
-            return Matrix(made, np.unique(np.diff(rows.indptr)).size == 1)
+            matrix = self._modules.sparse.csr_matrix(tuple(xp.asarray(array) for array in arrays), shape=rows.shape)
+            return Matrix(matrix, np.unique(np.diff(rows.indptr)).size == 1)
 
     def native(self, array: np.ndarray) -> Any:
         return self._modules.array.asarray(array) if np.ndim(array) else np.float32(array)
@@ -316,18 +316,18 @@ def fastest(loaded: CusparseModules) -> tuple[str, int]:
         # Warm-up, and the bits to repeat: an algorithm that adds in another order each time is left out.
         try:
             loaded.product(matrix, features, first, algorithm)()
-            same, taken = True, []
+            same, times = True, []
             for _ in range(TRIALS):
                 stream.synchronize()
                 began = time.perf_counter()
                 loaded.product(matrix, features, out, algorithm)()
                 stream.synchronize()
-                taken.append(time.perf_counter() - began)
+                times.append(time.perf_counter() - began)
                 same = same and bool((first == out).all())
         except RuntimeError:  # CuPy's, for what this version of cuSPARSE cannot do
             continue
         if same:
-            seconds[name] = min(taken)
+            seconds[name] = min(times)
     if not seconds:
         raise SpdnnError(f"cuSPARSE repeats itself to the bit with none of {', '.join(ALGORITHMS)} on this device")
     best = min(seconds, key=seconds.get)

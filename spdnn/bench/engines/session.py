@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.bench.engines.exchange import LibraryRows
 from spdnn.core import progress
 from spdnn.core.errors import InputError, Unsuitable
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer
-from spdnn.core.result import LastLayer, Result
+from spdnn.core.result import LastLayer, Result, row_hashes
 from spdnn.engines.base import Options, Prepared, SharesRows
-from spdnn.engines.exchange import RowExchange
+from spdnn.engines.exchange import HeldRows, Parcel, RowExchange
 from spdnn.engines.memory import limit_bytes, more_memory
+from spdnn.engines.reductions.inputs import Representatives
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 ROUNDED_UP = 2.0**-23  # by each term of a sum, at most, in all
@@ -76,18 +76,18 @@ class LibrarySession(SharesRows):
                     following = library.step(features, weights, spare)
                     spare = None if features is self.first else features
                     features, alive = following, library.alive(following, weights.low < 0)
-                left = survivors[k - 1] = np.count_nonzero(alive)
-                stage.at(k, left)
+                count = survivors[k - 1] = np.count_nonzero(alive)
+                stage.at(k, count)
                 if k == depth:
                     break
                 # Dead inputs: a library copies what is left, so it is done when at most half of the rows live.
                 if k >= self.dead_from:
-                    if not left:
+                    if not count:
                         numbers = numbers[:0]  # nothing revives a row from here on
                         if exchange_at == depth:
                             stage.at(depth, 0)
                             break
-                    elif left <= SHRINK_SHARE * numbers.size:
+                    elif count <= SHRINK_SHARE * numbers.size:
                         spare = None  # its memory is free while both copies exist
                         features, numbers = library.take(features, alive), numbers[alive]
                 # Exchange: rows are in the library's layout until one of them moves; then they are laid out anew.
@@ -116,6 +116,52 @@ class LibrarySession(SharesRows):
         """Rows of work in the coming layer (0-based), for features of `count` inputs before it."""
         weights = self.weights[min(layer, len(self.weights) - 1)]
         return self.library.work(features, weights, count) / max(1, weights.edges) if count else 0.0
+
+
+class LibraryRows(HeldRows):
+    """The rows of an engine between two layers, as other ranks see them: in the library's layout until one moves.
+
+    Args:
+        library: a Library (library.py).
+        features: in the library's layout; numbers: int64, the inputs that they are of.
+        others: attributes of HeldRows.
+
+    Attributes:
+        rows: float32 (count, neurons) once the ranks have exchanged some, else None.
+    """
+
+    def __init__(self, library: Any, features: Any, numbers: np.ndarray, **others):
+        self._library, self._features, self._inputs = library, features, Representatives(numbers)
+        self.rows: np.ndarray | None = None
+        vars(self).update(others)
+
+    def inputs(self) -> Representatives:
+        return self._inputs
+
+    def hashes(self) -> np.ndarray:
+        return row_hashes(self._dense())
+
+    def pack(self, rows: np.ndarray, spare: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        return np.full(rows.size, 4 * self.neurons), self._dense()[rows].reshape(-1).view(np.uint8)
+
+    def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
+        # The first exchange brings all rows to NumPy, for a library's layout has no way to put rows in.
+        values = arrived.data.view(np.float32).reshape(-1, self.neurons)
+        rows = np.concatenate([self._dense()[kept], values])
+        self._inputs.keep(kept)
+        self._inputs.add(arrived.numbers, int(kept.sum()) + arrived.row_of, len(rows))
+        # Each row represents one input here; they go on in the order of these.
+        self.rows, self._inputs = rows[self._inputs.row_of], Representatives(self._inputs.numbers)
+
+    def set_merged(self, rows: int) -> None:
+        """No library offers to merge equal rows."""
+
+    def _dense(self) -> np.ndarray:
+        if self.rows is not None:
+            return self.rows
+        if not self.count:
+            return np.zeros((0, self.neurons), np.float32)
+        return np.ascontiguousarray(self._library.dense(self._features), np.float32)
 
 
 def upper_bound(layer: Layer, largest: float, k: int, name: str) -> float:

@@ -23,9 +23,8 @@ from spdnn.core.errors import InputError
 from spdnn.kernels.dispatch import compiled_module
 from spdnn.ops.arrays import CPU, native
 from spdnn.ops.backend import Backend
-from spdnn.ops.backends import backend, thread_count
+from spdnn.ops.backends import backend, on_callers_stream, thread_count
 from spdnn.ops.cpu import CpuBackend
-from spdnn.ops.streams import on_callers_stream
 from spdnn.ops.topology import Topology
 
 DTYPES = (torch.float32, torch.float16)

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from spdnn.core.errors import InputError
-from spdnn.ops.convert import prune
-from spdnn.ops.matrix import SparseMatrix
+from spdnn.ops.matrix import SparseMatrix, of_mask, prune
 from spdnn.ops.topology import Topology
 from spdnn.ops.torch import library
 
@@ -225,14 +224,12 @@ def split_mask(module: nn.Module) -> tuple[np.ndarray, np.ndarray]:
 
 def prune_weight(module: nn.Module, sparsity: float | None) -> SparseMatrix:
     """A copy of a layer's weight (out, in) as its mask has it, or of that sparsity."""
-    dense, kept = split_mask(module)
+    dense, mask = split_mask(module)
     if not np.isfinite(dense).all():
         raise InputError("its weights hold NaN or an infinity")
     if sparsity is not None:
-        kept = kept & prune(np.where(kept, dense, 0), sparsity)
-    rows, columns = np.nonzero(kept)
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(dense)))))
-    return SparseMatrix(Topology(dense.shape, offsets, columns), dense[kept])
+        mask = mask & prune(np.where(mask, dense, 0), sparsity)
+    return SparseMatrix(*of_mask(mask, dense[mask]))
 
 
 def _restore(layer: SparseWeight, module: nn.Module) -> Any:
