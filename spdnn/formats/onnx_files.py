@@ -47,7 +47,7 @@ def runtime():
 
 
 def session(model: Any, change: Callable[[Any], None] = lambda options: None, what: Any = "the model") -> Any:
-    """An InferenceSession on the processor for a file, or a model in memory; `change` is given its SessionOptions.
+    """An InferenceSession on the processor for a file, its content, or a ModelProto; `change` is given its SessionOptions.
 
     Raises:
         InputError: ONNX Runtime does not run it, with its reason.
@@ -58,7 +58,7 @@ def session(model: Any, change: Callable[[Any], None] = lambda options: None, wh
     options.log_severity_level, options.inter_op_num_threads = SILENT, 1
     change(options)
     with contextlib.ExitStack() as stack:
-        if isinstance(model, str | os.PathLike):
+        if isinstance(model, str | os.PathLike | bytes):
             source: str | bytes = os.fspath(model)
         elif model.ByteSize() < LARGE:
             source = model.SerializeToString()
