@@ -47,7 +47,7 @@ def runtime():
 
 
 def session(model: Any, change: Callable[[Any], None] = lambda options: None, what: Any = "the model") -> Any:
-    """An InferenceSession on the processor for a file, its content, or a ModelProto; `change` is given its SessionOptions.
+    """An InferenceSession on the processor of a file, its content or a ModelProto; `change` gets its SessionOptions.
 
     Raises:
         InputError: ONNX Runtime does not run it, with its reason.
