@@ -7,7 +7,7 @@ is verified before its program is timed, and every timed output must equal the v
 """
 
 from spdnn.bench.common import ComparisonSettings, find_libraries, rows, write_records
-from spdnn.bench.layers import compare_layers
+from spdnn.bench.layer import compare_layers
 from spdnn.bench.networks import compare_networks
 from spdnn.core.features import Inputs
 from spdnn.core.request import RunRequest

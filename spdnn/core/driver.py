@@ -59,7 +59,7 @@ def identities() -> tuple[str, ...]:
     Raises:
         Unavailable: the driver does not tell.
     """
-    found = []
+    devices = []
     for number in range(count()):
         driver = ctypes.CDLL(DRIVER)
         device, octets = ctypes.c_int(0), (ctypes.c_ubyte * UUID_BYTES)()
@@ -67,8 +67,8 @@ def identities() -> tuple[str, ...]:
         status = driver.cuDeviceGet(ctypes.byref(device), number) or driver.cuDeviceGetUuid_v2(octets, device)
         if status:
             raise Unavailable(f"NVIDIA's driver does not say which device {number} is (error {status})")
-        found.append(str(uuid.UUID(bytes=bytes(octets))))
-    return tuple(found)
+        devices.append(str(uuid.UUID(bytes=bytes(octets))))
+    return tuple(devices)
 
 
 def dotted_version(number: int) -> str:

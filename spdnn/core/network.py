@@ -224,11 +224,11 @@ class Layer(WithRepr):
         columns.eliminate_zeros()
         columns.sort_indices()
         inputs, outputs = columns.shape
-        given = arrays.host(0.0 if bias is None else bias, f"{where}: the bias")
-        if given.dtype.kind not in "fiub":
+        biases = arrays.host(0.0 if bias is None else bias, f"{where}: the bias")
+        if biases.dtype.kind not in "fiub":
             raise InputError(f"{where}: bias {quote(bias)} is not a number or a vector of numbers")
         with np.errstate(over="ignore"):
-            bias = np.asarray(given, dtype=np.float32)
+            bias = np.asarray(biases, dtype=np.float32)
         bias = bias[()] if bias.ndim == 0 else np.ascontiguousarray(bias)
         return cls(
             inputs,

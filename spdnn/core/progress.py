@@ -89,8 +89,8 @@ class Stage:
 
     def text(self, now: float, brief: bool = False) -> str:
         """How far it is; `brief`: on a line that a bar needs a part of."""
-        left = self._seconds_left(now) if self.timed else None
-        return self._join(now, brief, None if left is None else f"{duration(left)} to go")
+        remaining = self._seconds_left(now) if self.timed else None
+        return self._join(now, brief, None if remaining is None else f"{duration(remaining)} to go")
 
     def summarize(self, now: float) -> str:
         """How far it came, and how long that took."""

@@ -81,14 +81,14 @@ def _build_facts() -> tuple[str | None, dict[str, str]]:
 def environment(command: str, gpu: str | None = None) -> dict:
     """The machine and the software, as a record holds them; `command` reproduces the run, which used `gpu` or none."""
     compiler, libraries = _build_facts()
-    found = {name: version for name in VERSIONS if (version := _version(name))}
+    packages = {name: version for name in VERSIONS if (version := _version(name))}
     return {
         "cpu": cpu_name(),
         "cores": usable_cores(),
         "memory_bytes": memory_bytes(),
         "gpu": gpu,
         "system": f"{platform.system()} {platform.machine()}",
-        "versions": {"python": platform.python_version()} | found | libraries,
+        "versions": {"python": platform.python_version()} | packages | libraries,
         "commit": _commit(),
         "code": package_digest(),
         "compiler": compiler,

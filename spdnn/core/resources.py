@@ -57,8 +57,8 @@ def available_bytes(root: Path = ROOT) -> int | None:
 
 def tightest(root: Path = ROOT) -> tuple[str, float]:
     """(name, bytes left) of the limit that leaves least; without any, ("", infinity)."""
-    left = {name: max(0, limit - used) for name, (limit, used) in _limits(root).items()}
-    return min(left.items(), key=lambda item: item[1], default=("", math.inf))
+    free = {name: max(0, limit - used) for name, (limit, used) in _limits(root).items()}
+    return min(free.items(), key=lambda item: item[1], default=("", math.inf))
 
 
 def kernel_bytes(path: str | Path, name: str) -> int | None:
@@ -171,11 +171,11 @@ def _limits(root: Path) -> dict[str, tuple[int, int]]:
 
 def _resource_limits(root: Path) -> dict[str, tuple[int, int]]:
     """By the shell's name of a resource limit that is set: (bytes, bytes used)."""
-    found = {}
+    limits = {}
     for kind, (name, line) in LIMITS.items():
         if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
-            found[name] = limit, kernel_bytes(root / "proc/self/status", line) or 0
-    return found
+            limits[name] = limit, kernel_bytes(root / "proc/self/status", line) or 0
+    return limits
 
 
 def _lines(path: Path) -> list[str]:

@@ -82,8 +82,8 @@ class KeptInputs:
 
     def nbytes(self, inputs: int, outputs: int) -> int:
         """Bytes that the values take at most: those of the batches, of all together, and a block."""
-        kept = np.size(self.of) if isinstance(self.of, np.ndarray) else inputs
-        return 8 * min(kept, inputs) * outputs + max(BLOCK_BYTES, 8 * outputs) if self else 0
+        count = np.size(self.of) if isinstance(self.of, np.ndarray) else inputs
+        return 8 * min(count, inputs) * outputs + max(BLOCK_BYTES, 8 * outputs) if self else 0
 
 
 @dataclass(repr=False)

@@ -102,11 +102,11 @@ class Signature:
         Raises:
             InputError: others than the model takes.
         """
-        given = dict(zip(self.names, x, strict=False)) | dict(named)
-        if len(x) + len(named) != len(self.inputs) or set(given) != set(self.names):
+        feed = dict(zip(self.names, x, strict=False)) | dict(named)
+        if len(x) + len(named) != len(self.inputs) or set(feed) != set(self.names):
             shown = ", ".join(self.names[:8]) + " ..." * (len(self.names) > 8)
             raise InputError(f"{self.what}: {with_unit(len(x) + len(named), 'inputs')}; it takes {shown}")
-        return {each.name: each.fit(given[each.name]) for each in self.inputs}
+        return {each.name: each.fit(feed[each.name]) for each in self.inputs}
 
     def draw(self, batch: int, unknown: int, seed: int = 0) -> dict[str, np.ndarray] | None:
         """Random numbers of these shapes, zeros where they are whole numbers; None: an input is of no such type, or of

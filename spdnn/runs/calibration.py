@@ -42,26 +42,26 @@ def from_record(record: RunRecord) -> tuple[DeviceCosts, Work]:
         raise InputError(f"{record.case}: {inputs} inputs through {layers} layers say nothing about a device")
     # The log of passes has seconds of each layer; without one, the time of the run is shared out by edges.
     alive = np.array([inputs, *result.survivors[:-1]], float)
-    edges, rows, spent, comparisons = _read_log(record, alive)
+    edges, rows, seconds, comparisons = _read_log(record, alive)
     total = statistics.median(record.inference_seconds)
-    if spent is None:
-        spent = total * edges * rows / max(1.0, (edges * rows).sum())
-    elif spent.sum() > total:
-        spent = spent * total / spent.sum()
+    if seconds is None:
+        seconds = total * edges * rows / max(1.0, (edges * rows).sum())
+    elif seconds.sum() > total:
+        seconds = seconds * total / seconds.sum()
     # What the passes do not explain (closing gaps, searches) belongs to the inputs, so that the sum is the run's time.
     tile = record.engine.notes.tile
     tiles = (*(size for size in TILES if size < tile), tile) if tile else (1,)
     device = DeviceCosts(
-        (0.0,), (total - spent.sum()) / inputs, 0.0, 0.0, tiles,
+        (0.0,), (total - seconds.sum()) / inputs, 0.0, 0.0, tiles,
         record.memory_limit_bytes or record.environment.memory_bytes,
         cores=record.environment.cores, threads=record.threads,
     )  # fmt: skip
     # Rate of a layer: its seconds over the edges of whole tiles, as the model multiplies them again.
     computed = device.lanes(rows) * edges
-    rates = np.divide(spent, computed, out=np.zeros(layers), where=computed > 0)
-    left = (number("neurons", "neurons_left") or 1) / (number("neurons", "neurons") or 1)
+    rates = np.divide(seconds, computed, out=np.zeros(layers), where=computed > 0)
+    share = (number("neurons", "neurons_left") or 1) / (number("neurons", "neurons") or 1)
     work = Work(
-        inputs, edges, rows, alive, np.full(layers, 4.0 * problem.neurons * left),
+        inputs, edges, rows, alive, np.full(layers, 4.0 * problem.neurons * share),
         np.full(layers, WEIGHT_BYTES * (number("neurons", "edges_left") or problem.edges) / layers),
         problem.neurons / 8, bool(number("inputs", "rows_merged")), comparisons,
         "inputs" in record.reductions.requested,

@@ -61,8 +61,8 @@ class Samples(NamedTuple):
 def time_call(work: Callable, *arguments) -> tuple:
     """(what `work(*arguments)` returns, the seconds it took)."""
     start = time.perf_counter()
-    done = work(*arguments)
-    return done, time.perf_counter() - start
+    value = work(*arguments)
+    return value, time.perf_counter() - start
 
 
 def measure(

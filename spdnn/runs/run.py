@@ -270,5 +270,5 @@ def make_record(
         SpdnnError: the verdict did not pass.
     """
     command = shlex.join(request.command())
-    asked = RunRequest.of(request.values)  # a file leaves out what is at its default
-    return record_of(request.name, measurement, verdict, command, None, asked, configuration, accuracy)
+    stated = RunRequest.of(request.values)  # a file leaves out what is at its default
+    return record_of(request.name, measurement, verdict, command, None, stated, configuration, accuracy)

@@ -6,7 +6,7 @@ import pytest
 from spdnn.bench import common
 from spdnn.bench import compare as peers
 from spdnn.bench.engines.scipy import ScipyEngine
-from spdnn.bench.layers import LEAST_ROUNDS
+from spdnn.bench.layer import LEAST_ROUNDS
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.features import Inputs
 from spdnn.core.request import RunRequest
@@ -55,7 +55,7 @@ def test_one_layer_in_every_library(count):
 
 
 def test_widths_and_the_default_count(monkeypatch):
-    monkeypatch.setattr("spdnn.bench.layers.FEATURE_BYTES", 4 * 1024 * 100)
+    monkeypatch.setattr("spdnn.bench.layer.FEATURE_BYTES", 4 * 1024 * 100)
     records = layers((), None, (1024, 4096))
     assert [record.problem.input_count for record in records] == [100, 64]
     assert len({record.comparison for record in records}) == 1

@@ -164,13 +164,13 @@ class RankExchange(RowExchange):
             spread = np.linspace(0, free.size - 1, count).round().astype(int)
             chosen.append(free[spread] if local.gaps else free[free.size - count :])
             free = np.setdiff1d(free, chosen[-1], assume_unique=True)
-        kept = np.zeros(local.count, bool)
-        kept[free] = True
+        keep = np.zeros(local.count, bool)
+        keep[free] = True
         # A rank sends or receives, never both, so that one piece of spare memory serves.
         outgoing = dict(zip(others.tolist(), parcels(local, chosen, spare=True), strict=True)) if chosen else {}
         arrived, _ = self._swap(outgoing, local.scratch)
         if outgoing or arrived.sizes.size:
-            local.replace(kept, arrived)
+            local.replace(keep, arrived)
         # Bytes of all ranks, which the record of rank 0 has.
         arrays = (
             array
@@ -179,7 +179,7 @@ class RankExchange(RowExchange):
         )
         sent = sum(array.nbytes for array in arrays)
         total = int(self._gather([sent])[:, 0].sum())
-        self.log.sent += int((~kept).sum())
+        self.log.sent += int((~keep).sum())
         self.log.received += arrived.sizes.size
         self.log.exchanges.append(Exchange(k + 1, int(moving.sum()), total))
         return int(moving.sum())
@@ -206,10 +206,10 @@ class RankExchange(RowExchange):
         # Send the rows that another rank owns: equal hashes do not prove equal rows.
         kind_of = np.searchsorted(kinds, own)
         away = (holders[kind_of] > 1) & (owner[kind_of] != self.comm.rank)
-        asked = {int(other): firsts[away & (owner[kind_of] == other)] for other in np.unique(owner[kind_of][away])}
-        outgoing = dict(zip(asked, parcels(local, list(asked.values())), strict=True)) if asked else {}
+        requests = {int(other): firsts[away & (owner[kind_of] == other)] for other in np.unique(owner[kind_of][away])}
+        outgoing = dict(zip(requests, parcels(local, list(requests.values())), strict=True)) if requests else {}
         # The hashes travel as well, in the order of the rows, so that the owner finds its own.
-        asked_hashes = {other: hashes[rows] for other, rows in asked.items()}
+        asked_hashes = {other: hashes[rows] for other, rows in requests.items()}
         (arrived, counts), (which, _) = self._swap(outgoing), self._send(asked_hashes, np.uint64)
         # As owner: compare bit by bit, and answer.
         rows = firsts[np.searchsorted(own, np.concatenate([own[:0], *(which[other] for other in counts)]))]
@@ -219,7 +219,7 @@ class RankExchange(RowExchange):
         equal, _ = self._send(answers, np.uint8)
         # Rows that their owner has leave; the inputs of rows that came join ours.
         leaving = np.zeros(local.count, bool)
-        for other, rows in asked.items():
+        for other, rows in requests.items():
             leaving[rows[equal[other].astype(bool)]] = True
         local.inputs().add(*came, local.count)
         if leaving.any():

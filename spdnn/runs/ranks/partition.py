@@ -43,9 +43,9 @@ def targets(rows: Sequence[int], room: Sequence[int]) -> np.ndarray:
         low, high = (middle, high) if np.minimum(room, middle).sum() <= rows.sum() else (low, middle - 1)
     # The remainder, one row each, to ranks with room that already have most: those rows need not move.
     goal = np.minimum(room, low)
-    left = int(rows.sum() - goal.sum())
+    odd = int(rows.sum() - goal.sum())
     order = np.argsort(-rows, kind="stable")
-    goal[order[(goal < room)[order]][:left]] += 1
+    goal[order[(goal < room)[order]][:odd]] += 1
     return goal
 
 

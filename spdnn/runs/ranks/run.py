@@ -70,9 +70,9 @@ class Ranks:
         world, engine = self.world, self.engine
         if not engine.on_device:
             return None
-        seen = world.local.allgather(world.together(engine.device_identities))
+        identities = world.local.allgather(world.together(engine.device_identities))
         each = getattr(self.settings, "devices", 1)
-        return world.together(device, engine.name, world.node, seen, world.local_rank, each)
+        return world.together(device, engine.name, world.node, identities, world.local_rank, each)
 
     def load(self, read: Callable[[Inputs | None], LoadedRun]) -> LoadedRun:
         """What `read` gives on the leader of each node, inputs and weights in memory that its ranks share.

@@ -157,9 +157,9 @@ class World:
         """What `work(*arguments)` returns; when it fails on any rank, the first of these tells, and all end."""
         if self.comm is None:
             return work(*arguments)
-        done = error = None
+        value = error = None
         try:
-            done = work(*arguments)
+            value = work(*arguments)
         except SpdnnError as caught:
             error = caught
         self.barrier(patient=True)
@@ -167,7 +167,7 @@ class World:
         if any(failed):
             self.ending = True
             raise error if failed.index(True) == self.rank else SystemExit(1)
-        return done
+        return value
 
     def on_leaders(self, work: Callable, *arguments) -> Any:
         """What `work(*arguments)` returns on the leader of each node; None on the other ranks."""

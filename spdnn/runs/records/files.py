@@ -105,11 +105,11 @@ def record_of(
     parts["environment"] = replace(measurement.environment, command=command)
     if verdict.truth.kind != "official":  # an official result is one that the official truth judged
         parts["problem"] = replace(measurement.problem, official=None)
-    made = RunRecord(
+    record = RunRecord(
         schema=SCHEMA, version=VERSION, case=case, created=now(), request=request, configuration=configuration,
         comparison=comparison, accuracy=accuracy, verdict=verdict, seal=None, **parts,
     )  # fmt: skip
-    return seal_record(made, case)
+    return seal_record(record, case)
 
 
 def now() -> str:

@@ -39,8 +39,8 @@ def judge(
     """
     verdict = verify.judge(result, truth_for(network, inputs, result, truth, edges, seed))
     if telling and verdict.expected in (0, verdict.truth.checked):
-        left = f"{verdict.expected} of {verdict.truth.checked} inputs stay active"
-        reason = f"{left}: a preset whose ground truth is empty or full shows nothing"
+        active = f"{verdict.expected} of {verdict.truth.checked} inputs stay active"
+        reason = f"{active}: a preset whose ground truth is empty or full shows nothing"
         verdict = replace(verdict, passed=False, reasons=[*verdict.reasons, reason])
     return replace(verdict, judged=verdict_key(network, inputs, result))
 
@@ -75,8 +75,8 @@ def truth_for(
             size = f"{network.width} neurons x {network.depth} layers"
             reason = f"{size} are none of the twelve"
             if network.width in challenge.WIDTHS and network.depth in challenge.DEPTHS:
-                asked = challenge.problem(network.width, network.depth)
-                reason = not_official(network, inputs, asked) or f"{truth} is not {size}"
+                problem = challenge.problem(network.width, network.depth)
+                reason = not_official(network, inputs, problem) or f"{truth} is not {size}"
             raise InputError(f"this is no official problem, as it should be: {reason}")
     if truth in (None, "oracle"):
         per_layer = [network.header(k).edges for k in range(network.depth)]

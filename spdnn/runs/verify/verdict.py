@@ -151,8 +151,8 @@ def judge(result: Result, truth: Truth) -> Verdict:
     if result.inputs != truth.inputs:
         raise InputError(f"a result of {result.inputs} inputs and a ground truth of {truth.inputs}")
     # The categories of the run, of the inputs compared: active inputs whose sum is not zero.
-    kept = np.isin(result.alive, truth.rows) if truth.rows is not None else np.ones(result.alive.size, bool)
-    ours = result.alive[kept][result.row_sum[kept] != 0] + 1
+    judged = np.isin(result.alive, truth.rows) if truth.rows is not None else np.ones(result.alive.size, bool)
+    ours = result.alive[judged][result.row_sum[judged] != 0] + 1
     missing, unexpected = differences(ours, truth.categories)
     borderline = np.empty(0, np.int64)
     if truth.result is not None:

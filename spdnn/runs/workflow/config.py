@@ -113,15 +113,15 @@ def requests(config: dict, made: Decisions) -> list[RunRequest]:
     Raises:
         InputError: nothing to run, a request that no run could have, or two that have the same name and differ.
     """
-    given, config = config, resolved(config, made)
+    original, config = config, resolved(config, made)
     parts = [config, *(_apply_case(config, item) for item in config["cases"])]
-    found = {}
+    requests = {}
     for request in (request for part in parts for request in _combinations(part)):
-        if found.setdefault(request.name, request) != request:
+        if requests.setdefault(request.name, request) != request:
             raise InputError(f"config: cases: two cases are named {request.name}; they may not differ in repeats alone")
-    if not found and not config.get("ops"):
+    if not requests and not config.get("ops"):
         raise InputError("config: nothing to run: neurons and layers are empty and there is no network file in cases")
-    return affordable(found.values(), given, made)
+    return affordable(requests.values(), original, made)
 
 
 def _apply_case(config: dict, item: dict) -> dict:
@@ -148,11 +148,11 @@ def _combinations(config: dict) -> list[RunRequest]:
     lists = {key: config[key] for key in KEYS if key in config}
     if config["ladder"]:
         del lists["engine"], lists["reductions"]
-    found = []
+    cases = []
     for step in config["ladder"] or [{}]:
         for values in itertools.product(*lists.values()):
-            found.append(_request(dict(zip(lists, values, strict=True)) | step, each))
-    return found
+            cases.append(_request(dict(zip(lists, values, strict=True)) | step, each))
+    return cases
 
 
 def _request(values: dict, inputs_per_rank: int | None) -> RunRequest:
@@ -160,8 +160,8 @@ def _request(values: dict, inputs_per_rank: int | None) -> RunRequest:
     values = {key: value for key, value in values.items() if value is not None}
     kind, ranks = engine(values.get("engine", "cpu"), usable=False).settings, values.get("ranks", 1)
     known = [field.name for field in dataclasses.fields(kind)] if kind else []
-    asked = nondefault_settings(values.get("engine", "cpu"), {key: values[key] for key in known if key in values})
-    fields = {key: value for key, value in values.items() if key in FIELDS} | {"settings": asked}
+    settings = nondefault_settings(values.get("engine", "cpu"), {key: values[key] for key in known if key in values})
+    fields = {key: value for key, value in values.items() if key in FIELDS} | {"settings": settings}
     if inputs_per_rank is not None:
         fields["count"] = ranks * inputs_per_rank
     if ranks == 1:
@@ -174,7 +174,7 @@ def _request(values: dict, inputs_per_rank: int | None) -> RunRequest:
     for key in ("network", "inputs", "truth", "mnist"):
         _check_path(key, getattr(request, key))
     runner = engine(request.engine, usable=False)
-    devices, threads = asked.get("devices", 1), request.threads
+    devices, threads = settings.get("devices", 1), request.threads
     if kind and not runner.on_device and threads and devices > threads:
         raise InputError(
             f"config: devices: {devices} devices of {threads} threads; each device of the engine {request.engine} "

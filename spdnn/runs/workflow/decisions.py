@@ -115,19 +115,19 @@ def decide(
     Raises:
         InputError: the file is not sound.
     """
-    made = read(path)
+    decisions = read(path)
     asked = [value for part in _parts(config) for value in part.get("inputs", ())]
-    if AUTO in asked and (made.inputs is None or (config["mnist"][0] and made.inputs == "digits")):
-        made = structs.replace(made, **_inputs(config["mnist"][0], config["mirror"], executes))
-    if made.cores is None:  # the first run in this folder
+    if AUTO in asked and (decisions.inputs is None or (config["mnist"][0] and decisions.inputs == "digits")):
+        decisions = structs.replace(decisions, **_inputs(config["mnist"][0], config["mirror"], executes))
+    if decisions.cores is None:  # the first run in this folder
         free = None if elsewhere else available_bytes()
         limit = free * 3 // 4 if free and free < NEEDED else None
-        made = structs.replace(made, cores=cores, memory=limit)
+        decisions = structs.replace(decisions, cores=cores, memory=limit)
     engines = sorted({name for item in config["device_cases"] for name in item["engine"]})
-    if engines and not elsewhere and made.devices is None:
+    if engines and not elsewhere and decisions.devices is None:
         count, missing = _devices(engines)
-        made = structs.replace(made, devices=count, missing=missing)
-    return made
+        decisions = structs.replace(decisions, devices=count, missing=missing)
+    return decisions
 
 
 def resolved(config: dict, made: Decisions) -> dict:
@@ -147,8 +147,8 @@ def affordable(cases: Collection[RunRequest], config: Mapping, made: Decisions) 
     """The cases of a checked configuration; of those on digits for want of MNIST, networks that the reference can judge
     in seconds.
     """
-    asked = {word for part in _parts(config) for word in part.get("inputs", ())}
-    if AUTO not in asked or made.inputs != "digits":
+    words = {word for part in _parts(config) for word in part.get("inputs", ())}
+    if AUTO not in words or made.inputs != "digits":
         return list(cases)
     edges = lambda case: challenge.NONZEROS_PER_NEURON * case.neurons * case.layers  # noqa: E731
     return [case for case in cases if case.inputs != "digits" or edges(case) <= MOST_EDGES]
@@ -200,10 +200,10 @@ def _inputs(given: str | None, mirror: str | None, executes: Callable[[], bool])
 
 def _devices(engines: Sequence[str]) -> tuple[int, dict[str, str]]:
     """(how many there are, why an engine cannot use them), of another process: this one starts no driver."""
-    told = "the devices of this machine could not be counted"
+    sentence = "the devices of this machine could not be counted"
     try:
-        done = subprocess.run([sys.executable, "-c", COUNT, *engines], capture_output=True, text=True, timeout=60)
-        count, missing = json.loads(done.stdout)
+        answer = subprocess.run([sys.executable, "-c", COUNT, *engines], capture_output=True, text=True, timeout=60)
+        count, missing = json.loads(answer.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
-        return 0, dict.fromkeys(engines, told)
+        return 0, dict.fromkeys(engines, sentence)
     return count, {name: why for name, why in missing.items() if why}

@@ -57,8 +57,8 @@ def prepare(case: RunRequest, cases: Collection[RunRequest], files: int) -> JobR
     neurons, _ = size
     layers = challenge.MAX_LAYERS if case.source == "formula" else max(case.layers for case in cases if case.neurons)
     edges = challenge.NONZEROS_PER_NEURON * neurons
-    kept = _weights(case, edges * layers) if _removes(case, "neurons") else 0  # else layers pass through one by one
-    memory = LAYER_COPIES * EDGE_BYTES * edges + kept
+    weights = _weights(case, edges * layers) if _removes(case, "neurons") else 0  # else layers pass through one by one
+    memory = LAYER_COPIES * EDGE_BYTES * edges + weights
     return _need(case.memory or PROCESS_BYTES + memory, (READ_SECONDS + PREPARE_SECONDS) * edges * layers)
 
 

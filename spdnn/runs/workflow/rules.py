@@ -197,14 +197,14 @@ class Rules:
         # The check goes where cases go, and its ranks start as theirs; Snakemake's plugin takes one rank for no MPI.
         several = any(case.ranks > 1 and estimates.devices(case) for case in self.targets.cases.values())
         for name in (*names[1:], "slurm_account", "qos", "constraint"):
-            if (given := rules["infer_ranks" if several else "infer"].get(name)) is not None:
-                rules["check_devices"][name] = given
+            if (value := rules["infer_ranks" if several else "infer"].get(name)) is not None:
+                rules["check_devices"][name] = value
         rules["check_devices"]["mpi"] = partial(self._launcher, rules["infer_ranks"]["mpi"])
         for resources in rules.values():
-            given = {name: resources.get(name) for name in names}
-            resources["slurm_extra"] = partial(_extra, given)
-            if given["gpu_partition"]:
-                resources["slurm_partition"] = partial(_partition, given)
+            site = {name: resources.get(name) for name in names}
+            resources["slurm_extra"] = partial(_extra, site)
+            if site["gpu_partition"]:
+                resources["slurm_partition"] = partial(_partition, site)
 
     def _launcher(self, of_ranks, wildcards, **others) -> str | None:
         return of_ranks.evaluate(wildcards, **others).value if self.checked(wildcards.engine)[0] > 1 else None
@@ -213,8 +213,8 @@ class Rules:
         """Remove temporary files that were not asked for by name. Snakemake does so while it runs, but leaves those
         whose last reader was done when an earlier run was killed.
         """
-        asked = {str(file) for job in self.workflow.dag.targetjobs for file in job.output}
-        for file in {str(file) for job in self.workflow.dag.jobs for file in job.temp_output} - asked:
+        targets = {str(file) for job in self.workflow.dag.targetjobs for file in job.output}
+        for file in {str(file) for job in self.workflow.dag.jobs for file in job.temp_output} - targets:
             Path(file).unlink(missing_ok=True)
 
     def not_made(self) -> set[str]:
@@ -250,5 +250,5 @@ def launch(resources) -> str:
     if not resources.get("mpi"):
         return ""
     request = re.match(r"--gpus-per-task=(?:\S+:)?(\d+)", resources.get("slurm_extra") or "")
-    asked = request and Path(shlex.split(resources.mpi)[0]).name == "srun"
-    return f"{resources.mpi} {f'--gpus-per-task={request[1]} ' if asked else ''}-n {resources.tasks} "
+    by_srun = request and Path(shlex.split(resources.mpi)[0]).name == "srun"
+    return f"{resources.mpi} {f'--gpus-per-task={request[1]} ' if by_srun else ''}-n {resources.tasks} "

@@ -49,10 +49,10 @@ def _watch(folder: Path, requeues: bool) -> None:
 def _ask(*command: str) -> tuple[int, str]:
     """(exit status, standard output) of a command of Slurm."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return 1, ""
-    return done.returncode, done.stdout
+    return answer.returncode, answer.stdout
 
 
 def _tell(sentence: str) -> None:

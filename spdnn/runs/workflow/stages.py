@@ -26,8 +26,8 @@ def prepare(name: str, reductions: str, memory: int | None, network: str | Path,
         network: a store of all its layers.
     """
     runner = engine(name, usable=False)
-    found = parse_reductions(reductions, runner.offers)
-    prepared, seconds = time_call(run.prepare, open_network(network), runner, found, memory)
+    names = parse_reductions(reductions, runner.offers)
+    prepared, seconds = time_call(run.prepare, open_network(network), runner, names, memory)
     write_prepared(output, prepared.network, store_info(prepared, seconds), durable=False)  # it is removed in a minute
 
 
@@ -35,13 +35,13 @@ def verify(
     request: RunRequest, result: str | Path, network: str | Path, inputs: str | Path, output: str | Path
 ) -> None:
     """Judge the result of a request and write the verdict."""
-    taken = read_inputs(inputs)
-    taken = taken if request.count is None else taken.first(request.count)
+    rows = read_inputs(inputs)
+    rows = rows if request.count is None else rows.first(request.count)
     whole = open_network(network)
     # The presets must be worth running; in unstructured networks all inputs survive, and values are what tells.
     telling = request.network is None and request.source != "unstructured"
     source = whole.first(request.layers) if request.layers else whole
-    write_verdict(output, run.verdict_on(request, source, taken, read_result(result), telling))
+    write_verdict(output, run.verdict_on(request, source, rows, read_result(result), telling))
 
 
 def benchmark(

@@ -141,9 +141,9 @@ def content(paths: Iterable[str | Path | None]) -> str:
         for path in sorted(str(path) for path in paths if path):
             with contextlib.suppress(OSError):
                 status = os.stat(path)
-                seen = [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-                if path not in known or known[path][0] != seen:
-                    known[path] = [seen, sha256(path)]
+                stamp = [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+                if path not in known or known[path][0] != stamp:
+                    known[path] = [stamp, sha256(path)]
                 digest.update(f"{os.path.basename(path)!a} {known[path][1]}\n".encode())
     if known != before:
         with contextlib.suppress(SpdnnError):  # it is read again the next time
