@@ -204,18 +204,8 @@ def _about(network: str, layer: str, sizes: tuple[int, ...], nonzeros: int, text
     """The part `problem` of a model's records; of a Transformer, the mask, of MobileNet all pruned weights in a row."""
     rows, columns, width, batch = sizes
     return {
-        "set": "models",
-        "network": network,
-        "layer": layer,
-        "rows": rows,
-        "columns": columns,
-        "batch_columns": width,
-        "batch": batch,
-        "nonzeros": nonzeros,
-        "phase": "inference",
-        "repeats": 1,
-        "origin": "generated",
-        "topology_sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "seed": SEED,
+        "set": "models", "network": network, "layer": layer, "rows": rows, "columns": columns, "batch_columns": width,
+        "batch": batch, "nonzeros": nonzeros, "phase": "inference", "repeats": 1, "origin": "generated",
+        "topology_sha256": hashlib.sha256(text.encode()).hexdigest(), "seed": SEED,
         "index_bits": 16 if columns <= 1 << 16 else 32,
-    }
+    }  # fmt: skip

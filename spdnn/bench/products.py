@@ -99,10 +99,7 @@ def libraries_here(names: str | Sequence[str] = "auto") -> tuple[list[str], dict
 
 
 def compare_products(
-    chosen: Iterable[ShapeProblem],
-    operations: Sequence[str],
-    comparison: ComparisonSettings,
-    archive: str | None = None,
+    cases: Iterable[ShapeProblem], operations: Sequence[str], comparison: ComparisonSettings, archive: str | None = None
 ):
     """Yield the records of each problem and operation, ours first, of LEAST_ROUNDS to MOST_ROUNDS rounds.
 
@@ -115,9 +112,9 @@ def compare_products(
     # Refuse before anything runs; threads stay awake between calls, as those of other libraries do.
     check_operations(operations)
     stay_awake()
-    chosen, ceilings = list(chosen), Ceilings(comparison.threads)
-    stored = dlmc.topologies(archive, chosen) if archive else {}
-    for problem in chosen:
+    cases, ceilings = list(cases), Ceilings(comparison.threads)
+    stored = dlmc.topologies(archive, cases) if archive else {}
+    for problem in cases:
         # Nonzeros of the archive where it has this layer, else drawn at the same sparsity.
         topology = stored.get(dlmc.key(problem))
         origin = "generated" if topology is None else "dlmc"
@@ -231,21 +228,11 @@ def describe_problem(problem: ShapeProblem, topology: Topology, origin: str, set
     positions.update(topology.offsets.data)
     positions.update(np.ascontiguousarray(topology.columns.astype(np.int32)).data)
     return {
-        "set": set_name or shape.set,
-        "network": shape.network,
-        "layer": shape.layer,
-        "rows": topology.rows,
-        "columns": topology.shape[1],
-        "batch_columns": problem.batch_columns,
-        "batch": 1,
-        "nonzeros": topology.nnz,
-        "phase": problem.phase,
-        "repeats": shape.repeats,
-        "origin": origin,
-        "topology_sha256": positions.hexdigest(),
-        "seed": problem.seed,
-        "index_bits": topology.index_bits,
-    }
+        "set": set_name or shape.set, "network": shape.network, "layer": shape.layer, "rows": topology.rows,
+        "columns": topology.shape[1], "batch_columns": problem.batch_columns, "batch": 1, "nonzeros": topology.nnz,
+        "phase": problem.phase, "repeats": shape.repeats, "origin": origin, "topology_sha256": positions.hexdigest(),
+        "seed": problem.seed, "index_bits": topology.index_bits,
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -281,7 +268,7 @@ def operation_record(
     """The record of a program.
 
     Args:
-        shared: see shared_parts.
+        shared: see common_fields.
         notes: besides those of the program.
     """
     useful, whole = work.multiply_adds
@@ -318,17 +305,11 @@ def common_fields(
         gpu: the name of the device that they ran on; None: the processor.
     """
     return {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "created": now(),
-        "comparison": comparison.identity,
-        "operation": operation,
-        "problem": OperationProblem(**about),
-        "threads": comparison.threads,
-        "machine": ceilings,
-        "load": load,
+        "schema": SCHEMA, "version": VERSION, "created": now(), "comparison": comparison.identity,
+        "operation": operation, "problem": OperationProblem(**about), "threads": comparison.threads,
+        "machine": ceilings, "load": load,
         "environment": Environment(**provenance.environment(comparison.command, gpu)),
-    }
+    }  # fmt: skip
 
 
 def product_of(operation: str, problem: ShapeProblem, topology: Topology, values: np.ndarray | None = None) -> Product:

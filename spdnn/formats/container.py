@@ -89,15 +89,11 @@ class Tensors(Mapping):
 
     __eq__, __hash__ = object.__eq__, object.__hash__
 
-    def has_changed(self) -> bool:
-        """Whether the file was written to since it was mapped."""
-        return _state(self._file) != self._state
-
 
 def check_unchanged() -> None:
     """Raise SpdnnError when a file that is mapped now was written to since: what was computed of it proves nothing."""
     for tensors in list(_MAPPED):
-        if tensors.has_changed():
+        if _state(tensors._file) != tensors._state:
             raise SpdnnError(f"{tensors.path}: this file was changed while it was in use; run again")
 
 
@@ -311,8 +307,8 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
     stored = record.pop("digest", None)
     actual = _digest(record, {name: tensors[name] for name in tensors if name not in unsealed} if tensors else {})
     if actual != stored:
-        said = shorten(str(stored), 19)
-        raise InputError(f"{path}: the file is damaged: its BLAKE3 is {actual[:16]}..., it says {said}")
+        digest = shorten(str(stored), 19)
+        raise InputError(f"{path}: the file is damaged: its BLAKE3 is {actual[:16]}..., it says {digest}")
     return {**record, "digest": stored}, tensors
 
 

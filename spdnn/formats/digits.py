@@ -83,8 +83,8 @@ def _draws(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         random.randint(SHIFTS, size=size, dtype=np.int64),
     )
     level = random.randint(*LEVELS, size=challenge.INPUTS, dtype=np.int64).astype(np.float32) / 64
-    placed = (stretch * SHIFTS + shift)[:count]
-    return placed[:, 0], placed[:, 1], level[:count]
+    rows = (stretch * SHIFTS + shift)[:count]
+    return rows[:, 0], rows[:, 1], level[:count]
 
 
 def _weights(side: int) -> np.ndarray:

@@ -114,9 +114,9 @@ class _Images:
 
     def _grow(self, count: int) -> None:
         if count > len(self._bits):
-            grown = np.zeros((max(count, 2 * len(self._bits)), self._bits.shape[1]), np.uint8)
-            grown[: len(self._bits)] = self._bits
-            self._bits = grown
+            larger = np.zeros((max(count, 2 * len(self._bits)), self._bits.shape[1]), np.uint8)
+            larger[: len(self._bits)] = self._bits
+            self._bits = larger
 
     def inputs(self, count: int) -> Inputs:
         self._grow(count)

@@ -35,30 +35,30 @@ WEIGHTS = "those of a network are NAME.weight (outputs, inputs) and NAME.bias; o
 ARRAY_BLOCK = 1 << 20  # bytes of text of the layout `array` parsed at a time
 
 
-def read_network(path: Path, stated: ReadOptions) -> MemoryNetwork:
+def read_network(path: Path, options: ReadOptions) -> MemoryNetwork:
     """The network of matrices in a file, a list of files (.txt) or a folder; or of a state dict, which .npz may hold.
 
     Raises:
         InputError: see readers.open_network.
     """
     if path.suffix == ".npz" and path.is_file() and state_dicts.is_state_dict(archive := NpzArchive(path)):
-        return state_dicts.read_network(archive, "state dict", stated)
-    state_dicts.refuse_epsilon(path, stated)
-    return steps.network_of(path, _read_steps(path, stated), "matrices", stated.layers)
+        return state_dicts.read_network(archive, "state dict", options)
+    state_dicts.refuse_epsilon(path, options)
+    return steps.network_of(path, _read_steps(path, options), "matrices", options.layers)
 
 
-def _read_steps(path: Path, stated: ReadOptions) -> Iterator[Step]:
+def _read_steps(path: Path, options: ReadOptions) -> Iterator[Step]:
     """The first matrices, each read when it is asked for; at the end, that their rows are known."""
-    names, shapes, layers = sources(path), [], stated.layers
-    of_all = zip(names, stated.biases(path, len(names)), stated.activations(path, len(names)), strict=True)
+    names, shapes, layers = sources(path), [], options.layers
+    of_all = zip(names, options.biases(path, len(names)), options.activations(path, len(names)), strict=True)
     for name, bias, activation in progress.bar(islice(of_all, layers), "read network", len(names[:layers])):
         matrix = read_matrix(name, WEIGHTS)
         if matrix.ndim != 2:
             raise InputError(f"{name}: a layer is a matrix, not an array of {matrix.ndim} dimensions")
         shapes.append(matrix.shape)
-        weight = matrix if stated.rows == steps.OUTPUTS else matrix.T
+        weight = matrix if options.rows == steps.OUTPUTS else matrix.T
         yield Step("matrix" if name == path else name.name, "linear", weight, 0.0 if bias is None else bias, activation)
-    steps.check_told(path, shapes, stated.rows)
+    steps.check_told(path, shapes, options.rows)
 
 
 def read_inputs(path) -> Inputs:
@@ -245,13 +245,13 @@ def _array(rest: bytes, where: str, number: int, sizes: list[int], symmetry: str
     count = math.prod(shape)
     if 2 * count > len(rest) + 1:  # a digit and a line's end
         raise InputError(f"{where}:{number}: the file is too short to hold {rows} x {columns} numbers")
-    parts, read = [], 0
+    parts, position = [], 0
     for text, _ in lines.blocks(io.BytesIO(rest), ARRAY_BLOCK):
         words = text.split()
-        parts.append(_numbers(words[: count - read], where, f"number {{}} after line {number}", read))
-        read += len(words)
-    if read != count:
-        raise InputError(f"{where}: {read} numbers, though line {number} says {count}")
+        parts.append(_numbers(words[: count - position], where, f"number {{}} after line {number}", position))
+        position += len(words)
+    if position != count:
+        raise InputError(f"{where}: {position} numbers, though line {number} says {count}")
     values = np.concatenate([np.zeros(0), *parts]).reshape(shape)
     if symmetry == "general":
         return np.ascontiguousarray(values.T)
@@ -265,8 +265,8 @@ def _numbers(words: list[bytes], where: str, which: str, before: int) -> np.ndar
     """float64: the numbers that words are; `which` names one in an error, of which so many came before these."""
     for k, word in enumerate(words, before + 1):
         if not lines.NUMBER.fullmatch(word.decode("latin-1")):
-            said = quote_short(word.decode("utf-8", "replace"))
-            raise InputError(f"{where}: {which.format(k)}, {said}, is none")
+            text = quote_short(word.decode("utf-8", "replace"))
+            raise InputError(f"{where}: {which.format(k)}, {text}, is none")
     return np.fromiter(map(float, words), np.float64, len(words))
 
 
@@ -278,7 +278,7 @@ def _sizes(stream: io.BytesIO, where: str, layout: str) -> tuple[list[int], int]
     sizes = [int(part) for part in line.split() if part.isdigit() and len(part) < 19]
     length = {"array": 2, "coordinate": 3}.get(layout)
     if len(sizes) != length or len(line.split()) != length or min(sizes[:2]) < 1:
-        said = quote_short(line.decode("utf-8", "replace").strip())
-        raise InputError(f"{where}:{number}: {said} is not the size; that is rows, columns and entries")
+        text = quote_short(line.decode("utf-8", "replace").strip())
+        raise InputError(f"{where}:{number}: {text} is not the size; that is rows, columns and entries")
     check_widths(f"{where}:{number}", *sizes[:2])
     return sizes, number

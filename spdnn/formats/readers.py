@@ -121,9 +121,9 @@ def open_model(path: str | PathLike) -> Network | OnnxGraph:
     try:
         return read(path, ReadOptions())
     except LastUnknown as error:
-        opened = f"spdnn.open_network({str(path)!r}, last='none')"
+        call = f"spdnn.open_network({str(path)!r}, last='none')"
         raise InputError(
-            f"{path}: it does not say what follows its last layer (the others have ReLU): spdnn.compile({opened}), or "
+            f"{path}: it does not say what follows its last layer (the others have ReLU): spdnn.compile({call}), or "
             "last='relu'"
         ) from error
 
@@ -214,10 +214,10 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
     if path.is_dir():
         raise InputError(f"{path}: this is a folder; inputs are one file")
     # The reader takes the width where the file leaves it open; the file is checked against it in any case.
-    opened = _of(path, _ending(path), INPUTS, INPUT)(path, neurons, count)
+    result = _of(path, _ending(path), INPUTS, INPUT)(path, neurons, count)
     if neurons is not None:
-        opened.check_width(neurons, str(path))
-    return opened
+        result.check_width(neurons, str(path))
+    return result
 
 
 def _ending(path: Path) -> str:
@@ -246,54 +246,54 @@ def _reader(path: Path) -> Callable[[Path, ReadOptions], Network]:
     return _of(path, ending, NETWORKS, NETWORK)
 
 
-def _of(path: Path, ending: str, formats: Sequence, said: str) -> Callable:
+def _of(path: Path, ending: str, formats: Sequence, sentence: str) -> Callable:
     for endings, read in formats:
         if ending.endswith(endings):
             return read
     # Not known here; where the other kind of file is, the sentence says so.
     other = next(table for table in (NETWORKS, INPUTS) if table is not formats)
     swapped = any(ending.endswith(endings) for endings, _ in other)
-    raise InputError(f"{path}: {said}{container.SWAPPED if swapped else ''}")
+    raise InputError(f"{path}: {sentence}{container.SWAPPED if swapped else ''}")
 
 
-def _store(path: Path, stated: ReadOptions) -> Network:
+def _store(path: Path, options: ReadOptions) -> Network:
     if (
-        any(value is not None for value in (stated.bias, stated.last, stated.rows, stated.epsilon))
-        or stated.clip != USUAL
+        any(value is not None for value in (options.bias, options.last, options.rows, options.epsilon))
+        or options.clip != USUAL
     ):
         raise InputError(f"{path}: leave out --last, --bias, --clip, --rows and --epsilon: this model file states them")
     network = store.read_network(path)
     with safe_open.name_errors(path):
-        return network if stated.layers is None else network.first(stated.layers)
+        return network if options.layers is None else network.first(options.layers)
 
 
-def _safetensors(path: Path, stated: ReadOptions) -> Network:
+def _safetensors(path: Path, options: ReadOptions) -> Network:
     of_weights = tensors.Safetensors(path)
     if container.KEY in of_weights.metadata:
-        return _store(path, stated)
-    return state_dicts.read_network(of_weights, "safetensors", stated)
+        return _store(path, options)
+    return state_dicts.read_network(of_weights, "safetensors", options)
 
 
-def _text(path: Path, stated: ReadOptions) -> Network:
-    state_dicts.refuse_epsilon(path, stated)
-    if stated.rows is not None:
+def _text(path: Path, options: ReadOptions) -> Network:
+    state_dicts.refuse_epsilon(path, options)
+    if options.rows is not None:
         raise InputError(f"{path}: official text has an input and an output on each line; rows cannot be given")
-    clip = challenge.YMAX if stated.clip == USUAL else stated.clip
-    return text.TextNetwork(path, stated.bias, clip, stated.layers, stated.last or "relu", stated.neurons)
+    clip = challenge.YMAX if options.clip == USUAL else options.clip
+    return text.TextNetwork(path, options.bias, clip, options.layers, options.last or "relu", options.neurons)
 
 
-def _onnx(path: Path, stated: ReadOptions) -> Network:
-    if stated.bias is not None or stated.clip != USUAL or stated.rows is not None or stated.epsilon is not None:
+def _onnx(path: Path, options: ReadOptions) -> Network:
+    if options.bias is not None or options.clip != USUAL or options.rows is not None or options.epsilon is not None:
         raise InputError(f"{path}: leave out --bias, --clip, --rows and --epsilon: an ONNX model states them")
-    return OnnxGraph.read(path).network(stated.last, stated.layers)
+    return OnnxGraph.read(path).network(options.last, options.layers)
 
 
 def _weights(tensors_of: Callable, source: str) -> Callable[[Path, ReadOptions], Network]:
-    return lambda path, stated: state_dicts.read_network(tensors_of(path), source, stated)
+    return lambda path, options: state_dicts.read_network(tensors_of(path), source, options)
 
 
-def _take_first(opened: Inputs, count: int | None) -> Inputs:
-    return opened if count is None else opened.first(count)
+def _take_first(result: Inputs, count: int | None) -> Inputs:
+    return result if count is None else result.first(count)
 
 
 # How names of each format end, and its reader: (path, ReadOptions) -> Network, which refuses what it does not take.

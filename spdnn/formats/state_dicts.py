@@ -52,7 +52,7 @@ def is_state_dict(names) -> bool:
     return any(_split(name)[1] in ("weight", "weight_orig") or _other(name) for name in names)
 
 
-def read_network(tensors: Any, source: str, stated: ReadOptions) -> MemoryNetwork:
+def read_network(tensors: Any, source: str, options: ReadOptions) -> MemoryNetwork:
     """The network in a state dict, whose layers are in the order of the numbers in their names (fc2 before fc10).
 
     Args:
@@ -67,13 +67,13 @@ def read_network(tensors: Any, source: str, stated: ReadOptions) -> MemoryNetwor
     path, own = tensors.path, getattr(tensors, "metadata", {}).get("last")
     if (part := NUMBERED.fullmatch(path.name)) and part[3] != "00001":
         raise InputError(f"{path}: this is one file of several; name their index, model{INDEX}")
-    if own is not None and stated.last not in (None, own):
-        raise InputError(f"{path}: its metadata say that its last activation is {own[:20]!r}, not {stated.last!r}")
-    stated = stated._replace(last=stated.last or own)
-    return steps.network_of(path, _read_steps(path, tensors, stated), source, stated.layers)
+    if own is not None and options.last not in (None, own):
+        raise InputError(f"{path}: its metadata say that its last activation is {own[:20]!r}, not {options.last!r}")
+    options = options._replace(last=options.last or own)
+    return steps.network_of(path, _read_steps(path, tensors, options), source, options.layers)
 
 
-def _read_steps(path, tensors: Mapping[str, np.ndarray], stated: ReadOptions) -> Iterator[Step]:
+def _read_steps(path, tensors: Mapping[str, np.ndarray], options: ReadOptions) -> Iterator[Step]:
     parts: dict[str, set[str]] = {}
     for name in tensors:
         if other := _other(name):
@@ -85,25 +85,25 @@ def _read_steps(path, tensors: Mapping[str, np.ndarray], stated: ReadOptions) ->
     steps.together(path, list(_problems(tensors, parts, layers, norms)))
     if not layers:
         raise InputError(f"{path}: no tensor in it is named '<prefix>.weight'; each layer needs one")
-    if stated.bias is not None and (own := [prefix for prefix in layers if layers[prefix] & {"bias", "bias_orig"}]):
-        raise InputError(f"{path}: bias {stated.bias} given, but the file has biases of its own ({own[0]}bias)")
-    by_inputs = stated.rows == steps.INPUTS
+    if options.bias is not None and (own := [prefix for prefix in layers if layers[prefix] & {"bias", "bias_orig"}]):
+        raise InputError(f"{path}: bias {options.bias} given, but the file has biases of its own ({own[0]}bias)")
+    by_inputs = options.rows == steps.INPUTS
     widths = {prefix: _shape(tensors, prefix, layers[prefix])[:: 1 if by_inputs else -1] for prefix in layers}
     order = _order(path, widths)
     following = _places(path, order, norms)
     if not norms:
-        refuse_epsilon(path, stated)
-    epsilon = EPSILON if stated.epsilon is None else stated.epsilon
+        refuse_epsilon(path, options)
+    epsilon = EPSILON if options.epsilon is None else options.epsilon
     if not 0 <= epsilon <= 1:
         raise InputError(f"{path}: epsilon {epsilon!r} of a BatchNorm; it is a number from 0 to 1")
-    activations, biases = stated.activations(path, len(order)), stated.biases(path, len(order))
+    activations, biases = options.activations(path, len(order)), options.biases(path, len(order))
     for prefix, activation, bias in zip(order, activations, biases, strict=True):
         weight = _tensor(tensors, prefix, "weight", layers[prefix])
         if {"bias", "bias_orig"} & layers[prefix]:
             bias = _tensor(tensors, prefix, "bias", layers[prefix])
-            if bias.shape != (wanted := (widths[prefix][1],)):
+            if bias.shape != (expected := (widths[prefix][1],)):
                 hint = "; or are rows of weights inputs (--rows inputs)?" if bias.shape == widths[prefix][:1] else ""
-                raise InputError(f"{path}: {prefix}bias is {bias.shape}; it must be {wanted}, as the outputs{hint}")
+                raise InputError(f"{path}: {prefix}bias is {bias.shape}; it must be {expected}, as the outputs{hint}")
         norm = following.get(prefix)
         plain = steps.IDENTITY if norm else activation
         bias = 0.0 if bias is None else bias
@@ -112,10 +112,10 @@ def _read_steps(path, tensors: Mapping[str, np.ndarray], stated: ReadOptions) ->
             yield _scale(path, tensors, norm, parts[norm], widths[prefix][1], epsilon)._replace(activation=activation)
 
 
-def refuse_epsilon(path, stated: ReadOptions) -> None:
+def refuse_epsilon(path, options: ReadOptions) -> None:
     """Raise InputError where an epsilon is stated, of a network that has no BatchNorm."""
-    if stated.epsilon is not None:
-        raise InputError(f"{path}: epsilon {stated.epsilon!r} given, but the file has no BatchNorm of a state dict")
+    if options.epsilon is not None:
+        raise InputError(f"{path}: epsilon {options.epsilon!r} given, but the file has no BatchNorm of a state dict")
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -91,15 +91,15 @@ class _Reader(pickle._Unpickler):  # the one in Python: the compiled one allocat
         self._sizes = sizes
 
     def find_class(self, module: str, name: str):
-        known = {
+        substitutes = {
             ("collections", "OrderedDict"): lambda: {},
             ("torch._utils", "_rebuild_tensor_v2"): _tensor,
             ("torch._utils", "_rebuild_tensor_v3"): lambda *_: None,  # whose type is refused before
             ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
             ("torch.storage", "UntypedStorage"): _StorageKind("<u1"),
         }
-        if (module, name) in known:
-            return known[module, name]
+        if (module, name) in substitutes:
+            return substitutes[module, name]
         if module == "torch" and name in TYPES:
             return _StorageKind(TYPES[name])
         what = shorten(f"{module}.{name}", 50)

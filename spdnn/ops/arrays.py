@@ -92,11 +92,11 @@ def native(value: Any, name: str) -> Operand:
 
 def _refuse_gradients(tensor: Any, name: str) -> None:
     torch = sys.modules["torch"]
-    wanted = getattr(tensor, "requires_grad", False) and torch.is_grad_enabled()
-    if wanted or (hasattr(torch, "autograd") and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None):
+    required = getattr(tensor, "requires_grad", False) and torch.is_grad_enabled()
+    if required or (hasattr(torch, "autograd") and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None):
         raise InputError(
             f"{name} is a torch tensor that requires grad, and spdnn.ops has no gradients: spdnn.torch has them; "
-            "detach() or torch.no_grad() says that none is wanted"
+            "detach() or torch.no_grad() says that none is required"
         )
 
 

@@ -84,8 +84,8 @@ def batch(sizes: dict[str, int | None]) -> int | None:
     if 0 in present.values():
         raise InputError(f"{next(name for name in present if not present[name])} is a batch of no matrices")
     if len(set(present.values())) > 1:
-        listed = ", ".join(f"{name} has {size}" for name, size in present.items())
-        raise InputError(f"batches of different sizes: {listed}")
+        text = ", ".join(f"{name} has {size}" for name, size in present.items())
+        raise InputError(f"batches of different sizes: {text}")
     return next(iter(present.values()), None)
 
 

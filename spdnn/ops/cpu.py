@@ -20,8 +20,6 @@ from spdnn.ops.topology import Topology
 
 ALIGNMENT = 64  # of what is allocated here: a cache line
 LEAST_SHARED = 1_000_000  # multiply-adds of a call that are worth waking threads for, some 30 us each (measured)
-
-
 FEW_USES = 25  # of a row of B, below which copying it costs more than it saves (measured)
 _settings: weakref.WeakKeyDictionary[Topology, dict] = weakref.WeakKeyDictionary()  # of calls alike
 
@@ -80,9 +78,8 @@ class CpuBackend(Backend):
         self._run_tuned("spmm_by_rows", topology, (len(x), 1), arguments, "the product")
 
     def sddmm(self, topology, q, k, scale, out) -> None:
-        self._run_tuned(
-            "sddmm", topology, (q.shape[2], q.shape[0]), (self._where(topology), (q, k, scale, out)), "Q K^T"
-        )
+        arguments = self._where(topology), (q, k, scale, out)
+        self._run_tuned("sddmm", topology, (q.shape[2], q.shape[0]), arguments, "Q K^T")
 
     def softmax(self, topology, values, scale, out) -> None:
         outcome = self.kernels.softmax(self.level, topology.offsets, values, scale, out, self.threads)
@@ -126,8 +123,8 @@ class CpuBackend(Backend):
         threads = self.threads if work >= LEAST_SHARED else 1
 
         def run(setting: Any) -> tuple[np.ndarray, bool]:
-            chosen = setting if isinstance(setting, tuple) else (setting,)
-            return kernel(self.level, *call[0], *call[1], *chosen, threads)
+            parameters = setting if isinstance(setting, tuple) else (setting,)
+            return kernel(self.level, *call[0], *call[1], *parameters, threads)
 
         def seconds(setting: Any) -> float:
             began = time.perf_counter()
@@ -172,11 +169,8 @@ class CpuBackend(Backend):
         """
         busy, nan = outcome
         self.notes = {
-            "operation": operation,
-            "instruction_set": self.level,
-            "setting": setting,
-            "swizzle": self.swizzle,
+            "operation": operation, "instruction_set": self.level, "setting": setting, "swizzle": self.swizzle,
             "busy_seconds": busy.tolist(),
-        }
+        }  # fmt: skip
         if nan and self.refuse_nan:
             raise InputError(f"{what} is NaN somewhere: an operand holds NaN, or infinities that cancel")

@@ -59,7 +59,7 @@ class CudaBackend(Backend):
         self.device, self.setting = device, setting
         self.notes: dict = {}
         self._stream = stream or (lambda: device.main)
-        self._kept: dict[int, Any] = {}  # by the id of a topology or a permutation, as long as that lives
+        self._placed: dict[int, Any] = {}  # by the id of a topology or a permutation, as long as that lives
         self._late: list = []  # what was kept, and may still be read on another stream than its memory goes back to
         self._first, self._several = None, False  # the first stream that was launched on; whether there were others
         self._settings: dict[tuple, Any] = {}  # settings, of calls alike: asked for once
@@ -133,8 +133,8 @@ class CudaBackend(Backend):
         if self.setting in plan.settings:
             return self.setting
         dtype, topology = arguments[-1].dtype, arguments[0] if isinstance(arguments[0], Topology) else None
-        asked = operation, plan.settings, plan.sizes, plan.operations, dtype
-        if asked not in self._settings:
+        call = operation, plan.settings, plan.sizes, plan.operations, dtype
+        if call not in self._settings:
             if len(plan.settings) > 1 and self._capturing():
                 return plan.settings[0]
             shape = tuning.shape_class(*plan.sizes, sparsity=topology.sparsity if topology else None)
@@ -144,8 +144,8 @@ class CudaBackend(Backend):
             usual = plan.settings[0]  # which depends on the loads that addresses and the width allow
             key = f"{properties.name} {properties.software} {code} {operation} {dtype}{bits} {shape} {usual}"
             with self.device.on(self._stream()):
-                self._settings[asked] = tuning.choose(key, plan.settings, plan.operations, self._timer(plan))
-        return self._settings[asked]
+                self._settings[call] = tuning.choose(key, plan.settings, plan.operations, self._timer(plan))
+        return self._settings[call]
 
     def _timer(self, plan: LaunchPlan) -> Callable[[Any], float]:
         """What times a setting, on the current stream."""
@@ -179,7 +179,7 @@ class CudaBackend(Backend):
 
     def _once(self, owner: Any, make: Callable[[], Any]) -> Any:
         """What `make` makes of a topology or a permutation, made once while that lives."""
-        if id(owner) not in self._kept:
+        if id(owner) not in self._placed:
             if self._capturing():
                 raise InputError(
                     "the current stream is captured, and a topology is not on the device yet; call the operation once"
@@ -190,15 +190,15 @@ class CudaBackend(Backend):
                 self.device.idle()
                 del late
             with self.device.on(self._now()):
-                self._kept[id(owner)] = make()
+                self._placed[id(owner)] = make()
             weakref.finalize(owner, _forget, weakref.ref(self), id(owner))  # not our own keeper, or threads' stay
-        return self._kept[id(owner)]
+        return self._placed[id(owner)]
 
     def _capturing(self) -> bool:
         """Whether the current stream is being captured; False where it does not say."""
-        asked = getattr(self._stream(), "is_capturing", None)
+        is_capturing = getattr(self._stream(), "is_capturing", None)
         try:
-            return asked is not None and bool(asked())
+            return is_capturing is not None and bool(is_capturing())
         except RuntimeError:  # of the default stream, where a stream is captured that waits for it
             return True
 
@@ -219,6 +219,6 @@ def _forget(backend: weakref.ref, owner: int) -> None:
     """
     own = backend()
     if own is not None:
-        placed = own._kept.pop(owner, None)
+        placed = own._placed.pop(owner, None)
         if own._several:
             own._late.append(placed)

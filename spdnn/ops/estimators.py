@@ -155,8 +155,10 @@ class EstimatorModel(WithRepr):
             for scaler in reversed(_steps(estimator)[:-1]):
                 x = scaler.inverse_transform(x)
             expected = (estimator.predict if self.classes is None else estimator.predict_proba)(x)
-        got = self(x)
-        near = got.shape == expected.shape and abs(got - expected).max() <= TOLERANCE * max(1, abs(expected).max())
+        actual = self(x)
+        near = actual.shape == expected.shape and abs(actual - expected).max() <= TOLERANCE * max(
+            1, abs(expected).max()
+        )
         if not near:
             raise InputError(
                 f"compiled, this {type(estimator).__name__} gives other numbers than its own predict does: float32 is "

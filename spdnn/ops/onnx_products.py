@@ -88,15 +88,15 @@ def products(
         # Branches and loops have graphs of their own. The body of a Scan must state shapes, which end at our nodes.
         for branch, inside in enumerate(subgraphs(node) if node.op_type != "Scan" else ()):
             yield from products(inside, constants, (*path, number, branch), hidden)
-        found = _product(node, constants)
-        if found is not None:
-            made = _fuse_epilogue(node, *found, constants, readers, reads, path)
-            yield replace(made, outside=made.reads not in hidden)
+        parts = _product(node, constants)
+        if parts is not None:
+            product = _fuse_epilogue(node, *parts, constants, readers, reads, path)
+            yield replace(product, outside=product.reads not in hidden)
 
 
 def _product(node, constants: Mapping[str, Any]) -> tuple | None:
     """(matrix, bias, window) of a node that is a product with constant weights, many of them zero."""
-    from onnx import TensorProto, helper
+    from onnx import TensorProto
 
     if node.domain not in ("", "ai.onnx") or node.op_type not in PRODUCTS:
         return None
@@ -113,11 +113,11 @@ def _product(node, constants: Mapping[str, Any]) -> tuple | None:
     weight = _array(tensor)
     if np.count_nonzero(weight) > MOST_NONZERO * weight.size or not np.isfinite(weight).all():
         return None
-    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    found = PRODUCTS[node.op_type](weight, given)
-    if found is None:
+    attributes = _attributes(node)
+    parts = PRODUCTS[node.op_type](weight, attributes)
+    if parts is None:
         return None
-    (matrix, window), bias = found, bias * np.float32(given.get("beta", 1))
+    (matrix, window), bias = parts, bias * np.float32(attributes.get("beta", 1))
     # A bias of another shape is broadcast in a way that our kernels do not know: (rows, 1) is one for each row.
     if bias.ndim > 2 or not bias.size:
         return None
@@ -126,28 +126,25 @@ def _product(node, constants: Mapping[str, Any]) -> tuple | None:
     return matrix.astype(np.float32), np.broadcast_to(bias.ravel(), matrix.shape[0]).astype(np.float32), window
 
 
-def _linear(weight: np.ndarray, given: dict) -> tuple | None:
+def _linear(weight: np.ndarray, attributes: dict) -> tuple | None:
     """(matrix, no window) of MatMul and Gemm."""
-    if weight.ndim != 2 or given.get("transA"):
+    if weight.ndim != 2 or attributes.get("transA"):
         return None
-    return sp.csr_array(weight if given.get("transB") else weight.T) * np.float32(given.get("alpha", 1)), None
+    return sp.csr_array(weight if attributes.get("transB") else weight.T) * np.float32(attributes.get("alpha", 1)), None
 
 
-def _convolution(weight: np.ndarray, given: dict) -> tuple | None:
-    """(matrix, window) of Conv."""
-    window = _window(given, weight.shape)
-    return window and (_of_groups(weight.reshape(len(weight), -1), given.get("group", 1)), window)
-
-
-def _window(given: dict, shape) -> tuple[int, ...] | None:
-    """(channels, height, width, strides, pads, dilations, groups) of a convolution over height and width, if it states
-    them."""
-    if list(given.get("kernel_shape", shape[2:])) != list(shape[2:]):
+def _convolution(weight: np.ndarray, attributes: dict) -> tuple | None:
+    """(matrix, window) of a Conv over height and width, if it states them: a window is (channels, height, width,
+    strides, pads, dilations, groups)."""
+    shape = weight.shape
+    if list(attributes.get("kernel_shape", shape[2:])) != list(shape[2:]):
         return None
-    if len(shape) != 4 or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+    if len(shape) != 4 or attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         return None
-    strides, pads, groups = given.get("strides", (1, 1)), given.get("pads", (0, 0, 0, 0)), given.get("group", 1)
-    return (shape[1] * groups, *shape[2:], *strides, *pads, *given.get("dilations", (1, 1)), groups)
+    defaults = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
+    strides, pads, dilations, groups = (attributes.get(name, usual) for name, usual in defaults.items())
+    window = shape[1] * groups, *shape[2:], *strides, *pads, *dilations, groups
+    return _of_groups(weight.reshape(len(weight), -1), groups), window
 
 
 def _of_groups(weight: np.ndarray, groups: int) -> Any:
@@ -179,17 +176,17 @@ def _fuse_epilogue(node, matrix, bias, window, constants, readers, reads: Counte
     following = after()
     if following is not None and following.op_type == "Add" and window is None:
         other = [value for value in following.input if value != nodes[-1].output[0]]
-        added = _array(constants[other[0]]) if len(other) == 1 and other[0] in constants else None
-        if added is not None and added.dtype == np.float32 and added.shape == bias.shape:
-            bias, _ = bias + added, nodes.append(following)
+        shift = _array(constants[other[0]]) if len(other) == 1 and other[0] in constants else None
+        if shift is not None and shift.dtype == np.float32 and shift.shape == bias.shape:
+            bias, _ = bias + shift, nodes.append(following)
             following = after()
     # A clip and a ReLU are both bounds of the stored value.
     limits = _limits(following, constants) if following is not None else None
     if limits is not None:
         (low, high), _ = limits, nodes.append(following)
-    read = {value: constants[value] for each in nodes for value in each.input if value in constants}
-    gives, held = nodes[-1].output[0], tuple(read.values())
-    return GraphProduct(tuple(nodes), node.input[0], gives, matrix, bias, low, high, window, path, held)
+    used = {value: constants[value] for each in nodes for value in each.input if value in constants}
+    gives, weights = nodes[-1].output[0], tuple(used.values())
+    return GraphProduct(tuple(nodes), node.input[0], gives, matrix, bias, low, high, window, path, weights)
 
 
 def _limits(node, constants: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -200,12 +197,10 @@ def _limits(node, constants: Mapping[str, Any]) -> tuple[float, float] | None:
         return 0.0, np.inf
     if node.op_type != "Clip" or any(value and value not in constants for value in node.input[1:]):
         return None
-    from onnx import helper
-
-    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    attributes = _attributes(node)
     bounds = [_array(constants[value]).item() if value else None for value in (*node.input[1:], "", "")][:2]
     low, high = (
-        given.get(name) if bound is None else bound for bound, name in zip(bounds, ("min", "max"), strict=True)
+        attributes.get(name) if bound is None else bound for bound, name in zip(bounds, ("min", "max"), strict=True)
     )
     most = float(np.finfo(np.float32).max)  # where ONNX Runtime bounds what has no bound
     return -most if low is None else float(low), most if high is None else float(high)
@@ -229,6 +224,12 @@ def jumps(graph) -> bool:
         node.op_type in JUMPS or node.domain not in ("", "ai.onnx") or any(map(jumps, subgraphs(node)))
         for node in graph.node
     )
+
+
+def _attributes(node) -> dict[str, Any]:
+    from onnx import helper
+
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
 
 
 def _array(tensor) -> np.ndarray:

@@ -284,16 +284,16 @@ def _alternating(calls: dict[Any, Callable[[], Any]]) -> dict[Any, float]:
     return {name: statistics.median(times) for name, times in took.items()}
 
 
-def replace_products(model, keys: Mapping[tuple, int], found: Collection[GraphProduct]):
+def replace_products(model, keys: Mapping[tuple, int], candidates: Collection[GraphProduct]):
     """A copy of a model with nodes `GraphProduct` in place of some products.
 
     Args:
-        keys: of the kernels, by the product's place; found: all products of the model.
+        keys: of the kernels, by the product's place; candidates: all products of the model.
     """
     from onnx import helper
 
     # All values between the nodes of a product go with them.
-    ours = {product.place: product for product in found if product.place in keys}
+    ours = {product.place: product for product in candidates if product.place in keys}
     gone = {(product.path, value) for product in ours.values() for node in product.nodes for value in node.output}
     copy = type(model)()
     copy.CopyFrom(model)
@@ -307,18 +307,18 @@ def replace_products(model, keys: Mapping[tuple, int], found: Collection[GraphPr
             place = path, node.output[0] if node.output else ""
             if place in ours:
                 product = ours[place]
-                given = {"domain": DOMAIN, "key": keys[place]}
-                nodes.append(helper.make_node("Product", [product.reads], [product.gives], product.name, **given))
+                attributes = {"domain": DOMAIN, "key": keys[place]}
+                nodes.append(helper.make_node("Product", [product.reads], [product.gives], product.name, **attributes))
             elif place not in gone:
                 nodes.append(node)
         del graph.node[:]
         graph.node.extend(nodes)
         # ONNX Runtime drops what nobody reads, but would first copy it
         used = {*names_in(graph), *(value.name for value in graph.input)}
-        kept = [tensor for tensor in graph.initializer if tensor.name in used]
-        if len(kept) < len(graph.initializer):
+        weights = [tensor for tensor in graph.initializer if tensor.name in used]
+        if len(weights) < len(graph.initializer):
             del graph.initializer[:]
-            graph.initializer.extend(kept)
+            graph.initializer.extend(weights)
 
     change(copy.graph, ())
     return copy
@@ -334,8 +334,8 @@ def alone(model, product: GraphProduct, x: np.ndarray, key: int | None):
     inputs = [helper.make_tensor_value_info(product.reads, TensorProto.FLOAT, x.shape)]
     outputs = [helper.make_empty_tensor_value_info(product.gives)]
     weights = product.constants if key is None else ()
-    made = helper.make_model(helper.make_graph(nodes, "product", inputs, outputs, weights))
-    del made.opset_import[:]
-    made.opset_import.extend([*model.opset_import, helper.make_opsetid(DOMAIN, 1)])
-    made.ir_version = model.ir_version
-    return made
+    small = helper.make_model(helper.make_graph(nodes, "product", inputs, outputs, weights))
+    del small.opset_import[:]
+    small.opset_import.extend([*model.opset_import, helper.make_opsetid(DOMAIN, 1)])
+    small.ir_version = model.ir_version
+    return small

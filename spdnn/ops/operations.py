@@ -64,11 +64,11 @@ def spmm(
         raise InputError(f"B has shape {b.array.shape}; A of {M} x {K} needs {K} rows")
     batch = checks.batch({"A": A.batch, "B": checks.lead(b, 2)})
     run, low, high = backend(b.device, threads), *checks.bounds(activation)
-    added = checks.bias(bias, M, b)
-    target, result = checks.output(run, (M, N), batch, b, out, (A.values, b.array, added))
+    vector = checks.bias(bias, M, b)
+    target, result = checks.output(run, (M, N), batch, b, out, (A.values, b.array, vector))
     if target.size:
         values, dense = checks.with_batch(A.values, 1), checks.spread(b.array, 2, batch)
-        run.spmm(A.topology, values, dense, added, low, high, target)
+        run.spmm(A.topology, values, dense, vector, low, high, target)
     return result
 
 
@@ -108,10 +108,10 @@ def linear(
     if x.array.shape[1] != K:
         raise InputError(f"X has shape {x.array.shape}; A of {M} x {K} needs {K} columns")
     run, low, high = backend(x.device, threads), *checks.bounds(activation)
-    added = checks.bias(bias, M, x)
-    target, result = checks.output(run, (N, M), None, x, out, (A.values, x.array, added))
+    vector = checks.bias(bias, M, x)
+    target, result = checks.output(run, (N, M), None, x, out, (A.values, x.array, vector))
     if target.size:
-        run.linear(A.topology, A.values, x.array, added, low, high, target[0])
+        run.linear(A.topology, A.values, x.array, vector, low, high, target[0])
     return result
 
 
@@ -320,10 +320,10 @@ def depthwise_conv(
     checks.alike(x, w, "X", "weights")
     run, low, high = backend(x.device, threads), *checks.bounds(activation)
     height, width = ((size - 1) // stride + 1 for size in (height, width))
-    shape, added = (height, width, channels) if nhwc else (channels, height, width), checks.bias(bias, channels, x)
-    target, result = checks.output(run, shape, images, x, out, (x.array, w.array, added))
+    shape, vector = (height, width, channels) if nhwc else (channels, height, width), checks.bias(bias, channels, x)
+    target, result = checks.output(run, shape, images, x, out, (x.array, w.array, vector))
     if target.size and x.array.size:
-        run.depthwise(x.array, w.array, added, low, high, stride, nhwc, target)
+        run.depthwise(x.array, w.array, vector, low, high, stride, nhwc, target)
     return result
 
 
@@ -346,20 +346,20 @@ def spmm_gradients(A: SparseMatrix, B: Any, dC: Any, threads: int | None = None)
         (array([ 1.,  1., 10.], dtype=float32), array([ 1., 30.,  2.], dtype=float32))
     """
     checks.sparse(A, "A")
-    dense, grown = operand(B, "B", dimensions=(2,)), operand(dC, "dC", dimensions=(2,))
+    dense, gradient = operand(B, "B", dimensions=(2,)), operand(dC, "dC", dimensions=(2,))
     if A.batch is not None:
         raise InputError(f"A is a batch of {A.batch} matrices; gradients are of one: with_values(values[i])")
-    for matrix, name in ((dense, "B"), (grown, "dC")):
+    for matrix, name in ((dense, "B"), (gradient, "dC")):
         checks.matches(A, matrix, name)
     if dense.array.shape[0] != A.shape[1]:
         raise InputError(f"B has shape {dense.array.shape}; A of {checks.times(A.topology)} needs {A.shape[1]} rows")
-    if grown.array.shape != (A.shape[0], dense.array.shape[1]):
-        raise InputError(f"dC has shape {grown.array.shape}; it must be {(A.shape[0], dense.array.shape[1])}, as C")
+    if gradient.array.shape != (A.shape[0], dense.array.shape[1]):
+        raise InputError(f"dC has shape {gradient.array.shape}; it must be {(A.shape[0], dense.array.shape[1])}, as C")
     if not dense.array.shape[1]:  # sums of nothing
         nothing = A.values.copy()
         nothing[...] = 0
         return SparseMatrix.of(A.topology, nothing, A.device), spmm(transpose(A, threads=threads), dC, threads=threads)
-    dA = sddmm(A, grown.array, dense.array, threads=threads)
+    dA = sddmm(A, gradient.array, dense.array, threads=threads)
     return dA, spmm(transpose(A, threads=threads), dC, threads=threads)
 
 

@@ -12,11 +12,11 @@ def spmm(topology, values, b, bias=None, low: float = -np.inf, high: float = np.
     """(..., M, N): activation(A b + bias[:, None])."""
     b = np.asarray(b, np.float64)
     values = np.broadcast_to(np.asarray(values, np.float64), (*b.shape[:-2], topology.nnz))
-    added = 0 if bias is None else np.asarray(bias, np.float64)[:, None]
+    shift = 0 if bias is None else np.asarray(bias, np.float64)[:, None]
     place = np.asarray(topology.columns, np.int64), topology.offsets
 
     def product(values: np.ndarray, dense: np.ndarray) -> np.ndarray:
-        return scipy.sparse.csr_array((values, *place), shape=topology.shape) @ dense + added
+        return scipy.sparse.csr_array((values, *place), shape=topology.shape) @ dense + shift
 
     return activation(_each(product, values, b, 1, 2), low, high)
 

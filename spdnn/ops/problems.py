@@ -127,18 +127,18 @@ def problems(
     _check_names("set", sets, SETS)
     _check_names("phase", phases, PHASES)
     _check_names("network", networks or (), dict.fromkeys(shape.network for shape in shapes))
-    chosen = []
+    cases = []
     for shape in shapes:
         if shape.set not in sets or (networks is not None and shape.network not in networks):
             continue
         for phase in phases:
             if getattr(shape, phase) is not None:
-                chosen += [
+                cases += [
                     ShapeProblem(shape, s, phase, seed) for s in map(_percent, sets[shape.set] or SPARSITIES[shape.set])
                 ]
-    if not chosen:
+    if not cases:
         raise InputError("no problem is left: the sets, networks and phases chosen have none in common")
-    return chosen
+    return cases
 
 
 def draw_topology(rows: int, columns: int, sparsity: float, lengths: str, random: np.random.Generator) -> Topology:
@@ -156,8 +156,8 @@ def draw_topology(rows: int, columns: int, sparsity: float, lengths: str, random
     else:
         counts = _falling(rows, columns, nonzeros, float(match[2]))
         counts = counts[::-1] if match[1] == "rising" else random.permutation(counts)
-    taken = [np.sort(random.choice(columns, count, replace=False, shuffle=False)) for count in counts]
-    return Topology((rows, columns), np.concatenate(([0], np.cumsum(counts))), np.concatenate(taken))
+    positions = [np.sort(random.choice(columns, count, replace=False, shuffle=False)) for count in counts]
+    return Topology((rows, columns), np.concatenate(([0], np.cumsum(counts))), np.concatenate(positions))
 
 
 def _falling(rows: int, columns: int, nonzeros: int, power: float) -> np.ndarray:

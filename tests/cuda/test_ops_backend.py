@@ -71,7 +71,7 @@ def test_a_topology_is_placed_once_and_given_back_with_it():
     assert device.used == placed
     del where, arguments
     gc.collect()
-    assert not backend._kept
+    assert not backend._placed
     assert device.used < placed
 
 
@@ -87,7 +87,7 @@ def test_what_another_stream_may_read_is_given_back_later():
     backend.spmm(where, *given)  # which still waits when the topology goes
     del where
     gc.collect()
-    assert not backend._kept
+    assert not backend._placed
     assert len(backend._late) == 1
     other = SHAPES["11 x 55"](16)
     values = device.upload(random_values((1, other.nnz), FLOAT))

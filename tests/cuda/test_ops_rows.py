@@ -153,7 +153,7 @@ def test_gather_transposes(dtype):
         out = backend.empty(values.shape, dtype)
         backend.gather(device.upload(values), permutation, out)
         np.testing.assert_array_equal(device.read(out), values[:, permutation])
-        taken.append(backend._kept[id(permutation)])
+        taken.append(backend._placed[id(permutation)])
     assert taken[0] is taken[1]
 
 

@@ -88,33 +88,33 @@ def _block(q, k, v, mask, out, rows: slice, scratch: dict[str, np.ndarray]) -> N
         _show(hidden, mask, rows)
     for first in range(0, rows.stop, KEYS):
         keys = slice(first, min(first + KEYS, rows.stop))
-        added = None
+        shifts = None
         if mask is not None:
-            added = hidden[:, keys]
+            shifts = hidden[:, keys]
         elif keys.stop > rows.start + 1:
-            added = hidden[:, : keys.stop - keys.start]
+            shifts = hidden[:, : keys.stop - keys.start]
             later = np.arange(keys.start, keys.stop) > np.arange(rows.start, rows.stop)[:, None]
-            np.multiply(later, LEAST, out=added)
+            np.multiply(later, LEAST, out=shifts)
         for head in range(heads):
-            _tile(scaled[head], k[head, keys], v[head, keys], added, most[head], summed[head], total[head], scratch)
+            _tile(scaled[head], k[head, keys], v[head, keys], shifts, most[head], summed[head], total[head], scratch)
     np.divide(total, summed, out=out[:, rows], where=summed > 0)
     out[:, rows][np.broadcast_to(summed <= 0, total.shape)] = 0
 
 
-def _tile(q, k, v, added, most, summed, total, scratch) -> None:
+def _tile(q, k, v, shifts, most, summed, total, scratch) -> None:
     """One tile of keys of one head: scores, and what they change in maximum, sum and result."""
     scores = scratch["scores"][: q.shape[0] * k.shape[0]].reshape(q.shape[0], k.shape[0])
     np.matmul(q, k.T, out=scores)
-    if added is not None:
-        scores += added
-    grown = np.maximum(most, scores.max(axis=1, keepdims=True))
-    shrunk = np.exp(most - grown)
-    most[:] = grown
-    scores -= grown
+    if shifts is not None:
+        scores += shifts
+    largest = np.maximum(most, scores.max(axis=1, keepdims=True))
+    factor = np.exp(most - largest)
+    most[:] = largest
+    scores -= largest
     np.exp(scores, out=scores)
-    summed *= shrunk
+    summed *= factor
     summed += scores.sum(axis=1, keepdims=True)
-    total *= shrunk
+    total *= factor
     total += np.matmul(scores, v, out=scratch["part"][: q.shape[0]])
 
 

@@ -98,7 +98,7 @@ def random_weights(config: MobileNetConfig, seed: int = 0) -> dict[str, np.ndarr
     """Normal weights of variance 2 / inputs (He et al., 2015), where pruned, for what stays; small biases."""
     random, weights = np.random.default_rng(seed), {}
     for name, shape in tensor_shapes(config).items():
-        drawn = random.standard_normal(shape, np.float32)
+        values = random.standard_normal(shape, np.float32)
         if name.endswith("bias"):
             scale = 0.1
         elif name.endswith("pointwise.weight"):
@@ -106,7 +106,7 @@ def random_weights(config: MobileNetConfig, seed: int = 0) -> dict[str, np.ndarr
             scale = (2 / (shape[1] * _energy(pruned or 0.0))) ** 0.5
         else:
             scale = (2 / np.prod(shape[1:])) ** 0.5
-        weights[name] = drawn * np.float32(scale)
+        weights[name] = values * np.float32(scale)
     return weights
 
 

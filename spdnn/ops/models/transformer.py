@@ -109,18 +109,18 @@ def random_weights(config: TransformerConfig, seed: int = 0) -> dict[str, np.nda
     random, weights = np.random.default_rng(seed), {}
     for name, shape in tensor_shapes(config).items():
         part, kind = name.split(".")[-2:]
-        drawn = random.standard_normal(shape, np.float32)
+        values = random.standard_normal(shape, np.float32)
         if part == "position":
             # Sines and cosines of many periods (Vaswani et al., "Attention is all you need", section 3.5).
             (count, width), half = shape, (shape[1] + 1) // 2
             angles = np.arange(count)[:, None] * np.exp(-np.log(1e4) * np.arange(half) / max(half - 1, 1))
-            drawn = np.concatenate((np.sin(angles), np.cos(angles)), axis=1)[:, :width].astype(np.float32)
+            values = np.concatenate((np.sin(angles), np.cos(angles)), axis=1)[:, :width].astype(np.float32)
         elif kind == "bias" or part.endswith("norm"):
-            drawn = np.float32(0.1) * drawn + np.float32(kind == "weight")
+            values = np.float32(0.1) * values + np.float32(kind == "weight")
         elif part != "token":
             gain = {"up": 2.0, "output": 0.5 / config.layers, "down": 0.5 / config.layers}.get(part, 1.0)
-            drawn *= np.float32((gain / shape[1]) ** 0.5)
-        weights[name] = drawn
+            values *= np.float32((gain / shape[1]) ** 0.5)
+        weights[name] = values
     return weights
 
 

@@ -68,20 +68,20 @@ def _fold_norms(tensors: Mapping[str, np.ndarray], where: str) -> Mapping[str, n
     layers = [name.removesuffix(".norm.variance") for name in tensors if name.endswith(".norm.variance")]
     if not layers:
         return tensors
-    folded = dict(tensors.items())
+    result = dict(tensors.items())
     for layer in layers:
         names = [f"{layer}.norm.{part}" for part in NORM]
-        if missing := [name for name in (f"{layer}.weight", *names) if name not in folded]:
+        if missing := [name for name in (f"{layer}.weight", *names) if name not in result]:
             raise InputError(f"{where}: there is no tensor {missing[0]}, which the batch norm of {layer} needs")
-        if f"{layer}.bias" in folded:
+        if f"{layer}.bias" in result:
             raise InputError(f"{where}: {layer} has both a bias and a batch norm; it must have one of them")
-        gain, shift, mean, variance = (np.asarray(folded.pop(name), np.float64) for name in names)
-        weight = np.asarray(folded[f"{layer}.weight"], np.float64)
+        gain, shift, mean, variance = (np.asarray(result.pop(name), np.float64) for name in names)
+        weight = np.asarray(result[f"{layer}.weight"], np.float64)
         if any(part.shape != weight.shape[:1] for part in (gain, shift, mean, variance)):
             raise InputError(f"{where}: the batch norm of {layer} must have {weight.shape[0]} numbers in each tensor")
         if not (variance >= 0).all():
             raise InputError(f"{where}: {names[3]} must be at least 0")
         scale = gain / np.sqrt(variance + EPSILON)
-        folded[f"{layer}.weight"] = weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
-        folded[f"{layer}.bias"] = shift - mean * scale
-    return folded
+        result[f"{layer}.weight"] = weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
+        result[f"{layer}.bias"] = shift - mean * scale
+    return result

@@ -36,7 +36,7 @@ def export(module: nn.Module, example: Any = None) -> Iterator[Path]:
         Unavailable: the package onnxscript is missing.
     """
     name = type(module).__name__
-    given = _example(name, module, example)
+    inputs = _example(name, module, example)
     try:
         import onnxscript  # noqa: F401
     except ImportError as error:
@@ -46,10 +46,10 @@ def export(module: nn.Module, example: Any = None) -> Iterator[Path]:
         try:
             with _silent(), torch.no_grad(), _in_inference(module) as dense:
                 sizes = ShapesCollection()
-                for argument in given:
+                for argument in inputs:
                     sizes[argument][0] = torch.export.Dim.DYNAMIC
-                sizes = sizes.dynamic_shapes(dense, given)
-                torch.onnx.export(dense, given, str(path), dynamo=True, dynamic_shapes=sizes, verbose=False)
+                sizes = sizes.dynamic_shapes(dense, inputs)
+                torch.onnx.export(dense, inputs, str(path), dynamo=True, dynamic_shapes=sizes, verbose=False)
         except Exception as error:  # of any kind: the module's own code runs
             why = shorten(" ".join(str(error.__cause__ or error).split()), 150)
             raise InputError(f"{name}: torch.onnx cannot export it for any number of inputs ({why})") from error
@@ -63,12 +63,12 @@ def compare(module: nn.Module, example: Any, model: Any) -> None:
     Raises:
         InputError: they differ by more than rounding.
     """
-    name, given = type(module).__name__, _example(type(module).__name__, module, example)
-    given = tuple(torch.randn_like(tensor) if example is None else tensor for tensor in given)
+    name, inputs = type(module).__name__, _example(type(module).__name__, module, example)
+    inputs = tuple(torch.randn_like(tensor) if example is None else tensor for tensor in inputs)
     with torch.no_grad(), _in_inference(module) as dense:
-        wanted = dense(*given)
-    found = model(*given)
-    pairs = [(found, wanted)] if isinstance(wanted, Tensor) else list(zip(found, wanted, strict=False))
+        expected = dense(*inputs)
+    actual = model(*inputs)
+    pairs = [(actual, expected)] if isinstance(expected, Tensor) else list(zip(actual, expected, strict=False))
     for one, other in pairs if not model.jumps else []:
         if isinstance(other, Tensor) and not alike(arrays.host(one, name), arrays.host(other, name)):
             raise InputError(

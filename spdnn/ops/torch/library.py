@@ -46,25 +46,25 @@ def topology_of(offsets: Tensor, columns: Tensor, width: int) -> Topology:
     parts = tuple((tensor.storage_offset(), tensor.numel(), tensor.dtype) for tensor in (offsets, columns))
     key = (storages[0]._cdata, storages[1]._cdata, width, *parts)
     writes = tuple(None if tensor.is_inference() else tensor._version for tensor in (offsets, columns))
-    known = _known.get(key)
-    if known is None or known[1] != writes or not _same(known[2], offsets, columns):
-        for other in [k for k, (references, *_) in _known.items() if any(kept.expired() for kept in references)]:
+    entry = _known.get(key)
+    if entry is None or entry[1] != writes or not _same(entry[2], offsets, columns):
+        for other in [k for k, (references, *_) in _known.items() if any(part.expired() for part in references)]:
             _known.pop(other, None)
         # A weak reference keeps the address from another storage, so that a key cannot come to mean another memory.
         topology = Topology((len(offsets) - 1, width), *(_numpy(tensor).copy() for tensor in (offsets, columns)))
-        known = _known[key] = tuple(map(StorageWeakRef, storages)), writes, topology
-    return known[2]
+        entry = _known[key] = tuple(map(StorageWeakRef, storages)), writes, topology
+    return entry[2]
 
 
 def _same(topology: Topology, offsets: Tensor, columns: Tensor) -> bool:
     """Whether the tensors still hold the topology, where their count of writes cannot say it."""
     if columns.is_cuda and not columns.is_inference():
         return True
-    given = _numpy(columns)
-    if given.dtype.itemsize < 4:
-        given = given.astype(np.int32)
-    threads = min(torch.get_num_threads(), 1 + given.size // COMPARED)
-    same = compiled_module().same_columns(np.ascontiguousarray(given), topology.columns, threads)
+    current = _numpy(columns)
+    if current.dtype.itemsize < 4:
+        current = current.astype(np.int32)
+    threads = min(torch.get_num_threads(), 1 + current.size // COMPARED)
+    same = compiled_module().same_columns(np.ascontiguousarray(current), topology.columns, threads)
     return same and np.array_equal(_numpy(offsets), topology.offsets)
 
 
@@ -129,6 +129,7 @@ def _product_shape(x: Tensor, outer: int, by_rows: bool) -> tuple:
 
 
 @torch.library.custom_op("spdnn::product", mutates_args=())
+@on_callers_stream
 def product(
     x: Tensor,
     values: Tensor,
@@ -141,11 +142,6 @@ def product(
 ) -> Tensor:
     """by_rows: x (N, inner) to (N, outer), values (nnz,); else x (batch, inner, N) to (batch, outer, N), values
     (nnz,) or (batch, nnz). `bias` (outer,)."""
-    return _product(x, values, offsets, columns, width, bias, transposed, by_rows)
-
-
-@on_callers_stream
-def _product(x, values, offsets, columns, width, bias, transposed, by_rows) -> Tensor:
     outer, inner = _sizes(offsets, width, transposed)
     if x.shape[1] != inner:
         raise InputError(f"the input has {x.shape[1]} features; the sparse weights need {inner}")
@@ -160,9 +156,9 @@ def _product(x, values, offsets, columns, width, bias, transposed, by_rows) -> T
         operands = (
             _array(part.contiguous()) for part in (values[None] if values.dim() == 1 and not by_rows else values, x)
         )
-        added = None if bias is None else _array(bias.float().contiguous())
+        vector = None if bias is None else _array(bias.float().contiguous())
         work = run.linear if by_rows else run.spmm
-        work(topology, *operands, added, -math.inf, math.inf, _array(out))
+        work(topology, *operands, vector, -math.inf, math.inf, _array(out))
     return out
 
 
@@ -177,18 +173,18 @@ def _product_context(ctx, inputs, output):
     ctx.save_for_backward(x, values, offsets, columns)
 
 
-def _product_backward(ctx, grown):
+def _product_backward(ctx, gradient):
     x, values, offsets, columns = ctx.saved_tensors
     topology, by_rows = (offsets, columns, ctx.width), ctx.by_rows
     of_x = of_values = of_bias = None
     if ctx.needs_input_grad[0]:
-        of_x = product(grown, values, *topology, None, not ctx.transposed, by_rows)
+        of_x = product(gradient, values, *topology, None, not ctx.transposed, by_rows)
     if ctx.needs_input_grad[1]:
-        rows, others = (x, grown) if ctx.transposed else (grown, x)
+        rows, others = (x, gradient) if ctx.transposed else (gradient, x)
         of_values = sample_product(rows, others, *topology, by_rows)
         of_values = of_values if by_rows or values.dim() == 2 else of_values.sum(0)
     if ctx.needs_input_grad[5]:
-        of_bias = grown.sum(0 if by_rows else (0, 2), dtype=torch.float32).to(ctx.bias_dtype)
+        of_bias = gradient.sum(0 if by_rows else (0, 2), dtype=torch.float32).to(ctx.bias_dtype)
     return of_x, of_values, None, None, None, of_bias, None, None
 
 
@@ -196,23 +192,17 @@ product.register_autograd(_product_backward, setup_context=_product_context)
 
 
 @torch.library.custom_op("spdnn::sampled", mutates_args=())
+@on_callers_stream
 def sample_product(rows: Tensor, others: Tensor, offsets: Tensor, columns: Tensor, width: int, by_rows: bool) -> Tensor:
     """rows (batch, M, N), others (batch, K, N) to (batch, nnz); by_rows: (N, M) and (N, K) to (nnz,)."""
-    return _sample(rows, others, offsets, columns, width, by_rows)
-
-
-@on_callers_stream
-def _sample(rows, others, offsets, columns, width, by_rows) -> Tensor:
     if by_rows:
-        turned = (operand.t().contiguous()[None] for operand in (rows, others))
-        return _sample(*turned, offsets, columns, width, False)[0]
+        rows, others = (operand.t().contiguous()[None] for operand in (rows, others))
     topology, run = topology_of(offsets, columns, width), _backend(_device(rows))
-    if not rows.shape[2]:  # sums of nothing
-        return rows.new_zeros((rows.shape[0], topology.nnz))
-    out = rows.new_empty((rows.shape[0], topology.nnz))
-    if out.numel():
+    shape = rows.shape[0], topology.nnz
+    out = rows.new_empty(shape) if rows.shape[2] else rows.new_zeros(shape)  # a sum of nothing is 0
+    if rows.shape[2] and out.numel():
         run.sddmm(topology, _array(rows.contiguous()), _array(others.contiguous()), 1.0, _array(out))
-    return out
+    return out[0] if by_rows else out
 
 
 @sample_product.register_fake
@@ -225,11 +215,11 @@ def _sampled_context(ctx, inputs, output):
     ctx.save_for_backward(rows, others, offsets, columns)
 
 
-def _sampled_backward(ctx, grown):
+def _sampled_backward(ctx, gradient):
     rows, others, offsets, columns = ctx.saved_tensors
     topology = offsets, columns, ctx.width, None
-    of_rows = product(others, grown, *topology, False, ctx.by_rows) if ctx.needs_input_grad[0] else None
-    of_others = product(rows, grown, *topology, True, ctx.by_rows) if ctx.needs_input_grad[1] else None
+    of_rows = product(others, gradient, *topology, False, ctx.by_rows) if ctx.needs_input_grad[0] else None
+    of_others = product(rows, gradient, *topology, True, ctx.by_rows) if ctx.needs_input_grad[1] else None
     return of_rows, of_others, None, None, None, None
 
 
@@ -237,13 +227,9 @@ sample_product.register_autograd(_sampled_backward, setup_context=_sampled_conte
 
 
 @torch.library.custom_op("spdnn::softmax", mutates_args=())
+@on_callers_stream
 def softmax(values: Tensor, offsets: Tensor, columns: Tensor, width: int, scale: float) -> Tensor:
     """softmax(scale * values) over the nonzeros of each row, (batch, nnz)."""
-    return _softmax(values, offsets, columns, width, scale)
-
-
-@on_callers_stream
-def _softmax(values, offsets, columns, width, scale) -> Tensor:
     out = torch.empty_like(values, memory_format=torch.contiguous_format)
     if out.numel():
         topology, run = topology_of(offsets, columns, width), _backend(_device(values))
@@ -261,13 +247,13 @@ def _softmax_context(ctx, inputs, output):
     ctx.save_for_backward(output, offsets)
 
 
-def _softmax_backward(ctx, grown):
+def _softmax_backward(ctx, gradient):
     output, offsets = ctx.saved_tensors
     count = offsets.shape[0] - 1
     number = torch.repeat_interleave(
         torch.arange(count, device=offsets.device), offsets.diff(), output_size=output.shape[1]
     )
-    weighed = output * grown
+    weighed = output * gradient
     sums = weighed.new_zeros((len(output), count)).index_add(1, number, weighed)
     return ctx.scale * (weighed - output * sums[:, number]), None, None, None, None
 
@@ -276,13 +262,9 @@ softmax.register_autograd(_softmax_backward, setup_context=_softmax_context)
 
 
 @torch.library.custom_op("spdnn::attention", mutates_args=())
+@on_callers_stream
 def attention(q: Tensor, k: Tensor, v: Tensor, offsets: Tensor, columns: Tensor, scale: float) -> Tensor:
     """softmax of scale * q k^T at the nonzeros, times v; q (batch, M, D), k (batch, K, D), v (batch, K, Dv)."""
-    return _attention(q, k, v, offsets, columns, scale)
-
-
-@on_callers_stream
-def _attention(q, k, v, offsets, columns, scale) -> Tensor:
     out = q.new_empty((*q.shape[:2], v.shape[2]))
     if out.numel():
         topology, run = topology_of(offsets, columns, k.shape[1]), _backend(_device(q))
@@ -300,16 +282,16 @@ def _attention_context(ctx, inputs, output):
     ctx.save_for_backward(*tensors)
 
 
-def _attention_backward(ctx, grown):
+def _attention_backward(ctx, gradient):
     """The scores again: they were not kept."""
     q, k, v, offsets, columns = ctx.saved_tensors
     topology, scale = (offsets, columns, k.shape[1]), ctx.scale
     weights = softmax(sample_product(q, k, *topology, False), *topology, scale)
-    of_v = product(grown, weights, *topology, None, True, False) if ctx.needs_input_grad[2] else None
+    of_v = product(gradient, weights, *topology, None, True, False) if ctx.needs_input_grad[2] else None
     of_q = of_k = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        rows = (grown.float() * product(v, weights, *topology, None, False, False).float()).sum(2)
-        of_weights = sample_product(grown, v, *topology, False)
+        rows = (gradient.float() * product(v, weights, *topology, None, False, False).float()).sum(2)
+        of_weights = sample_product(gradient, v, *topology, False)
         number = torch.repeat_interleave(
             torch.arange(q.shape[1], device=q.device), offsets.diff(), output_size=columns.shape[0]
         )

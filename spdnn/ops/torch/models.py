@@ -110,13 +110,13 @@ def sparsify(
     layers = {name: module for name, module in modules.items() if isinstance(module, tuple(KINDS))}
     rules = _Rules(sparsity, min_size, measure, _owners(modules))
     shapes = _shapes(model, layers.values(), inputs) if inputs is not None else {}
-    rows, made = [], {}
+    rows, replacements = [], {}
     for name, layer in layers.items():
         excluded = any(fnmatchcase(name, pattern) for pattern in exclude)
-        row, sparse = _judge(name, layer, rules, excluded, shapes.get(layer), made.get(layer))
+        row, sparse = _judge(name, layer, rules, excluded, shapes.get(layer), replacements.get(layer))
         rows.append(row)
         if sparse is not None:
-            made[layer] = sparse
+            replacements[layer] = sparse
             _put(model, name, sparse)
     table = Table(rows)
     if not quiet:
@@ -134,7 +134,7 @@ def restore(model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
         RuntimeError: torch's, of what is missing or left over.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
-    made: dict[nn.Module, nn.Module] = {}
+    replacements: dict[nn.Module, nn.Module] = {}
     for name in sorted(key.removesuffix(".columns") for key in state if key.endswith(".columns")):
         if f"{name}.values" not in state or f"{name}.offsets" not in state:
             continue
@@ -147,9 +147,9 @@ def restore(model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
         rows = len(state[f"{name}.offsets"]) - 1
         if rows != len(layer.weight):
             raise InputError(f"the state's layer {name!r} has {rows} outputs, and the model's {len(layer.weight)}")
-        if layer not in made:  # one layer may have several names
-            made[layer] = KINDS[type(layer)].from_dense(layer, 0.0)
-        _put(model, name, made[layer])
+        if layer not in replacements:  # one layer may have several names
+            replacements[layer] = KINDS[type(layer)].from_dense(layer, 0.0)
+        _put(model, name, replacements[layer])
     model.load_state_dict(state)
     return model
 
@@ -178,36 +178,36 @@ def _owners(modules: Mapping[str, nn.Module]) -> dict[int, set[nn.Module]]:
 
 
 def _judge(
-    name: str, layer: nn.Module, rules: _Rules, excluded: bool, shape: tuple | None, made: nn.Module | None
+    name: str, layer: nn.Module, rules: _Rules, excluded: bool, shape: tuple | None, replacement: nn.Module | None
 ) -> tuple[LayerRow, nn.Module | None]:
     """The row of a layer, and what replaces it."""
     weight = getattr(layer, "weight_orig", layer.weight)
     lazy = nn.parameter.is_lazy(weight)  # it has no shape
     size = (len(weight), weight[0].numel()) if not lazy and len(weight) else (0, 0)
 
-    def left(reason: str, sparsity: float = 0.0, *times: float) -> tuple[LayerRow, None]:
+    def stays(reason: str, sparsity: float = 0.0, *times: float) -> tuple[LayerRow, None]:
         return LayerRow(name, type(layer).__name__, size, sparsity, False, reason, *times), None
 
-    if made is not None:
+    if replacement is not None:
         return LayerRow(
-            name, type(layer).__name__, size, made.sparsity, True, "the same layer under another name"
-        ), made
+            name, type(layer).__name__, size, replacement.sparsity, True, "the same layer under another name"
+        ), replacement
     reason = "excluded" if excluded else _reason(layer, weight, rules)
     if reason:
-        return left(reason)
+        return stays(reason)
     try:
         sparse = KINDS[type(layer)].from_dense(layer, rules.sparsity)
     except InputError as error:
-        return left(str(error))
+        return stays(str(error))
     zeros = sparse.sparsity
     if not zeros:
-        return left("no weight is zero or masked; give a sparsity")
+        return stays("no weight is zero or masked; give a sparsity")
     if not rules.measure:
         return LayerRow(name, type(layer).__name__, size, zeros, True, "not measured"), sparse
     dense_time, sparse_time = _times(layer, sparse, shape)
     ratio = dense_time / sparse_time
     if ratio <= 1:
-        return left(f"dense is {1 / ratio:.2f} times as fast", zeros, dense_time, sparse_time)
+        return stays(f"dense is {1 / ratio:.2f} times as fast", zeros, dense_time, sparse_time)
     speedup = f"{ratio:.2f} times as fast"
     return LayerRow(name, type(layer).__name__, size, zeros, True, speedup, dense_time, sparse_time), sparse
 
