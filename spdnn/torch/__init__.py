@@ -10,8 +10,7 @@
 Under torch.compile, torch.export and functional_call the layers are operators (ops/torch/library.py); there is no vmap.
 """
 
-from spdnn.ops.torch.fusing import fuse
-from spdnn.ops.torch.models import Table, restore, sparsify
+from spdnn.ops.torch.models import Table, fuse, restore, sparsify
 from spdnn.ops.torch.modules import SparseAttention, SparseConv2d, SparseLinear, attention
 
 __all__ = ["SparseAttention", "SparseConv2d", "SparseLinear", "Table", "attention", "fuse", "restore", "sparsify"]

@@ -4,7 +4,6 @@ Each library has a subclass in a file of its own, with the orientation and layou
 """
 
 import abc
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,9 +122,3 @@ class Library(Engine):
 def uniform(bias: np.float32 | np.ndarray) -> bool:
     """Whether a bias is one number for all outputs."""
     return np.size(bias) <= 1 or bool((bias == bias.flat[0]).all())
-
-
-def degree(edges: int, inputs: int, nonzeros: int) -> int:
-    """Inputs x edges behind `nonzeros` features: each goes through the edges of its neuron, `edges / inputs` of them
-    on average."""
-    return math.ceil(nonzeros * edges / inputs)

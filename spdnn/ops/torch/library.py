@@ -72,18 +72,6 @@ def _numpy(tensor: Tensor) -> np.ndarray:
     return tensor.detach().cpu().numpy()
 
 
-def check_dtype(tensor: Tensor, values: Tensor, what: str) -> None:
-    """Raises InputError unless `tensor` is of the type of a layer's values, and that is one that kernels have."""
-    if values.dtype not in DTYPES:
-        raise InputError(
-            f"the sparse weights are of {values.dtype}; they must be float32 or float16: float() or half()"
-        )
-    if tensor.dtype != values.dtype:
-        raise InputError(
-            f"{what} is of {tensor.dtype}, and the sparse weights of {values.dtype}; they must be the same"
-        )
-
-
 def refuse_tangents(*tensors: Tensor | None) -> None:
     """Raises InputError for forward-mode derivatives (torch.func.jvp): torch would take them for zero."""
     if torch.compiler.is_compiling():

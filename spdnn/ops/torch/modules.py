@@ -80,7 +80,14 @@ class SparseWeight(nn.Module):
     def _product(self, x: Tensor, by_rows: bool) -> Tensor:
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(self.values.dtype)
-        library.check_dtype(x, self.values, "the input")
+        if self.values.dtype not in library.DTYPES:
+            raise InputError(
+                f"the sparse weights are of {self.values.dtype}; they must be float32 or float16: float() or half()"
+            )
+        if x.dtype != self.values.dtype:
+            raise InputError(
+                f"the input is of {x.dtype}, and the sparse weights of {self.values.dtype}; they must be the same"
+            )
         library.refuse_tangents(x, self.values, self.bias)
         return library.product(x, self.values, self.offsets, self.columns, self.width, self.bias, False, by_rows)
 
