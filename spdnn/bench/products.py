@@ -30,10 +30,10 @@ from spdnn.bench.libraries.torch import TorchProduct
 from spdnn.bench.product_checks import ProductTruth, digest
 from spdnn.core import provenance, safe_open
 from spdnn.core.errors import InputError, Unavailable, install, unknown
-from spdnn.core.files import existing
 from spdnn.core.limits import Machine
 from spdnn.core.network import sum_duplicates
 from spdnn.core.resources import available_bytes
+from spdnn.core.safe_open import existing
 from spdnn.engines.cpu import ceilings as machine
 from spdnn.formats import matrices
 from spdnn.ops import SparseMatrix, dlmc

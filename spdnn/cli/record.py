@@ -8,8 +8,8 @@ from spdnn.cli import arguments
 from spdnn.cli.colours import GREEN, colour_text
 from spdnn.core import challenge
 from spdnn.core.errors import InputError, SpdnnError
-from spdnn.core.files import existing
 from spdnn.core.request import reading
+from spdnn.core.safe_open import existing
 from spdnn.runs.records.cases import record_files
 
 DESCRIPTION = """\

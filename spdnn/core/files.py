@@ -3,16 +3,14 @@
 import contextlib
 import errno
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from spdnn.core import endings
+from spdnn.core import endings, safe_open
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 
-URL = re.compile(r"[a-z][a-z0-9+.-]+:(?=/)", re.IGNORECASE)
 _together: tuple[contextlib.ExitStack, list] | None = None  # of the block of `together` that is under way
 
 
@@ -167,7 +165,7 @@ def check_target(path: str | os.PathLike) -> Path:
         if target.exists() and not target.is_file():
             raise InputError(f"{path} is not a plain file, and would be replaced by one; name another")
         if not target.parent.is_dir():
-            check_no_url(path)
+            safe_open.check_no_url(path)
         _check_parent(target)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
@@ -224,29 +222,6 @@ def sha256(path: str | os.PathLike) -> str:
 
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def existing(path: str | os.PathLike, what: str) -> Path:
-    """`path` as a Path when it exists, else one sentence that names `what` is missing."""
-    try:
-        full = Path(path)
-    except TypeError as error:
-        raise InputError(f"a {type(path).__name__} is no path of a {what}") from error
-    try:
-        there = full.exists()
-    except OSError as error:
-        raise InputError(f"{str(full)[:200]}: {error.strerror}") from error
-    if not there:
-        check_no_url(path)
-        raise InputError(f"{full}: there is no such {what}")
-    return full
-
-
-def check_no_url(path: str | os.PathLike) -> None:
-    """Raise InputError where a path that does not exist is a URL; as a Path, it has lost a slash."""
-    if URL.match(text := os.fspath(path)):
-        name = text if "://" in text else text.replace(":/", "://", 1)
-        raise InputError(f"{name[:200]}: this is a URL, and files are named by their paths; download it first")
 
 
 def _sentence(error: OSError, target: Path) -> SpdnnError:

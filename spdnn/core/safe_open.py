@@ -9,6 +9,7 @@ import contextlib
 import gzip
 import io
 import os
+import re
 import sys
 import traceback
 import weakref
@@ -16,9 +17,9 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from spdnn.core import files
 from spdnn.core.errors import InputError, SpdnnError
 
+URL = re.compile(r"[a-z][a-z0-9+.-]+:(?=/)", re.IGNORECASE)
 GZIP = b"\x1f\x8b"
 PIECE = 1 << 20  # bytes unpacked at a time
 MOST = 1 << 34  # bytes of a file, or a member of an archive, that is read whole
@@ -118,13 +119,39 @@ def plain_file(path: Path) -> bool:
         return path.is_file()
 
 
+def existing(path: str | os.PathLike, what: str) -> Path:
+    """`path` as a Path when it exists, else one sentence that names `what` is missing."""
+    try:
+        full = Path(path)
+    except TypeError as error:
+        raise InputError(f"a {type(path).__name__} is no path of a {what}") from error
+    try:
+        there = full.exists()
+    except OSError as error:
+        raise InputError(f"{str(full)[:200]}: {error.strerror}") from error
+    if not there:
+        check_no_url(path)
+        raise InputError(f"{full}: there is no such {what}")
+    return full
+
+
+def check_no_url(path: str | os.PathLike) -> None:
+    """Raise InputError where a path that does not exist is a URL; as a Path, it has lost a slash."""
+    if URL.match(text := os.fspath(path)):
+        name = text if "://" in text else text.replace(":/", "://", 1)
+        raise InputError(f"{name[:200]}: this is a URL, and files are named by their paths; download it first")
+
+
 def check_file(path, what: str = "file") -> Path:
     """`path`, where there is a plain file: what is no file (a pipe, a device) may never end.
 
     Raises:
         InputError: there is none; `what` it should be.
     """
-    path = files.existing(path, what)
+    return _plain(existing(path, what), what)
+
+
+def _plain(path: Path, what: str = "file") -> Path:
     if path.is_dir():
         raise InputError(f"{path}: this is a folder, not a {what}")
     if not plain_file(path):
@@ -217,9 +244,9 @@ def text(path, what: str, form: str = "JSON", most: int = TEXT) -> str:
     Raises:
         InputError: no such file, no plain file, too long, or no text.
     """
-    path = files.existing(path, what)
+    path = existing(path, what)
     with name_errors(path, sentence := f"it is not a {what} in {form}"):
-        if (size := check_file(path).stat().st_size) > most:
+        if (size := _plain(path).stat().st_size) > most:
             raise InputError(f"{size:,} bytes, more than {most:,}")
     with sound(f"{path}: {sentence}"):
         return decode(path.read_bytes(), "strict")

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError
-from spdnn.core.files import existing
+from spdnn.core.safe_open import existing
 from spdnn.core.tables import table
 from spdnn.core.validation import quote
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.core import files, safe_open
+from spdnn.core import safe_open
 from spdnn.core.errors import InputError
 from spdnn.core.validation import quote_short, shorten
 from spdnn.formats import lines
@@ -24,7 +24,7 @@ def read_labels(path) -> np.ndarray:
     Raises:
         InputError: one sentence with the file, and the line where there are lines.
     """
-    path = files.existing(path, "file of labels")
+    path = safe_open.existing(path, "file of labels")
     if path.name.endswith(TEXT):
         return _text(path)
     if path.suffix == ".npy":
@@ -44,7 +44,7 @@ def read_names(path, classes: int) -> list[str]:
     Raises:
         InputError: another number of them, one that is empty, too long, not printable or there twice.
     """
-    path = files.existing(path, "list of class names")
+    path = safe_open.existing(path, "list of class names")
     names = [text for _, text in safe_open.lines(path)]
     for number, name in enumerate(names, 1):
         if not 1 <= len(name) <= LONGEST or not name.isprintable():

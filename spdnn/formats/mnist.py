@@ -42,9 +42,10 @@ import numpy as np
 from spdnn.core import challenge, safe_open
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.features import Inputs
-from spdnn.core.files import cache_folder, existing
+from spdnn.core.files import cache_folder
 from spdnn.core.progress import Stage
 from spdnn.core.resources import usable_cores
+from spdnn.core.safe_open import existing
 from spdnn.formats.catalog import read_sources
 from spdnn.formats.fetch import fetch
 from spdnn.kernels import dispatch

@@ -103,7 +103,7 @@ def open_network(
         >>> spdnn.open_network("weights.npz", last="none")
         MemoryNetwork(4 -> 2, 2 layers, 9 edges)
     """
-    path = files.existing(path, "model file or folder")
+    path = safe_open.existing(path, "model file or folder")
     check_rows(rows)
     network = _reader(path)(path, ReadOptions(bias, clip, last, rows, layers, neurons, epsilon))
     # Text was opened with the width; others know theirs, which must agree.
@@ -115,7 +115,7 @@ def open_network(
 @safe_open.releasing()
 def open_model(path: str | PathLike) -> Network | OnnxGraph:
     """The network in a file that states all of it, or the graph of an ONNX model. Raises as open_network."""
-    read = _reader(path := files.existing(path, "model file or folder"))
+    read = _reader(path := safe_open.existing(path, "model file or folder"))
     if read is _onnx:
         return OnnxGraph.read(path)
     try:
@@ -130,7 +130,7 @@ def open_model(path: str | PathLike) -> Network | OnnxGraph:
 
 def is_onnx(path: str | PathLike) -> bool:
     """Whether a file is read as an ONNX model. Raises InputError: there is none, or of no known kind."""
-    return _reader(files.existing(path, "model file or folder")) is _onnx
+    return _reader(safe_open.existing(path, "model file or folder")) is _onnx
 
 
 @safe_open.releasing()
@@ -210,7 +210,7 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
         array([[1., 0., 0.],
                [0., 1., 0.]], dtype=float32)
     """
-    path = files.existing(path, "file of inputs (`spdnn inputs make` makes mnist and digits)")
+    path = safe_open.existing(path, "file of inputs (`spdnn inputs make` makes mnist and digits)")
     if path.is_dir():
         raise InputError(f"{path}: this is a folder; inputs are one file")
     # The reader takes the width where the file leaves it open; the file is checked against it in any case.

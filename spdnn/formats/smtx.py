@@ -24,7 +24,7 @@ def read(path) -> tuple[tuple[int, int], np.ndarray, np.ndarray]:
     Raises:
         InputError: not a file of that form; the sentence names the line.
     """
-    path = files.existing(path, "file")
+    path = safe_open.existing(path, "file")
     with safe_open.name_errors(path, "it cannot be read as a .smtx file"):
         content = safe_open.whole(path)
     return parse(content, str(path))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.core import challenge, endings, files, progress, safe_open
+from spdnn.core import challenge, endings, progress, safe_open
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.network import Activation, Header, Layer, Network, common_value, index_dtype, layer_activations
 from spdnn.core.resources import usable_cores
@@ -104,7 +104,7 @@ class TextNetwork(Network):
                     or not np.isfinite(np.float32(number))
                 ):
                     raise InputError(f"bias {quote(number)}: it must be a finite number")
-        self.path = files.existing(path, "network")
+        self.path = safe_open.existing(path, "network")
         self._source = LayerFolder(self.path) if self.path.is_dir() else TarArchive(self.path)
         self._bias, self._clip, self._layers, self._last = bias, clip, layers, last
         layer_activations(1, clip, last)

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError
-from spdnn.core.files import existing
+from spdnn.core.safe_open import existing
 from spdnn.formats import smtx
 from spdnn.formats.archive import TarArchive
 from spdnn.ops.problems import ShapeProblem

@@ -22,7 +22,7 @@ import numpy as np
 
 from spdnn.core import tables
 from spdnn.core.errors import InputError, unknown
-from spdnn.core.files import existing
+from spdnn.core.safe_open import existing
 from spdnn.ops.topology import Topology
 
 SETS = ("a", "b", "c")

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from spdnn.core.errors import InputError, SpdnnError, nearest
 from spdnn.core.features import Inputs
-from spdnn.core.files import cache_folder, existing
+from spdnn.core.files import cache_folder
 from spdnn.core.network import Network
 from spdnn.core.request import GENERATED, RunRequest, reading
+from spdnn.core.safe_open import existing
 from spdnn.formats.radixnet import RadixNet
 from spdnn.runs.cache import StoreCache
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spdnn.core import files
+from spdnn.core import files, safe_open
 from spdnn.core.errors import InputError, SpdnnError
 
 
@@ -123,9 +123,9 @@ def test_folders_that_are_not_there(tmp_path):
     with pytest.raises(InputError, match="is a folder; name a file"):
         files.write_text(tmp_path, "")
     with pytest.raises(InputError, match="there is no such network"):
-        files.existing(tmp_path / "net.safetensors", "network")
+        safe_open.existing(tmp_path / "net.safetensors", "network")
     with pytest.raises(InputError, match="File name too long"):
-        files.existing("n" * 300, "network")
+        safe_open.existing("n" * 300, "network")
 
 
 def test_outputs_of_one_block_appear_together(tmp_path):

@@ -12,7 +12,8 @@ from pathlib import Path
 from browser import chromium, visit
 
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
-from spdnn.core.files import existing, replacing
+from spdnn.core.files import replacing
+from spdnn.core.safe_open import existing
 
 LARGEST = 250_000  # bytes of a picture that a page loads without a thought
 

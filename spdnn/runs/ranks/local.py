@@ -11,7 +11,7 @@ from pathlib import Path
 
 from spdnn.core import endings, progress
 from spdnn.core.errors import InputError
-from spdnn.core.files import existing
+from spdnn.core.safe_open import existing
 from spdnn.formats.readers import network_files
 from spdnn.runs.ranks.world import World
 

@@ -10,7 +10,8 @@ from msgspec import Meta
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError
 from spdnn.core.fields import Record, Unique, check_unique
-from spdnn.core.files import check_no_url, write_text
+from spdnn.core.files import write_text
+from spdnn.core.safe_open import check_no_url
 from spdnn.core.validation import parse
 from spdnn.runs.records.files import as_text
 

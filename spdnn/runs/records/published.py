@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from spdnn.core import challenge, tables
 from spdnn.core.errors import InputError
-from spdnn.core.files import existing
+from spdnn.core.safe_open import existing
 from spdnn.core.validation import quote
 from spdnn.runs.records.run_record import RunRecord
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from spdnn.core import tables
 from spdnn.core.errors import InputError
-from spdnn.core.files import existing
+from spdnn.core.safe_open import existing
 from spdnn.core.validation import quote
 
 COLUMNS = ("operation", "network", "quantity", "value", "printed", "hardware", "against", "source")

@@ -19,9 +19,9 @@ from spdnn.core import challenge, tables
 from spdnn.core.categories import read_categories
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
-from spdnn.core.files import existing
 from spdnn.core.network import Network
 from spdnn.core.result import Result
+from spdnn.core.safe_open import existing
 from spdnn.engines import oracle as reference
 from spdnn.engines.oracle import Tolerances
 from spdnn.runs.records.verdict import SCHEMA, VERSION, Difference, Values, Verdict

@@ -16,8 +16,8 @@ import msgspec
 
 from spdnn.core.errors import InputError
 from spdnn.core.fields import descriptions
-from spdnn.core.files import check_no_url
 from spdnn.core.request import FILE_FIELDS, GENERATED, RunRequest
+from spdnn.core.safe_open import check_no_url
 from spdnn.core.validation import LONGEST_SENTENCE, allowed_values, shorten
 from spdnn.engines.registry import engine, nondefault_settings, settings_types
 from spdnn.runs.workflow.decisions import WORDS, Decisions, affordable, resolved
