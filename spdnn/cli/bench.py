@@ -68,7 +68,7 @@ def _widths(text: str) -> list[int]:
 
 
 def _compare(args) -> None:
-    from spdnn.bench import compare as peers
+    from spdnn.bench import compare
 
     whole = args.neurons is not None
     if whole != (args.layers is not None):
@@ -77,25 +77,25 @@ def _compare(args) -> None:
     if not (layers or whole):
         raise InputError("nothing to compare: --layer-widths is none, and there is no --neurons and --layers")
     names = args.libraries if args.libraries == "all" else args.libraries.split(",")
-    libraries, absent = peers.find_libraries(names)
+    libraries, absent = compare.find_libraries(names)
     threads, records, refused = arguments.threads(args.threads), [], {}
     command = _command(args, layers, libraries, threads)
-    comparison = peers.ComparisonSettings(threads, libraries, args.seconds, command)
+    comparison = compare.ComparisonSettings(threads, libraries, args.seconds, command)
     for width in layers:
-        measured = peers.compare_layers([width], args.count, comparison)
-        _print(f"one layer, {width} neurons, {measured[0].problem.input_count} inputs", measured, peers)
-        records += measured
+        group = compare.compare_layers([width], args.count, comparison)
+        _print(f"one layer, {width} neurons, {group[0].problem.input_count} inputs", group)
+        records += group
     if whole:
         request = arguments.request(args, threads=threads)
         network = load_network(request)
         inputs = load_inputs(request, network.inputs)
-        measured, refused = peers.compare_networks(request, network, inputs, comparison)
-        _print(f"{args.neurons} neurons x {args.layers} layers, {inputs.count} inputs", measured, peers)
-        records += measured
+        group, refused = compare.compare_networks(request, network, inputs, comparison)
+        _print(f"{args.neurons} neurons x {args.layers} layers, {inputs.count} inputs", group)
+        records += group
     for name, reason in {**absent, **refused}.items():
         print(f"{name}: {reason}")
     if args.records:
-        peers.write_records(args.records, records)
+        compare.write_records(args.records, records)
 
 
 def _command(args, layers: list[int], libraries: list[str], threads: int) -> str:
@@ -109,9 +109,11 @@ def _command(args, layers: list[int], libraries: list[str], threads: int) -> str
     return shlex.join(map(str, [*words, "--libraries", ",".join(libraries), "--records", "records"]))
 
 
-def _print(title: str, records: list[dict], peers) -> None:
+def _print(title: str, records: list) -> None:
+    from spdnn.bench.compare import rows
+
     print(f"{title}; {records[0].threads} threads, {len(records[0].seconds)} rounds")
     print(f"  {'library':<10} {'median s':>10} {'billion edges/s':>16}   {'times as long as ours':<24} verified")
-    for row in peers.rows(records):
+    for row in rows(records):
         times = f"{row.ratio.median:.2f} ({row.ratio.low:.2f} to {row.ratio.high:.2f})"
         print(f"  {row.name:<10} {row.seconds:>10.4f} {row.rate / 1e9:>16.2f}   {times:<24} {row.verdict}", flush=True)

@@ -78,10 +78,10 @@ def _bench(args) -> None:
     print(f"{title}; all outputs verified against {case.reference}\n{_HEAD}", flush=True)
     records, refused = [], {}
     try:
-        for batch, of_batch, why in calls.compare_calls(case, comparison):
-            records += of_batch
-            refused |= why
-            _print(batch, of_batch)
+        for batch, group, reasons in calls.compare_calls(case, comparison):
+            records += group
+            refused |= reasons
+            _print(batch, group)
     finally:
         if target and records:
             write_operations(target, records)
@@ -135,17 +135,12 @@ def _print(batch: int, records: list) -> None:
     """A line for each program; the first is ours."""
     ours = records[0]
     for record in records:
-        middle = statistics.median(record.seconds)
-        ratio = ""
+        middle, first, text = statistics.median(record.seconds), batch, ""
         if record is not ours:
-            of = ratios(ours.seconds, record.seconds)
-            fastest = min(record.seconds) / min(ours.seconds)
-            ratio = f"{of.median:.2f} ({of.low:.2f} to {of.high:.2f}), fastest {fastest:.2f}"
-        print(
-            f"  {batch if record is ours else '':>6}  {record.program.name:<14} {_format_seconds(middle):>14} "
-            f"{batch / middle:>11,.0f}   {ratio}".rstrip(),
-            flush=True,
-        )
+            ratio, fastest = ratios(ours.seconds, record.seconds), min(record.seconds) / min(ours.seconds)
+            first, text = "", f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}), fastest {fastest:.2f}"
+        name, time = record.program.name, _format_seconds(middle)
+        print(f"  {first:>6}  {name:<14} {time:>14} {batch / middle:>11,.0f}   {text}".rstrip(), flush=True)
     if part := busy_part(ours):
         print(f"  BUSY: other work took {100 * part:.0f} % of the machine; ratios suffer less than times")
 

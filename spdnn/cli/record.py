@@ -85,7 +85,8 @@ def _check(args) -> int:
         try:
             runs, operations = read_all([path])
         except SpdnnError as error:
-            failed += _is_refusal(error)
+            _print_error(error)
+            failed += 1
             continue
         count += len(runs)
         if operations:
@@ -98,17 +99,17 @@ def _check(args) -> int:
                     print(f"  lacks    {phrase}")
                 failed += _rerun(args, record) if args.rerun else 0
             except SpdnnError as error:
-                failed += _is_refusal(error)
+                _print_error(error)
+                failed += 1
     if not count and not failed:
         print("no run record there")
     return 1 if failed else 0
 
 
-def _is_refusal(error: SpdnnError) -> bool:
+def _print_error(error: SpdnnError) -> None:
     from spdnn.report.common.words import printable
 
     print(f"spdnn: {printable(error, 1000)}", file=sys.stderr)
-    return True
 
 
 def _rerun(args, record) -> bool:
