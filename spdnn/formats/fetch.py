@@ -228,7 +228,7 @@ def _download(source: Source, url: str, stream, until: float) -> None:
     """Bring `stream` to the whole, right file, from where it ends.
 
     Raises:
-        _Bad: it is not. What may be continued stays in `stream`; what is wrong is removed from it.
+        _DownloadError: it is not. What may be continued stays in `stream`; what is wrong is removed from it.
     """
     # Continue where an earlier download ended, unless it is longer than the file can be.
     have = stream.seek(0, os.SEEK_END)

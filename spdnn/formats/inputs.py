@@ -18,15 +18,15 @@ from spdnn.formats.checks import check_widths
 
 FORMAT = "spdnn-inputs"
 MOST = 10**9  # inputs, however few rows repeat
-ROWS, CSR = ("data",), ("data", "indices", "indptr")
+CSR = ("data", "indices", "indptr")
 
 
 def write_inputs(path, inputs: Inputs, durable: bool = True) -> None:
     """Store inputs, whole or not at all (`durable`: see files.replacing). Raises SpdnnError if that cannot be done."""
     record = {name: getattr(inputs, name) for name in ("kind", "neurons", "count", "sha256", "description")}
     with container.creating(path, FORMAT, record, durable=durable) as writer:
-        for name in CSR if inputs.kind == "csr" else ROWS:
-            array = getattr(inputs.data, name) if inputs.kind == "csr" else inputs.data
+        arrays = {name: getattr(inputs.data, name) for name in CSR} if inputs.kind == "csr" else {"data": inputs.data}
+        for name, array in arrays.items():
             writer.write(name, array, sealed=False, what="write inputs")
         writer.finish({})
 
@@ -51,7 +51,7 @@ def read_inputs(path) -> Inputs:
     if count > MOST:
         raise InputError(f"{path}: {count} inputs; at most {MOST:,} are possible here")
     check_widths(path, neurons)
-    if missing := [name for name in (CSR if kind == "csr" else ROWS) if name not in tensors]:
+    if missing := [name for name in (CSR if kind == "csr" else CSR[:1]) if name not in tensors]:
         raise InputError(f"{path}: the file is damaged: it has no tensor {missing[0]!r}")
     try:
         data, hashed = _csr(tensors, neurons) if kind == "csr" else _rows(tensors["data"], kind, neurons)

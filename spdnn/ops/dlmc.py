@@ -36,8 +36,9 @@ def topologies(archive: str | Path, problems: Iterable[ShapeProblem], method: st
     path, members = existing(archive, "DLMC archive or folder"), {}
     for problem in problems:
         if problem.shape.network in MODELS and problem.shape.matrix:
-            for name in _names(problem, method):
-                members.setdefault(name, problem)
+            folder = f"{MODELS[problem.shape.network]}/{method}/{problem.sparsity / 100:g}"
+            for ending in ENDINGS:
+                members.setdefault(f"{folder}/{problem.shape.matrix}{ending}.smtx", problem)
     result = {}
     for name, content in _contents(path, members):
         problem = members[name]
@@ -55,12 +56,6 @@ def topologies(archive: str | Path, problems: Iterable[ShapeProblem], method: st
 def key(problem: ShapeProblem) -> tuple:
     """Of `topologies`: problems that differ in their batch columns alone share a matrix."""
     return problem.shape.network, problem.shape.layer, problem.sparsity
-
-
-def _names(problem: ShapeProblem, method: str) -> list[str]:
-    """What the matrix may be called, below the archive's first folder."""
-    folder = f"{MODELS[problem.shape.network]}/{method}/{problem.sparsity / 100:g}"
-    return [f"{folder}/{problem.shape.matrix}{ending}.smtx" for ending in ENDINGS]
 
 
 def _contents(path: Path, problems: dict[str, ShapeProblem]):

@@ -1,5 +1,6 @@
 """A sparse matrix of the operations: a topology that others may share, and values; from and to other forms."""
 
+import importlib
 import sys
 from os import PathLike
 from typing import Any
@@ -356,9 +357,8 @@ def _random(seed) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def _torch():
+def _torch() -> Any:
     try:
-        import torch
+        return importlib.import_module("torch")
     except ImportError as error:
         raise Unavailable(f"torch is missing: {install('torch')}") from error
-    return torch

@@ -133,9 +133,8 @@ def problems(
             continue
         for phase in phases:
             if getattr(shape, phase) is not None:
-                cases += [
-                    ShapeProblem(shape, s, phase, seed) for s in map(_percent, sets[shape.set] or SPARSITIES[shape.set])
-                ]
+                sparsities = map(_percent, sets[shape.set] or SPARSITIES[shape.set])
+                cases += [ShapeProblem(shape, sparsity, phase, seed) for sparsity in sparsities]
     if not cases:
         raise InputError("no problem is left: the sets, networks and phases chosen have none in common")
     return cases

@@ -82,7 +82,8 @@ def _below(far: int, band: int, most: float, seed: int) -> tuple[np.ndarray, np.
         keys = random.standard_exponential(row.size, np.float32) * (row - column + band).astype(np.float32)
         below = np.flatnonzero(keys <= most)
         pieces.append((row[below], column[below], keys[below]))
-    return tuple(np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    rows, columns, keys = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    return rows, columns, keys
 
 
 def _threshold(far: int, band: int, expected: float) -> float:

@@ -28,7 +28,8 @@ import numpy as np
 
 from spdnn.core.errors import InputError
 from spdnn.ops import SparseMatrix
-from spdnn.ops.backends import backend, thread_count
+from spdnn.ops.backends import thread_count
+from spdnn.ops.cpu import CpuBackend
 from spdnn.ops.models import weights as files
 from spdnn.ops.models.arithmetic import Clock, Workers, blas_threads, check_arithmetic, finite, share, whole
 
@@ -232,7 +233,7 @@ class MobileNetPass:
     holds the windows of the first convolution."""
 
     def __init__(self, channels: tuple[int, ...], images: int, size: tuple[int, int], threads: int):
-        self.run, self.channels = backend("cpu", threads), channels
+        self.run, self.channels = CpuBackend(threads), channels
         height, width = size
         self.padded = np.zeros(images * COLOURS * (height + 2) * (width + 2), np.float32)
         height, width = strided_side(height, 2), strided_side(width, 2)

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from spdnn.core.errors import InputError
-from spdnn.ops.backends import backend, thread_count
+from spdnn.ops.backends import thread_count
+from spdnn.ops.cpu import CpuBackend
 from spdnn.ops.models import dense_attention
 from spdnn.ops.models import weights as files
 from spdnn.ops.models.arithmetic import Clock, Workers, check_arithmetic, finite, share, whole
@@ -230,9 +231,8 @@ class TransformerPass:
     ):  # fmt: skip
         self.config, self.weights, self.clock, self.workers = config, weights, clock, workers
         self.arithmetic, count, c = arithmetic, tokens.size, config
-        self.mask = None if arithmetic == "causal" else first_rows(mask, count)
-        self.run = backend("cpu", workers.threads)  # its arrays are aligned
-        self.alone = backend("cpu", 1)
+        self.mask: Any = None if arithmetic == "causal" else first_rows(mask, count)
+        self.run, self.alone = CpuBackend(workers.threads), CpuBackend(1)  # whose arrays are aligned
         self.x = self.weights["token.weight"][tokens]
         self.x += self.weights["position.weight"][:count]
         self.q, self.k, self.v, self.out = (self.run.empty((c.heads, count, c.depth), np.float32) for _ in range(4))
