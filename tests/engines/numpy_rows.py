@@ -1,4 +1,4 @@
-"""The compiled functions on rows (spdnn/kernels/cpu/identical_neurons.cpp, radixnet.hpp) in NumPy.
+"""The compiled functions on rows (spdnn/kernels/cpu/layer_rows.cpp) in NumPy.
 
 The same arguments and results, some ten times slower. A layer's row is what one output neuron reads.
 """

@@ -21,9 +21,8 @@
 //            some 60 nonzeros in a panel, so starts and ends of loops count.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 // Source     Online softmax: Milakov, Gimelshein, arXiv:1805.02867; panels: Dao et al., "FlashAttention", NeurIPS 2022.
-#include "attention.hpp"
-
 #include "dots.hpp"
+#include "ops_kernels.hpp"
 
 #include <atomic>
 #include <memory>

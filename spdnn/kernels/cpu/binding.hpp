@@ -12,15 +12,15 @@
 
 namespace nb = nanobind;
 
-// `kLevels`: what there is of a kind of kernels, compiled for each instruction-set level, the best first.
+// `name_levels`: what there is of a kind of kernels, compiled for each instruction-set level, the best first.
 #ifdef SPDNN_X86
 #define SPDNN_LEVELS(Kind, name)                                         \
     extern const Kind name##_x86_64, name##_x86_64_v3, name##_x86_64_v4; \
-    static const Kind* const kLevels[] = {&name##_x86_64_v4, &name##_x86_64_v3, &name##_x86_64}
+    static const Kind* const name##_levels[] = {&name##_x86_64_v4, &name##_x86_64_v3, &name##_x86_64}
 #else
 #define SPDNN_LEVELS(Kind, name)      \
     extern const Kind name##_generic; \
-    static const Kind* const kLevels[] = {&name##_generic}
+    static const Kind* const name##_levels[] = {&name##_generic}
 #endif
 
 namespace spdnn {

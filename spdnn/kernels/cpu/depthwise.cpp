@@ -7,9 +7,8 @@
 //            outside of the image is a vector of zeros.
 // Threads    Planes (NCHW) or rows of outputs (NHWC) in equal ranges.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
-#include "depthwise.hpp"
-
 #include "lanes.hpp"
+#include "ops_kernels.hpp"
 
 namespace spdnn {
 namespace {

@@ -74,7 +74,7 @@ static int64_t begin(int64_t floats, int64_t unit, int thread, int threads) {
 
 static std::vector<double> copy_samples(const std::string& level, Memory source, Memory target, int threads,
                                         double seconds) {
-    const MachineWork& at = at_level(kLevels, level);
+    const MachineWork& at = at_level(machine_levels, level);
     check(source, threads), check(target, threads);
     const int64_t floats = source.size();
     require(target.size() == source.size() && floats >= threads * kCopyFloats,
@@ -97,7 +97,7 @@ static std::vector<double> copy_samples(const std::string& level, Memory source,
 }
 
 static std::vector<double> load_samples(const std::string& level, Memory memory, int threads, double seconds) {
-    const MachineWork& at = at_level(kLevels, level);
+    const MachineWork& at = at_level(machine_levels, level);
     check(memory, threads);
     const int64_t floats = memory.size() / threads;
     require(floats > 0 && floats % kLoadFloats == 0, "each thread's memory must be a multiple of 128 floats");
@@ -112,7 +112,7 @@ static std::vector<double> load_samples(const std::string& level, Memory memory,
 }
 
 static std::vector<double> multiply_add_samples(const std::string& level, int threads, double seconds) {
-    const MachineWork& at = at_level(kLevels, level);
+    const MachineWork& at = at_level(machine_levels, level);
     require(threads >= 1, "no threads");
     const int64_t rounds = kMultiplyAdds / at.multiply_adds;
     nb::gil_scoped_release release;

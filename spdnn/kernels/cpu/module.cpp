@@ -14,8 +14,6 @@ using namespace nb::literals;
 
 namespace spdnn {
 
-void bind_machine(nb::module_& m);  // machine_module.cpp
-
 SPDNN_LEVELS(Kernels, kernels);
 
 // Whether this processor has the instructions of a level.
@@ -151,16 +149,15 @@ struct Level {
     }
 };
 
-void bind_spgemm(nb::module_&);             // spgemm_module.cpp
-void bind_spmm(nb::module_&);               // spmm_module.cpp
-void bind_sddmm(nb::module_&);              // sddmm_module.cpp
-void bind_attention(nb::module_&);          // attention_module.cpp
-void bind_depthwise(nb::module_&);          // depthwise_module.cpp
-void bind_small_calls(nb::module_&);        // small_calls_module.cpp
-void bind_onnx(nb::module_&);               // onnx_products.cpp
-void bind_text(nb::module_&);               // text_module.cpp
-void bind_resize(nb::module_&);             // resize_module.cpp
-void bind_identical_neurons(nb::module_&);  // identical_neurons_module.cpp
+void bind_spgemm(nb::module_&);      // spgemm_module.cpp
+void bind_spmm(nb::module_&);        // spmm_module.cpp
+void bind_ops(nb::module_&);         // ops_module.cpp
+void bind_forward(nb::module_&);     // forward_module.cpp
+void bind_onnx(nb::module_&);        // onnx_products.cpp
+void bind_machine(nb::module_&);     // machine_module.cpp
+void bind_text(nb::module_&);        // text.cpp
+void bind_resize(nb::module_&);      // resize_module.cpp
+void bind_layer_rows(nb::module_&);  // layer_rows.cpp
 
 }  // namespace spdnn
 
@@ -172,10 +169,8 @@ NB_MODULE(_cpu, m) {
     m.attr("openmp") = _OPENMP;
     bind_spgemm(m);
     bind_spmm(m);
-    bind_sddmm(m);
-    bind_attention(m);
-    bind_depthwise(m);
-    bind_identical_neurons(m);
+    bind_ops(m);
+    bind_layer_rows(m);
     bind_text(m);
     bind_resize(m);
     nb::class_<BoundLayer>(m, "BoundLayer")
@@ -191,7 +186,7 @@ NB_MODULE(_cpu, m) {
         .def(nb::init<Array<const float, 2>>(), "dense"_a)
         .def(nb::init<Array<const int64_t, 1>, Array<const int64_t, 1>, Array<const float, 1>, int64_t>(), "offsets"_a,
              "columns"_a, "values"_a, "neurons"_a);
-    bind_small_calls(m);
+    bind_forward(m);
     bind_onnx(m);
     nb::class_<Level>(m, "Level")
         .def_prop_ro("name", [](const Level& l) { return l.kernels->name; })
@@ -210,7 +205,7 @@ NB_MODULE(_cpu, m) {
         "levels",
         [] {
             std::vector<Level> levels;
-            for (const Kernels* kernels : kLevels)
+            for (const Kernels* kernels : kernels_levels)
                 if (runs(kernels->name)) levels.push_back({kernels});
             return levels;
         },

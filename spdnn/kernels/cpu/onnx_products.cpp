@@ -405,7 +405,7 @@ int64_t make_product(const std::string& level, Array<const int64_t, 1> offsets, 
                      Array<const float, 1> values, Array<const float, 1> bias, float low, float high, int64_t inner,
                      std::optional<std::array<int64_t, 12>> window, bool gemm, int tile, int threads) {
     auto product = std::make_shared<Product>();
-    product->kernels = &at_level(kLevels, level);
+    product->kernels = &at_level(spmm_levels, level);
     require(tile == 16 || tile == 32 || tile == 64 || tile == 128, "tile must be 16, 32, 64 or 128");
     require(threads >= 1, "no threads");
     product->rows = static_cast<int64_t>(bias.size()), product->inner = inner;

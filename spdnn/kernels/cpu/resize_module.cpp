@@ -32,7 +32,7 @@ static Columns columns(const Cube& lines, int64_t start, int64_t count, const Cu
 
 static double largest_square(const std::string& level, Cube lines, Cube taps, Array<const double, 1> nyquist,
                              Cube waves, Matrix real, Matrix imaginary, int64_t start, int64_t count, double value) {
-    const Resize& at = at_level(kLevels, level);
+    const Resize& at = at_level(resize_levels, level);
     const Columns all = columns(lines, start, count, taps, nyquist, waves, real, imaginary);
     nb::gil_scoped_release release;
     return at.largest(all, value);
@@ -40,7 +40,7 @@ static double largest_square(const std::string& level, Cube lines, Cube taps, Ar
 
 static void above_threshold(const std::string& level, Cube lines, Cube taps, Array<const double, 1> nyquist, Cube waves,
                             Matrix real, Matrix imaginary, int64_t start, double threshold, Array<uint8_t, 2> bits) {
-    const Resize& at = at_level(kLevels, level);
+    const Resize& at = at_level(resize_levels, level);
     const int64_t phases = taps.shape(0), count = phases ? bits.shape(0) / phases : 0;
     const Columns all = columns(lines, start, count, taps, nyquist, waves, real, imaginary);
     require(

@@ -19,9 +19,8 @@
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 // Source     The SDDMM and the sparse softmax of Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning",
 //            SC 2020, sections 6 and 7.4, with registers and caches of a core in place of a thread block's.
-#include "sddmm.hpp"
-
 #include "dots.hpp"
+#include "ops_kernels.hpp"
 
 #include <cmath>
 

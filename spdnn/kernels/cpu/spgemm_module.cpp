@@ -210,7 +210,7 @@ void bind_spgemm(nb::module_& m) {
         .def("expand", &SpgemmLevel::expand);
     m.def("by_input", &by_input, "offsets"_a, "indices"_a, "values"_a, "starts"_a, "outputs"_a, "moved"_a);
     m.def(
-        "spgemm_level", [](const std::string& name) { return SpgemmLevel{&at_level(kLevels, name)}; },
+        "spgemm_level", [](const std::string& name) { return SpgemmLevel{&at_level(spgemm_levels, name)}; },
         "The sparse-sparse kernels at a level, which must be one that `levels` gives.");
 }
 

@@ -22,12 +22,14 @@
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 // Source     Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section V: one-dimensional
 //            tiling, row swizzle, residue handling, with a CPU's caches and vectors in place of a GPU's.
+#include "aside.hpp"
 #include "spmm_parts.hpp"
-#include "threads.hpp"
 #include "transposed.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <new>
 #include <type_traits>
 
 namespace spdnn {
@@ -369,6 +371,24 @@ bool part(const SpmmProblem& p, const Tiles& tiles, int k, int threads) {
 }
 
 bool part(const SpmmProblem& p, int k, int threads) { return part(p, Tiles(p.width, p.tile), k, threads); }
+
+// share(k) on thread k, timed; whether one returned true.
+template <class Share>
+bool on_threads(int threads, double* busy, Share share) {
+    std::atomic<bool> any{false}, out_of_memory{false};
+    const int caller = sched_getcpu();
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int k = 0; k < threads; ++k) {
+        if (k) step_aside(caller);
+        const double began = processor_seconds();
+        try {
+            if (share(k)) any = true;
+        } catch (const std::bad_alloc&) { out_of_memory = true; }
+        busy[k] = processor_seconds() - began;
+    }
+    if (out_of_memory) throw std::bad_alloc();
+    return any;
+}
 
 bool run(const SpmmProblem& p, int threads, double* busy) {
     std::fill(busy, busy + threads, 0.0);

@@ -52,7 +52,7 @@ bool same_columns(ReadColumns given, ReadColumns kept, int threads) {
 nb::tuple spmm(const std::string& level, Array<const int64_t, 1> offsets, ReadColumns columns,
                Array<const int32_t, 1> order, ReadNumbers<2> values, ReadNumbers<3> b, Array<const float, 1> bias,
                float low, float high, Numbers<3> c, int tile, bool packed, int threads) {
-    const SpmmKernels& kernels = at_level(kLevels, level);
+    const SpmmKernels& kernels = at_level(spmm_levels, level);
     check_settings(tile, threads);
     const int64_t nonzeros = columns.size();
     SpmmProblem p{};
@@ -74,7 +74,7 @@ nb::tuple spmm(const std::string& level, Array<const int64_t, 1> offsets, ReadCo
 nb::tuple spmm_by_rows(const std::string& level, Array<const int64_t, 1> offsets, ReadColumns columns,
                        ReadNumbers<1> values, ReadNumbers<2> b, Array<const float, 1> bias, float low, float high,
                        Numbers<2> c, int tile, int threads) {
-    const SpmmKernels& kernels = at_level(kLevels, level);
+    const SpmmKernels& kernels = at_level(spmm_levels, level);
     check_settings(tile, threads);
     require(offsets.size() >= 1 && bias.size() == offsets.size() - 1, "bias must be one a row");
     std::vector<int32_t> natural(bias.size());
@@ -94,7 +94,7 @@ nb::tuple spmm_by_rows(const std::string& level, Array<const int64_t, 1> offsets
 
 std::vector<int64_t> spmm_shares(const std::string& level, Array<const int64_t, 1> offsets,
                                  Array<const int32_t, 1> order, int64_t width, int64_t batch, int tile, int threads) {
-    const SpmmKernels& kernels = at_level(kLevels, level);
+    const SpmmKernels& kernels = at_level(spmm_levels, level);
     check_settings(tile, threads);
     require(width >= 0 && batch >= 0, "width and batch must not be negative");
     SpmmProblem p{};
@@ -106,13 +106,13 @@ std::vector<int64_t> spmm_shares(const std::string& level, Array<const int64_t, 
 
 // (tile,) for columns that are rows in memory: 32 where a panel of 64 does not fit L2.
 std::vector<int> spmm_by_rows_settings(const std::string& level) {
-    at_level(kLevels, level);
+    at_level(spmm_levels, level);
     return {64, 32, 128, 16};
 }
 
 nb::tuple bias_activation(const std::string& level, Numbers<3> x, Array<const float, 1> bias, float low, float high,
                           int threads) {
-    const SpmmKernels& kernels = at_level(kLevels, level);
+    const SpmmKernels& kernels = at_level(spmm_levels, level);
     require(x.shape(1) == bias.size(), "x must be (batch, rows, columns), and bias one a row");
     const bool half = is_half(x);
     return timed(threads, [&](double* busy) {
@@ -126,7 +126,7 @@ nb::tuple bias_activation(const std::string& level, Numbers<3> x, Array<const fl
 // packed) at 95 % and more, for rows are short; B where it lies, (128, not packed), where a row of B is used less, or B
 // is small.
 std::vector<std::pair<int, bool>> spmm_settings(const std::string& level) {
-    at_level(kLevels, level);
+    at_level(spmm_levels, level);
     return {{64, true}, {128, false}, {32, true}, {64, false}, {128, true}};
 }
 

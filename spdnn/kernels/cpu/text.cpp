@@ -1,9 +1,16 @@
-#include "text.hpp"
+// Text of entries, `row column value` a line (formats/text.py), read and written for the Python module
+// spdnn.kernels._cpu. One thread: layers are files of their own, and callers have a thread each.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
+
+#include "binding.hpp"
 
 namespace spdnn {
 namespace {
@@ -78,8 +85,9 @@ size_t decimal(float value, char* to) {
     return 0;
 }
 
-}  // namespace
-
+// The entries of some lines, 1-based, in their order; empty lines hold none. Returns how many there are, or -1 where
+// anything is not as usual: which line, and whether it is wrong, is for the strict parser to say. `tabs`: fields are
+// parted by one tab, else by blanks.
 int64_t entries_of(const char* text, int64_t bytes, bool tabs, bool valued, int64_t most_row, int64_t most_column,
                    int64_t room, int64_t* rows, int64_t* columns, float* values) {
     Reader reader{text, text + bytes, tabs};
@@ -102,6 +110,7 @@ int64_t entries_of(const char* text, int64_t bytes, bool tabs, bool valued, int6
     return count;
 }
 
+// A layer as lines, by output, then input. Not `valued`: all edges have values[0].
 template <class T>
 std::string text_of(const int64_t* offsets, int64_t outputs, const T* indices, const float* values, bool valued) {
     char target[24], weight[34], source[20];
@@ -124,7 +133,39 @@ std::string text_of(const int64_t* offsets, int64_t outputs, const T* indices, c
     return text;
 }
 
-template std::string text_of(const int64_t*, int64_t, const uint16_t*, const float*, bool);
-template std::string text_of(const int64_t*, int64_t, const uint32_t*, const float*, bool);
+int64_t read_entries(nb::bytes text, bool tabs, bool valued, int64_t most_row, int64_t most_column,
+                     Array<int64_t, 1> rows, Array<int64_t, 1> columns, Array<float, 1> values) {
+    const int64_t room = rows.size();
+    require(static_cast<int64_t>(columns.size()) == room && static_cast<int64_t>(values.size()) == room,
+            "results must be as long as each other");
+    const char* const lines = text.c_str();
+    const int64_t bytes = text.size();
+    nb::gil_scoped_release release;
+    return entries_of(lines, bytes, tabs, valued, most_row, most_column, room, rows.data(), columns.data(),
+                      values.data());
+}
+
+nb::bytes write_entries(Array<const int64_t, 1> offsets, ReadIndices indices, Array<const float, 1> values) {
+    const int64_t outputs = offsets.size() - 1;
+    require(offsets.size() >= 1 && offsets.data()[outputs] == static_cast<int64_t>(indices.size()),
+            "offsets must end at the number of edges");
+    require(values.size() == 1 || values.size() == indices.size(), "values must be one or one an edge");
+    const bool valued = values.size() == indices.size();
+    index_bytes(indices);  // what it refuses, it refuses with the interpreter's lock
+    std::string text;
+    {
+        nb::gil_scoped_release release;
+        text = with_indices(indices,
+                            [&](auto* read) { return text_of(offsets.data(), outputs, read, values.data(), valued); });
+    }
+    return nb::bytes(text.data(), text.size());
+}
+
+}  // namespace
+
+void bind_text(nb::module_& m) {
+    m.def("read_entries", &read_entries);
+    m.def("write_entries", &write_entries);
+}
 
 }  // namespace spdnn

@@ -6,13 +6,13 @@
 namespace spdnn {
 
 // A layer by input neuron, for one input: its zeros are skipped, and so are the weights that they meet. The outputs are
-// cut into parts of equal edges. Input n adds to the sums targets[e] of part p, where e goes from offsets[p * inputs +
-// n] to the next offset. Output first[p] + j has the sums j, of its even edges, and size + j, of its odd ones, where
-// the part has `size` outputs. The edges of an input in a part are filled up to a multiple of kTogether, with 0 for the
-// sum 2 size, of nobody.
-constexpr int kTogether = 4;
+// cut into parts of equal edges. Input n scatters its edges e, from offsets[p * inputs + n] to the next offset, to the
+// sums targets[e] of part p. In a part of `size` outputs, output first[p] + j has two sums: j, of its even edges, and
+// size + j, of its odd ones. The edges of an input in a part are padded to a multiple of kScattered; padding adds 0 to
+// sum 2 size, which nothing reads.
+constexpr int kScattered = 4;
 
-struct Spread {
+struct ScatterLayer {
     const int64_t* first;    // parts + 1: where the outputs of each part begin
     const int64_t* offsets;  // parts * inputs + 1
     const void* targets;     // uint16 or uint32 by target_bytes
@@ -22,9 +22,9 @@ struct Spread {
 
 struct Forward {
     const Layer* layers;
-    const Spread* spreads;  // of each layer, for one input; or null: in tiles
+    const ScatterLayer* scatter_layers;  // of each layer, for one input; or null: in tiles
     int64_t depth;
-    int parts;       // of each spread
+    int parts;       // of each scatter layer
     const float* x;  // (count, inputs of the first layer), by rows
     float* y;        // (count, outputs of the last layer), by rows
     int64_t count;

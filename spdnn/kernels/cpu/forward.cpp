@@ -1,7 +1,7 @@
 // All layers of a network in one call, rows in and rows out. Compiled once for each instruction-set level.
 //
-// Algorithm  Few inputs (`spreads`) go through each layer one at a time, all threads in step: a nonzero of an input
-//            adds its weights to the sums of their outputs, of which each thread has a part. More go in tiles
+// Algorithm  Few inputs (`scatter_layers`) go through each layer one at a time, all threads in step: a nonzero of an
+//            input adds its weights to the sums of their outputs, of which each thread has a part. More go in tiles
 //            (blocks.hpp), a tile through all layers on one thread; where tiles are fewer than threads, these go from
 //            layer to layer in step, in blocks of equal edges.
 // Layout     Rows of x become (neurons, tile) float32, and the last layer's tiles rows of y, 16 neurons at a time.
@@ -13,7 +13,7 @@
 // Threads    team.hpp: nobody waits for a thread that sleeps. Meeting in a layer costs about 1 us: a thread takes
 //            kLeastEdges of a layer at least.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
-#include "small_calls.hpp"
+#include "forward.hpp"
 
 #include "blocks.hpp"
 #include "ops.hpp"
@@ -32,15 +32,15 @@ constexpr int64_t kStrip = 16;          // neurons that are transposed at a time
 constexpr int64_t kChecked = 64;        // inputs whose values are looked at by one thread
 constexpr int64_t kNoLayer = INT64_MAX;
 
-static_assert(kTogether == 4, "a vector of four");
+static_assert(kScattered == 4, "a vector of four");
 typedef float Four __attribute__((vector_size(16)));
 typedef float LooseFour __attribute__((vector_size(16), aligned(4)));
 
 thread_local KeptMemory scratch;
 
 void atomic_min(std::atomic<int64_t>& layer, int64_t k) {
-    int64_t seen = layer.load(std::memory_order_relaxed);
-    while (k < seen && !layer.compare_exchange_weak(seen, k, std::memory_order_relaxed)) {}
+    int64_t least = layer.load(std::memory_order_relaxed);
+    while (k < least && !layer.compare_exchange_weak(least, k, std::memory_order_relaxed)) {}
 }
 
 bool finite(const float* x, int64_t count) {
@@ -69,9 +69,10 @@ struct Sizes {
 // Adds what an input's nonzeros send to the outputs of a part; `nonzero` has room for an index of each neuron. They are
 // listed first, without a branch that nobody can foresee.
 template <class Target, bool kValued>
-void add_edges(const Layer& layer, const Spread& spread, int64_t part, const float* x, int32_t* nonzero, float* sums) {
-    const int64_t* const offsets = spread.offsets + part * layer.inputs;
-    const Target* const targets = static_cast<const Target*>(spread.targets);
+void add_edges(const Layer& layer, const ScatterLayer& scatter, int64_t part, const float* x, int32_t* nonzero,
+               float* sums) {
+    const int64_t* const offsets = scatter.offsets + part * layer.inputs;
+    const Target* const targets = static_cast<const Target*>(scatter.targets);
     // Compact the indices of nonzeros without a branch: each is stored, and kept only if the count moves on.
     int64_t count = 0;
     for (int64_t n = 0; n < layer.inputs; ++n) {
@@ -82,11 +83,11 @@ void add_edges(const Layer& layer, const Spread& spread, int64_t part, const flo
     for (int64_t i = 0; i < count; ++i) {
         const int64_t n = nonzero[i], end = offsets[n + 1];
         const float value = x[n];
-        for (int64_t e = offsets[n]; e < end; e += kTogether) {  // the targets of an input differ
+        for (int64_t e = offsets[n]; e < end; e += kScattered) {  // the targets of an input differ
             const Target* const to = targets + e;
             // Gather four sums, accumulate, scatter: targets differ, but for padding, whose sum nobody reads.
             Four sum = {sums[to[0]], sums[to[1]], sums[to[2]], sums[to[3]]};
-            if (kValued) sum += *reinterpret_cast<const LooseFour*>(spread.values + e) * value;
+            if (kValued) sum += *reinterpret_cast<const LooseFour*>(scatter.values + e) * value;
             else sum += value;
             const Target a = to[0], b = to[1], c = to[2], d = to[3];
             sums[a] = sum[0], sums[b] = sum[1], sums[c] = sum[2], sums[d] = sum[3];
@@ -111,20 +112,20 @@ bool activate(const Layer& layer, const float* __restrict sums, int64_t first, i
 }
 
 // One input through the outputs of one part of a layer.
-bool spread_part(const Layer& layer, const Spread& spread, int64_t part, const float* x, int32_t* nonzero, float* sums,
-                 float* y) {
-    const int64_t first = spread.first[part], last = spread.first[part + 1];
+bool scatter_part(const Layer& layer, const ScatterLayer& scatter, int64_t part, const float* x, int32_t* nonzero,
+                  float* sums, float* y) {
+    const int64_t first = scatter.first[part], last = scatter.first[part + 1];
     // Clear the part's even and odd sums, and the dummy sum at the end, which padding edges add to.
     std::fill(sums, sums + 2 * (last - first) + 1, 0.0f);
-    auto add = spread.target_bytes == 2 ? (spread.values ? add_edges<uint16_t, true> : add_edges<uint16_t, false>)
-                                        : (spread.values ? add_edges<uint32_t, true> : add_edges<uint32_t, false>);
-    add(layer, spread, part, x, nonzero, sums);
-    return spread.values ? activate<true>(layer, sums, first, last, y) : activate<false>(layer, sums, first, last, y);
+    auto add = scatter.target_bytes == 2 ? (scatter.values ? add_edges<uint16_t, true> : add_edges<uint16_t, false>)
+                                         : (scatter.values ? add_edges<uint32_t, true> : add_edges<uint32_t, false>);
+    add(layer, scatter, part, x, nonzero, sums);
+    return scatter.values ? activate<true>(layer, sums, first, last, y) : activate<false>(layer, sums, first, last, y);
 }
 
 int64_t padded_to_lines(int64_t floats) { return (floats + kApart - 1) / kApart * kApart + kApart; }
 
-int64_t run_spread(const Forward& p, const Sizes& sizes, Team& team) {
+int64_t run_scatter(const Forward& p, const Sizes& sizes, Team& team) {
     // Scratch: two rows of features, and sums and nonzeros of each part, apart to avoid false sharing.
     const int64_t row = padded_to_lines(sizes.widest),
                   listed = padded_to_lines(std::max(p.layers[0].inputs, sizes.widest) + 1);
@@ -138,7 +139,8 @@ int64_t run_spread(const Forward& p, const Sizes& sizes, Team& team) {
         const float* const from = k ? features + (k - 1) % 2 * row : p.x;
         float* const to = k + 1 < p.depth ? features + k % 2 * row : p.y;
         team.each(p.parts, [&](int64_t part) {
-            if (!spread_part(p.layers[k], p.spreads[k], part, from, nonzero + part * listed, sums + part * summed, to))
+            if (!scatter_part(p.layers[k], p.scatter_layers[k], part, from, nonzero + part * listed,
+                              sums + part * summed, to))
                 atomic_min(failed, k);
         });
     }
@@ -191,9 +193,9 @@ struct Tiled {
     float* before(float* memory, int64_t k) const { return memory + k % 2 * buffer; }
 
     void compute(int64_t t, int64_t k, float* memory, int64_t first, int64_t end) {
-        const LaneFlags seen =
+        const LaneFlags flags =
             block_for(p.layers[k], tile)(p.layers[k], before(memory, k), before(memory, k + 1), first, end);
-        if (seen.not_finite & lanes(filled(t))) atomic_min(failed, k);
+        if (flags.not_finite & lanes(filled(t))) atomic_min(failed, k);
     }
 
     int64_t each_alone(Team& team) {
@@ -267,7 +269,7 @@ int64_t run(const Forward& p, int threads) {
     });
     if (!inputs_finite) return kInputNotFinite;
     // Few inputs skip zeros; more of them share each load of a weight in tiles.
-    if (p.spreads) return run_spread(p, sizes, team);
+    if (p.scatter_layers) return run_scatter(p, sizes, team);
     Tiled tiled(p, best_tile(p.count, threads), sizes);
     return tiled.tiles < threads ? tiled.lockstep(team, threads) : tiled.each_alone(team);
 }

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "bound.hpp"
-#include "small_calls.hpp"
+#include "forward.hpp"
 #include "ops.hpp"
 
 using namespace nb::literals;
@@ -16,15 +16,15 @@ SPDNN_LEVELS(ForwardKernels, forward);
 
 namespace {
 
-// A layer by input neuron, in parts (small_calls.hpp).
-struct OwnSpread {
+// A layer by input neuron, in parts (forward.hpp).
+struct OwnedScatterLayer {
     std::vector<int64_t> first, offsets;
     std::vector<uint16_t> narrow;
     std::vector<uint32_t> wide;
     std::vector<float> values;
-    Spread view{};
+    ScatterLayer view{};
 
-    OwnSpread(const Layer& layer, int parts) {
+    OwnedScatterLayer(const Layer& layer, int parts) {
         bool fits = true;
         for (int p = 0; p <= parts; ++p) {
             first.push_back(first_row(layer.offsets, layer.outputs, p, parts));
@@ -47,7 +47,7 @@ struct OwnSpread {
             for (int64_t e = layer.offsets[first[p]]; e < layer.offsets[first[p + 1]]; ++e)
                 ++offsets[p * layer.inputs + indices[e] + 1];
         for (size_t i = 1; i < offsets.size(); ++i)
-            offsets[i] = offsets[i - 1] + (offsets[i] + kTogether - 1) / kTogether * kTogether;
+            offsets[i] = offsets[i - 1] + (offsets[i] + kScattered - 1) / kScattered * kScattered;
         for (int p = 0; p < parts; ++p)
             targets.resize(offsets[(p + 1) * layer.inputs], static_cast<Target>(2 * size(p)));
         if (layer.values) values.assign(targets.size(), 0.0f);
@@ -68,11 +68,11 @@ struct BoundForward {
     std::vector<Layer> layers;
     int parts;
     std::once_flag once;
-    std::vector<std::unique_ptr<OwnSpread>> spreads;
-    std::vector<Spread> views;
+    std::vector<std::unique_ptr<OwnedScatterLayer>> scatter_layers;
+    std::vector<ScatterLayer> views;
 
     BoundForward(const std::string& level, const std::vector<nb::object>& bound, int parts)
-        : kernels(at_level(kLevels, level)), held(bound), parts(parts) {
+        : kernels(at_level(forward_levels, level)), held(bound), parts(parts) {
         require(!bound.empty() && parts >= 1, "layers and parts must be at least one");
         for (const nb::object& one : bound) {
             const Layer& layer = nb::cast<const BoundLayer&>(one).view;
@@ -92,7 +92,7 @@ struct BoundForward {
         const float* const from = x.data();
         float* const to = y.data();
         nb::gil_scoped_release release;
-        if (count == 1) std::call_once(once, [&] { spread(); });
+        if (count == 1) std::call_once(once, [&] { make_scatter_layers(); });
         const Forward pass{
             layers.data(), count == 1 ? views.data() : nullptr, static_cast<int64_t>(layers.size()), parts, from, to,
             count};
@@ -100,17 +100,17 @@ struct BoundForward {
     }
 
   private:
-    void spread() {
-        std::vector<std::unique_ptr<OwnSpread>> made;
-        for (const Layer& layer : layers) made.push_back(std::make_unique<OwnSpread>(layer, parts));
-        for (const auto& one : made) views.push_back(one->view);
-        spreads = std::move(made);
+    void make_scatter_layers() {
+        std::vector<std::unique_ptr<OwnedScatterLayer>> owned;
+        for (const Layer& layer : layers) owned.push_back(std::make_unique<OwnedScatterLayer>(layer, parts));
+        for (const auto& one : owned) views.push_back(one->view);
+        scatter_layers = std::move(owned);
     }
 };
 
 }  // namespace
 
-void bind_small_calls(nb::module_& m) {
+void bind_forward(nb::module_& m) {
     nb::class_<BoundForward>(m, "Forward")
         .def(nb::init<const std::string&, const std::vector<nb::object>&, int>(), "level"_a, "layers"_a, "parts"_a)
         .def("run", &BoundForward::run, "x"_a, "y"_a, "threads"_a,
