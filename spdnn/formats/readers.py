@@ -115,7 +115,8 @@ def open_network(
 @safe_open.releasing()
 def open_model(path: str | PathLike) -> Network | OnnxGraph:
     """The network in a file that states all of it, or the graph of an ONNX model. Raises as open_network."""
-    read = _reader(path := safe_open.existing(path, "model file or folder"))
+    path = safe_open.existing(path, "model file or folder")
+    read = _reader(path)
     if read is _onnx:
         return OnnxGraph.read(path)
     try:
