@@ -3,14 +3,14 @@
 #pragma once
 
 #if __CUDA_ARCH__ < 800
-#define COPIES_GO_ON false
+#define ASYNC_COPIES false
 template <class T>
 __device__ __forceinline__ void copy_async(T* shared, const T* global) {
     *shared = *global;
 }
 __device__ __forceinline__ void wait_for_copies() {}
 #else
-#define COPIES_GO_ON true
+#define ASYNC_COPIES true
 #ifndef SPDNN_SHIM
 __device__ __forceinline__ unsigned int in_shared(const void* address) {
     return (unsigned int)__cvta_generic_to_shared(address);

@@ -23,7 +23,7 @@ STANDARD = "c++17"
 # What a kernel may take, and the NumPy type of it.
 TYPES = {
     "float": np.dtype(np.float32),
-    "half": np.dtype(np.float16),  # of half.cuh
+    "half": np.dtype(np.float16),  # of ops.cuh
     "double": np.dtype(np.float64),
     "int": np.dtype(np.int32),
     "unsigned int": np.dtype(np.uint32),

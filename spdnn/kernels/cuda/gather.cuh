@@ -4,42 +4,44 @@
 // holds CHUNK gathers of each group: indices unsigned short (chunks, SLICE, CHUNK), values float (chunks, CHUNK *
 // SHARED / 4, SLICE, 4), of each gather one for each output. One load brings the CHUNK indices of a group to the lanes
 // that work on it; one gather brings VECTOR inputs of a neuron to a lane, for SHARED outputs. Features are in shared
-// memory, (neurons, INPUTS). Indices count UNIT Held: a neuron, or 1 where the layout has multiplied them
-// (spdnn/kernels/cuda/sliced.py).
+// memory, (neurons, INPUTS). A Lane is the VECTOR values of a neuron that one thread works on. Indices count UNIT
+// Lanes: a neuron, or 1 where the layout has multiplied them (spdnn/kernels/cuda/sliced.py).
 #pragma once
 
 #if INPUTS >= 4
 #define VECTOR 4
-typedef float4 Held;
-__device__ __forceinline__ void add(Held& sum, float weight, const Held& value) {
+typedef float4 Lane;
+__device__ __forceinline__ void add(Lane& sum, float weight, const Lane& value) {
     sum.x = fmaf(weight, value.x, sum.x);
     sum.y = fmaf(weight, value.y, sum.y);
     sum.z = fmaf(weight, value.z, sum.z);
     sum.w = fmaf(weight, value.w, sum.w);
 }
-typedef uint4 Seen;
-// bias added, activated; the bits of the values are added to `seen`, and `beyond` is set for a sum past float32.
-__device__ __forceinline__ Held finished(Held sum, float bias, float low, float high, Seen& seen, bool& beyond) {
-    sum.x = activated(__fadd_rn(sum.x, bias), low, high, beyond), seen.x |= __float_as_uint(sum.x);
-    sum.y = activated(__fadd_rn(sum.y, bias), low, high, beyond), seen.y |= __float_as_uint(sum.y);
-    sum.z = activated(__fadd_rn(sum.z, bias), low, high, beyond), seen.z |= __float_as_uint(sum.z);
-    sum.w = activated(__fadd_rn(sum.w, bias), low, high, beyond), seen.w |= __float_as_uint(sum.w);
+typedef uint4 NonzeroBits;
+// bias added, activated; the bits of the values are added to `nonzero`, and `beyond` is set for a sum past float32.
+__device__ __forceinline__ Lane activated(Lane sum, float bias, float low, float high, NonzeroBits& nonzero,
+                                          bool& beyond) {
+    sum.x = activated(__fadd_rn(sum.x, bias), low, high, beyond), nonzero.x |= __float_as_uint(sum.x);
+    sum.y = activated(__fadd_rn(sum.y, bias), low, high, beyond), nonzero.y |= __float_as_uint(sum.y);
+    sum.z = activated(__fadd_rn(sum.z, bias), low, high, beyond), nonzero.z |= __float_as_uint(sum.z);
+    sum.w = activated(__fadd_rn(sum.w, bias), low, high, beyond), nonzero.w |= __float_as_uint(sum.w);
     return sum;
 }
 // Bit i is set where a value i was not zero; -0 is zero.
-__device__ __forceinline__ unsigned int alive_of(Seen seen) {
-    return (seen.x << 1 != 0) | (seen.y << 1 != 0) << 1 | (seen.z << 1 != 0) << 2 | (seen.w << 1 != 0) << 3;
+__device__ __forceinline__ unsigned int alive_of(NonzeroBits nonzero) {
+    return (nonzero.x << 1 != 0) | (nonzero.y << 1 != 0) << 1 | (nonzero.z << 1 != 0) << 2 | (nonzero.w << 1 != 0) << 3;
 }
 #else
 #define VECTOR 1
-typedef float Held;
-__device__ __forceinline__ void add(Held& sum, float weight, const Held& value) { sum = fmaf(weight, value, sum); }
-typedef unsigned int Seen;
-__device__ __forceinline__ Held finished(Held sum, float bias, float low, float high, Seen& seen, bool& beyond) {
-    sum = activated(__fadd_rn(sum, bias), low, high, beyond), seen |= __float_as_uint(sum);
+typedef float Lane;
+__device__ __forceinline__ void add(Lane& sum, float weight, const Lane& value) { sum = fmaf(weight, value, sum); }
+typedef unsigned int NonzeroBits;
+__device__ __forceinline__ Lane activated(Lane sum, float bias, float low, float high, NonzeroBits& nonzero,
+                                          bool& beyond) {
+    sum = activated(__fadd_rn(sum, bias), low, high, beyond), nonzero |= __float_as_uint(sum);
     return sum;
 }
-__device__ __forceinline__ unsigned int alive_of(Seen seen) { return seen << 1 != 0; }
+__device__ __forceinline__ unsigned int alive_of(NonzeroBits nonzero) { return nonzero << 1 != 0; }
 #endif
 #define LANES (INPUTS / VECTOR)  // threads that share a group of outputs
 #ifndef UNIT
@@ -47,21 +49,21 @@ __device__ __forceinline__ unsigned int alive_of(Seen seen) { return seen << 1 !
 #endif
 
 #if __CUDA_ARCH__ < 900
-typedef int Place;  // in Held: loads multiply it by 16
+typedef int Index;  // in Lanes: loads multiply it by 16
 #else
-typedef unsigned int Place;  // they do not, and sums of ints would be of 64 bits
+typedef unsigned int Index;  // they do not, and sums of ints would be of 64 bits
 #endif
 
 // What a lane whose first inputs are at `from` holds of the neuron at `index`.
-__device__ __forceinline__ Held gathered(const Held* features, unsigned int from, unsigned int index) {
-    return features[Place(from) + Place(index * UNIT)];
+__device__ __forceinline__ Lane gathered(const Lane* features, unsigned int from, unsigned int index) {
+    return features[Index(from) + Index(index * UNIT)];
 }
 #if INPUTS == TILE
 // The same of words, a bit for each input.
 __device__ __forceinline__ unsigned int gathered(const unsigned int* words, unsigned int from, unsigned int index) {
-    return words[Place(from / LANES) + Place(index * UNIT / LANES)] >> from % LANES * VECTOR;
+    return words[Index(from / LANES) + Index(index * UNIT / LANES)] >> from % LANES * VECTOR;
 }
-__device__ __forceinline__ void add(Held& sum, float weight, unsigned int bits) {
+__device__ __forceinline__ void add(Lane& sum, float weight, unsigned int bits) {
     if (bits & 1) sum.x = __fadd_rn(sum.x, weight);
     if (bits & 2) sum.y = __fadd_rn(sum.y, weight);
     if (bits & 4) sum.z = __fadd_rn(sum.z, weight);
@@ -70,10 +72,10 @@ __device__ __forceinline__ void add(Held& sum, float weight, unsigned int bits) 
 #endif
 
 // Adds the edges of a chunk of one group to the sums of its outputs.
-//   features  in shared memory, (neurons, LANES) of Held; `from`: where this lane's first is
+//   features  in shared memory, (neurons, LANES) of Lanes; `from`: where this lane's first is
 //   eight  indices; weight: of all edges, where they have no values; values(i): else the next four, which are number i
 template <int OUTPUTS, class Features, class Values>
-__device__ __forceinline__ void add_chunk(Held* sums, const Features* features, unsigned int from, const uint4& eight,
+__device__ __forceinline__ void add_chunk(Lane* sums, const Features* features, unsigned int from, const uint4& eight,
                                           float weight, Values values) {
     constexpr int STEP = OUTPUTS == 1 ? 4 : 2;  // gathers in flight: registers are short
     // Eight 16-bit indices came in one load of 16 bytes.
@@ -103,12 +105,12 @@ __device__ __forceinline__ void add_chunk(Held* sums, const Features* features, 
 
 // Adds those of a slice's chunks begin..end-1, both times SLICE; `group`: of the SLICE groups of the slice.
 template <int OUTPUTS, class Features>
-__device__ __forceinline__ void add_chunks(Held* sums, const Features* features, unsigned int from,
+__device__ __forceinline__ void add_chunks(Lane* sums, const Features* features, unsigned int from,
                                            const unsigned short* indices, const float* values, float weight, int group,
                                            int begin, int end) {
 #if __CUDA_ARCH__ < 900
     // Fold the lane's offset into the pointer: an addition less in each gather.
-    if (sizeof(Features) == sizeof(Held)) features += from, from = 0;  // of words it says which bits, too
+    if (sizeof(Features) == sizeof(Lane)) features += from, from = 0;  // of words it says which bits, too
 #endif
     // In units of four; those of a layer fit an int, as positions do (spdnn/engines/cuda/layers.py).
     const float4* weights = reinterpret_cast<const float4*>(values) + begin * (CHUNK * OUTPUTS / 4) + group;

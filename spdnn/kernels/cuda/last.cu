@@ -6,7 +6,7 @@
 // is always the same: each warp takes every WARPS-th neuron, then the warps' sums are added in order. A block takes a
 // tile, a lane is a row. Launch: THREADS a block, any number of blocks; no dynamic shared memory.
 #include "common.cuh"
-#include "hash.cuh"
+#include "rows.cuh"
 
 #define COLUMNS 4
 

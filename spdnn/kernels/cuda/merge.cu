@@ -11,8 +11,7 @@
 // Layout: a block takes a tile; a lane is a row, a warp takes every WARPS-th neuron. Launch: any number of blocks.
 // The table has `mask` + 1 entries, at least twice the rows, keys all ones (none) and firsts 0x7f7f7f7f at the start.
 #include "common.cuh"
-#include "hash.cuh"
-#include "tally.cuh"
+#include "rows.cuh"
 
 #define NO_KEY 0xffffffffffffffffull
 

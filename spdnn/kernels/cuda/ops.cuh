@@ -7,11 +7,40 @@
 // passed as an array of 16-bit words that begins at a multiple of 16 bytes and is padded to a multiple of STEP indices,
 // so that STEP indices from a multiple of STEP on are always one load.
 #pragma once
-#include "half.cuh"
 
 #define FULL_WARP 0xffffffffu
 #define NEGATIVE_INFINITY __uint_as_float(0xff800000u)
 #define STEP 4  // nonzeros of a vector of values or indices: rows are backed up to a multiple of it
+
+// Numbers of 16 bits, in memory alone: widened to float when they are loaded, rounded once (to nearest, ties to even)
+// when they are stored. The conversions are one instruction each, inline PTX as in the toolkit's cuda_fp16.h, which
+// NVRTC does not bring along; on the CPU shim the compiler's own type does the same.
+struct half {
+    unsigned short bits;
+};
+
+#ifdef SPDNN_SHIM
+__device__ __forceinline__ float widened(half value) {
+    _Float16 number;
+    memcpy(&number, &value, sizeof number);
+    return number;
+}
+__device__ __forceinline__ void narrow(half& to, float value) {
+    const _Float16 number = value;
+    memcpy(&to, &number, sizeof number);
+}
+#else
+__device__ __forceinline__ float widened(half value) {
+    float number;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(number) : "h"(value.bits));
+    return number;
+}
+__device__ __forceinline__ void narrow(half& to, float value) {
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(value));
+}
+#endif
+__device__ __forceinline__ float widened(float value) { return value; }
+__device__ __forceinline__ void narrow(float& to, float value) { to = value; }
 
 template <int BYTES>
 struct Words;

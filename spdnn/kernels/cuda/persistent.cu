@@ -72,7 +72,7 @@ struct Ahead {
 // `ahead`: of this thread's first group; then of its first one in the next layer, if there is one.
 template <int OUTPUTS>
 __device__ __forceinline__ unsigned int compute_layer(const Layer* ring, int k, int last, Ahead& ahead,
-                                                      const Held* here, Held* there, int* failed) {
+                                                      const Lane* here, Lane* there, int* failed) {
     const Layer& layer = ring[k & (RING - 1)];
     unsigned int bits = 0;
     const int first = threadIdx.x / LANES;
@@ -85,7 +85,7 @@ __device__ __forceinline__ unsigned int compute_layer(const Layer* ring, int k, 
         const int begin = ahead.begin, end = ahead.end;
         // Few rows: load the next group's chunk range now, so that its latency overlaps with this group's computation.
         if (FEW) ahead.find(then, more ? following : first, more || k + 1 < last);
-        Held sums[OUTPUTS] = {};
+        Lane sums[OUTPUTS] = {};
         // Start with the chunks whose indices are in registers.
 #pragma unroll
         for (int i = 0; i < FIRST; ++i)
@@ -99,10 +99,10 @@ __device__ __forceinline__ unsigned int compute_layer(const Layer* ring, int k, 
         for (int i = 0; i < OUTPUTS; ++i) {
             const uint2 own = FEW ? ahead.ends[i] : layer.output_and_bias(group, OUTPUTS, i);
             if ((int)own.x < 0) continue;
-            Seen seen = {};  // of each output by itself: registers are short
+            NonzeroBits nonzero = {};  // of each output by itself: registers are short
             bool beyond = false;
-            there[own.x * LANES] = finished(sums[i], __uint_as_float(own.y), layer.low, layer.high, seen, beyond);
-            bits |= alive_of(seen);
+            there[own.x * LANES] = activated(sums[i], __uint_as_float(own.y), layer.low, layer.high, nonzero, beyond);
+            bits |= alive_of(nonzero);
             if (beyond) atomicMin(failed, k);
         }
         // The chunk range has arrived: load the next group's first indices and outputs, in flight across the barrier.
@@ -168,8 +168,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
             copy_row(k + 2);
             // Ping-pong between the two buffers of features.
             const int there = (width + 1) * INPUTS - here;
-            const Held* from = reinterpret_cast<const Held*>(shared + here) + part;
-            Held* to = reinterpret_cast<Held*>(shared + there) + part;
+            const Lane* from = reinterpret_cast<const Lane*>(shared + here) + part;
+            Lane* to = reinterpret_cast<Lane*>(shared + there) + part;
             unsigned int bits;
             // The outputs of a group are a template argument, so that the sums are registers.
             if (layer.shared == MOST) bits = compute_layer<MOST>(ring, k, last, ahead, from, to, failed);

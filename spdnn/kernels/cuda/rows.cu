@@ -17,7 +17,7 @@
 // Launch: begin, row_index, resolve, park_rows (a block takes a tile): any number of blocks; next_rows: one for every
 // WARPS tiles.
 #include "common.cuh"
-#include "tally.cuh"
+#include "rows.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     begin(const int* __restrict__ batch, int layers, int tiles, int* list, int* origin, int* parent, int* weight,

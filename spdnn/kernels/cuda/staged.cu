@@ -58,7 +58,7 @@ __device__ __forceinline__ void copy_stage(float* stage, const float* source, co
     if (together) {
         // Contiguous: LANES lanes copy the line of a neuron, 16 bytes each.
         const int part = threadIdx.x % LANES;
-        copy_neurons<LANES>(reinterpret_cast<Held*>(stage) + part, reinterpret_cast<const Held*>(row - lane) + part,
+        copy_neurons<LANES>(reinterpret_cast<Lane*>(stage) + part, reinterpret_cast<const Lane*>(row - lane) + part,
                             map, threadIdx.x / LANES, THREADS / LANES, size);
     } else {
         // Scattered: a warp gathers a neuron, each lane 4 bytes of its own row.
@@ -72,8 +72,8 @@ __device__ __forceinline__ void copy_stage(unsigned int* stage, const unsigned i
     copy_neurons<1>(stage, words + (long long)tile * inputs, map, threadIdx.x, THREADS, size);
 }
 
-__device__ __forceinline__ const Held* gathered_from(const float* stages) {
-    return reinterpret_cast<const Held*>(stages);
+__device__ __forceinline__ const Lane* gathered_from(const float* stages) {
+    return reinterpret_cast<const Lane*>(stages);
 }
 __device__ __forceinline__ const unsigned int* gathered_from(const unsigned int* stages) { return stages; }
 
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part_of_tile = threadIdx.x % LANES;
     // A thread computes `rounds` groups of SHARED outputs, for the VECTOR inputs number part_of_tile of the tile.
     const int group = threadIdx.x / LANES;
-    const bool ahead = COPIES_GO_ON || warp / 4 % 2;           // which of the two comes first
+    const bool ahead = ASYNC_COPIES || warp / 4 % 2;           // which of the two comes first
     const int count = *rows, items = tiles_of(count) * parts;  // the host sees to it that they can be counted
     // Grid-stride loop over items; an item is a tile of inputs and a part of the outputs.
     int item = blockIdx.x;
@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     wait_for_copies();
     __syncthreads();
     // The accumulators stay in registers through all stages of an item.
-    Held sums[HELD] = {};
+    Lane sums[HELD] = {};
     while (item < items) {
         const int tile = item / parts, part = item % parts;
         // What comes next: this item's next stage, or the first stage of the block's next item.
@@ -128,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         // Double buffer: this half of the warps, or all with asynchronous copies, issue the next copy before they
         // gather.
         if (ahead) copy_next();
-        // Offset of the gathered stage in Held; a word counts as LANES of them.
+        // Offset of the gathered stage in Lanes; a word counts as LANES of them.
         const int here = part_of_tile + (there ? 0 : NEURON == 1 ? size * LANES : size / VECTOR);
         const int slice = (stage * (groups / SLICE) + group / SLICE) * rounds;  // those of a warp are side by side
         int begin = starts[slice] * SLICE;
@@ -144,20 +144,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         if (!ahead) copy_next();
         if (last) {
             // Epilogue after the last stage: bias, activation and store, and sums cleared for the next item.
-            Seen seen = {};
+            NonzeroBits nonzero = {};
             bool beyond = false;
 #pragma unroll
             for (int held = 0; held < HELD; ++held) {
                 const int slice = (part * (groups / SLICE) + group / SLICE) * rounds + held / SHARED;
                 const int output = order[(slice * SLICE + group % SLICE) * SHARED + held % SHARED];
                 if (output >= 0)
-                    reinterpret_cast<Held*>(target + ((long long)tile * outputs + output) * TILE)[part_of_tile] =
-                        finished(sums[held], bias[output * bias_step], low, high, seen, beyond);
+                    reinterpret_cast<Lane*>(target + ((long long)tile * outputs + output) * TILE)[part_of_tile] =
+                        activated(sums[held], bias[output * bias_step], low, high, nonzero, beyond);
                 sums[held] = {};
             }
             if (beyond) atomicMin(failed, layer);
             // Reduce the marks: each lane has VECTOR inputs, the OR over the warp has all 32.
-            unsigned int bits = alive_of(seen) << part_of_tile * VECTOR;
+            unsigned int bits = alive_of(nonzero) << part_of_tile * VECTOR;
             for (int distance = 16; distance; distance /= 2) bits |= __shfl_xor_sync(FULL_WARP, bits, distance);
             // One mark a warp; past the last row are lanes without an input.
             if (lane == 0) mark(active + tile, bits & valid_lanes(tile * TILE, count));
