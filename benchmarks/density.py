@@ -24,7 +24,6 @@ import scipy.sparse as sp
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer, Network
 from spdnn.core.resources import usable_cores
-from spdnn.engines.spgemm import layers
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
 from spdnn.formats.radixnet import RadixNet
@@ -62,11 +61,11 @@ def fused(layer: Layer, rows: np.ndarray, threads: int) -> Callable[[], None]:
 
 def sparse(network: Network, layer: Layer, rows: np.ndarray, threads: int) -> Callable[[int], tuple]:
     """The sparse-sparse kernel as a function of the accumulator, compared with each and ready to time."""
-    level, (count, neurons), every = layers.level(), rows.shape, slice(0, rows.shape[0])
+    level, (count, neurons), every = spgemm.level(), rows.shape, slice(0, rows.shape[0])
     buffers = [Buffer(count, neurons) for _ in range(2)]
     source = buffers[0].rows(every)
     level.load(layouts.bind_inputs(Inputs(rows)), np.arange(count), source, threads)
-    bound, scratch, got = layers.bind(layer), layers.workspace(network, level.panel, threads), np.empty_like(rows)
+    bound, scratch, got = spgemm.bind(layer), spgemm.workspace(network, level.panel, threads), np.empty_like(rows)
 
     def run(accumulator: int) -> tuple:
         return level.layer(bound, source, buffers[1].rows(every), scratch, accumulator)

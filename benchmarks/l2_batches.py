@@ -19,7 +19,7 @@ import numpy as np
 from spdnn.core.provenance import environment
 from spdnn.engines.base import Options, Prepared
 from spdnn.engines.cuda import session
-from spdnn.engines.cuda.inputs import TILE
+from spdnn.engines.cuda.rows import TILE
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
 from spdnn.formats.mnist import mnist_inputs

@@ -17,12 +17,12 @@ import numpy as np
 
 from spdnn import api
 from spdnn.core import challenge, limits
-from spdnn.engines import model, oracle, passes
+from spdnn.engines import model, oracle
 from spdnn.engines.costs.official import EDGE_BYTES
 from spdnn.engines.cpu import schedule as cpu
 from spdnn.engines.cuda import choice
-from spdnn.engines.cuda.inputs import TILE
-from spdnn.engines.reductions import inputs
+from spdnn.engines.cuda.rows import TILE
+from spdnn.engines.reductions import dead, inputs
 from spdnn.engines.taskgraph.decomposition import JOINED
 from spdnn.formats.radixnet import GROUP, RadixNet
 from spdnn.kernels import tiles
@@ -197,7 +197,7 @@ def options() -> set[tuple[str, str]]:
 def passages() -> dict[str, dict[str, object]]:
     """By page: each passage, and its numbers in their order."""
     *widths, dense, edges, zeros = mlp()
-    longest = next(k for k in range(challenge.MAX_LAYERS) if passes.pass_length(k, True) == passes.LONGEST)
+    longest = next(k for k in range(challenge.MAX_LAYERS) if dead.pass_length(k, True) == dead.LONGEST_PASS)
     paper, mobile = TransformerConfig(), MobileNetConfig(width=1.8)
     vectors = of_source("CMakeLists.txt", r'"x86_64_v4\|.*?\|(\d+)" "x86_64_v3\|.*?\|(\d+)" "x86_64\|.*?\|(\d+)"')
     (streamed,) = {record.memory_limit_bytes for record in measured.kept("streamed").records}
@@ -260,7 +260,7 @@ def passages() -> dict[str, dict[str, object]]:
         "docs/artifact.md": {"within 4 GiB": streamed / 2**30},
         "docs/explanation/cuda.md": {
             "(tiles, neurons, 32 inputs): the 32 values": (TILE, TILE),
-            "up to 64 from the 129th layer on": (passes.LONGEST, longest + 1),
+            "up to 64 from the 129th layer on": (dead.LONGEST_PASS, longest + 1),
             "groups of 4 or 2": sorted(groups.SHARED, reverse=True)[:2],
             "One 128-bit load from shared memory, a *gather*, brings 4 inputs": (32 * held, held),
             "slices of 4 groups, in chunks of 8 gathers": (sliced.SLICE, sliced.CHUNK),

@@ -11,8 +11,8 @@ from spdnn.core.errors import MemoryTooSmall, Unsuitable
 from spdnn.core.features import Inputs
 from spdnn.core.network import from_matrices
 from spdnn.engines import oracle as reference
-from spdnn.engines import passes
 from spdnn.engines.cuda import schedule
+from spdnn.engines.reductions import dead
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_merged_rows_that_die_later_die_with_all_they_stand_for(on_shim, looks, 
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_a_pass_of_several_layers_has_one_boundary(on_shim, looks, set_all, name, order):
     """Rows die in layers that their pass goes on from, and the next pass is of those that are left."""
-    set_all(passes, LENGTHS=((2, 1), (5, 3)), LONGEST=4)
+    set_all(dead, PASS_LENGTHS=((2, 1), (5, 3)), LONGEST_PASS=4)
     rng = np.random.default_rng(8)
     matrices = [rng.integers(-1, 2, (40, 40)) * (rng.random((40, 40)) < 0.12) for _ in range(13)]
     network = from_matrices(matrices, -0.25, 8.0, last="relu")

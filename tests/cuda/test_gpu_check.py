@@ -17,7 +17,8 @@ from engine_cases import rows
 from spdnn.api import infer
 from spdnn.core import challenge
 from spdnn.core.errors import SpdnnError
-from spdnn.engines.cuda import choice, layers, session
+from spdnn.engines.cuda import choice, layers
+from spdnn.engines.cuda.buffers import KernelPlan
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import ENGINES
 from spdnn.formats.radixnet import RadixNet
@@ -170,7 +171,7 @@ def test_bits_that_change_are_found(gpu, vendor, set_all, name, wrong, sentence)
 
 def test_wrong_counts_are_found(gpu, on_shim, set_all):
     on_shim(multiprocessors=1)
-    correctness, real = gpu("correctness"), session.result
+    correctness, real = gpu("correctness"), KernelPlan.result
     for name in correctness.ONE_LAYER:
         correctness._counts(name, (64, 12, 90), 1)
     for reductions in ("none", "dead"):
@@ -179,7 +180,7 @@ def test_wrong_counts_are_found(gpu, on_shim, set_all):
             got, wrong = real(*given), ("dead" if given[0].leaving else "none") == reductions
             return replace(got, edges_computed=got.edges_computed + 32 * wrong)
 
-        set_all(session, result=more)
+        set_all(KernelPlan, result=more)
         with pytest.raises(AssertionError, match=f"{reductions}: .* the host counts"):
             correctness._counts("cuda-staged", (64, 12, 90), 1)
 

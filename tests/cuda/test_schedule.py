@@ -13,7 +13,7 @@ from spdnn.engines.base import Prepared
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.buffers import KernelPlan
 from spdnn.engines.cuda.schedule import KINDS, passes, persistent_shared, stage_room, variants
-from spdnn.engines.passes import LONGEST
+from spdnn.engines.reductions.dead import LONGEST_PASS
 from spdnn.formats.radixnet import RadixNet
 
 H200 = ShimDevice(shared_per_block=227 << 10, multiprocessors=132).properties
@@ -35,7 +35,7 @@ def test_passes_are_all_layers_once_in_order(data):
         assert len(set(layers[one.first : one.last])) == 1
         assert one.kind == layers[one.first][0]
         assert not breaks & set(range(one.first + 1, one.last))
-        assert one.last - one.first <= LONGEST
+        assert one.last - one.first <= LONGEST_PASS
     searches = [one.last for one in found if one.search]
     assert searching or not searches
     for last in searches:

@@ -19,12 +19,12 @@ from spdnn.core.features import Inputs
 from spdnn.core.limits import Machine
 from spdnn.core.network import from_matrices
 from spdnn.engines import oracle as reference
-from spdnn.engines import passes
 from spdnn.engines.base import Options
 from spdnn.engines.cuda import buffers as place
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.engine import CudaEngine
 from spdnn.engines.cuda.session import CudaSession
+from spdnn.engines.reductions import dead
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
 from spdnn.engines.taskgraph import decomposition
@@ -46,7 +46,7 @@ ENGINE = engine("taskgraph-cuda", usable=False)
 @pytest.fixture(autouse=True)
 def short_stages(set_all, little_measured):
     """Several stages in networks of few layers, and looks for identical rows in them; little is measured."""
-    set_all(passes, LENGTHS=((2, 1), (6, 2)), LONGEST=3)
+    set_all(dead, PASS_LENGTHS=((2, 1), (6, 2)), LONGEST_PASS=3)
     set_all(decomposition, JOINED=4)
     set_all(schedule, AHEAD=0)
 
@@ -201,7 +201,7 @@ EDGES = {
 def test_a_missing_event_changes_what_comes_out(monkeypatch, set_all, edge):
     """One kind of edge is left out, after a run that filled all memory with what is harmless to read. Some order shows
     it, and not the order of issue."""
-    set_all(passes, LENGTHS=(), LONGEST=1)
+    set_all(dead, PASS_LENGTHS=(), LONGEST_PASS=1)
     rng = np.random.default_rng(1)
     network, inputs = regular(rng, 9), rows(192, 32, kind="dense")
     inputs = Inputs.from_array(abs(inputs.data))

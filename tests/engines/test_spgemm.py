@@ -17,7 +17,7 @@ from spdnn.engines.base import RESIDENT, STREAMED, Options
 from spdnn.engines.memory import resident_bytes
 from spdnn.engines.reductions import inputs as identical
 from spdnn.engines.registry import engine
-from spdnn.engines.spgemm import layers, schedule
+from spdnn.engines.spgemm import schedule
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
 from spdnn.formats.radixnet import RadixNet
@@ -149,7 +149,7 @@ def test_representatives_stand_for_their_inputs():
 def test_rows_differ_by_columns_values_and_length():
     dense = np.zeros((6, 9), np.float32)
     dense[0, [1, 3]], dense[1, [1, 4]], dense[2, [1, 3]], dense[3, [1, 3]], dense[4, 1] = 2, 2, 2, (2, 3), 2
-    level, memory = layers.level(), Buffer(6, 9)
+    level, memory = spgemm.level(), Buffer(6, 9)
     level.load(bind_inputs(Inputs(dense)), np.arange(6), memory.rows(slice(0, 6)), 1)
     hashes, every = np.empty(6, np.uint64), memory.rows(slice(0, 6))
     level.hashes(every, hashes, 2)
@@ -167,7 +167,7 @@ def test_weights_by_input_are_the_transposed_matrix(outputs, single):
     matrix = sp.random_array((30, outputs), density=300 / (30 * outputs), rng=rng, dtype=np.float32)
     matrix.data[:] = 0.5 if single else rng.normal(size=matrix.nnz)
     layer = Layer.from_matrix(matrix, 0.0)
-    starts, by_input, values = layers.by_input(layer)
+    starts, by_input, values = spgemm.by_input(layer)
     expected = layer.matrix().tocsr()
     expected.sort_indices()
     np.testing.assert_array_equal(starts, expected.indptr)
@@ -241,9 +241,9 @@ def test_all_inputs_empty_and_revived(random_network):
 
 
 def test_what_does_not_fit_is_refused():
-    level, network = layers.level(), RadixNet(32, 1, -0.1)
-    layer, scratch = layers.bind(network, 0), layers.workspace(network, level.panel, 1)
-    wide = layers.bind(RadixNet(64, 1, -0.1), 0)
+    level, network = spgemm.level(), RadixNet(32, 1, -0.1)
+    layer, scratch = spgemm.bind(network, 0), spgemm.workspace(network, level.panel, 1)
+    wide = spgemm.bind(RadixNet(64, 1, -0.1), 0)
     full, small = Buffer(4, 64), Buffer(1, 32)
     every = full.rows(slice(0, 4))
     with pytest.raises(ValueError, match="new rows do not fit"):

@@ -17,7 +17,7 @@ from spdnn.core.features import Inputs
 from spdnn.core.network import Network, from_matrices
 from spdnn.engines import oracle as reference
 from spdnn.engines.cuda import choice
-from spdnn.engines.cuda.inputs import TILE
+from spdnn.engines.cuda.rows import TILE
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import CUDA_RUNGS, engine
 from spdnn.formats.radixnet import RadixNet

@@ -22,12 +22,12 @@ from spdnn.core.features import Inputs
 from spdnn.core.network import from_matrices
 from spdnn.core.validation import builtins
 from spdnn.engines.cpu import schedule as plan
-from spdnn.engines.cpu.exchange import CpuRows
+from spdnn.engines.cpu.session import CpuRows
 from spdnn.engines.reductions import inputs as identical
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
 from spdnn.engines.spgemm import schedule as spgemm_plan
-from spdnn.engines.spgemm.exchange import SpgemmRows
+from spdnn.engines.spgemm.rows import SpgemmRows
 from spdnn.formats.radixnet import RadixNet
 from spdnn.runs import measure
 from spdnn.runs.measure import LoadedRun

@@ -190,7 +190,7 @@ def test_a_measurement_holds_its_machine(tmp_path):
 
 def test_no_machine_where_it_is_not_the_limit_or_memory_is_small(monkeypatch):
     assert measured(engine("reference"))[0].machine is None
-    monkeypatch.setattr("spdnn.engines.compiled.resident_bytes", lambda: 10**12 - 1_000_000)
+    monkeypatch.setattr("spdnn.engines.cpu.engine.resident_bytes", lambda: 10**12 - 1_000_000)
     assert measured(memory=10**12)[0].machine is None
 
 

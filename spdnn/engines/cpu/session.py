@@ -1,6 +1,11 @@
-"""A session of the engine `cpu`: batches through the layers, one after the other, their rows in tiles."""
+"""A session of the engine `cpu`: batches through the layers, one after the other, their rows in tiles.
+
+Between two passes, rows move between ranks (`CpuRows`), or dead ones leave and identical ones merge.
+"""
 
 import contextlib
+import time
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -11,13 +16,11 @@ from spdnn.core.features import Inputs
 from spdnn.core.result import LastRows, Result
 from spdnn.core.threads import in_order
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, SharesRows
-from spdnn.engines.compiled import read_ahead
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.batch import BatchKernels, Counters
-from spdnn.engines.cpu.exchange import CpuRows
 from spdnn.engines.cpu.rows import Rows
-from spdnn.engines.exchange import RowExchange
-from spdnn.engines.reductions.inputs import DuplicateSearch
+from spdnn.engines.exchange import HeldRows, Parcel, RowExchange
+from spdnn.engines.reductions.inputs import DuplicateSearch, Representatives
 from spdnn.kernels.tiles import buffer, tiles_of, touch
 
 
@@ -76,7 +79,7 @@ class CpuSession(SharesRows):
         stage.begin(rows.count, lambda k: (tally.edges, rows.lanes))
         # Exchange points: all ranks stop before the same layer, since an exchange is collective; depth: never again.
         exchange_at = exchange.first(self._plan_pass(0, rows, search), depth, rows.count) if exchange else depth
-        with contextlib.closing(read_ahead(depth, work.bind)) as stream:
+        with contextlib.closing(in_order(work.bind, range(depth), threads=1, ahead=2)) as stream:
             while k < depth:
                 check_ended()
                 # Pass: as many layers as the cost model allows, but not past the next exchange. A batch without rows
@@ -115,3 +118,82 @@ class CpuSession(SharesRows):
             return 1
         wait = work.layers_to_search(k, rows, search) or self.max_pass_layers
         return work.costs.layers(k, rows.tiles, rows.tile, work.deaths(k, rows), min(wait, self.max_pass_layers))
+
+
+class CpuRows(HeldRows):
+    """The rows of a batch before layer k, less the dead ones, as other ranks see them. Equal ones are merged where
+    that is due.
+
+    Args:
+        indices: of the rows that are nonzero, int64, ascending.
+        capacity: rows that the batch has room for.
+        planned: gives the layers of the next pass.
+    """
+
+    def __init__(
+        self, work: BatchKernels, k: int, rows: Rows, indices: np.ndarray, search: DuplicateSearch, tally: Counters,
+        capacity: int, planned: Callable[[], int],
+    ):  # fmt: skip
+        self._k, self._rows, self._search, self._tally = k, rows, search, tally
+        self.neurons = int(work.costs.outputs[k - 1])
+        self.may_leave = k >= work.dead_from
+        # Dead rows leave the count of rows now; their gaps stay until it is known which rows go to other ranks.
+        self._indices = np.arange(rows.count)
+        if self.may_leave and indices.size < rows.count:
+            kept = np.zeros(rows.count, bool)
+            kept[indices] = True
+            rows.inputs.keep(kept)
+            self._indices = indices
+        # Equal rows are merged before the exchange, so that none is sent twice.
+        self.searched = bool(rows.count) and work.layers_to_search(k, rows, search, stopped=True) == 0
+        if self.searched:
+            self.finish_exchange()
+            work.merge(k, rows, search, tally)
+            self._indices = np.arange(rows.count)
+        self.capacity = tiles_of(capacity, work.tile) * work.tile
+        self.edges, self.work = tally.edges, work.edges.astype(np.float64)
+        self.planned = planned()
+
+    def inputs(self) -> Representatives:
+        return self._rows.inputs
+
+    @property
+    def gaps(self) -> bool:
+        return bool(self._indices.size and self._indices[-1] >= self._indices.size)
+
+    def hashes(self) -> np.ndarray:
+        rows, indices = self._rows, self._indices
+        hashes = np.empty(int(indices[-1]) + 1 if indices.size else 0, np.uint64)
+        rows.level.row_hashes(rows.source, self.neurons, 1, rows.tile, hashes, rows.threads)
+        return hashes[indices]
+
+    def pack(self, rows: np.ndarray, spare: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        values = self._rows.take(self._indices[rows], self.neurons, spare)
+        return np.full(rows.size, 4 * self.neurons), values.reshape(-1).view(np.uint8)
+
+    def scratch(self, nbytes: int) -> np.ndarray:
+        memory = self._rows.target.view(np.uint8)
+        return memory[:nbytes] if nbytes <= memory.size else np.empty(nbytes, np.uint8)
+
+    def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
+        values = arrived.data.view(np.float32).reshape(-1, self.neurons)
+        self._rows.inputs.keep(kept)
+        spent = self._rows.follow(self._indices[kept], values, arrived.numbers, arrived.row_of)
+        if self.gaps:
+            self.closing += spent
+            self._tally.closing += spent
+        self._indices = np.arange(self.count)
+
+    def finish_exchange(self) -> None:
+        """Close the gaps that are left."""
+        if self.gaps:
+            begun = time.perf_counter()
+            self._rows.close(self._indices, self.neurons)
+            self._tally.closing += time.perf_counter() - begun
+
+    def set_merged(self, rows: int) -> None:
+        self._rows.merged = bool((self._rows.inputs.weights != 1).any())
+        self._tally.merged += rows
+        # Rows equal to those of other ranks make the next search worth while, however few were equal here.
+        if self.searched and rows:
+            self._search.finish(self._k, 1, rows)

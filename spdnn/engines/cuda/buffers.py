@@ -15,12 +15,11 @@ import numpy as np
 
 from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
-from spdnn.core.result import KeptInputs, LastLayer
+from spdnn.core.result import KeptInputs, LastLayer, LastRows, Result
 from spdnn.engines.base import Prepared
 from spdnn.engines.cuda.choice import Choice, choose, edges_ahead, rows_left
-from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.cuda.layers import LayerLayout, widths
-from spdnn.engines.cuda.rows import DeviceRows, Launch, Pool
+from spdnn.engines.cuda.rows import TILE, DeviceInputs, DeviceRows, Launch, Pool
 from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, LayerPass, passes, variants
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.tiles import tiles_of
@@ -80,6 +79,40 @@ class KernelPlan:
     def passes(self, breaks: Sequence[int] = ()) -> list[LayerPass]:
         """All layers, in order; `breaks` as schedule.passes takes it."""
         return passes(self.kinds, self.valued, self.leaving, self.searching, self.ahead, breaks)
+
+    def result(
+        self,
+        inputs: Inputs,
+        parts: Sequence[tuple[np.ndarray, dict[str, Any]]],
+        shared: Sequence[int],
+        notes: dict,
+        keep: KeptInputs,
+    ) -> Result:
+        """The result of a run, from the outcomes of its batches; `notes` are added to.
+
+        Args:
+            parts: of each batch, the numbers of its inputs, and what BufferSlot.finish gave.
+            shared: of each layer, the edges that one load of an input serves at most.
+        """
+        batches = []
+        for numbers, outcome in parts:
+            # Inputs whose row is left are the categories; several of them may have one row.
+            living = np.flatnonzero(outcome["row_of"] >= 0)
+            row_of = outcome["row_of"][living].astype(np.int64)
+            values = outcome.get("kept"), outcome.get("values")
+            batches.append(LastRows(numbers[living], row_of, outcome["statistics"], *values))
+        # Work: the device counted rows of each layer; edges, and loads that outputs share, follow from the layers.
+        work = np.sum([outcome["work"] for _, outcome in parts], axis=0, dtype=np.int64)
+        computed = int(work @ self.edges)
+        loads = work * (self.edges // np.array(shared, np.int64))
+        if inputs.kind == "bits":
+            loads[0] //= 4  # a word has four inputs of a thread
+        common = {"batches": len(parts), "rows_merged": int(sum(outcome["merged"] for _, outcome in parts)), **notes}
+        survivors = np.sum([outcome["survivors"] for _, outcome in parts], axis=0, dtype=np.int64)
+        return self.last.result(
+            inputs.total, batches, keep, survivors=survivors, edges_computed=computed, notes=common,
+            bytes_loaded=4 * int(loads.sum()),
+        )  # fmt: skip
 
 
 class DevicePart:

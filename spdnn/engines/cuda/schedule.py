@@ -7,7 +7,7 @@ the host never sees. So a run launches the same kernels in the same order whatev
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from spdnn.engines.passes import pass_length
+from spdnn.engines.reductions.dead import pass_length
 from spdnn.engines.reductions.inputs import SETTLED as SHARE_SETTLED
 from spdnn.kernels.cuda.device import Properties
 from spdnn.kernels.cuda.settings import PERSISTENT_INPUTS, PERSISTENT_THREADS, RESIDENT, STAGED_BLOCKS

@@ -19,9 +19,8 @@ from spdnn.core.features import Inputs
 from spdnn.core.result import Result
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, DevicePart, KernelPlan, batch_table, launch_all
-from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.cuda.layers import LayerLayout, lay_out_ahead, to_device
-from spdnn.engines.cuda.result import result
+from spdnn.engines.cuda.rows import TILE, DeviceInputs
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.tiles import tiles_of
 
@@ -79,7 +78,7 @@ class CudaSession(Session):
                 stage.through(0, self.work_profile.depth, count)
         # Of the last run: between two events on the device; and with what opening the session copied to it.
         spans = {"layer loop, resident": seconds, "with host-to-device copies": seconds + self.copy_seconds}
-        return result(self.plan, self.inputs, parts, self.shared, {**self.notes, "spans": spans}, self.keep)
+        return self.plan.result(self.inputs, parts, self.shared, {**self.notes, "spans": spans}, self.keep)
 
     def _launch(self, batch: np.ndarray) -> None:
         self.device.copy_in(self.slot.rows.batch, batch)

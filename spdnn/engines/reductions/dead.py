@@ -1,7 +1,8 @@
 """The reduction `dead`: rows of features that became all zero leave, for they stay zero.
 
-They may leave from the layer on after which activation(bias) is 0 everywhere. When it pays is the engine's choice: an
-engine closes the gaps when the work on dead rows has reached the cost of closing them.
+They may leave from the layer on after which activation(bias) is 0 everywhere. When it pays is the engine's choice: the
+engine `cpu` closes the gaps when the work on dead rows has reached the cost of closing them; on devices rows leave
+between passes, whose length depends on the layer alone (`pass_length`).
 """
 
 from collections.abc import Iterable
@@ -9,6 +10,11 @@ from collections.abc import Iterable
 from spdnn.core import progress
 from spdnn.core.network import Network
 from spdnn.engines.reductions.base import Reduction
+
+# Layers that features pass without leaving a device's cache: (until layer, layers). Rows leave only between passes, and
+# most that die do so early; where nothing leaves, passes only end so that signals are answered.
+PASS_LENGTHS = ((8, 1), (16, 2), (32, 4), (64, 8), (128, 16))
+LONGEST_PASS = 64
 
 
 class DeadInputs(Reduction):
@@ -43,3 +49,8 @@ def dead_from(layers: Iterable[int], depth: int) -> int:
     """
     # A row that left cannot come back: it must wait for the last layer that could give it values again.
     return 1 + max((k for k in layers if k < depth), default=-1)
+
+
+def pass_length(k: int, leaving: bool) -> int:
+    """Layers that features pass in one go from layer k on; `leaving`: rows may leave between two passes."""
+    return next((length for until, length in PASS_LENGTHS if k < until), LONGEST_PASS) if leaving else LONGEST_PASS

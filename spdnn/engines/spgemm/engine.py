@@ -16,9 +16,8 @@ import numpy as np
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer
 from spdnn.engines.base import Options, Prepared, Session
-from spdnn.engines.compiled import CompiledEngine
-from spdnn.engines.spgemm.layers import by_input
-from spdnn.engines.spgemm.session import SpgemmSession
+from spdnn.engines.cpu.engine import CompiledEngine
+from spdnn.engines.spgemm.session import SpgemmSession, by_input
 
 
 class SpgemmEngine(CompiledEngine):

@@ -1,12 +1,13 @@
 """What the engine `spgemm` decides before it runs: batches within the memory, the cost of a search for equal rows."""
 
+import numpy as np
+
 from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
-from spdnn.core.network import Network
+from spdnn.core.network import Header, Network, index_dtype
 from spdnn.core.result import LastLayer
 from spdnn.engines.base import Options
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, more_memory, resident_bytes
-from spdnn.engines.spgemm.layers import bytes_by_input
 from spdnn.engines.spgemm.rows import NONZERO_BYTES
 
 ROW_BYTES = 256  # what each row needs besides: indices, hashes, representatives, statistics
@@ -55,3 +56,9 @@ def batches(network: Network, inputs: Inputs, options: Options, panel: int, shar
     rows = min(inputs.count, room // one_row)
     batches = -(-inputs.count // rows)
     return -(-inputs.count // batches), resident
+
+
+def bytes_by_input(header: Header) -> int:
+    """Bytes of a layer's arrays when they are by input neuron, and of the counters that put them so."""
+    edge = index_dtype(header.outputs).itemsize + (0 if header.single_value else 4)
+    return header.edges * edge + 16 * (header.inputs + 1) + 4 * np.size(header.bias)

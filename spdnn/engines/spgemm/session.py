@@ -1,4 +1,6 @@
-"""A session of the engine `spgemm`: batches through the layers, one after the other, their rows sparse."""
+"""A session of the engine `spgemm`: batches through the layers, one after the other, their rows sparse; and layers by
+input neuron, as the sparse-sparse kernels take them.
+"""
 
 import contextlib
 import time
@@ -10,14 +12,15 @@ import numpy as np
 from spdnn.core import progress
 from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
+from spdnn.core.network import Layer, Network, index_dtype
 from spdnn.core.result import LastLayer, LastRows, Result, RowStatistics
+from spdnn.core.threads import in_order
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, SharesRows
-from spdnn.engines.compiled import read_ahead
 from spdnn.engines.exchange import RowExchange
 from spdnn.engines.reductions.inputs import DuplicateSearch, representatives, search_note
-from spdnn.engines.spgemm import layers, schedule
-from spdnn.engines.spgemm.exchange import SpgemmRows
-from spdnn.engines.spgemm.rows import Buffer, SparseRows
+from spdnn.engines.spgemm import schedule
+from spdnn.engines.spgemm.rows import Buffer, SparseRows, SpgemmRows
+from spdnn.kernels import dispatch
 from spdnn.kernels.tiles import bind_inputs
 
 ACCUMULATORS = ("hash", "touched", "sweep", "panel")  # as the kernels number them
@@ -48,7 +51,7 @@ class SpgemmSession(SharesRows):
         inputs.check_width(network.inputs)
         self.network, self.inputs = network, inputs
         self.threads, self.keep = options.threads, options.keep
-        self.kernels, self.accumulator = layers.level(), BEST
+        self.kernels, self.accumulator = level(), BEST
         self.dead_from = prepared.dead_from
         self.searches = "inputs" in prepared.reductions
         # Batches assume full rows, for no one knows how sparse they stay; weights by input neuron stay if they fit.
@@ -58,13 +61,13 @@ class SpgemmSession(SharesRows):
         self.layers = None
         if resident:
             arrays = progress.bar(prepared.layout or [None] * network.depth, "weights", network.depth)
-            self.layers = [layers.bind(network, k, layer) for k, layer in enumerate(arrays)]
+            self.layers = [bind(network, k, layer) for k, layer in enumerate(arrays)]
         self.buffers = [Buffer(self.batch, network.width) for _ in range(2)]
         self.work_profile = prepared.work_profile()
         self.widths = [network.header(k).inputs for k in range(network.depth)]
         self.edges = np.array([float(network.header(k).edges) for k in range(network.depth)])
         self.ahead = np.concatenate([np.cumsum(self.edges[::-1])[::-1], [0]])  # edges of the layers from k on
-        self.workspace = layers.workspace(network, self.kernels.panel, self.threads)
+        self.workspace = workspace(network, self.kernels.panel, self.threads)
         self.last = LastLayer(network)
         self.stored = bind_inputs(inputs)
 
@@ -101,7 +104,7 @@ class SpgemmSession(SharesRows):
         stage.begin(numbers.size, lambda k: (tally.edges, rows.nonzeros / self.widths[min(k, depth - 1)]))
         exchange_at = exchange.first(1, depth, numbers.size) if exchange else depth
         # Streamed weights: each layer is read and transposed while the one before it is computed.
-        read = read_ahead(depth, lambda k: layers.bind(self.network, k))
+        read = in_order(lambda k: bind(self.network, k), range(depth), threads=1, ahead=2)
         with contextlib.closing(read):
             for k, layer in enumerate(self.layers or read, 1):
                 # Gustavson: an output row is the sum of the weight rows that its nonzeros select, in an accumulator
@@ -183,3 +186,48 @@ class SpgemmSession(SharesRows):
         values = np.empty((kept.size, self.network.outputs), np.float32)
         self.kernels.expand(rows.source.rows(rows.kept[kept]), values, self.threads)
         return LastRows(inputs.numbers, inputs.row_of, statistics, kept, values)
+
+
+def level():
+    """The sparse-sparse kernels at the level that this process uses."""
+    name = dispatch.level().name
+    from spdnn.kernels import _cpu
+
+    return _cpu.spgemm_level(name)
+
+
+def workspace(network: Network, panel: int, threads: int):
+    """The accumulators of all threads, for the widest layer."""
+    from spdnn.kernels import _cpu
+
+    headers = [network.header(k) for k in range(network.depth)]
+    return _cpu.SpgemmWorkspace(
+        max(header.inputs for header in headers), max(header.outputs for header in headers), panel, threads
+    )
+
+
+def by_input(layer: Layer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The layer's edges by input neuron.
+
+    Returns:
+        int64 (inputs + 1,), where each input starts; uint16 or uint32 (edges,), the outputs, ascending within an input;
+        float32 (edges,) or (1,), the weights.
+    """
+    from spdnn.kernels import _cpu
+
+    # A transposition by counting: Gustavson needs the edges of an input side by side, layers are stored by output.
+    values = np.atleast_1d(layer.values)
+    starts, moved = np.empty(layer.inputs + 1, np.int64), np.empty_like(values)
+    outputs = np.empty(layer.edges, index_dtype(layer.outputs))
+    _cpu.by_input(layer.offsets, layer.indices, values, starts, outputs, moved)
+    return starts, outputs, moved
+
+
+def bind(network: Network, k: int, arrays: tuple[np.ndarray, ...] | None = None):
+    """Layer k by input neuron, as the kernels take it; `arrays`: what `by_input` gave for it."""
+    from spdnn.kernels import _cpu
+
+    header = network.header(k)
+    low, high = header.activation.low, header.activation.high
+    bias, arrays = np.atleast_1d(header.bias), arrays or by_input(network.layer(k))
+    return _cpu.BoundLayer(header.inputs, header.outputs, *arrays, bias, low, high, True, header.keeps_zero)

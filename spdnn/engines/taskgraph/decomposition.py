@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from spdnn.core.errors import InputError, MemoryTooSmall
-from spdnn.engines.passes import LONGEST, pass_length
+from spdnn.engines.reductions.dead import LONGEST_PASS, pass_length
 from spdnn.engines.taskgraph.settings import GRAPH, PIPELINE, RESIDENT, SCHEDULES, STREAM, TaskgraphSettings
 
 BUFFERS = 2  # of weights that are streamed, at least: one is computed with while the other is filled
@@ -196,7 +196,7 @@ def _over(number: int, part: int) -> int:
 
 
 def stages_of(
-    weights: Sequence[int], leaving: bool, most_bytes: float = math.inf, most: int = LONGEST
+    weights: Sequence[int], leaving: bool, most_bytes: float = math.inf, most: int = LONGEST_PASS
 ) -> tuple[tuple[int, int], ...]:
     """All layers in stages of at most `pass_length` and `most` layers and, but for single layers, `most_bytes`."""
     # Greedy: a stage takes layers as long as its pass may be, and its buffer of weights has room for them.
@@ -280,7 +280,8 @@ def cut(
     tightest = min((room.memory - room.sizes.held_bytes for room in rooms), default=None)
 
     def decomposed(buffers: int | None, most: float, costs: Sequence[float]) -> Decomposition:
-        fine = max(1, sizes.layers // (BATCHES_EACH * pipeline)) if pipeline > 1 else LONGEST  # for ranges of even cost
+        # Fine stages of a pipeline make ranges of even cost.
+        fine = max(1, sizes.layers // (BATCHES_EACH * pipeline)) if pipeline > 1 else LONGEST_PASS
         stages = stages_of(sizes.weights, leaving, most, fine)
         ranges = ranges_of([sum(costs[slice(*stage)]) for stage in stages], pipeline)
         # A device of a pipeline receives the next batch while it computes one, so it has a slot for each.

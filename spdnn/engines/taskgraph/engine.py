@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from spdnn.core.features import Inputs
 from spdnn.core.limits import RATES, Machine
 from spdnn.engines.base import Options, Prepared, Session
-from spdnn.engines.compiled import CompiledEngine
+from spdnn.engines.cpu.engine import CompiledEngine
 from spdnn.engines.cuda.engine import CudaEngine
 from spdnn.engines.taskgraph.settings import TaskgraphSettings
 from spdnn.kernels.cuda import cupy_device

@@ -1,4 +1,4 @@
-"""What happened when, lane by lane: a list that a record can hold and a figure can show.
+"""The notes of a run of the task graph, fit for a record: how it was cut, and what happened when, lane by lane.
 
 Long runs are coarsened: neighbours on a lane become one entry.
 """
@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from spdnn.engines.taskgraph.decomposition import Decomposition
-from spdnn.engines.taskgraph.graph import Task
+from spdnn.engines.taskgraph.decomposition import Decomposition, Sizes
+from spdnn.engines.taskgraph.graph import Graph, Task
+from spdnn.engines.taskgraph.settings import TaskgraphSettings
 
 MOST_SPANS = 600  # that a record holds
 
@@ -66,3 +67,31 @@ def _join(spans: Sequence[Span]) -> Span:
     first, last = min(span.first for span in spans), max(span.last for span in spans)
     batch = longest.batch if len({span.batch for span in spans}) == 1 else None
     return Span(longest.device, longest.lane, longest.kind, batch, first, last, spans[0].begin, spans[-1].end)
+
+
+def timeline(spans: Sequence[Span]) -> dict:
+    """Of all tasks of a run."""
+    return {"timeline": [span.as_list() for span in coarsen(spans)], "timeline_tasks": len(spans)}
+
+
+def notes(cut: Decomposition, sizes: Sizes, settings: TaskgraphSettings, why: str, graph: Graph) -> dict:
+    """`graph`: what ran."""
+    joined = [batch for batches in graph.joined.values() for batch in batches if len(batches) > 1]
+    return {
+        "schedule": cut.schedule,
+        "devices": cut.devices,
+        "pipeline": len(cut.ranges),
+        "batches": cut.batches,
+        "batch_inputs": cut.batch,
+        "stages": [list(stage) for stage in cut.stages],
+        "ranges": [list(layers) for layers in cut.ranges],
+        "buffers": cut.buffers,
+        "places": cut.slots,
+        "drawn": cut.drawn,
+        "groups": [graph.groups[batch] for batch in range(cut.batches)],
+        "joined_before_layer": None if cut.joined is None else cut.stages[cut.joined][0] + 1,
+        "batches_joined": len(joined),
+        "device_memory_bytes": settings.device_memory,
+        "memory_bytes": [cut.memory(sizes, device) for device in range(cut.devices)],
+        "why": why,
+    }

@@ -21,8 +21,8 @@ from spdnn.engines.taskgraph.cpu.probe import measure_costs
 from spdnn.engines.taskgraph.cpu.run import CpuDevice, CpuGraphRun, copy_layer
 from spdnn.engines.taskgraph.decomposition import Decomposition, MemoryRoom, Sizes, cut
 from spdnn.engines.taskgraph.execution import Execution, lanes_of, run_threads
-from spdnn.engines.taskgraph.notes import notes, timeline
 from spdnn.engines.taskgraph.settings import AUTO, STREAM, TaskgraphSettings
+from spdnn.engines.taskgraph.timeline import notes, timeline
 
 READING = 4  # copies of a layer, while it is read: as plan.batches counts them
 TASK_BYTES = 1000  # of a task, the ones that wait for it, and when it ran (about 700 measured)

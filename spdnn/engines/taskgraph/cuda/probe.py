@@ -11,7 +11,7 @@ from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
 from spdnn.engines.costs.costs import DeviceCosts, MessageCosts, Work
 from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, KernelPlan, Launch, batch_table, launch_all
-from spdnn.engines.cuda.inputs import TILE, DeviceInputs
+from spdnn.engines.cuda.rows import TILE, DeviceInputs
 from spdnn.engines.taskgraph.cuda.layers import HostWeights
 from spdnn.engines.taskgraph.decomposition import Sizes
 from spdnn.engines.taskgraph.simulation import TaskCosts

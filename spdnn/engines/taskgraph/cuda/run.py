@@ -19,8 +19,7 @@ from spdnn.core.endings import check_ended
 from spdnn.core.errors import SpdnnError
 from spdnn.core.progress_output import inference_name
 from spdnn.core.result import KeptInputs
-from spdnn.engines.taskgraph.cuda.device import GraphDevice, Outcomes
-from spdnn.engines.taskgraph.cuda.graphs import IN_GRAPHS, Graphs
+from spdnn.engines.taskgraph.cuda.device import IN_GRAPHS, GraphDevice, Graphs, Outcomes
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.execution import Execution, Lane, lanes_of
 from spdnn.engines.taskgraph.graph import COMPUTE, Kind, Task
@@ -211,7 +210,7 @@ class CudaGraphRun:
             self.values[task.batch] = self._finish_batch(task.batch)
 
     def parts(self) -> list[tuple[np.ndarray, dict]]:
-        """Of each batch, the numbers of its inputs and its outcome, as result.result takes them."""
+        """Of each batch, the numbers of its inputs and its outcome, as KernelPlan.result takes them."""
         # Joined batches: each input has the row of its own row among those of the joined batch; counters stay apart.
         outcomes = {batch: self.values.get(batch) or self._finish_batch(batch) for batch in sorted(self.slots)}
         parts = []

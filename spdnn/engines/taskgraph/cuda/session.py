@@ -17,18 +17,16 @@ from spdnn.core.features import Inputs
 from spdnn.core.result import Result
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.cuda.buffers import KernelPlan, batch_table
-from spdnn.engines.cuda.inputs import TILE, DeviceInputs, stored_arrays
-from spdnn.engines.cuda.result import result
+from spdnn.engines.cuda.rows import TILE, DeviceInputs, stored_arrays
 from spdnn.engines.cuda.session import SHARE, device_notes, padding
 from spdnn.engines.taskgraph.choice import choose, choose_unmeasured
-from spdnn.engines.taskgraph.cuda.device import GraphDevice, Outcomes, joins_of
-from spdnn.engines.taskgraph.cuda.graphs import Graphs
+from spdnn.engines.taskgraph.cuda.device import GraphDevice, Graphs, Outcomes, joins_of
 from spdnn.engines.taskgraph.cuda.layers import DeviceWeights, HostWeights
 from spdnn.engines.taskgraph.cuda.probe import measure_costs
 from spdnn.engines.taskgraph.cuda.run import CudaGraphRun, busy, copies_hidden
 from spdnn.engines.taskgraph.decomposition import Decomposition, Sizes, cut
-from spdnn.engines.taskgraph.notes import notes, timeline
 from spdnn.engines.taskgraph.settings import AUTO, GRAPH, STREAM, TaskgraphSettings
+from spdnn.engines.taskgraph.timeline import notes, timeline
 from spdnn.kernels.cuda.device import Device
 
 ARRAYS = 40  # of a slot, besides what grows with its rows; each may take up to UNIT bytes more than it needs
@@ -106,7 +104,7 @@ class CudaGraphSession(Session):
         graph_notes = notes(cut, self.sizes, self.settings, self.why, going.execution.graph)
         if self.predicted is not None:
             graph_notes["predicted_seconds"] = self.predicted
-        return result(self.plan, self.inputs, parts, self.shared, {**self.notes, **graph_notes}, self.keep)
+        return self.plan.result(self.inputs, parts, self.shared, {**self.notes, **graph_notes}, self.keep)
 
     def tell(self, result: Result) -> None:
         cut, seconds, spans = self.cut, self._seconds, self._going.spans()
