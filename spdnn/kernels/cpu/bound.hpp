@@ -45,7 +45,7 @@ struct BoundLayer {
         if (!share) return;
         {
             nb::gil_scoped_release release;
-            sets = OwnSets::found(view);
+            sets = OwnSets::search(view);
         }
         if (!sets) return;
         sets->show(view);

@@ -608,8 +608,8 @@ uint64_t filled(const Pass& pass, int64_t t) {
 
 void atomic_min(std::atomic<uint64_t>& layer, uint64_t k) {
     // Atomic minimum by compare and swap: threads fail in any order, the first layer is reported.
-    uint64_t seen = layer.load(std::memory_order_relaxed);
-    while (k < seen && !layer.compare_exchange_weak(seen, k, std::memory_order_relaxed)) {}
+    uint64_t least = layer.load(std::memory_order_relaxed);
+    while (k < least && !layer.compare_exchange_weak(least, k, std::memory_order_relaxed)) {}
 }
 
 // Each thread takes a tile through all layers of the pass.
@@ -642,13 +642,13 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
             const Layer& layer = k + 1 == pass.depth ? last : pass.layers[k];
             float* to = k + 1 == pass.depth ? end : both[k % 2];
             // The first layer of a pass may start from stored rows, all others from a tile of floats.
-            const LaneFlags seen = from ? block_for(layer, pass.tile)(layer, from, to, 0, layer.lists)
-                                        : first_layer(pass, layer, t, memory, to);
-            pass.active[k * tiles + t] = seen.active;
+            const LaneFlags flags = from ? block_for(layer, pass.tile)(layer, from, to, 0, layer.lists)
+                                         : first_layer(pass, layer, t, memory, to);
+            pass.active[k * tiles + t] = flags.active;
             // Lanes past the last input are padding, and fail nothing.
-            if (seen.not_finite & filled(pass, t)) atomic_min(failed, k);
+            if (flags.not_finite & filled(pass, t)) atomic_min(failed, k);
             // Early exit: a tile of zeros stays zeros through the remaining layers.
-            if (!seen.active && k >= pass.still_from && k + 1 < pass.depth) {
+            if (!flags.active && k >= pass.still_from && k + 1 < pass.depth) {
                 for (int64_t rest = k + 1; rest < pass.depth; ++rest) pass.active[rest * tiles + t] = 0;
                 std::memset(end, 0, sizeof(float) * last.outputs * pass.tile);
                 break;
@@ -692,11 +692,11 @@ int64_t run_lockstep(const Pass& pass, int64_t widest, int threads) {
                     if (last) std::memset(out + first * pass.tile, 0, sizeof(float) * (end - first) * pass.tile);
                     continue;
                 }
-                const LaneFlags seen = run(layer, from + t * layer.inputs * pass.tile, out, begin(layer.lists, b),
-                                           begin(layer.lists, b + 1));
+                const LaneFlags flags = run(layer, from + t * layer.inputs * pass.tile, out, begin(layer.lists, b),
+                                            begin(layer.lists, b + 1));
                 // Threads share a tile, so its lanes are merged atomically, once a block.
-                if (seen.active) __atomic_fetch_or(&pass.active[k * tiles + t], seen.active, __ATOMIC_RELAXED);
-                if (seen.not_finite & filled(pass, t)) atomic_min(failed, k);
+                if (flags.active) __atomic_fetch_or(&pass.active[k * tiles + t], flags.active, __ATOMIC_RELAXED);
+                if (flags.not_finite & filled(pass, t)) atomic_min(failed, k);
             }
             from = to;
         }

@@ -42,9 +42,9 @@ std::vector<double> samples(Resource resource, int threads, double seconds, doub
     // Threads that share one core have that core's rate together.
     const double cores = std::min(1.0, static_cast<double>(omp_get_num_procs()) / threads);
     for (int window = -1; window < kWindows; ++window) {  // the first fills caches and wakes cores: no sample
-        double chunks = 0, own_rates = 0, spent = 0;
+        double chunks = 0, own_rates = 0, elapsed = 0;
         Clock::time_point start;
-#pragma omp parallel num_threads(threads) reduction(+ : chunks, own_rates) reduction(max : spent)
+#pragma omp parallel num_threads(threads) reduction(+ : chunks, own_rates) reduction(max : elapsed)
         {
             const int thread = omp_get_thread_num();
             const int64_t first = steps[thread];
@@ -55,14 +55,15 @@ std::vector<double> samples(Resource resource, int threads, double seconds, doub
             const double began = processor_seconds();
             do {
                 chunk(thread, step++);
-                spent = std::chrono::duration<double>(Clock::now() - start).count();
-            } while (spent < seconds / kWindows);
+                elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+            } while (elapsed < seconds / kWindows);
             chunks = static_cast<double>(step - first);
             const double own = processor_seconds() - began;  // in coarse ticks on some systems: 0, or beyond the window
-            own_rates = chunks / (own > 0 ? std::min(own, spent) : spent);
+            own_rates = chunks / (own > 0 ? std::min(own, elapsed) : elapsed);
             steps[thread] = step;
         }
-        if (window >= 0) rates.push_back(amount * (resource == Resource::kAlone ? own_rates * cores : chunks / spent));
+        if (window >= 0)
+            rates.push_back(amount * (resource == Resource::kAlone ? own_rates * cores : chunks / elapsed));
     }
     return rates;
 }

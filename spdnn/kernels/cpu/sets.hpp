@@ -20,7 +20,7 @@ class OwnSets {
     int64_t gathers = 0;  // of a vector of inputs, where kTogether outputs of a set share a load
 
     // Those of a layer; none where too little is shared for them to pay.
-    static std::unique_ptr<OwnSets> found(const Layer& layer) {
+    static std::unique_ptr<OwnSets> search(const Layer& layer) {
         return layer.index_bytes == 2 ? in<uint16_t>(layer) : in<uint32_t>(layer);
     }
 
@@ -33,7 +33,7 @@ class OwnSets {
     }
 
   private:
-    static constexpr int64_t kTogether = 8, kNobody = -1;
+    static constexpr int64_t kTogether = 8, kNone = -1;
     static constexpr double kPays = 0.75;  // of the loads without sets
     int64_t shared = 0;
     std::vector<int64_t> offsets, begins, starts;
@@ -64,20 +64,20 @@ class OwnSets {
         // The list of each output, and the first output of each list.
         size_t slots = 16;
         while (slots < 2 * static_cast<size_t>(outputs)) slots *= 2;
-        std::vector<int32_t> table(slots, kNobody), list(outputs), first;
+        std::vector<int32_t> table(slots, kNone), list(outputs), first;
         // Open addressing, at most half full: a free slot opens a list, a hit is compared whole, since hashes collide.
         for (int64_t j = 0; j < outputs; ++j) {
-            const Index* const mine = all + layer.offsets[j];
-            size_t slot = hash(mine, length(j)) & (slots - 1);
+            const Index* const own = all + layer.offsets[j];
+            size_t slot = hash(own, length(j)) & (slots - 1);
             for (;; slot = (slot + 1) & (slots - 1)) {
-                if (table[slot] == kNobody) {
+                if (table[slot] == kNone) {
                     table[slot] = static_cast<int32_t>(first.size());
                     first.push_back(static_cast<int32_t>(j));
                     break;
                 }
                 const int64_t other = first[table[slot]];
                 if (length(other) == length(j) &&
-                    !std::memcmp(all + layer.offsets[other], mine, length(j) * sizeof(Index)))
+                    !std::memcmp(all + layer.offsets[other], own, length(j) * sizeof(Index)))
                     break;
             }
             list[j] = table[slot];
@@ -86,16 +86,16 @@ class OwnSets {
         const int64_t lists = static_cast<int64_t>(first.size());
         std::vector<int64_t> sizes(lists, 0);
         for (int64_t j = 0; j < outputs; ++j) ++sizes[list[j]];
-        auto made = std::make_unique<OwnSets>();
+        auto sets = std::make_unique<OwnSets>();
         // Cost with sharing: blocks of 8 members, the remainder in powers of two, and one load of each input a block.
         for (int64_t l = 0; l < lists; ++l) {
-            made->gathers += (sizes[l] / kTogether + __builtin_popcountll(sizes[l] % kTogether)) * length(first[l]);
-            made->shared += sizes[l] > 1;
+            sets->gathers += (sizes[l] / kTogether + __builtin_popcountll(sizes[l] % kTogether)) * length(first[l]);
+            sets->shared += sizes[l] > 1;
         }
         // The copy must save a quarter of the loads to pay; else the layer keeps its own lists.
-        if (made->gathers > kPays * layer.edges) return nullptr;
-        made->lay(layer, list, first, sizes, all);
-        return made;
+        if (sets->gathers > kPays * layer.edges) return nullptr;
+        sets->lay(layer, list, first, sizes, all);
+        return sets;
     }
 
     template <class Index>
@@ -135,9 +135,9 @@ class OwnSets {
             members[member] = static_cast<int32_t>(j);
             if (!layer.values) continue;
             // Transpose the values: those of one edge for all members become neighbours, as the kernels read them.
-            float* const mine = values.get() + starts[p] + member - begins[p];
+            float* const own = values.get() + starts[p] + member - begins[p];
             for (int64_t e = layer.offsets[j]; e < layer.offsets[j + 1]; ++e)
-                mine[(e - layer.offsets[j]) * sizes[list[j]]] = layer.values[e];
+                own[(e - layer.offsets[j]) * sizes[list[j]]] = layer.values[e];
         }
     }
 };

@@ -22,8 +22,8 @@
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 // Source     Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section V: one-dimensional
 //            tiling, row swizzle, residue handling, with a CPU's caches and vectors in place of a GPU's.
-#include "aside.hpp"
 #include "spmm_parts.hpp"
+#include "team.hpp"
 #include "transposed.hpp"
 
 #include <algorithm>

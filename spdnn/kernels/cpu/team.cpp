@@ -1,8 +1,6 @@
 // The helpers behind team.hpp: one word tells the stage, its units, and the next unit to take.
 #include "team.hpp"
 
-#include "aside.hpp"
-
 #include <pthread.h>
 #include <sched.h>
 
