@@ -112,17 +112,17 @@ class Model(WithRepr):
             SpdnnError: a sum passed the range of float32.
         """
         # The usual call has an array that fits: it must not pay for checks and conversions.
-        given = x[0] if len(x) == 1 and not named else None
+        array = x[0] if len(x) == 1 and not named else None
         if (
-            type(given) is np.ndarray
-            and given.dtype == np.float32
-            and (self.signature is None or given.shape[1:] == self._usual)
+            type(array) is np.ndarray
+            and array.dtype == np.float32
+            and (self.signature is None or array.shape[1:] == self._usual)
         ):
-            return self._finish(self._rows(given))
+            return self._finish(self._rows(array))
         if not x and [*named] == (self.signature or ANY).names:
-            (given,) = named.values()
-        if sp.issparse(given):
-            return self._finish(self._sparse(given))
+            (array,) = named.values()
+        if sp.issparse(array):
+            return self._finish(self._sparse(array))
         (value,) = (self.signature or ANY).feed(x, named).values()
         return arrays.like(self._finish(self._rows(value)), (*x, *named.values())[0])
 
@@ -257,5 +257,5 @@ def hold_in_memory(prepared: Prepared, engine: Engine) -> Prepared:
         return prepared
     network = _InMemoryNetwork(prepared.network)
     layout = [engine.layout(layer) if isinstance(engine, SharesWeights) else None for layer in network.layers()]
-    laid = [arrays for arrays in layout if arrays is not None]
-    return replace(prepared, network=network, layout=laid if len(laid) == len(layout) else None)
+    layouts = [arrays for arrays in layout if arrays is not None]
+    return replace(prepared, network=network, layout=layouts if len(layouts) == len(layout) else None)

@@ -106,11 +106,11 @@ def _forward(
         for k, layer in enumerate(network.layers()):
             weights = layer.matrix(np.float64).T.tocsr()
             bias = np.broadcast_to(layer.bias, layer.outputs).astype(np.float64)
-            begun = []
+            futures = []
             for number, blocks in enumerate(of_copies):
                 step = partial(_next, layer, *(_off(weights, bias, random) if number else (weights, bias)))
-                begun.append([pool.submit(step, block, None if number else k) for block in blocks])
-            of_copies = [[block.result() for block in blocks] for blocks in begun]
+                futures.append([pool.submit(step, block, None if number else k) for block in blocks])
+            of_copies = [[block.result() for block in blocks] for blocks in futures]
             if stage:
                 stage.computed += alive * layer.edges
             survivors[k] = alive = _alive(of_copies[0])
@@ -226,7 +226,7 @@ def _propagate(
     copies = min(max(1, WIDE // narrowest), MOST) if judging else 0
     # In chunks, whose copies fit in memory.
     chunk = max(1, CHUNK_BYTES // (8 * network.width * (1 + copies)))
-    survivors, alive, statistics, kept, tolerated = np.zeros(network.depth, np.int64), [], [], [], []
+    survivors, alive, statistics, kept_values, bounds = np.zeros(network.depth, np.int64), [], [], [], []
     with progress.Inference(progress.WorkProfile.of(edges, edges), rows.size, -(-rows.size // chunk), stage) as steps:
         for start in range(0, rows.size, chunk):
             numbers = rows[start : start + chunk]
@@ -240,11 +240,11 @@ def _propagate(
             if judging:
                 each, wanted = tolerances(y, drawn), np.isin(numbers, keep.of)
                 values = y[wanted].astype(np.float32), each[wanted].astype(np.float32)
-                tolerated.append(Tolerances(numbers, each.max(axis=1), each.sum(axis=1), numbers[wanted], *values))
+                bounds.append(Tolerances(numbers, each.max(axis=1), each.sum(axis=1), numbers[wanted], *values))
             elif keep:
-                chosen = keep.rows(numbers[nonzero], nonzero, len(y)) if keep.of is not True else nonzero
-                kept.append((numbers[chosen], y[chosen].astype(np.float32)))
-    valued, values = map(np.concatenate, zip(*kept, strict=True)) if kept else (None, None)
+                rows_kept = keep.rows(numbers[nonzero], nonzero, len(y)) if keep.of is not True else nonzero
+                kept_values.append((numbers[rows_kept], y[rows_kept].astype(np.float32)))
+    valued, values = map(np.concatenate, zip(*kept_values, strict=True)) if kept_values else (None, None)
     # Edges computed: rows alive before each layer, as any engine counts them.
     result = Result(
         rows.size if inputs.numbers is None else inputs.total,
@@ -256,4 +256,4 @@ def _propagate(
         values,
         None if keep.of is True else valued,
     )
-    return result, Tolerances(*map(np.concatenate, zip(*tolerated, strict=True))) if judging else None
+    return result, Tolerances(*map(np.concatenate, zip(*bounds, strict=True))) if judging else None

@@ -43,10 +43,10 @@ def engine(name: str, usable: bool = True) -> Engine:
     """
     if name not in ENGINES and name not in find_installed():
         raise unknown("engine", name, names())
-    found = _load(ENGINES.get(name) or find_installed()[name])
-    if usable and (reason := found.missing()):
+    instance = _load(ENGINES.get(name) or find_installed()[name])
+    if usable and (reason := instance.missing()):
         raise Unavailable(f"engine {name} cannot run here: {reason}; `spdnn info` lists those that can")
-    return found
+    return instance
 
 
 @cache

@@ -26,9 +26,8 @@ UNKNOWN = (CacheLevel(1, 32 << 10, 1), CacheLevel(2, 256 << 10, 1), CacheLevel(3
 def caches(folder: Path = SYSFS) -> tuple[CacheLevel, ...]:
     """The data caches of a core, the nearest first, as Linux lists them in sysfs; empty where it does not."""
     # One folder for each cache of the first core that this process may use; what cannot be read is left out.
-    result = []
-    first = min(affinity())
-    for index in sorted(folder.glob(f"cpu{first}/cache/index*")):
+    levels = []
+    for index in sorted(folder.glob(f"cpu{min(affinity())}/cache/index*")):
         sizes = {}
         for name in ("level", "type", "size", "shared_cpu_list"):
             try:
@@ -41,5 +40,5 @@ def caches(folder: Path = SYSFS) -> tuple[CacheLevel, ...]:
                 unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(sizes["size"][-1], 1)
                 ends = [part.partition("-") for part in sizes["shared_cpu_list"].split(",")]
                 shared = sum(int(last or first) - int(first) + 1 for first, _, last in ends)
-                result.append(CacheLevel(int(sizes["level"]), unit * int(sizes["size"].rstrip("KMG")), shared))
-    return tuple(sorted(result, key=lambda cache: cache.level))
+                levels.append(CacheLevel(int(sizes["level"]), unit * int(sizes["size"].rstrip("KMG")), shared))
+    return tuple(sorted(levels, key=lambda cache: cache.level))

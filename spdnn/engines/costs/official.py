@@ -45,10 +45,10 @@ def official_shares(work: Work, neurons: int, ranks: int, partition: str, distin
     # Of the survivors it is known where they are, from the official categories; those that die are spread evenly.
     positions = _categories(neurons) - 1
     rank = positions % ranks if partition == "cyclic" else positions * ranks // challenge.INPUTS
-    kept = np.bincount(rank, minlength=ranks)
-    kept = np.unique(kept) if distinct else kept
+    counts = np.bincount(rank, minlength=ranks)
+    counts = np.unique(counts) if distinct else counts
     others = np.maximum(0.0, work.survivors - positions.size)
-    return (kept[:, None] + others / ranks) / (positions.size + others)
+    return (counts[:, None] + others / ranks) / (positions.size + others)
 
 
 @cache

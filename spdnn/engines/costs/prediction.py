@@ -109,9 +109,9 @@ def predict(
         # what the slowest has done by then, the exchange, and even rows. Of equal ends the last: never.
         surplus = (rows.max(axis=0) - mean) * work.row_bytes
         moving = messages.message(surplus) + surplus / PACKED_BYTES_PER_SECOND
-        done = np.append(np.zeros((len(uneven), 1)), np.cumsum(uneven, axis=1), axis=1).max(axis=0)
-        left = np.append(np.cumsum(even[::-1])[::-1], 0.0)
-        before = even.size - int(np.argmin((done + left + np.append(moving, 0.0))[::-1]))
+        elapsed = np.append(np.zeros((len(uneven), 1)), np.cumsum(uneven, axis=1), axis=1).max(axis=0)
+        remaining = np.append(np.cumsum(even[::-1])[::-1], 0.0)
+        before = even.size - int(np.argmin((elapsed + remaining + np.append(moving, 0.0))[::-1]))
         communication += float(np.append(moving, 0.0)[before])
     # Time of each rank alone: uneven rows up to the exchange, even ones after it, and what each input costs.
     each = work.inputs / ranks * device.seconds_per_input

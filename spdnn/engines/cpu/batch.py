@@ -123,7 +123,7 @@ class BatchKernels:
         Raises:
             SpdnnError: a sum is not finite.
         """
-        begun, lanes, size = time.perf_counter(), rows.lanes, rows.count
+        start, lanes, size = time.perf_counter(), rows.lanes, rows.count
         span = slice(k, k + len(layers))
         inwards = 4 * lanes * (int(self.costs.outputs[k - 1]) if k else self.network.inputs)
         outwards = 4 * lanes * int(self.costs.outputs[span.stop - 1])
@@ -176,12 +176,12 @@ class BatchKernels:
         rows.deaths = max(0.0, 1 - (indices.size / max(1, rows.alive)) ** (1 / len(layers)))
         rows.alive = indices.size
         if len(tally.log) < LOGGED:
-            tally.log.append([k, len(layers), lanes, edges, time.perf_counter() - begun])
+            tally.log.append([k, len(layers), lanes, edges, time.perf_counter() - start])
         return indices
 
     def merge(self, k: int, rows: Rows, search: DuplicateSearch, tally: Counters) -> None:
         """Search for rows that became identical, and let one of each group represent all."""
-        begun, size, neurons = time.perf_counter(), rows.count, int(self.costs.outputs[k - 1])
+        start, size, neurons = time.perf_counter(), rows.count, int(self.costs.outputs[k - 1])
         # Dead rows not yet removed are identical and merge into one row of zeros, which Rows.merge counts as alive: it
         # is subtracted.
         zeros = rows.alive < size
@@ -190,7 +190,7 @@ class BatchKernels:
         search.finish(k, size, merged)
         tally.searches += 1
         tally.merged += merged
-        tally.searching += time.perf_counter() - begun
+        tally.searching += time.perf_counter() - start
 
     def compact(self, k: int, rows: Rows, indices: np.ndarray, search: DuplicateSearch, tally: Counters) -> np.ndarray:
         """What is due before layer k: dead rows leave, identical ones are merged; the indices of nonzero rows."""

@@ -44,13 +44,13 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
     free = (available_bytes() or 0) // FREE_SHARE
     allowed = free if memory is None else min(memory, free)
     # Copy bandwidth of memory: arrays far beyond the last-level caches that the threads can reach.
-    copied = _copy_bytes(levels[-1], threads, allowed, together)
+    copy_bytes = _copy_bytes(levels[-1], threads, allowed, together)
     # Load bandwidth of a cache: each thread reads half of its share again and again, so that all loads hit.
-    if (loaded := max(_load_bytes(cache, threads) for cache in (near, second))) > allowed:
-        raise Unavailable(f"{SMALL.format(allowed)}: what threads load from their caches needs {loaded:,}")
+    if (load_bytes := max(_load_bytes(cache, threads) for cache in (near, second))) > allowed:
+        raise Unavailable(f"{SMALL.format(allowed)}: what threads load from their caches needs {load_bytes:,}")
     from spdnn.kernels import _cpu
 
-    source, target = buffer(1, copied // 4, 1), buffer(1, copied // 4, 1)
+    source, target = buffer(1, copy_bytes // 4, 1), buffer(1, copy_bytes // 4, 1)
     rates = {"copy_rates": _cpu.copy_samples(level, source, target, threads, quarter)}
     del source, target
     for name, cache in (("load_rates", near), ("l2_load_rates", second)):

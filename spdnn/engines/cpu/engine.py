@@ -85,7 +85,7 @@ class TiledEngine(CompiledEngine):
     summary = "ablation of cpu: all inputs finish a layer before the next begins"
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
-        return CpuSession(prepared, inputs, options, most=1)
+        return CpuSession(prepared, inputs, options, max_pass_layers=1)
 
 
 class CsrEngine(CompiledEngine):
@@ -94,4 +94,4 @@ class CsrEngine(CompiledEngine):
     offers = ()
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
-        return CpuSession(prepared, inputs, options, most=1, tile=1)
+        return CpuSession(prepared, inputs, options, max_pass_layers=1, tile=1)

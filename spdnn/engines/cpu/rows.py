@@ -133,15 +133,15 @@ class Rows:
         """
         neurons, count = values.shape[1], indices.size + len(values)
         self.inputs.add(numbers, indices.size + row_of, count)
-        tile, begun = self.tile_for(count), time.perf_counter()
+        tile, start = self.tile_for(count), time.perf_counter()
         # Rows that came may wait in `target`, which closing the gaps writes to: they are saved first.
         if tile != self.tile or (indices.size and indices[-1] >= indices.size):
             values = values.copy() if np.shares_memory(values, self.target) else values
             self.close(indices, neurons, tile)
-        spent = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
         self.level.insert(values, self.source, self.tile, indices.size, self.threads)
         self.alive, self.merged = count, bool((self.inputs.weights != 1).any())
-        return spent
+        return seconds
 
     def close(self, indices: np.ndarray, neurons: int, tile: int | None = None) -> None:
         """The rows at `indices` (int64, ascending), those that `inputs` knows, close up; `tile`: of the result."""

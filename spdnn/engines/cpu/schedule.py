@@ -127,14 +127,14 @@ def batches(
     largest = max(network.header(k).nbytes for k in range(network.depth))
     extra = scratch_bytes(network, inputs, widest, options.threads, tile)
     one_tile = 2 * feature_bytes(1, widest, tile)
-    kept = outcome_bytes(inputs, outputs, options)
-    room = limit - in_use - extra - kept
+    outcome = outcome_bytes(inputs, outputs, options)
+    room = limit - in_use - extra - outcome
     # All weights, when what is left still takes a few tiles for each thread; else the one in use, the next one, and
     # the arrays that reading it needs.
     resident = not weights or weights + min(tiles_of(inputs.count, tile), 4 * options.threads) * one_tile <= room
     room -= weights if resident else 4 * largest
     if room < one_tile:
-        least = in_use + extra + kept + 4 * largest + one_tile
+        least = in_use + extra + outcome + 4 * largest + one_tile
         raise MemoryTooSmall(
             f"memory of {limit:,} bytes is too small for one tile of {tile} inputs; this network, these inputs and "
             f"{options.threads} threads need at least {least:,} ({more_memory(least)})",

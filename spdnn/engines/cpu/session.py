@@ -28,21 +28,17 @@ class CpuSession(SharesRows):
     """Weights of all layers, or a way to stream them, and two feature buffers for one batch of inputs.
 
     Args:
-        most: layers of a pass.
+        max_pass_layers: layers of a pass at most.
         tile: of the features, always; None: what fits the rows that are left.
     """
 
     def __init__(
-        self,
-        prepared: Prepared,
-        inputs: Inputs,
-        options: Options,
-        most: int = plan.MOST_LAYERS,
+        self, prepared: Prepared, inputs: Inputs, options: Options, max_pass_layers: int = plan.MOST_LAYERS,
         tile: int | None = None,
-    ):
+    ):  # fmt: skip
         super().__init__(prepared)
         self.work = BatchKernels(prepared, inputs, options, tile)
-        self.threads, self.max_pass_layers = options.threads, most
+        self.threads, self.max_pass_layers = options.threads, max_pass_layers
         self.work_profile = prepared.work_profile()
         network, widest, tile = prepared.network, self.work.widest, self.work.tile
         self.batch, resident = plan.batches(network, inputs, widest, self.work.last.outputs, options, tile)
@@ -178,18 +174,18 @@ class CpuRows(HeldRows):
     def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
         values = arrived.data.view(np.float32).reshape(-1, self.neurons)
         self._rows.inputs.keep(kept)
-        spent = self._rows.follow(self._indices[kept], values, arrived.numbers, arrived.row_of)
+        seconds = self._rows.follow(self._indices[kept], values, arrived.numbers, arrived.row_of)
         if self.gaps:
-            self.closing += spent
-            self._tally.closing += spent
+            self.closing += seconds
+            self._tally.closing += seconds
         self._indices = np.arange(self.count)
 
     def finish_exchange(self) -> None:
         """Close the gaps that are left."""
         if self.gaps:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             self._rows.close(self._indices, self.neurons)
-            self._tally.closing += time.perf_counter() - begun
+            self._tally.closing += time.perf_counter() - start
 
     def set_merged(self, rows: int) -> None:
         self._rows.merged = bool((self._rows.inputs.weights != 1).any())

@@ -81,13 +81,9 @@ class KernelPlan:
         return passes(self.kinds, self.valued, self.leaving, self.searching, self.ahead, breaks)
 
     def result(
-        self,
-        inputs: Inputs,
-        parts: Sequence[tuple[np.ndarray, dict[str, Any]]],
-        shared: Sequence[int],
-        notes: dict,
+        self, inputs: Inputs, parts: Sequence[tuple[np.ndarray, dict[str, Any]]], shared: Sequence[int], notes: dict,
         keep: KeptInputs,
-    ) -> Result:
+    ) -> Result:  # fmt: skip
         """The result of a run, from the outcomes of its batches; `notes` are added to.
 
         Args:
@@ -97,20 +93,20 @@ class KernelPlan:
         batches = []
         for numbers, outcome in parts:
             # Inputs whose row is left are the categories; several of them may have one row.
-            living = np.flatnonzero(outcome["row_of"] >= 0)
-            row_of = outcome["row_of"][living].astype(np.int64)
+            alive = np.flatnonzero(outcome["row_of"] >= 0)
+            row_of = outcome["row_of"][alive].astype(np.int64)
             values = outcome.get("kept"), outcome.get("values")
-            batches.append(LastRows(numbers[living], row_of, outcome["statistics"], *values))
+            batches.append(LastRows(numbers[alive], row_of, outcome["statistics"], *values))
         # Work: the device counted rows of each layer; edges, and loads that outputs share, follow from the layers.
         work = np.sum([outcome["work"] for _, outcome in parts], axis=0, dtype=np.int64)
-        computed = int(work @ self.edges)
+        edges_computed = int(work @ self.edges)
         loads = work * (self.edges // np.array(shared, np.int64))
         if inputs.kind == "bits":
             loads[0] //= 4  # a word has four inputs of a thread
         common = {"batches": len(parts), "rows_merged": int(sum(outcome["merged"] for _, outcome in parts)), **notes}
         survivors = np.sum([outcome["survivors"] for _, outcome in parts], axis=0, dtype=np.int64)
         return self.last.result(
-            inputs.total, batches, keep, survivors=survivors, edges_computed=computed, notes=common,
+            inputs.total, batches, keep, survivors=survivors, edges_computed=edges_computed, notes=common,
             bytes_loaded=4 * int(loads.sum()),
         )  # fmt: skip
 
@@ -196,14 +192,14 @@ class BufferSlot:
     def _bind(self, part: LayerPass) -> list[Launch]:
         """The launches of one pass, which takes `features` on."""
         # One launch a layer, its two buffers alternating; only the first layer reads rows where they lay before.
-        run, rows, bound = self.rows.run, self.rows.into(part.first), []
+        run, rows, launches = self.rows.run, self.rows.into(part.first), []
         layers = [self.layers[k] for k in range(part.first, part.last)]
         if part.kind != PERSISTENT:
             for k, layer in enumerate(layers, part.first):
                 source = self.words if part.kind == BITS else self.features
-                bound.append(run.layer(k, layer, source, self._target, rows))
+                launches.append(run.layer(k, layer, source, self._target, rows))
                 self.features, self._target, run = self._target, self.features, self.rows.inside
-            return bound
+            return launches
         # Persistent: one launch takes all layers of the pass, at a setting for each range of rows that may be left.
         settings_of, early = variants(self.device.properties, *widths(layers)), part.first < EARLY
         self.features, self._target = self._target, self.features
@@ -225,17 +221,17 @@ class BufferSlot:
             raise past_float32(outcome["failed"])
         # Kept values: rows are in tiles, so each tile that has a kept row is read once and its lanes are taken out.
         if keep:
-            living, size = outcome["row_of"] >= 0, TILE * self.plan.outputs
-            kept = np.arange(outcome["rows"])
+            alive, size = outcome["row_of"] >= 0, TILE * self.plan.outputs
+            rows = np.arange(outcome["rows"])
             if numbers is not None:
-                kept = keep.rows(numbers[living], outcome["row_of"][living].astype(np.int64), outcome["rows"])
-            places = self.device.read(self.rows.list[: outcome["rows"]])[kept]
-            values = np.empty((kept.size, self.plan.outputs), np.float32)
+                rows = keep.rows(numbers[alive], outcome["row_of"][alive].astype(np.int64), outcome["rows"])
+            places = self.device.read(self.rows.list[: outcome["rows"]])[rows]
+            values = np.empty((rows.size, self.plan.outputs), np.float32)
             for tile in np.unique(places // TILE):
                 of_tile = places // TILE == tile
-                read = self.device.read(self.features[tile * size : (tile + 1) * size]).reshape(-1, TILE)
-                values[of_tile] = read[:, places[of_tile] % TILE].T
-            outcome |= {"kept": kept, "values": values}
+                tile_values = self.device.read(self.features[tile * size : (tile + 1) * size]).reshape(-1, TILE)
+                values[of_tile] = tile_values[:, places[of_tile] % TILE].T
+            outcome |= {"kept": rows, "values": values}
         return outcome
 
 

@@ -73,30 +73,30 @@ def choose(
     for shape in heaviest:
         # Candidates: kernels whose buffers fit this device; the layer with most edges stands for its shape.
         members = shapes[shape]
-        refused = {name: why for name in KINDS if (why := why_unsuitable(device.properties, name, *shape[:2]))}
-        suited = [name for name in ((kind,) if kind else KINDS) if name not in refused]
+        unsuitable = {name: why for name in KINDS if (why := why_unsuitable(device.properties, name, *shape[:2]))}
+        suited = [name for name in ((kind,) if kind else KINDS) if name not in unsuitable]
         layer = network.layer(max(members, key=lambda k: headers[k].edges))
         early: dict[str, float] = {}
         late: dict[str, float] = {}
         if kind is None and len(notes) < MOST_SHAPES:
-            laid: list[LayerLayout] = []
+            layouts: list[LayerLayout] = []
             try:
                 for name in suited:
-                    laid.append(to_device(device, lay_out(layer, name, room)))
+                    layouts.append(to_device(device, lay_out(layer, name, room)))
             except MemoryTooSmall as error:
-                refused.update(dict.fromkeys(suited[len(laid) :], f"not timed: {error}"))
+                unsuitable.update(dict.fromkeys(suited[len(layouts) :], f"not timed: {error}"))
             # Timing: with all inputs, as early layers have them, and with the few rows that late layers have left.
-            early = _seconds(device, laid, 32 * tiles, refused)
+            early = _seconds(device, layouts, 32 * tiles, unsuitable)
             if later and members[-1] >= LATER:
-                late = _seconds(device, laid, later, refused)
+                late = _seconds(device, layouts, later, unsuitable)
         # The fastest wins; where none was timed, the first that suits, or the staged kernel, which suits any layer.
         best = min(early, key=early.__getitem__) if early else (suited or [STAGED])[0]
-        then = min(late, key=late.__getitem__) if late else best
+        late_best = min(late, key=late.__getitem__) if late else best
         for k in members:
-            kinds[k] = then if k >= LATER else best
+            kinds[k] = late_best if k >= LATER else best
         named = {"inputs": shape[0], "outputs": shape[1], "layers": len(members), "kernel": best}
-        named |= {"seconds_per_layer": early, "not_suitable": refused}
-        notes.append(named | ({"kernel_later": then, "seconds_per_layer_later": late} if late else {}))
+        named |= {"seconds_per_layer": early, "not_suitable": unsuitable}
+        notes.append(named | ({"kernel_later": late_best, "seconds_per_layer_later": late} if late else {}))
     if kind and shapes and kind not in kinds[first:]:
         raise Unsuitable(f"no layer suits the kernel {kind}: {notes[0]['not_suitable'][kind]}")
     why = "asked for by the engine's name, staged where it does not suit" if kind else "the fastest of those timed"
@@ -135,14 +135,14 @@ def _seconds(device: Device, layers: Sequence[LayerLayout], count: int, refused:
         values = np.random.default_rng(0).random((layer.inputs, 32), np.float32)
         source = device.upload(np.tile(values.reshape(-1), tiles))
         target = device.empty(tiles * 32 * layer.outputs, np.float32)
-        for laid in layers:
-            launches[laid.kind] = several_layers(device, laid, source, target, min(count, 32 * tiles), IN_A_ROW)
+        for layout in layers:
+            launches[layout.kind] = several_layers(device, layout, source, target, min(count, 32 * tiles), IN_A_ROW)
     except MemoryTooSmall as error:
-        refused.update((laid.kind, f"not timed: {error}") for laid in layers[len(launches) :])
+        refused.update((layout.kind, f"not timed: {error}") for layout in layers[len(launches) :])
     # Warm-up, then samples in turn, so that a change of the clock frequency meets all kinds alike; the least counts.
-    spent = 0.0
-    while launches and spent < WARM:
-        spent += sum(device.seconds(launch) for launch in launches.values())
+    warm_seconds = 0.0
+    while launches and warm_seconds < WARM:
+        warm_seconds += sum(device.seconds(launch) for launch in launches.values())
     samples = [{name: device.seconds_ahead(launches[name], lead) for name in launches} for _ in range(SAMPLES)]
     return {name: min(sample[name] for sample in samples) / IN_A_ROW for name in launches}
 

@@ -122,9 +122,9 @@ def to_device(device: Device, host: LayerLayout) -> LayerLayout:
     Raises:
         MemoryTooSmall: the device has no room for it.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     arrays = {name: device.upload(array) for name, array in host.arrays.items()}
-    return replace(host, arrays=arrays, copy_seconds=time.perf_counter() - begun)
+    return replace(host, arrays=arrays, copy_seconds=time.perf_counter() - start)
 
 
 @dataclass(frozen=True)
@@ -164,16 +164,16 @@ class LayerLauncher:
         if layer.kind in (BITS, STAGED):
             # Staged: no more blocks than shared memory holds at once, each of which takes tiles and parts in turn.
             items, properties = self.tiles * layer.numbers["parts"], self.device.properties
-            chosen = settings.staged_kernel(layer.shared, layer.valued, bits)
+            kernel = settings.staged_kernel(layer.shared, layer.valued, bits)
             room = layer.numbers["room"] // (32 if bits else 1)  # neurons that are floats in as many bytes
             shared = stage_shared_bytes(room)
             blocks = min(items, stage_blocks(properties, room) * properties.multiprocessors)
             if items >= 2**31:
                 raise Unsuitable(f"{self.tiles:,} tiles of {layer.outputs:,} outputs are more than the kernel counts")
         else:
-            chosen = settings.layer(f"{layer.kind}_layer", layer.arrays["indices"].dtype.itemsize, layer.valued)
+            kernel = settings.layer(f"{layer.kind}_layer", layer.arrays["indices"].dtype.itemsize, layer.valued)
             blocks = self.blocks(self.tiles * -(-layer.outputs // SLICE))
-        return self.device.bind(chosen, blocks, common, shared, sizes)
+        return self.device.bind(kernel, blocks, common, shared, sizes)
 
     def layers(
         self,

@@ -268,11 +268,11 @@ class DeviceInputs:
         if self.kind == "dense":
             return [self.device.bind(settings.DENSE_TILES, blocks, {"values": self.data[0], **arguments})]
         # CSR is scattered, so the features that it does not name are set to zero before.
-        filled = features[: rows.tiles * TILE * self.neurons]
+        batch_features = features[: rows.tiles * TILE * self.neurons]
         offsets, columns, values = self.data
         arguments |= {"offsets": offsets, "columns": columns, "values": values}
         device = self.device  # and not `self`, which would keep itself and its memory
-        return [lambda: device.fill(filled, 0), self.device.bind(settings.SPARSE_TILES, blocks, arguments)]
+        return [lambda: device.fill(batch_features, 0), self.device.bind(settings.SPARSE_TILES, blocks, arguments)]
 
 
 def stored_arrays(inputs: Inputs) -> list[np.ndarray]:

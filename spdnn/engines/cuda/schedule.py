@@ -99,9 +99,9 @@ def variants(properties: Properties, width: int, groups: int) -> list[Persistent
         return []
     # Widths: one input, as many as fit, and a step between, for every setting is one more launch in each pass.
     widest = fitting[-1]
-    chosen = sorted({1, widest} | ({NARROWER} if widest > NARROWER else {4} if widest > 4 else set()))
-    settings, taken = [], 0
-    for inputs in chosen:
+    widths = sorted({1, widest} | ({NARROWER} if widest > NARROWER else {4} if widest > 4 else set()))
+    settings, covered = [], 0
+    for inputs in widths:
         # Occupancy: shared memory and registers bound the blocks that a multiprocessor holds at once.
         shared = persistent_shared(inputs, width)
         lanes = max(1, inputs // 4)
@@ -111,10 +111,10 @@ def variants(properties: Properties, width: int, groups: int) -> list[Persistent
         blocks = resident * properties.multiprocessors
         # Range of rows: up to what all blocks hold at once; a setting that holds no more than a narrower one goes.
         most = ALL_ROWS if inputs == widest else inputs * blocks
-        if most <= taken:
+        if most <= covered:
             continue
-        settings.append(PersistentSetting(inputs, threads, shared, blocks, taken + 1, most))
-        taken = most
+        settings.append(PersistentSetting(inputs, threads, shared, blocks, covered + 1, most))
+        covered = most
     return settings
 
 

@@ -41,10 +41,10 @@ class CudaSession(Session):
         self.work_profile = prepared.work_profile()
         # Inputs come first, for the kernels are chosen by how many there are and what memory they leave.
         device.trim()
-        begun = time.perf_counter()
+        start = time.perf_counter()
         device_inputs = DeviceInputs(device, inputs)
         device.synchronize()
-        inputs_copied = time.perf_counter() - begun
+        input_seconds = time.perf_counter() - start
         self.plan = plan = KernelPlan.of(device, prepared, inputs, kind)
         # Weights, each layer laid out for its kernel; features get what is left of the memory.
         layers = _upload_layers(device, prepared.network, plan.kinds, plan.choice.room, options.threads)
@@ -58,7 +58,7 @@ class CudaSession(Session):
         launches = [*self.slot.arrive, *self.slot.through[0], *self.slot.collect]
         self.launch = device.capture(lambda: launch_all(launches))
         self.shared = [layers[k].shared for k in range(plan.depth)]
-        self.copy_seconds = inputs_copied + sum(layer.copy_seconds for layer in layers.values())
+        self.copy_seconds = input_seconds + sum(layer.copy_seconds for layer in layers.values())
         self.notes = {**device_notes(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}
 
     @property
@@ -138,8 +138,8 @@ def _upload_layers(device: Device, network, kinds: list[str], room: int, threads
     # Threads lay out the next layers while one is copied; a layer on the device is no longer held on the host.
     layers: dict[int, LayerLayout] = {}
     try:
-        with closing(lay_out_ahead(network.layers(), kinds, room, threads)) as arranged:
-            for layer in progress.bar(arranged, "weights to the device", network.depth):
+        with closing(lay_out_ahead(network.layers(), kinds, room, threads)) as layouts:
+            for layer in progress.bar(layouts, "weights to the device", network.depth):
                 layers[len(layers)] = to_device(device, layer)
     except MemoryTooSmall as error:
         total = sum(network.header(k).nbytes for k in range(network.depth))

@@ -158,10 +158,10 @@ def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(layer.offsets[rows + 1] - layer.offsets[rows], out=offsets[1:])
     indices = np.empty(offsets[-1], layer.indices.dtype)
-    taken = values if layer.single_value else np.empty(offsets[-1], np.float32)
-    compiled.take_rows(layer.offsets, layer.indices, values, rows, offsets, indices, taken)
+    row_values = values if layer.single_value else np.empty(offsets[-1], np.float32)
+    compiled.take_rows(layer.offsets, layer.indices, values, rows, offsets, indices, row_values)
     values, bias = (
-        layer.values if layer.single_value else taken,
+        layer.values if layer.single_value else row_values,
         layer.bias[rows] if np.ndim(layer.bias) else layer.bias,
     )
     return replace(layer, outputs=count, offsets=offsets, indices=indices, values=values, bias=bias), classes

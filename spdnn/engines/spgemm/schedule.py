@@ -31,19 +31,19 @@ def batches(network: Network, inputs: Inputs, options: Options, panel: int, shar
     # Fixed costs, whatever the batch: the process, the accumulators of all threads, stored inputs, the outcome.
     in_use, limit = resident_bytes(), limit_bytes(options.memory)
     headers = [network.header(k) for k in range(network.depth)]
-    moved = [bytes_by_input(header) for header in headers]
+    layer_bytes = [bytes_by_input(header) for header in headers]
     # The layer in use, the next one as it is read and by input, and the arrays that reading it needs.
-    reading = 4 * max(header.nbytes for header in headers) + 2 * max(moved)
+    reading = 4 * max(header.nbytes for header in headers) + 2 * max(layer_bytes)
     widths = max(header.inputs for header in headers), max(header.outputs for header in headers)
     scratch = options.threads * _cpu.SpgemmWorkspace.bytes_of(*widths, panel)
     stored = 2 * inputs.nbytes if inputs.kind == "csr" else 0
     # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
-    kept = options.keep.nbytes(inputs.count, LastLayer(network).outputs)
+    value_bytes = options.keep.nbytes(inputs.count, LastLayer(network).outputs)
     one_row = 2 * NONZERO_BYTES * network.width + ROW_BYTES
-    fixed = in_use + reading + scratch + stored + kept + INPUT_BYTES * inputs.count + SMALL_BYTES
+    fixed = in_use + reading + scratch + stored + value_bytes + INPUT_BYTES * inputs.count + SMALL_BYTES
     room = limit - fixed
     # All weights, when what is left still takes some rows for each thread.
-    weights = 0 if shared else sum(moved)
+    weights = 0 if shared else sum(layer_bytes)
     resident = shared or weights + min(inputs.count, 64 * options.threads) * one_row <= room
     room -= weights if resident else 0
     if room < one_row:

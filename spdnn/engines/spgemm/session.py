@@ -109,19 +109,19 @@ class SpgemmSession(SharesRows):
             for k, layer in enumerate(self.layers or read, 1):
                 # Gustavson: an output row is the sum of the weight rows that its nonzeros select, in an accumulator
                 # that suits how dense it becomes; bias and activation follow as it is written.
-                finite, work, chosen = self.kernels.layer(
+                finite, work, accumulators = self.kernels.layer(
                     layer, rows.features(), rows.results(), self.workspace, self.accumulator
                 )
                 if not finite:
                     raise past_float32(k - 1)
                 tally.edges += work
-                tally.accumulators += chosen
+                tally.accumulators += accumulators
                 # The buffers change places. An output row without a nonzero is a dead input.
                 rows.source, rows.target, rows.kept = rows.target, rows.source, slice(0, rows.count)
                 nonzero = rows.source.length[rows.kept] != 0
-                left = int(rows.inputs.weights[nonzero].sum())
-                tally.survivors[k - 1] += left
-                stage.at(k, left)
+                active = int(rows.inputs.weights[nonzero].sum())
+                tally.survivors[k - 1] += active
+                stage.at(k, active)
                 if k == depth:
                     break
                 # Dead inputs leave at once where no later bias revives them: rows are reached by index, so it is free.
@@ -149,7 +149,7 @@ class SpgemmSession(SharesRows):
             work: multiply-adds of the layer before, from which those ahead are estimated.
         """
         # The work ahead: later layers are taken to do as many multiply-adds an edge as the last one did.
-        begun, before = time.perf_counter(), rows.count
+        start, before = time.perf_counter(), rows.count
         cost = schedule.SEARCH_NONZERO * rows.nonzeros + schedule.SEARCH_ROW * before
         ahead = work / max(1.0, self.edges[k - 1]) * self.ahead[k]
         if search.layers_to_search(k, before, deaths, cost, ahead) != 0:
@@ -167,7 +167,7 @@ class SpgemmSession(SharesRows):
         findings = self.findings["inputs"]
         findings["looks"] += 1
         findings["rows_merged"] += merged
-        findings["seconds"] += time.perf_counter() - begun
+        findings["seconds"] += time.perf_counter() - start
         return True
 
     def _hashes(self, rows: SparseRows) -> np.ndarray:
@@ -217,10 +217,10 @@ def by_input(layer: Layer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     # A transposition by counting: Gustavson needs the edges of an input side by side, layers are stored by output.
     values = np.atleast_1d(layer.values)
-    starts, moved = np.empty(layer.inputs + 1, np.int64), np.empty_like(values)
+    starts, weights = np.empty(layer.inputs + 1, np.int64), np.empty_like(values)
     outputs = np.empty(layer.edges, index_dtype(layer.outputs))
-    _cpu.by_input(layer.offsets, layer.indices, values, starts, outputs, moved)
-    return starts, outputs, moved
+    _cpu.by_input(layer.offsets, layer.indices, values, starts, outputs, weights)
+    return starts, outputs, weights
 
 
 def bind(network: Network, k: int, arrays: tuple[np.ndarray, ...] | None = None):

@@ -144,12 +144,12 @@ def choose(
         MemoryTooSmall: none fits; the sentence is of the one that needs least.
     """
     # Exhaustive: the candidates are few, and one that does not fit the memory is noted with the reason.
-    search, stays, smallest, refused = _Search(costs, cores), set(), None, None
+    search, stays, smallest, conflict = _Search(costs, cores), set(), None, None
     more = {"leaving": leaving, "costs": costs.layer_seconds.tolist(), "also": also}
-    asked = {"pipeline": requested.pipeline, "batches": requested.batches, "buffers": requested.buffers}
-    asked["stage_bytes"] = stage_bytes
+    requests = {"pipeline": requested.pipeline, "batches": requested.batches, "buffers": requested.buffers}
+    requests["stage_bytes"] = stage_bytes
     short = None if memory is None or stage_bytes else SHORT * max(sizes.weights)
-    for name, settings in _candidates(requested.schedule, requested.devices, asked, short):
+    for name, settings in _candidates(requested.schedule, requested.devices, requests, short):
         if (name, settings["pipeline"]) in stays and settings["buffers"] and not requested.buffers:
             continue  # weights that fit are not streamed
         # Batches are as large as the memory allows, unless the candidate says how many there are.
@@ -163,18 +163,18 @@ def choose(
             smallest = error if smallest is None or error.least < smallest.least else smallest
         except InputError as error:
             search.considered.append(Candidate(name, settings, None, str(error)))
-            refused = error
+            conflict = error
         else:
             search.add(name, settings, decomposition)
             if not decomposition.streamed:
                 stays.add((name, settings["pipeline"]))
     if search.best is None:
-        raise smallest or refused
-    taken, decomposition, predicted = search.best
-    return Selection(decomposition, predicted, _why(taken, search.considered), search.considered)
+        raise smallest or conflict
+    best, decomposition, predicted = search.best
+    return Selection(decomposition, predicted, _why(best, search.considered), search.considered)
 
 
-def _candidates(schedule: str, devices: int, asked: dict, short: int | None) -> Iterator[tuple[str, dict]]:
+def _candidates(schedule: str, devices: int, requests: dict, short: int | None) -> Iterator[tuple[str, dict]]:
     """(schedule, settings of `cut`), the simplest first, with what was requested; `cut` interprets None.
 
     Args:
@@ -183,7 +183,7 @@ def _candidates(schedule: str, devices: int, asked: dict, short: int | None) -> 
     for name in SCHEDULES if schedule == AUTO else (schedule,):
         # A schedule that was asked for keeps its settings; `auto` leaves out those that devices or buffers rule out.
         free = schedule == AUTO
-        if free and ((name == RESIDENT and asked["buffers"]) or (name == PIPELINE and devices == 1)):
+        if free and ((name == RESIDENT and requests["buffers"]) or (name == PIPELINE and devices == 1)):
             continue
         parts = [n for n in range(2, devices + 1) if not devices % n] if free and name == PIPELINE else [None]
         # More batches where devices wait for each other: the ends are evener, and each batch pays its fixed costs.
@@ -192,7 +192,7 @@ def _candidates(schedule: str, devices: int, asked: dict, short: int | None) -> 
         stages = [math.inf] if short is None or name == RESIDENT else [math.inf, short]
         options = {"pipeline": parts, "batches": batches, "buffers": _BUFFERS[name], "stage_bytes": stages}
         # Short stages leave more memory to features; streamed weights may have more buffers than two.
-        choices = [[asked[key]] if asked[key] else values for key, values in options.items()]
+        choices = [[requests[key]] if requests[key] else values for key, values in options.items()]
         for values in product(*choices):
             settings = dict(zip(options, values, strict=True))
             if settings["buffers"] or settings["stage_bytes"] != short:  # weights that stay are as large in any stages
@@ -202,20 +202,20 @@ def _candidates(schedule: str, devices: int, asked: dict, short: int | None) -> 
 _BUFFERS = {RESIDENT: [None], STREAM: [*MORE_BUFFERS], GRAPH: [None, *MORE_BUFFERS], PIPELINE: [None, *MORE_BUFFERS]}
 
 
-def _why(taken: Candidate, considered: list[Candidate]) -> str:
+def _why(best: Candidate, considered: list[Candidate]) -> str:
     """Why not the others, in one sentence."""
     if len(considered) == 1:
-        return f"{taken}: nothing else was left to choose"
+        return f"{best}: nothing else was left to choose"
     reasons = []
-    refused = [candidate.schedule for candidate in considered[: considered.index(taken)] if candidate.why_not == UNFIT]
+    refused = [candidate.schedule for candidate in considered[: considered.index(best)] if candidate.why_not == UNFIT]
     if refused:
         reasons.append(f"{' and '.join(dict.fromkeys(refused))} would not fit the memory of a device")
-    slower = [candidate for candidate in considered if candidate.seconds is not None and candidate is not taken]
+    slower = [candidate for candidate in considered if candidate.seconds is not None and candidate is not best]
     if slower:
         next_best = min(slower, key=lambda candidate: candidate.seconds)
-        ratio = next_best.seconds / taken.seconds if taken.seconds else 1.0
+        ratio = next_best.seconds / best.seconds if best.seconds else 1.0
         much = "as fast as makes no difference, and less simple" if ratio <= EQUAL else f"{ratio - 1:.0%} slower"
         reasons.append(f"the next best ({next_best}) is predicted to be {much}")
     elif not refused:
         reasons.append(f"no other could be {EQUAL - 1:.0%} faster, even if nothing waited")
-    return f"{taken}: {', and '.join(reasons)}" if reasons else f"{taken}: the only one that fits"
+    return f"{best}: {', and '.join(reasons)}" if reasons else f"{best}: the only one that fits"

@@ -304,23 +304,23 @@ def cut(
 
     # Attempts, from what is fastest to what takes least memory: weights that stay, then streamed ones; stages whose
     # buffers take half of the memory, then single layers; ranges of equal cost, then of equal bytes.
-    tried = [buffers or (BUFFERS if schedule == STREAM else None)]
-    tried += [BUFFERS] if tried == [None] and schedule == GRAPH else []
+    buffer_counts = [buffers or (BUFFERS if schedule == STREAM else None)]
+    buffer_counts += [BUFFERS] if buffer_counts == [None] and schedule == GRAPH else []
     attempts = []
-    for buffers in tried:
+    for buffers in buffer_counts:
         room = stage_bytes if tightest is None or not buffers else max(0, tightest) / (2 * buffers)
         attempts += [(buffers, min(stage_bytes, room), costs)]
         attempts += [(buffers, 0.0, costs)] if buffers else []
         attempts += [(buffers, 0.0, sizes.weights)] if pipeline > 1 else []
-    small = []
+    errors = []
     for attempt in attempts:
         try:
             return decomposed(*attempt)
         except MemoryTooSmall as error:
             # Stages that grow with the memory would need more of it then: only the others say what is enough.
             if attempt[1] in (0.0, stage_bytes):
-                small.append(error)
-    raise min(small, key=lambda error: error.least)
+                errors.append(error)
+    raise min(errors, key=lambda error: error.least)
 
 
 def _check(settings: TaskgraphSettings, pipeline: int) -> None:

@@ -24,7 +24,6 @@ class Execution:
     def __init__(self, decomposition: Decomposition):
         # Ready tasks of a lane are a heap by number: the order in which the graph made them is a sound one.
         self.graph = Graph(decomposition)
-        self.preloaded = tuple(self.graph.tasks)
         self._done = {task.number for task in self.graph.tasks}
         self._waiting: dict[int, int] = {}
         self._followers: dict[int, list[int]] = defaultdict(list)
@@ -67,11 +66,11 @@ class Execution:
     def _know(self, tasks: list[Task]) -> None:
         self.left += len(tasks)
         for task in tasks:
-            missing = [number for number in task.after if number not in self._done]
-            self._waiting[task.number] = len(missing)
-            for number in missing:
+            pending = [number for number in task.after if number not in self._done]
+            self._waiting[task.number] = len(pending)
+            for number in pending:
                 self._followers[number].append(task.number)
-            if not missing:
+            if not pending:
                 self._allow(task)
 
     def _allow(self, task: Task) -> None:
@@ -107,18 +106,18 @@ def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: 
     Raises:
         whatever `work` or `check` raises first; tasks that have begun are then waited for, and no other begins.
     """
-    news, failed = threading.Condition(), []
+    news, errors = threading.Condition(), []
 
     def through(lane: Lane, calling: bool = False) -> None:
         try:
             while True:
                 # Wait for a task of this lane. The calling thread wakes up now and then, for signals reach it alone.
                 with news:
-                    while (task := execution.take(lane)) is None and not (execution.finished or failed):
+                    while (task := execution.take(lane)) is None and not (execution.finished or errors):
                         news.wait(SIGNALS_SECONDS if calling else None)
                         if calling:
                             check()
-                if task is None or failed:
+                if task is None or errors:
                     return
                 if calling:
                     check()
@@ -130,23 +129,23 @@ def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: 
         except BaseException as error:
             # The first failure ends all lanes: each looks for it before it begins another task.
             with news:
-                failed.append(error)
+                errors.append(error)
                 news.notify_all()
 
     others = [threading.Thread(target=through, args=(lane,), name=f"{lane}", daemon=True) for lane in lanes[1:]]
-    started = []
+    threads = []
     try:
         for other in others:
             other.start()
-            started.append(other)
+            threads.append(other)
     except RuntimeError as error:
         with news:
-            failed.append(
+            errors.append(
                 SpdnnError(f"{len(lanes)} threads for the lanes of the task graph cannot be started: {error}")
             )
             news.notify_all()
     through(lanes[0], calling=True)
-    for other in started:
+    for other in threads:
         other.join()
-    if failed:
-        raise failed[0]
+    if errors:
+        raise errors[0]

@@ -124,11 +124,11 @@ class Simulated:
     @cached_property
     def busy(self) -> dict[Lane, float]:
         """Of each lane that did anything: the share of the run in which it did; it was idle in the rest."""
-        spent: dict[Lane, float] = {}
+        lane_seconds: dict[Lane, float] = {}
         for span in self.timeline:
             lane = span.device, span.lane
-            spent[lane] = spent.get(lane, 0.0) + span.end - span.begin
-        return {lane: seconds / self.seconds if self.seconds else 0.0 for lane, seconds in sorted(spent.items())}
+            lane_seconds[lane] = lane_seconds.get(lane, 0.0) + span.end - span.begin
+        return {lane: seconds / self.seconds if self.seconds else 0.0 for lane, seconds in sorted(lane_seconds.items())}
 
 
 def sizes_of(work: Work, device: DeviceCosts) -> Sizes:
@@ -279,18 +279,18 @@ class _Clock:
         for lane, run in self.running.items():
             run.left -= step * speeds[lane[1]]
         # Critical path: of all that a task waited for, what ended last is its predecessor on the chain (`parts`).
-        ended = []
+        tasks = []
         for lane in over:
             run = self.running.pop(lane)
             task = run.task
-            waited = (*task.after, self.before.get(lane), self.drew.get(task.number))
-            ready = [number for number in waited if number in self.ended]
+            predecessors = (*task.after, self.before.get(lane), self.drew.get(task.number))
+            ready = [number for number in predecessors if number in self.ended]
             predecessor = max(ready, key=lambda number: self.ended[number][2], default=None)
             self.ended[task.number] = task, run.began, self.now, predecessor
             self.before[lane] = task.number
             self.timeline.append(Span.of(self.decomposition, task, run.began, self.now))
-            ended.append(task)
-        return ended
+            tasks.append(task)
+        return tasks
 
     def parts(self) -> dict[str, float]:
         """Seconds by kind of the tasks that each began when the one before it had ended, back from the last."""

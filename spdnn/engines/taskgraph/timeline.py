@@ -46,20 +46,20 @@ def coarsen(spans: Iterable[Span], most: int = MOST_SPANS) -> list[Span]:
     four by four and so on, and at last those of several batches, which then have none. A joined span has the kind that
     took longest in it, and holds what time was between them."""
     # Neighbours of one batch first, for they are one piece of work; the factor doubles until the list is short enough.
-    ordered, joined = sorted(spans, key=lambda span: (span.device, span.lane, span.begin)), []
+    ordered, merged = sorted(spans, key=lambda span: (span.device, span.lane, span.begin)), []
     for key in (lambda span: (span.device, span.lane, span.batch), lambda span: (span.device, span.lane)):
-        together = 1
-        while together < 2 * len(ordered):
-            joined = [
-                _join(run[i : i + together])
+        factor = 1
+        while factor < 2 * len(ordered):
+            merged = [
+                _join(run[i : i + factor])
                 for _, same in groupby(ordered, key=key)
                 for run in [list(same)]
-                for i in range(0, len(run), together)
+                for i in range(0, len(run), factor)
             ]
-            if len(joined) <= most:
-                return joined
-            together *= 2
-    return joined
+            if len(merged) <= most:
+                return merged
+            factor *= 2
+    return merged
 
 
 def _join(spans: Sequence[Span]) -> Span:

@@ -56,7 +56,7 @@ class CupyEvent(Event):
 
 
 class CupyStreams(Device):
-    """The part of CupyStreams that knows of streams."""
+    """The part of CupyDevice that knows of streams."""
 
     def __init__(self, cupy: Any, ordinal: int):
         """`cupy`: the module; the devices are numbered from 0. The calling thread's own stays what it is."""

@@ -266,9 +266,9 @@ class Device(abc.ABC):
                 then the compiler's log is the sentence.
         """
         # Checks before any launch: CUDA takes whatever arguments it gets, and a wrong one corrupts memory in silence.
-        wrong = _wrong(self.properties, kernel, blocks, arguments, shared, sizes or {})
-        if wrong:
-            raise SpdnnError(f"kernel {kernel}: {wrong}")
+        fault = _launch_fault(self.properties, kernel, blocks, arguments, shared, sizes or {})
+        if fault:
+            raise SpdnnError(f"kernel {kernel}: {fault}")
         # Numbers become the declared types, for CuPy passes Python's as 64 bits; arrays are passed as they are.
         pairs = [(parameter, arguments[parameter.name]) for parameter in kernel.parameters]
         values = tuple(value if declared.array else declared.dtype.type(value) for declared, value in pairs)
@@ -276,7 +276,7 @@ class Device(abc.ABC):
         return launches.record_launch(folder, self, launch, kernel, blocks, values, shared) if folder else launch
 
 
-def _wrong(
+def _launch_fault(
     properties: Properties,
     kernel: Kernel,
     blocks: int,
@@ -296,9 +296,9 @@ def _wrong(
     for parameter in kernel.parameters:
         value, name = arguments[parameter.name], parameter.name
         if not parameter.array:
-            wrong = _wrong_number(value, parameter.dtype)
-            if wrong:
-                return f"{name} is {value!r}, {wrong}"
+            fault = _number_fault(value, parameter.dtype)
+            if fault:
+                return f"{name} is {value!r}, {fault}"
         elif not hasattr(value, "dtype") or value.dtype != parameter.dtype or not value.flags.c_contiguous:
             return f"{name} must be a C-contiguous array of {parameter.dtype} on the device, not {_describe(value)}"
         elif value.size < sizes.get(name, 0):
@@ -306,7 +306,7 @@ def _wrong(
     return None
 
 
-def _wrong_number(value: Any, dtype: np.dtype) -> str | None:
+def _number_fault(value: Any, dtype: np.dtype) -> str | None:
     if dtype.kind == "f":
         return None if isinstance(value, (int, float, np.floating, np.integer)) else "not a number"
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):

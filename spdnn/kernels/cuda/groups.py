@@ -107,14 +107,14 @@ def group_outputs(layer: Layer, most_shared: int) -> Groups:
     if alike:
         filled = -(-sizes // shared)  # groups of each set
         begins = sums(filled)
-        found = np.full(int(begins[-1]) * shared, NO_OUTPUT, np.int32)
-        found[begins[sets] * shared + member] = order
-        return Groups(found.reshape(-1, shared), np.repeat(reads, filled), True)
-    found = np.full(-(-order.size // 2) * 2, NO_OUTPUT, np.int32)
-    found[: order.size] = order
-    groups = Groups(found.reshape(-1, 2), np.zeros(found.size // 2, np.int64), False)
-    keys, _ = groups.unions(layer, *edges_of(layer, found)[:2])
-    return replace(groups, degrees=np.bincount(keys // layer.inputs, minlength=found.size // 2))
+        outputs = np.full(int(begins[-1]) * shared, NO_OUTPUT, np.int32)
+        outputs[begins[sets] * shared + member] = order
+        return Groups(outputs.reshape(-1, shared), np.repeat(reads, filled), True)
+    outputs = np.full(-(-order.size // 2) * 2, NO_OUTPUT, np.int32)
+    outputs[: order.size] = order
+    groups = Groups(outputs.reshape(-1, 2), np.zeros(outputs.size // 2, np.int64), False)
+    keys, _ = groups.unions(layer, *edges_of(layer, outputs)[:2])
+    return replace(groups, degrees=np.bincount(keys // layer.inputs, minlength=outputs.size // 2))
 
 
 def edges_of(layer: Layer, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -182,13 +182,13 @@ def _walk(layer: Layer, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     column, both = column[nearest].tolist(), both[nearest].tolist()
     ends = sums(np.bincount(row, minlength=count)).tolist()
     # Greedy walk: on to the nearest set not yet taken; where there is none, a new chain begins.
-    taken, at = bytearray(count), 0
+    visited, count_walked = bytearray(count), 0
     for start in range(count):
-        output, shared = (start, 0) if not taken[start] else (NO_OUTPUT, 0)
+        output, shared = (start, 0) if not visited[start] else (NO_OUTPUT, 0)
         while output != NO_OUTPUT:
-            taken[output] = 1
-            walk[at], common[at] = output, shared
-            at += 1
-            ahead = ((column[i], both[i]) for i in range(ends[output], ends[output + 1]) if not taken[column[i]])
+            visited[output] = 1
+            walk[count_walked], common[count_walked] = output, shared
+            count_walked += 1
+            ahead = ((column[i], both[i]) for i in range(ends[output], ends[output + 1]) if not visited[column[i]])
             output, shared = next(ahead, (NO_OUTPUT, 0))
     return walk, common

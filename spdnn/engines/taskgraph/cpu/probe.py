@@ -91,21 +91,21 @@ def _through(work: BatchKernels, count: int, threads: int, copied: Callable[[Lay
     for memory in buffers:
         memory.fill(0)
     rows, search, tally = work.begin(numbers, threads, *buffers), DuplicateSearch(), work.tally()
-    computed, copying = [], []
+    row_counts, copies = [], []
     depth = min(LAYERS, work.depth)
     for k in range(depth):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         layer = work.network.layer(k)
         if copied:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             copied(layer)
-        copying.append((layer.nbytes, time.perf_counter() - begun))
-        computed.append(rows.count)
+        copies.append((layer.nbytes, time.perf_counter() - start))
+        row_counts.append(rows.count)
         indices = work.run_pass(k, [work.bind(k, layer)], rows, tally)
         if k + 1 < depth:
             work.compact(k + 1, rows, indices, search, tally)
         if not rows.count:
             break
     edges, seconds = np.array([entry[3:5] for entry in tally.log], float).T
-    nbytes, spent = np.array(copying).T
-    return _Pass(tally, computed, edges, seconds, spent, nbytes)
+    nbytes, copy_seconds = np.array(copies).T
+    return _Pass(tally, row_counts, edges, seconds, copy_seconds, nbytes)

@@ -19,7 +19,7 @@ from spdnn.engines.cpu.rows import Rows
 from spdnn.engines.reductions.inputs import DuplicateSearch
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.execution import lanes_of
-from spdnn.engines.taskgraph.graph import Kind, Task
+from spdnn.engines.taskgraph.graph import Task
 from spdnn.engines.taskgraph.timeline import Span
 from spdnn.kernels.tiles import buffer, touch
 
@@ -82,7 +82,7 @@ class CpuGraphRun:
 
     def do(self, task: Task) -> int | None:
         begin = time.perf_counter()
-        rows = _WORK[task.kind](self, task)
+        rows = getattr(self, f"_{task.kind.name.lower()}")(task)  # each kind has a method of its name
         self.spans.append(Span.of(self.cut, task, begin - self.begun, time.perf_counter() - self.begun))
         return rows
 
@@ -121,8 +121,8 @@ class CpuGraphRun:
             batch.indices = self.work.run_pass(k, passed, rows, tally)
             k += most
         batch.edges += tally.edges - before
-        left = rows.left if rows.count else 0
-        died, batch.left, batch.layer = batch.left - left, left, last
+        active = rows.left if rows.count else 0
+        died, batch.left, batch.layer = batch.left - active, active, last
         with self.telling:
             self.stage.through(first, last, batch.inputs, batch.batches, died)
 
@@ -202,17 +202,6 @@ class CpuGraphRun:
         indices = batch.indices if batch.rows.count else np.empty(0, np.int64)
         self.parts[task.batch] = self.work.finish(batch.rows, indices)
         self.ended.append((batch.inputs, batch.edges, 0))
-
-
-_WORK = {
-    Kind.COPY: CpuGraphRun._copy,
-    Kind.LAYER: CpuGraphRun._layer,
-    Kind.COMPACT: CpuGraphRun._compact,
-    Kind.MOVE: CpuGraphRun._move,
-    Kind.PARK: CpuGraphRun._park,
-    Kind.JOIN: CpuGraphRun._join,
-    Kind.COLLECT: CpuGraphRun._collect,
-}
 
 
 def copy_layer(layer: Layer) -> Layer:

@@ -122,34 +122,34 @@ class CpuGraphSession(Session):
             return decomposition, "stream: the one device has no room for all weights"
         # Costs: measured on a few inputs. Weights are taken to be copied from memory if half of it holds them.
         free, cores = max(0, self.limit - self.reserved), min(options.threads, usable_cores())
-        how = copy_layer if self._new <= free // 2 else None
-        costs = measure_costs(self.work, options.threads, settings.devices, how, cores, free // 2)
+        copied = copy_layer if self._new <= free // 2 else None
+        costs = measure_costs(self.work, options.threads, settings.devices, copied, cores, free // 2)
         # The room is found anew, less what measuring has left behind; then every schedule that fits it is simulated.
         give_back()
         self.room = self._room(options)
         limits |= {"also": self.room}
-        chosen = choose(self.sizes, settings, memory, costs, cores, **limits)
-        self.predicted = chosen.predicted.seconds
-        return chosen.decomposition, chosen.why
+        selection = choose(self.sizes, settings, memory, costs, cores, **limits)
+        self.predicted = selection.predicted.seconds
+        return selection.decomposition, selection.why
 
     def run(self, exchange=None) -> Result:
         decomposition, work = self.decomposition, self.work
         # Each lane runs its tasks on a thread of its own, whose tallies are added when all are through.
         execution = Execution(decomposition)
-        going, begun = CpuGraphRun(work, decomposition, self.devices, self.kept, self.work_profile), time.process_time()
-        with going.stage:
-            run_threads(execution, going.do, lanes_of(decomposition), check_ended)
-        spent = time.process_time() - begun
-        tally = going.tally()
+        run, start = CpuGraphRun(work, decomposition, self.devices, self.kept, self.work_profile), time.process_time()
+        with run.stage:
+            run_threads(execution, run.do, lanes_of(decomposition), check_ended)
+        processor_seconds = time.process_time() - start
+        tally = run.tally()
         work.note(tally, self.findings)
-        parts = [going.parts[batch] for batch in sorted(going.parts)]
+        parts = [run.parts[batch] for batch in sorted(run.parts)]
         own_notes = notes(decomposition, self.sizes, self.settings, self.why, execution.graph)
-        own_notes["processor_seconds"] = spent  # of all threads, in the same run as the timeline
+        own_notes["processor_seconds"] = processor_seconds  # of all threads, in the same run as the timeline
         if self.predicted is not None:
             own_notes["predicted_seconds"] = self.predicted
         if decomposition.streamed:
             own_notes["streamed_from"] = "memory" if self.kept else "the network's source"
-        self._spans = going.spans
+        self._spans = run.spans
         return work.result(parts, tally, own_notes)
 
     def tell(self, result: Result) -> None:

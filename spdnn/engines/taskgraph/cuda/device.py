@@ -164,14 +164,14 @@ class GraphDevice:
         """The graph of one batch's tasks here, but for what is of that batch alone."""
         device, own = self.device, {task.number: task for task in tasks}
         events = {task.number: device.event() for task in tasks}
-        copies, begun = [task for task in tasks if task.kind == Kind.COPY], device.event()
+        copies, fork = [task for task in tasks if task.kind == Kind.COPY], device.event()
 
         def work() -> None:
             # Fork: the copy stream takes part in the capture from when it waits for an event that was recorded in it.
             if copies:
-                device.record(begun)
+                device.record(fork)
                 with device.on(self.streams[Kind.COPY.value]):
-                    device.wait(begun)
+                    device.wait(fork)
             # Each task on the stream of its lane; an edge between lanes is an event, by which layers wait for copies.
             for task in tasks:
                 with device.on(self.streams[task.lane[1]]):

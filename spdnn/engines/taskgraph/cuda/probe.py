@@ -78,10 +78,10 @@ def _through(
     """The first inputs through the first layers, each a pass: ((rows, inputs that are alive) before each layer, seconds
     of each), float64 (depth,)."""
     # Each layer is a pass of its own here, with what closes its gaps, so that it has a time of its own.
-    there = device.upload(host.block(0, depth, lambda nbytes: np.empty(nbytes, np.uint8), keep=True))
+    block = device.upload(host.block(0, depth, lambda nbytes: np.empty(nbytes, np.uint8), keep=True))
     layers, offset = {}, 0
     for k, layer in enumerate(host.laid[:depth]):
-        layers[k] = layer.on(there[offset : offset + layer.nbytes])
+        layers[k] = layer.on(block[offset : offset + layer.nbytes])
         offset += layer.nbytes
     tiles, stages = tiles_of(count, TILE), [(k, k + 1) for k in range(depth)]
     buffers = [device.empty(tiles * TILE * plan.widest, np.float32) for _ in range(2)]
@@ -105,8 +105,8 @@ def _rate(device: Device, size: int, copy: Launch) -> float:
     """Bytes a second of the best of a few copies of so many."""
     best = 0.0
     for _ in range(TRIED):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         copy()
         device.synchronize()
-        best = max(best, size / (time.perf_counter() - begun))
+        best = max(best, size / (time.perf_counter() - start))
     return best

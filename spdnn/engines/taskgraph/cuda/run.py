@@ -65,11 +65,11 @@ class CudaGraphRun:
         """Issue all tasks, and wait."""
         # All streams of a device begin after one event, which its timeline is measured from.
         for number, owner in enumerate(self.devices):
-            begun = self._begun[number] = owner.device.event(timed=True)
-            owner.device.record(begun)
+            origin = self._begun[number] = owner.device.event(timed=True)
+            owner.device.record(origin)
             for stream in owner.streams.values():
                 with owner.device.on(stream):
-                    owner.device.wait(begun)
+                    owner.device.wait(origin)
         lanes = lanes_of(self.cut)
         try:
             # Polling: tasks are issued as soon as those before them are; the host never waits for the work itself.
@@ -93,9 +93,9 @@ class CudaGraphRun:
         spans = []
         for task, last, before, after in self._timed:
             device, lane = task.lane
-            clock, begun = self.devices[device].device, self._begun[device]
+            clock, origin = self.devices[device].device, self._begun[device]
             layers = self.cut.stages[task.stage][0], self.cut.stages[last][1]
-            times = clock.elapsed(begun, before), clock.elapsed(begun, after)
+            times = clock.elapsed(origin, before), clock.elapsed(origin, after)
             spans.append(Span(device, lane, task.kind.value, task.batch, *layers, *times))
         return spans
 
@@ -159,8 +159,8 @@ class CudaGraphRun:
             if task.kind in (Kind.COMPACT, Kind.COLLECT):
                 owner.after(task, self.outcomes)
             # Events: only for tasks that another lane, or the host, may wait for; of layers, where copies do.
-            read = task.kind == Kind.LAYER and self.cut.streamed and not self.graphs
-            if read or owner.needs_count(task) or task.kind in (Kind.COPY, Kind.MOVE, Kind.COLLECT):
+            reads_weights = task.kind == Kind.LAYER and self.cut.streamed and not self.graphs
+            if reads_weights or owner.needs_count(task) or task.kind in (Kind.COPY, Kind.MOVE, Kind.COLLECT):
                 device.record(owner.event(task))
         if task.kind == Kind.COLLECT:
             self._collect_rows(owner, task)
@@ -217,11 +217,11 @@ class CudaGraphRun:
         for batch in range(self.cut.batches):
             outcome = outcomes[batch]
             if batch in self._parked:
-                whole = next(first for first, others in self.execution.graph.joined.items() if batch in others)
+                joined = next(first for first, others in self.execution.graph.joined.items() if batch in others)
                 row_of, own = np.full(outcome["row_of"].size, -1), ("survivors", "work", "merged", "failed")
-                left = np.flatnonzero(outcome["row_of"] >= 0)
-                row_of[left] = outcomes[whole]["row_of"][self._parked[batch] + outcome["row_of"][left]]
-                outcome = {**outcomes[whole], "row_of": row_of, **{name: outcome[name] for name in own}}
+                alive = np.flatnonzero(outcome["row_of"] >= 0)
+                row_of[alive] = outcomes[joined]["row_of"][self._parked[batch] + outcome["row_of"][alive]]
+                outcome = {**outcomes[joined], "row_of": row_of, **{name: outcome[name] for name in own}}
             parts.append((self.numbered(*self.cut.members(batch)), outcome))
         none = np.empty(0, np.int64)
         return parts + [(none, {**outcomes[batch], "row_of": none}) for batch in self.execution.graph.joined]
@@ -243,10 +243,10 @@ def copies_hidden(spans: Sequence[Span]) -> float | None:
     """The share of the seconds of copies of weights in which their device was computing; None without copies."""
     whole = within = 0.0
     for device in {span.device for span in spans}:
-        of = [span for span in spans if span.device == device]
-        copies = np.array([(span.begin, span.end) for span in of if span.lane == Kind.COPY.value]).reshape(-1, 2)
+        own = [span for span in spans if span.device == device]
+        copies = np.array([(span.begin, span.end) for span in own if span.lane == Kind.COPY.value]).reshape(-1, 2)
         # Tasks of one stream follow each other: the seconds computed until a time are a piecewise linear function.
-        ends = np.sort([(span.begin, span.end) for span in of if span.lane == COMPUTE], axis=0)
+        ends = np.sort([(span.begin, span.end) for span in own if span.lane == COMPUTE], axis=0)
         if len(copies) and len(ends):
             computed = np.stack([np.zeros(len(ends)), ends[:, 1] - ends[:, 0]], axis=1).ravel().cumsum()
             within += float(np.diff(np.interp(copies, ends.ravel(), computed)).sum())

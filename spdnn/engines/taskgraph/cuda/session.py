@@ -52,9 +52,9 @@ class CudaGraphSession(Session):
             raise InputError(f"{len(devices)} devices, and {self.settings.devices} were asked for")
         # Kernels are chosen on the first device, and the layers laid out on the host, for the cut needs their bytes.
         memory = min(self._device_bytes(device) for device in devices)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         device_inputs: dict[int, DeviceInputs] = {0: DeviceInputs(devices[0], inputs)}
-        copied = time.perf_counter() - begun
+        input_seconds = time.perf_counter() - start
         self.plan = plan = KernelPlan.of(devices[0], prepared, inputs, kind)
         host = HostWeights(network, plan, options.threads)
         self.shared = [laid.shared for laid in host.laid]
@@ -70,9 +70,9 @@ class CudaGraphSession(Session):
             number = cut.device(group, 0)
             device_inputs[number] = DeviceInputs(devices[number], inputs)
         on_devices = [DeviceWeights(device, cut, self.sizes, i, host.laid) for i, device in enumerate(devices)]
-        begun = time.perf_counter()
+        start = time.perf_counter()
         self.blocks = self._blocks(devices, host, on_devices)
-        self.copy_seconds = copied + (0.0 if cut.streamed else time.perf_counter() - begun)
+        self.copy_seconds = input_seconds + (0.0 if cut.streamed else time.perf_counter() - start)
         # Launches are bound, and captured where the schedule is `graph`, before the clock starts.
         parts = plan.passes([first for first, _ in cut.stages])
         self.devices = [
@@ -93,23 +93,23 @@ class CudaGraphSession(Session):
 
     def run(self, exchange=None) -> Result:
         cut = self.cut
-        going = CudaGraphRun(
+        run = CudaGraphRun(
             cut, self.devices, self.batch_table, self.outcomes, self.blocks, self.graphs, self.keep,
             self.inputs.numbers_of,
         )  # fmt: skip
-        begun = time.perf_counter()
-        going.run()
-        self._going, self._seconds = going, time.perf_counter() - begun
-        parts = going.parts()
-        graph_notes = notes(cut, self.sizes, self.settings, self.why, going.execution.graph)
+        start = time.perf_counter()
+        run.run()
+        self._last_run, self._seconds = run, time.perf_counter() - start
+        parts = run.parts()
+        graph_notes = notes(cut, self.sizes, self.settings, self.why, run.execution.graph)
         if self.predicted is not None:
             graph_notes["predicted_seconds"] = self.predicted
         return self.plan.result(self.inputs, parts, self.shared, {**self.notes, **graph_notes}, self.keep)
 
     def tell(self, result: Result) -> None:
-        cut, seconds, spans = self.cut, self._seconds, self._going.spans()
+        cut, seconds, spans = self.cut, self._seconds, self._last_run.spans()
         # By the host's clock, from the first task to the last; and with what opening the session copied.
-        took = {self.span: seconds} | (
+        spans_seconds = {self.span: seconds} | (
             {} if cut.streamed else {"with host-to-device copies": seconds + self.copy_seconds}
         )
         lanes = busy(spans)
@@ -118,7 +118,7 @@ class CudaGraphSession(Session):
             "busy_seconds": lanes,
             "times_busiest_lane": seconds / busiest if busiest else None,
             "copies_hidden": copies_hidden(spans),
-            "spans": took,
+            "spans": spans_seconds,
         }
 
     def _device_bytes(self, device: Device) -> int:
@@ -150,9 +150,9 @@ class CudaGraphSession(Session):
             why = "the device has too little memory to measure which schedule is faster"
             settings = replace(settings, schedule=STREAM if settings.schedule == AUTO else settings.schedule)
             return cut(settings, self.sizes, memory, leaving=self.plan.leaving), f"{settings.schedule}: {why}"
-        chosen = choose(self.sizes, settings, memory, costs, leaving=self.plan.leaving)
-        self.predicted = chosen.predicted.seconds
-        return chosen.decomposition, chosen.why
+        selection = choose(self.sizes, settings, memory, costs, leaving=self.plan.leaving)
+        self.predicted = selection.predicted.seconds
+        return selection.decomposition, selection.why
 
     def _blocks(
         self, devices: Sequence[Device], host: HostWeights, weights: Sequence[DeviceWeights]
@@ -160,20 +160,20 @@ class CudaGraphSession(Session):
         """Pinned blocks of all stages, where weights are streamed; else they go to the devices now, none is kept."""
         # Streamed stages are kept in pinned blocks, which asynchronous copies need; weights that stay on the devices
         # pass through one block, as large as the largest stage.
-        cut, kept = self.cut, []
+        cut, blocks = self.cut, []
         size = max(sum(self.sizes.weights[slice(*stage)]) for stage in cut.stages)
-        passed = None if cut.streamed else devices[0].pinned_array(size, np.uint8)
+        staging = None if cut.streamed else devices[0].pinned_array(size, np.uint8)
         for stage, layers in enumerate(cut.stages):
             if cut.streamed:
-                kept.append(host.block(*layers, lambda nbytes: devices[0].pinned_array(nbytes, np.uint8)))
+                blocks.append(host.block(*layers, lambda nbytes: devices[0].pinned_array(nbytes, np.uint8)))
                 continue
-            block = host.block(*layers, lambda nbytes: passed[:nbytes])
+            block = host.block(*layers, lambda nbytes: staging[:nbytes])
             for number, weight_copies in enumerate(weights):
                 if stage in range(*cut.range_of(number)):
                     weight_copies.copy(stage, block)
             for device in devices:
                 device.synchronize()  # the next stage takes the same memory
-        return kept
+        return blocks
 
     def _moves(self, devices: Sequence[Device]) -> str | None:
         """How rows get from device to device; None where they do not. Opens the direct way where there is one."""
