@@ -13,7 +13,6 @@ import argparse
 import itertools
 import statistics
 
-from spdnn.cli.arguments import size
 from spdnn.core.resources import usable_cores
 from spdnn.core.statistics import ratios
 from spdnn.engines.base import Options
@@ -37,7 +36,7 @@ def main() -> None:
     options.add_argument("--engines", nargs="+", default=["cpu"])
     options.add_argument("--reductions", nargs="+", default=["none", "all"])
     options.add_argument("--threads", nargs="+", type=int, default=[usable_cores()])
-    options.add_argument("--memory", type=size, help="bytes for each setting (8GiB)")
+    options.add_argument("--memory", type=int, help="bytes for each setting")
     options.add_argument("--rounds", type=int, default=7)
     args = options.parse_args()
     kind = RadixNet if args.network == "radixnet" else Unstructured

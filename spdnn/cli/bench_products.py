@@ -97,13 +97,12 @@ def _add_shared(command) -> None:
 def _bench(args) -> None:
     from spdnn.bench import models, products
     from spdnn.bench.common import ComparisonSettings
-    from spdnn.ops.problems import problems
 
     operations = args.operations.split(",")
     products.check_operations(operations)
     sparsities = _percents(args.sparsity)
     sets = dict.fromkeys(args.sets or ["a"], sparsities)
-    cases = problems(sets, args.phase or ["inference"], args.network, args.seed)
+    cases = products.problems(sets, args.phase or ["inference"], args.network, args.seed)
     models.check(args.models)
     target = arguments.file_in(args.output, FILE)
     libraries, absent = products.libraries_here(args.libraries)
