@@ -13,6 +13,17 @@ template <size_t N>
 using ReadNumbers = nb::ndarray<nb::ndim<N>, nb::c_contig, nb::device::cpu, nb::ro>;
 using ReadColumns = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
 
+// The numbers of an array as a kernel takes them, and the length of one of its axes.
+template <class Real, class Array_>
+auto data(const Array_& array) {
+    constexpr bool kRead = std::is_const_v<std::remove_pointer_t<decltype(array.data())>>;
+    return static_cast<std::conditional_t<kRead, const Real, Real>*>(array.data());
+}
+template <class Array_>
+int64_t length(const Array_& array, int axis) {
+    return static_cast<int64_t>(array.shape(axis));
+}
+
 template <class First, class... Others>
 bool all_half(const First& first, const Others&... others) {
     const bool half = is_half(first);
