@@ -32,6 +32,16 @@ using Indices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Busy = nb::ndarray<nb::numpy, double, nb::ndim<1>>;
 using ReadIndices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
 
+// Of an array, or of one of its axes, as a signed number.
+template <class Array_>
+int64_t extent(const Array_& array) {
+    return static_cast<int64_t>(array.size());
+}
+template <class Array_>
+int64_t extent(const Array_& array, int axis) {
+    return static_cast<int64_t>(array.shape(axis));
+}
+
 inline void require(bool true_, const char* what) {
     if (!true_) throw std::invalid_argument(what);
 }

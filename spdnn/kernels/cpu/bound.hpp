@@ -21,11 +21,10 @@ struct BoundLayer {
                Array<const float, 1> values, Array<const float, 1> bias, float low, float high, bool by_input,
                bool keeps_zero, bool share) {
         const int64_t rows = by_input ? inputs : outputs, edges = indices.size();
-        require(static_cast<int64_t>(offsets.size()) == rows + 1 && offsets.data()[rows] == edges,
+        require(extent(offsets) == rows + 1 && offsets.data()[rows] == edges,
                 "offsets must be one more than the rows, and end at the number of edges");
-        require(values.size() == 1 || static_cast<int64_t>(values.size()) == edges,
-                "values must be one or one an edge");
-        require(bias.size() == 1 || static_cast<int64_t>(bias.size()) == outputs, "bias must be one or one an output");
+        require(values.size() == 1 || extent(values) == edges, "values must be one or one an edge");
+        require(bias.size() == 1 || extent(bias) == outputs, "bias must be one or one an output");
         view = Layer{inputs,
                      outputs,
                      edges,
@@ -71,8 +70,7 @@ struct StoredRows {
 
     StoredRows(Array<const uint8_t, 2> bits, int64_t neurons)
         : neurons(neurons), stored(bits.shape(0)), arrays(nb::cast(bits)) {
-        require(static_cast<int64_t>(bits.shape(1)) == (neurons + 7) / 8,
-                "bits must have ceil(neurons / 8) bytes a row");
+        require(extent(bits, 1) == (neurons + 7) / 8, "bits must have ceil(neurons / 8) bytes a row");
         view.bits = bits.data(), view.row_bytes = bits.shape(1);
     }
     explicit StoredRows(Array<const float, 2> dense)
@@ -81,9 +79,7 @@ struct StoredRows {
     }
     StoredRows(Array<const int64_t, 1> offsets, Array<const int64_t, 1> columns, Array<const float, 1> values,
                int64_t neurons)
-        : neurons(neurons),
-          stored(static_cast<int64_t>(offsets.size()) - 1),
-          arrays(nb::make_tuple(offsets, columns, values)) {
+        : neurons(neurons), stored(extent(offsets) - 1), arrays(nb::make_tuple(offsets, columns, values)) {
         require(offsets.size() >= 1 && columns.size() == values.size(), "columns and values must be of one length");
         view.csr_offsets = offsets.data(), view.csr_columns = columns.data(), view.csr_values = values.data();
     }

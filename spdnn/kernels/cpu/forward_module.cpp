@@ -85,17 +85,14 @@ struct BoundForward {
     int64_t run(Array<const float, 2> x, Array<float, 2> y, int threads) {
         require(threads >= 1, "no threads");
         const int64_t count = x.shape(0);
-        require(static_cast<int64_t>(x.shape(1)) == layers.front().inputs,
-                "x must be (count, inputs of the first layer)");
-        require(y.shape(0) == x.shape(0) && static_cast<int64_t>(y.shape(1)) == layers.back().outputs,
+        require(extent(x, 1) == layers.front().inputs, "x must be (count, inputs of the first layer)");
+        require(y.shape(0) == x.shape(0) && extent(y, 1) == layers.back().outputs,
                 "y must be (count, outputs of the last layer)");
         const float* const from = x.data();
         float* const to = y.data();
         nb::gil_scoped_release release;
         if (count == 1) std::call_once(once, [&] { make_scatter_layers(); });
-        const Forward pass{
-            layers.data(), count == 1 ? views.data() : nullptr, static_cast<int64_t>(layers.size()), parts, from, to,
-            count};
+        const Forward pass{layers.data(), count == 1 ? views.data() : nullptr, extent(layers), parts, from, to, count};
         return kernels.run(pass, threads);
     }
 

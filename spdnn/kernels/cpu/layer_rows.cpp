@@ -213,7 +213,7 @@ using Offsets = Array<const int64_t, 1>;
 using Floats = Array<const float, 1>;
 
 void check(const Offsets& offsets, const ReadIndices& indices, const Floats& values) {
-    require(offsets.size() >= 1 && offsets.data()[offsets.size() - 1] == static_cast<int64_t>(indices.size()),
+    require(offsets.size() >= 1 && offsets.data()[offsets.size() - 1] == extent(indices),
             "offsets must end at the number of edges");
     require(values.size() == 1 || values.size() == indices.size(), "values must be one or one an edge");
 }
@@ -222,9 +222,8 @@ int64_t equal_rows(Offsets offsets, ReadIndices indices, Floats values, Floats b
                    Array<int64_t, 1> firsts) {
     check(offsets, indices, values);
     const int64_t rows = offsets.size() - 1, bytes = index_bytes(indices);
-    require(static_cast<int64_t>(classes.size()) == rows && static_cast<int64_t>(firsts.size()) == rows,
-            "classes and firsts must have room for each output");
-    require(bias.size() == 1 || static_cast<int64_t>(bias.size()) == rows, "bias must be one or one an output");
+    require(extent(classes) == rows && extent(firsts) == rows, "classes and firsts must have room for each output");
+    require(bias.size() == 1 || extent(bias) == rows, "bias must be one or one an output");
     require(rows < int64_t{std::numeric_limits<uint32_t>::max()}, "too many outputs");
     nb::gil_scoped_release release;
     return number_rows(offsets.data(), rows, indices.data(), bytes,
@@ -239,16 +238,14 @@ void take_rows(Offsets offsets, ReadIndices indices, Floats values, Array<const 
     const int bytes = index_bytes(indices);
     const int64_t count = rows.size(), all = offsets.size() - 1;
     const bool valued = values.size() == indices.size() && new_values.size() == new_indices.size();
-    require(bytes == index_bytes(new_indices) && static_cast<int64_t>(to.size()) == count + 1,
-            "rows, offsets and indices must fit");
+    require(bytes == index_bytes(new_indices) && extent(to) == count + 1, "rows, offsets and indices must fit");
     for (int64_t i = 0; i < count; ++i) {
         const int64_t row = rows.data()[i];
         require(row >= 0 && row < all, "there is no such row");
         require(to.data()[i + 1] - to.data()[i] == offsets.data()[row + 1] - offsets.data()[row],
                 "offsets must fit the rows");
     }
-    require(to.data()[0] == 0 && to.data()[count] == static_cast<int64_t>(new_indices.size()),
-            "offsets must end at the number of edges");
+    require(to.data()[0] == 0 && to.data()[count] == extent(new_indices), "offsets must end at the number of edges");
     nb::gil_scoped_release release;
     for (int64_t i = 0; i < count; ++i) {
         const int64_t from = offsets.data()[rows.data()[i]], start = to.data()[i], degree = to.data()[i + 1] - start;
@@ -266,8 +263,7 @@ int64_t on_classes(Offsets offsets, ReadIndices indices, Floats values, Array<co
     const int64_t rows = offsets.size() - 1, edges = indices.size(), inputs = classes.size();
     index_bytes(indices);
     const int to_bytes = index_bytes(new_indices);
-    require(static_cast<int64_t>(to.size()) == rows + 1 && static_cast<int64_t>(new_indices.size()) == edges &&
-                static_cast<int64_t>(sums.size()) == edges,
+    require(extent(to) == rows + 1 && extent(new_indices) == edges && extent(sums) == edges,
             "results must have room for each output and edge");
     nb::gil_scoped_release release;
     const uint32_t most = inputs ? *std::max_element(classes.data(), classes.data() + inputs) : 0;

@@ -39,7 +39,7 @@ static void check_features(const void* data, int64_t tile) {
 
 static void check_source(const Array<const float, 1>& src, int64_t neurons, int64_t count, int tile) {
     check_features(src.data(), tile);
-    require(static_cast<int64_t>(src.size()) >= tiles_of(count, tile) * tile * neurons, "src is too small");
+    require(extent(src) >= tiles_of(count, tile) * tile * neurons, "src is too small");
 }
 
 using Layers = std::vector<const BoundLayer*>;
@@ -57,14 +57,10 @@ struct Level {
             require(views.empty() || views.back().outputs == layer->view.inputs, "the layers' widths must chain");
             views.push_back(layer->view);
         }
-        require(static_cast<int64_t>(dst.size()) >= tiles * tile * views.back().outputs, "dst is too small");
-        require(active.shape(0) == views.size() && static_cast<int64_t>(active.shape(1)) == tiles,
-                "active must be (layers, tiles)");
-        const Pass pass{views.data(),  static_cast<int64_t>(views.size()),
-                        rows,          src,
-                        dst.data(),    count,
-                        tile,          still_from,
-                        active.data(), streamed};
+        require(extent(dst) >= tiles * tile * views.back().outputs, "dst is too small");
+        require(active.shape(0) == views.size() && extent(active, 1) == tiles, "active must be (layers, tiles)");
+        const Pass pass{views.data(), extent(views), rows,       src,           dst.data(),
+                        count,        tile,          still_from, active.data(), streamed};
         nb::gil_scoped_release release;
         return kernels->run(pass, threads);
     }
@@ -89,7 +85,7 @@ struct Level {
                  Array<const int64_t, 1> indices, int threads) const {
         check_features(src.data(), src_tile), check_features(dst.data(), dst_tile);
         const int64_t count = indices.size();
-        require(static_cast<int64_t>(dst.size()) >= tiles_of(count, dst_tile) * dst_tile * neurons, "dst is too small");
+        require(extent(dst) >= tiles_of(count, dst_tile) * dst_tile * neurons, "dst is too small");
         check_rows(indices, neurons ? src.size() / neurons / src_tile * src_tile : 0);
         nb::gil_scoped_release release;
         kernels->compact(src.data(), src_tile, dst.data(), dst_tile, neurons, indices.data(), count, threads);
@@ -133,7 +129,7 @@ struct Level {
               int threads) const {
         const int64_t count = indices.size(), neurons = rows.shape(1);
         check_features(src.data(), tile);
-        require(static_cast<int64_t>(rows.shape(0)) == count, "rows must be as many as indices");
+        require(extent(rows, 0) == count, "rows must be as many as indices");
         check_rows(indices, neurons ? src.size() / neurons / tile * tile : 0);
         nb::gil_scoped_release release;
         kernels->take(src.data(), tile, neurons, indices.data(), count, rows.data(), threads);
@@ -142,8 +138,7 @@ struct Level {
     void insert(Array<const float, 2> rows, Array<float, 1> dst, int tile, int64_t first, int threads) const {
         check_features(dst.data(), tile);
         const int64_t count = rows.shape(0), neurons = rows.shape(1);
-        require(first >= 0 && static_cast<int64_t>(dst.size()) >= tiles_of(first + count, tile) * tile * neurons,
-                "dst is too small");
+        require(first >= 0 && extent(dst) >= tiles_of(first + count, tile) * tile * neurons, "dst is too small");
         nb::gil_scoped_release release;
         kernels->insert(rows.data(), neurons, count, dst.data(), tile, first, threads);
     }

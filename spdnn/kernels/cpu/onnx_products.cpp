@@ -408,11 +408,11 @@ int64_t make_product(const std::string& level, Array<const int64_t, 1> offsets, 
     product->kernels = &at_level(spmm_levels, level);
     require(tile == 16 || tile == 32 || tile == 64 || tile == 128, "tile must be 16, 32, 64 or 128");
     require(threads >= 1, "no threads");
-    product->rows = static_cast<int64_t>(bias.size()), product->inner = inner;
+    product->rows = extent(bias), product->inner = inner;
     product->order.resize(product->rows);
     std::iota(product->order.begin(), product->order.end(), 0);
     rows_of(offsets, Array<const int32_t, 1>(product->order.data(), {product->order.size()}));  // checks them
-    require(columns.size() == values.size() && offsets.data()[product->rows] == static_cast<int64_t>(values.size()),
+    require(columns.size() == values.size() && offsets.data()[product->rows] == extent(values),
             "a column for each value");
     // The kernels trust their indices, so each is checked here, once.
     for (size_t e = 0; e < columns.size(); ++e)

@@ -13,15 +13,11 @@ template <size_t N>
 using ReadNumbers = nb::ndarray<nb::ndim<N>, nb::c_contig, nb::device::cpu, nb::ro>;
 using ReadColumns = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
 
-// The numbers of an array as a kernel takes them, and the length of one of its axes.
+// The numbers of an array as a kernel takes them.
 template <class Real, class Array_>
 auto data(const Array_& array) {
     constexpr bool kRead = std::is_const_v<std::remove_pointer_t<decltype(array.data())>>;
     return static_cast<std::conditional_t<kRead, const Real, Real>*>(array.data());
-}
-template <class Array_>
-int64_t length(const Array_& array, int axis) {
-    return static_cast<int64_t>(array.shape(axis));
 }
 
 template <class First, class... Others>
@@ -36,7 +32,7 @@ bool all_half(const First& first, const Others&... others) {
 inline Pattern rows_of(const Array<const int64_t, 1>& offsets, const Array<const int32_t, 1>& order) {
     require(offsets.size() >= 1 && order.size() == offsets.size() - 1,
             "offsets must be one more than the rows, and order as many");
-    const int64_t rows = static_cast<int64_t>(order.size());
+    const int64_t rows = extent(order);
     require(offsets.data()[0] == 0, "offsets must begin at 0");
     for (int64_t i = 0; i < rows; ++i) {
         require(offsets.data()[i] <= offsets.data()[i + 1], "offsets must not descend");
@@ -49,8 +45,7 @@ inline Pattern rows_of(const Array<const int64_t, 1>& offsets, const Array<const
 inline Pattern pattern_of(const Array<const int64_t, 1>& offsets, const ReadColumns& columns,
                           const Array<const int32_t, 1>& order, size_t width) {
     Pattern pattern = rows_of(offsets, order);
-    require(pattern.nonzeros() == static_cast<int64_t>(columns.size()),
-            "offsets must go from 0 to the number of nonzeros");
+    require(pattern.nonzeros() == extent(columns), "offsets must go from 0 to the number of nonzeros");
     const nb::dlpack::dtype type = columns.dtype();
     const bool narrow = type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::UInt) && type.bits == 16;
     require(narrow || (type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Int) && type.bits == 32),

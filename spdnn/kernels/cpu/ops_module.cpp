@@ -24,7 +24,7 @@ static nb::tuple sddmm(const std::string& level, Array<const int64_t, 1> offsets
     require(tile >= 0, "a tile is a number of columns");
     return run_on(all_half(q, k, out), threads, [&](auto real, double* busy) {
         using Real = decltype(real);
-        const Sddmm<Real> work{pattern, length(q, 0),    length(q, 2), data<Real>(q), data<Real>(k),
+        const Sddmm<Real> work{pattern, extent(q, 0),    extent(q, 2), data<Real>(q), data<Real>(k),
                                scale,   data<Real>(out), tile,         packed};
         return at.of(real).sddmm(work, busy, threads);
     });
@@ -33,12 +33,12 @@ static nb::tuple sddmm(const std::string& level, Array<const int64_t, 1> offsets
 static nb::tuple softmax(const std::string& level, Array<const int64_t, 1> offsets, ReadNumbers<2> values, float scale,
                          Numbers<2> out, int threads) {
     const SddmmLevel& at = at_level(sddmm_levels, level);
-    require(offsets.size() >= 1 && offsets.data()[0] == 0 && offsets.data()[offsets.size() - 1] == length(values, 1),
+    require(offsets.size() >= 1 && offsets.data()[0] == 0 && offsets.data()[offsets.size() - 1] == extent(values, 1),
             "offsets must go from 0 to the number of nonzeros");
     require(out.shape(0) == values.shape(0) && out.shape(1) == values.shape(1), "out must have the shape of values");
     return run_on(all_half(values, out), threads, [&](auto real, double* busy) {
         using Real = decltype(real);
-        const Softmax<Real> work{length(values, 0), length(offsets, 0) - 1, offsets.data(), data<Real>(values), scale,
+        const Softmax<Real> work{extent(values, 0), extent(offsets) - 1, offsets.data(), data<Real>(values), scale,
                                  data<Real>(out)};
         return at.of(real).softmax(work, busy, threads);
     });
@@ -54,7 +54,7 @@ static void gather_values(const std::string& level, ReadNumbers<2> values, Array
     nb::gil_scoped_release release;
     auto run = [&](auto real) {
         using Real = decltype(real);
-        at.of(real).gather(data<Real>(values), permutation.data(), length(values, 0), length(permutation, 0),
+        at.of(real).gather(data<Real>(values), permutation.data(), extent(values, 0), extent(permutation),
                            data<Real>(out), threads);
     };
     if (half) run(uint16_t{});
@@ -91,7 +91,7 @@ static nb::tuple attention(const std::string& level, Array<const int64_t, 1> off
     require(tile >= 0, "a tile is a number of rows");
     return run_on(all_half(q, k, v, out), threads, [&](auto real, double* busy) {
         using Real = decltype(real);
-        const Attention<Real> work{pattern,       length(q, 0),  length(q, 2), length(v, 2),    data<Real>(q),
+        const Attention<Real> work{pattern,       extent(q, 0),  extent(q, 2), extent(v, 2),    data<Real>(q),
                                    data<Real>(k), data<Real>(v), scale,        data<Real>(out), tile};
         return at.run(work, busy, threads);
     });
@@ -113,15 +113,15 @@ static nb::tuple depthwise(const std::string& level, ReadNumbers<4> x, ReadNumbe
     const int axis[3] = {nhwc ? 3 : 1, nhwc ? 1 : 2, nhwc ? 2 : 3};  // of channels, height, width
     const int64_t channels = x.shape(axis[0]), height = x.shape(axis[1]), width = x.shape(axis[2]);
     require(height >= 1 && width >= 1, "images must have pixels");
-    require(length(weights, 0) == channels && weights.shape(1) == 3 && weights.shape(2) == 3,
+    require(extent(weights, 0) == channels && weights.shape(1) == 3 && weights.shape(2) == 3,
             "weights must be (channels, 3, 3)");
-    require(static_cast<int64_t>(bias.size()) == channels, "bias must be one a channel");
+    require(extent(bias) == channels, "bias must be one a channel");
     require(out.shape(0) == x.shape(0) && out.shape(axis[0]) == x.shape(axis[0]) &&
-                length(out, axis[1]) == (height - 1) / stride + 1 && length(out, axis[2]) == (width - 1) / stride + 1,
+                extent(out, axis[1]) == (height - 1) / stride + 1 && extent(out, axis[2]) == (width - 1) / stride + 1,
             "out must have the images and channels of x, and (height - 1) / stride + 1 rows, columns likewise");
     return run_on(all_half(x, weights, out), threads, [&](auto real, double* busy) {
         using Real = decltype(real);
-        const Depthwise<Real> work{length(x, 0),        channels,    height, width, stride,         nhwc, data<Real>(x),
+        const Depthwise<Real> work{extent(x, 0),        channels,    height, width, stride,         nhwc, data<Real>(x),
                                    data<Real>(weights), bias.data(), low,    high,  data<Real>(out)};
         return at.run(work, busy, threads);
     });

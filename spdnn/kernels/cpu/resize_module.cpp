@@ -17,13 +17,12 @@ static Columns columns(const Cube& lines, int64_t start, int64_t count, const Cu
                        const Matrix& imaginary) {
     const int64_t rows = lines.shape(0), parts = lines.shape(1), stride = lines.shape(2), phases = taps.shape(0),
                   each = taps.shape(2), grid = waves.shape(2), side = real.shape(1);
-    require(rows >= 2 && rows % 2 == 0 && static_cast<int64_t>(taps.shape(1)) == parts &&
-                static_cast<int64_t>(nyquist.size()) == rows,
+    require(rows >= 2 && rows % 2 == 0 && extent(taps, 1) == parts && extent(nyquist) == rows,
             "lines, taps and nyquist must fit");
-    require(static_cast<int64_t>(waves.shape(0)) == phases && waves.shape(1) == 2 && grid >= 1,
+    require(extent(waves, 0) == phases && waves.shape(1) == 2 && grid >= 1,
             "waves must be cosines and sines of each phase");
-    require(static_cast<int64_t>(real.shape(0)) == rows + 1 && imaginary.shape(0) == 2 &&
-                static_cast<int64_t>(imaginary.shape(1)) == side && side >= 32 && side % 32 == 0,
+    require(extent(real, 0) == rows + 1 && imaginary.shape(0) == 2 && extent(imaginary, 1) == side && side >= 32 &&
+                side % 32 == 0,
             "real and imaginary must fit the lines");
     require(start >= 0 && count >= 0 && each >= 1 && start + count + each - 1 <= stride, "lines are too short");
     return {lines.data(), rows, parts,       stride,           start, count, phases, taps.data(), each, nyquist.data(),
@@ -43,9 +42,8 @@ static void above_threshold(const std::string& level, Cube lines, Cube taps, Arr
     const Resize& at = at_level(resize_levels, level);
     const int64_t phases = taps.shape(0), count = phases ? bits.shape(0) / phases : 0;
     const Columns all = columns(lines, start, count, taps, nyquist, waves, real, imaginary);
-    require(
-        static_cast<int64_t>(bits.shape(0)) == count * phases && static_cast<int64_t>(bits.shape(1)) * 8 == all.side,
-        "bits must have one for each value of each phase");
+    require(extent(bits, 0) == count * phases && extent(bits, 1) * 8 == all.side,
+            "bits must have one for each value of each phase");
     nb::gil_scoped_release release;
     at.threshold(all, threshold, bits.data());
 }

@@ -36,8 +36,7 @@ void by_input(Array<const int64_t, 1> offsets, ReadIndices indices, Array<const 
               Array<int64_t, 1> starts, Indices outputs_of, Array<float, 1> moved) {
     const int64_t outputs = offsets.size() - 1, inputs = starts.size() - 1, edges = indices.size();
     require(outputs >= 1 && inputs >= 1 && offsets.data()[outputs] == edges, "offsets must end at the number of edges");
-    require(static_cast<int64_t>(outputs_of.size()) == edges && moved.size() == values.size(),
-            "results must be as long as the edges");
+    require(extent(outputs_of) == edges && moved.size() == values.size(), "results must be as long as the edges");
     require(index_bytes(outputs_of) == 4 || outputs <= 65536, "outputs past 65536 need uint32");
     const bool valued = values.size() == indices.size() && values.size() > 1;
     const float* read = valued ? values.data() : nullptr;
@@ -108,13 +107,11 @@ struct FeatureRows {
             const int64_t at = begin.data()[i], length_ = length.data()[i];
             require(at >= 0 && length_ >= 0 && at + length_ <= room, "a row lies outside of its buffer");
         }
-        return {static_cast<int64_t>(begin.size()), begin.data(), length.data(), columns.data(), values.data()};
+        return {extent(begin), begin.data(), length.data(), columns.data(), values.data()};
     }
     NewRows target(int64_t count, int64_t neurons) const {
-        require(static_cast<int64_t>(begin.size()) >= count && static_cast<int64_t>(length.size()) >= count,
-                "the new rows do not fit");
-        require(static_cast<int64_t>(columns.size()) >= count * neurons && columns.size() == values.size(),
-                "the new values do not fit");
+        require(extent(begin) >= count && extent(length) >= count, "the new rows do not fit");
+        require(extent(columns) >= count * neurons && columns.size() == values.size(), "the new values do not fit");
         return {begin.data(), length.data(), columns.data(), values.data()};
     }
 };
@@ -149,8 +146,7 @@ struct SpgemmLevel {
 
     void hashes(const FeatureRows& rows, Array<uint64_t, 1> hash, int threads) const {
         const SparseRows view = rows.view();
-        require(static_cast<int64_t>(hash.size()) == view.count && threads >= 1,
-                "one hash a row is needed, and threads");
+        require(extent(hash) == view.count && threads >= 1, "one hash a row is needed, and threads");
         nb::gil_scoped_release release;
         kernels->hashes(view, hash.data(), threads);
     }
@@ -181,7 +177,7 @@ struct SpgemmLevel {
     }
     void expand(const FeatureRows& rows, Array<float, 2> dst, int threads) const {
         const SparseRows view = rows.view();
-        require(static_cast<int64_t>(dst.shape(0)) == view.count && threads >= 1, "dst must have a row for each row");
+        require(extent(dst, 0) == view.count && threads >= 1, "dst must have a row for each row");
         nb::gil_scoped_release release;
         kernels->expand(view, dst.shape(1), dst.data(), threads);
     }

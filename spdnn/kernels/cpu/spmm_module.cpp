@@ -37,7 +37,7 @@ bool equal_numbers(const Given* given, const Kept* kept, int64_t count, int thre
 // Whether columns in another program's memory are still those of a topology; `given`: int32 or int64.
 bool same_columns(ReadColumns given, ReadColumns kept, int threads) {
     if (given.size() != kept.size()) return false;
-    const auto count = static_cast<int64_t>(kept.size());
+    const auto count = extent(kept);
     require(threads >= 1, "no threads");
     require(given.dtype().bits == 32 || given.dtype().bits == 64, "columns must be int32 or int64");
     require(kept.dtype().bits == 16 || kept.dtype().bits == 32, "columns of a topology must be uint16 or int32");
@@ -61,9 +61,8 @@ nb::tuple spmm(const std::string& level, Array<const int64_t, 1> offsets, ReadCo
     p.width = b.shape(2), p.batch = b.shape(0);
     require(c.shape(0) == b.shape(0) && c.shape(1) == order.size() && c.shape(2) == b.shape(2),
             "c must be (batch, rows, columns of b)");
-    require(
-        static_cast<int64_t>(values.shape(1)) == nonzeros && (values.shape(0) == 1 || values.shape(0) == b.shape(0)),
-        "values must be (1, nonzeros) or (batch, nonzeros)");
+    require(extent(values, 1) == nonzeros && (values.shape(0) == 1 || values.shape(0) == b.shape(0)),
+            "values must be (1, nonzeros) or (batch, nonzeros)");
     require(bias.size() == order.size(), "bias must be one a row");
     require(nonzeros == 0 || p.pattern.width > 0, "nonzeros need rows of b");
     p.values = values.data(), p.value_stride = values.shape(0) == 1 ? 0 : nonzeros;

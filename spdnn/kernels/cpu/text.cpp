@@ -136,8 +136,7 @@ std::string text_of(const int64_t* offsets, int64_t outputs, const T* indices, c
 int64_t read_entries(nb::bytes text, bool tabs, bool valued, int64_t most_row, int64_t most_column,
                      Array<int64_t, 1> rows, Array<int64_t, 1> columns, Array<float, 1> values) {
     const int64_t room = rows.size();
-    require(static_cast<int64_t>(columns.size()) == room && static_cast<int64_t>(values.size()) == room,
-            "results must be as long as each other");
+    require(extent(columns) == room && extent(values) == room, "results must be as long as each other");
     const char* const lines = text.c_str();
     const int64_t bytes = text.size();
     nb::gil_scoped_release release;
@@ -147,7 +146,7 @@ int64_t read_entries(nb::bytes text, bool tabs, bool valued, int64_t most_row, i
 
 nb::bytes write_entries(Array<const int64_t, 1> offsets, ReadIndices indices, Array<const float, 1> values) {
     const int64_t outputs = offsets.size() - 1;
-    require(offsets.size() >= 1 && offsets.data()[outputs] == static_cast<int64_t>(indices.size()),
+    require(offsets.size() >= 1 && offsets.data()[outputs] == extent(indices),
             "offsets must end at the number of edges");
     require(values.size() == 1 || values.size() == indices.size(), "values must be one or one an edge");
     const bool valued = values.size() == indices.size();
