@@ -12,14 +12,12 @@ import numpy as np
 from spdnn.core.endings import check_ended
 from spdnn.core.errors import InputError, SpdnnError, Unavailable, unknown
 from spdnn.core.files import together
-from spdnn.core.request import RunRequest
 from spdnn.core.statistics import Interval, ratios
 from spdnn.engines.registry import PEERS, engine
 from spdnn.runs import measure
 from spdnn.runs.measure import LoadMonitor
-from spdnn.runs.records.files import record_of, write_record
-from spdnn.runs.records.run_record import Measurement, RunRecord
-from spdnn.runs.records.verdict import Verdict
+from spdnn.runs.records.files import write_record
+from spdnn.runs.records.run_record import RunRecord
 
 OURS = "cpu"
 # Seconds of a check, and at most; processor time over them that is none. Of threads on other cores the system knows the
@@ -140,17 +138,6 @@ def check_same(name: str, digests: Sequence[str], verified: str) -> None:
     """Refuse outputs of which one is not the verified one, to the bit."""
     if set(digests) != {verified}:
         raise SpdnnError(f"engine {name} gave an output, while it was timed, that is not the one that was verified")
-
-
-def judge_record(
-    case: str,
-    measurement: Measurement,
-    verdict: Verdict,
-    comparison: ComparisonSettings,
-    request: RunRequest | None = None,
-) -> RunRecord:
-    """The record of a case of the comparison; SpdnnError when its verdict is fail."""
-    return record_of(case, measurement, verdict, comparison.command, comparison.identity, request)
 
 
 class TimedRow(NamedTuple):

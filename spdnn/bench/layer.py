@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from spdnn.bench.common import OURS, ComparisonSettings, alternate, check_same, judge_record
+from spdnn.bench.common import OURS, ComparisonSettings, alternate, check_same
 from spdnn.bench.engines.library import Library
 from spdnn.bench.engines.session import upper_bound
 from spdnn.bench.libraries.base import DenseLayer, TimedProgram
@@ -23,6 +23,7 @@ from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels import tiles as layouts
 from spdnn.runs import measure
 from spdnn.runs.records.environment import Environment
+from spdnn.runs.records.files import record_of
 from spdnn.runs.records.result import EngineRecord as EngineNotes
 from spdnn.runs.records.result import ProblemRecord, Reductions
 from spdnn.runs.records.result import ResultRecord as RecordResult
@@ -128,5 +129,5 @@ def _one_width(network: Network, inputs: Inputs, comparison: ComparisonSettings)
             environment=Environment(**provenance.environment("")),
         )
         case = f"peers-layer-{network.width}.random-{inputs.count}.{name}.t{threads}"
-        records.append(judge_record(case, measurement, verdicts[name], comparison))
+        records.append(record_of(case, measurement, verdicts[name], comparison.command, comparison.identity))
     return records

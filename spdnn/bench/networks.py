@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from spdnn.bench.common import OURS, ComparisonSettings, alternate, check_same, judge_record
+from spdnn.bench.common import OURS, ComparisonSettings, alternate, check_same
 from spdnn.core.errors import Unsuitable
 from spdnn.core.features import Inputs
 from spdnn.core.network import Network
@@ -10,6 +10,7 @@ from spdnn.core.request import RunRequest
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
 from spdnn.runs import measure
+from spdnn.runs.records.files import record_of
 from spdnn.runs.records.run_record import RunRecord
 from spdnn.runs.run import open_session
 from spdnn.runs.verify import verdict as verify
@@ -70,9 +71,9 @@ def compare_networks(
     # The machine last: its arrays would count as memory of the runs.
     ceilings = {key: measure.ceilings(engine(requests[key].engine), options) for key in ready}
     records = [
-        judge_record(
+        record_of(
             f"peers-{requests[key].name}", replace(measurement, machine=ceilings[key]), verdicts[key],
-            comparison, requests[key],
+            comparison.command, comparison.identity, requests[key],
         )
         for key, measurement in measured.items()
     ]  # fmt: skip

@@ -37,7 +37,7 @@ from spdnn.core.safe_open import existing
 from spdnn.engines.cpu import ceilings as machine
 from spdnn.formats import matrices
 from spdnn.ops import SparseMatrix, dlmc
-from spdnn.ops.problems import Shape, ShapeProblem, problems
+from spdnn.ops.problems import Shape, ShapeProblem
 from spdnn.ops.topology import Topology
 from spdnn.runs import measure
 from spdnn.runs.records.environment import Environment, Load
