@@ -102,7 +102,7 @@ def _bench(args) -> None:
     products.check_operations(operations)
     sparsities = _percents(args.sparsity)
     sets = dict.fromkeys(args.sets or ["a"], sparsities)
-    cases = products.problems(sets, args.phase or ["inference"], args.network, args.seed)
+    cases = models.problems(sets, args.phase or ["inference"], args.network, args.seed)
     models.check(args.models)
     target = arguments.file_in(args.output, FILE)
     libraries, absent = products.libraries_here(args.libraries)
