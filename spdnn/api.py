@@ -125,7 +125,7 @@ def compile(
 
     chosen = _Choice(engine, batch, threads, reductions, memory, settings, verify)
     modules = getattr(sys.modules.get("torch"), "nn", None)
-    export, estimator, opened = None, None, network
+    export, layers, opened = None, None, network
     with contextlib.ExitStack() as stack:
         if isinstance(network, str | os.PathLike):
             opened = open_model(network)
@@ -134,16 +134,18 @@ def compile(
             path = stack.enter_context(export.export(network, example))
             opened = OnnxGraph.read(path, type(network).__name__)
         elif (layers := estimators.network_of(network)) is not None:
-            estimator, opened = network, layers
+            opened = layers
         if isinstance(opened, OnnxGraph):
             model = _of_onnx(opened, example, chosen)
         elif example is not None:
             raise InputError("example: it is for a torch.nn.Module or an ONNX model alone")
         else:
             model = _make_model(opened, chosen)
+            if layers is not None:
+                return estimators.EstimatorModel(model, network, verify)
     if export and verify:
         export.compare(network, example, model)
-    return model if estimator is None else estimators.EstimatorModel(model, estimator, verify)
+    return model
 
 
 def _of_onnx(graph: OnnxGraph, example: Any, chosen: _Choice) -> Model | OnnxModel:
