@@ -14,17 +14,7 @@ from pathlib import Path
 from spdnn.core.resources import memory_bytes, usable_cores
 
 PACKAGE = Path(__file__).resolve().parents[1]
-SUFFIXES = (
-    ".py",
-    ".cpp",
-    ".hpp",
-    ".cu",
-    ".cuh",
-    ".j2",
-    ".css",
-    ".js",
-    ".tsv",
-)  # of what is read, not of what is compiled
+SUFFIXES = {".py", ".cpp", ".hpp", ".cu", ".cuh", ".j2", ".css", ".js", ".tsv"}  # of sources, not what is compiled
 SHOWN = ("docs", "results", "*.md")  # of a checkout: what shows numbers and makes none
 VERSIONS = ("spdnn", "numpy", "scipy", "blake3", "mpi4py", "snakemake")
 
