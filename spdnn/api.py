@@ -6,15 +6,14 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, overload
 
 from spdnn.core.errors import InputError
 from spdnn.core.network import Network
 from spdnn.core.resources import usable_cores
 from spdnn.core.result import Result
-from spdnn.core.signature import Signature
-from spdnn.engines.base import Options
+from spdnn.engines.base import Engine, Options
 from spdnn.engines.model import Model, check_batch
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine as engine_named
@@ -27,19 +26,6 @@ from spdnn.ops.onnx_trial import STAYS
 __all__ = ["compile", "infer"]
 
 PRUNED = 0.3  # of its weights: a chain of layers with more nonzeros goes to ONNX Runtime
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """How a network is run, as the arguments of `compile` say."""
-
-    engine: str
-    batch: int | None
-    threads: int | None
-    reductions: str | Sequence[str]
-    memory: int | None
-    settings: Any
-    verify: bool = True
 
 
 @overload
@@ -123,56 +109,50 @@ def compile(
         array([[2., 2.]], dtype=float32)
     """
 
-    chosen = _Choice(engine, batch, threads, reductions, memory, settings, verify)
-    modules = getattr(sys.modules.get("torch"), "nn", None)
-    export, layers, opened = None, None, network
+    runner, kinds, options = _engine(engine, reductions, threads, memory, settings)
+    check_batch(batch)
+    usual = engine == "cpu" and memory is None and settings is None
+    make = partial(Model, engine=runner, reductions=kinds, options=options, batch=batch)
+    if (layers := estimators.network_of(network)) is not None:
+        _refuse_example(example)
+        return estimators.EstimatorModel(make(layers), network, verify)
+    export, graph = None, network
+    model: Model | OnnxModel | None = None
     with contextlib.ExitStack() as stack:
+        # A file or a module gives a network, or the graph of an ONNX model.
         if isinstance(network, str | os.PathLike):
-            opened = open_model(network)
-        elif modules is not None and isinstance(network, modules.Module):
+            graph = open_model(network)
+        elif (nn := getattr(sys.modules.get("torch"), "nn", None)) is not None and isinstance(network, nn.Module):
             export = importlib.import_module("spdnn.ops.torch.export")
             path = stack.enter_context(export.export(network, example))
-            opened = OnnxGraph.read(path, type(network).__name__)
-        elif (layers := estimators.network_of(network)) is not None:
-            opened = layers
-        if isinstance(opened, OnnxGraph):
-            model = _of_onnx(opened, example, chosen)
-        elif example is not None:
-            raise InputError("example: it is for a torch.nn.Module or an ONNX model alone")
+            graph = OnnxGraph.read(path, type(network).__name__)
+        if not isinstance(graph, OnnxGraph):
+            _refuse_example(example)
+            return make(graph)
+        # A chain of pruned layers goes to the engine, and so does any chain that a certain engine must run.
+        try:
+            chain, softmax = graph.chain()
+        except InputError as error:
+            if not usual:
+                raise InputError(f"{error}; without engine, memory and settings") from error
         else:
-            model = _make_model(opened, chosen)
-            if layers is not None:
-                return estimators.EstimatorModel(model, network, verify)
+            if not usual or chain.edges <= PRUNED * chain.entries:
+                model = make(chain, softmax=softmax and softmax.kind, signature=graph.signature)
+        if model is not None and verify and not agrees(model, graph):
+            if not usual:
+                raise InputError(f"{graph.name}: the engine {engine} gives other outputs than ONNX Runtime")
+            warnings.warn(f"{graph.name}: {STAYS}", RuntimeWarning, stacklevel=2)
+            model = None
+        # Every other graph runs in ONNX Runtime.
+        model = OnnxModel(graph, threads, example, batch, verify) if model is None else model
     if export and verify:
         export.compare(network, example, model)
     return model
 
 
-def _of_onnx(graph: OnnxGraph, example: Any, chosen: _Choice) -> Model | OnnxModel:
-    """A Model of a chain of pruned layers, or of any chain that a certain engine must run; else an OnnxModel."""
-    check_batch(chosen.batch)
-    parse_reductions(chosen.reductions, engine_named(chosen.engine).offers)
-    anywhere = chosen.engine == "cpu" and chosen.memory is None and chosen.settings is None
-    try:
-        network, softmax = graph.chain()
-    except InputError as error:
-        if not anywhere:
-            raise InputError(f"{error}; without engine, memory and settings") from error
-    else:
-        if not anywhere or is_pruned(network):
-            made = _make_model(network, chosen, softmax=softmax and softmax.kind, signature=graph.signature)
-            if not chosen.verify or agrees(made, graph):
-                return made
-            if not anywhere:
-                raise InputError(f"{graph.name}: the engine {chosen.engine} gives other outputs than ONNX Runtime")
-            warnings.warn(f"{graph.name}: {STAYS}", RuntimeWarning, stacklevel=3)
-    return OnnxModel(graph, chosen.threads, example, chosen.batch, chosen.verify)
-
-
-def is_pruned(network: Network) -> bool:
-    """Whether a chain of layers in an ONNX model becomes a Model, and no OnnxModel."""
-    headers = map(network.header, range(network.depth))
-    return network.edges <= PRUNED * sum(header.inputs * header.outputs for header in headers)
+def _refuse_example(example: Any) -> None:
+    if example is not None:
+        raise InputError("example: it is for a torch.nn.Module or an ONNX model alone")
 
 
 def infer(
@@ -207,18 +187,17 @@ def infer(
         >>> result.categories  # the second input has no value above zero
         array([1, 3])
     """
-    chosen = _Choice(engine, None, threads, reductions, memory, settings)
-    with _make_model(network, chosen, hold=False) as model:
+    with Model(network, *_engine(engine, reductions, threads, memory, settings), hold=False) as model:
         return model.infer(inputs, values)
 
 
-def _make_model(
-    network: Network, chosen: _Choice, hold: bool = True, softmax: str | None = None, signature: Signature | None = None
-) -> Model:
-    runner, settings = engine_named(chosen.engine), chosen.settings
-    if settings is not None and not (runner.settings and isinstance(settings, runner.settings)):
-        kind = f"takes settings of type {runner.settings.__name__}" if runner.settings else "has no settings"
-        raise InputError(f"settings of type {type(settings).__name__}: the engine {chosen.engine} {kind}")
-    options = Options(usable_cores() if chosen.threads is None else chosen.threads, chosen.memory, settings=settings)
-    reductions = parse_reductions(chosen.reductions, runner.offers)
-    return Model(network, runner, reductions, options, chosen.batch, hold, softmax, signature)
+def _engine(
+    name: str, reductions: str | Sequence[str], threads: int | None, memory: int | None, settings: Any
+) -> tuple[Engine, tuple[str, ...], Options]:
+    """(the engine of that name, the reductions that are on, its options); raises as `compile`."""
+    engine = engine_named(name)
+    if settings is not None and not (engine.settings and isinstance(settings, engine.settings)):
+        kind = f"takes settings of type {engine.settings.__name__}" if engine.settings else "has no settings"
+        raise InputError(f"settings of type {type(settings).__name__}: the engine {name} {kind}")
+    options = Options(usable_cores() if threads is None else threads, memory, settings=settings)
+    return engine, parse_reductions(reductions, engine.offers), options

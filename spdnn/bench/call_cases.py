@@ -53,9 +53,8 @@ class NetworkCase:
     inputs = 64
 
     def __init__(self, name: str, network: Network, rows: np.ndarray, batches: Sequence[int]):
-        headers = list(map(network.header, range(network.depth)))
         self.name, self.source, self.batches, self.digest = name, network, batches, network.sha256()
-        self.entries, self.nonzeros = sum(header.inputs * header.outputs for header in headers), network.edges
+        self.entries, self.nonzeros = network.entries, network.edges
         self.work, self.layers = (self.nonzeros, self.entries), with_unit(network.depth, "layers")
         self.facts = f"{network.inputs} -> {network.outputs}, {self.layers}, {network.edges:,} edges"
         count = max(self.inputs, *batches)

@@ -114,7 +114,7 @@ def _case(args, threads: int) -> tuple:
 
 def _chain(args):
     """The network to call; None of an ONNX model that is no chain of pruned layers."""
-    from spdnn.api import is_pruned
+    from spdnn.api import PRUNED
     from spdnn.formats.readers import is_onnx, open_network
 
     settings = reading(args)
@@ -124,7 +124,7 @@ def _chain(args):
         network = open_network(args.network)
     except InputError:  # OnnxCase says what is wrong with a model that is none
         return None
-    return network if is_pruned(network) else None
+    return network if network.edges <= PRUNED * network.entries else None
 
 
 _RATIO = "times as long as ours: median (95 % interval), fastest turns"

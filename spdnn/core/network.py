@@ -82,6 +82,11 @@ class Header:
     single_value: bool
 
     @property
+    def entries(self) -> int:
+        """The weights with their zeros."""
+        return self.inputs * self.outputs
+
+    @property
     def keeps_zero(self) -> bool:
         """Whether a row of zeros is still zeros after this layer: activation(bias) is 0 for every output."""
         return bool(np.all(self.bias <= 0) if self.activation.name == "relu" else np.all(self.bias == 0))
@@ -381,6 +386,11 @@ class Network(WithRepr, abc.ABC):
     @property
     def edges(self) -> int:
         return sum(self.header(k).edges for k in range(self.depth))
+
+    @property
+    def entries(self) -> int:
+        """The weights of all layers with their zeros."""
+        return sum(self.header(k).entries for k in range(self.depth))
 
     @property
     def nbytes(self) -> int:

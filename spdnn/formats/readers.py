@@ -103,9 +103,9 @@ def open_network(
         >>> spdnn.open_network("weights.npz", last="none")
         MemoryNetwork(4 -> 2, 2 layers, 9 edges)
     """
-    path = safe_open.existing(path, "model file or folder")
     check_rows(rows)
-    network = _reader(path)(path, ReadOptions(bias, clip, last, rows, layers, neurons, epsilon))
+    path, read = _reader(path)
+    network = read(path, ReadOptions(bias, clip, last, rows, layers, neurons, epsilon))
     # Text was opened with the width; others know theirs, which must agree.
     if neurons is not None and not isinstance(network, text.TextNetwork) and network.inputs != neurons:
         raise InputError(f"{path}: a network of {network.inputs} input neurons, not {neurons}")
@@ -115,8 +115,7 @@ def open_network(
 @safe_open.releasing()
 def open_model(path: str | PathLike) -> Network | OnnxGraph:
     """The network in a file that states all of it, or the graph of an ONNX model. Raises as open_network."""
-    path = safe_open.existing(path, "model file or folder")
-    read = _reader(path)
+    path, read = _reader(path)
     if read is _onnx:
         return OnnxGraph.read(path)
     try:
@@ -131,7 +130,7 @@ def open_model(path: str | PathLike) -> Network | OnnxGraph:
 
 def is_onnx(path: str | PathLike) -> bool:
     """Whether a file is read as an ONNX model. Raises InputError: there is none, or of no known kind."""
-    return _reader(safe_open.existing(path, "model file or folder")) is _onnx
+    return _reader(path)[1] is _onnx
 
 
 @safe_open.releasing()
@@ -211,40 +210,41 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
         array([[1., 0., 0.],
                [0., 1., 0.]], dtype=float32)
     """
-    path = safe_open.existing(path, "file of inputs (`spdnn inputs make` makes mnist and digits)")
+    path, ending = _ending(path, "file of inputs (`spdnn inputs make` makes mnist and digits)")
     if path.is_dir():
         raise InputError(f"{path}: this is a folder; inputs are one file")
     # The reader takes the width where the file leaves it open; the file is checked against it in any case.
-    result = _of(path, _ending(path), INPUTS, INPUT)(path, neurons, count)
+    result = _of(path, ending, INPUTS, INPUT)(path, neurons, count)
     if neurons is not None:
         result.check_width(neurons, str(path))
     return result
 
 
-def _ending(path: Path) -> str:
-    """How names of its format end, '/' for a folder of matrices: as what is in it tells, else as its own name does."""
+def _ending(path: str | PathLike, what: str) -> tuple[Path, str]:
+    """(the path, where there is such a `what`; how names of its format end, '/' for a folder of matrices)."""
+    path = safe_open.existing(path, what)
     # The content decides where it can, for a name may be wrong.
     if path.is_dir():
         names = [file.name for file in safe_open.listing(path)]
         layers = any(text.NAME.fullmatch(name) for name in names)
         if layers and any(name.endswith(matrices.LAYERS) for name in names):
             raise InputError(f"{path}: it holds .tsv layers and other matrices; a network's layers are of one kind")
-        return "saved_model.pb" if "saved_model.pb" in names else ".tar" if layers else f"{path.name}/"
+        return path, "saved_model.pb" if "saved_model.pb" in names else ".tar" if layers else f"{path.name}/"
     first, name = safe_open.beginning(path), path.name
     if name.endswith(tensors.INDEX):  # JSON, as formulas are
-        return name
+        return path, name
     if name.endswith(torch_files.OTHERS) and first.startswith((torch_files.ZIP, torch_files.PICKLE)):
-        return ".pt"
+        return path, ".pt"
     # The first bytes of a file tell its format; text and matrices have none, and go by their name.
-    return next((ending for at, begins, ending in BEGINNINGS if first.startswith(begins, at)), name)
+    return path, next((ending for at, begins, ending in BEGINNINGS if first.startswith(begins, at)), name)
 
 
-def _reader(path: Path) -> Callable[[Path, ReadOptions], Network]:
-    ending = _ending(path)
+def _reader(path: str | PathLike) -> tuple[Path, Callable[[Path, ReadOptions], Network]]:
+    path, ending = _ending(path, "model file or folder")
     for endings, what, instead in FOREIGN:
         if ending.rstrip("/").lower().endswith(endings):
             raise InputError(f"{path}: {what} is not read; {instead}")
-    return _of(path, ending, NETWORKS, NETWORK)
+    return path, _of(path, ending, NETWORKS, NETWORK)
 
 
 def _of(path: Path, ending: str, formats: Sequence, sentence: str) -> Callable:

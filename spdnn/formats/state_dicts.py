@@ -82,7 +82,8 @@ def _read_steps(path, tensors: Mapping[str, np.ndarray], options: ReadOptions) -
         parts.setdefault(prefix, set()).add(part)
     layers = {prefix: own for prefix, own in parts.items() if own & {"weight", "weight_orig"} and MEAN not in own}
     norms = {prefix for prefix, own in parts.items() if MEAN in own and VARIANCE in own}
-    steps.together(path, list(_problems(tensors, parts, layers, norms)))
+    if problems := list(_problems(tensors, parts, layers, norms)):
+        raise InputError(f"{path}: it cannot be read as a network: {steps.joined(problems)}")
     if not layers:
         raise InputError(f"{path}: no tensor in it is named '<prefix>.weight'; each layer needs one")
     if options.bias is not None and (own := [prefix for prefix in layers if layers[prefix] & {"bias", "bias_orig"}]):

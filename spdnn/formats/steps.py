@@ -99,13 +99,11 @@ def check_told(path, shapes: Sequence[tuple[int, int]], rows: str | None) -> Non
         )
 
 
-def together(path, problems: Sequence[str], what: str = "it cannot be read as a network") -> None:
-    """Raise one InputError of all `problems`, if there are any."""
-    if problems:
-        short = [shorten(problem, 100) for problem in problems]
-        shown = [problem for k, problem in enumerate(short) if sum(map(len, short[: k + 1])) <= LONGEST]
-        more = f"; and {len(short) - len(shown)} more" if len(shown) < len(short) else ""
-        raise InputError(f"{path}: {what}: {'; '.join(shown)}{more}")
+def joined(problems: Sequence[str]) -> str:
+    """The first problems, for one sentence, and how many more there are."""
+    short = [shorten(problem, 100) for problem in problems]
+    shown = [problem for k, problem in enumerate(short) if sum(map(len, short[: k + 1])) <= LONGEST]
+    return "; ".join(shown) + (f"; and {len(short) - len(shown)} more" if len(shown) < len(short) else "")
 
 
 def vector(array: np.ndarray, size: int) -> np.ndarray:
@@ -228,7 +226,8 @@ def network_of(path, steps: Iterable[Step], source: str, layers: int | None = No
             break
     else:
         unfit += [f"{earlier.name!r} (no layer follows it)" for earlier in before]
-    together(path, unfit, "not all of it is layers of a network")
+    if unfit:
+        raise InputError(f"{path}: not all of it is layers of a network: {joined(unfit)}")
     if not chain:
         raise InputError(f"{path}: it has no layer")
     if layers is not None and len(chain) < layers:

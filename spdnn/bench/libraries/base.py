@@ -195,7 +195,7 @@ def dense(layer: Layer) -> np.ndarray:
 
 def check_memory(network: Network) -> int:
     """Bytes of all weights with their zeros; Unavailable where a library that has them would not fit."""
-    size = sum(4 * header.inputs * header.outputs for header in map(network.header, range(network.depth)))
+    size = 4 * network.entries
     free = available_bytes()
     if free is not None and COPIES * size > MEMORY_SHARE * free:
         raise Unavailable(
