@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from itertools import groupby
 from pathlib import Path
 
@@ -19,6 +20,18 @@ def code_blocks(page: str, language: str = "python") -> list[str]:
     return re.findall(
         rf"^```{language}\n(.*?)^```", (HOW_TO / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
+
+
+def write_engine(folder: Path) -> None:
+    """The engine of add-an-engine.md, in a package that is installed, with its entry point as pip writes it."""
+    (module,) = code_blocks("add-an-engine.md")
+    (folder / "toy.py").write_text(module)
+    (folder / "toy-1.dist-info").mkdir()
+    (folder / "toy-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1\n")
+    points = tomllib.loads(code_blocks("add-an-engine.md", "toml")[0])["project"]["entry-points"]
+    lines = [f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in named.items())
+             for group, named in points.items()]  # fmt: skip
+    (folder / "toy-1.dist-info/entry_points.txt").write_text("\n".join(lines))
 
 
 def run_tests(block: str, request) -> None:

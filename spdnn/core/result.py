@@ -239,18 +239,19 @@ class LastLayer:
         self.counts = np.bincount(classes).astype(np.float64)
         self.weights = np.bincount(classes, projection_weights(classes.size).astype(np.float64))
 
-    def rows(self, numbers: np.ndarray, rows: np.ndarray, keep: KeptInputs) -> LastRows:
-        """What a batch leaves whose inputs `numbers` (int64) have a row each, by NumPy; rows of zeros are left out.
+    def rows(self, numbers: np.ndarray, row_of: np.ndarray, rows: np.ndarray, keep: KeptInputs) -> LastRows:
+        """What a batch leaves, by NumPy; rows of zeros are left out.
 
         Args:
-            rows: float32 (numbers, outputs of the prepared network).
+            numbers: int64, inputs; row_of: int64, the row of each of them.
+            rows: float32 (rows, outputs of the prepared network).
         """
-        nonzero = rows.any(axis=1)
+        nonzero: np.ndarray = rows.any(axis=1)
         if not nonzero.all():
-            numbers, rows = numbers[nonzero], rows[nonzero]
+            alive = nonzero[row_of]
+            numbers, row_of, rows = numbers[alive], (np.cumsum(nonzero) - 1)[row_of[alive]], rows[nonzero]
         whole = rows if self._classes is None else rows[:, self._classes]
-        row_of = np.arange(numbers.size)
-        kept = keep.rows(numbers, row_of, numbers.size)
+        kept = keep.rows(numbers, row_of, len(rows))
         return LastRows(numbers, row_of, RowStatistics.of(whole), kept, rows[kept])
 
     def result(self, inputs: int, batches: Sequence[LastRows], keep: KeptInputs, **counted: Any) -> Result:

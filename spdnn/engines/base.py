@@ -1,11 +1,14 @@
-"""The contract of every engine: what it prepares, the session that it opens, and the options of a run.
+"""The contract of every engine: what it prepares, the session that it opens, its rows, and the options of a run.
 
 An engine is one way to run inference. A session is an inference that is ready to run; its `run` is what is timed.
+`Rows` are a batch on its way through the layers; execute.py takes them through, alone or as one rank of several.
 """
 
 import abc
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,10 +18,10 @@ from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.limits import Machine
 from spdnn.core.network import Layer, Network
-from spdnn.core.result import KeptInputs, Result
-from spdnn.engines.exchange import RowExchange
+from spdnn.core.result import KeptInputs, LastRows, Result
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.engines.reductions.dead import dead_from
+from spdnn.engines.reductions.inputs import DuplicateSearch, Representatives, search_note
 from spdnn.engines.reductions.registry import REDUCTIONS
 
 RESIDENT = "layer loop, resident"
@@ -98,6 +101,16 @@ class Prepared:
             return self.network.depth
         return dead_from(self.findings["dead"]["layers_that_revive_zeros"], self.network.depth)
 
+    @cached_property
+    def widths(self) -> list[int]:
+        """Of the inputs, then of each layer's outputs."""
+        return [self.network.inputs, *(self.network.header(k).outputs for k in range(self.network.depth))]
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """int64 (layers,)."""
+        return np.array([self.network.header(k).edges for k in range(self.network.depth)], np.int64)
+
     def work_profile(self) -> progress.WorkProfile:
         """The layers for progress; built when a session opens, for it reads every header."""
         depth = range(self.network.depth)
@@ -114,6 +127,204 @@ class Prepared:
         for name, note in self.findings.items():
             findings[name] = REDUCTIONS[name].first(note, source, network, self.network.depth)
         return Prepared(source, network, self.reductions, findings)
+
+
+@dataclass(kw_only=True)
+class Counters:
+    """What one run counted, over all its batches.
+
+    Attributes:
+        survivors: int64 (layers,), inputs with a nonzero row after each layer.
+        edges: inputs x edges gone through.
+        searches: for identical rows, of which so many `merged`, in `searching` seconds.
+        closing: seconds spent on closing the gaps of rows that left.
+    """
+
+    survivors: np.ndarray
+    edges: int = 0
+    searches: int = 0
+    merged: int = 0
+    searching: float = 0.0
+    closing: float = 0.0
+
+    def note(self, prepared: "Prepared", findings: dict) -> None:
+        """Add to Session.findings what the run found of the reductions that depend on the inputs."""
+        if "inputs" in prepared.reductions:
+            findings["inputs"] = search_note(self.searches, self.merged, self.searching)
+
+
+class Rows(abc.ABC):
+    """The rows of a batch on their way, as execute.advance takes them through the layers.
+
+    Attributes:
+        count: of the rows that go on; left: the inputs that had a nonzero row after the last layer.
+        layer: that they go into next (0-based).
+    """
+
+    count: int
+    left: int
+    layer: int = 0
+
+    def plan_pass(self) -> int:
+        """How many layers the pass from `layer` on should have, at most: between two passes rows leave and merge."""
+        return 1
+
+    @abc.abstractmethod
+    def compute(self, layers: list) -> None:
+        """Take all rows through these layers, bound, of which the first is `layer`; count what was done.
+
+        Raises:
+            SpdnnError: a sum is not finite; see spdnn.core.errors.past_float32.
+        """
+
+    @abc.abstractmethod
+    def compact(self, meeting: bool) -> None:
+        """Let dead rows go and identical ones merge before `layer`, where that pays.
+
+        Args:
+            meeting: other ranks see the rows next: dead rows leave and identical ones merge, so that none is sent.
+        """
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Rows on their way from one rank to another.
+
+    Attributes:
+        sizes: int64 (rows,), bytes of each; data: uint8, all of them, one after the other.
+        numbers: int64, the inputs that they represent; row_of: int64, the row of each of these.
+    """
+
+    sizes: np.ndarray
+    data: np.ndarray
+    numbers: np.ndarray
+    row_of: np.ndarray
+
+
+class MovableRows(Rows):
+    """Rows that may merge, and move to other ranks, which compare, take and replace them; counted from 0.
+
+    Args:
+        numbers: int64, ascending, the inputs of the batch; each has a row.
+        counters: of the run. capacity: rows that there is room for.
+
+    Attributes:
+        inputs: which row represents which inputs; may be written to, for rows that stay.
+        search: when the rows are searched for identical ones.
+        searched: whether `compact` has just done so; planned: layers of the next pass, as other ranks are told.
+        gaps: whether rows that left have gaps behind them, which `replace` closes: any row may then go as well as
+            another, else the last ones leave none.
+    """
+
+    gaps: bool = True
+    searched: bool = False
+    planned: int = 1
+
+    def __init__(self, prepared: Prepared, numbers: np.ndarray, counters: Counters, capacity: int):
+        self.prepared, self.counters, self.capacity = prepared, counters, capacity
+        self.inputs, self.search = Representatives(numbers), DuplicateSearch()
+        self.left = numbers.size
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        return self.inputs.weights.size
+
+    @property
+    def neurons(self) -> int:
+        """Of a row before `layer`."""
+        return self.prepared.widths[self.layer]
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether rows of zeros need not go on."""
+        return self.layer >= self.prepared.dead_from
+
+    @property
+    def work(self) -> np.ndarray:
+        """float64 (layers,): edges that one row goes through in each layer of the network."""
+        return self.prepared.edges.astype(np.float64)
+
+    def work_rows(self) -> float:
+        """Rows that go through all edges of `layer`, for what is ahead."""
+        return self.count
+
+    def search_costs(self, meeting: bool) -> tuple[float, float, float]:
+        """(deaths, cost, ahead) of a search for identical rows before `layer`, as DuplicateSearch takes them."""
+        return 0.0, 0.0, float(self.prepared.edges[self.layer :].sum()) * self.count
+
+    def layers_to_search(self, meeting: bool = False) -> int | None:
+        """Layers until the next search for identical rows; None: none is in sight."""
+        if "inputs" not in self.prepared.reductions or not self.count:
+            return None
+        return self.search.layers_to_search(self.layer, self.count, *self.search_costs(meeting), meeting)
+
+    def merge_identical(self, meeting: bool) -> bool:
+        """Search for identical rows where that is due, and let one of each group represent all; whether it was."""
+        if self.layers_to_search(meeting) != 0:
+            return False
+        start, before = time.perf_counter(), self.count
+        merged = self.merge()
+        self.search.finish(self.layer, before, merged)
+        self.counters.searches += 1
+        self.counters.merged += merged
+        self.counters.searching += time.perf_counter() - start
+        return True
+
+    def merge(self) -> int:
+        """Let one of each group of identical rows represent all; the number of rows that left."""
+        return 0
+
+    @abc.abstractmethod
+    def hashes(self) -> np.ndarray:
+        """uint64 (count,), equal for rows that are equal to the bit, on every rank."""
+
+    @abc.abstractmethod
+    def pack(self, rows: np.ndarray, spare: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """(sizes, data) of a Parcel of these rows (int64); equal bytes for equal rows, and for no others.
+
+        Args:
+            spare: the data may lie in memory that `scratch` gives as well.
+        """
+
+    def scratch(self, nbytes: int) -> np.ndarray:
+        """uint8 (nbytes,), for rows that arrive: memory that need not be kept after `replace`, nor before it."""
+        return np.empty(nbytes, np.uint8)
+
+    @abc.abstractmethod
+    def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
+        """Rows that are not `kept` (bool) leave, and those of the parcel follow the ones that stay."""
+
+    def set_merged(self, rows: int) -> None:
+        """So many rows left, or came to represent others', since equal ones were on other ranks."""
+        self.counters.merged += rows
+
+    @abc.abstractmethod
+    def finish(self) -> LastRows:
+        """Numbers, statistics and values of the rows that are nonzero at the end."""
+
+
+class RowExchange(abc.ABC):
+    """The other ranks, as execute.advance sees them: all meet before the same layers.
+
+    What happens there (runs/ranks/exchange.py) reaches the rows through MovableRows, so that no engine knows of
+    messages, and what moves rows knows of no engine.
+    """
+
+    @abc.abstractmethod
+    def first(self, planned: int, depth: int, count: int) -> int:
+        """The layer before which all ranks meet first; the depth for none. Begins a batch of `count` inputs.
+
+        Args:
+            planned: layers that this rank would go through without a break.
+        """
+
+    @abc.abstractmethod
+    def meet(self, rows: MovableRows) -> int:
+        """All ranks meet before `rows.layer`; the layer before which they do so next."""
+
+    @abc.abstractmethod
+    def end(self, edges: int) -> None:
+        """This rank is through with a batch, and has gone through so many inputs x edges since the run began."""
 
 
 class Session(abc.ABC):
@@ -148,18 +359,6 @@ class Session(abc.ABC):
 
     def tell(self, result: Result) -> None:  # noqa: B027  most leave it to `run`
         """Add to the notes of the last run's result what is of no use to the run, and so not on its clock."""
-
-
-class SharesRows(Session):
-    """A session whose `run` takes an exchange, so that rows move between ranks.
-
-    Attributes:
-        batches: into how many batches the memory makes it split its inputs.
-        least_batches: it makes no fewer, so that ranks make equally many; the last ones may be empty.
-    """
-
-    batches: int = 1
-    least_batches: int = 0
 
 
 class Engine(abc.ABC):

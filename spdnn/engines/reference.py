@@ -7,8 +7,7 @@ from spdnn.core.features import Inputs
 from spdnn.core.network import Network
 from spdnn.core.result import Result
 from spdnn.engines import oracle as reference
-from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
-from spdnn.engines.exchange import RowExchange
+from spdnn.engines.base import STREAMED, Engine, Options, Prepared, RowExchange, Session
 
 
 class OracleEngine(Engine):

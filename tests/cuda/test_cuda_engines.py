@@ -21,11 +21,12 @@ from spdnn.core.errors import InputError, MemoryTooSmall, Unavailable, Unsuitabl
 from spdnn.core.features import Inputs
 from spdnn.core.network import from_matrices
 from spdnn.engines import oracle as reference
-from spdnn.engines.base import Options, SharesRows
+from spdnn.engines.base import Options
 from spdnn.engines.cuda import buffers as place
 from spdnn.engines.cuda import choice, schedule
 from spdnn.engines.cuda import layers as cuda_layers
 from spdnn.engines.cuda.layers import lay_out, lay_out_ahead
+from spdnn.engines.execute import BatchSession
 from spdnn.engines.reductions.registry import REDUCTIONS, parse_reductions
 from spdnn.engines.registry import engine
 from spdnn.formats.digits import digits_inputs
@@ -283,7 +284,7 @@ def test_ranks_of_parts_of_the_inputs_give_the_whole(on_shim, name, way, kind):
         numbers = partition.part(way, inputs.count, 3, rank)
         part = ranks._open(chosen.prepare(network, tuple(REDUCTIONS)), inputs.part(numbers), options)
         assert ranks.device == rank
-        assert not isinstance(part, SharesRows)  # so no row moves: what merges does so among its rank's
+        assert not isinstance(part, BatchSession)  # so no row moves: what merges does so among its rank's
         result = gather_results(world, part.run(), inputs.count)
     assert 0 < whole.alive.size < 157
     assert result.digest == whole.digest

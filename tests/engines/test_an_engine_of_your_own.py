@@ -1,12 +1,12 @@
 """docs/how-to/add-an-engine.md, followed: an engine from outside the package is run, verified and shown on a page."""
 
 import re
-import tomllib
+import sys
 
 import numpy as np
 import pytest
-from engine_cases import SHAPES, assert_same, rows
-from how_to import code_blocks
+from engine_cases import SHAPES, assert_same, opened, rows
+from how_to import code_blocks, write_engine
 
 from spdnn.api import infer
 from spdnn.cli import main
@@ -15,21 +15,17 @@ from spdnn.core.features import Inputs
 from spdnn.core.network import from_matrices
 from spdnn.core.request import RunRequest
 from spdnn.engines import registry
+from spdnn.engines.base import STREAMED
+from spdnn.engines.execute import advance
+from spdnn.engines.memory import resident_bytes
+from spdnn.formats.radixnet import RadixNet
 from spdnn.runs.records.files import read_record
 from spdnn.runs.workflow import estimates
 
 
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
-    """The engine of the page, in a package that is installed: its entry point is read as pip would have written it."""
-    (module,) = code_blocks("add-an-engine.md")
-    (tmp_path / "toy.py").write_text(module)
-    (tmp_path / "toy-1.dist-info").mkdir()
-    (tmp_path / "toy-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1\n")
-    points = tomllib.loads(code_blocks("add-an-engine.md", "toml")[0])["project"]["entry-points"]
-    lines = [f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in named.items())
-             for group, named in points.items()]  # fmt: skip
-    (tmp_path / "toy-1.dist-info/entry_points.txt").write_text("\n".join(lines))
+    write_engine(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     registry.find_installed.cache_clear()
     yield
@@ -46,6 +42,7 @@ def test_an_engine_of_your_own_is_run_verified_and_shown(toy, tmp_path, monkeypa
     assert record.engine.name == "toy"
     assert record.verdict.passed
     assert record.reductions.found["neurons"]["neurons_left"] < 6 * 1024
+    assert record.reductions.found["inputs"]["looks"] > 0
     assert main(["report", "toy.json", "-o", "page.html"]) == 0
     assert re.search(r"<td>toy, \d+ threads?</td>", (tmp_path / "page.html").read_text())
 
@@ -55,6 +52,33 @@ def test_an_engine_of_your_own_is_run_verified_and_shown(toy, tmp_path, monkeypa
 def test_it_keeps_the_contract_on_awkward_shapes(toy, random_network, shape, reductions):
     count, widths, options = SHAPES[shape]
     assert_same("toy", random_network(widths, **options), rows(count, widths[0]), reductions=reductions)
+
+
+def test_it_is_one_file_of_at_most_120_lines(toy):
+    (module,) = code_blocks("add-an-engine.md")
+    assert module.count("\n") <= 120
+
+
+def test_it_streams_weights_that_do_not_fit(toy, monkeypatch):
+    network, inputs = RadixNet(1024, 8), rows(40, 1024)
+    resident = opened("toy", network, inputs).run()
+    monkeypatch.setattr(sys.modules["toy"], "limit_bytes", lambda memory: resident_bytes() + 10 * 16 * 1024)
+    session = opened("toy", network, inputs)
+    assert (session.span, session.batches) == (STREAMED, 4)
+    assert session.run().digest == resident.digest
+
+
+def test_its_rows_go_through_stages_as_tasks_of_a_graph_take_them(toy):
+    network, inputs = RadixNet(1024, 9), rows(40, 1024)
+    session = opened("toy", network, inputs)
+    counters = session.counters()
+    batch = session.begin(np.arange(40), counters)
+    for first, last in [(0, 1), (1, 5), (5, 9)]:
+        advance(batch, last, iter(session.layers[first:last]))
+        assert batch.layer == last
+        if last < 9:
+            batch.compact(meeting=False)
+    assert session.result([batch.finish()], counters, 40).sha256 == session.run().sha256
 
 
 def test_a_value_past_float32_is_an_error(toy):

@@ -224,7 +224,9 @@ def test_blocks_of_columns():
 
 def test_the_work_ahead_is_of_the_coming_layer():
     session = opened("scipy", RadixNet(32, 2, -0.1), rows(5, 32))
-    session.library = types.SimpleNamespace(work=lambda features, weights, count: 12.0)
-    session.weights = [types.SimpleNamespace(edges=3), types.SimpleNamespace(edges=6)]
-    assert [session._rows(None, 5, layer) for layer in range(3)] == [4, 2, 2]
-    assert session._rows(None, 0, 0) == 0
+    batch = session.begin(np.arange(5), session.counters())
+    batch.library = types.SimpleNamespace(work=lambda features, weights, count: 12.0)
+    session.layers = [types.SimpleNamespace(edges=3), types.SimpleNamespace(edges=6)]
+    for batch.layer, expected in enumerate([4, 2, 2]):
+        assert batch.work_rows() == expected
+    assert session.begin(np.arange(0), session.counters()).work_rows() == 0

@@ -22,12 +22,12 @@ from spdnn.core.features import Inputs
 from spdnn.core.network import from_matrices
 from spdnn.core.validation import builtins
 from spdnn.engines.cpu import schedule as plan
-from spdnn.engines.cpu.session import CpuRows
+from spdnn.engines.cpu.rows import TiledRows
 from spdnn.engines.reductions import inputs as identical
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
 from spdnn.engines.spgemm import schedule as spgemm_plan
-from spdnn.engines.spgemm.rows import SpgemmRows
+from spdnn.engines.spgemm.rows import SparseRows
 from spdnn.formats.radixnet import RadixNet
 from spdnn.runs import measure
 from spdnn.runs.measure import LoadedRun
@@ -151,7 +151,7 @@ def main(arguments):
         compared(ranks, given.engines, given.only, given.every)
     else:
         with contextlib.ExitStack() as patched:
-            for rows in (CpuRows, SpgemmRows):
+            for rows in (TiledRows, SparseRows):
                 patched.enter_context(patch.object(rows, "hashes", lambda self: np.zeros(self.count, np.uint64)))
             compared(ranks, given.engines, ("sorted", "twins"))
         few = patch.object(plan, "batches", lambda *_: (64, False))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from children import ended
+from how_to import write_engine
 from launched import COMMANDS, SPDNN, launched, mpiexec
 
 from spdnn.cli import main
@@ -54,6 +55,14 @@ def test_equal_hashes_several_batches_the_ladder_and_the_oracle_too():
         assert compared > 8
         assert moved > 10
     assert min(ladder[:2]) > 20
+
+
+def test_an_engine_of_your_own_moves_and_merges_rows(tmp_path, monkeypatch):
+    write_engine(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    ((compared, moved, merged),) = same(3, "--only=sorted,twins", "toy")
+    assert compared == 8
+    assert min(moved, merged) > 10
 
 
 @full

@@ -4,45 +4,48 @@ Rows that died leave, rows that became identical merge, and the others close the
 """
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 
+from spdnn.core.errors import past_float32
+from spdnn.core.result import LastRows, RowStatistics
+from spdnn.engines.base import MovableRows, Parcel
 from spdnn.engines.cpu import schedule as plan
-from spdnn.engines.reductions.inputs import Representatives, representatives
-from spdnn.kernels.tiles import tiles_of
+from spdnn.engines.cpu.batch import LOGGED, BatchKernels, TileCounters
+from spdnn.engines.reductions.inputs import representatives
+from spdnn.kernels.tiles import active_indices, tiles_of
 
 
-class Rows:
+class TiledRows(MovableRows):
     """Row i of `source` is row i of `inputs`, also while it is dead: a row keeps its index until gaps are closed.
 
     Args:
-        level: the kernels at an instruction-set level, run on so many `threads`.
-        tile_for: the tile for so many rows.
-        numbers: int64 (indices,), ascending inputs of the whole run.
-        tile: of the features in `source`; `target` is as large, and the next pass writes to it.
+        work: the kernels and costs that the batches of a run share; `threads` run them.
+        source, target: buffers of features; the next pass reads the first and writes the other.
+        max_pass_layers: layers of a pass at most.
 
     Attributes:
-        inputs: which row represents which inputs.
-        merged: whether any row represents more than one.
-        alive: rows that were nonzero after the last pass; `deaths`: the share of them that died in each of its layers.
-        left: the inputs that these represent.
+        tile: of the features in `source`.
+        merged: whether any row represents more than one input.
+        indices: int64, ascending, of the rows that were nonzero after the last pass; `alive`: how many these were, and
+            `deaths`: the share of the rows that died in each of its layers.
         wasted: work on dead rows since gaps were last closed.
+        stage_end: the layer before which nothing leaves, where the task graph has a task for that.
+        places: int64, ascending, where the rows of `inputs` lie while gaps are open: dead rows have left, and it is not
+            yet known which others go to other ranks.
     """
 
     def __init__(
-        self, level, threads: int, tile_for: Callable[[int], int], numbers: np.ndarray, tile: int,
-        source: np.ndarray, target: np.ndarray,
+        self, work: BatchKernels, numbers: np.ndarray, counters: TileCounters, threads: int, source: np.ndarray,
+        target: np.ndarray, capacity: int, max_pass_layers: int = plan.MOST_LAYERS,
     ):  # fmt: skip
-        self.level, self.threads, self.tile_for = level, threads, tile_for
-        self.tile, self.source, self.target = tile, source, target
-        self.inputs, self.merged = Representatives(numbers), False
+        super().__init__(work.prepared, numbers, counters, tiles_of(capacity, work.tile) * work.tile)
+        self.counters: TileCounters = counters
+        self.kernels, self.threads, self.max_pass_layers = work, threads, max_pass_layers
+        self.level, self.tile, self.source, self.target = work.kernels, work.tile, source, target
+        self.merged, self.indices, self.places = False, np.arange(numbers.size), None
+        self.stage_end = 0
         self.alive, self.deaths, self.wasted = numbers.size, plan.FIRST_DEATHS, 0.0
-        self.left = numbers.size
-
-    @property
-    def count(self) -> int:
-        return self.inputs.weights.size
 
     @property
     def tiles(self) -> int:
@@ -53,47 +56,156 @@ class Rows:
         """Rows that a layer goes through: those of whole tiles."""
         return self.tiles * self.tile
 
-    def keep(self, indices: np.ndarray, neurons: int) -> None:
-        """Let all rows but those at `indices` (int64, ascending), and the inputs that they represent, go."""
-        self._let_go(indices)
-        self.close(indices, neurons)
+    def work_rows(self) -> float:
+        return self.lanes
 
-    def move(self, indices: np.ndarray, neurons: int, threads: int, source: np.ndarray, target: np.ndarray) -> None:
-        """Let all rows but those at `indices` go, as `keep`, and take the others to two other buffers and threads."""
-        # Rows are compacted straight into the first of the other buffers: the move costs no pass of its own.
-        self._let_go(indices)
-        self.target, self.threads = source, threads
-        self.close(indices, neurons)
-        self.target = target
+    @property
+    def gaps(self) -> bool:  # type: ignore[override]
+        places = self.places
+        return places is not None and bool(places.size and places[-1] >= places.size)
 
-    def merge(self, neurons: int, worthwhile: Callable[[int], bool]) -> int:
-        """Let one of each group of identical rows represent all of them; the number of rows that left.
+    def plan_pass(self) -> int:
+        # What is here now stays here until the next meeting.
+        self._close_gaps()
+        self.places = None
+        return self._plan()
 
-        Args:
-            worthwhile: whether so many rows of equal signature are worth being hashed whole and compared.
-        """
-        before = self.count
+    def _plan(self) -> int:
+        if not self.count:
+            return 1
+        most = self.stage_end - self.layer
+        if most <= 0:
+            most = min(self.layers_to_search() or self.max_pass_layers, self.max_pass_layers)
+        return self.kernels.costs.layers(self.layer, self.tiles, self.tile, self._deaths(), most)
+
+    def compute(self, layers: list) -> None:
+        start, work, tally = time.perf_counter(), self.kernels, self.counters
+        k, lanes, size = self.layer, self.lanes, self.count
+        span = slice(k, k + len(layers))
+        inwards = 4 * lanes * self.neurons
+        outwards = 4 * lanes * int(work.costs.outputs[span.stop - 1])
+        # Fused pass: the kernel takes each tile through all these layers while its features are in the cache, and gives
+        # a mask of the active rows after each. Outputs that no cache holds until they are read are written past it.
+        active, streamed = np.empty((len(layers), self.tiles), np.uint64), outwards > work.cache
+        rest = (self.target, self.tile, max(0, work.dead_from - k), active, self.threads, streamed)
+        if k == 0:  # the first layer reads the inputs as they are stored, so that no copy in tiles is made
+            failed = self.level.layers_stored(layers, work.stored, work.inputs.stored_rows(self.inputs.numbers), *rest)
+        else:
+            failed = self.level.layers(layers, self.source, rest[0], size, *rest[1:])
+        if failed >= 0:
+            raise past_float32(k + failed)
+        self.source, self.target = self.target, self.source
+        # Edges computed: the kernel skips a tile that is zero after layer dead_from - 1 or a later one. The mask
+        # (layers, tiles) says what it computed.
+        run = np.ones(active.shape, bool)
+        run[1:] = (active[:-1] != 0) | (np.arange(k, k + len(layers) - 1) < work.dead_from)[:, None]
+        edges = self.tile * int(run.sum(axis=1) @ work.edges[span])
+        loaded = 4 * self.tile * int(run.sum(axis=1) @ [layer.gathers for layer in layers])
+        if k == 0 and work.inputs.kind == "bits":  # the first layer gathers bits, not floats
+            loaded -= lanes * int(layers[0].gathers) * 31 // 8  # 1 bit in place of 32: 31/8 bytes less a gather
+            inwards //= 32
+        # Memory traffic: features, or all weights, that fit the last-level cache do not pass it.
+        tally.moved += inwards + outwards if inwards + outwards > work.cache else 0
+        tally.moved += int(work.costs.nbytes[span].sum()) if int(work.costs.nbytes.sum()) > work.cache else 0
+        tally.passes += 1
+        tally.edges += edges
+        tally.loaded += loaded
+        # Active rows: lanes past the last row are padding that a positive bias makes active; their bits are cleared.
+        self.indices = active_indices(active[-1], self.tile, size)
+        filled = self.tile - (self.tiles * self.tile - size)
+        active[:, -1] &= np.uint64((1 << filled) - 1)
+        alive = np.bitwise_count(active).sum(axis=1, dtype=np.int64)
+        # Survivors are inputs: a row that represents several of them counts as often.
+        inputs = alive
+        if self.merged:
+            bits = np.unpackbits(active.view(np.uint8).reshape(len(layers), -1, 8), axis=2, bitorder="little")
+            inputs = bits[:, :, : self.tile].reshape(len(layers), -1)[:, :size].astype(np.int64) @ self.inputs.weights
+        tally.survivors[span] += inputs
+        self.left = inputs[-1]
+        nonzero = np.concatenate([[self.alive], alive[:-1]])
+        tally.rows[span] += np.where(np.arange(span.start, span.stop) < work.dead_from, size, nonzero)
+        # Waste (in units of Costs.work, of whole tiles) and death rate decide when gaps are closed and how long the
+        # next pass is.
+        needed = -(-alive // self.tile)
+        self.wasted += float(((self.tiles - needed) * work.costs.work[span]).sum())
+        self.deaths = max(0.0, 1 - (self.indices.size / max(1, self.alive)) ** (1 / len(layers)))
+        self.alive = self.indices.size
+        if len(tally.log) < LOGGED:
+            tally.log.append([k, len(layers), lanes, edges, time.perf_counter() - start])
+
+    def compact(self, meeting: bool) -> None:
+        if self.layer < self.stage_end:
+            return
+        if meeting:
+            # Dead rows leave the count of rows now; their gaps stay until it is known which rows go to other ranks.
+            self.places = np.arange(self.count)
+            if self.may_leave and self.indices.size < self.count:
+                self._let_go(self.indices)
+                self.places = self.indices
+            # Equal rows are merged before the exchange, so that none is sent twice.
+            self.searched = self.layers_to_search(meeting) == 0
+            if self.searched:
+                self._close_gaps()
+                self.merge_identical(meeting)
+                self.places = np.arange(self.count)
+            self.indices, self.planned = np.arange(self.count), self._plan()
+            return
+        # Dead inputs: gaps are closed when dead rows have wasted as much work as moving the rows that are left costs
+        # (BOUNDARY for each neuron and tile).
+        before, needed = self.count, tiles_of(self.indices.size, self.tile)
+        if self.may_leave and self.wasted > plan.BOUNDARY * self.neurons * needed:
+            start = time.perf_counter()
+            self.keep(self.indices)
+            self.counters.closing += time.perf_counter() - start
+        # Identical inputs: merged after the dead ones have left, for a search costs as much for them.
+        self.merge_identical(meeting)
+        if self.count < before:
+            self.indices = np.arange(self.count)
+
+    def _deaths(self) -> float:
+        """The share of the rows that leave in a layer; none while they may not. What is dead then is identical."""
+        return self.deaths if self.may_leave else 0.0
+
+    def search_costs(self, meeting: bool) -> tuple[float, float, float]:
+        return self._deaths(), *self.kernels.costs.search(self.layer, self.count, self.kernels.lanes, meeting)
+
+    def merge(self) -> int:
         # Hashes of a sample of neurons come first: most rows differ there, and hashing whole rows reads all features.
+        before, neurons = self.count, self.neurons
         for step in sorted({max(1, neurons // plan.SAMPLE), 1}, reverse=True):
-            hashes = np.empty(self.count, np.uint64)
+            hashes = np.empty(before, np.uint64)
             self.level.row_hashes(self.source, neurons, step, self.tile, hashes, self.threads)
-            candidates = self.count - np.unique(hashes).size
-            if not candidates or (step > 1 and not worthwhile(candidates)):
+            candidates = before - np.unique(hashes).size
+            if not candidates or (step > 1 and not self.kernels.costs.compares(self.layer, before, candidates)):
                 return 0
 
         def same(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
-            others, differs = np.arange(self.count), np.empty(self.count, np.uint8)
+            others, differs = np.arange(before), np.empty(before, np.uint8)
             others[rows] = first
             self.level.rows_differ(self.source, neurons, others, self.tile, differs, self.threads)
             return differs[rows] == 0
 
-        # Equal hashes are confirmed value by value; then the representatives close up, and no row is dead any more.
-        kept = self.inputs.merge(representatives(hashes, same))
+        # Equal hashes are confirmed value by value; then the representatives close up. Rows that died and have not left
+        # are identical, and became one row of zeros, which is not alive.
+        zeros, kept = self.alive < before, self.inputs.merge(representatives(hashes, same))
         if self.count < before:
             self.merged = True
-            self.close(np.flatnonzero(kept), neurons)
-            self.alive = self.count
+            self._close(np.flatnonzero(kept))
+            self.alive = self.count - int(zeros)
         return before - self.count
+
+    def keep(self, indices: np.ndarray) -> None:
+        """Let all rows but those at `indices` (int64, ascending), and the inputs that they represent, go."""
+        self._let_go(indices)
+        self._close(indices)
+
+    def move(self, indices: np.ndarray, threads: int, source: np.ndarray, target: np.ndarray) -> None:
+        """Let all rows but those at `indices` go, as `keep`, and take the others to two other buffers and threads."""
+        # Rows are compacted straight into the first of the other buffers: the move costs no pass of its own.
+        self._let_go(indices)
+        self.target, self.threads = source, threads
+        self._close(indices)
+        self.target, self.indices = target, np.arange(self.count)
 
     def join(self, numbers: np.ndarray, row_of: np.ndarray, values: np.ndarray) -> None:
         """There are no rows yet: these become the rows.
@@ -103,49 +215,81 @@ class Rows:
             values: float32 (rows, neurons).
         """
         self.inputs.add(numbers, row_of, len(values))
-        self.left = numbers.size
-        self.tile, self.alive, self.deaths = self.tile_for(len(values)), len(values), 0.0
+        self.left, self.indices = numbers.size, np.arange(len(values))
+        self.tile, self.alive, self.deaths = self.kernels.tile_for(len(values)), len(values), 0.0
         self.merged = bool((self.inputs.weights != 1).any())
         self.level.insert(values, self.source, self.tile, 0, self.threads)
+
+    def take(self, indices: np.ndarray, spare: bool) -> np.ndarray:
+        """float32 (indices, neurons): the rows at `indices` (int64); `spare`: it may lie in `target`."""
+        size = indices.size * self.neurons
+        fits = spare and size <= self.target.size
+        values = (self.target[:size] if fits else np.empty(size, np.float32)).reshape(indices.size, self.neurons)
+        self.level.take(self.source, self.tile, indices, values, self.threads)
+        return values
+
+    def hashes(self) -> np.ndarray:
+        places = self.places
+        hashes = np.empty(int(places[-1]) + 1 if places.size else 0, np.uint64)
+        self.level.row_hashes(self.source, self.neurons, 1, self.tile, hashes, self.threads)
+        return hashes[places]
+
+    def pack(self, rows: np.ndarray, spare: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        values = self.take(self.places[rows], spare)
+        return np.full(rows.size, 4 * self.neurons), values.reshape(-1).view(np.uint8)
+
+    def scratch(self, nbytes: int) -> np.ndarray:
+        memory = self.target.view(np.uint8)
+        return memory[:nbytes] if nbytes <= memory.size else np.empty(nbytes, np.uint8)
+
+    def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
+        values = arrived.data.view(np.float32).reshape(-1, self.neurons)
+        self.inputs.keep(kept)
+        gaps, places = self.gaps, self.places[kept]
+        count = places.size + len(values)
+        self.inputs.add(arrived.numbers, places.size + arrived.row_of, count)
+        tile, start = self.kernels.tile_for(count), time.perf_counter()
+        # Rows that came may wait in `target`, which closing the gaps writes to: they are saved first.
+        if tile != self.tile or (places.size and places[-1] >= places.size):
+            values = values.copy() if np.shares_memory(values, self.target) else values
+            self._close(places, tile)
+        self.counters.closing += time.perf_counter() - start if gaps else 0
+        self.level.insert(values, self.source, self.tile, places.size, self.threads)
+        self.alive, self.merged = count, bool((self.inputs.weights != 1).any())
+        self.places = self.indices = np.arange(count)
+
+    def set_merged(self, rows: int) -> None:
+        super().set_merged(rows)
+        self.merged = bool((self.inputs.weights != 1).any())
+        # Rows equal to those of other ranks make the next search worth while, however few were equal here.
+        if self.searched and rows:
+            self.search.finish(self.layer, 1, rows)
+
+    def finish(self) -> LastRows:
+        # Dead rows leave, then sums and hashes of each last row; values only of the rows that were asked for.
+        self.keep(self.indices if self.count else self.indices[:0])
+        work, inputs, statistics = self.kernels, self.inputs, RowStatistics.empty(self.count)
+        self.level.row_statistics(
+            self.source, work.last.counts, work.last.weights, self.tile, *statistics, self.threads
+        )
+        kept = work.keep.rows(inputs.numbers, inputs.row_of, self.count)
+        return LastRows(inputs.numbers, inputs.row_of, statistics, kept, self.take(kept, spare=False))
 
     def _let_go(self, indices: np.ndarray) -> None:
         kept = np.zeros(self.count, bool)
         kept[indices] = True
         self.inputs.keep(kept)
 
-    def take(self, indices: np.ndarray, neurons: int, spare: bool) -> np.ndarray:
-        """float32 (indices, neurons): the rows at `indices` (int64); `spare`: it may lie in `target`."""
-        size = indices.size * neurons
-        fits = spare and size <= self.target.size
-        values = (self.target[:size] if fits else np.empty(size, np.float32)).reshape(indices.size, neurons)
-        self.level.take(self.source, self.tile, indices, values, self.threads)
-        return values
+    def _close_gaps(self) -> None:
+        """Close the gaps that are open."""
+        if self.gaps:
+            start = time.perf_counter()
+            self._close(self.places)
+            self.counters.closing += time.perf_counter() - start
 
-    def follow(self, indices: np.ndarray, values: np.ndarray, numbers: np.ndarray, row_of: np.ndarray) -> float:
-        """The rows at `indices` (int64, ascending), those that `inputs` knows, close up, and others follow them.
-
-        Returns:
-            seconds spent on closing up.
-
-        Args:
-            values: float32 (rows, neurons), the rows that come in; they may lie in `target`.
-            numbers: int64, the inputs that they represent; row_of: int64, the row of each of these.
-        """
-        neurons, count = values.shape[1], indices.size + len(values)
-        self.inputs.add(numbers, indices.size + row_of, count)
-        tile, start = self.tile_for(count), time.perf_counter()
-        # Rows that came may wait in `target`, which closing the gaps writes to: they are saved first.
-        if tile != self.tile or (indices.size and indices[-1] >= indices.size):
-            values = values.copy() if np.shares_memory(values, self.target) else values
-            self.close(indices, neurons, tile)
-        seconds = time.perf_counter() - start
-        self.level.insert(values, self.source, self.tile, indices.size, self.threads)
-        self.alive, self.merged = count, bool((self.inputs.weights != 1).any())
-        return seconds
-
-    def close(self, indices: np.ndarray, neurons: int, tile: int | None = None) -> None:
+    def _close(self, indices: np.ndarray, tile: int | None = None) -> None:
         """The rows at `indices` (int64, ascending), those that `inputs` knows, close up; `tile`: of the result."""
         # Fewer rows take smaller tiles at last, so that all threads have one; the rows change buffers on the way.
-        tile = tile or self.tile_for(indices.size)
-        self.level.compact(self.source, self.tile, self.target, tile, neurons, indices, self.threads)
+        tile = tile or self.kernels.tile_for(indices.size)
+        self.level.compact(self.source, self.tile, self.target, tile, self.neurons, indices, self.threads)
         self.source, self.target, self.tile, self.wasted = self.target, self.source, tile, 0.0

@@ -8,8 +8,8 @@ from spdnn.core.network import Header, Network, index_dtype
 from spdnn.core.result import LastLayer
 from spdnn.engines.base import Options
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, more_memory, resident_bytes
-from spdnn.engines.spgemm.rows import NONZERO_BYTES
 
+NONZERO_BYTES = 8  # a column and a value
 ROW_BYTES = 256  # what each row needs besides: indices, hashes, representatives, statistics
 SMALL_BYTES = 4 << 20  # stacks of threads, small objects: 1.2 MB were seen beyond all that is counted
 # What a search for equal rows costs in multiply-adds, about: to hash a nonzero; to sort and compare a row.

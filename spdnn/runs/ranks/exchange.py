@@ -8,12 +8,12 @@ Source of what it mends: Hidayetoglu et al., HPEC 2020, section IV.C (static par
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from spdnn.engines.exchange import HeldRows, Parcel, RowExchange, parcels
+from spdnn.engines.base import MovableRows, Parcel, RowExchange
 from spdnn.runs.ranks import partition
 from spdnn.runs.ranks.world import World
 from spdnn.runs.records.distribution import Exchange
@@ -88,26 +88,26 @@ class RankExchange(RowExchange):
         self.log.communication += time.perf_counter() - start
         return max(1, int(counts[:, 0].min()))
 
-    def meet(self, k: int, local: HeldRows) -> int:
+    def meet(self, rows: MovableRows) -> int:
         # Wait for the slowest rank first, so that waiting is not counted as communication.
-        start = time.perf_counter()
+        start, k, closing = time.perf_counter(), rows.layer, rows.counters.closing
         self.world.wait(self.comm.Ibarrier())
         arrived = time.perf_counter()
         self.log.waiting += arrived - start
         self.log.comparisons += 1
         # One small allgather: every rank knows what all hold, and decides the same from it.
-        state = self._state(local)
+        state = self._state(rows)
         # The share of all rows that died in a layer, as a mean since the last meeting.
         deaths = 1 - (int(state.rows.sum()) / max(1, self._total)) ** (1 / max(1, k - self._since))
         changed = 0
         # Merge before moving: a row that leaves as a duplicate need not travel.
         if self.merging and state.searched.any():
-            changed = self._merge(local)
-            state = self._state(local) if changed else state
+            changed = self._merge(rows)
+            state = self._state(rows) if changed else state
         if self.rebalanced and state.may_leave.all():
-            changed += self._balance(k, local, state, deaths)
+            changed += self._balance(rows, state, deaths)
         self._since, self._total = k, int(state.rows.sum())
-        self.log.communication += time.perf_counter() - arrived - local.closing
+        self.log.communication += time.perf_counter() - arrived - (rows.counters.closing - closing)
         return self._next(k, state, changed, deaths)
 
     def end(self, edges: int) -> None:
@@ -121,7 +121,7 @@ class RankExchange(RowExchange):
         self.comm.Allgather(sent, rows)
         return rows
 
-    def _state(self, local: HeldRows) -> _RankState:
+    def _state(self, local: MovableRows) -> _RankState:
         counts = self._gather([local.count, local.capacity, local.planned, local.searched, local.may_leave])
         rows, room, planned, searched, may_leave = counts.astype(np.int64).T
         return _RankState(rows, room, planned, searched > 0, may_leave > 0)
@@ -135,14 +135,14 @@ class RankExchange(RowExchange):
         busy = state.rows > 0
         return min(self.depth, k + max(1, int(state.planned[busy].min()), self._distance))
 
-    def _balance(self, k: int, local: HeldRows, state: _RankState, deaths: float) -> int:
+    def _balance(self, local: MovableRows, state: _RankState, deaths: float) -> int:
         """Redistribute the rows when that pays; how many moved."""
         # Even shares, as far as the memory of each rank allows, by moving as few rows as possible.
         targets = partition.targets(state.rows, state.room)
         moving = partition.moves(state.rows, targets)
         # Gain: edges that the busiest rank saves, if ever fewer rows die from layer to layer. Cost: the rank that sends
         # or receives most.
-        work = local.work[k:]
+        k, work = local.layer, local.work[local.layer :]
         alive = np.cumprod(1 - max(0.0, deaths) * SLOWING ** np.arange(work.size))
         gain = float(state.rows.max() - targets.max()) * float(work @ alive)
         cost = EXCHANGE + MOVE * local.neurons * float(max(moving.sum(axis=0).max(), moving.sum(axis=1).max()))
@@ -153,7 +153,7 @@ class RankExchange(RowExchange):
                 self.log.best = (gain, cost, k)
             return 0
         if self._mark is None:
-            self._mark = local.edges
+            self._mark = local.counters.edges
         # Choose the rows to send.
         rank = self.comm.rank
         others, chosen = np.flatnonzero(moving[rank]), []
@@ -184,7 +184,7 @@ class RankExchange(RowExchange):
         self.log.exchanges.append(Exchange(k + 1, int(moving.sum()), total))
         return int(moving.sum())
 
-    def _merge(self, local: HeldRows) -> int:
+    def _merge(self, local: MovableRows) -> int:
         """Rows that are equal to another rank's leave to it; how many did, on all ranks together.
 
         A group of equal hashes has an owner among the ranks that hold one of it. The others send it theirs, it
@@ -221,7 +221,7 @@ class RankExchange(RowExchange):
         leaving = np.zeros(local.count, bool)
         for other, rows in requests.items():
             leaving[rows[equal[other].astype(bool)]] = True
-        local.inputs().add(*came, local.count)
+        local.inputs.add(*came, local.count)
         if leaving.any():
             local.replace(~leaving, NOTHING)
         merged = int(leaving.sum())
@@ -267,7 +267,17 @@ class RankExchange(RowExchange):
         return parts, whole
 
 
-def _absorb(local: HeldRows, rows: np.ndarray, theirs: Parcel) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+def parcels(local: MovableRows, groups: Sequence[np.ndarray], spare: bool = False) -> list[Parcel]:
+    """A parcel of each group of rows (int64, all distinct); `spare` as MovableRows.pack takes it."""
+    # Rows are packed once for all ranks that get some, then split: one pass over the features.
+    sizes, data = local.pack(np.concatenate(groups), spare)
+    sizes = np.split(sizes, np.cumsum([group.size for group in groups])[:-1])
+    data = np.split(data, np.cumsum([size.sum() for size in sizes])[:-1])
+    inputs = local.inputs
+    return [Parcel(size, part, *inputs.of(group)) for size, part, group in zip(sizes, data, groups, strict=True)]
+
+
+def _absorb(local: MovableRows, rows: np.ndarray, theirs: Parcel) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """Which of the rows of a parcel are equal to ours at `rows`, as bytes; and (inputs, our rows) of those."""
     sizes, data = local.pack(rows)
     ours, others = np.split(data, np.cumsum(sizes)[:-1]), np.split(theirs.data, np.cumsum(theirs.sizes)[:-1])

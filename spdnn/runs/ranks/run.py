@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
 from spdnn.core.result import Result
-from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session, SharesRows, SharesWeights
+from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session, SharesWeights
+from spdnn.engines.execute import BatchSession
 from spdnn.engines.memory import free_share, more_memory, proportional_bytes, resident_bytes, shared_bytes
 from spdnn.runs import measure
 from spdnn.runs.measure import LoadedRun, LoadMonitor, Samples, fits, load_of, quietest, repeat
@@ -202,7 +203,7 @@ class Ranks:
         """What moves rows between the ranks that have inputs; None where there is nothing to move."""
         world = self.world
         comm = world.comm.Split(0 if session else world.mpi.UNDEFINED, world.rank)
-        self.exchanges_rows = isinstance(session, SharesRows)
+        self.exchanges_rows = isinstance(session, BatchSession)
         # Without dead inputs all ranks keep their rows, and there is nothing to balance.
         rebalanced = self.partition == parts.REBALANCED and "dead" in prepared.reductions
         merging = "inputs" in prepared.reductions

@@ -11,8 +11,8 @@ import numpy as np
 
 from spdnn.core.network import Layer
 from spdnn.engines.costs.costs import DeviceCosts, MessageCosts, Work
-from spdnn.engines.cpu.batch import BatchKernels, Counters
-from spdnn.engines.reductions.inputs import DuplicateSearch
+from spdnn.engines.cpu.batch import BatchKernels, TileCounters
+from spdnn.engines.cpu.rows import TiledRows
 from spdnn.engines.taskgraph.simulation import TaskCosts
 from spdnn.kernels.tiles import buffer
 
@@ -75,7 +75,7 @@ class _Pass:
     through, seconds spent on that, and on copying so many bytes of weights.
     """
 
-    tally: Counters
+    tally: TileCounters
     rows: list[int]
     edges: np.ndarray
     seconds: np.ndarray
@@ -90,7 +90,8 @@ def _through(work: BatchKernels, count: int, threads: int, copied: Callable[[Lay
     buffers = [buffer(count, work.widest, work.tile) for _ in range(2)]
     for memory in buffers:
         memory.fill(0)
-    rows, search, tally = work.begin(numbers, threads, *buffers), DuplicateSearch(), work.tally()
+    tally = work.counters()
+    rows = TiledRows(work, numbers, tally, threads, *buffers, count)
     row_counts, copies = [], []
     depth = min(LAYERS, work.depth)
     for k in range(depth):
@@ -101,9 +102,10 @@ def _through(work: BatchKernels, count: int, threads: int, copied: Callable[[Lay
             copied(layer)
         copies.append((layer.nbytes, time.perf_counter() - start))
         row_counts.append(rows.count)
-        indices = work.run_pass(k, [work.bind(k, layer)], rows, tally)
+        rows.compute([work.bind(k, layer)])
+        rows.layer += 1
         if k + 1 < depth:
-            work.compact(k + 1, rows, indices, search, tally)
+            rows.compact(meeting=False)
         if not rows.count:
             break
     edges, seconds = np.array([entry[3:5] for entry in tally.log], float).T

@@ -14,9 +14,9 @@ import numpy as np
 from spdnn.core import progress
 from spdnn.core.network import Layer
 from spdnn.core.result import LastRows
-from spdnn.engines.cpu.batch import BatchKernels, Counters
-from spdnn.engines.cpu.rows import Rows
-from spdnn.engines.reductions.inputs import DuplicateSearch
+from spdnn.engines.cpu.batch import BatchKernels, TileCounters
+from spdnn.engines.cpu.rows import TiledRows
+from spdnn.engines.execute import advance
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.execution import lanes_of
 from spdnn.engines.taskgraph.graph import Task
@@ -29,17 +29,13 @@ class TaskBatch:
     """A batch on its way.
 
     Attributes:
-        indices: of the rows that were nonzero when it was last computed, int64, ascending.
         inputs: it began with, in so many `batches` that were joined.
-        left: of its inputs, when it was last computed; layer: the one that comes next; edges: it has gone through.
+        left: of its inputs, when it was last computed; edges: it has gone through.
     """
 
-    rows: Rows
-    search: DuplicateSearch
-    indices: np.ndarray
+    rows: TiledRows
     inputs: int
     left: int
-    layer: int = 0
     batches: int = 1
     edges: int = 0
 
@@ -74,7 +70,7 @@ class CpuGraphRun:
         self.parts: dict[int, LastRows] = {}
         self.spans: list[Span] = []
         # A tally for each lane, which one thread writes.
-        self.tallies = {lane: work.tally() for lane in lanes_of(self.cut)}
+        self.tallies = {lane: work.counters() for lane in lanes_of(self.cut)}
         self.work_profile, self.telling = work_profile, threading.Lock()
         self.ended: list[tuple[int, int, int]] = []  # of batches that are through, as progress.work_ahead takes them
         self.stage = progress.Batches(work_profile, self.cut.inputs, self.cut.batches, self._progress)
@@ -86,7 +82,7 @@ class CpuGraphRun:
         self.spans.append(Span.of(self.cut, task, begin - self.begun, time.perf_counter() - self.begun))
         return rows
 
-    def tally(self) -> Counters:
+    def tally(self) -> TileCounters:
         """What all devices counted."""
         whole, *others = self.tallies.values()
         for other in others:
@@ -104,25 +100,17 @@ class CpuGraphRun:
         self.tallies[task.lane].moved += 2 * nbytes if kept else nbytes  # read, where it was, and written
 
     def _layer(self, task: Task) -> None:
-        device, (k, last) = self.devices[task.device], self.cut.stages[task.stage]
+        device, (first, last) = self.devices[task.device], self.cut.stages[task.stage]
         # The first stage makes the rows of the batch in its slot; later ones find them in it.
         if task.stage == 0:
             numbers = self.work.inputs.numbers_of(*self.cut.members(task.batch))
-            rows = self.work.begin(numbers, device.threads, *device.slots[task.slot])
-            indices = np.arange(numbers.size)
-            self.batches[task.batch] = TaskBatch(rows, DuplicateSearch(), indices, numbers.size, numbers.size)
-        batch, layers = self.batches[task.batch], device.weights[task.buffer]
-        rows, first, tally = batch.rows, k, self.tallies[task.lane]
-        before = tally.edges
-        # Passes: a stage of weights may be longer than pays in one go, but nothing leaves until it ends.
-        while rows.count and k < last:
-            most = self.work.costs.layers(k, rows.tiles, rows.tile, self.work.deaths(k, rows), last - k)
-            passed = layers[k - first : k - first + most]
-            batch.indices = self.work.run_pass(k, passed, rows, tally)
-            k += most
-        batch.edges += tally.edges - before
+            self.batches[task.batch] = TaskBatch(self._rows(task, numbers), numbers.size, numbers.size)
+        batch, rows = self._of(task)
+        before, rows.stage_end = rows.counters.edges, last
+        advance(rows, last, iter(device.weights[task.buffer]))
+        batch.edges += rows.counters.edges - before
         active = rows.left if rows.count else 0
-        died, batch.left, batch.layer = batch.left - active, active, last
+        died, batch.left = batch.left - active, active
         with self.telling:
             self.stage.through(first, last, batch.inputs, batch.batches, died)
 
@@ -135,7 +123,8 @@ class CpuGraphRun:
         late += [group for number, group in going.items() if number >= first_joined]
         early = [group for number, group in going.items() if number < first_joined]
         late, early = (
-            [(batch.inputs, batch.edges, rows * ahead[batch.layer]) for rows, batch in group] for group in (late, early)
+            [(batch.inputs, batch.edges, rows * ahead[batch.rows.layer]) for rows, batch in group]
+            for group in (late, early)
         )
         return sum(tally.edges for tally in self.tallies.values()), progress.work_ahead(
             late + self.ended, early, self.cut.inputs
@@ -146,20 +135,33 @@ class CpuGraphRun:
         neurons = int(self.work.costs.outputs[self.cut.stages[task.stage][1] - 1])
         self.tallies[task.lane].moved += 2 * 4 * neurons * rows
 
-    def _compact(self, task: Task) -> int:
-        batch, tally, k = self.batches[task.batch], self.tallies[task.lane], self.cut.stages[task.stage][1]
-        if batch.rows.count:
-            batch.indices = self.work.compact(k, batch.rows, batch.indices, batch.search, tally)
-        return self._rows_left(batch, k).size
+    def _rows(self, task: Task, numbers: np.ndarray) -> TiledRows:
+        """The rows of so many inputs in the task's slot."""
+        device = self.devices[task.device]
+        return TiledRows(
+            self.work, numbers, self.tallies[task.lane], device.threads, *device.slots[task.slot], self.cut.batch
+        )
 
-    def _rows_left(self, batch: TaskBatch, k: int) -> np.ndarray:
+    def _of(self, task: Task) -> tuple[TaskBatch, TiledRows]:
+        """The task's batch and its rows, which count for the task's lane from now on."""
+        batch = self.batches[task.batch]
+        batch.rows.counters = self.tallies[task.lane]
+        return batch, batch.rows
+
+    def _compact(self, task: Task) -> int:
+        _, rows = self._of(task)
+        if rows.count:
+            rows.compact(meeting=False)
+        return self._rows_left(rows).size
+
+    def _rows_left(self, rows: TiledRows) -> np.ndarray:
         """int64, ascending: the indices of rows that may still be nonzero at the end."""
-        return batch.indices if k >= self.work.dead_from else np.arange(batch.rows.count)
+        return rows.indices if rows.may_leave else np.arange(rows.count)
 
     def _park(self, task: Task) -> None:
         """The rows that are left wait, row by row, behind those that wait already."""
-        batch, k = self.batches.pop(task.batch), self.cut.stages[task.stage][1]
-        device, waiting, indices = self.devices[task.device], self.waiting[task.device], self._rows_left(batch, k)
+        batch = self.batches.pop(task.batch)
+        device, waiting, indices = self.devices[task.device], self.waiting[task.device], self._rows_left(batch.rows)
         # Rows leave their tiles for the pool, where they lie one by one: those of all batches make full tiles again.
         first = sum(rows for _, _, rows, _ in waiting)
         numbers, row_of = batch.rows.inputs.of(indices)
@@ -172,35 +174,31 @@ class CpuGraphRun:
     def _join(self, task: Task) -> None:
         """All rows that wait become a batch, in the order in which they came; equal ones are searched for."""
         device, waiting = self.devices[task.device], self.waiting[task.device]
-        k = self.cut.stages[task.stage][1]
         # Rows of different batches may be equal, so a search begins anew with the joined batch.
         count = sum(rows for _, _, rows, _ in waiting)
         numbers, row_of = (np.concatenate([batch[i] for batch in waiting]) for i in (0, 1))
-        rows = self.work.begin(np.empty(0, np.int64), device.threads, *device.slots[task.slot])
+        rows = self._rows(task, np.empty(0, np.int64))
+        rows.layer = self.cut.stages[task.stage][1]
         rows.join(numbers, row_of, device.pool[:count])
         inputs, left, edges = (
             sum(getattr(batch, name) for *_, batch in waiting) for name in ("inputs", "left", "edges")
         )
-        batch = TaskBatch(rows, DuplicateSearch(), np.arange(count), inputs, left, k, len(waiting), edges)
-        self.batches[task.batch] = batch
+        self.batches[task.batch] = TaskBatch(rows, inputs, left, len(waiting), edges)
         waiting.clear()
         self._count_moved(task, count)
         if count:
-            batch.indices = self.work.compact(k, rows, batch.indices, batch.search, self.tallies[task.lane])
+            rows.compact(meeting=False)
 
     def _move(self, task: Task) -> None:
         """The rows that may still be nonzero go to the target's buffers; what was left of their gaps closes."""
-        batch, k = self.batches[task.batch], self.cut.stages[task.stage][1]
-        device, slot = task.target
-        rows, target = batch.rows, self.devices[device]
-        rows.move(self._rows_left(batch, k), int(self.work.costs.outputs[k - 1]), target.threads, *target.slots[slot])
-        batch.indices = np.arange(rows.count)
+        (_, rows), (device, slot) = self._of(task), task.target
+        target = self.devices[device]
+        rows.move(self._rows_left(rows), target.threads, *target.slots[slot])
         self._count_moved(task, rows.count)
 
     def _collect(self, task: Task) -> None:
         batch = self.batches.pop(task.batch)
-        indices = batch.indices if batch.rows.count else np.empty(0, np.int64)
-        self.parts[task.batch] = self.work.finish(batch.rows, indices)
+        self.parts[task.batch] = batch.rows.finish()
         self.ended.append((batch.inputs, batch.edges, 0))
 
 

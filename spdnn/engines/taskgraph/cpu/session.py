@@ -34,6 +34,7 @@ class CpuGraphSession(Session):
 
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
         super().__init__(prepared)
+        inputs.check_width(prepared.network.inputs)
         self.settings = options.settings or TaskgraphSettings()
         if self.settings.devices > options.threads:
             raise InputError(
@@ -112,7 +113,7 @@ class CpuGraphSession(Session):
 
     def _cut(self, options: Options) -> tuple[Decomposition, str]:
         settings, self.room = self.settings, self._room(options)
-        memory, leaving = settings.device_memory, bool({"dead", "inputs"} & set(self.work.reductions))
+        memory, leaving = settings.device_memory, bool({"dead", "inputs"} & set(self.work.prepared.reductions))
         limits = {"leaving": leaving, "stage_bytes": plan.PASS_WEIGHTS, "also": self.room}
         # Nothing is measured where costs cannot matter: a schedule was asked for, or only one is left.
         if fixed := choose_unmeasured(settings, self.sizes, memory, **limits):
@@ -141,7 +142,7 @@ class CpuGraphSession(Session):
             run_threads(execution, run.do, lanes_of(decomposition), check_ended)
         processor_seconds = time.process_time() - start
         tally = run.tally()
-        work.note(tally, self.findings)
+        tally.note(work.prepared, self.findings)
         parts = [run.parts[batch] for batch in sorted(run.parts)]
         own_notes = notes(decomposition, self.sizes, self.settings, self.why, execution.graph)
         own_notes["processor_seconds"] = processor_seconds  # of all threads, in the same run as the timeline
