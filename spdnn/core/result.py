@@ -246,7 +246,7 @@ class LastLayer:
             numbers: int64, inputs; row_of: int64, the row of each of them.
             rows: float32 (rows, outputs of the prepared network).
         """
-        nonzero: np.ndarray = rows.any(axis=1)
+        nonzero = np.asarray(rows.any(axis=1))
         if not nonzero.all():
             alive = nonzero[row_of]
             numbers, row_of, rows = numbers[alive], (np.cumsum(nonzero) - 1)[row_of[alive]], rows[nonzero]

@@ -94,7 +94,7 @@ class Prepared:
                 findings[name] = note
         return cls(network, prepared, reductions, findings)
 
-    @property
+    @cached_property
     def dead_from(self) -> int:
         """The first layer (0-based) before which dead rows may leave; the depth when they may not."""
         if "dead" not in self.reductions:

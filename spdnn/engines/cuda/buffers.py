@@ -16,11 +16,12 @@ import numpy as np
 from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
 from spdnn.core.result import KeptInputs, LastLayer, LastRows, Result
-from spdnn.engines.base import Prepared
+from spdnn.engines.base import Prepared, Rows
 from spdnn.engines.cuda.choice import Choice, choose, edges_ahead, rows_left
 from spdnn.engines.cuda.layers import LayerLayout, widths
 from spdnn.engines.cuda.rows import TILE, DeviceInputs, DeviceRows, Launch, Pool
 from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, LayerPass, passes, variants
+from spdnn.engines.execute import advance
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.tiles import tiles_of
 
@@ -136,8 +137,10 @@ class DevicePart:
         self.table = device.upload(table.reshape(-1))
 
 
-class BufferSlot:
+class BufferSlot(Rows):
     """Two feature buffers, the rows of a batch, and launches bound to them.
+
+    The batch is taken through the layers once, before any run; what that appends to `launches`, every run replays.
 
     Args:
         tiles: that there is room for.
@@ -146,7 +149,7 @@ class BufferSlot:
 
     Attributes:
         arrive: what comes before the first stage's layers, when `rows.batch` or what another device gave is there.
-        through, compact: of each stage, its layers, and what finds the rows that go on (none after the last layer).
+        through, after: of each stage, its layers, and what finds the rows that go on (none after the last layer).
         collect: what finds the rows that are left after it, and their outcome.
         park: what brings the rows that go into layer `joined` to the pool, and finds where each input's row is there.
         join, joined: what makes rows of as many inputs as `rows.batch` says, for layer `joined`: before and after they
@@ -169,8 +172,10 @@ class BufferSlot:
         else:
             self.arrive = self.rows.arrive()
         self.through: list[list[Launch]] = []
-        self.compact: list[list[Launch]] = []
+        self.after: list[list[Launch]] = []
         self.collect: list[Launch] = []
+        self.count, self.left = 32 * tiles, 0  # the host does not know how many there are
+        self.parts = {layers_part.first: layers_part for layers_part in part.parts}
         # Stages: passes of layers, between two of them the launches that find which rows go on.
         for first, last in part.stages:
             if pool and first == joined:
@@ -178,32 +183,40 @@ class BufferSlot:
                 self.park = [*self.rows.park(first, self.features, neurons, pool), *self.rows.resolve(first)]
                 self.join, count, self.joined = self.rows.join(first, self.features, neurons)
                 self.waiting = self.features, self.rows.weight, count
-            after: list[Launch] = []
-            self.through.append([])
-            for layers_part in (layers_part for layers_part in part.parts if first <= layers_part.first < last):
-                self.through[-1] += after + self._bind(layers_part)
-                after = self.rows.boundary(layers_part, self.features, layers[layers_part.last - 1].outputs)
-            self.compact.append(after)
+            self.layer, self.launches = first, []
+            advance(self, last, iter([layers[k] for k in range(first, last)]))
+            self.through.append(self.launches)
+            self.launches = []
+            self.compact(meeting=False)
+            self.after.append(self.launches)
         # Collection: after the last layer, statistics of the rows that are left, and of every input the row it has.
         if part.stages[-1][1] == plan.depth:
             statistics = self.rows.statistics(self.features, plan.outputs)
-            self.collect = [*self.compact.pop(), statistics, *self.rows.resolve()]
+            self.collect = [*self.after.pop(), statistics, *self.rows.resolve()]
 
-    def _bind(self, part: LayerPass) -> list[Launch]:
-        """The launches of one pass, which takes `features` on."""
+    def plan_pass(self) -> int:
+        part = self.parts[self.layer]
+        return part.last - part.first
+
+    def compact(self, meeting: bool) -> None:
+        """Append the launches between two passes."""
+        self.launches += self.rows.boundary(self.part, self.features, self.layers[self.part.last - 1].outputs)
+
+    def compute(self, layers: list[LayerLayout]) -> None:
+        """Append the launches of one pass, which takes `features` on."""
         # One launch a layer, its two buffers alternating; only the first layer reads rows where they lay before.
-        run, rows, launches = self.rows.run, self.rows.into(part.first), []
-        layers = [self.layers[k] for k in range(part.first, part.last)]
+        self.part = part = self.parts[self.layer]
+        run, rows = self.rows.run, self.rows.into(part.first)
         if part.kind != PERSISTENT:
             for k, layer in enumerate(layers, part.first):
                 source = self.words if part.kind == BITS else self.features
-                launches.append(run.layer(k, layer, source, self._target, rows))
+                self.launches.append(run.layer(k, layer, source, self._target, rows))
                 self.features, self._target, run = self._target, self.features, self.rows.inside
-            return launches
+            return
         # Persistent: one launch takes all layers of the pass, at a setting for each range of rows that may be left.
         settings_of, early = variants(self.device.properties, *widths(layers)), part.first < EARLY
         self.features, self._target = self._target, self.features
-        return [
+        self.launches += [
             run.layers(part.first, self.table, variant, layers, self._target, self.features, rows, early)
             for variant in (settings_of[-1:] if early else settings_of)
         ]

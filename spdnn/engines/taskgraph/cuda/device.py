@@ -98,7 +98,7 @@ class GraphDevice:
         slot, stage = self.slots[task.slot], task.stage - self.first
         if task.kind == Kind.LAYER:
             return [*(slot.arrive if stage == 0 else []), *slot.through[stage]]
-        return slot.compact[stage] if task.kind == Kind.COMPACT else slot.collect
+        return slot.after[stage] if task.kind == Kind.COMPACT else slot.collect
 
     def before(self, task: Task, batches: np.ndarray) -> None:
         """What precedes the launches of a layer task and is of its batch alone: its number and size."""

@@ -87,7 +87,7 @@ def _through(
     buffers = [device.empty(tiles * TILE * plan.widest, np.float32) for _ in range(2)]
     part = DevicePart(device, plan, plan.passes(range(plan.depth)), stages, layers, device_inputs)
     slot = BufferSlot(part, tiles, buffers)
-    compact = [*slot.compact, slot.collect][:depth]
+    compact = [*slot.after, slot.collect][:depth]
     seconds = np.zeros(depth)
     table = batch_table(device, count, count)[0]  # pinned: kept until its copies are done
     for _ in range(2):  # kernels are loaded in the first run
