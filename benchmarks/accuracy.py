@@ -12,7 +12,6 @@ import hashlib
 import math
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import torch
+from msgspec.structs import replace
 from onnx import numpy_helper
 from sklearn.datasets import load_digits
 from torch import nn
@@ -28,38 +28,43 @@ from torch.nn.utils import prune
 
 import spdnn
 import spdnn.torch as st
-from spdnn.bench.common import ComparisonSettings, alternate, check_same
-from spdnn.bench.product_checks import digest
-from spdnn.bench.products import Ceilings, common_fields
+from spdnn.bench.contest import ComparisonSettings, Entrant, Pace, contest, digest
+from spdnn.bench.libraries.base import DENSE, OURS, TimedProgram
+from spdnn.bench.records import Ceilings, Task, model_problem, operation_records
 from spdnn.core.errors import SpdnnError
 from spdnn.core.resources import usable_cores
 from spdnn.formats import onnx_files
 from spdnn.ops.onnx_model import OnnxModel
 from spdnn.ops.torch.export import export
+from spdnn.runs.measure import time_call
 from spdnn.runs.records.files import check_content, write_operations
-from spdnn.runs.records.operation_record import OperationRecord, Program, Verification
+from spdnn.runs.records.operation_record import OperationProblem, OperationRecord, Verification
 from spdnn.runs.records.result import Accuracy
 
 TRAINING = 1257  # images; the rest are held out
 SPARSITIES = (0.9, 0.95)
 BATCHES = (1, 64)
-SECONDS, LEAST_ROUNDS, MOST_ROUNDS = 1.0, 5, 30  # of timing
+SECONDS, PACE = 1.0, Pace(5, 30, warm=True, wait_for_idle=True)  # of timing
 TURN = 64  # images of a turn of calls, at least; and four calls
 HELD, HELD_ROW = 10, 16  # bytes of a nonzero with its position, and of a row (kernels/cpu/onnx_products.cpp)
 TOLERANCE = 1e-4  # of the largest output
 RULE = f"largest difference from PyTorch's outputs <= {TOLERANCE:g} of the largest output"
 STEP, LEARNING_RATE = 32, 1e-3  # images of a step of training
 LEAST_WEIGHTS = 16_384  # of a layer that is pruned
-PROGRAMS: dict[str, Callable[[int, int, str], Program]] = {
-    "ours": lambda threads, calls, products: Program(
-        "ours", "ours", f"spdnn {spdnn.__version__}", threads,
-        {"threads_set": f"{threads} of the model", "layout": "spdnn.compile", "products": products, "calls": calls},
-    ),
-    "onnxruntime": lambda threads, calls, products: Program(
-        "onnxruntime", "dense", f"ONNX Runtime {onnxruntime.__version__}", threads,
-        {"threads_set": f"intra_op_num_threads = {threads}", "layout": "dense, the same model", "calls": calls},
-    ),
-}  # fmt: skip
+
+
+class Turn(TimedProgram):
+    """Calls of a program on parts of the images, one after the other."""
+
+    def __init__(self, call: Callable, parts: list[np.ndarray], name: str, kind: str, version: str, notes: dict):
+        self.call, self.parts, self.name, self.kind, self.version = call, parts, name, kind, version
+        self.notes = notes | {"calls": len(parts)}
+
+    def __call__(self, x=None) -> list[np.ndarray]:
+        return [self.call(part) for part in self.parts]
+
+    def arrays(self, out: list[np.ndarray]) -> list[np.ndarray]:
+        return out
 
 
 class Residual(nn.Module):
@@ -177,58 +182,48 @@ def compared(
     """The records of a model in spdnn and in ONNX Runtime, for each number of images of a call."""
     with torch.inference_mode():
         right = module(torch.from_numpy(x)).numpy()
+    threads = comparison.threads
     with export(module, torch.from_numpy(x[:2])) as path:
-        begun = time.perf_counter()
-        session = onnx_files.session(
-            str(path), lambda options: setattr(options, "intra_op_num_threads", comparison.threads)
+        session, spent = time_call(
+            onnx_files.session, str(path), lambda options: setattr(options, "intra_op_num_threads", threads)
         )
-        spent = {"onnxruntime": time.perf_counter() - begun}
         (taken,) = (argument.name for argument in session.get_inputs())
         whole = [numpy_helper.to_array(array) for array in onnx_files.OnnxGraph.read(path).model.graph.initializer]
         whole = [array for array in whole if array.dtype == np.float32]
+        size = sum(each.nbytes for each in whole)
         for batch in BATCHES:
-            begun = time.perf_counter()
-            model = spdnn.compile(path, threads=comparison.threads, example=x[:batch])
-            spent["ours"] = time.perf_counter() - begun
-            calls = {"ours": model, "onnxruntime": lambda x: session.run(None, {taken: x})[0]}
+            model, compiling = time_call(partial(spdnn.compile, path, threads=threads, example=x[:batch]))
             parts = np.split(x[: max(TURN, 4 * batch)], max(TURN // batch, 4))
-            turns = {label: partial(turn, call, parts) for label, call in calls.items()}
-            outputs = {label: call(x) for label, call in calls.items()}
-            checks = {label: verification(f"{name}, {kind}, {label}", out, right) for label, out in outputs.items()}
-            verified = {label: digest(np.concatenate(turn())) for label, turn in turns.items()}
-            samples, digests, load = alternate(
-                {label: (turn, lambda outs: digest(np.concatenate(outs))) for label, turn in turns.items()},
-                (LEAST_ROUNDS, MOST_ROUNDS),
-                comparison.seconds,
-                warm=True,
-                settle=True,
-            )
+            turns = {
+                "ours": Turn(
+                    model, parts, "ours", OURS, f"spdnn {spdnn.__version__}",
+                    {"threads_set": f"{threads} of the model", "layout": "spdnn.compile", "products": model.explain()},
+                ),
+                "onnxruntime": Turn(
+                    lambda x: session.run(None, {taken: x})[0], parts, "onnxruntime", DENSE,
+                    f"ONNX Runtime {onnxruntime.__version__}",
+                    {"threads_set": f"intra_op_num_threads = {threads}", "layout": "dense, the same model"},
+                ),
+            }  # fmt: skip
+            outputs = {label: turn.call(x) for label, turn in turns.items()}
+
+            def judge(label: str, entrant: Entrant, out: list[np.ndarray], outputs: dict = outputs) -> Verification:
+                return verification(f"{name}, {kind}, {label}", outputs[label], right)
+
+            makers = {label: (lambda turn=turn: turn) for label, turn in turns.items()}
+            entrants, _, load = contest(makers, judge, PACE, comparison.seconds)
+            for label, entrant in entrants.items():
+                entrant.program.threads_used = threads
+                entrant.program.matrix_bytes = size - (saved(model) if label == "ours" else 0)
+                entrant.prepare_seconds = compiling if label == "ours" else spent
+                entrant.seconds = [seconds / len(parts) for seconds in entrant.seconds]
             problem = about(name, kind, whole, batch)
-            shared = common_fields("network", problem, comparison, Ceilings(comparison.threads).now(), load)
-            done = batch * problem["nonzeros"]
-            for name_of_call in calls:
-                check_same(name_of_call, digests[name_of_call], verified[name_of_call])
-                yield OperationRecord(
-                    **shared,
-                    case=f"network.{name}.{kind}.b{batch}.{name_of_call}.t{comparison.threads}",
-                    program=PROGRAMS[name_of_call](comparison.threads, len(parts), model.explain()),
-                    prepare_seconds=[spent[name_of_call]],
-                    seconds=[each / len(parts) for each in samples[name_of_call]],
-                    useful_operations=2 * done,
-                    multiply_adds=done,
-                    matrix_bytes=sum(each.nbytes for each in whole) - (saved(model) if name_of_call == "ours" else 0),
-                    operand_bytes=4 * batch * (x[0].size + right.shape[1]),
-                    attention_bytes=None,
-                    verification=checks[name_of_call],
-                    thread_imbalance=None,
-                    nonzero_imbalance=None,
-                    accuracy=accuracy(outputs[name_of_call], labels),
-                )
+            done, operands = batch * problem.nonzeros, 4 * batch * (x[0].size + right.shape[1])
+            task = Task("network", f"network.{name}.{kind}.b{batch}", problem, (done, done), operands)
+            records = operation_records(task, comparison, entrants.values(), load, Ceilings(threads).now())
+            for label, record in zip(entrants, records, strict=True):
+                yield replace(record, accuracy=accuracy(outputs[label], labels))
             model.close()
-
-
-def turn(call: Callable, parts: list[np.ndarray]) -> list[np.ndarray]:
-    return [call(part) for part in parts]
 
 
 def verification(what: str, out: np.ndarray, right: np.ndarray) -> Verification:
@@ -250,18 +245,13 @@ def accuracy(outputs: np.ndarray, labels: np.ndarray) -> Accuracy:
     return Accuracy(hashlib.sha256(labels.tobytes()).hexdigest(), scores.hits(1), scores.confusion.tolist())
 
 
-def about(name: str, kind: str, whole: list[np.ndarray], batch: int) -> dict:
+def about(name: str, kind: str, whole: list[np.ndarray], batch: int) -> OperationProblem:
     """The part `problem` of a record: all weights in a row."""
     content = hashlib.sha256()
     for array in whole:
         content.update(np.ascontiguousarray(array))
-    entries = sum(array.size for array in whole)
-    return {
-        "set": "own", "network": name, "layer": kind, "rows": 1, "columns": entries, "batch_columns": batch,
-        "batch": 1, "nonzeros": int(sum(map(np.count_nonzero, whole))), "phase": "inference", "repeats": 1,
-        "origin": "generated", "topology_sha256": content.hexdigest(), "seed": 0,
-        "index_bits": 16 if entries <= 1 << 16 else 32,
-    }  # fmt: skip
+    nonzeros, entries = int(sum(map(np.count_nonzero, whole))), sum(array.size for array in whole)
+    return model_problem(name, kind, entries, nonzeros, content.hexdigest(), origin="generated", batch_columns=batch)
 
 
 def main(folder: str) -> None:

@@ -56,6 +56,7 @@ class Timed:
     unit: float = 0.0
     dtype: Any = np.float32
     threads_used: int = 1
+    attention_bytes: int | None = None
     notes: dict = field(default_factory=dict)
 
 

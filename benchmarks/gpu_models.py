@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from spdnn.bench import models
-from spdnn.bench.common import ComparisonSettings, check_same
-from spdnn.bench.product_checks import digest
-from spdnn.bench.products import common_fields
+from spdnn.bench.contest import ComparisonSettings, Entrant, check_same, digest
+from spdnn.bench.records import operation_records
 from spdnn.core.limits import Machine
 from spdnn.core.resources import usable_cores
 from spdnn.kernels.cuda.device import Device
@@ -172,24 +171,21 @@ def compare(device: Device, xp: Any, name: str, machine: Machine, command: str) 
         return device.seconds(lambda: outputs.update({arithmetic: passes[0](arithmetic)}))
 
     # Verify before timing; kernels are chosen and compiled here.
-    worst, verified = {}, {}
+    rule = f"largest difference from the logits of the processor <= {TOLERANCE:g} of the largest"
+    notes = {"software": device.properties.software, "dense products": f"{xp.__name__} {xp.__version__}"}
+    size, entrants = expected.size, {}
     for arithmetic in ARITHMETICS:
         once(arithmetic)
         found = device.read(outputs[arithmetic])
-        worst[arithmetic] = difference(found, expected) / TOLERANCE
-        assert worst[arithmetic] <= 1, f"{name}, {arithmetic}: {worst[arithmetic]:.3g} times what rounding explains"
-        verified[arithmetic] = digest(found)
-    samples: dict[str, list[float]] = {arithmetic: [] for arithmetic in ARITHMETICS}
+        worst = difference(found, expected) / TOLERANCE
+        assert worst <= 1, f"{name}, {arithmetic}: {worst:.3g} times what rounding explains"
+        entrants[arithmetic] = Entrant(models.ModelRun(ready, arithmetic, 1, notes), 0.0, digest(found))
+        entrants[arithmetic].verdict = Verification(size, size, None, rule, worst, digest(found))
     for _ in range(SAMPLES):
-        for arithmetic in ARITHMETICS:
-            samples[arithmetic].append(once(arithmetic))
-            check_same(f"{name}, {arithmetic}", [digest(device.read(outputs[arithmetic]))], verified[arithmetic])
+        for arithmetic, entrant in entrants.items():
+            entrant.seconds.append(once(arithmetic))
+            check_same(f"{name}, {arithmetic}", digest(device.read(outputs[arithmetic])), entrant.digest)
     settings = ComparisonSettings(1, (), 0.0, command)
-    shared = common_fields("model", ready.about, settings, machine, None, device.properties.name)
-    rule = f"largest difference from the logits of the processor <= {TOLERANCE:g} of the largest"
-    notes = {"software": device.properties.software, "dense products": f"{xp.__name__} {xp.__version__}"}
-    size, records = expected.size, []
-    for arithmetic, seconds in samples.items():
-        verification = Verification(size, size, None, rule, worst[arithmetic], verified[arithmetic])
-        records.append(models.model_record(name, ready, arithmetic, shared, seconds, verification, notes))
-    return records
+    return operation_records(
+        ready.task(name), settings, entrants.values(), None, machine, device.properties.name
+    )  # fmt: skip

@@ -16,12 +16,13 @@ from typing import Any
 import gpu_libraries
 import numpy as np
 from gpu_libraries import HALF, Timed
+from msgspec.structs import replace
 from tally import NotHere, Tally
 
-from spdnn.bench.common import ComparisonSettings, check_same
+from spdnn.bench.contest import ComparisonSettings, Entrant, check_same, digest
 from spdnn.bench.libraries.base import DENSE, OURS, SPARSE, Product
-from spdnn.bench.product_checks import ProductTruth, digest
-from spdnn.bench.products import OperationWork, common_fields, describe_problem, operation_record, product_of
+from spdnn.bench.products import ProductTruth, describe_problem, product_of, task_of
+from spdnn.bench.records import operation_records
 from spdnn.core import provenance
 from spdnn.core.limits import Machine
 from spdnn.kernels.cuda.device import Device
@@ -182,26 +183,27 @@ def compare(
             device.synchronize()  # raises where the fault stays, and nothing can be measured any more
             tally.fail(f"{operation} {problem.name}", error)  # of one program; the others are still measured
             continue
-        ready.append((one, launch, prepared, verdict))
+        ready.append((launch, Entrant(one, prepared, verdict.digest if verdict else "", verdict)))
     # Time them in turns; the bits stay those that were verified.
-    seconds: list[list[float]] = [[] for _ in ready]
     for _ in range(SAMPLES):
-        for (one, launch, _, verdict), own in zip(ready, seconds, strict=True):
-            own.append(device.seconds_ahead(launch, lead))
-            if verdict:  # a program of rounded operands has none
-                check_same(one.name, [digest(one.read(one.out))], verdict.digest)
-    about = describe_problem(problem, topology, "generated") | {"batch_columns": product.width}
-    settings = ComparisonSettings(1, (), 0.0, command)
-    shared = common_fields(operation, about, settings, machine, None, device.properties.name)
-    work, compared = OperationWork.of(product, shared["problem"]), Compared()
-    for (one, _, prepared, verdict), own in zip(ready, seconds, strict=True):
-        if verdict:
-            one.notes["software"] = device.properties.software
-            compared.records.append(operation_record(shared, work, one, prepared, own, verdict))
-        else:
-            ratio = statistics.median(own) / statistics.median(seconds[0])
-            told = {"operation": operation, "problem": problem.name, "program": one.name, "seconds": own}
-            compared.rounded.append(told | {"chosen": one.notes["chosen"], "times_ours": ratio})
+        for launch, entrant in ready:
+            entrant.seconds.append(device.seconds_ahead(launch, lead))
+            if entrant.verdict:  # a program of rounded operands has none
+                check_same(entrant.program.name, digest(entrant.program.read(entrant.program.out)), entrant.digest)
+    about = replace(describe_problem(problem, topology, "generated"), batch_columns=product.width)
+    settings, compared = ComparisonSettings(1, (), 0.0, command), Compared()
+    verified = [entrant for _, entrant in ready if entrant.verdict]
+    for entrant in verified:
+        entrant.program.notes["software"] = device.properties.software
+    compared.records = operation_records(
+        task_of(product, about), settings, verified, None, machine, device.properties.name
+    )
+    for _, entrant in ready:
+        if not entrant.verdict:
+            ratio = statistics.median(entrant.seconds) / statistics.median(ready[0][1].seconds)
+            told = {"operation": operation, "problem": problem.name, "program": entrant.program.name}
+            told |= {"seconds": entrant.seconds, "chosen": entrant.program.notes["chosen"], "times_ours": ratio}
+            compared.rounded.append(told)
     return compared
 
 

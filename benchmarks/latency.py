@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import spdnn
-from spdnn.bench.call_cases import draw_rows
+from spdnn.bench.calls import draw_rows
 from spdnn.core.resources import usable_cores
 from spdnn.engines.cpu import ceilings
 from spdnn.formats.store import write_network

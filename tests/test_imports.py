@@ -154,7 +154,7 @@ def test_the_code_of_a_stage_has_all_that_its_parts_reach():
         "infer": ["spdnn.runs.measure", "spdnn.runs.ranks.run", *ours],
         "verify": ["spdnn.runs.verify.judging"],
         "benchmark": ["spdnn.runs.records.files"],
-        "bench": ["spdnn.bench.compare", "spdnn.bench.models", *engines.values()],
+        "bench": ["spdnn.bench.networks", "spdnn.bench.models", *engines.values()],
         "report": ["spdnn.report.rendering"],
     }
     assert parts.keys() == CODE.keys()

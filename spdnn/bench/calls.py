@@ -1,52 +1,206 @@
-"""One's own model, called with batches: compiled, and in other libraries, timed alternately, each verified.
+"""One's own model, called with batches: compiled, and in other libraries, timed in turns, each verified.
 
 A sample is the mean of a turn of calls after a turn that is not timed; weights are in the library's own layout, on the
-same number of threads. All outputs of a turn are compared with a reference (call_cases.py) before a program is timed,
-and every timed turn must give the verified outputs to the bit. What is wrong gets no number.
+same number of threads. A model is a network of layers, or any other ONNX model. All outputs of a turn are compared with
+a reference before a program is timed. What is wrong gets no number.
 """
 
 import contextlib
-import functools
-import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.bench.call_cases import Call, Case
-from spdnn.bench.common import ComparisonSettings, alternate, check_names, check_same
+from spdnn.bench.contest import Changed, ComparisonSettings, Entrant, Pace, contest, make_programs
 from spdnn.bench.libraries.base import OURS, TimedProgram
-from spdnn.bench.libraries.numpy import BlasModel
-from spdnn.bench.libraries.onnx import OnnxRuntime, OpenVino
-from spdnn.bench.libraries.ours import OurModel
-from spdnn.bench.libraries.scipy import ScipyModel
-from spdnn.bench.libraries.torch import TorchCompiledModel, TorchModel
-from spdnn.bench.product_checks import digest
-from spdnn.bench.products import Ceilings, OperationWork, blas_threads, common_fields, operation_record
-from spdnn.core import safe_open
-from spdnn.core.errors import SpdnnError
+from spdnn.bench.libraries.numpy import blas_threads
+from spdnn.bench.libraries.onnx import OnnxFile
+from spdnn.bench.libraries.registry import PROGRAMS
+from spdnn.bench.records import Ceilings, Task, model_problem, operation_records
+from spdnn.core.errors import InputError, SpdnnError, Unavailable
+from spdnn.core.features import Inputs
+from spdnn.core.network import Network
+from spdnn.core.resources import available_bytes
+from spdnn.core.shown import with_unit
+from spdnn.engines import oracle
+from spdnn.formats import onnx_files
+from spdnn.formats.readers import network_files
+from spdnn.formats.tensors import NpzArchive
+from spdnn.ops.onnx_trial import UNKNOWN
 from spdnn.runs.records.operation_record import OperationRecord, Verification
 
-PROGRAMS: dict[str, type[TimedProgram]] = {
-    kind.name: kind for kind in (OurModel, ScipyModel, BlasModel, TorchModel, TorchCompiledModel, OnnxRuntime, OpenVino)
-}
-OTHERS = {name: program for name, program in PROGRAMS.items() if program.kind != OURS}
 CALLS = 4  # of a turn, at least
-LEAST_ROUNDS, MOST_ROUNDS = 5, 200
+PACE = Pace(5, 200, warm=True, wait_for_idle=True)
 LAYERS = "it is compared on chains of pruned layers alone, and this model is none"
+SHARE = 0.5  # of the free memory, for the inputs and what the oracle makes of them
+TOLERANCE, ROUNDINGS = 1e-4, 4  # of the largest value of an output; at least so many roundings of its type
 
 
-def others_here(names: Sequence[str] | None = None) -> tuple[list[str], dict[str, str]]:
-    """(libraries to run, why each of the others cannot run here).
+class Call(NamedTuple):
+    """The inputs of a call; of each output the reference, and how far from it a value may be."""
+
+    inputs: tuple[np.ndarray, ...]
+    right: list[np.ndarray]
+    tolerated: list[np.ndarray]
+
+
+class NetworkCase:
+    """A network, compared with the float64 reference.
 
     Args:
-        names: the libraries asked for; None: all.
+        rows: float32 (inputs, neurons); taken again from the first where a turn needs more.
+
+    Attributes, those of OnnxCase too:
+        name: in records; source: what programs take; batches: numbers of inputs of a call; inputs: of a turn, at least.
+        layers, facts: in words; reference: what outputs are compared with; rule: what is tolerated.
+        entries, nonzeros: of all weights; digest: of the model.
+        work: multiply-adds of an input, on nonzeros and on all entries; zeros where they are not counted.
 
     Raises:
-        InputError: a name that is none, or there twice.
+        InputError: inputs that do not fit the network, or the memory.
     """
-    reasons = {name: OTHERS[name].missing() for name in check_names(names, OTHERS)}
-    return [name for name in reasons if not reasons[name]], {name: why for name, why in reasons.items() if why}
+
+    reference = "float64"
+    rule = "every value within float32 rounding of a float64 reference"
+    inputs = 64
+
+    def __init__(self, name: str, network: Network, rows: np.ndarray, batches: Sequence[int]):
+        self.name, self.source, self.batches, self.digest = name, network, batches, network.sha256()
+        self.entries, self.nonzeros = network.entries, network.edges
+        self.work, self.layers = (self.nonzeros, self.entries), with_unit(network.depth, "layers")
+        self.facts = f"{network.inputs} -> {network.outputs}, {self.layers}, {network.edges:,} edges"
+        count = max(self.inputs, *batches)
+        _check_memory(network, count)
+        self._x = np.ascontiguousarray(np.take(rows, np.arange(count), axis=0, mode="wrap"), np.float32)
+        numbers = np.arange(count)
+        self._truth = oracle.judge(network, Inputs.from_array(self._x), None, numbers, "verify outputs")[1]
+
+    def calls(self, batch: int, count: int) -> Iterable[Call]:
+        """So many calls, each of `batch` inputs."""
+        different, truth = len(self._x) // batch, self._truth
+        for first in (batch * (call % different) for call in range(count)):
+            part = slice(first, first + batch)
+            yield Call((self._x[part],), [truth.values[part]], [truth.each[part]])
+
+
+class OnnxCase:
+    """An ONNX model of any kind, compared with ONNX Runtime, which then optimises nothing.
+
+    Args:
+        batches: sizes of the first dimension of each input that leaves it free; None: usual ones.
+        given: an .npz file with an array for each input; None: they are drawn anew for each call.
+
+    Raises:
+        InputError: a model that ONNX Runtime does not run, arrays or batches that it does not take.
+    """
+
+    reference = "ONNX Runtime without optimisations"
+    rule = (
+        f"every value within {TOLERANCE:g} of the largest of its output, by ONNX Runtime without optimisations; "
+        "whole numbers equal"
+    )
+    inputs, work = 16, (0, 0)
+    BATCHES = (1, 8)
+
+    def __init__(self, name: str, path: str, threads: int, batches: Sequence[int] | None, given: str | None = None):
+        def plain(options: Any) -> None:
+            options.graph_optimization_level = onnx_files.runtime().GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.intra_op_num_threads = threads
+
+        graph = onnx_files.OnnxGraph.read(path)
+        self.name, self._path, self._session, self._signature = name, path, graph.session(plain), graph.signature
+        self._free = [bool(each.shape) and not isinstance(each.shape[0], int) for each in self._signature.inputs]
+        self.batches = list(batches or self.BATCHES) if any(self._free) else self._fixed_batches(batches)
+        self._given = None if given is None else self._read(given)
+        next(iter(self.calls(self.batches[0], 1)))  # what it does not take is refused before anything is printed
+        self._weights(graph.model)
+        self.digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(network_files(path)))).hexdigest()
+
+    def calls(self, batch: int, count: int) -> Iterable[Call]:
+        """As NetworkCase.calls."""
+        for call in range(count):
+            feed = self._feed(batch, call)
+            try:
+                right = self._session.run(None, feed)
+            except Exception as error:  # of many types, none of them public
+                raise InputError(f"{self._path}: {onnx_files.reason(error)}") from error
+            if not all(isinstance(expected, np.ndarray) and expected.dtype.kind in "biuf" for expected in right):
+                raise InputError(f"{self._path}: it has outputs that are no numbers, which cannot be compared")
+            # Whole numbers must be equal; others may differ by a part of the output's largest magnitude.
+            tolerated = []
+            for expected in right:
+                real = expected.dtype.kind == "f"
+                part = max(TOLERANCE, ROUNDINGS * float(np.finfo(expected.dtype).eps)) if real else 0.0
+                most = np.abs(expected[np.isfinite(expected)]).max(initial=0) if real else 0.0
+                tolerated.append(np.full(expected.shape, part * most))
+            yield Call(tuple(feed.values()), right, tolerated)
+
+    def _feed(self, batch: int, call: int) -> dict[str, np.ndarray]:
+        if self._given is None:
+            feed = self._signature.draw(batch, UNKNOWN, call)
+            if feed is None:
+                raise InputError(f"{self._path}: its inputs cannot be drawn; give them with --inputs")
+            return feed
+        rows = np.arange(batch * call, batch * (call + 1))
+        return {
+            name: array.take(rows, axis=0, mode="wrap") if free else array
+            for (name, array), free in zip(self._given.items(), self._free, strict=True)
+        }
+
+    def _read(self, file: str) -> dict[str, np.ndarray]:
+        archive = NpzArchive(file)
+        given = replace(self._signature, what=file).feed((), {name: archive.any(name) for name in archive})
+        for name, free in zip(self._signature.names, self._free, strict=True):
+            if free and not len(given[name]):
+                raise InputError(f"{file}: {name} has no inputs")
+        return given
+
+    def _fixed_batches(self, batches: Sequence[int] | None) -> list[int]:
+        """The one number of inputs that the model takes."""
+        shape = self._signature.inputs[0].shape if self._signature.inputs else ()
+        own = [max(1, shape[0]) if shape else 1]
+        if batches and list(batches) != own:
+            raise InputError(f"--batches: {self._path} takes calls of {own[0]} alone, since its shapes are fixed")
+        return own
+
+    def _weights(self, model: Any) -> None:
+        """Count constants of two dimensions or more."""
+        from onnx import numpy_helper
+
+        weights = [numpy_helper.to_array(tensor) for tensor in model.graph.initializer if len(tensor.dims) > 1]
+        self.entries = max(1, sum(weight.size for weight in weights))
+        self.nonzeros = sum(int(np.count_nonzero(weight)) for weight in weights)
+        self.source = OnnxFile(self._path, sum(weight.nbytes for weight in weights))
+        self.layers = with_unit(len(model.graph.node), "nodes")
+        self.facts = f"{self.layers}, {self.entries:,} weights, {100 * self.nonzeros / self.entries:.3g} % nonzero"
+
+
+Case = NetworkCase | OnnxCase
+
+
+class Turn(TimedProgram):
+    """Several calls of a model with different inputs, so that no library gains from equal data."""
+
+    def __init__(self, model: TimedProgram, calls: Sequence[Call]):
+        # Preparing for the shape of a call is part of making the program.
+        model.prepare_shapes(*calls[0].inputs)
+        self.model, self.calls, self.notes = model, calls, model.notes | {"calls": len(calls)}
+        self.name, self.kind, self.version = model.name, model.kind, model.version
+        self.threads_used, self.matrix_bytes = model.threads_used, model.matrix_bytes
+
+    @cached_property
+    def inputs(self) -> list[Any]:
+        return [self.model.convert_inputs(*call.inputs) for call in self.calls]
+
+    def __call__(self, x: Any = None) -> list[Any]:
+        model = self.model
+        return [model(inputs) for inputs in self.inputs]
+
+    def arrays(self, out: list[Any]) -> list[np.ndarray]:
+        return [array for each in out for array in self.model.arrays(each)]
 
 
 def compare_calls(
@@ -58,108 +212,52 @@ def compare_calls(
         InputError: inputs that the model does not take.
         SpdnnError: our own outputs are wrong, or changed while they were timed.
     """
+
+    def make(name: str) -> TimedProgram:
+        program = PROGRAMS["network"][name]
+        if not isinstance(case.source, program.takes):
+            raise Unavailable(LAYERS)
+        return program(case.source, comparison.threads)
+
     ceilings = Ceilings(comparison.threads)
     with blas_threads(comparison.threads), contextlib.ExitStack() as opened:
-        programs, spent, refused = _make_programs(case, comparison, opened)
+        makers = {name: partial(make, name) for name in (OURS, *comparison.libraries)}
+        models, refused = make_programs(makers, opened, Exception)
         for batch in case.batches:
-            yield batch, *_batch(case, batch, comparison, ceilings, programs, spent, refused)
+            records, reasons = _compare(case, batch, comparison, ceilings, models)
+            yield batch, records, refused | reasons
 
 
-def _make_programs(
-    case: Case, comparison: ComparisonSettings, opened: contextlib.ExitStack
-) -> tuple[dict[str, TimedProgram], dict[str, float], dict[str, str]]:
-    """(programs, seconds that it took to make each, why others were not made)."""
-    programs, spent, refused = {}, {}, {}
-    for name in (OURS, *comparison.libraries):
-        begun = time.perf_counter()
-        if not isinstance(case.source, PROGRAMS[name].takes):
-            refused[name] = LAYERS
-            continue
-        try:
-            programs[name] = PROGRAMS[name](case.source, comparison.threads)
-        except Exception as error:  # of another library: of any type
-            if name == OURS:
-                raise
-            refused[name] = safe_open.brief(error)
-            continue
-        spent[name] = time.perf_counter() - begun
-        opened.callback(programs[name].close)
-    return programs, spent, refused
-
-
-def _batch(
-    case: Case,
-    batch: int,
-    comparison: ComparisonSettings,
-    ceilings: Ceilings,
-    programs: dict[str, TimedProgram],
-    spent: dict[str, float],
-    refused: dict[str, str],
+def _compare(
+    case: Case, batch: int, comparison: ComparisonSettings, ceilings: Ceilings, models: dict[str, Entrant]
 ) -> tuple[list[OperationRecord], dict[str, str]]:
-    # Several calls with different inputs make a turn, so that no library gains from equal data.
+    """(the records of one number of inputs, why other models have none)."""
     calls = list(case.calls(batch, max(CALLS, case.inputs // batch)))
-    turns, verified, spent, refused = {}, {}, dict(spent), dict(refused)
-    for name, program in programs.items():
-        taken = [program.convert_inputs(*call.inputs) for call in calls]
 
-        def turn(program: TimedProgram = program, taken: list[Any] = taken) -> list[Any]:
-            return [program(name) for name in taken]
+    def judge(name: str, entrant: Entrant, out: list[Any]) -> Verification:
+        outs = entrant.program.arrays(out)
+        worst, entries = _worst(outs, calls), sum(out.size for out in outs)
+        if not worst <= 1:
+            raise SpdnnError(f"outputs are off by {worst:.3g} times what rounding explains")
+        return Verification(entries, entries, None, case.rule, worst, entrant.digest)
 
-        # Verify before timing; preparing for the shape of a call is part of making the program.
-        try:
-            begun = time.perf_counter()
-            program.prepare_shapes(*calls[0].inputs)
-            spent[name] += time.perf_counter() - begun
-            outs = _outputs(program, turn())
-            worst = _worst(outs, calls)
-            if not worst <= 1:
-                raise SpdnnError(f"outputs are off by {worst:.3g} times what rounding explains")
-        except Exception as error:
-            if name == OURS:
-                raise SpdnnError(f"ours, batch {batch}: {error}") from error
-            refused[name] = safe_open.brief(error)
-            continue
-        turns[name], entries = turn, sum(out.size for out in outs)
-        verified[name] = Verification(entries, entries, None, case.rule, worst, _digest_of(outs))
-    # Timed alternately, so that a disturbance of the machine meets all programs.
-    samples, digests, load = alternate(
-        {name: (turn, functools.partial(_digest, programs[name])) for name, turn in turns.items()},
-        (LEAST_ROUNDS, MOST_ROUNDS),
-        comparison.seconds,
-        warm=True,
-        wait_for_idle=True,
-    )
-    shared = common_fields("network", _about(case, batch), comparison, ceilings.now(), load)
+    makers = {name: partial(Turn, model.program, calls) for name, model in models.items()}
+    try:
+        entrants, refused, load = contest(makers, judge, PACE, comparison.seconds, Exception)
+    except Changed:
+        raise
+    except Exception as error:  # ours: another library is refused
+        raise SpdnnError(f"ours, batch {batch}: {error}") from error
+    for name, entrant in entrants.items():
+        entrant.prepare_seconds += models[name].prepare_seconds
+        entrant.seconds = [seconds / len(calls) for seconds in entrant.seconds]
+    problem = model_problem(
+        case.name, case.layers, case.entries, case.nonzeros, case.digest, batch_columns=batch
+    )  # fmt: skip
     operands = sum(array.nbytes for array in (*calls[0].inputs, *calls[0].right))
-    work = OperationWork(f"network.{case.name}.b{batch}", tuple(batch * flops for flops in case.work), operands)
-    records = []
-    # Verify after timing: an output that changed has no number.
-    for name in turns:
-        try:
-            check_same(name, digests[name], verified[name].digest)
-        except SpdnnError as error:
-            if name == OURS:
-                raise
-            refused[name] = str(error)
-            continue
-        seconds = [sample / len(calls) for sample in samples[name]]
-        records.append(
-            operation_record(shared, work, programs[name], spent[name], seconds, verified[name], calls=len(calls))
-        )
-    return records, refused
-
-
-def _outputs(program: TimedProgram, outs: list[Any]) -> list[np.ndarray]:
-    """The outputs of a turn of calls."""
-    return [array for out in outs for array in program.arrays(out)]
-
-
-def _digest(program: TimedProgram, outs: list[Any]) -> str:
-    return _digest_of(_outputs(program, outs))
-
-
-def _digest_of(outs: Sequence[np.ndarray]) -> str:
-    return digest(np.concatenate([np.ascontiguousarray(out).reshape(-1).view(np.uint8) for out in outs]))
+    work = tuple(batch * multiply_adds for multiply_adds in case.work)
+    task = Task("network", f"network.{case.name}.b{batch}", problem, work, operands)
+    return operation_records(task, comparison, entrants.values(), load, ceilings.now()), refused
 
 
 def _worst(outs: Sequence[np.ndarray], calls: Sequence[Call]) -> float:
@@ -176,21 +274,17 @@ def _worst(outs: Sequence[np.ndarray], calls: Sequence[Call]) -> float:
     return float(worst)
 
 
-def _about(case: Case, batch: int) -> dict:
-    """The part `problem` of a record: all weights of the model in a row."""
-    return {
-        "set": "own",
-        "network": case.name,
-        "layer": case.layers,
-        "rows": 1,
-        "columns": case.entries,
-        "batch_columns": batch,
-        "batch": 1,
-        "nonzeros": case.nonzeros,
-        "phase": "inference",
-        "repeats": 1,
-        "origin": "file",
-        "topology_sha256": case.digest,
-        "seed": 0,
-        "index_bits": 16 if case.entries <= 1 << 16 else 32,
-    }
+def draw_rows(count: int, neurons: int, zeros: float, seed: int = 0) -> np.ndarray:
+    """float32 (count, neurons): uniform numbers from 0 to 1, of which the part `zeros` is 0."""
+    random = np.random.default_rng(seed)
+    rows = random.random((count, neurons), dtype=np.float32)
+    rows[random.random(rows.shape, dtype=np.float32) < zeros] = 0
+    return rows
+
+
+def _check_memory(network: Network, count: int) -> None:
+    needed, free = 8 * count * (4 * network.width + 4 * network.outputs), available_bytes()
+    if free is not None and needed > SHARE * free:
+        raise InputError(
+            f"{count} inputs of this network need about {needed:,} bytes to be verified; {free:,} are free"
+        )

@@ -6,25 +6,31 @@ configuration asks for products and models together.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.bench.common import ComparisonSettings, alternate, check_same
-from spdnn.bench.product_checks import digest
-from spdnn.bench.products import Ceilings, common_fields, compare_products, libraries_here, stay_awake
+from spdnn.bench.contest import ComparisonSettings, Entrant, Pace, contest
+from spdnn.bench.libraries.base import TimedProgram
+from spdnn.bench.libraries.ours import stay_awake
+from spdnn.bench.libraries.registry import check_operations, libraries_here
+from spdnn.bench.products import compare_products
+from spdnn.bench.records import Ceilings, Task, model_problem, operation_records
+from spdnn.core import provenance
 from spdnn.core.errors import SpdnnError, unknown
 from spdnn.core.resources import available_bytes
 from spdnn.ops.models.arithmetic import TOLERANCE, difference
-from spdnn.ops.problems import problems
-from spdnn.runs.records.operation_record import OperationRecord, Program, Verification  # fmt: skip
+from spdnn.ops.problems import ShapeProblem, problems
+from spdnn.runs.records.operation_record import OperationProblem, OperationRecord, Verification
 
 ARITHMETICS = {"sparse": "ours", "dense": "dense", "stored": "dense"}  # and the kind of program of each in a record
+RULE = f"largest difference between arithmetics <= {TOLERANCE:g} of the largest output"
 MEMORY_SHARE = 0.7  # of what is free: `stored` keeps the scores of all heads
 PRESETS = ("small", "medium", "paper")
 IMAGES = 4
-LEAST_ROUNDS, MOST_ROUNDS = 2, 50
+PACE = Pace(2, 50, wait_for_idle=True)
 SEED = 0
 
 
@@ -34,19 +40,40 @@ class ReadyModel(NamedTuple):
     Attributes:
         model, inputs: the model, and its tokens or images.
         run: an arithmetic's output on the processor, float32.
-        about: the part `problem` of its records.
+        problem: of its records.
         flops: of an arithmetic.
-        memory: of an arithmetic, the bytes that a record has.
+        operand_bytes: as a record has them; attention_bytes: of an arithmetic.
         arithmetics: that are compared, the sparse first.
     """
 
     model: Any
     inputs: np.ndarray
     run: Callable[[str], np.ndarray]
-    about: dict
+    problem: OperationProblem
     flops: Callable[[str], int]
-    memory: Callable[[str], dict[str, int | None]]
+    operand_bytes: int
+    attention_bytes: Callable[[str], int] | None = None
     arithmetics: tuple[str, ...] = ("sparse", "dense")
+
+    def task(self, name: str) -> Task:
+        """What both arithmetics of a model of this name do: a product with zeros is no less work than one without."""
+        sparse, dense = (self.flops(arithmetic) // 2 for arithmetic in ("sparse", "dense"))
+        return Task("model", f"model.{name}", self.problem, (sparse, max(sparse, dense)), self.operand_bytes)
+
+
+class ModelRun(TimedProgram):
+    """A whole model in one arithmetic; `notes`: of its records, besides the arithmetic."""
+
+    def __init__(self, ready: ReadyModel, arithmetic: str, threads: int, notes: dict):
+        self.name, self.kind, self.ready, self.threads_used = arithmetic, ARITHMETICS[arithmetic], ready, threads
+        self.version = provenance.environment("")["versions"].get("spdnn", "of a checkout")
+        self.notes = notes | {"arithmetic": arithmetic}
+        self.matrix_bytes = int(ready.model.weight_bytes(arithmetic))
+        if ready.attention_bytes:
+            self.attention_bytes = int(ready.attention_bytes(arithmetic))
+
+    def __call__(self, x: Any = None) -> np.ndarray:
+        return self.ready.run(self.name)
 
 
 def check(names: Sequence[str]) -> None:
@@ -57,28 +84,41 @@ def check(names: Sequence[str]) -> None:
             raise unknown("model", name, [f"{model}-{preset}" for model in MODELS for preset in PRESETS])
 
 
-def compare_configured(settings: dict, command: str, archive: str | None = None) -> list[OperationRecord]:
-    """The records that the key `ops` of a configuration asks for: of products, then of whole models.
+def check_settings(settings: dict) -> list[ShapeProblem]:
+    """The problems of sparse products that the key `ops` of a configuration asks for.
 
     Args:
         settings: sets, networks, phases, operations, libraries, seconds, threads, seed, models, as the configuration's
             schema has them.
+
+    Raises:
+        InputError: a name in them that is not known, or see `problems`.
+    """
+    check_operations(settings["operations"])
+    cases = problems(settings["sets"], settings["phases"], settings["networks"], settings["seed"])
+    check(settings["models"])
+    return cases
+
+
+def compare(settings: dict, command: str, archive: str | None = None) -> Iterator[list[OperationRecord]]:
+    """Yield the records of each problem that the key `ops` of a configuration asks for: products, then whole models.
+
+    Args:
+        settings: see check_settings.
         archive: of DLMC, or None.
 
     Raises:
-        InputError, Unavailable: see libraries_here, problems, compare_products.
+        InputError, Unavailable: see check_settings, libraries_here, compare_products.
     """
-    check(settings["models"])
-    libraries, _ = libraries_here(settings["libraries"])
-    cases = problems(settings["sets"], settings["phases"], settings["networks"], settings["seed"])
+    cases, (libraries, _) = check_settings(settings), libraries_here(settings["libraries"])
     comparison = ComparisonSettings(settings["threads"], libraries, settings["seconds"], command)
-    groups = [*compare_products(cases, settings["operations"], comparison, archive)]
-    groups += [compare_model(name, comparison) for name in settings["models"]]
-    return [record for group in groups for record in group]
+    yield from compare_products(cases, settings["operations"], comparison, archive)
+    for name in settings["models"]:
+        yield compare_model(name, comparison)
 
 
 def compare_model(name: str, comparison: ComparisonSettings) -> list[OperationRecord]:
-    """The records of a model in each arithmetic, the sparse first, of LEAST_ROUNDS rounds or more.
+    """The records of a model in each arithmetic, the sparse first.
 
     Args:
         name: MODEL-PRESET.
@@ -88,67 +128,31 @@ def compare_model(name: str, comparison: ComparisonSettings) -> list[OperationRe
     """
     check([name])
     stay_awake()
-    threads = comparison.threads
     model, _, preset = name.partition("-")
-    ready = MODELS[model](preset, threads)
-    outputs = {arithmetic: ready.run(arithmetic) for arithmetic in ready.arithmetics}
-    verified = {arithmetic: digest(out) for arithmetic, out in outputs.items()}
-    sparse = outputs.pop("sparse")
-    worst, entries = max(_difference(name, sparse, out) for out in outputs.values()), int(sparse.size)
-    del outputs, sparse
-    samples, digests, load = alternate(
-        {arithmetic: (lambda arithmetic=arithmetic: ready.run(arithmetic), digest) for arithmetic in ready.arithmetics},
-        (LEAST_ROUNDS, MOST_ROUNDS),
-        comparison.seconds,
-        wait_for_idle=True,
-    )
-    shared = common_fields("model", ready.about, comparison, Ceilings(threads).now(), load)
-    rule = f"largest difference between arithmetics <= {TOLERANCE:g} of the largest output"
-    records = []
-    for kind in ready.arithmetics:
-        check_same(f"{name}, {kind}", digests[kind], verified[kind])
-        verification = Verification(entries, entries, None, rule, worst, verified[kind])
-        notes = {"threads_set": f"{threads} of the model"}
-        records.append(model_record(name, ready, kind, shared, samples[kind], verification, notes))
-    return records
+    ready, sparse = MODELS[model](preset, comparison.threads), []
 
+    def judge(_: str, entrant: Entrant, out: np.ndarray) -> float:
+        if not sparse:
+            sparse.append(out)
+        apart = difference(sparse[0], out) / TOLERANCE
+        if not apart <= 1:
+            raise SpdnnError(
+                f"model {name}: sparse and dense arithmetic differ by {apart:.3g} times what rounding explains"
+            )
+        return apart
 
-def model_record(
-    name: str,
-    ready: ReadyModel,
-    arithmetic: str,
-    shared: dict,
-    seconds: list[float],
-    verification: Verification,
-    notes: dict,
-) -> OperationRecord:
-    """The record of a model in one arithmetic; `shared`: as products.common_fields gives it."""
-    useful, threads = ready.flops("sparse"), shared["threads"]
-    version = shared["environment"].versions.get("spdnn", "of a checkout")
-    where = "cuda" if shared["environment"].gpu else f"t{threads}"
-    return OperationRecord(
-        **shared,
-        case=f"model.{name}.{arithmetic}.{where}",
-        program=Program(arithmetic, ARITHMETICS[arithmetic], version, threads, notes | {"arithmetic": arithmetic}),
-        prepare_seconds=[0.0],
-        seconds=seconds,
-        useful_operations=useful,
-        multiply_adds=max(ready.flops(arithmetic), useful) // 2,
-        **ready.memory(arithmetic),
-        verification=verification,
-        thread_imbalance=None,
-        nonzero_imbalance=None,
-    )
-
-
-def _difference(name: str, first: np.ndarray, second: np.ndarray) -> float:
-    """Of two outputs, in parts of what is tolerated. Raises SpdnnError beyond it."""
-    apart = difference(first, second) / TOLERANCE
-    if not apart <= 1:
-        raise SpdnnError(
-            f"model {name}: sparse and dense arithmetic differ by {apart:.3g} times what rounding explains"
-        )
-    return apart
+    notes = {"threads_set": f"{comparison.threads} of the model"}
+    makers = {
+        f"{name}, {arithmetic}": partial(ModelRun, ready, arithmetic, comparison.threads, notes)
+        for arithmetic in ready.arithmetics
+    }
+    entrants, _, load = contest(makers, judge, PACE, comparison.seconds)
+    entries, worst = sparse[0].size, max(entrant.verdict for entrant in entrants.values())
+    for entrant in entrants.values():
+        entrant.prepare_seconds = 0.0  # all are one model
+        entrant.verdict = Verification(entries, entries, None, RULE, worst, entrant.digest)
+    ceilings = Ceilings(comparison.threads).now()
+    return operation_records(ready.task(name), comparison, entrants.values(), load, ceilings)
 
 
 def _transformer(preset: str, threads: int, images: int = IMAGES) -> ReadyModel:
@@ -160,14 +164,18 @@ def _transformer(preset: str, threads: int, images: int = IMAGES) -> ReadyModel:
     tokens = np.random.default_rng(SEED).integers(0, config.vocabulary, config.sequence)
     operands = 4 * config.sequence * (7 * config.width + config.vocabulary)
     room = MEMORY_SHARE * (available_bytes() or 0)
-    nonzeros, sizes = model.mask.nnz, (config.sequence, config.sequence, config.depth, config.heads)
+    problem = _problem(
+        config, "transformer", f"{preset} {config.sequence} tokens", config.sequence, model.mask.nnz,
+        rows=config.sequence, batch_columns=config.depth, batch=config.heads,
+    )  # fmt: skip
     return ReadyModel(
         model,
         tokens,
         lambda arithmetic: model.prefill(tokens, arithmetic, threads),
-        _about("transformer", f"{preset} {config.sequence} tokens", sizes, nonzeros, repr(config)),
+        problem,
         model.flops,
-        lambda arithmetic: _bytes(model.weight_bytes(arithmetic), operands, int(model.attention_bytes(arithmetic))),
+        operands,
+        model.attention_bytes,
         ("sparse", "dense", *(["stored"] if model.attention_bytes("stored") <= room else [])),
     )
 
@@ -187,25 +195,16 @@ def _mobilenet(preset: str, threads: int, images: int = IMAGES) -> ReadyModel:
         model,
         x,
         lambda arithmetic: model.images(x, arithmetic, threads),
-        _about("mobilenet", f"{preset} width {config.width:g}", (1, entries, images, 1), nonzeros, repr(config)),
+        _problem(config, "mobilenet", f"{preset} width {config.width:g}", entries, nonzeros, batch_columns=images),
         lambda arithmetic: images * model.flops(arithmetic),
-        lambda arithmetic: _bytes(model.weight_bytes(arithmetic), operands, None),
+        operands,
     )
-
-
-def _bytes(weights: int, operands: int, attention: int | None) -> dict[str, int | None]:
-    return {"matrix_bytes": int(weights), "operand_bytes": operands, "attention_bytes": attention}
 
 
 MODELS = {"transformer": _transformer, "mobilenet": _mobilenet}
 
 
-def _about(network: str, layer: str, sizes: tuple[int, ...], nonzeros: int, text: str) -> dict[str, Any]:
+def _problem(config: Any, *sizes: Any, **others: Any) -> OperationProblem:
     """The part `problem` of a model's records; of a Transformer, the mask, of MobileNet all pruned weights in a row."""
-    rows, columns, width, batch = sizes
-    return {
-        "set": "models", "network": network, "layer": layer, "rows": rows, "columns": columns, "batch_columns": width,
-        "batch": batch, "nonzeros": nonzeros, "phase": "inference", "repeats": 1, "origin": "generated",
-        "topology_sha256": hashlib.sha256(text.encode()).hexdigest(), "seed": SEED,
-        "index_bits": 16 if columns <= 1 << 16 else 32,
-    }  # fmt: skip
+    content = hashlib.sha256(repr(config).encode()).hexdigest()
+    return model_problem(*sizes, content, set="models", origin="generated", seed=SEED, **others)

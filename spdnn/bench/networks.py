@@ -1,23 +1,186 @@
-"""A whole network, each program through the contract of the engines, timed alternately."""
+"""Other libraries and our engine in the same run: one layer on dense features, and a whole network.
 
+Of a layer, every program's layouts are made outside the clock; in a network, every program follows the contract of the
+engines (spdnn/engines/base.py). The key `peers` of a configuration asks for both.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 from msgspec.structs import replace
 
-from spdnn.bench.common import OURS, ComparisonSettings, alternate, check_same
+from spdnn.bench.contest import ComparisonSettings, Entrant, Pace, contest, usable
+from spdnn.bench.engines.library import Library
+from spdnn.bench.engines.session import upper_bound
+from spdnn.bench.libraries.base import DenseLayer, TimedProgram
+from spdnn.bench.libraries.ours import OurLayer
+from spdnn.core import provenance
 from spdnn.core.errors import Unsuitable
 from spdnn.core.features import Inputs
-from spdnn.core.network import Network
+from spdnn.core.files import together
+from spdnn.core.network import MemoryNetwork, Network
 from spdnn.core.request import RunRequest
-from spdnn.engines.base import Options
-from spdnn.engines.registry import engine
+from spdnn.core.result import Result, RowStatistics
+from spdnn.core.statistics import Interval, ratios
+from spdnn.engines.base import Options, Prepared
+from spdnn.engines.registry import PEERS, engine
+from spdnn.formats.radixnet import RadixNet
+from spdnn.kernels import tiles as layouts
 from spdnn.runs import measure
-from spdnn.runs.records.files import record_of
+from spdnn.runs.load import load_inputs, load_network
+from spdnn.runs.records.environment import Environment
+from spdnn.runs.records.files import record_of, write_record
 from spdnn.runs.records.run_record import RunRecord
 from spdnn.runs.run import open_session
 from spdnn.runs.verify import verdict as verify
 from spdnn.runs.verify.judging import truth_for, verdict_key
 from spdnn.runs.verify.official import draw_kept
 
+OURS = "cpu"
 REDUCTIONS = ("all", "dead")  # of our own engine: all that it offers, which the ratios are to, and what peers have too
+ONE_LAYER = "one layer, features in the engine's layout"
+DEPTH = 20  # of the network that a layer is taken from
+FEATURE_BYTES = 1 << 26  # of one layer's features, by default: past every cache
+LAYER_PACE = Pace(3, math.inf)
+SEED = 0  # of the random features
+
+
+class LibraryLayer(TimedProgram):
+    """A library on one layer; the array of the call before is offered to it again."""
+
+    def __init__(self, library: Library, problem: DenseLayer, threads: int):
+        (layer, rows), self.library, self.spare = problem, library, None
+        self.notes = library.start(threads)
+        upper_bound(layer, float(rows.max()), 0, library.name)
+        self.weights, self.features = library.weights(layer), library.features(rows)
+        self.edges = library.work(self.features, self.weights, len(rows))
+
+    def __call__(self, x: Any = None) -> Any:
+        self.spare = self.library.step(self.features, self.weights, self.spare)
+        return self.spare
+
+    def array(self, out: Any) -> np.ndarray:
+        return self.library.dense(out)
+
+
+class NetworkRun(TimedProgram):
+    """A session of an engine on a whole network, as its request has it; `digest` is that of the result."""
+
+    def __init__(self, request: RunRequest, network: Network, inputs: Inputs, kept: bool | np.ndarray):
+        self.request = request
+        self.session, self.loaded = open_session(request, network, inputs, kept)
+
+    def __call__(self, x: Any = None) -> Result:
+        return self.session.run()
+
+    def digest(self, out: Result) -> str:
+        return out.digest
+
+
+def find_libraries(names: str | Sequence[str] = "all") -> tuple[list[str], dict[str, str]]:
+    """(the peers to run, why each of the others cannot run here).
+
+    Args:
+        names: 'all' or 'auto', those that are installed, or a list of names.
+
+    Raises:
+        InputError, Unavailable: see usable.
+    """
+    offered = {name: engine(name, usable=False).missing for name in PEERS}
+    return usable(None if names in ("all", "auto") else names, offered, "engine")
+
+
+def compare(
+    settings: dict, command: str, inputs: Inputs | None = None
+) -> Iterator[tuple[list[RunRecord], dict[str, str]]]:
+    """Yield (the records of a problem, why a library has none), as the key `peers` of a configuration asks for them.
+
+    Args:
+        settings: widths, count, seconds, network, libraries, threads, as the configuration's schema has them.
+        command: that makes the records again.
+        inputs: of the network, where they are at hand; its count is applied here.
+
+    Raises:
+        InputError, Unavailable: see find_libraries, compare_layers and compare_networks.
+    """
+    libraries, _ = find_libraries(settings["libraries"])
+    comparison = ComparisonSettings(settings["threads"], libraries, settings["seconds"], command)
+    for records in compare_layers(settings["widths"], settings["count"], comparison):
+        yield records, {}
+    if whole := settings["network"]:
+        request = RunRequest.of(
+            {key: value for key, value in whole.items() if value is not None} | {"threads": settings["threads"]}
+        )
+        network = load_network(request)
+        if inputs is None:
+            inputs = load_inputs(request, network.inputs)
+        elif request.count is not None:
+            inputs = inputs.first(request.count)
+        yield compare_networks(request, network, inputs, comparison)
+
+
+def compare_layers(
+    widths: Iterable[int], count: int | None, comparison: ComparisonSettings
+) -> Iterator[list[RunRecord]]:
+    """Yield the records of one layer on dense features, ours first, at each width.
+
+    Args:
+        widths: of RadiX-Nets; the layer is the first that a permutation reaches.
+        count: inputs; by default as many as FEATURE_BYTES hold.
+
+    Raises:
+        InputError: a width that the formula does not define.
+        SpdnnError: an output is wrong, or changed while it was timed.
+    """
+    for neurons in widths:
+        formula = RadixNet(neurons, DEPTH)
+        k = formula.block
+        network = MemoryNetwork([formula.layer(k)], {**formula.description, "layer": k + 1})
+        size = count or max(layouts.TILES[-1], FEATURE_BYTES // (4 * neurons))
+        rows = np.random.default_rng(SEED).random((size, neurons), dtype=np.float32)
+        inputs = Inputs(rows, description={"source": "random", "seed": SEED, "low": 0.0, "high": 1.0})
+        yield _compare_layer(network, inputs, comparison)
+
+
+def _compare_layer(network: Network, inputs: Inputs, comparison: ComparisonSettings) -> list[RunRecord]:
+    """Records of one layer, a network of its own."""
+    problem, threads = DenseLayer(network.layer(0), inputs.data), comparison.threads
+    truth, results = verify.oracle(network, inputs), {}
+
+    def judge(name: str, entrant: Entrant, out: Any) -> verify.Verdict:
+        rows, program = entrant.program.array(out), entrant.program
+        alive = np.flatnonzero(rows.any(axis=1))
+        results[name] = Result(
+            len(rows), rows.shape[1], alive, *RowStatistics.of(rows[alive]), np.array([alive.size]), program.edges,
+            rows[alive], notes=program.notes,
+        )  # fmt: skip
+        judged = verdict_key(network, inputs, results[name], entrant.digest)
+        return replace(verify.judge(results[name], truth), judged=judged)
+
+    makers = {OURS: partial(OurLayer, problem, threads)}
+    makers |= {name: partial(LibraryLayer, engine(name), problem, threads) for name in comparison.libraries}
+    entrants, _, load = contest(makers, judge, LAYER_PACE, comparison.seconds)
+    measured = {}
+    for name, entrant in entrants.items():
+        samples = measure.Samples([0.0], [entrant.prepare_seconds], entrant.seconds)  # read: made by formula, once
+        whole = measure.measurement_of(
+            name, Prepared(network, network), inputs, Options(threads), {}, ONE_LAYER, results[name], samples
+        )
+        result, where = replace(whole.result, digest=entrant.digest), Environment(**provenance.environment(""))
+        measured[name] = replace(whole, load=load, result=result, environment=where)
+    # The machine last: its arrays would count as memory of the programs.
+    measured[OURS] = replace(measured[OURS], machine=measure.ceilings(engine(OURS), Options(threads)))
+    case = f"peers-layer-{network.width}.random-{inputs.count}"
+    return [
+        record_of(
+            f"{case}.{name}.t{threads}", whole, entrants[name].verdict, comparison.command, comparison.identity
+        )
+        for name, whole in measured.items()
+    ]  # fmt: skip
 
 
 def compare_networks(
@@ -36,45 +199,74 @@ def compare_networks(
     Raises:
         InputError: inputs that do not fit, or too little memory. SpdnnError: see compare_layers.
     """
-    asked = lambda engine, reductions: replace(request, engine=engine, reductions=reductions)  # noqa: E731
-    requests = {OURS if reductions == REDUCTIONS[0] else f"{OURS}-{reductions}": asked(OURS, reductions)
-                for reductions in REDUCTIONS}  # fmt: skip
-    requests |= {library: asked(library, "all") for library in comparison.libraries}
-    kept, refused, ready = draw_kept(network, inputs), {}, {}
-    for key, wanted in requests.items():
-        try:
-            ready[key] = open_session(wanted, network, inputs, kept)
-        except Unsuitable as error:
-            if wanted.engine == OURS:
-                raise
-            refused[key] = str(error)
-    results = {key: session.run() for key, (session, _) in ready.items()}
-    truth = truth_for(network, inputs, results[OURS])
-    verdicts = {
-        key: replace(verify.judge(result, truth), judged=verdict_key(network, inputs, result))
-        for key, result in results.items()
+    asked = {OURS if reductions == REDUCTIONS[0] else f"{OURS}-{reductions}": (OURS, reductions)
+             for reductions in REDUCTIONS}  # fmt: skip
+    asked |= {library: (library, "all") for library in comparison.libraries}
+    kept, results, truths = draw_kept(network, inputs), {}, []
+
+    def judge(name: str, entrant: Entrant, result: Result) -> verify.Verdict:
+        results[name] = result
+        if not truths:  # ours comes first, and tells which inputs a sample is drawn from
+            truths.append(truth_for(network, inputs, result))
+        return replace(verify.judge(result, truths[0]), judged=verdict_key(network, inputs, result))
+
+    makers = {
+        name: partial(NetworkRun, replace(request, engine=its_engine, reductions=reductions), network, inputs, kept)
+        for name, (its_engine, reductions) in asked.items()
     }
-    samples, digests, load = alternate(
-        {key: (session.run, lambda result: result.digest) for key, (session, _) in ready.items()},
-        (request.repeats, request.repeats),
-    )
-    measured = {}
-    options = Options(comparison.threads, values=kept)
-    for key, (session, loaded) in ready.items():
-        check_same(key, digests[key], results[key].digest)
-        seconds = measure.Samples([loaded.read_seconds], [loaded.prepare_seconds], samples[key])
-        run = measure.measurement_of(
-            requests[key].engine, loaded.prepared, inputs, options, session.findings, session.span, results[key],
-            seconds,
-        )  # fmt: skip
-        measured[key] = replace(run, load=load)
-    # The machine last: its arrays would count as memory of the runs.
-    ceilings = {key: measure.ceilings(engine(requests[key].engine), options) for key in ready}
-    records = [
-        record_of(
-            f"peers-{requests[key].name}", replace(measurement, machine=ceilings[key]), verdicts[key],
-            comparison.command, comparison.identity, requests[key],
+    pace = Pace(request.repeats, request.repeats)
+    entrants, refused, load = contest(makers, judge, pace, tolerated=Unsuitable)
+    options, measured = Options(comparison.threads, values=kept), []
+    for name, entrant in entrants.items():
+        run = entrant.program
+        loaded, session = run.loaded, run.session
+        samples = measure.Samples([loaded.read_seconds], [loaded.prepare_seconds], entrant.seconds)
+        whole = measure.measurement_of(
+            run.request.engine, loaded.prepared, inputs, options, session.findings, session.span, results[name], samples
         )
-        for key, measurement in measured.items()
+        measured.append((run.request, replace(whole, load=load), entrant.verdict))
+    # The machine last: its arrays would count as memory of the runs.
+    measured = [
+        (asked, replace(whole, machine=measure.ceilings(engine(asked.engine), options)), verdict)
+        for asked, whole, verdict in measured
+    ]
+    return [
+        record_of(f"peers-{asked.name}", whole, verdict, comparison.command, comparison.identity, asked)
+        for asked, whole, verdict in measured
+    ], refused
+
+
+class TimedRow(NamedTuple):
+    """One program in the table of a comparison: medians, and how many times as long as ours it took."""
+
+    name: str
+    seconds: float
+    rate: float
+    ratio: Interval
+
+
+def rows(records: Sequence[RunRecord]) -> list[TimedRow]:
+    """The rows of one problem's records, of which ours is the first."""
+    ours = records[0].seconds
+    return [
+        TimedRow(
+            _label(record), float(np.median(record.seconds)), record.edges_per_second.median,
+            ratios(ours, record.seconds),
+        )
+        for record in records
     ]  # fmt: skip
-    return records, refused
+
+
+def _label(record: RunRecord) -> str:
+    """The engine, and of our own the reductions where it did not run with all of them."""
+    name, requested = record.engine.name, record.reductions.requested
+    whole = name != OURS or not requested or len(requested) == len(engine(name).offers)
+    return name if whole else f"{name}, {'+'.join(requested)}"
+
+
+def write_records(folder: str | Path, records: Iterable[RunRecord]) -> None:
+    """Write each record to `folder` (made when it is absent) as CASE.json, all of them or none."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with together():
+        for record in records:
+            write_record(Path(folder) / f"{record.case}.json", record)

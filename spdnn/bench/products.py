@@ -1,107 +1,49 @@
-"""Sparse operations for deep learning and other libraries: all programs on one product, timed alternately, verified.
+"""Sparse operations for deep learning and other libraries: all programs on one product, timed in turns, verified.
 
 A sample is one call: the matrix is in the program's own layout, handles are made and optimised, the output is allocated
-(where a library takes one). All programs have the same number of threads. An output is verified before its program is
-timed, and every timed output must equal the verified one to the bit.
+(where a library takes one). All programs have the same number of threads. An output is compared with the float64
+reference, each entry with its own tolerance.
 """
 
-import contextlib
-import functools
 import hashlib
-import os
 import re
-import sys
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import scipy.sparse
+from msgspec.structs import replace
 
-from spdnn.bench.common import ComparisonSettings, alternate, check_same, usable
-from spdnn.bench.libraries.base import DENSE, OURS, Product, TimedProgram
-from spdnn.bench.libraries.mkl import MklDenseProduct, MklProduct
-from spdnn.bench.libraries.numpy import BlasProduct, EinsumProduct
-from spdnn.bench.libraries.ours import OurProduct, OurProductInOrder
-from spdnn.bench.libraries.scipy import ScipyProduct
-from spdnn.bench.libraries.torch import TorchProduct
-from spdnn.bench.product_checks import ProductTruth, digest
-from spdnn.core import provenance, safe_open
-from spdnn.core.errors import InputError, Unavailable, install, unknown
-from spdnn.core.limits import Machine
+from spdnn.bench.contest import ComparisonSettings, Pace, contest, digest
+from spdnn.bench.libraries.base import OURS, Product
+from spdnn.bench.libraries.numpy import blas_threads
+from spdnn.bench.libraries.ours import OurProductInOrder, stay_awake
+from spdnn.bench.libraries.registry import PROGRAMS, check_operations
+from spdnn.bench.records import Ceilings, Task, operation_records
+from spdnn.core import safe_open
+from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.network import sum_duplicates
 from spdnn.core.resources import available_bytes
 from spdnn.core.safe_open import existing
-from spdnn.engines.cpu import ceilings as machine
 from spdnn.formats import matrices
-from spdnn.ops import SparseMatrix, dlmc
+from spdnn.ops import SparseMatrix, dlmc, oracle
 from spdnn.ops.problems import Shape, ShapeProblem
 from spdnn.ops.topology import Topology
-from spdnn.runs import measure
-from spdnn.runs.records.environment import Environment, Load
-from spdnn.runs.records.files import now
-from spdnn.runs.records.operation_record import (
-    SCHEMA,
-    VERSION,
-    OperationProblem,
-    OperationRecord,
-    Program,
-    Verification,
-)
+from spdnn.runs.records.operation_record import OperationProblem, OperationRecord, Verification
 
-OURSELVES = OurProduct, OurProductInOrder
-PROGRAMS: dict[str, dict[str, type[TimedProgram]]] = {
-    "spmm": {
-        kind.name: kind for kind in (*OURSELVES, MklProduct, TorchProduct, ScipyProduct, BlasProduct, MklDenseProduct)
-    },
-    "sddmm": {kind.name: kind for kind in (*OURSELVES, TorchProduct, EinsumProduct, BlasProduct, MklDenseProduct)},
-}
-LIBRARIES = {name: each for programs in PROGRAMS.values() for name, each in programs.items() if each.kind != OURS}
-OPERATIONS = tuple(PROGRAMS)
-LEAST_ROUNDS, MOST_ROUNDS, EACH = 3, 100, 5  # rounds of a problem, and samples of a program in each
-# Threads that wait for work stay awake for about 1 ms, ours as oneMKL's (bench/engines/mkl.py): long enough for the
-# next call to find them so. libgomp reads it when the kernels are loaded, and counts some 27 ns each (measured).
-SPINS = "40000"
-MACHINE_SECONDS, MACHINE_AGE = 0.1, 10.0  # of measuring the machine, and of how long that counts
+PACE = Pace(3, 100, warm=True, each=5, wait_for_idle=True)
 MEMORY_COPIES = 4  # of what one problem holds in its programs, at most, of dense operands and matrices
 MEMORY_SHARE = 0.8  # of what is free
-
-
-class Ceilings:
-    """The best that the machine does on so many threads, measured again when it is older than MACHINE_AGE seconds."""
-
-    def __init__(self, threads: int):
-        self.threads, self.ceilings, self.at = threads, None, -np.inf
-
-    def now(self) -> Machine | None:
-        if time.perf_counter() - self.at > MACHINE_AGE:
-            try:
-                self.ceilings = machine.measure(self.threads, MACHINE_SECONDS)
-            except Unavailable:
-                self.ceilings = None
-            self.at = time.perf_counter()
-        return self.ceilings
-
-
-def libraries_here(names: str | Sequence[str] = "auto") -> tuple[list[str], dict[str, str]]:
-    """(libraries to run with ours, why each of the others cannot run here).
-
-    Args:
-        names: 'auto' for all that are installed, or a list.
-
-    Raises:
-        InputError, Unavailable: see common.usable.
-    """
-    offered = {name: kind.missing for name, kind in LIBRARIES.items()}
-    return usable(None if names == "auto" else names, offered, "library")
+MULTIPLY_ADDS = 4e7  # that the reference may go through on one problem, in each of two passes
+SEED = 0  # of the sample
 
 
 def compare_products(
     cases: Iterable[ShapeProblem], operations: Sequence[str], comparison: ComparisonSettings, archive: str | None = None
-):
-    """Yield the records of each problem and operation, ours first, of LEAST_ROUNDS to MOST_ROUNDS rounds.
+) -> Iterator[list[OperationRecord]]:
+    """Yield the records of each problem and operation, ours first.
 
     Args:
         archive: of DLMC; problems that it has take their positions from there.
@@ -122,8 +64,7 @@ def compare_products(
         about = describe_problem(problem, topology, origin)
         skewed = origin == "dlmc" or problem.shape.lengths != "random"
         for operation in operations:
-            product = product_of(operation, problem, topology)
-            yield one_product(product, about, comparison, ceilings, skewed)
+            yield _compare(product_of(operation, problem, topology), about, comparison, ceilings, skewed)
 
 
 def read_matrix(path: str | Path) -> SparseMatrix:
@@ -148,7 +89,7 @@ def compare_own(
     """The records of one product of a user's matrix, ours first; what is dense is drawn.
 
     Raises:
-        InputError: it does not fit into memory. SpdnnError: see compare_
+        InputError: it does not fit into memory. SpdnnError: see compare_products.
     """
     stay_awake()
     topology = matrix.topology
@@ -156,160 +97,48 @@ def compare_own(
     shape = Shape("a", "own", layer, *topology.shape, columns, None, 1, "random", "", "own")
     problem = ShapeProblem(shape, 100 * topology.sparsity, "inference", 0)
     product = product_of(operation, problem, topology, matrix.values)
-    about = describe_problem(problem, topology, "file", "own")
-    return one_product(product, about, comparison, Ceilings(comparison.threads))
+    about = replace(describe_problem(problem, topology, "file"), set="own")
+    return _compare(product, about, comparison, Ceilings(comparison.threads))
 
 
-def check_operations(names: Sequence[str]) -> None:
-    """Raise InputError for a name that is no operation, or for none at all."""
-    for name in names or [""]:
-        if name not in PROGRAMS:
-            raise unknown("operation", name, PROGRAMS)
-
-
-def stay_awake() -> None:
-    """Let our waiting threads stay awake as long as other libraries' do, where the user has not said otherwise."""
-    if "OMP_WAIT_POLICY" not in os.environ and "spdnn.kernels._cpu" not in sys.modules:
-        os.environ["GOMP_SPINCOUNT"] = SPINS
-
-
-def one_product(
-    product: Product, about: dict, comparison: ComparisonSettings, ceilings: Ceilings, skewed: bool = True
+def _compare(
+    product: Product, about: OperationProblem, comparison: ComparisonSettings, ceilings: Ceilings, skewed: bool = True
 ) -> list[OperationRecord]:
-    """The records of all programs on one product.
-
-    Args:
-        about: the part `problem` of each.
-        skewed: whether rows may differ much in length.
-    """
+    """The records of all programs on one product; `skewed`: whether rows may differ much in length."""
     _check_memory(product)
-    truth, prepare_seconds, programs = ProductTruth(product), {}, {}
-    with blas_threads(comparison.threads), contextlib.ExitStack() as opened:
-        for name, program in PROGRAMS[product.operation].items():
-            # Ours always; with rows in their own order only where their lengths may differ much.
-            ours = program.kind == OURS and (program is not OurProductInOrder or skewed)
-            if ours or name in comparison.libraries:
-                programs[name], prepare_seconds[name] = measure.time_call(program, product, comparison.threads)
-                opened.callback(programs[name].close)
-        # Verify before timing: a wrong program has no number.
-        verdicts = {name: truth.judge(name, program.array(program())) for name, program in programs.items()}
-        imbalances: dict[str, list[float]] = {name: [] for name in programs}
-
-        def finish(name: str, out: Any) -> str:
-            if (imbalance := programs[name].imbalance()) is not None:
-                imbalances[name].append(imbalance)
-            return digest(programs[name].array(out))
-
-        # Timed alternately, so that a disturbance of the machine meets all programs.
-        samples, digests, load = alternate(
-            {name: (program, functools.partial(finish, name)) for name, program in programs.items()},
-            (LEAST_ROUNDS, MOST_ROUNDS),
-            comparison.seconds,
-            warm=True,
-            each=EACH,
-            wait_for_idle=True,
+    truth = ProductTruth(product)
+    # Ours always; with rows in their own order only where their lengths may differ much.
+    makers = {
+        name: partial(program, product, comparison.threads)
+        for name, program in PROGRAMS[product.operation].items()
+        if name in comparison.libraries or (program.kind == OURS and (skewed or program is not OurProductInOrder))
+    }
+    with blas_threads(comparison.threads):
+        entrants, _, load = contest(
+            makers, lambda name, entrant, out: truth.judge(name, entrant.program.array(out)), PACE, comparison.seconds
         )
-        # Verify after timing: every timed output must be the verified one.
-        for name in programs:
-            check_same(name, digests[name], verdicts[name].digest)
-        shared = common_fields(product.operation, about, comparison, ceilings.now(), load)
-        work = OperationWork.of(product, shared["problem"])
-        return [
-            operation_record(
-                shared, work, program, prepare_seconds[name], samples[name], verdicts[name], imbalances[name]
-            )
-            for name, program in programs.items()
-        ]
+        return operation_records(task_of(product, about), comparison, entrants.values(), load, ceilings.now())
 
 
-def describe_problem(problem: ShapeProblem, topology: Topology, origin: str, set_name: str | None = None) -> dict:
+def describe_problem(problem: ShapeProblem, topology: Topology, origin: str) -> OperationProblem:
     """The part `problem` of a record."""
     shape, positions = problem.shape, hashlib.sha256(f"{topology.shape[0]} {topology.shape[1]} ".encode())
     positions.update(topology.offsets.data)
     positions.update(np.ascontiguousarray(topology.columns.astype(np.int32)).data)
-    return {
-        "set": set_name or shape.set, "network": shape.network, "layer": shape.layer, "rows": topology.rows,
-        "columns": topology.shape[1], "batch_columns": problem.batch_columns, "batch": 1, "nonzeros": topology.nnz,
-        "phase": problem.phase, "repeats": shape.repeats, "origin": origin, "topology_sha256": positions.hexdigest(),
-        "seed": problem.seed, "index_bits": topology.index_bits,
-    }  # fmt: skip
+    return OperationProblem(
+        set=shape.set, network=shape.network, layer=shape.layer, rows=topology.rows,
+        columns=topology.shape[1], batch_columns=problem.batch_columns, batch=1, nonzeros=topology.nnz,
+        phase=problem.phase, repeats=shape.repeats, origin=origin, topology_sha256=positions.hexdigest(),
+        seed=problem.seed, index_bits=topology.index_bits,
+    )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class OperationWork:
-    """What all programs on one problem do.
-
-    Attributes:
-        case: of the records, without program and threads.
-        multiply_adds: on nonzeros, and on all entries.
-    """
-
-    case: str
-    multiply_adds: tuple[int, int]
-    operand_bytes: int
-
-    @classmethod
-    def of(cls, product: Product, problem: OperationProblem) -> "OperationWork":
-        case = f"{product.operation}.{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
-        multiply_adds = product.multiply_adds, product.dense_multiply_adds
-        return cls(f"{case}.s{100 * problem.sparsity:.4g}", multiply_adds, product.operand_bytes)
-
-
-def operation_record(
-    shared: dict,
-    work: OperationWork,
-    program: TimedProgram,
-    prepared: float,
-    seconds: list[float],
-    verification: Verification,
-    imbalances: Sequence[float] = (),
-    **notes: Any,
-) -> OperationRecord:
-    """The record of a program.
-
-    Args:
-        shared: see common_fields.
-        notes: besides those of the program.
-    """
-    useful, whole = work.multiply_adds
-    where = "cuda" if shared["environment"].gpu else f"t{shared['threads']}"
-    return OperationRecord(
-        **shared,
-        case=f"{work.case}.{program.name}.{where}",
-        program=Program(program.name, program.kind, program.version, program.threads_used, program.notes | notes),
-        prepare_seconds=[prepared],
-        seconds=seconds,
-        useful_operations=2 * useful,
-        multiply_adds=whole if program.kind == DENSE else useful,
-        matrix_bytes=program.matrix_bytes,
-        operand_bytes=work.operand_bytes,
-        attention_bytes=None,
-        verification=verification,
-        thread_imbalance=list(imbalances) or None,
-        nonzero_imbalance=program.nonzero_imbalance() if imbalances else None,
-    )
-
-
-def common_fields(
-    operation: str,
-    about: dict,
-    comparison: ComparisonSettings,
-    ceilings: Machine | None,
-    load: Load | None,
-    gpu: str | None = None,
-) -> dict:
-    """The fields that the records of all programs on one problem have in common.
-
-    Args:
-        about: `problem` of each.
-        gpu: the name of the device that they ran on; None: the processor.
-    """
-    return {
-        "schema": SCHEMA, "version": VERSION, "created": now(), "comparison": comparison.identity,
-        "operation": operation, "problem": OperationProblem(**about), "threads": comparison.threads,
-        "machine": ceilings, "load": load,
-        "environment": Environment(**provenance.environment(comparison.command, gpu)),
-    }  # fmt: skip
+def task_of(product: Product, problem: OperationProblem) -> Task:
+    """What all programs on a product do."""
+    case = f"{product.operation}.{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
+    multiply_adds = product.multiply_adds, product.dense_multiply_adds
+    case += f".s{100 * problem.sparsity:.4g}"
+    return Task(product.operation, case, problem, multiply_adds, product.operand_bytes)
 
 
 def product_of(operation: str, problem: ShapeProblem, topology: Topology, values: np.ndarray | None = None) -> Product:
@@ -332,9 +161,81 @@ def _check_memory(product: Product) -> None:
         )
 
 
-def blas_threads(threads: int):
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError as error:
-        raise Unavailable(f"equal threads need threadpoolctl: {install('full')}") from error
-    return threadpool_limits(threads, user_api="blas")
+class ProductTruth:
+    """What the output of a product must be, worked out once for all programs.
+
+    Of a product that is too large, whole columns of the output (of sddmm, nonzeros) are drawn with SEED, the first and
+    the last among them; all other columns are compared in one sum with random signs for each row.
+    """
+
+    def __init__(self, product: Product):
+        self.product, part = product, int(MULTIPLY_ADDS // max(1, product.topology.nnz))
+        self.of_columns = product.operation == "spmm"
+        whole = product.width if self.of_columns else product.topology.nnz
+        part = part if self.of_columns else int(MULTIPLY_ADDS // max(1, product.width))
+        self.sampled = whole > max(2, part)
+        self.kept = _sample(whole, max(2, part)) if self.sampled else np.arange(whole)
+        if self.of_columns:
+            self._columns()
+        else:
+            self._nonzeros()
+
+    def judge(self, name: str, out: np.ndarray) -> Verification:
+        """The part `verification` of the record of an output of program `name`.
+
+        Raises:
+            SpdnnError: an entry is wrong.
+        """
+        actual = out[:, self.kept] if self.of_columns else out[self.kept]
+        worst = _worst(actual, self.right, self.tolerance)
+        if self.of_columns and self.sampled:
+            worst = max(worst, _worst(out @ self.signs, self.right_sums, self.sums_tolerance))
+        if not worst <= 1:
+            raise SpdnnError(
+                f"program {name} gave a wrong output of {self.product.operation}: an error of {worst:.3g} times its "
+                "tolerance"
+            )
+        checked = actual.size if out.size else 0
+        seed = SEED if self.sampled else None
+        return Verification(int(out.size), int(checked), seed, self.rule, float(worst), digest(out))
+
+    @property
+    def rule(self) -> str:
+        rule = "|error| <= (n + 2) u sum|a b| + rounding, n nonzeros of the row"
+        if not self.of_columns:
+            return rule.replace("nonzeros of the row", "columns of the operands")
+        return rule + ("; all columns in one sum with random signs" if self.sampled else "")
+
+    def _columns(self) -> None:
+        product = self.product
+        topology, values, dense = product.topology, product.values, product.first[:, self.kept]
+        self.right = oracle.spmm(topology, values, dense)
+        magnitude = oracle.spmm(topology, abs(values), abs(dense))
+        self.tolerance = oracle.tolerance(magnitude, topology.lengths[:, None])
+        if self.sampled:
+            self.signs = np.random.default_rng(SEED).choice((-1.0, 1.0), product.width)
+            whole = product.first.astype(np.float64)
+            self.right_sums = oracle.spmm(topology, values, (whole @ self.signs)[:, None])[:, 0]
+            magnitude = oracle.spmm(topology, abs(values), abs(whole).sum(axis=1)[:, None])[:, 0]
+            self.sums_tolerance = oracle.tolerance(magnitude, topology.lengths) * (1 + product.width * 2.0**-50)
+
+    def _nonzeros(self) -> None:
+        product, topology = self.product, self.product.topology
+        part = SimpleNamespace(row_numbers=topology.row_numbers[self.kept], columns=topology.columns[self.kept])
+        self.right = oracle.sddmm(part, product.first, product.second)
+        magnitude = oracle.sddmm(part, abs(product.first), abs(product.second))
+        self.tolerance = oracle.tolerance(magnitude, product.width)
+
+
+def _worst(actual: np.ndarray, right: np.ndarray, tolerance: np.ndarray) -> float:
+    """The largest error over its tolerance; infinite where a value is not a number."""
+    if not actual.size:
+        return 0.0
+    if not np.isfinite(actual).all():
+        return float("inf")
+    return float((abs(actual - right) / tolerance).max())
+
+
+def _sample(whole: int, part: int) -> np.ndarray:
+    drawn = np.random.default_rng(SEED).choice(np.arange(1, whole - 1), part - 2, replace=False)
+    return np.sort(np.concatenate(([0], drawn, [whole - 1])))

@@ -1,14 +1,14 @@
 """`spdnn bench model`: latency and throughput of one's own model, beside other libraries with the same model."""
 
-import shlex
 import statistics
 from pathlib import Path
 
 import numpy as np
 
 from spdnn.cli import arguments
+from spdnn.cli.bench_shared import add_timing, command_of, print_reasons, write_operations
 from spdnn.core.errors import InputError, Unavailable
-from spdnn.core.request import READING, option_words, reading
+from spdnn.core.request import READING, reading
 from spdnn.core.shown import with_unit
 from spdnn.core.statistics import ratios
 from spdnn.runs.records.run_record import busy_part
@@ -50,10 +50,9 @@ def add(command) -> None:
         metavar="P",
         help="fraction of zeros in the random inputs of a chain, 0 to 1 (default: 0)",
     )
-    arguments.option(command, "threads", help="number of threads of each program (default: all cores)")
-    command.add_argument(
-        "--seconds", type=arguments.above_zero, default=5.0, metavar="S",
-        help="least seconds to measure each batch size, with at least 5 turns per program (default: 5)",
+    add_timing(
+        command, "number of threads of each program (default: all cores)", 5.0,
+        "least seconds to measure each batch size, with at least 5 turns per program",
     )  # fmt: skip
     arguments.add_reading(command)
     command.add_argument("-o", "--output", metavar="FOLDER", help=f"folder for the records, {FILE}")
@@ -62,37 +61,39 @@ def add(command) -> None:
 
 def _bench(args) -> None:
     from spdnn.bench import calls
-    from spdnn.bench.common import ComparisonSettings
-    from spdnn.runs.records.files import write_operations
+    from spdnn.bench.contest import ComparisonSettings
+    from spdnn.bench.libraries.registry import libraries_here
 
     if args.inputs and args.zeros is not None:
         raise InputError("--zeros is for random inputs; --inputs has its own zeros")
     target = arguments.file_in(args.output, FILE)
-    libraries, absent = calls.others_here(args.against and args.against.split(","))
-    if args.against and absent:
-        raise Unavailable("--against: " + "; ".join(f"{name}: {reason}" for name, reason in absent.items()))
+    libraries, reasons = libraries_here(args.against and args.against.split(","), ["network"], kind=None)
+    if args.against and reasons:
+        raise Unavailable("--against: " + "; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
     threads = arguments.threads(args.threads)
     case, description = _case(args, threads)
-    comparison = ComparisonSettings(threads, libraries, args.seconds, _command(args, case.batches, libraries, threads))
+    command = command_of(
+        "model", args.network, batches=",".join(map(str, case.batches)), threads=threads,
+        against=",".join(libraries) or None, **{name: getattr(args, name) for name in READING}, inputs=args.inputs,
+        zeros=args.zeros, seconds=f"{args.seconds:g}", o="records",
+    )  # fmt: skip
     title = f"{args.network} ({case.facts}), {with_unit(threads, 'threads')}, {description}"
     print(f"{title}; all outputs verified against {case.reference}\n{_HEAD}", flush=True)
-    records, refused = [], {}
+    records = []
     try:
-        for batch, group, reasons in calls.compare_calls(case, comparison):
+        comparison = ComparisonSettings(threads, libraries, args.seconds, command)
+        for batch, group, refused in calls.compare_calls(case, comparison):
             records += group
-            refused |= reasons
+            reasons |= refused
             _print(batch, group)
     finally:
-        if target and records:
-            write_operations(target, records)
-            print(f"{target}: {len(records)} records")
-    for name, reason in {**absent, **refused}.items():
-        print(f"{name}: {reason}")
+        write_operations(target, records)
+    print_reasons(reasons)
 
 
 def _case(args, threads: int) -> tuple:
     """(the case, its inputs in words)."""
-    from spdnn.bench.call_cases import NetworkCase, OnnxCase, draw_rows
+    from spdnn.bench.calls import NetworkCase, OnnxCase, draw_rows
     from spdnn.runs.load import load_named_inputs
 
     network, name = _chain(args), _name(args.network)
@@ -155,14 +156,3 @@ def _name(path: str) -> str:
     """A file's name as the name of a network in records."""
     stem = Path(path).name.split(".")[0][:60]
     return "".join(c if (c.isalnum() and c.isascii()) or c in "_-" else "-" for c in stem).strip("-_") or "network"
-
-
-def _command(args, batches: list[int], libraries: list[str], threads: int) -> str:
-    """The command that makes these records again."""
-    words = ["spdnn", "bench", "model", args.network, "--batches", ",".join(map(str, batches)), "--threads", threads]
-    words += ["--against", ",".join(libraries)] if libraries else []
-    settings = {name: value for name in READING if (value := getattr(args, name)) is not None}
-    words += [word for name, value in settings.items() for word in option_words(name, value)]
-    words += ["--inputs", args.inputs] if args.inputs else []
-    words += ["--zeros", args.zeros] if args.zeros is not None else []
-    return shlex.join(map(str, [*words, "--seconds", f"{args.seconds:g}", "-o", "records"]))

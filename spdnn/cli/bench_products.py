@@ -1,10 +1,10 @@
 """`spdnn bench sets`, `spmm` and `sddmm`: sparse operations for deep learning, ours and those of other libraries."""
 
-import shlex
 import statistics
 from pathlib import Path
 
 from spdnn.cli import arguments
+from spdnn.cli.bench_shared import add_timing, command_of, print_reasons, write_operations
 from spdnn.core.errors import InputError
 
 SETS = """\
@@ -87,53 +87,54 @@ def _add_shared(command) -> None:
         help="other libraries, joined by commas: mkl, torch, scipy, numpy (sddmm alone), blas (NumPy's, dense), "
         "mkl-dense (default: all that are installed)",
     )  # fmt: skip
-    arguments.option(command, "threads", help="number of threads of each program (default: all cores)")
-    command.add_argument(
-        "--seconds", type=arguments.above_zero, default=1.0, metavar="S",
-        help="least seconds to measure each problem, with at least 3 rounds (default: 1)",
+    add_timing(
+        command, "number of threads of each program (default: all cores)", 1.0,
+        "least seconds to measure each problem, with at least 3 rounds",
     )  # fmt: skip
 
 
 def _bench(args) -> None:
-    from spdnn.bench import models, products
-    from spdnn.bench.common import ComparisonSettings
+    from spdnn.bench import models
+    from spdnn.bench.libraries.registry import libraries_here
 
-    operations = args.operations.split(",")
-    products.check_operations(operations)
-    sparsities = _percents(args.sparsity)
-    sets = dict.fromkeys(args.sets or ["a"], sparsities)
-    cases = models.problems(sets, args.phase or ["inference"], args.network, args.seed)
-    models.check(args.models)
+    settings = {
+        "sets": dict.fromkeys(args.sets or ["a"], _percents(args.sparsity)), "networks": args.network,
+        "phases": args.phase or ["inference"], "operations": args.operations.split(","), "models": args.models,
+        "seed": args.seed, "seconds": args.seconds,
+    }  # fmt: skip
+    cases = models.check_settings(settings)
     target = arguments.file_in(args.output, FILE)
-    libraries, absent = products.libraries_here(args.libraries)
+    libraries, reasons = libraries_here(args.libraries)
     threads, records = arguments.threads(args.threads), []
-    comparison = ComparisonSettings(threads, libraries, args.seconds, _command(args, libraries, threads))
+    command = command_of(
+        "sets", set=args.sets or "a", network=args.network, phase=args.phase, sparsity=args.sparsity, dlmc=args.dlmc,
+        models=args.models, operations=args.operations, seed=args.seed, threads=threads, seconds=f"{args.seconds:g}",
+        libraries=",".join(libraries), o=".",
+    )  # fmt: skip
     print(
         f"{len(cases)} problems, {threads} threads; times are medians, ratios how many times as long as ours\n{_HEAD}"
     )
     try:
-        for group in products.compare_products(cases, operations, comparison, args.dlmc):
-            records += group
-            _print(group)
-        for name in args.models:
-            group = models.compare_model(name, comparison)
+        for group in models.compare(settings | {"threads": threads, "libraries": libraries}, command, args.dlmc):
             records += group
             _print(group)
     finally:
-        _write(target, records)
+        write_operations(target, records)
     _summary(records)
-    for name, reason in absent.items():
-        print(f"{name}: {reason}")
+    print_reasons(reasons)
 
 
 def _one(args) -> None:
     from spdnn.bench import products
-    from spdnn.bench.common import ComparisonSettings
+    from spdnn.bench.contest import ComparisonSettings
+    from spdnn.bench.libraries.registry import libraries_here
 
-    libraries, absent = products.libraries_here(args.libraries)
+    libraries, reasons = libraries_here(args.libraries)
     threads = arguments.threads(args.threads)
-    words = ["spdnn", "bench", args.operation, args.matrix, "--columns", args.columns, "--threads", threads]
-    command = shlex.join(map(str, [*words, "--seconds", f"{args.seconds:g}", "--libraries", ",".join(libraries)]))
+    command = command_of(
+        args.operation, args.matrix, columns=args.columns, threads=threads, seconds=f"{args.seconds:g}",
+        libraries=",".join(libraries),
+    )  # fmt: skip
     matrix = products.read_matrix(args.matrix)
     comparison = ComparisonSettings(threads, libraries, args.seconds, command)
     records = products.compare_own(matrix, Path(args.matrix).name, args.operation, args.columns, comparison)
@@ -147,9 +148,8 @@ def _one(args) -> None:
         rate, version = record.operations_per_second.median, record.program.version
         milliseconds = 1e3 * statistics.median(record.seconds)
         print(f"  {record.program.name:<14} {milliseconds:>10.4f} {rate / 1e9:>10.2f}   {version}")
-    _write(args.record, records)
-    for name, reason in absent.items():
-        print(f"{name}: {reason}")
+    write_operations(args.record, records)
+    print_reasons(reasons)
 
 
 _HEAD = f"  {'problem':<58} {'ours ms':>9} {'10^9 op/s':>9} {'% peak':>6} {'sparse':>16} {'dense':>16} {'imbalance':>9}"
@@ -193,15 +193,6 @@ def _summary(records: list) -> None:
         print(f"  {operation:<9} {kind:<4} {percent:>7}% {averages['count']:>8} {sparse:>15} {dense:>15} {peak:>7}")
 
 
-def _write(path, records: list) -> None:
-    """Write the records of the problems so far, also when the rest is interrupted."""
-    from spdnn.runs.records.files import write_operations
-
-    if path is not None and records:
-        write_operations(path, records)
-        print(f"{path}: {len(records)} records")
-
-
 def _percents(text: str | None) -> list[float] | None:
     if text is None:
         return None
@@ -209,19 +200,3 @@ def _percents(text: str | None) -> list[float] | None:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"--sparsity {text!r}: percents joined by commas, such as 80,90,95") from None
-
-
-def _command(args, libraries: list[str], threads: int) -> str:
-    """The command that makes these records again."""
-    words = ["spdnn", "bench", "sets"]
-    for option, values in (("--set", args.sets or ["a"]), ("--network", args.network), ("--phase", args.phase)):
-        for value in values or ():
-            words += [option, value]
-    for option, value in (("--sparsity", args.sparsity), ("--dlmc", args.dlmc)):
-        words += [option, value] if value else []
-    for name in args.models:
-        words += ["--models", name]
-    words += ["--operations", args.operations, "--seed", args.seed, "--threads", threads]
-    return shlex.join(
-        map(str, [*words, "--seconds", f"{args.seconds:g}", "--libraries", ",".join(libraries), "-o", "."])
-    )

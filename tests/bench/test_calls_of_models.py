@@ -10,8 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 from refusals import refuses
 
 from spdnn.bench import calls
-from spdnn.bench.call_cases import OnnxCase
-from spdnn.bench.common import ComparisonSettings
+from spdnn.bench.calls import OnnxCase
+from spdnn.bench.contest import ComparisonSettings
 from spdnn.bench.libraries.onnx import OnnxRuntime
 from spdnn.cli.bench_model import _case
 from spdnn.core.request import READING
@@ -115,7 +115,7 @@ SPOILT = {
 def test_a_library_with_one_wrong_output_has_no_number(tmp_path, monkeypatch):
     for name, spoilt in SPOILT.items():
         wrong = type("Wrong", (OnnxRuntime,), {"arrays": lambda self, out, spoilt=spoilt: spoilt(*out)})
-        monkeypatch.setitem(calls.PROGRAMS, name, wrong)
+        monkeypatch.setitem(calls.PROGRAMS["network"], name, wrong)
     case = OnnxCase("mine", saved(tmp_path / "a.onnx"), 1, [2])
     ((_, records, refused),) = compared(case, *SPOILT, "onnxruntime")
     assert [record.program.name for record in records] == ["ours", "onnxruntime"]

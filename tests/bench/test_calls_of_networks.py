@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 import spdnn
-from spdnn.bench import call_cases, calls
-from spdnn.bench.common import ComparisonSettings
+from spdnn.bench import calls
+from spdnn.bench.contest import ComparisonSettings
 from spdnn.bench.libraries import base
 from spdnn.bench.libraries.numpy import BlasModel
 from spdnn.bench.libraries.ours import OurModel
+from spdnn.bench.libraries.registry import PROGRAMS, libraries_here
 from spdnn.core.errors import InputError, SpdnnError, install
 from spdnn.runs.records.files import check_content
 from spdnn.runs.records.operation_record import OperationRecord
@@ -22,7 +23,7 @@ def network(seed=0):
 
 
 def compared(libraries, batches=(1, 9)):
-    case = call_cases.NetworkCase("mine", network(), call_cases.draw_rows(50, 40, 0.5), batches)
+    case = calls.NetworkCase("mine", network(), calls.draw_rows(50, 40, 0.5), batches)
     return list(calls.compare_calls(case, ComparisonSettings(2, libraries, 0.0, "spdnn bench", "0123456789abcdef")))
 
 
@@ -38,7 +39,7 @@ def test_every_program_has_a_record_of_each_batch(library):
             assert record.problem.nonzeros == network().edges
             assert record.verification.checked == 7 * batch * record.program.notes["calls"]
             assert 0 < record.verification.worst <= 1
-            assert len(record.seconds) == calls.LEAST_ROUNDS
+            assert len(record.seconds) == calls.PACE.least
             assert record.load is not None
         assert ours.comparison == other.comparison
         dense = sum(layer.inputs * layer.outputs for layer in network().layers())
@@ -46,7 +47,7 @@ def test_every_program_has_a_record_of_each_batch(library):
         assert other.multiply_adds == batch * (network().edges if library == "scipy" else dense)
 
 
-@pytest.mark.parametrize("program", [one for one in calls.PROGRAMS.values() if not one.missing()])
+@pytest.mark.parametrize("program", [one for one in PROGRAMS["network"].values() if not one.missing()])
 def test_outputs_have_the_bits_of_numbers_that_the_oracle_allows(program):
     """Of a plain ReLU at the end, a network of one layer, and one input."""
     from spdnn.engines.oracle import forward
@@ -84,7 +85,7 @@ def test_a_library_that_is_wrong_or_fails_or_changes_has_no_number_and_ends_noth
 
     others = {"wrong": Wrong, "failing": Failing, "large": Large, "changing": Changing}
     for name, program in others.items():
-        monkeypatch.setitem(calls.PROGRAMS, name, program)
+        monkeypatch.setitem(PROGRAMS["network"], name, program)
     ((_, records, refused),) = compared([*others, "scipy"], [1])
     assert [record.program.name for record in records] == ["ours", "scipy"]
     assert "times what rounding explains" in refused["wrong"]
@@ -107,9 +108,9 @@ def test_dense_weights_that_do_not_fit_are_left_out(monkeypatch):
 
 
 def test_what_is_not_installed_is_named(nothing_installed):
-    here, absent = calls.others_here(["torch", "onnxruntime", "scipy"])
+    here, absent = libraries_here(["torch", "onnxruntime", "scipy"], ["network"], kind=None)
     assert here == ["scipy"]
     assert absent["torch"] == f"the package torch is not installed; {install('torch')} brings it"
     assert absent["onnxruntime"].startswith(f"the package onnx is not installed; {install('onnx')}")
     with pytest.raises(InputError, match="library 'tensorflow' is not known: it must be one of scipy, blas, torch"):
-        calls.others_here(["tensorflow"])
+        libraries_here(["tensorflow"], ["network"], kind=None)

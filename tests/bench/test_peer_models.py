@@ -3,7 +3,7 @@
 import pytest
 
 from spdnn.bench import models
-from spdnn.bench.common import ComparisonSettings
+from spdnn.bench.contest import ComparisonSettings
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
@@ -20,7 +20,7 @@ def test_both_arithmetics_have_a_record(name):
         check_content(OperationRecord, one, "record")
         assert one.operation == "model"
         assert one.problem.network == name.split("-")[0]
-        assert len(one.seconds) == models.LEAST_ROUNDS
+        assert len(one.seconds) == models.PACE.least
     sparse, dense = found[:2]
     assert sparse.multiply_adds < dense.multiply_adds
     assert sparse.useful_operations == dense.useful_operations

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from spdnn.bench import common
-from spdnn.bench import compare as peers
+from spdnn.bench import networks as peers
+from spdnn.bench.contest import ComparisonSettings
 from spdnn.bench.engines.scipy import ScipyEngine
-from spdnn.bench.layer import LEAST_ROUNDS
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.features import Inputs
 from spdnn.core.request import RunRequest
@@ -22,7 +21,8 @@ HERE = peers.find_libraries()[0]
 
 
 def layers(libraries=("scipy",), count=67, widths=(1024,)):
-    return peers.compare_layers(widths, count, peers.ComparisonSettings(THREADS, libraries, 0.0, "spdnn bench kernels"))
+    comparison = ComparisonSettings(THREADS, libraries, 0.0, "spdnn bench kernels")
+    return [record for group in peers.compare_layers(widths, count, comparison) for record in group]
 
 
 def bits(count, neurons, seed=0):
@@ -33,7 +33,7 @@ def bits(count, neurons, seed=0):
 def networks(network, inputs, libraries, repeats=2):
     request = RunRequest(network="net.txt", inputs="x.npy", layers=network.depth, threads=THREADS, repeats=repeats)
     return peers.compare_networks(
-        request, network, inputs, peers.ComparisonSettings(THREADS, libraries, 0.0, "spdnn bench kernels")
+        request, network, inputs, ComparisonSettings(THREADS, libraries, 0.0, "spdnn bench kernels")
     )
 
 
@@ -49,13 +49,13 @@ def test_one_layer_in_every_library(count):
         assert record.verdict.truth.checked == count
         assert record.problem.input_count == count
         assert record.problem.edges == 32 * 1024
-        assert len(record.inference_seconds) == LEAST_ROUNDS
+        assert len(record.inference_seconds) == peers.LAYER_PACE.least
         assert record.result.edges_computed >= count * 32 * 1024
     assert {record.engine.noted.get("threads_used", THREADS) for record in records} == {1, THREADS}
 
 
 def test_widths_and_the_default_count(monkeypatch):
-    monkeypatch.setattr("spdnn.bench.layer.FEATURE_BYTES", 4 * 1024 * 100)
+    monkeypatch.setattr("spdnn.bench.networks.FEATURE_BYTES", 4 * 1024 * 100)
     records = layers((), None, (1024, 4096))
     assert [record.problem.input_count for record in records] == [100, 64]
     assert len({record.comparison for record in records}) == 1
@@ -112,17 +112,21 @@ def test_a_library_that_cannot_run_the_network_says_why(random_network):
     assert "keeps features sparse" in refused["graphblas"]
 
 
+def configured(settings, inputs=None):
+    return [record for group, _ in peers.compare(settings, "snakemake", inputs) for record in group]
+
+
 def test_a_configuration():
     network = {"neurons": 1024, "layers": 3, "inputs": "digits", "count": 60, "repeats": 1}
     settings = {"widths": [1024], "count": 3, "seconds": 0, "network": network, "libraries": ["scipy"],
                 "threads": THREADS}  # fmt: skip
-    records = peers.compare(settings, bits(90, 1024), "snakemake")
+    records = configured(settings, bits(90, 1024))
     assert [record.case for record in records] == [
         *(f"peers-layer-1024.random-3.{name}.t2" for name in ("cpu", "scipy")),
         *(f"peers-radixnet-1024-3.digits-1024-first-60.{name}.t2" for name in ("cpu.all", "cpu.dead", "scipy.all")),
     ]
     assert len({record.comparison for record in records}) == 1
-    only = peers.compare({**settings, "network": None, "libraries": "auto"}, None, "snakemake")
+    only = configured({**settings, "network": None, "libraries": "auto"})
     assert len(only) == 1 + len(HERE)
 
 
@@ -165,4 +169,4 @@ def test_ratios_are_of_pairs():
 def test_only_our_own_tell_which_reductions_were_on(name, requested, label):
     record = made_record("one") | {"engine": {"name": name, "notes": {}}}
     record["reductions"]["requested"] = requested
-    assert common._label(typed(record)) == label
+    assert peers._label(typed(record)) == label

@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from spdnn.bench import product_checks, products
-from spdnn.bench.common import ComparisonSettings
+from spdnn.bench import products
+from spdnn.bench.contest import ComparisonSettings
 from spdnn.bench.libraries.base import Product
 from spdnn.bench.libraries.ours import OurProductInOrder
+from spdnn.bench.libraries.registry import PRODUCTS, PROGRAMS, libraries_here
 from spdnn.bench.libraries.scipy import ScipyProduct
-from spdnn.bench.product_checks import ProductTruth
-from spdnn.bench.products import LIBRARIES, PROGRAMS
+from spdnn.bench.products import ProductTruth
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.ops.problems import Shape, ShapeProblem
 from spdnn.runs.records.files import check_content
 from spdnn.runs.records.operation_record import OperationRecord
 
 THREADS = 2
-HERE = products.libraries_here()[0]
+HERE = libraries_here()[0]
 AWKWARD = [
     (11, 55, 8, 70),
     (7, 96, 40, 50),
@@ -42,7 +42,7 @@ def compared(*problems, operations=("spmm",), libraries=("scipy",), **more):
     return list(products.compare_products(problems, operations, comparison, **more))
 
 
-@pytest.mark.parametrize("operation", PROGRAMS)
+@pytest.mark.parametrize("operation", PRODUCTS)
 @pytest.mark.parametrize("sizes", AWKWARD)
 def test_every_library_is_right(operation, sizes):
     one = product(operation, *sizes)
@@ -59,7 +59,7 @@ def test_every_library_is_right(operation, sizes):
             assert made.matrix_bytes > 0
 
 
-@pytest.mark.parametrize("operation", PROGRAMS)
+@pytest.mark.parametrize("operation", PRODUCTS)
 def test_records_of_all_programs(operation):
     (found,) = compared(problem(), operations=(operation,), libraries=HERE)
     assert [one.program.name for one in found] == [
@@ -68,7 +68,7 @@ def test_records_of_all_programs(operation):
     for one in found:
         check_content(OperationRecord, one, "record")
         assert one.case.startswith(f"{operation}.a.net.layer.n9.s80.")
-        assert len(one.seconds) == products.LEAST_ROUNDS * products.EACH
+        assert len(one.seconds) == products.PACE.least * products.PACE.each
         assert one.problem == found[0].problem
         assert one.problem.repeats == 3
         assert one.threads == THREADS
@@ -84,15 +84,15 @@ def test_skewed_rows_are_run_without_the_swizzle_too():
     assert found[0].verification.digest == found[1].verification.digest  # the order of rows changes no bit
 
 
-@pytest.mark.parametrize("operation", PROGRAMS)
+@pytest.mark.parametrize("operation", PRODUCTS)
 def test_a_large_product_is_sampled_and_any_wrong_column_is_seen(monkeypatch, operation):
-    monkeypatch.setattr(product_checks, "MULTIPLY_ADDS", 2000)
+    monkeypatch.setattr(products, "MULTIPLY_ADDS", 2000)
     one = product(operation, 60, 50, 64)
     truth, right = ProductTruth(one), None
     program = PROGRAMS[operation]["blas"](one, THREADS)
     right = program.array(program()).copy()
     verdict = truth.judge("blas", right)
-    assert verdict.seed == product_checks.SEED
+    assert verdict.seed == products.SEED
     assert 0 < verdict.checked < verdict.entries
     if operation == "spmm":
         for column in range(64):
@@ -103,7 +103,7 @@ def test_a_large_product_is_sampled_and_any_wrong_column_is_seen(monkeypatch, op
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1.0])
-@pytest.mark.parametrize("operation", PROGRAMS)
+@pytest.mark.parametrize("operation", PRODUCTS)
 def test_a_wrong_entry_is_no_output(operation, value):
     one = product(operation)
     program = PROGRAMS[operation]["blas"](one, THREADS)
@@ -146,16 +146,16 @@ def test_positions_of_the_archive(tmp_path):
 
 
 def test_what_is_installed(nothing_installed):
-    names, absent = products.libraries_here()
+    names, absent = libraries_here()
     assert names == ["scipy", "blas", "numpy"]
-    assert set(absent) == set(LIBRARIES) - set(names)
-    assert products.libraries_here(["blas"]) == (["blas"], {})
+    assert {*absent, *names} == {"mkl", "torch", "scipy", "blas", "mkl-dense", "numpy"}
+    assert libraries_here(["blas"]) == (["blas"], {})
     with pytest.raises(Unavailable, match="library torch cannot run here: the package torch is not installed"):
-        products.libraries_here(["torch"])
+        libraries_here(["torch"])
     with pytest.raises(InputError, match="library 'ours' is not known: it must be one of mkl, torch, scipy"):
-        products.libraries_here(["ours"])
+        libraries_here(["ours"])
     with pytest.raises(InputError, match="library 'blas' is named twice"):
-        products.libraries_here(["blas", "blas"])
+        libraries_here(["blas", "blas"])
 
 
 def test_what_is_no_operation_or_too_large(monkeypatch):

@@ -3,8 +3,8 @@
 import numpy as np
 
 import spdnn
-from spdnn.bench import call_cases, calls
-from spdnn.bench.common import ComparisonSettings
+from spdnn.bench import calls
+from spdnn.bench.contest import ComparisonSettings
 from spdnn.runs.records.files import check_content
 from spdnn.runs.records.operation_record import OperationRecord
 
@@ -14,7 +14,7 @@ def test_torch_and_its_compiler_have_numbers():
     matrices = [rng.normal(size=shape) * (rng.random(shape) < 0.2) for shape in ((40, 60), (60, 7))]
     for clip in (None, 2.5):
         network = spdnn.from_matrices(matrices, [rng.normal(size=60), 0.1], clip=clip, last="none")
-        case = call_cases.NetworkCase("mine", network, call_cases.draw_rows(70, 40, 0.5), [1, 70])
+        case = calls.NetworkCase("mine", network, calls.draw_rows(70, 40, 0.5), [1, 70])
         for _, records, refused in calls.compare_calls(
             case, ComparisonSettings(2, ["torch", "torch-compile"], 0.0, "x")
         ):

@@ -5,12 +5,12 @@ import shlex
 from spdnn.runs.workflow.jobs import log_errors
 
 with log_errors(snakemake.log[0]):
-    from spdnn.bench.common import write_records
-    from spdnn.bench.compare import compare
+    from spdnn.bench.networks import compare, write_records
     from spdnn.formats.inputs import read_inputs
 
     params = snakemake.params
     command = ["snakemake", "--cores", str(snakemake.threads), "results/peers"]
     command += ["--configfile", *params.configfiles] if params.configfiles else []
     inputs = read_inputs(snakemake.input[0]) if snakemake.input else None
-    write_records(snakemake.output[0], compare(params.peers, inputs, shlex.join(command)))
+    groups = compare(params.peers, shlex.join(command), inputs)
+    write_records(snakemake.output[0], [record for group, _ in groups for record in group])

@@ -1,4 +1,4 @@
-"""The contract of a program that is timed: prepared outside the clock, called on it, its outputs as arrays.
+"""The contract of a program in a contest: prepared outside the clock, called on it, its outputs as arrays.
 
 A program solves a `Product` (one sparse product), a `DenseLayer`, a `Network`, or another ONNX model.
 """
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from spdnn.bench.contest import digest
 from spdnn.bench.engines.library import Library
 from spdnn.core.errors import Unavailable, absent
 from spdnn.core.network import Layer, Network
@@ -92,9 +93,9 @@ class TimedProgram(abc.ABC):
             none, by module, the extra that installs it.
         version: of the library; notes: how threads were set, layout; values that JSON can hold.
         threads_used: one where a library has no threads.
-        edges: of a layer: inputs x edges that a call goes through.
         matrix_bytes: of all weights, or of the sparse matrix, as the program holds them (of its positions, where values
             play no part).
+        attention_bytes: of masks and scores, of a whole model with attention.
     """
 
     name: str
@@ -106,7 +107,7 @@ class TimedProgram(abc.ABC):
     notes: dict
     threads_used: int
     matrix_bytes: int
-    edges: int
+    attention_bytes: int | None = None
 
     @classmethod
     def missing(cls) -> str | None:
@@ -114,9 +115,6 @@ class TimedProgram(abc.ABC):
         if cls.engine:
             return cls.engine().missing()
         return next(filter(None, (absent(module, extra) for module, extra in cls.needs.items())), None)
-
-    @abc.abstractmethod
-    def __init__(self, problem: Any, threads: int): ...
 
     def start(self, threads: int, layout: str) -> None:
         """Start the library of `engine` with so many threads: version, threads_used and notes."""
@@ -143,6 +141,10 @@ class TimedProgram(abc.ABC):
     def arrays(self, out: Any) -> Sequence[np.ndarray]:
         """All outputs of a call."""
         return [self.array(out)]
+
+    def digest(self, out: Any) -> str:
+        """Of all outputs of a call, to the bit."""
+        return digest(*self.arrays(out))
 
     def imbalance(self) -> float | None:
         """Maximum over mean of the busy seconds of the last call's threads; None where the program has no numbers."""

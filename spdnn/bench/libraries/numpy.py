@@ -15,6 +15,7 @@ from spdnn.bench.libraries.base import (
     clip,
     dense,
 )
+from spdnn.core.errors import Unavailable, install
 from spdnn.core.network import Network
 
 GATHERED_BYTES = 1 << 20  # of rows that einsum gets at once: they stay in a cache
@@ -74,7 +75,7 @@ class EinsumProduct(TimedProgram):
 
 
 def _blas(threads: int) -> tuple[str, dict]:
-    """(version, notes) of NumPy's BLAS; products.py limits its threads while programs run."""
+    """(version, notes) of NumPy's BLAS."""
     from threadpoolctl import threadpool_info
 
     of_numpy = [info for info in threadpool_info() if info["user_api"] == "blas" and "numpy" in info["filepath"]]
@@ -83,3 +84,12 @@ def _blas(threads: int) -> tuple[str, dict]:
     if "architecture" in library:
         version += f" ({library['architecture']})"
     return version, {"threads_set": f"threadpoolctl, {threads}", "layout": "dense, by rows, numpy.matmul"}
+
+
+def blas_threads(threads: int) -> Any:
+    """A context in which every BLAS has so many threads."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError as error:
+        raise Unavailable(f"equal threads need threadpoolctl: {install('full')}") from error
+    return threadpool_limits(threads, user_api="blas")

@@ -1,0 +1,47 @@
+"""The programs of each operation, by name; a library is one class more in a list here."""
+
+from collections.abc import Iterable, Sequence
+
+from spdnn.bench.contest import usable
+from spdnn.bench.libraries.base import OURS, TimedProgram
+from spdnn.bench.libraries.mkl import MklDenseProduct, MklProduct
+from spdnn.bench.libraries.numpy import BlasModel, BlasProduct, EinsumProduct
+from spdnn.bench.libraries.onnx import OnnxRuntime, OpenVino
+from spdnn.bench.libraries.ours import OurModel, OurProduct, OurProductInOrder
+from spdnn.bench.libraries.scipy import ScipyModel, ScipyProduct
+from spdnn.bench.libraries.torch import TorchCompiledModel, TorchModel, TorchProduct
+from spdnn.core.errors import unknown
+
+_CLASSES = {
+    "spmm": (OurProduct, OurProductInOrder, MklProduct, TorchProduct, ScipyProduct, BlasProduct, MklDenseProduct),
+    "sddmm": (OurProduct, OurProductInOrder, TorchProduct, EinsumProduct, BlasProduct, MklDenseProduct),
+    "network": (OurModel, ScipyModel, BlasModel, TorchModel, TorchCompiledModel, OnnxRuntime, OpenVino),
+}
+PROGRAMS: dict[str, dict[str, type[TimedProgram]]] = {
+    operation: {kind.name: kind for kind in kinds} for operation, kinds in _CLASSES.items()
+}
+PRODUCTS = ("spmm", "sddmm")
+
+
+def check_operations(names: Sequence[str]) -> None:
+    """Raise InputError for a name that is no product, or for none at all."""
+    for name in names or [""]:
+        if name not in PRODUCTS:
+            raise unknown("operation", name, PRODUCTS)
+
+
+def libraries_here(
+    names: str | Sequence[str] | None = "auto", operations: Iterable[str] = PRODUCTS, kind: str | None = "library"
+) -> tuple[list[str], dict[str, str]]:
+    """(libraries to run with ours, why each of the others cannot run here).
+
+    Args:
+        names: None or 'auto' for all that are installed, or a list.
+        operations: a library has a program for one of them; kind: see contest.usable.
+
+    Raises:
+        InputError, Unavailable: see contest.usable.
+    """
+    programs = [program for operation in operations for program in PROGRAMS[operation].values()]
+    offered = {program.name: program.missing for program in programs if program.kind != OURS}
+    return usable(None if names == "auto" else names, offered, kind)

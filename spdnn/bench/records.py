@@ -1,0 +1,110 @@
+"""Records of operations: what all programs of a contest share, and what is each one's own."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spdnn.bench.contest import ComparisonSettings, Entrant
+from spdnn.bench.libraries.base import DENSE
+from spdnn.core import provenance
+from spdnn.core.errors import Unavailable
+from spdnn.core.limits import Machine
+from spdnn.engines.cpu import ceilings as machine
+from spdnn.runs.records.environment import Environment, Load
+from spdnn.runs.records.files import now
+from spdnn.runs.records.operation_record import SCHEMA, VERSION, OperationProblem, OperationRecord, Program
+
+MACHINE_SECONDS, MACHINE_AGE = 0.1, 10.0  # of measuring the machine, and of how long that counts
+
+
+class Ceilings:
+    """The best that the machine does on so many threads, measured again when it is older than MACHINE_AGE seconds."""
+
+    def __init__(self, threads: int):
+        self.threads, self.ceilings, self.at = threads, None, -np.inf
+
+    def now(self) -> Machine | None:
+        if time.perf_counter() - self.at > MACHINE_AGE:
+            try:
+                self.ceilings = machine.measure(self.threads, MACHINE_SECONDS)
+            except Unavailable:
+                self.ceilings = None
+            self.at = time.perf_counter()
+        return self.ceilings
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all programs of a contest do.
+
+    Attributes:
+        case: of the records, without program and threads.
+        multiply_adds: of a call, on nonzeros and on all entries.
+        operand_bytes: as a record has them.
+    """
+
+    operation: str
+    case: str
+    problem: OperationProblem
+    multiply_adds: tuple[int, int]
+    operand_bytes: int
+
+
+def operation_records(
+    task: Task,
+    comparison: ComparisonSettings,
+    entrants: Iterable[Entrant],
+    load: Load | None,
+    ceilings: Machine | None,
+    gpu: str | None = None,
+) -> list[OperationRecord]:
+    """The records of entrants, whose verdicts are the part `verification`.
+
+    Args:
+        gpu: the name of the device that they ran on; None: the processor.
+    """
+    useful, whole = task.multiply_adds
+    created, environment = now(), Environment(**provenance.environment(comparison.command, gpu))
+    where, records = "cuda" if gpu else f"t{comparison.threads}", []
+    for entrant in entrants:
+        program = entrant.program
+        records.append(OperationRecord(
+            schema=SCHEMA,
+            version=VERSION,
+            created=created,
+            comparison=comparison.identity,
+            operation=task.operation,
+            problem=task.problem,
+            threads=comparison.threads,
+            machine=ceilings,
+            environment=environment,
+            case=f"{task.case}.{program.name}.{where}",
+            program=Program(program.name, program.kind, program.version, program.threads_used, program.notes),
+            prepare_seconds=[entrant.prepare_seconds],
+            seconds=entrant.seconds,
+            useful_operations=2 * useful,
+            multiply_adds=whole if program.kind == DENSE else useful,
+            matrix_bytes=program.matrix_bytes,
+            operand_bytes=task.operand_bytes,
+            attention_bytes=program.attention_bytes,
+            verification=entrant.verdict,
+            thread_imbalance=entrant.imbalances or None,
+            nonzero_imbalance=program.nonzero_imbalance() if entrant.imbalances else None,
+            load=load,
+        ))  # fmt: skip
+    return records
+
+
+def model_problem(
+    network: str, layer: str, columns: int, nonzeros: int, digest: str, **others: Any
+) -> OperationProblem:
+    """The part `problem` of a record: a user's model, all its weights in a row, unless `others` say otherwise."""
+    fields = {
+        "set": "own", "rows": 1, "batch_columns": 1, "batch": 1, "phase": "inference", "repeats": 1, "origin": "file",
+        "seed": 0, "index_bits": 16 if columns <= 1 << 16 else 32,
+    }  # fmt: skip
+    names = {"network": network, "layer": layer, "columns": columns, "nonzeros": nonzeros, "topology_sha256": digest}
+    return OperationProblem(**fields | names | others)
