@@ -30,7 +30,7 @@ import spdnn
 import spdnn.torch as st
 from spdnn.bench.contest import ComparisonSettings, Entrant, Pace, contest, digest
 from spdnn.bench.libraries.base import DENSE, OURS, TimedProgram
-from spdnn.bench.records import Ceilings, Task, model_problem, operation_records
+from spdnn.bench.records import Task, model_problem, operation_records
 from spdnn.core.errors import SpdnnError
 from spdnn.core.resources import usable_cores
 from spdnn.formats import onnx_files
@@ -220,7 +220,7 @@ def compared(
             problem = about(name, kind, whole, batch)
             done, operands = batch * problem.nonzeros, 4 * batch * (x[0].size + right.shape[1])
             task = Task("network", f"network.{name}.{kind}.b{batch}", problem, (done, done), operands)
-            records = operation_records(task, comparison, entrants.values(), load, Ceilings(threads).now())
+            records = operation_records(task, comparison, entrants.values(), load)
             for label, record in zip(entrants, records, strict=True):
                 yield replace(record, accuracy=accuracy(outputs[label], labels))
             model.close()

@@ -187,5 +187,5 @@ def compare(device: Device, xp: Any, name: str, machine: Machine, command: str) 
             check_same(f"{name}, {arithmetic}", digest(device.read(outputs[arithmetic])), entrant.digest)
     settings = ComparisonSettings(1, (), 0.0, command)
     return operation_records(
-        ready.task(name), settings, entrants.values(), None, machine, device.properties.name
+        ready.task(name), settings, entrants.values(), None, device.properties.name, machine
     )  # fmt: skip

@@ -16,12 +16,11 @@ from typing import Any
 import gpu_libraries
 import numpy as np
 from gpu_libraries import HALF, Timed
-from msgspec.structs import replace
 from tally import NotHere, Tally
 
 from spdnn.bench.contest import ComparisonSettings, Entrant, check_same, digest
 from spdnn.bench.libraries.base import DENSE, OURS, SPARSE, Product
-from spdnn.bench.products import ProductTruth, describe_problem, product_of, task_of
+from spdnn.bench.products import ProductTruth, product_of, task_of
 from spdnn.bench.records import operation_records
 from spdnn.core import provenance
 from spdnn.core.limits import Machine
@@ -190,14 +189,12 @@ def compare(
             entrant.seconds.append(device.seconds_ahead(launch, lead))
             if entrant.verdict:  # a program of rounded operands has none
                 check_same(entrant.program.name, digest(entrant.program.read(entrant.program.out)), entrant.digest)
-    about = replace(describe_problem(problem, topology, "generated"), batch_columns=product.width)
     settings, compared = ComparisonSettings(1, (), 0.0, command), Compared()
     verified = [entrant for _, entrant in ready if entrant.verdict]
     for entrant in verified:
         entrant.program.notes["software"] = device.properties.software
-    compared.records = operation_records(
-        task_of(product, about), settings, verified, None, machine, device.properties.name
-    )
+    task = task_of(product, problem, "generated")
+    compared.records = operation_records(task, settings, verified, None, device.properties.name, machine)
     for _, entrant in ready:
         if not entrant.verdict:
             ratio = statistics.median(entrant.seconds) / statistics.median(ready[0][1].seconds)

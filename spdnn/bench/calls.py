@@ -19,7 +19,7 @@ from spdnn.bench.libraries.base import OURS, TimedProgram
 from spdnn.bench.libraries.numpy import blas_threads
 from spdnn.bench.libraries.onnx import OnnxFile
 from spdnn.bench.libraries.registry import PROGRAMS
-from spdnn.bench.records import Ceilings, Task, model_problem, operation_records
+from spdnn.bench.records import Task, model_problem, operation_records
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.features import Inputs
 from spdnn.core.network import Network
@@ -219,17 +219,16 @@ def compare_calls(
             raise Unavailable(LAYERS)
         return program(case.source, comparison.threads)
 
-    ceilings = Ceilings(comparison.threads)
     with blas_threads(comparison.threads), contextlib.ExitStack() as opened:
         makers = {name: partial(make, name) for name in (OURS, *comparison.libraries)}
         models, refused = make_programs(makers, opened, Exception)
         for batch in case.batches:
-            records, reasons = _compare(case, batch, comparison, ceilings, models)
+            records, reasons = _compare(case, batch, comparison, models)
             yield batch, records, refused | reasons
 
 
 def _compare(
-    case: Case, batch: int, comparison: ComparisonSettings, ceilings: Ceilings, models: dict[str, Entrant]
+    case: Case, batch: int, comparison: ComparisonSettings, models: dict[str, Entrant]
 ) -> tuple[list[OperationRecord], dict[str, str]]:
     """(the records of one number of inputs, why other models have none)."""
     calls = list(case.calls(batch, max(CALLS, case.inputs // batch)))
@@ -251,13 +250,11 @@ def _compare(
     for name, entrant in entrants.items():
         entrant.prepare_seconds += models[name].prepare_seconds
         entrant.seconds = [seconds / len(calls) for seconds in entrant.seconds]
-    problem = model_problem(
-        case.name, case.layers, case.entries, case.nonzeros, case.digest, batch_columns=batch
-    )  # fmt: skip
+    problem = model_problem(case.name, case.layers, case.entries, case.nonzeros, case.digest, batch_columns=batch)
     operands = sum(array.nbytes for array in (*calls[0].inputs, *calls[0].right))
     work = tuple(batch * multiply_adds for multiply_adds in case.work)
     task = Task("network", f"network.{case.name}.b{batch}", problem, work, operands)
-    return operation_records(task, comparison, entrants.values(), load, ceilings.now()), refused
+    return operation_records(task, comparison, entrants.values(), load), refused
 
 
 def _worst(outs: Sequence[np.ndarray], calls: Sequence[Call]) -> float:

@@ -17,7 +17,7 @@ from spdnn.bench.libraries.base import TimedProgram
 from spdnn.bench.libraries.ours import stay_awake
 from spdnn.bench.libraries.registry import check_operations, libraries_here
 from spdnn.bench.products import compare_products
-from spdnn.bench.records import Ceilings, Task, model_problem, operation_records
+from spdnn.bench.records import Task, model_problem, operation_records
 from spdnn.core import provenance
 from spdnn.core.errors import SpdnnError, unknown
 from spdnn.core.resources import available_bytes
@@ -151,8 +151,7 @@ def compare_model(name: str, comparison: ComparisonSettings) -> list[OperationRe
     for entrant in entrants.values():
         entrant.prepare_seconds = 0.0  # all are one model
         entrant.verdict = Verification(entries, entries, None, RULE, worst, entrant.digest)
-    ceilings = Ceilings(comparison.threads).now()
-    return operation_records(ready.task(name), comparison, entrants.values(), load, ceilings)
+    return operation_records(ready.task(name), comparison, entrants.values(), load)
 
 
 def _transformer(preset: str, threads: int, images: int = IMAGES) -> ReadyModel:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -25,7 +25,6 @@ from spdnn.core.files import together
 from spdnn.core.network import MemoryNetwork, Network
 from spdnn.core.request import RunRequest
 from spdnn.core.result import Result, RowStatistics
-from spdnn.core.statistics import Interval, ratios
 from spdnn.engines.base import Options, Prepared
 from spdnn.engines.registry import PEERS, engine
 from spdnn.formats.radixnet import RadixNet
@@ -199,9 +198,9 @@ def compare_networks(
     Raises:
         InputError: inputs that do not fit, or too little memory. SpdnnError: see compare_layers.
     """
-    asked = {OURS if reductions == REDUCTIONS[0] else f"{OURS}-{reductions}": (OURS, reductions)
-             for reductions in REDUCTIONS}  # fmt: skip
-    asked |= {library: (library, "all") for library in comparison.libraries}
+    programs = {OURS if reductions == REDUCTIONS[0] else f"{OURS}-{reductions}": (OURS, reductions)
+                for reductions in REDUCTIONS}  # fmt: skip
+    programs |= {library: (library, "all") for library in comparison.libraries}
     kept, results, truths = draw_kept(network, inputs), {}, []
 
     def judge(name: str, entrant: Entrant, result: Result) -> verify.Verdict:
@@ -212,11 +211,11 @@ def compare_networks(
 
     makers = {
         name: partial(NetworkRun, replace(request, engine=its_engine, reductions=reductions), network, inputs, kept)
-        for name, (its_engine, reductions) in asked.items()
+        for name, (its_engine, reductions) in programs.items()
     }
     pace = Pace(request.repeats, request.repeats)
     entrants, refused, load = contest(makers, judge, pace, tolerated=Unsuitable)
-    options, measured = Options(comparison.threads, values=kept), []
+    options, measured = Options(comparison.threads, values=kept), {}
     for name, entrant in entrants.items():
         run = entrant.program
         loaded, session = run.loaded, run.session
@@ -224,40 +223,18 @@ def compare_networks(
         whole = measure.measurement_of(
             run.request.engine, loaded.prepared, inputs, options, session.findings, session.span, results[name], samples
         )
-        measured.append((run.request, replace(whole, load=load), entrant.verdict))
+        measured[name] = replace(whole, load=load)
     # The machine last: its arrays would count as memory of the runs.
-    measured = [
-        (asked, replace(whole, machine=measure.ceilings(engine(asked.engine), options)), verdict)
-        for asked, whole, verdict in measured
-    ]
-    return [
-        record_of(f"peers-{asked.name}", whole, verdict, comparison.command, comparison.identity, asked)
-        for asked, whole, verdict in measured
-    ], refused
+    records = []
+    for name, whole in measured.items():
+        asked, verdict = entrants[name].program.request, entrants[name].verdict
+        whole = replace(whole, machine=measure.ceilings(engine(asked.engine), options))
+        case = f"peers-{asked.name}"
+        records.append(record_of(case, whole, verdict, comparison.command, comparison.identity, asked))
+    return records, refused
 
 
-class TimedRow(NamedTuple):
-    """One program in the table of a comparison: medians, and how many times as long as ours it took."""
-
-    name: str
-    seconds: float
-    rate: float
-    ratio: Interval
-
-
-def rows(records: Sequence[RunRecord]) -> list[TimedRow]:
-    """The rows of one problem's records, of which ours is the first."""
-    ours = records[0].seconds
-    return [
-        TimedRow(
-            _label(record), float(np.median(record.seconds)), record.edges_per_second.median,
-            ratios(ours, record.seconds),
-        )
-        for record in records
-    ]  # fmt: skip
-
-
-def _label(record: RunRecord) -> str:
+def label(record: RunRecord) -> str:
     """The engine, and of our own the reductions where it did not run with all of them."""
     name, requested = record.engine.name, record.reductions.requested
     whole = name != OURS or not requested or len(requested) == len(engine(name).offers)

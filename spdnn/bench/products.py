@@ -14,14 +14,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import scipy.sparse
-from msgspec.structs import replace
 
 from spdnn.bench.contest import ComparisonSettings, Pace, contest, digest
 from spdnn.bench.libraries.base import OURS, Product
 from spdnn.bench.libraries.numpy import blas_threads
 from spdnn.bench.libraries.ours import OurProductInOrder, stay_awake
 from spdnn.bench.libraries.registry import PROGRAMS, check_operations
-from spdnn.bench.records import Ceilings, Task, operation_records
+from spdnn.bench.records import Task, operation_records
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.network import sum_duplicates
@@ -54,17 +53,17 @@ def compare_products(
     # Refuse before anything runs; threads stay awake between calls, as those of other libraries do.
     check_operations(operations)
     stay_awake()
-    cases, ceilings = list(cases), Ceilings(comparison.threads)
+    cases = list(cases)
     stored = dlmc.topologies(archive, cases) if archive else {}
     for problem in cases:
         # Nonzeros of the archive where it has this layer, else drawn at the same sparsity.
         topology = stored.get(dlmc.key(problem))
         origin = "generated" if topology is None else "dlmc"
         topology = problem.topology() if topology is None else topology
-        about = describe_problem(problem, topology, origin)
         skewed = origin == "dlmc" or problem.shape.lengths != "random"
         for operation in operations:
-            yield _compare(product_of(operation, problem, topology), about, comparison, ceilings, skewed)
+            product = product_of(operation, problem, topology)
+            yield _compare(product, task_of(product, problem, origin), comparison, skewed)
 
 
 def read_matrix(path: str | Path) -> SparseMatrix:
@@ -97,12 +96,11 @@ def compare_own(
     shape = Shape("a", "own", layer, *topology.shape, columns, None, 1, "random", "", "own")
     problem = ShapeProblem(shape, 100 * topology.sparsity, "inference", 0)
     product = product_of(operation, problem, topology, matrix.values)
-    about = replace(describe_problem(problem, topology, "file"), set="own")
-    return _compare(product, about, comparison, Ceilings(comparison.threads))
+    return _compare(product, task_of(product, problem, "file"), comparison)
 
 
 def _compare(
-    product: Product, about: OperationProblem, comparison: ComparisonSettings, ceilings: Ceilings, skewed: bool = True
+    product: Product, task: Task, comparison: ComparisonSettings, skewed: bool = True
 ) -> list[OperationRecord]:
     """The records of all programs on one product; `skewed`: whether rows may differ much in length."""
     _check_memory(product)
@@ -117,28 +115,25 @@ def _compare(
         entrants, _, load = contest(
             makers, lambda name, entrant, out: truth.judge(name, entrant.program.array(out)), PACE, comparison.seconds
         )
-        return operation_records(task_of(product, about), comparison, entrants.values(), load, ceilings.now())
+        return operation_records(task, comparison, entrants.values(), load)
 
 
-def describe_problem(problem: ShapeProblem, topology: Topology, origin: str) -> OperationProblem:
-    """The part `problem` of a record."""
-    shape, positions = problem.shape, hashlib.sha256(f"{topology.shape[0]} {topology.shape[1]} ".encode())
+def task_of(product: Product, problem: ShapeProblem, origin: str) -> Task:
+    """What all programs on a product do; `origin`: where its positions come from, of a file the user's."""
+    shape, topology = problem.shape, product.topology
+    positions = hashlib.sha256(f"{topology.shape[0]} {topology.shape[1]} ".encode())
     positions.update(topology.offsets.data)
     positions.update(np.ascontiguousarray(topology.columns.astype(np.int32)).data)
-    return OperationProblem(
-        set=shape.set, network=shape.network, layer=shape.layer, rows=topology.rows,
-        columns=topology.shape[1], batch_columns=problem.batch_columns, batch=1, nonzeros=topology.nnz,
+    about = OperationProblem(
+        set="own" if origin == "file" else shape.set, network=shape.network, layer=shape.layer, rows=topology.rows,
+        columns=topology.shape[1], batch_columns=product.width, batch=1, nonzeros=topology.nnz,
         phase=problem.phase, repeats=shape.repeats, origin=origin, topology_sha256=positions.hexdigest(),
         seed=problem.seed, index_bits=topology.index_bits,
     )  # fmt: skip
-
-
-def task_of(product: Product, problem: OperationProblem) -> Task:
-    """What all programs on a product do."""
-    case = f"{product.operation}.{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
+    case = f"{product.operation}.{about.set}.{about.network}.{about.layer}.n{product.width}"
+    case += f".s{100 * about.sparsity:.4g}"
     multiply_adds = product.multiply_adds, product.dense_multiply_adds
-    case += f".s{100 * problem.sparsity:.4g}"
-    return Task(product.operation, case, problem, multiply_adds, product.operand_bytes)
+    return Task(product.operation, case, about, multiply_adds, product.operand_bytes)
 
 
 def product_of(operation: str, problem: ShapeProblem, topology: Topology, values: np.ndarray | None = None) -> Product:

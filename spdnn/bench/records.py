@@ -12,7 +12,7 @@ from spdnn.bench.libraries.base import DENSE
 from spdnn.core import provenance
 from spdnn.core.errors import Unavailable
 from spdnn.core.limits import Machine
-from spdnn.engines.cpu import ceilings as machine
+from spdnn.engines.cpu.ceilings import measure
 from spdnn.runs.records.environment import Environment, Load
 from spdnn.runs.records.files import now
 from spdnn.runs.records.operation_record import SCHEMA, VERSION, OperationProblem, OperationRecord, Program
@@ -20,20 +20,19 @@ from spdnn.runs.records.operation_record import SCHEMA, VERSION, OperationProble
 MACHINE_SECONDS, MACHINE_AGE = 0.1, 10.0  # of measuring the machine, and of how long that counts
 
 
-class Ceilings:
+_latest: dict[int, tuple[float, Machine | None]] = {}  # by threads: when the machine was measured, and its ceilings
+
+
+def ceilings(threads: int) -> Machine | None:
     """The best that the machine does on so many threads, measured again when it is older than MACHINE_AGE seconds."""
-
-    def __init__(self, threads: int):
-        self.threads, self.ceilings, self.at = threads, None, -np.inf
-
-    def now(self) -> Machine | None:
-        if time.perf_counter() - self.at > MACHINE_AGE:
-            try:
-                self.ceilings = machine.measure(self.threads, MACHINE_SECONDS)
-            except Unavailable:
-                self.ceilings = None
-            self.at = time.perf_counter()
-        return self.ceilings
+    at, machine = _latest.get(threads, (-np.inf, None))
+    if time.perf_counter() - at > MACHINE_AGE:
+        try:
+            machine = measure(threads, MACHINE_SECONDS)
+        except Unavailable:
+            machine = None
+        _latest[threads] = time.perf_counter(), machine
+    return machine
 
 
 @dataclass(frozen=True)
@@ -58,44 +57,33 @@ def operation_records(
     comparison: ComparisonSettings,
     entrants: Iterable[Entrant],
     load: Load | None,
-    ceilings: Machine | None,
     gpu: str | None = None,
+    machine: Machine | None = None,
 ) -> list[OperationRecord]:
     """The records of entrants, whose verdicts are the part `verification`.
 
     Args:
-        gpu: the name of the device that they ran on; None: the processor.
+        gpu, machine: the name of the device that they ran on, and its ceilings; None: the processor, which is measured.
     """
     useful, whole = task.multiply_adds
+    where, machine = ("cuda", machine) if gpu else (f"t{comparison.threads}", ceilings(comparison.threads))
     created, environment = now(), Environment(**provenance.environment(comparison.command, gpu))
-    where, records = "cuda" if gpu else f"t{comparison.threads}", []
-    for entrant in entrants:
-        program = entrant.program
-        records.append(OperationRecord(
-            schema=SCHEMA,
-            version=VERSION,
-            created=created,
-            comparison=comparison.identity,
-            operation=task.operation,
-            problem=task.problem,
-            threads=comparison.threads,
-            machine=ceilings,
-            environment=environment,
+    return [
+        OperationRecord(
+            schema=SCHEMA, version=VERSION, created=created, comparison=comparison.identity, operation=task.operation,
+            problem=task.problem, threads=comparison.threads, machine=machine, environment=environment,
             case=f"{task.case}.{program.name}.{where}",
             program=Program(program.name, program.kind, program.version, program.threads_used, program.notes),
-            prepare_seconds=[entrant.prepare_seconds],
-            seconds=entrant.seconds,
-            useful_operations=2 * useful,
-            multiply_adds=whole if program.kind == DENSE else useful,
-            matrix_bytes=program.matrix_bytes,
-            operand_bytes=task.operand_bytes,
-            attention_bytes=program.attention_bytes,
-            verification=entrant.verdict,
+            prepare_seconds=[entrant.prepare_seconds], seconds=entrant.seconds,
+            useful_operations=2 * useful, multiply_adds=whole if program.kind == DENSE else useful,
+            matrix_bytes=program.matrix_bytes, operand_bytes=task.operand_bytes,
+            attention_bytes=program.attention_bytes, verification=entrant.verdict,
             thread_imbalance=entrant.imbalances or None,
-            nonzero_imbalance=program.nonzero_imbalance() if entrant.imbalances else None,
-            load=load,
-        ))  # fmt: skip
-    return records
+            nonzero_imbalance=program.nonzero_imbalance() if entrant.imbalances else None, load=load,
+        )
+        for entrant in entrants
+        for program in [entrant.program]
+    ]  # fmt: skip
 
 
 def model_problem(

@@ -3,9 +3,12 @@
 Here are the kernels; calls of a model and sparse products have modules of their own.
 """
 
+from statistics import median
+
 from spdnn.cli import arguments, bench_model, bench_products
 from spdnn.cli.bench_shared import add_timing, command_of, print_reasons
 from spdnn.core.errors import InputError, install
+from spdnn.core.statistics import ratios
 
 WIDTHS = (1024, 4096, 16384, 65536)
 
@@ -95,8 +98,8 @@ def _compare(args) -> None:
 
 
 def _print(records: list) -> None:
-    """The table of a problem."""
-    from spdnn.bench.networks import rows
+    """The table of a problem, of which ours is the first."""
+    from spdnn.bench.networks import label
 
     problem = records[0].problem
     title = f"{problem.neurons} neurons x {problem.layers} layers, {problem.input_count} inputs"
@@ -104,7 +107,8 @@ def _print(records: list) -> None:
         title = f"one layer, {problem.neurons} neurons, {problem.input_count} inputs"
     print(f"{title}; {records[0].threads} threads, {len(records[0].seconds)} rounds")
     print(f"  {'library':<10} {'median s':>10} {'billion edges/s':>16}   {'times as long as ours':<24} verified")
-    for row in rows(records):
-        times = f"{row.ratio.median:.2f} ({row.ratio.low:.2f} to {row.ratio.high:.2f})"
+    for record in records:
+        ratio, rate = ratios(records[0].seconds, record.seconds), record.edges_per_second.median / 1e9
+        times = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
         # Without a verdict that passed there is no record.
-        print(f"  {row.name:<10} {row.seconds:>10.4f} {row.rate / 1e9:>16.2f}   {times:<24} pass", flush=True)
+        print(f"  {label(record):<10} {median(record.seconds):>10.4f} {rate:>16.2f}   {times:<24} pass", flush=True)

@@ -90,7 +90,7 @@ def test_a_network_in_every_library(tmp_path):
     assert not refused
     assert [record.engine.name for record in records] == ["cpu", "cpu", *HERE]
     assert [record.reductions.requested for record in records[:2]] == [["dead", "inputs", "neurons"], ["dead"]]
-    assert [row.name for row in peers.rows(records)] == ["cpu", "cpu, dead", *HERE]
+    assert [peers.label(record) for record in records] == ["cpu", "cpu, dead", *HERE]
     for record in records:
         assert record.result.categories == records[0].result.categories > 0
         assert len(record.inference_seconds) == 2
@@ -169,4 +169,4 @@ def test_ratios_are_of_pairs():
 def test_only_our_own_tell_which_reductions_were_on(name, requested, label):
     record = made_record("one") | {"engine": {"name": name, "notes": {}}}
     record["reductions"]["requested"] = requested
-    assert peers._label(typed(record)) == label
+    assert peers.label(typed(record)) == label
