@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.bench.contest import Changed, ComparisonSettings, Entrant, Pace, contest, make_programs
+from spdnn.bench.contest import Changed, ComparisonSettings, Entrant, Pace, contest, make_programs, worst_error
 from spdnn.bench.libraries.base import OURS, TimedProgram
 from spdnn.bench.libraries.numpy import blas_threads
 from spdnn.bench.libraries.onnx import OnnxFile
@@ -232,12 +232,15 @@ def _compare(
 ) -> tuple[list[OperationRecord], dict[str, str]]:
     """(the records of one number of inputs, why other models have none)."""
     calls = list(case.calls(batch, max(CALLS, case.inputs // batch)))
+    expected = [pair for call in calls for pair in zip(call.right, call.tolerated, strict=True)]
 
     def judge(name: str, entrant: Entrant, out: list[Any]) -> Verification:
-        outs = entrant.program.arrays(out)
-        worst, entries = _worst(outs, calls), sum(out.size for out in outs)
+        outs, worst = entrant.program.arrays(out), np.inf
+        if len(outs) == len(expected):
+            worst = max((worst_error(out, *pair) for out, pair in zip(outs, expected, strict=True)), default=0.0)
         if not worst <= 1:
             raise SpdnnError(f"outputs are off by {worst:.3g} times what rounding explains")
+        entries = sum(out.size for out in outs)
         return Verification(entries, entries, None, case.rule, worst, entrant.digest)
 
     makers = {name: partial(Turn, model.program, calls) for name, model in models.items()}
@@ -255,20 +258,6 @@ def _compare(
     work = tuple(batch * multiply_adds for multiply_adds in case.work)
     task = Task("network", f"network.{case.name}.b{batch}", problem, work, operands)
     return operation_records(task, comparison, entrants.values(), load), refused
-
-
-def _worst(outs: Sequence[np.ndarray], calls: Sequence[Call]) -> float:
-    """The largest error, over what is tolerated there; infinite or no number where outputs cannot be compared."""
-    expected = [pair for call in calls for pair in zip(call.right, call.tolerated, strict=True)]
-    if [out.shape for out in outs] != [right.shape for right, _ in expected]:
-        return np.inf
-    worst = 0.0
-    for out, (right, tolerated) in zip(outs, expected, strict=True):
-        differ = (out != right) & ~(np.isnan(out) & np.isnan(right))
-        error = np.abs(out[differ].astype(np.float64) - right[differ])
-        with np.errstate(all="ignore"):
-            worst = np.maximum(worst, (error / tolerated[differ]).max(initial=0))  # which keeps what is no number
-    return float(worst)
 
 
 def draw_rows(count: int, neurons: int, zeros: float, seed: int = 0) -> np.ndarray:

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import scipy.sparse
 
-from spdnn.bench.contest import ComparisonSettings, Pace, contest, digest
+from spdnn.bench.contest import ComparisonSettings, Pace, contest, digest, worst_error
 from spdnn.bench.libraries.base import OURS, Product
 from spdnn.bench.libraries.numpy import blas_threads
 from spdnn.bench.libraries.ours import OurProductInOrder, stay_awake
@@ -182,9 +182,9 @@ class ProductTruth:
             SpdnnError: an entry is wrong.
         """
         actual = out[:, self.kept] if self.of_columns else out[self.kept]
-        worst = _worst(actual, self.right, self.tolerance)
+        worst = worst_error(actual, self.right, self.tolerance)
         if self.of_columns and self.sampled:
-            worst = max(worst, _worst(out @ self.signs, self.right_sums, self.sums_tolerance))
+            worst = max(worst, worst_error(out @ self.signs, self.right_sums, self.sums_tolerance))
         if not worst <= 1:
             raise SpdnnError(
                 f"program {name} gave a wrong output of {self.product.operation}: an error of {worst:.3g} times its "
@@ -220,15 +220,6 @@ class ProductTruth:
         self.right = oracle.sddmm(part, product.first, product.second)
         magnitude = oracle.sddmm(part, abs(product.first), abs(product.second))
         self.tolerance = oracle.tolerance(magnitude, product.width)
-
-
-def _worst(actual: np.ndarray, right: np.ndarray, tolerance: np.ndarray) -> float:
-    """The largest error over its tolerance; infinite where a value is not a number."""
-    if not actual.size:
-        return 0.0
-    if not np.isfinite(actual).all():
-        return float("inf")
-    return float((abs(actual - right) / tolerance).max())
 
 
 def _sample(whole: int, part: int) -> np.ndarray:
