@@ -1,18 +1,31 @@
-"""`spdnn bench model`: its table, its records, the page that they make, and mistakes."""
+"""`spdnn bench`: tables, records and the pages that they make, of each kind of problem; and how mistakes end."""
 
+import json
 import re
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from ladders import covering
 from onnx_models import Maker
+from scipy.io import mmwrite
 
 import spdnn
 from spdnn.cli import main
 from spdnn.core.errors import install
+from spdnn.core.validation import builtins
+from spdnn.engines.registry import PEERS
 from spdnn.formats.store import write_network
+from spdnn.ops import SparseMatrix, problems
 from spdnn.report.common.collection import collect
 from spdnn.report.sections import SECTIONS
-from spdnn.runs.records.files import read_all
+from spdnn.runs.records.files import read_all, read_record
+
+MODEL = "my net.safetensors"
+
+
+def bench(*arguments):
+    return main(["bench", *map(str, arguments)])
 
 
 @pytest.fixture
@@ -24,19 +37,15 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def bench(*arguments):
-    return main(["bench", "model", "my net.safetensors", *map(str, arguments)])
-
-
 def test_the_table_the_records_and_the_page(folder, capsys, nothing_installed):
     arguments = ["--inputs", "x.npy", "--batches", "1,4", "--seconds", 0.01, "--threads", 2, "-o", "records"]
-    assert bench(*arguments, "--against", "torch,scipy") == 1
+    assert bench("model", MODEL, *arguments, "--against", "torch,scipy") == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert (
         captured.err == f"spdnn: --against: torch: the package torch is not installed; {install('torch')} brings it\n"
     )
-    assert bench(*arguments, "--against", "scipy,blas") == 0
+    assert bench("model", MODEL, *arguments, "--against", "scipy,blas") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == (
         "my net.safetensors (20 -> 6, 1 layer, 120 edges), 2 threads, 10 inputs of x.npy; "
@@ -64,7 +73,7 @@ def test_a_model_that_is_no_chain(folder, capsys):
     made.add("GlobalAveragePool")
     made.save(folder / "net.onnx")
     arguments = ["net.onnx", "--seconds", "0.01", "--threads", "1", "--against", "onnxruntime,scipy", "-o", "records"]
-    assert main(["bench", "model", *arguments]) == 0
+    assert bench("model", *arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(
         r"net.onnx \(2 nodes, 1,080 weights, \d+\.\d % nonzero\), 1 thread, drawn inputs; "
@@ -83,51 +92,186 @@ def test_a_model_that_is_no_chain(folder, capsys):
     page = (folder / "report.html").read_text()
     assert "every value within 0.0001 of the largest of its output, by ONNX Runtime without optimisations" in page
     capsys.readouterr()
-    assert main(["bench", "model", "net.onnx", "--zeros", "0.5"]) == 1
+    assert bench("model", "net.onnx", "--zeros", 0.5) == 1
     assert capsys.readouterr() == (
         "", "spdnn: --zeros is for chains of pruned layers; give another model its inputs with --inputs\n",
     )  # fmt: skip
 
 
 def test_libraries_that_are_absent_are_named_at_the_end(folder, capsys, nothing_installed):
-    assert bench("--batches", 1, "--seconds", 0.01) == 0
+    assert bench("model", MODEL, "--batches", 1, "--seconds", 0.01) == 0
     assert f"torch: the package torch is not installed; {install('torch')} brings it\n" in capsys.readouterr().out
 
 
 def test_the_same_seed_draws_the_same_inputs(folder, capsys):
     arguments = ["--batches", 2, "--seconds", 0.01, "--against", "scipy", "-o"]
-    assert bench(*arguments, "one", "--zeros", 0.8) == bench(*arguments, "two", "--zeros", 0.8) == 0
+    assert (
+        bench("model", MODEL, *arguments, "one", "--zeros", 0.8)
+        == bench("model", MODEL, *arguments, "two", "--zeros", 0.8)
+        == 0
+    )
     assert "drawn inputs, 80 % of them 0" in capsys.readouterr().out
     one, two = (read_all([f"{name}/calls.jsonl"])[1][0] for name in ("one", "two"))
     assert one.verification.digest == two.verification.digest
+
+
+def test_kernels_have_a_table_and_records(tmp_path, capsys, nothing_installed):
+    np.save(tmp_path / "x.npy", (np.random.default_rng(0).random((80, 1024)) < 0.2).astype(np.float32))
+    arguments = ["--layer-widths", "1024,4096", "--neurons", 1024, "--layers", 3, "--inputs", tmp_path / "x.npy"]
+    arguments += ["--count", 70, "--seconds", 1, "--repeats", 2, "--threads", 2, "--records", tmp_path / "records"]
+    assert bench("kernels", *arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    titles = [line for line in lines if "; 2 threads, " in line]
+    assert [line.split(";")[0] for line in titles] == [
+        "one layer, 1024 neurons, 70 inputs",
+        "one layer, 4096 neurons, 70 inputs",
+        "1024 neurons x 3 layers, 70 inputs",
+    ]
+    table = [line.split() for line in lines if line.startswith("  ")]
+    one = ["library", "cpu", "scipy"]
+    assert [row[0] for row in table] == [*one, *one, "library", "cpu", "cpu,", "scipy"]
+    assert all(row[3:7] == ["1.00", "(1.00", "to", "1.00)"] for row in table if row[0] == "cpu")
+    assert all(row[-1] == "pass" for row in table if row[0] == "scipy")
+    assert [line.split(":")[0] for line in lines if "is not installed; " in line] == list(PEERS[1:])
+    records = [builtins(read_record(path)) for path in sorted((tmp_path / "records").iterdir())]
+    assert len(records) == 7
+    assert len({record["comparison"] for record in records}) == 1
+    words = json.dumps(records[0]["environment"]["command"])
+    assert "spdnn bench kernels --layer-widths 1024,4096 --neurons 1024 --layers 3 --inputs" in words
+    assert "--count 70 --threads 2 --repeats 2 --seconds 1 --libraries scipy" in words
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The problem sets hold two small shapes."""
+    shapes = [
+        problems.Shape("a", "net", name, rows, 30, 7, 14, 1, lengths, "", "made up")
+        for name, rows, lengths in (("one", 20, "random"), ("two", 40, "zipf-1"))
+    ]
+    monkeypatch.setattr(problems, "read_shapes", lambda: shapes)
+
+
+def test_problem_sets_have_a_table_and_records(tmp_path, capsys, small):
+    arguments = ["--sparsity", "80,90", "--operations", "spmm", "--libraries", "scipy,blas", "--threads", 2]
+    arguments += ["--seconds", 0.01, "-o", tmp_path / "records"]
+    assert bench("sets", *arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("4 problems, 2 threads")
+    named = [line.split()[0] for line in lines if line.startswith("  spmm.a.net")]
+    assert named == [f"spmm.a.net.{name}.n7.s{s}" for name in ("one", "two") for s in (80, 90)]
+    assert [line.split()[:4] for line in lines if line.startswith("  spmm ")] == [
+        ["spmm", "a", "80%", "2"], ["spmm", "a", "90%", "2"],
+    ]  # fmt: skip
+    records = builtins(read_all([tmp_path / "records/operations.jsonl"])[1])
+    assert len(records) == 2 * 3 + 2 * 4  # skewed rows are run without the swizzle too
+    assert len({record["comparison"] for record in records}) == 1
+    command = records[0]["environment"]["command"]
+    assert command.startswith("spdnn bench sets --set a --sparsity 80,90 --operations spmm --seed 0 --threads 2")
+    assert main(["report", str(tmp_path / "records"), "-o", str(tmp_path / "page.html")]) == 0
+    assert "Sparse operations for deep learning" in (tmp_path / "page.html").read_text()
+
+
+@pytest.fixture
+def matrix():
+    return sp.random_array((30, 40), density=0.2, rng=np.random.default_rng(0), format="coo", dtype=np.float32)
+
+
+@pytest.mark.parametrize(("suffix", "operation"), covering(["npz", "mtx", "npy", "smtx"], ["spmm", "sddmm"]))
+def test_a_matrix_of_ones_own(tmp_path, capsys, matrix, suffix, operation):
+    path = tmp_path / f"my matrix.{suffix}"
+    if suffix == "npz":
+        sp.save_npz(path, matrix)
+    elif suffix == "mtx":
+        mmwrite(path, matrix)
+    elif suffix == "npy":
+        np.save(path, matrix.toarray())
+    else:
+        SparseMatrix.from_scipy(matrix).to_smtx(path)
+    arguments = [path, "--columns", 5, "--threads", 2, "--seconds", 0.01, "--libraries", "blas"]
+    assert bench(operation, *arguments, "--record", tmp_path / "r.jsonl") == 0
+    text = capsys.readouterr().out
+    assert text.startswith("30 x 40, 240 nonzeros (80 % sparse), 5 columns; 2 threads")
+    records = builtins(read_all([tmp_path / "r.jsonl"])[1])
+    assert [record["program"]["name"] for record in records] == ["ours", "ours-in-order", "blas"]
+    for record in records:
+        assert record["problem"]["origin"] == "file"
+        assert record["problem"]["set"] == "own"
+        assert record["problem"]["layer"] == f"my matrix.{suffix}"
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (
-            ["--against", "scipi"],
+            ["model", MODEL, "--against", "scipi"],
             "library 'scipi' is not known (did you mean 'scipy'?): it must be one of scipy, blas, torch",
         ),
-        (["--against", "scipy,scipy"], "library 'scipy' is named twice"),
-        (["--inputs", "x.npy", "--zeros", "0.5"], "--zeros is for random inputs"),
-        (["--inputs", "nowhere.npy"], "nowhere.npy"),
-        (["--inputs", "wide.npy"], "wide.npy is (3, 21); the network takes (inputs, 20)"),
-        (["-o", "x.npy"], "x.npy: a folder is needed for what is written"),
+        (["model", MODEL, "--against", "scipy,scipy"], "library 'scipy' is named twice"),
+        (["model", MODEL, "--inputs", "x.npy", "--zeros", "0.5"], "--zeros is for random inputs"),
+        (["model", MODEL, "--inputs", "nowhere.npy"], "nowhere.npy"),
+        (["model", MODEL, "--inputs", "wide.npy"], "wide.npy is (3, 21); the network takes (inputs, 20)"),
+        (["model", MODEL, "-o", "x.npy"], "x.npy: a folder is needed for what is written"),
+        (["sets", "--set", "d"], "set 'd' is not known: it must be one of a, b, c"),
+        (["sets", "--network", "bert"], "network 'bert' is not known"),
+        (["sets", "--sparsity", "many"], "--sparsity 'many': percents joined by commas"),
+        (["sets", "--sparsity", "100"], "sparsity 100.0: it must be in percent"),
+        (["sets", "--operations", "gemm"], "operation 'gemm' is not known: it must be one of spmm, sddmm"),
+        (["sets", "--operations", ""], "operation '' is not known"),
+        (["sets", "--models", "bert"], "model 'bert' is not known: it must be one of transformer-small"),
+        (["sets", "--libraries", "mlk"], "library 'mlk' is not known"),
+        (["sets", "-o", __file__], "a folder is needed for what is written"),
+        (["sets", "--dlmc", "nowhere.tar.gz"], "nowhere.tar.gz: there is no such DLMC archive"),
+        (["spmm", "nowhere.npz"], "nowhere.npz: there is no such matrix"),
+        (["spmm", __file__], "test_bench_command.py"),
+        (["spmm", "nowhere.npz", "--record", "nowhere/r.jsonl"], "nowhere does not exist"),
+        (["kernels", "--libraries", "mkl"], "engine mkl cannot run here: the package sparse-dot-mkl is not installed"),
+        (
+            ["kernels", "--libraries", "mlk"],
+            "library 'mlk' is not known: it must be one of scipy, graphblas, mkl, jax, torch",
+        ),
+        (["kernels", "--neurons", "1024"], "--neurons and --layers go together"),
+        (["kernels", "--layer-widths", "none"], "nothing to compare"),
+        (["kernels", "--layer-widths", "1000"], "1000 neurons: a RadiX-Net has"),
+        (["kernels", "--neurons", "1024", "--layers", "2", "--inputs", "nowhere.npy"], "nowhere.npy"),
+        (["kernels", "--layer-widths", "1024", "--records", "x.npy"], "a folder is needed for what is written"),
+        (["spmm", "nan.npy"], "nan.npy"),
+        (["spmm", "flat.npy"], "flat.npy"),
+        (["spmm", "a.smtx"], "a.smtx"),
+        (["spmm", "a.mtx"], "a.mtx"),
     ],
 )
-def test_mistakes_are_one_sentence(arguments, sentence, folder, capsys):
+def test_mistakes_are_one_sentence(arguments, sentence, folder, capsys, nothing_installed):
     np.save("wide.npy", np.ones((3, 21)))
+    np.save("nan.npy", np.full((3, 3), np.nan, np.float32))
+    np.save("flat.npy", np.ones(3, np.float32))
+    (folder / "a.smtx").write_text("3, 3, 1\n0 1 1 1\n7\n")
+    (folder / "a.mtx").write_text("nothing")
     assert bench(*arguments) == 1
     captured = capsys.readouterr()
-    assert captured.out == ""
+    assert captured.out == "" or arguments[0] == "sets"
     assert captured.err.startswith("spdnn: ")
     assert sentence in captured.err
     assert captured.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["--batches", "0"], ["--batches", "1,"], ["--zeros", "2"], ["--seconds", "0"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["model", MODEL, *words] for words in (["--batches", "0"], ["--batches", "1,"], ["--zeros", "2"])),
+        ["model", MODEL, "--seconds", "0"],
+        *(["kernels", "--layer-widths", widths] for widths in ("1024,", "a", "0", "1024;4096")),
+    ],
+)
 def test_numbers_out_of_range_are_an_argument_error(arguments, capsys):
     with pytest.raises(SystemExit, match="2"):
         bench(*arguments)
-    assert "must be" in capsys.readouterr().err
+    assert ("must be an integer from 1" if arguments[0] == "kernels" else "must be") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["sets", "spmm"])
+def test_help_says_what_is_measured(capsys, command):
+    with pytest.raises(SystemExit) as ended:
+        bench(command, "--help")
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert ".smtx" in text if command == "spmm" else "A sample is one float32 call" in text
