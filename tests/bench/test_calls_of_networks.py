@@ -9,8 +9,8 @@ from spdnn.bench.contest import ComparisonSettings
 from spdnn.bench.libraries import base
 from spdnn.bench.libraries.numpy import BlasModel
 from spdnn.bench.libraries.ours import OurModel
-from spdnn.bench.libraries.registry import PROGRAMS, libraries_here
-from spdnn.core.errors import InputError, SpdnnError, install
+from spdnn.bench.libraries.registry import PROGRAMS
+from spdnn.core.errors import SpdnnError
 from spdnn.runs.records.files import check_content
 from spdnn.runs.records.operation_record import OperationRecord
 
@@ -105,12 +105,3 @@ def test_dense_weights_that_do_not_fit_are_left_out(monkeypatch):
     ((_, records, refused),) = compared(["scipy", "blas"], [2])
     assert [record.program.name for record in records] == ["ours", "scipy"]
     assert refused["blas"].startswith("dense weights take 17,640 bytes, 3 times over")
-
-
-def test_what_is_not_installed_is_named(nothing_installed):
-    here, absent = libraries_here(["torch", "onnxruntime", "scipy"], ["network"], kind=None)
-    assert here == ["scipy"]
-    assert absent["torch"] == f"the package torch is not installed; {install('torch')} brings it"
-    assert absent["onnxruntime"].startswith(f"the package onnx is not installed; {install('onnx')}")
-    with pytest.raises(InputError, match="library 'tensorflow' is not known: it must be one of scipy, blas, torch"):
-        libraries_here(["tensorflow"], ["network"], kind=None)
