@@ -7,10 +7,11 @@ reference, each entry with its own tolerance.
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -37,6 +38,7 @@ MEMORY_COPIES = 4  # of what one problem holds in its programs, at most, of dens
 MEMORY_SHARE = 0.8  # of what is free
 MULTIPLY_ADDS = 4e7  # that the reference may go through on one problem, in each of two passes
 SEED = 0  # of the sample
+TERMS = {"spmm": "nonzeros of the row", "sddmm": "columns of the operands"}  # of a sum
 
 
 def compare_products(
@@ -164,16 +166,23 @@ class ProductTruth:
     """
 
     def __init__(self, product: Product):
-        self.product, part = product, int(MULTIPLY_ADDS // max(1, product.topology.nnz))
+        self.product, topology, values = product, product.topology, product.values
         self.of_columns = product.operation == "spmm"
-        whole = product.width if self.of_columns else product.topology.nnz
-        part = part if self.of_columns else int(MULTIPLY_ADDS // max(1, product.width))
-        self.sampled = whole > max(2, part)
-        self.kept = _sample(whole, max(2, part)) if self.sampled else np.arange(whole)
-        if self.of_columns:
-            self._columns()
-        else:
-            self._nonzeros()
+        whole, each = (product.width, topology.nnz) if self.of_columns else (topology.nnz, product.width)
+        part = max(2, int(MULTIPLY_ADDS // max(1, each)))
+        self.sampled, self.signs = whole > part, None
+        self.kept = _sample(whole, part) if self.sampled else np.arange(whole)
+        if not self.of_columns:
+            places = SimpleNamespace(row_numbers=topology.row_numbers[self.kept], columns=topology.columns[self.kept])
+            self.expected = _expected(oracle.sddmm, places, product.first, product.second, product.width)
+            return
+        lengths, first = topology.lengths, product.first
+        self.expected = _expected(oracle.spmm, topology, values, first[:, self.kept], lengths[:, None])
+        if self.sampled:
+            self.signs = np.random.default_rng(SEED).choice((-1.0, 1.0), product.width)
+            right = oracle.spmm(topology, values, (first.astype(np.float64) @ self.signs)[:, None])[:, 0]
+            magnitude = oracle.spmm(topology, abs(values), abs(first.astype(np.float64)).sum(axis=1)[:, None])[:, 0]
+            self.sums = right, oracle.tolerance(magnitude, lengths) * (1 + product.width * 2.0**-50)
 
     def judge(self, name: str, out: np.ndarray) -> Verification:
         """The part `verification` of the record of an output of program `name`.
@@ -182,44 +191,23 @@ class ProductTruth:
             SpdnnError: an entry is wrong.
         """
         actual = out[:, self.kept] if self.of_columns else out[self.kept]
-        worst = worst_error(actual, self.right, self.tolerance)
-        if self.of_columns and self.sampled:
-            worst = max(worst, worst_error(out @ self.signs, self.right_sums, self.sums_tolerance))
+        worst = worst_error(actual, *self.expected)
+        rule = f"|error| <= (n + 2) u sum|a b| + rounding, n {TERMS[self.product.operation]}"
+        if self.signs is not None:
+            worst = max(worst, worst_error(out @ self.signs, *self.sums))
+            rule += "; all columns in one sum with random signs"
         if not worst <= 1:
             raise SpdnnError(
                 f"program {name} gave a wrong output of {self.product.operation}: an error of {worst:.3g} times its "
                 "tolerance"
             )
-        checked = actual.size if out.size else 0
         seed = SEED if self.sampled else None
-        return Verification(int(out.size), int(checked), seed, self.rule, float(worst), digest(out))
+        return Verification(out.size, actual.size if out.size else 0, seed, rule, worst, digest(out))
 
-    @property
-    def rule(self) -> str:
-        rule = "|error| <= (n + 2) u sum|a b| + rounding, n nonzeros of the row"
-        if not self.of_columns:
-            return rule.replace("nonzeros of the row", "columns of the operands")
-        return rule + ("; all columns in one sum with random signs" if self.sampled else "")
 
-    def _columns(self) -> None:
-        product = self.product
-        topology, values, dense = product.topology, product.values, product.first[:, self.kept]
-        self.right = oracle.spmm(topology, values, dense)
-        magnitude = oracle.spmm(topology, abs(values), abs(dense))
-        self.tolerance = oracle.tolerance(magnitude, topology.lengths[:, None])
-        if self.sampled:
-            self.signs = np.random.default_rng(SEED).choice((-1.0, 1.0), product.width)
-            whole = product.first.astype(np.float64)
-            self.right_sums = oracle.spmm(topology, values, (whole @ self.signs)[:, None])[:, 0]
-            magnitude = oracle.spmm(topology, abs(values), abs(whole).sum(axis=1)[:, None])[:, 0]
-            self.sums_tolerance = oracle.tolerance(magnitude, topology.lengths) * (1 + product.width * 2.0**-50)
-
-    def _nonzeros(self) -> None:
-        product, topology = self.product, self.product.topology
-        part = SimpleNamespace(row_numbers=topology.row_numbers[self.kept], columns=topology.columns[self.kept])
-        self.right = oracle.sddmm(part, product.first, product.second)
-        magnitude = oracle.sddmm(part, abs(product.first), abs(product.second))
-        self.tolerance = oracle.tolerance(magnitude, product.width)
+def _expected(compute: Callable, places: Any, left: Any, right: Any, terms: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(what float64 gives, how far from it sums of so many terms may be)."""
+    return compute(places, left, right), oracle.tolerance(compute(places, abs(left), abs(right)), terms)
 
 
 def _sample(whole: int, part: int) -> np.ndarray:
