@@ -1,11 +1,15 @@
-"""How much memory an engine may take: what this process holds, what is free (core/resources.py), what the caller
-allows.
+"""The memory of an inference: what this process holds and may hold, what a run takes of it, and the plan within it.
+
+An engine describes what a run takes (`RunSizes`), of this process or of a device; `plan_batches` decides how many
+inputs a batch has, and whether weights stay.
 """
 
 import contextlib
 import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from spdnn.core.errors import SpdnnError
+from spdnn.core.errors import MemoryTooSmall, SpdnnError
 from spdnn.core.resources import available_bytes, kernel_bytes, tightest
 
 DEFAULT_SHARE = 0.7  # of the memory that is free without a limit
@@ -57,3 +61,98 @@ def free_share() -> int:
     if free is None:
         raise SpdnnError("/proc/meminfo does not say MemAvailable; give a memory limit (--memory)")
     return int(DEFAULT_SHARE * free)
+
+
+def process_sentence(limit: int, what: str, who: str, least: int, about: str = "at least") -> str:
+    """Why a run does not fit `limit` bytes of this process or node, of which `least` would be enough.
+
+    Args:
+        what: does not fit: nothing, or words that begin with a space; who: computes.
+    """
+    return (
+        f"memory of {limit:,} bytes is too small{what}; this network, these inputs and {who} need {about} {least:,} "
+        f"({more_memory(least)})"
+    )
+
+
+@dataclass(frozen=True)
+class RunSizes:
+    """What an inference takes of one memory, that of a process or of a device.
+
+    Attributes:
+        inputs: of the whole inference.
+        tile: inputs that are computed together; batches are multiples of it.
+        weights: bytes of each layer.
+        row_bytes: of one input of a batch: its features, twice, and what is kept of it.
+        held_bytes: whatever the batches are, and wherever the weights.
+        stay_bytes: that weights which stay take; None: all of those that the memory has. Weights that are there already
+            take nothing, and devices that share one memory hold weights once.
+        task_bytes: that each task of a task graph takes for itself, shared out to its devices.
+        stream_bytes: that weights take which are streamed from their source, with what reading them needs.
+    """
+
+    inputs: int
+    tile: int
+    weights: tuple[int, ...]
+    row_bytes: int
+    held_bytes: int = 0
+    stay_bytes: int | None = None
+    task_bytes: int = 0
+    stream_bytes: int = 0
+
+    @property
+    def layers(self) -> int:
+        return len(self.weights)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of all inputs."""
+        return parts_of(self.inputs, self.tile)
+
+
+def parts_of(number: int, part: int) -> int:
+    """How many parts hold the number."""
+    return -(-number // part)
+
+
+def plan_batches(
+    sizes: RunSizes, memory: int, sentence: Callable[[int], str], enough: int = 0, most: int | None = None
+) -> tuple[int, bool]:
+    """(inputs in a batch, whether all weights stay) of a run that goes from batch to batch within `memory` bytes.
+
+    Args:
+        sentence: of the error, from the least bytes that are enough.
+        enough: tiles that weights which stay leave room for, unless all inputs have fewer; else weights are streamed.
+        most: tiles of a batch; None: all.
+
+    Raises:
+        MemoryTooSmall: not even one tile fits.
+    """
+    stay, each = sum(sizes.weights) if sizes.stay_bytes is None else sizes.stay_bytes, sizes.tile * sizes.row_bytes
+    resident = not stay or sizes.held_bytes + stay + min(sizes.tiles, enough) * each <= memory
+    room = memory - sizes.held_bytes - (stay if resident else sizes.stream_bytes)
+    tiles = batch_tiles(sizes.tiles, lambda tiles: tiles - room // each, most)
+    if not tiles:
+        least = sizes.held_bytes + sizes.stream_bytes + each
+        raise MemoryTooSmall(sentence(least), least)
+    return min(sizes.inputs, tiles * sizes.tile), resident
+
+
+def batch_tiles(tiles: int, excess: Callable[[int], int], most: int | None = None, groups: int = 1) -> int:
+    """Tiles of a batch: as few batches as fit, of equal size, and as many for each of the `groups` that share them out;
+    0: not one tile fits.
+
+    Args:
+        tiles: of all inputs.
+        excess: of a batch of so many tiles, those that do not fit, at least; 0 or less where all do.
+        most: tiles of a batch; None: all.
+    """
+    # Too large a batch shrinks by the tiles that do not fit. That is repeated, for more batches may be more tasks.
+    size = min(tiles, most or tiles)
+    while size > 0 and (over := excess(size)) > 0:
+        size -= over
+    if size < 1:
+        return 0
+    # Equal size: threads would have no tile in a small last batch, and a group with one batch more is waited for.
+    even = parts_of(tiles, groups * parts_of(parts_of(tiles, size), groups))
+    return even if excess(even) <= 0 else size

@@ -3,7 +3,8 @@
 import pytest
 from test_report import BASELINES, HOSTILE, collected, drawn, made_record, shown, typed
 
-from spdnn.engines.taskgraph.decomposition import Sizes, cut
+from spdnn.engines.memory import RunSizes
+from spdnn.engines.taskgraph.decomposition import cut
 from spdnn.engines.taskgraph.settings import TaskgraphSettings
 from spdnn.engines.taskgraph.simulation import simulate, sizes_of
 from spdnn.report.common.drawing import save, style
@@ -19,7 +20,7 @@ def scheduled(schedule="resident", devices=1, seconds=(0.5, 0.5, 0.6), case=None
     """A record of the task graph; its timeline is the simulator's own, stretched to its fastest repeat."""
     record = made_record(case or f"case.{schedule}-d{devices}", seconds, **problem)
     count, layers = record["problem"]["input_count"], record["problem"]["layers"]
-    sizes = Sizes(count, 32, (1000,) * layers, 8192)
+    sizes = RunSizes(count, 32, (1000,) * layers, 8192)
     made = cut(TaskgraphSettings(schedule, devices), sizes)
     told = {
         "schedule": schedule, "devices": devices, "pipeline": len(made.ranges), "batches": made.batches,

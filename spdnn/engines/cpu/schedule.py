@@ -5,16 +5,15 @@ of threads, so that a run repeats to the bit whatever the machine does. The fact
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
-from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
 from spdnn.core.network import Network
 from spdnn.engines.base import Options
-from spdnn.engines.memory import INPUT_BYTES, limit_bytes, more_memory, resident_bytes
-from spdnn.kernels.tiles import TILE_BYTES, feature_bytes, tiles_of
+from spdnn.engines.memory import INPUT_BYTES, RunSizes, limit_bytes, plan_batches, process_sentence, resident_bytes
+from spdnn.kernels.tiles import TILE_BYTES, feature_bytes
 
 EPILOGUE = 3  # bias, activation and store of one output, against one gathered edge
 ADDED = 0.4  # of that cost: the multiplication and addition, without the load that outputs of a set share
@@ -95,52 +94,36 @@ class Costs:
         return (HASH * rows + COMPARE * candidates) * neurons <= WHOLE_SHARE * candidates * self.ahead[k]
 
 
-def scratch_bytes(network: Network, inputs: Inputs, widest: int, threads: int, tile: int) -> int:
-    """Bytes that the kernels take for themselves, and copies of sparse inputs, at most."""
-    one_input = 8 if inputs.kind == "bits" and tile > 1 else 4 * tile  # of a neuron: a word, or a tile of floats
-    features = min(2 * feature_bytes(1, widest, tile), TILE_BYTES)
-    steps = min(STEP_FEATURES, 2 * feature_bytes(4 * threads, widest, 1) * tile)
-    return (
-        (inputs.nbytes if inputs.kind == "csr" else 0) * 2 + threads * (one_input * network.inputs + features) + steps
-    )
+def run_sizes(network: Network, inputs: Inputs, widest: int, outputs: int, options: Options, tile: int) -> RunSizes:
+    """What a run takes of this process, with what the process holds now.
 
-
-def outcome_bytes(inputs: Inputs, outputs: int, options: Options) -> int:
-    """Bytes for the outcome of the inputs, all of which may survive."""
-    return INPUT_BYTES * inputs.count + options.keep.nbytes(inputs.count, outputs)
+    Args:
+        widest: outputs of the widest layer; outputs: of the last one, before identical neurons were merged.
+    """
+    # Scratch memory of the kernels at most: for each thread a tile's inputs (words of bits, or floats) and features,
+    # for all of them what goes through the layers in step, and copies of sparse inputs.
+    threads, one_input = options.threads, 8 if inputs.kind == "bits" and tile > 1 else 4 * tile
+    scratch = threads * (one_input * network.inputs + min(2 * feature_bytes(1, widest, tile), TILE_BYTES))
+    scratch += min(STEP_FEATURES, 2 * feature_bytes(4 * threads, widest, 1) * tile)
+    scratch += 2 * inputs.nbytes if inputs.kind == "csr" else 0
+    # The outcome of the inputs, all of which may survive.
+    outcome = INPUT_BYTES * inputs.count + options.keep.nbytes(inputs.count, outputs)
+    weights = tuple(network.header(k).nbytes for k in range(network.depth))
+    stay = sum(nbytes for k, nbytes in enumerate(weights) if not network.in_memory(k))
+    # Streamed weights: the layer in use, the next one, and the arrays that reading it needs.
+    held = resident_bytes() + scratch + outcome
+    return RunSizes(inputs.count, tile, weights, 8 * widest, held, stay, stream_bytes=4 * max(weights))
 
 
 def batches(
     network: Network, inputs: Inputs, widest: int, outputs: int, options: Options, tile: int
 ) -> tuple[int, bool]:
-    """(inputs in a batch, whether all weights stay in memory) within the memory allowed.
-
-    Args:
-        widest: outputs of the widest layer; outputs: of the last one, before identical neurons were merged.
+    """(inputs in a batch, whether all weights stay in memory) within the memory allowed; arguments as `run_sizes`.
 
     Raises:
         MemoryTooSmall: not even one tile fits; the sentence says the least that does.
     """
-    # Fixed costs: what the process holds, the kernels' scratch memory, and the outcome of all inputs.
-    in_use, limit = resident_bytes(), limit_bytes(options.memory)
-    weights = sum(network.header(k).nbytes for k in range(network.depth) if not network.in_memory(k))
-    largest = max(network.header(k).nbytes for k in range(network.depth))
-    extra = scratch_bytes(network, inputs, widest, options.threads, tile)
-    one_tile = 2 * feature_bytes(1, widest, tile)
-    outcome = outcome_bytes(inputs, outputs, options)
-    room = limit - in_use - extra - outcome
-    # All weights, when what is left still takes a few tiles for each thread; else the one in use, the next one, and
-    # the arrays that reading it needs.
-    resident = not weights or weights + min(tiles_of(inputs.count, tile), 4 * options.threads) * one_tile <= room
-    room -= weights if resident else 4 * largest
-    if room < one_tile:
-        least = in_use + extra + outcome + 4 * largest + one_tile
-        raise MemoryTooSmall(
-            f"memory of {limit:,} bytes is too small for one tile of {tile} inputs; this network, these inputs and "
-            f"{options.threads} threads need at least {least:,} ({more_memory(least)})",
-            least,
-        )
-    # As few batches as fit, of equal size: a small last one would leave threads without a tile.
-    tiles = min(tiles_of(inputs.count, tile), room // one_tile)
-    parts = -(-tiles_of(inputs.count, tile) // tiles)
-    return min(inputs.count, -(-tiles_of(inputs.count, tile) // parts) * tile), resident
+    # Weights stay where what they leave takes a few tiles for each thread.
+    sizes, limit = run_sizes(network, inputs, widest, outputs, options, tile), limit_bytes(options.memory)
+    sentence = partial(process_sentence, limit, f" for one tile of {tile} inputs", f"{options.threads} threads")
+    return plan_batches(sizes, limit, sentence, 4 * options.threads)

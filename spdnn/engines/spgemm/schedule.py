@@ -1,13 +1,14 @@
 """What the engine `spgemm` decides before it runs: batches within the memory, the cost of a search for equal rows."""
 
+from functools import partial
+
 import numpy as np
 
-from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
 from spdnn.core.network import Header, Network, index_dtype
 from spdnn.core.result import LastLayer
 from spdnn.engines.base import Options
-from spdnn.engines.memory import INPUT_BYTES, limit_bytes, more_memory, resident_bytes
+from spdnn.engines.memory import INPUT_BYTES, RunSizes, limit_bytes, plan_batches, process_sentence, resident_bytes
 
 NONZERO_BYTES = 8  # a column and a value
 ROW_BYTES = 256  # what each row needs besides: indices, hashes, representatives, statistics
@@ -28,34 +29,22 @@ def batches(network: Network, inputs: Inputs, options: Options, panel: int, shar
     """
     from spdnn.kernels import _cpu
 
-    # Fixed costs, whatever the batch: the process, the accumulators of all threads, stored inputs, the outcome.
-    in_use, limit = resident_bytes(), limit_bytes(options.memory)
     headers = [network.header(k) for k in range(network.depth)]
-    layer_bytes = [bytes_by_input(header) for header in headers]
-    # The layer in use, the next one as it is read and by input, and the arrays that reading it needs.
-    reading = 4 * max(header.nbytes for header in headers) + 2 * max(layer_bytes)
+    weights = tuple(bytes_by_input(header) for header in headers)
+    # Whatever the batch: the process, the accumulators of all threads, stored inputs, the outcome; of layers the one in
+    # use, the next one as it is read and by input, and the arrays that reading it needs.
+    held = resident_bytes() + SMALL_BYTES + 4 * max(header.nbytes for header in headers) + 2 * max(weights)
     widths = max(header.inputs for header in headers), max(header.outputs for header in headers)
-    scratch = options.threads * _cpu.SpgemmWorkspace.bytes_of(*widths, panel)
-    stored = 2 * inputs.nbytes if inputs.kind == "csr" else 0
+    held += options.threads * _cpu.SpgemmWorkspace.bytes_of(*widths, panel)
+    held += 2 * inputs.nbytes if inputs.kind == "csr" else 0
     # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
-    value_bytes = options.keep.nbytes(inputs.count, LastLayer(network).outputs)
+    held += INPUT_BYTES * inputs.count + options.keep.nbytes(inputs.count, LastLayer(network).outputs)
     one_row = 2 * NONZERO_BYTES * network.width + ROW_BYTES
-    fixed = in_use + reading + scratch + stored + value_bytes + INPUT_BYTES * inputs.count + SMALL_BYTES
-    room = limit - fixed
-    # All weights, when what is left still takes some rows for each thread.
-    weights = 0 if shared else sum(layer_bytes)
-    resident = shared or weights + min(inputs.count, 64 * options.threads) * one_row <= room
-    room -= weights if resident else 0
-    if room < one_row:
-        raise MemoryTooSmall(
-            f"memory of {limit:,} bytes is too small for one input at a time; this network, these inputs and "
-            f"{options.threads} threads need at least {fixed + one_row:,} ({more_memory(fixed + one_row)})",
-            fixed + one_row,
-        )
-    # As few batches as fit, of equal size.
-    rows = min(inputs.count, room // one_row)
-    batches = -(-inputs.count // rows)
-    return -(-inputs.count // batches), resident
+    sizes = RunSizes(inputs.count, 1, weights, one_row, held, 0 if shared else None)
+    # Weights stay where what they leave takes some rows for each thread.
+    limit = limit_bytes(options.memory)
+    sentence = partial(process_sentence, limit, " for one input at a time", f"{options.threads} threads")
+    return plan_batches(sizes, limit, sentence, 64 * options.threads)
 
 
 def bytes_by_input(header: Header) -> int:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from spdnn.core.errors import InputError, MemoryTooSmall
-from spdnn.engines.taskgraph.decomposition import BATCHES_EACH, BUFFERS, Decomposition, MemoryRoom, Sizes, cut
+from spdnn.engines.memory import RunSizes
+from spdnn.engines.taskgraph.decomposition import BATCHES_EACH, BUFFERS, Decomposition, MemoryRoom, cut
 from spdnn.engines.taskgraph.settings import (
     AUTO,
     GRAPH,
@@ -95,7 +96,7 @@ class _Search:
 
 
 def choose_unmeasured(
-    requested: TaskgraphSettings, sizes: Sizes, memory: int | None, stays: Schedule = RESIDENT, **options
+    requested: TaskgraphSettings, sizes: RunSizes, memory: int | None, stays: Schedule = RESIDENT, **options
 ) -> tuple[Decomposition, str] | None:
     """(decomposition, why) where what tasks cost cannot matter: the schedule was asked for and its devices all hold the
     same, or all weights fit the one device; None: it can.
@@ -120,7 +121,7 @@ def choose_unmeasured(
 
 
 def choose(
-    sizes: Sizes,
+    sizes: RunSizes,
     requested: TaskgraphSettings,
     memory: int | None,
     costs: TaskCosts,

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from spdnn.core.errors import InputError, MemoryTooSmall
+from spdnn.engines.memory import RunSizes, batch_tiles, parts_of
 from spdnn.engines.reductions.dead import LONGEST_PASS, pass_length
 from spdnn.engines.taskgraph.settings import GRAPH, PIPELINE, RESIDENT, SCHEDULES, STREAM, TaskgraphSettings
 
@@ -27,40 +28,12 @@ MOST = 1 << 20  # of batches, buffers and devices
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """What there is to cut.
-
-    Attributes:
-        inputs: of the whole inference.
-        tile: inputs that are computed together; batches are multiples of it.
-        weights: bytes of each layer on a device.
-        row_bytes: of one input on a device that holds it: its features, twice, and what is kept of it.
-        held_bytes: on every device, whatever is cut.
-        stay_bytes: that weights which stay take on each device; None: all of its range. Devices that share one memory
-            hold weights once.
-        task_bytes: that each task takes for itself, shared out to the devices.
-    """
-
-    inputs: int
-    tile: int
-    weights: tuple[int, ...]
-    row_bytes: int
-    held_bytes: int = 0
-    stay_bytes: int | None = None
-    task_bytes: int = 0
-
-    @property
-    def layers(self) -> int:
-        return len(self.weights)
-
-
-@dataclass(frozen=True)
 class MemoryRoom:
     """Bytes that each device has for what `sizes` counts; `device`: they are the device's own, and not its part of what
     the process has.
     """
 
-    sizes: Sizes
+    sizes: RunSizes
     memory: int
     device: bool = True
 
@@ -114,7 +87,7 @@ class Decomposition:
 
     @property
     def batches(self) -> int:
-        return _over(self.inputs, self.batch)
+        return parts_of(self.inputs, self.batch)
 
     @property
     def devices(self) -> int:
@@ -150,7 +123,7 @@ class Decomposition:
         """(first, last) inputs of a batch."""
         return batch * self.batch, min(self.inputs, (batch + 1) * self.batch)
 
-    def buffer_bytes(self, sizes: Sizes, device: int) -> list[int]:
+    def buffer_bytes(self, sizes: RunSizes, device: int) -> list[int]:
         """Bytes of each buffer of a device: of the largest stage that it ever holds."""
         first, last = self.range_of(device)
         nbytes = [0] * (last - first if self.buffers is None else min(self.buffers, last - first))
@@ -159,7 +132,7 @@ class Decomposition:
             nbytes[buffer] = max(nbytes[buffer], sum(sizes.weights[slice(*self.stages[stage])]))
         return nbytes
 
-    def memory(self, sizes: Sizes, device: int) -> int:
+    def memory(self, sizes: RunSizes, device: int) -> int:
         """Bytes on that device: weights, features of its slots, and what it holds anyway."""
         # Weights, features of the slots, and tasks: what the batches make of each is the price of cutting finer.
         stay = None if self.streamed else sizes.stay_bytes
@@ -168,11 +141,11 @@ class Decomposition:
         tasks = sizes.task_bytes * TASKS * len(self.stages) * self.batches // self.devices
         return sizes.held_bytes + weights + features + tasks
 
-    def _bytes_per_input(self, sizes: Sizes) -> int:
+    def _bytes_per_input(self, sizes: RunSizes) -> int:
         """Bytes for each input of a batch: in every slot, and in the pool, where features need no second buffer."""
         return self.slots * sizes.row_bytes + (-(-sizes.row_bytes // 2) if self.joined is not None else 0)
 
-    def most_memory(self, sizes: Sizes) -> int:
+    def most_memory(self, sizes: RunSizes) -> int:
         """Bytes on the device that needs most."""
         return max(self.memory(sizes, position) for position in range(len(self.ranges)))
 
@@ -187,12 +160,7 @@ def _check_chain(spans: Sequence[tuple[int, int]], what: str, of: str, end: int 
 
 def _whole(inputs: int, tile: int) -> int:
     """Inputs in whole tiles."""
-    return _over(inputs, tile) * tile
-
-
-def _over(number: int, part: int) -> int:
-    """How many parts it takes to hold the number."""
-    return -(-number // part)
+    return parts_of(inputs, tile) * tile
 
 
 def stages_of(
@@ -245,7 +213,7 @@ def _ranges(costs: Sequence[float], most: float, devices: int) -> list[tuple[int
 
 def cut(
     settings: TaskgraphSettings,
-    sizes: Sizes,
+    sizes: RunSizes,
     memory: int | None = None,
     *,
     leaving: bool = True,
@@ -290,7 +258,7 @@ def cut(
         # Several batches a device: a pipeline fills and drains, and devices that draw batches end together.
         each = BATCHES_EACH * pipeline if pipeline > 1 else BATCHES_EACH if drawn and groups > 1 else 1
         whole = Decomposition(schedule, sizes.inputs, sizes.tile, stages, ranges, groups, buffers, slots, drawn)
-        least = batches or min(groups * each, _over(sizes.inputs, sizes.tile))
+        least = batches or min(groups * each, parts_of(sizes.inputs, sizes.tile))
         alone = _cut_batches(whole, sizes, rooms, least, batches)
         # Joining: after the layers in which most rows die, the batches of a group go on as one; it takes a pool, and so
         # is left out where the memory has no room for it.
@@ -338,7 +306,7 @@ def _check(settings: TaskgraphSettings, pipeline: int) -> None:
 
 
 def _cut_batches(
-    whole: Decomposition, sizes: Sizes, rooms: Sequence[MemoryRoom], least: int, most: int | None
+    whole: Decomposition, sizes: RunSizes, rooms: Sequence[MemoryRoom], least: int, most: int | None
 ) -> Decomposition:
     """The same with batches: `least` of them, or as many as the rooms make it; at most `most`, unless None.
 
@@ -346,40 +314,34 @@ def _cut_batches(
         MemoryTooSmall: they do not fit.
     """
     # Batches of whole tiles; if rounding up makes fewer batches than asked for, their last tiles stay partly empty.
-    each = _over(sizes.inputs, least)
+    each = parts_of(sizes.inputs, least)
     batched = replace(whole, batch=_whole(each, sizes.tile))
-    if batched.batches < _over(sizes.inputs, each):
+    if batched.batches < parts_of(sizes.inputs, each):
         batched = replace(whole, batch=each)
-    tight = [room for room in rooms if _excess(batched, room) > 0]
+    tight = next((room for room in rooms if _excess(batched, room) > 0), None)
     if not tight:
         return batched
     if most:
-        raise _too_small_error(batched, tight[0], f"{batched.batches} batches", batched.most_memory(tight[0].sizes))
-    # Too large: batches shrink by the tiles that do not fit. That is repeated, for more batches are more tasks.
-    tiles = most = _over(batched.batch, sizes.tile)
-    batched = replace(whole, batch=tiles * sizes.tile)
-    while (excess := max(_excess(batched, room) for room in rooms)) > 0:
-        tiles -= excess
-        if tiles < 1:
-            sizes_of_batches = [min(most, 1 << power) * sizes.tile for power in range(most.bit_length() + 1)]
-            enough = min(replace(whole, batch=size).most_memory(tight[0].sizes) for size in sizes_of_batches)
-            raise _too_small_error(batched, tight[0], f"batches of {sizes.tile} inputs", enough)
-        batched = replace(whole, batch=tiles * sizes.tile)
-    # As many for each group: one that had more than the others would be waited for.
-    needed = whole.groups * _over(_over(_over(sizes.inputs, sizes.tile), tiles), whole.groups)
-    even = replace(whole, batch=_whole(_over(sizes.inputs, needed), sizes.tile))
-    return even if all(_excess(even, room) <= 0 for room in rooms) else batched
+        batches, needed = f"{batched.batches} batches", batched.most_memory(tight.sizes)
+    else:
+        # Too large: a batch has the tiles that fit, and each group as many batches.
+        at_most = parts_of(batched.batch, sizes.tile)
+        cut_to = lambda tiles: replace(whole, batch=tiles * sizes.tile)  # noqa: E731
+        excess = lambda tiles: max(_excess(cut_to(tiles), room) for room in rooms)  # noqa: E731
+        if tiles := batch_tiles(sizes.tiles, excess, at_most, whole.groups):
+            return cut_to(tiles)
+        powers = [min(at_most, 1 << power) for power in range(at_most.bit_length() + 1)]
+        batches, needed = f"batches of {sizes.tile} inputs", min(cut_to(n).most_memory(tight.sizes) for n in powers)
+    buffers = f" and {whole.buffers} buffers of weights" if whole.buffers else ""
+    raise MemoryTooSmall(
+        f"device memory of {tight.memory:,} bytes is too small for the schedule {whole.schedule} with {batches}"
+        f"{buffers}: it needs {needed:,} (--device-memory)",
+        needed,
+        tight.device,
+    )
 
 
 def _excess(batched: Decomposition, room: MemoryRoom) -> int:
     """Tiles of a batch that do not fit the room, at least; 0 or less where all do."""
-    return _over(batched.most_memory(room.sizes) - room.memory, room.sizes.tile * batched._bytes_per_input(room.sizes))
-
-
-def _too_small_error(whole: Decomposition, room: MemoryRoom, batches: str, needed: int) -> MemoryTooSmall:
-    return MemoryTooSmall(
-        f"device memory of {room.memory:,} bytes is too small for the schedule {whole.schedule} with {batches}"
-        f"{f' and {whole.buffers} buffers of weights' if whole.buffers else ''}: it needs {needed:,} (--device-memory)",
-        needed,
-        room.device,
-    )
+    each = room.sizes.tile * batched._bytes_per_input(room.sizes)
+    return parts_of(batched.most_memory(room.sizes) - room.memory, each)

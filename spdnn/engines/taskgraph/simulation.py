@@ -14,7 +14,8 @@ import numpy as np
 
 from spdnn.core.errors import InputError
 from spdnn.engines.costs.costs import FREE, DeviceCosts, MessageCosts, Work
-from spdnn.engines.taskgraph.decomposition import Decomposition, Sizes
+from spdnn.engines.memory import RunSizes
+from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.execution import Execution, Lane
 from spdnn.engines.taskgraph.graph import COMPUTE, LANES, Graph, Kind, Task
 from spdnn.engines.taskgraph.timeline import Span
@@ -131,11 +132,11 @@ class Simulated:
         return {lane: seconds / self.seconds if self.seconds else 0.0 for lane, seconds in sorted(lane_seconds.items())}
 
 
-def sizes_of(work: Work, device: DeviceCosts) -> Sizes:
+def sizes_of(work: Work, device: DeviceCosts) -> RunSizes:
     """What there is to cut, as the cost model knows it: engines that know their layouts better tell it themselves."""
     weights = tuple(math.ceil(nbytes) for nbytes in work.weight_bytes)
     inputs = math.ceil(work.inputs * work.input_bytes)
-    return Sizes(work.inputs, device.tiles[-1], weights, math.ceil(2 * work.row_bytes.max()), inputs)
+    return RunSizes(work.inputs, device.tiles[-1], weights, math.ceil(2 * work.row_bytes.max()), inputs)
 
 
 def simulate(decomposition: Decomposition, costs: TaskCosts, cores: int | None = None) -> Simulated:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from spdnn.engines.taskgraph.decomposition import Decomposition, Sizes
+from spdnn.engines.memory import RunSizes
+from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.graph import Graph, Task
 from spdnn.engines.taskgraph.settings import TaskgraphSettings
 
@@ -74,7 +75,7 @@ def timeline(spans: Sequence[Span]) -> dict:
     return {"timeline": [span.as_list() for span in coarsen(spans)], "timeline_tasks": len(spans)}
 
 
-def notes(cut: Decomposition, sizes: Sizes, settings: TaskgraphSettings, why: str, graph: Graph) -> dict:
+def notes(cut: Decomposition, sizes: RunSizes, settings: TaskgraphSettings, why: str, graph: Graph) -> dict:
     """`graph`: what ran."""
     joined = [batch for batches in graph.joined.values() for batch in batches if len(batches) > 1]
     return {

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from spdnn.engines.taskgraph.decomposition import Sizes
+from spdnn.engines.memory import RunSizes
 from spdnn.engines.taskgraph.decomposition import cut as cut_request
 from spdnn.engines.taskgraph.execution import Execution, run_serially
 from spdnn.engines.taskgraph.settings import RESIDENT, SCHEDULES, TaskgraphSettings
@@ -23,7 +23,7 @@ def sizes(draw):
     tile = draw(st.sampled_from([1, 16, 32]))
     rest = {"task_bytes": draw(st.sampled_from([0, 0, 2])), "stay_bytes": draw(st.none() | st.integers(0, 30))}
     row, held = draw(st.integers(1, 9)), draw(st.integers(0, 50))
-    return Sizes(draw(st.integers(1, 400)), tile, tuple(weights), row, held, **rest)
+    return RunSizes(draw(st.integers(1, 400)), tile, tuple(weights), row, held, **rest)
 
 
 @st.composite

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from spdnn.core.errors import InputError, MemoryTooSmall
 from spdnn.engines.costs.costs import DeviceCosts, MessageCosts, Work
+from spdnn.engines.memory import RunSizes
 from spdnn.engines.taskgraph.choice import EQUAL, choose
-from spdnn.engines.taskgraph.decomposition import Sizes
 from spdnn.engines.taskgraph.settings import TaskgraphSettings
 from spdnn.engines.taskgraph.simulation import TaskCosts, least_seconds, simulate
 
 LAYERS, INPUTS = 40, 1024
-SIZES = Sizes(INPUTS, 16, (1000,) * LAYERS, 8)
+SIZES = RunSizes(INPUTS, 16, (1000,) * LAYERS, 8)
 SLOW_MESSAGES = MessageCosts(1.0, 1.0)
 
 

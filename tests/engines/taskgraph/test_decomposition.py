@@ -6,10 +6,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spdnn.core.errors import InputError, MemoryTooSmall
-from spdnn.engines.taskgraph.decomposition import MOST, Decomposition, Sizes, ranges_of, stages_of
+from spdnn.engines.memory import RunSizes
+from spdnn.engines.taskgraph.decomposition import MOST, Decomposition, ranges_of, stages_of
 from spdnn.engines.taskgraph.settings import SCHEDULES
 
-SIZES = Sizes(inputs=1000, tile=16, weights=(100,) * 40, row_bytes=10, held_bytes=50)
+SIZES = RunSizes(inputs=1000, tile=16, weights=(100,) * 40, row_bytes=10, held_bytes=50)
 
 
 @settings(max_examples=50, deadline=None)
@@ -51,7 +52,7 @@ def test_every_group_has_as_many_batches():
 
 @settings(max_examples=50, deadline=None)
 @given(sizes(), st.sampled_from(SCHEDULES), st.integers(1, 3), st.booleans(), st.integers(0, 400))
-@example(Sizes(1, 16, (3, 1, 1, 3), 1, 0, None, 0), "stream", 1, False, 8)  # stages of 21 bytes are larger than of 8
+@example(RunSizes(1, 16, (3, 1, 1, 3), 1, 0, None, 0), "stream", 1, False, 8)  # stages of 21 bytes are larger than of 8
 def test_the_least_that_is_told_is_enough(sizes, schedule, pipeline, leaving, memory):
     devices = min(pipeline, sizes.layers)
     options = {"devices": devices, "pipeline": devices, "leaving": leaving}

@@ -15,16 +15,15 @@ from spdnn.core.result import Result
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.batch import BatchKernels
-from spdnn.engines.memory import INPUT_BYTES, give_back, limit_bytes, more_memory, resident_bytes
+from spdnn.engines.memory import INPUT_BYTES, RunSizes, give_back, limit_bytes, process_sentence
 from spdnn.engines.taskgraph.choice import choose, choose_unmeasured
 from spdnn.engines.taskgraph.cpu.probe import measure_costs
 from spdnn.engines.taskgraph.cpu.run import CpuDevice, CpuGraphRun, copy_layer
-from spdnn.engines.taskgraph.decomposition import Decomposition, MemoryRoom, Sizes, cut
+from spdnn.engines.taskgraph.decomposition import Decomposition, MemoryRoom, cut
 from spdnn.engines.taskgraph.execution import Execution, lanes_of, run_threads
 from spdnn.engines.taskgraph.settings import AUTO, STREAM, TaskgraphSettings
 from spdnn.engines.taskgraph.timeline import notes, timeline
 
-READING = 4  # copies of a layer, while it is read: as plan.batches counts them
 TASK_BYTES = 1000  # of a task, the ones that wait for it, and when it ran (about 700 measured)
 SLACK = 1.02  # of the least memory in an error: what a process holds already differs from try to try
 
@@ -42,9 +41,7 @@ class CpuGraphSession(Session):
             )
         self.work, self.limit = BatchKernels(prepared, inputs, options), limit_bytes(options.memory)
         work = self.work
-        # Decomposition: what there is to cut, then the schedule that is fastest within the memory.
-        nbytes = tuple(work.network.header(k).nbytes for k in range(work.depth))
-        self.sizes = Sizes(work.inputs.count, work.tile, nbytes, 8 * work.widest + INPUT_BYTES)
+        # Decomposition: the schedule that is fastest within the memory.
         self.predicted, self.work_profile = None, prepared.work_profile()
         self.decomposition, self.why = self._decomposition(options)
         cut = self.decomposition
@@ -66,18 +63,12 @@ class CpuGraphSession(Session):
                     cut.buffer_of(device, stage): layers[slice(*cut.stages[stage])] for stage in range(*stages)
                 }
 
-    @property
-    def _new(self) -> int:
-        """Bytes of weights that are not in memory yet."""
-        network = self.work.network
-        return sum(nbytes for k, nbytes in enumerate(self.sizes.weights) if not network.in_memory(k))
-
     def _keeps(self, decomposition: Decomposition) -> bool:
         """Whether the process has room for all layers besides its devices: what is streamed is then copied from there,
         as to a GPU, and else read from its source whenever it is streamed.
         """
         devices = sum(decomposition.memory(self.room.sizes, device) for device in range(decomposition.devices))
-        return self._new + devices + self.reserved <= self.limit
+        return self.new + devices + self.reserved <= self.limit
 
     def _decomposition(self, options: Options) -> tuple[Decomposition, str]:
         """How the inference is cut, and why so, within what each device may take: its promise, and its part of what the
@@ -93,22 +84,19 @@ class CpuGraphSession(Session):
             if error.device:
                 raise
             least = int(SLACK * (self.reserved + devices * error.least))
-            raise MemoryTooSmall(
-                f"memory of {self.limit:,} bytes is too small; this network, these inputs and {devices} "
-                f"device{'s' * (devices > 1)} of {options.threads} threads need at least {least:,} "
-                f"({more_memory(least)})",
-                least,
-            ) from None
+            who = f"{devices} device{'s' * (devices > 1)} of {options.threads} threads"
+            raise MemoryTooSmall(process_sentence(self.limit, "", who, least), least) from None
 
     def _room(self, options: Options) -> MemoryRoom:
-        """What the process has for each device now."""
-        # Set aside: what is no device's. The process now, the outcome, the kernels' scratch memory, layers being read.
+        """What the process has for each device now; `sizes` are what a device takes."""
         work, devices = self.work, self.settings.devices
-        reserved = resident_bytes() + plan.outcome_bytes(work.inputs, work.last.outputs, options)
-        reserved += plan.scratch_bytes(work.network, work.inputs, work.widest, options.threads, work.tile)
-        self.reserved = max(self.reserved, reserved + READING * max(self.sizes.weights) * devices)
+        whole = plan.run_sizes(work.network, work.inputs, work.widest, work.last.outputs, options, work.tile)
+        self.sizes = RunSizes(whole.inputs, whole.tile, whole.weights, whole.row_bytes + INPUT_BYTES)
+        # Set aside: what is no device's. The process now, the outcome, the kernels' scratch memory, layers being read.
+        self.reserved = max(self.reserved, whole.held_bytes + devices * whole.stream_bytes)
         # The rest is shared out evenly; weights that stay are in memory once, so each device bears a part of them.
-        shared = replace(self.sizes, stay_bytes=-(-self._new // devices), task_bytes=TASK_BYTES)
+        self.new = whole.stay_bytes  # weights that are not in memory yet
+        shared = replace(self.sizes, stay_bytes=-(-self.new // devices), task_bytes=TASK_BYTES)
         return MemoryRoom(shared, max(0, self.limit - self.reserved) // devices, device=False)
 
     def _cut(self, options: Options) -> tuple[Decomposition, str]:
@@ -123,7 +111,7 @@ class CpuGraphSession(Session):
             return decomposition, "stream: the one device has no room for all weights"
         # Costs: measured on a few inputs. Weights are taken to be copied from memory if half of it holds them.
         free, cores = max(0, self.limit - self.reserved), min(options.threads, usable_cores())
-        copied = copy_layer if self._new <= free // 2 else None
+        copied = copy_layer if self.new <= free // 2 else None
         costs = measure_costs(self.work, options.threads, settings.devices, copied, cores, free // 2)
         # The room is found anew, less what measuring has left behind; then every schedule that fits it is simulated.
         give_back()

@@ -15,7 +15,8 @@ from spdnn.core import progress
 from spdnn.core.network import Network
 from spdnn.engines.cuda.buffers import KernelPlan
 from spdnn.engines.cuda.layers import LayerLayout, lay_out_ahead
-from spdnn.engines.taskgraph.decomposition import Decomposition, Sizes
+from spdnn.engines.memory import RunSizes
+from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.kernels.cuda.device import Device
 
 ALIGNED = 256  # bytes; more than any load of a kernel wants
@@ -96,7 +97,7 @@ class DeviceWeights:
         layers: by their numbers, each in the buffer that its stage always uses.
     """
 
-    def __init__(self, device: Device, cut: Decomposition, sizes: Sizes, number: int, laid: Sequence[LayerOffsets]):
+    def __init__(self, device: Device, cut: Decomposition, sizes: RunSizes, number: int, laid: Sequence[LayerOffsets]):
         # Rolling buffers: a stage always uses the same one, so that launches keep the addresses they were bound to.
         self.device, self._cut, self._number = device, cut, number
         self._buffers = [device.empty(nbytes, np.uint8) for nbytes in cut.buffer_bytes(sizes, number)]

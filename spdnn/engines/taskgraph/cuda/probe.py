@@ -12,8 +12,8 @@ from spdnn.core.features import Inputs
 from spdnn.engines.costs.costs import DeviceCosts, MessageCosts, Work
 from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, KernelPlan, Launch, batch_table, launch_all
 from spdnn.engines.cuda.rows import TILE, DeviceInputs
+from spdnn.engines.memory import RunSizes
 from spdnn.engines.taskgraph.cuda.layers import HostWeights
-from spdnn.engines.taskgraph.decomposition import Sizes
 from spdnn.engines.taskgraph.simulation import TaskCosts
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.tiles import tiles_of
@@ -30,7 +30,7 @@ def measure_costs(
     inputs: Inputs,
     device_inputs: DeviceInputs,
     host: HostWeights,
-    sizes: Sizes,
+    sizes: RunSizes,
 ) -> TaskCosts | None:
     """The costs of tasks on devices that are like the first; None where too little memory is free to measure them.
 
