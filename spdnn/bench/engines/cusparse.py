@@ -28,6 +28,7 @@ from spdnn.bench.engines.library import EDGE_BYTES, Weights
 from spdnn.core.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.core.network import Network
 from spdnn.engines.base import OnDevices
+from spdnn.engines.memory import RunSizes, plan_batches
 
 ALGORITHMS = {"CSR_ALG2": 6, "CSR_ALG3": 12, "CSR_ALG1": 4}  # cusparseSpMMAlg_t; the first is made for rows
 UNEVEN = "CSR_ALG3"  # where rows are not of equal length
@@ -189,16 +190,14 @@ class CusparseEngine(Columns, OnDevices):
         )
         free = xp.cuda.runtime.memGetInfo()[0] + xp.get_default_memory_pool().free_bytes()
         fixed = weights + RESERVED
-        self._least = least = fixed + each * count
-        if least <= free:
-            return
+        self._least = fixed + each * count
         fits = (free - fixed) // each
-        raise MemoryTooSmall(
-            f"engine {self.name} needs {least:,} bytes of the device's memory for these weights and the features of "
-            f"{count:,} inputs, and {max(free, 0):,} are free: "
-            + (f"{fits:,} inputs would fit (--count)" if fits > 0 else f"the weights alone need {fixed:,}"),
-            least,
+        sentence = (
+            f"engine {self.name} needs {self._least:,} bytes of the device's memory for these weights and the features "
+            f"of {count:,} inputs, and {max(free, 0):,} are free: "
+            + (f"{fits:,} inputs would fit (--count)" if fits > 0 else f"the weights alone need {fixed:,}")
         )
+        plan_batches(RunSizes(1, 1, (), each * count, fixed), free, lambda least: sentence)  # one batch of all inputs
 
     def matrix(self, rows: sp.csr_array) -> Matrix:
         xp = self._modules.array

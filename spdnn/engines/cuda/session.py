@@ -21,10 +21,12 @@ from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, DevicePart, KernelPlan, batch_table, launch_all
 from spdnn.engines.cuda.layers import LayerLayout, lay_out_ahead, to_device
 from spdnn.engines.cuda.rows import TILE, DeviceInputs
+from spdnn.engines.memory import RunSizes, plan_batches
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.tiles import tiles_of
 
 SHARE = 0.95  # of the free memory of the device that features may take, when the weights are there
+MOST_TILES = 2**30 // TILE  # of a batch, so that kernels count its inputs in 32 bits
 
 
 class CudaSession(Session):
@@ -91,17 +93,14 @@ class CudaSession(Session):
             MemoryTooSmall: not one tile fits.
         """
         # Batch size: as many tiles as the memory that weights and inputs left has room for, in batches of equal size.
-        plan = self.plan
+        plan, free = self.plan, int(SHARE * self.device.free_bytes())
         each = TILE * (2 * 4 * plan.widest + ROW_BYTES) + 4 * (plan.depth + plan.neurons)
-        free, needed = int(SHARE * self.device.free_bytes()), tiles_of(self.inputs.count, TILE)
-        most = min(needed, free // each, 2**30 // TILE)
-        if not most:
-            raise MemoryTooSmall(
-                f"{self.device.properties.name} has {free:,} bytes of memory left besides weights and inputs, and "
-                f"{TILE} inputs of this network need {each:,} there; fewer layers (--layers) or inputs (--count) fit",
-                each,
-            )
-        tiles = -(-needed // -(-needed // most))
+        sizes = RunSizes(tiles_of(self.inputs.count, TILE), 1, (), each)
+        sentence = (
+            f"{self.device.properties.name} has {free:,} bytes of memory left besides weights and inputs, and {TILE} "
+            f"inputs of this network need {each:,} there; fewer layers (--layers) or inputs (--count) fit"
+        )
+        tiles, _ = plan_batches(sizes, free, lambda least: sentence, most=MOST_TILES)
         # Free memory in pieces may not hold such a buffer: half as many tiles then, until two buffers fit.
         while True:
             try:
