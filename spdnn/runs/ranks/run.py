@@ -16,7 +16,7 @@ from spdnn.core.features import Inputs
 from spdnn.core.result import Result
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session, SharesWeights
 from spdnn.engines.execute import BatchSession
-from spdnn.engines.memory import free_share, more_memory, proportional_bytes, resident_bytes, shared_bytes
+from spdnn.engines.memory import free_share, process_sentence, proportional_bytes, resident_bytes, shared_bytes
 from spdnn.runs import measure
 from spdnn.runs.measure import LoadedRun, LoadMonitor, Samples, fits, load_of, quietest, repeat
 from spdnn.runs.ranks import partition as parts
@@ -192,12 +192,8 @@ class Ranks:
                 raise  # of this rank's device, or of what it holds besides one: its own sentence says
             ranks = self.world.local_size
             least = int(SLACK * (self.shared + ranks * error.least))
-            raise MemoryTooSmall(
-                f"memory of {self._node_bytes():,} bytes is too small for the {ranks} ranks of node {self.world.node}; "
-                f"this network, these inputs and {options.threads} threads a rank need about {least:,} "
-                f"({more_memory(least)})",
-                least,
-            ) from error
+            what, who = f" for the {ranks} ranks of node {self.world.node}", f"{options.threads} threads a rank"
+            raise MemoryTooSmall(process_sentence(self._node_bytes(), what, who, least, "about"), least) from error
 
     def _exchange(self, session: Session | None, prepared: Prepared) -> RankExchange | None:
         """What moves rows between the ranks that have inputs; None where there is nothing to move."""
