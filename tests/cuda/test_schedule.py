@@ -13,6 +13,7 @@ from spdnn.engines.base import Prepared
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.buffers import KernelPlan
 from spdnn.engines.cuda.schedule import KINDS, passes, persistent_shared, stage_room, variants
+from spdnn.engines.memory import parts_of
 from spdnn.engines.reductions.dead import LONGEST_PASS
 from spdnn.formats.radixnet import RadixNet
 
@@ -105,10 +106,12 @@ def test_two_stages_leave_room_for_other_blocks(footprint, shared):
     assert (blocks == 2) == (2 * (taken(room) + schedule.RESERVED_SHARED) <= shared[1])
 
 
-def test_bytes_of_an_input():
-    """Two rows of the widest layer, what is kept beside them, and a bit for each layer and each input neuron."""
+def test_bytes_of_a_tile():
+    """Of 32 inputs two rows of the widest layer, what is kept beside them, and a bit for each layer and each input
+    neuron."""
     network = RadixNet(64, 9, -0.1)
     plan = KernelPlan.of(
         ShimDevice(), Prepared.reduce(network, ()), Inputs.from_array(np.ones((1, 64), np.float32)), None
     )
-    assert plan.row_bytes == 2 * 4 * 64 + 192 + 10
+    assert plan.tile_bytes == 32 * (2 * 4 * 64 + 192) + 4 * (9 + 64)
+    assert parts_of(plan.tile_bytes, 32) == 2 * 4 * 64 + 192 + 10  # of one input

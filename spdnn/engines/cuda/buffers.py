@@ -73,9 +73,10 @@ class KernelPlan:
         )  # fmt: skip
 
     @property
-    def row_bytes(self) -> int:
-        """Of device memory, for each input of a batch."""
-        return 2 * 4 * self.widest + ROW_BYTES + -(-(self.depth + self.neurons) // 8)
+    def tile_bytes(self) -> int:
+        """Of device memory, for each tile of a batch: two rows of features of each input, what is kept of it, and a
+        bit for each layer and each input neuron."""
+        return TILE * (2 * 4 * self.widest + ROW_BYTES) + 4 * (self.depth + self.neurons)
 
     def passes(self, breaks: Sequence[int] = ()) -> list[LayerPass]:
         """All layers, in order; `breaks` as schedule.passes takes it."""

@@ -18,7 +18,7 @@ from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
 from spdnn.core.result import Result
 from spdnn.engines.base import Options, Prepared, Session
-from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, DevicePart, KernelPlan, batch_table, launch_all
+from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, KernelPlan, batch_table, launch_all
 from spdnn.engines.cuda.layers import LayerLayout, lay_out_ahead, to_device
 from spdnn.engines.cuda.rows import TILE, DeviceInputs
 from spdnn.engines.memory import RunSizes, plan_batches
@@ -94,11 +94,10 @@ class CudaSession(Session):
         """
         # Batch size: as many tiles as the memory that weights and inputs left has room for, in batches of equal size.
         plan, free = self.plan, int(SHARE * self.device.free_bytes())
-        each = TILE * (2 * 4 * plan.widest + ROW_BYTES) + 4 * (plan.depth + plan.neurons)
-        sizes = RunSizes(tiles_of(self.inputs.count, TILE), 1, (), each)
+        sizes = RunSizes(tiles_of(self.inputs.count, TILE), 1, (), plan.tile_bytes)
         sentence = (
             f"{self.device.properties.name} has {free:,} bytes of memory left besides weights and inputs, and {TILE} "
-            f"inputs of this network need {each:,} there; fewer layers (--layers) or inputs (--count) fit"
+            f"inputs of this network need {plan.tile_bytes:,} there; fewer layers (--layers) or inputs (--count) fit"
         )
         tiles, _ = plan_batches(sizes, free, lambda least: sentence, most=MOST_TILES)
         # Free memory in pieces may not hold such a buffer: half as many tiles then, until two buffers fit.

@@ -19,7 +19,7 @@ from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.cuda.buffers import KernelPlan, batch_table
 from spdnn.engines.cuda.rows import TILE, DeviceInputs, stored_arrays
 from spdnn.engines.cuda.session import SHARE, device_notes, padding
-from spdnn.engines.memory import RunSizes
+from spdnn.engines.memory import RunSizes, parts_of
 from spdnn.engines.taskgraph.choice import choose, choose_unmeasured
 from spdnn.engines.taskgraph.cuda.device import GraphDevice, Graphs, Outcomes, joins_of
 from spdnn.engines.taskgraph.cuda.layers import DeviceWeights, HostWeights
@@ -62,7 +62,8 @@ class CudaGraphSession(Session):
         reserved = sum(array.nbytes for array in stored_arrays(inputs)) + 64 * plan.depth
         reserved += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two slots at most
         weights = tuple(layer.nbytes for layer in host.laid)
-        self.sizes = RunSizes(inputs.count, TILE, weights, plan.row_bytes, reserved + len(weights) * UNIT)
+        row_bytes = parts_of(plan.tile_bytes, TILE)
+        self.sizes = RunSizes(inputs.count, TILE, weights, row_bytes, reserved + len(weights) * UNIT)
         self.predicted: float | None = None
         self.cut, self.why = self._decomposition(memory, devices, device_inputs[0], host)
         cut = self.cut
