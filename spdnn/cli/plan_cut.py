@@ -70,7 +70,6 @@ def show(args) -> dict:
         InputError: arguments that do not say what to compute, or what it costs.
     """
     from spdnn.engines.taskgraph.choice import choose
-    from spdnn.engines.taskgraph.simulation import sizes_of
 
     for name in ("devices", "inputs"):
         numbers = getattr(args, name) or [None]
@@ -80,7 +79,7 @@ def show(args) -> dict:
     request = TaskgraphSettings(**arguments.settings(args))
     problem = _read_problem(args, request.devices)
     costs = problem.costs
-    sizes = sizes_of(costs.work, costs.device)
+    sizes = costs.work.sizes(costs.device)
     leaving = bool((costs.work.survivors[-1:] < costs.work.inputs).all())
     settings = replace(request, join=request.join and problem.cores is not None)
     best = choose(sizes, settings, request.device_memory, costs, problem.cores, leaving=leaving)

@@ -6,7 +6,7 @@ from test_report import BASELINES, HOSTILE, collected, drawn, made_record, shown
 from spdnn.engines.memory import RunSizes
 from spdnn.engines.taskgraph.decomposition import cut
 from spdnn.engines.taskgraph.settings import TaskgraphSettings
-from spdnn.engines.taskgraph.simulation import simulate, sizes_of
+from spdnn.engines.taskgraph.simulation import simulate
 from spdnn.report.common.drawing import save, style
 from spdnn.report.schedules import section as timelines
 from spdnn.report.schedules.section import values
@@ -191,7 +191,7 @@ def test_a_record_of_the_task_graph_calibrates_stage_by_stage():
     turn = costs.seconds_per_task
     assert told[first[4], first[5]] == pytest.approx(part + turn, rel=1e-6)
     assert told[last[4], last[5]] == pytest.approx(last[7] - last[6] + turn, rel=1e-6)
-    assert sizes_of(costs.work, costs.device).inputs == 60_000
+    assert costs.work.sizes(costs.device).inputs == 60_000
 
 
 def test_gaps_that_are_closed_have_their_time():

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from spdnn.engines.memory import RunSizes
+
 
 @dataclass(frozen=True)
 class DeviceCosts:
@@ -54,15 +56,16 @@ class DeviceCosts:
         """Seconds that bringing so many bytes of weights takes."""
         return nbytes / self.copy_bytes_per_second if self.copy_bytes_per_second else 0.0 * nbytes
 
-    def layers(self, work: "Work", rows: np.ndarray, batches: int = 1) -> np.ndarray:
+    def layers(self, work: "Work", rows: np.ndarray, batches: int = 1, streamed: bool = True) -> np.ndarray:
         """Seconds of each layer for `rows` rows in each, (..., layers): the cost of a layer on this device.
 
         Args:
             batches: that the rows come in; each pays for launches and weights anew.
+            streamed: with what weights that are streamed take; else they have a clock of their own.
         """
         # Double buffering: where weights are streamed, the slower of copying and computing counts.
         computing = self.lanes(rows) * work.edges * self.rates(work.layers)
-        copying = batches * self.copy(work.weight_bytes)
+        copying = batches * self.copy(work.weight_bytes) if streamed else 0.0
         both = np.maximum(computing, copying) if self.overlapped else computing + copying
         return np.where(rows > 0, both + batches * self.seconds_per_layer, 0.0)
 
@@ -161,6 +164,12 @@ class Work:
             classes = self.survivors[crowded] / fullness[crowded]
             rows[crowded] = classes * -np.expm1(-fullness[crowded] * factor)
         return replace(self, inputs=inputs, rows=rows, survivors=self.survivors * factor)
+
+    def sizes(self, device: DeviceCosts) -> RunSizes:
+        """What a run takes of a device, as the cost model knows it: engines know more of their layouts."""
+        weights = tuple(math.ceil(nbytes) for nbytes in self.weight_bytes)
+        held = math.ceil(self.inputs * self.input_bytes)
+        return RunSizes(self.inputs, device.tiles[-1], weights, math.ceil(2 * self.row_bytes.max()), held)
 
     def memory(self, inputs: float, streamed: bool) -> tuple[float, float]:
         """(bytes held all the time, bytes of features) of a rank with so many inputs; weights whole or two layers."""

@@ -14,7 +14,6 @@ import numpy as np
 
 from spdnn.core.errors import InputError
 from spdnn.engines.costs.costs import FREE, DeviceCosts, MessageCosts, Work
-from spdnn.engines.memory import RunSizes
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.execution import Execution, Lane
 from spdnn.engines.taskgraph.graph import COMPUTE, LANES, Graph, Kind, Task
@@ -84,8 +83,7 @@ class TaskCosts:
 
     def layers(self, rows: np.ndarray) -> np.ndarray:
         """Seconds of each layer for so many rows (..., layers), with what each layer costs whatever it computes."""
-        computing = self.device.lanes(rows) * self.work.edges * self.device.rates(self.work.layers)
-        return np.where(rows > 0, computing + self.device.seconds_per_layer, 0.0)
+        return self.device.layers(self.work, rows, streamed=False)
 
     def compacts(self, rows: np.ndarray) -> np.ndarray:
         """Seconds of closing gaps before each layer (..., layers): the rows that are left move."""
@@ -130,13 +128,6 @@ class Simulated:
             lane = span.device, span.lane
             lane_seconds[lane] = lane_seconds.get(lane, 0.0) + span.end - span.begin
         return {lane: seconds / self.seconds if self.seconds else 0.0 for lane, seconds in sorted(lane_seconds.items())}
-
-
-def sizes_of(work: Work, device: DeviceCosts) -> RunSizes:
-    """What there is to cut, as the cost model knows it: engines that know their layouts better tell it themselves."""
-    weights = tuple(math.ceil(nbytes) for nbytes in work.weight_bytes)
-    inputs = math.ceil(work.inputs * work.input_bytes)
-    return RunSizes(work.inputs, device.tiles[-1], weights, math.ceil(2 * work.row_bytes.max()), inputs)
 
 
 def simulate(decomposition: Decomposition, costs: TaskCosts, cores: int | None = None) -> Simulated:

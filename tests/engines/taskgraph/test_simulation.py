@@ -10,7 +10,7 @@ from spdnn.core.errors import InputError
 from spdnn.engines.costs.costs import FREE, DeviceCosts, MessageCosts, Work
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.graph import Kind
-from spdnn.engines.taskgraph.simulation import TaskCosts, simulate, sizes_of
+from spdnn.engines.taskgraph.simulation import TaskCosts, simulate
 from tests.engines.taskgraph.graph_check import wrong
 
 
@@ -205,7 +205,7 @@ def test_whatever_is_simulated(drawn, cores, seed):
 
 
 def test_sizes_are_those_of_the_work():
-    sizes = sizes_of(work(weight=10.5), DeviceCosts((1.0,), tiles=(4, 16)))
+    sizes = work(weight=10.5).sizes(DeviceCosts((1.0,), tiles=(4, 16)))
     assert (sizes.inputs, sizes.tile, sizes.weights, sizes.row_bytes, sizes.held_bytes) == (20, 16, (11,) * 3, 8, 20)
 
 
