@@ -116,13 +116,14 @@ def parts_of(number: int, part: int) -> int:
 
 
 def plan_batches(
-    sizes: RunSizes, memory: int, sentence: Callable[[int], str], enough: int = 0, most: int | None = None
+    sizes: RunSizes, memory: int, sentence: Callable[[int], str], enough: int = 1, most: int | None = None
 ) -> tuple[int, bool]:
     """(inputs in a batch, whether all weights stay) of a run that goes from batch to batch within `memory` bytes.
 
     Args:
         sentence: of the error, from the least bytes that are enough.
-        enough: tiles that weights which stay leave room for, unless all inputs have fewer; else weights are streamed.
+        enough: tiles for which weights that stay leave room, 1 or more, unless all inputs have fewer; else weights are
+            streamed.
         most: tiles of a batch; None: all.
 
     Raises:
