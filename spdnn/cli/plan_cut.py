@@ -170,14 +170,14 @@ def _from_names(args) -> tuple:
     """(name, work, order of the batches' shares, where the rows come from) of the problem that the arguments name."""
     from spdnn.engines.costs.costs import Work
     from spdnn.engines.costs.official import official_shares, official_work
+    from spdnn.engines.memory import EDGE_BYTES
     from spdnn.formats.readers import open_network
-    from spdnn.runs.calibration import WEIGHT_BYTES
 
     count = args.inputs or challenge.INPUTS
     if args.neurons:
         problem = challenge.problem(args.neurons, args.layers)
         work = official_work(problem.neurons, problem.layers)
-        weights = np.full(problem.layers, WEIGHT_BYTES * problem.edges / problem.layers)
+        weights = np.full(problem.layers, EDGE_BYTES * problem.edges / problem.layers)
         work = replace(work, weight_bytes=weights).of(count)
         official = count == challenge.INPUTS
         order = lambda batches: official_shares(work, problem.neurons, batches, "static") if official else None  # noqa: E731

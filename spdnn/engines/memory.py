@@ -14,6 +14,7 @@ from spdnn.core.resources import available_bytes, kernel_bytes, tightest
 
 DEFAULT_SHARE = 0.7  # of the memory that is free without a limit
 INPUT_BYTES = 160  # of every input, besides its features: its number, its row, its statistics, twice
+EDGE_BYTES = 8  # of an edge of a layer in memory, at most: an index and a value
 
 
 def resident_bytes() -> int:

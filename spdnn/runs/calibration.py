@@ -16,6 +16,7 @@ from spdnn.core.errors import InputError
 from spdnn.engines.costs.costs import FREE, DeviceCosts, MessageCosts, Work
 from spdnn.engines.costs.official import official_shares
 from spdnn.engines.costs.prediction import Prediction, predict
+from spdnn.engines.memory import EDGE_BYTES
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.graph import Kind
 from spdnn.engines.taskgraph.simulation import TaskCosts
@@ -24,7 +25,6 @@ from spdnn.runs.records.notes import TaskgraphNotes
 from spdnn.runs.records.run_record import RunRecord
 
 TILES = (16, 32)  # rows that the engine `cpu` puts in a tile when few are left; fewer rows cost as many
-WEIGHT_BYTES = 8  # in memory, of an edge: an index and a value
 LOG_TOLERANCE = 0.01  # relative: a log of passes that lacks more of the edges was cut, and is not used
 
 
@@ -62,7 +62,7 @@ def from_record(record: RunRecord) -> tuple[DeviceCosts, Work]:
     share = (number("neurons", "neurons_left") or 1) / (number("neurons", "neurons") or 1)
     work = Work(
         inputs, edges, rows, alive, np.full(layers, 4.0 * problem.neurons * share),
-        np.full(layers, WEIGHT_BYTES * (number("neurons", "edges_left") or problem.edges) / layers),
+        np.full(layers, EDGE_BYTES * (number("neurons", "edges_left") or problem.edges) / layers),
         problem.neurons / 8, bool(number("inputs", "rows_merged")), comparisons,
         "inputs" in record.reductions.requested,
     )  # fmt: skip

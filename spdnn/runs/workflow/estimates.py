@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from spdnn.core import challenge
 from spdnn.core.request import ORACLE_SPEED, RunRequest
 from spdnn.engines.base import Engine
+from spdnn.engines.memory import EDGE_BYTES
 from spdnn.engines.registry import engine
 
 SNAKEMAKE_BYTES = 400e6  # the two Snakemake processes of a job, besides ours
 PROCESS_BYTES = 300e6  # Python, its libraries, the kernels' scratch, what is kept of each of 60,000 inputs
-EDGE_BYTES = 8  # of a layer in memory: index and value
 # For each original edge of a RadiX-Net whose neurons were merged (docs/explanation/reductions.md: 6 to 8 times fewer).
 MERGED_EDGE_BYTES = 0.7
 MERGED = 16  # neurons of a RadiX-Net that become one, and edges that do
@@ -51,12 +51,10 @@ class JobResources:
 
 def prepare(case: RunRequest, cases: Collection[RunRequest], files: int) -> JobResources:
     """Of rule prepare, which reads all layers that the network's file has."""
-    size = _size(case)
-    if size is None:
+    if not case.neurons:
         return _own(files)
-    neurons, _ = size
+    _, edges = _sizes(case)
     layers = challenge.MAX_LAYERS if case.source == "formula" else max(case.layers for case in cases if case.neurons)
-    edges = challenge.NONZEROS_PER_NEURON * neurons
     weights = _weights(case, edges * layers) if _removes(case, "neurons") else 0  # else layers pass through one by one
     memory = LAYER_COPIES * EDGE_BYTES * edges + weights
     return _need(case.memory or PROCESS_BYTES + memory, (READ_SECONDS + PREPARE_SECONDS) * edges * layers)
@@ -64,35 +62,22 @@ def prepare(case: RunRequest, cases: Collection[RunRequest], files: int) -> JobR
 
 def infer(case: RunRequest, cases: Collection[RunRequest], files: int, together: int | None = None) -> JobResources:
     """Of rules infer and infer_ranks: all repeats of a case; memory for so many ranks on a node (default: all)."""
-    size = _size(case)
-    if size is None:
+    if not case.neurons:
         return _own(files)
-    neurons, count = size
-    ranks = together or case.ranks
-    if _engine(case).on_device:
-        return _infer_on_device(case, neurons, count, ranks)
-    merged, edges = _merges(case), challenge.NONZEROS_PER_NEURON * neurons
-    features = 2 * 4 * count * neurons / (MERGED if merged else 1) * ranks / case.ranks
-    inputs = (1 + bool(case.ranks > 1)) * count * neurons / 8
-    memory = ranks * PROCESS_BYTES + _weights(case, edges * case.layers) + features + inputs
-    memory += LAYER_COPIES * EDGE_BYTES * edges * ranks
-    each = _work_seconds(case, edges, count) / ((case.threads or 1) * case.ranks)
-    return _need(case.memory or memory, READ_SECONDS * edges * case.layers + (case.repeats + 1) * each)
-
-
-def _infer_on_device(case: RunRequest, neurons: int, count: int, ranks: int) -> JobResources:
-    """As infer, of an engine that keeps everything on a device of its own; `ranks` of a node."""
-    edges = challenge.NONZEROS_PER_NEURON * neurons
-    memory = ranks * (PROCESS_BYTES + DEVICE_BYTES + LAID_OUT_BYTES * edges) + count * neurons / 8
-    laid_out = edges * case.layers / (MERGED if _merges(case) else 1)
-    each = _work_seconds(case, edges, count) / case.ranks
-    opening = READ_SECONDS * edges * case.layers + LAYOUT_SECONDS * laid_out
-    return _need(case.memory or memory, opening + (case.repeats + 1) * each)
-
-
-def _work_seconds(case: RunRequest, edges: int, count: int) -> float:
-    """Of one thread, or of one device."""
-    return EDGE_SECONDS.get(case.engine, ANY_EDGE_SECONDS) * _work(case, edges, count)
+    # On a device: features and weights are there, and the host has the inputs, and lays out a layer at a time.
+    count, edges = _sizes(case)
+    ranks, on_device, inputs = together or case.ranks, _engine(case).on_device, count * case.neurons / 8
+    seconds = READ_SECONDS * edges * case.layers
+    run_seconds = EDGE_SECONDS.get(case.engine, ANY_EDGE_SECONDS) * _work(case, edges, count) / case.ranks
+    if on_device:
+        memory = ranks * (PROCESS_BYTES + DEVICE_BYTES + LAID_OUT_BYTES * edges) + inputs
+        seconds += LAYOUT_SECONDS * edges * case.layers / _merged(case)
+    else:
+        features = 2 * 4 * count * case.neurons / _merged(case) * ranks / case.ranks
+        memory = ranks * (PROCESS_BYTES + LAYER_COPIES * EDGE_BYTES * edges) + _weights(case, edges * case.layers)
+        memory += features + (1 + bool(case.ranks > 1)) * inputs
+        run_seconds /= case.threads or 1
+    return _need(case.memory or memory, seconds + (case.repeats + 1) * run_seconds)
 
 
 def _work(case: RunRequest, edges: int, count: int) -> float:
@@ -100,17 +85,15 @@ def _work(case: RunRequest, edges: int, count: int) -> float:
     rows = count * case.layers
     if _removes(case, "dead") and _is_radixnet(case):
         rows = min(rows, FULL_LAYERS * count + case.layers * ALIVE * math.ceil(count / challenge.INPUTS))
-    return rows * edges / (MERGED if _merges(case) else 1)
+    return rows * edges / _merged(case)
 
 
 def verify(case: RunRequest, cases: Collection[RunRequest], files: int) -> JobResources:
     """Of rule verify: the official truth, or the oracle within the edges that the configuration allows it."""
-    size = _size(case)
-    if size is None:
+    if not case.neurons:
         return _own(files)
-    neurons, count = size
-    edges = challenge.NONZEROS_PER_NEURON * neurons
-    memory = PROCESS_BYTES + CHUNK_BYTES + count * neurons / 8 + LAYER_COPIES * EDGE_BYTES * edges
+    count, edges = _sizes(case)
+    memory = PROCESS_BYTES + CHUNK_BYTES + count * case.neurons / 8 + LAYER_COPIES * EDGE_BYTES * edges
     oracle = min(case.oracle_edges, edges * case.layers * count)
     return _need(memory, 2 * READ_SECONDS * edges * case.layers + oracle / ORACLE_SPEED)
 
@@ -130,9 +113,9 @@ def time_limit(minutes: int) -> int:
     return max(60 * minutes - START_SECONDS, 1)
 
 
-def _size(case: RunRequest) -> tuple[int, int] | None:
-    """(neurons, inputs) of a case with a built-in network; None for one's own."""
-    return (case.neurons, case.count or challenge.INPUTS) if case.neurons else None
+def _sizes(case: RunRequest) -> tuple[int, int]:
+    """(inputs, edges of a layer) of a case with a built-in network."""
+    return case.count or challenge.INPUTS, challenge.NONZEROS_PER_NEURON * case.neurons
 
 
 def _own(files: int) -> JobResources:
@@ -149,9 +132,9 @@ def _is_radixnet(case: RunRequest) -> bool:
     return case.network is None and case.source != "unstructured"
 
 
-def _merges(case: RunRequest) -> bool:
-    """Whether identical neurons are merged, and there are some."""
-    return "neurons" in _engine(case).offers and _is_radixnet(case) and _removes(case, "neurons")
+def _merged(case: RunRequest) -> int:
+    """Neurons that become one: 1 where identical ones are not merged, or there are none."""
+    return MERGED if "neurons" in _engine(case).offers and _is_radixnet(case) and _removes(case, "neurons") else 1
 
 
 def _engine(case: RunRequest) -> Engine:
@@ -159,7 +142,7 @@ def _engine(case: RunRequest) -> Engine:
 
 
 def _weights(case: RunRequest, edges: int) -> float:
-    return edges * (MERGED_EDGE_BYTES if _merges(case) else EDGE_BYTES)
+    return edges * (MERGED_EDGE_BYTES if _merged(case) > 1 else EDGE_BYTES)
 
 
 def _need(memory: float, seconds: float) -> JobResources:
