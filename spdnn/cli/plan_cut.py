@@ -184,12 +184,8 @@ def _from_names(args) -> tuple:
         return problem.name, work, order, "rows are those that the official inputs have left"
     network = open_network(args.network, **reading(args))
     headers = [network.header(k) for k in range(network.depth)]
-    edges, wide, weights = (
-        np.array([float(value) for value in values])
-        for values in zip(
-            *((header.edges, 4 * max(header.inputs, header.outputs), header.nbytes) for header in headers), strict=True
-        )
-    )
+    sizes = [(header.edges, 4 * max(header.inputs, header.outputs), header.nbytes) for header in headers]
+    edges, wide, weights = np.array(sizes, float).T.copy()
     rows = np.full(network.depth, float(count))
     work = Work(count, edges, rows, rows, wide, weights, network.inputs / 8)
     return Path(args.network).name, work, lambda batches: None, "no row is taken to die"

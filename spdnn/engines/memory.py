@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spdnn.core.errors import MemoryTooSmall, SpdnnError
+from spdnn.core.features import Inputs
 from spdnn.core.resources import available_bytes, kernel_bytes, tightest
+from spdnn.core.result import KeptInputs
 
 DEFAULT_SHARE = 0.7  # of the memory that is free without a limit
 INPUT_BYTES = 160  # of every input, besides its features: its number, its row, its statistics, twice
@@ -62,6 +64,13 @@ def free_share() -> int:
     if free is None:
         raise SpdnnError("/proc/meminfo does not say MemAvailable; give a memory limit (--memory)")
     return int(DEFAULT_SHARE * free)
+
+
+def process_bytes(inputs: Inputs, keep: KeptInputs, outputs: int) -> int:
+    """Bytes of this process before any batch: what it holds now, copies of sparse inputs, and the outcome of all inputs
+    (any may survive) with the last rows, of `outputs` values, that are kept."""
+    copies = 2 * inputs.nbytes if inputs.kind == "csr" else 0
+    return resident_bytes() + copies + INPUT_BYTES * inputs.count + keep.nbytes(inputs.count, outputs)
 
 
 def process_sentence(limit: int, what: str, who: str, least: int, about: str = "at least") -> str:
@@ -130,6 +139,7 @@ def plan_batches(
     Raises:
         MemoryTooSmall: not even one tile fits.
     """
+    # Weights that stay, where what they leave takes enough tiles; then as few batches as the rest makes it.
     stay, each = sum(sizes.weights) if sizes.stay_bytes is None else sizes.stay_bytes, sizes.tile * sizes.row_bytes
     resident = not stay or sizes.held_bytes + stay + min(sizes.tiles, enough) * each <= memory
     room = memory - sizes.held_bytes - (stay if resident else sizes.stream_bytes)

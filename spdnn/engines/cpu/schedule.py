@@ -12,7 +12,7 @@ import numpy as np
 from spdnn.core.features import Inputs
 from spdnn.core.network import Network
 from spdnn.engines.base import Options
-from spdnn.engines.memory import INPUT_BYTES, RunSizes, limit_bytes, plan_batches, process_sentence, resident_bytes
+from spdnn.engines.memory import RunSizes, limit_bytes, plan_batches, process_bytes, process_sentence
 from spdnn.kernels.tiles import TILE_BYTES, feature_bytes
 
 EPILOGUE = 3  # bias, activation and store of one output, against one gathered edge
@@ -100,18 +100,15 @@ def run_sizes(network: Network, inputs: Inputs, widest: int, outputs: int, optio
     Args:
         widest: outputs of the widest layer; outputs: of the last one, before identical neurons were merged.
     """
-    # Scratch memory of the kernels at most: for each thread a tile's inputs (words of bits, or floats) and features,
-    # for all of them what goes through the layers in step, and copies of sparse inputs.
+    # Scratch memory of kernels, at most: for each thread a tile of inputs (words of bits, or floats) and of features;
+    # for all of them what goes through the layers in step.
     threads, one_input = options.threads, 8 if inputs.kind == "bits" and tile > 1 else 4 * tile
     scratch = threads * (one_input * network.inputs + min(2 * feature_bytes(1, widest, tile), TILE_BYTES))
     scratch += min(STEP_FEATURES, 2 * feature_bytes(4 * threads, widest, 1) * tile)
-    scratch += 2 * inputs.nbytes if inputs.kind == "csr" else 0
-    # The outcome of the inputs, all of which may survive.
-    outcome = INPUT_BYTES * inputs.count + options.keep.nbytes(inputs.count, outputs)
+    held = scratch + process_bytes(inputs, options.keep, outputs)
     weights = tuple(network.header(k).nbytes for k in range(network.depth))
     stay = sum(nbytes for k, nbytes in enumerate(weights) if not network.in_memory(k))
     # Streamed weights: the layer in use, the next one, and the arrays that reading it needs.
-    held = resident_bytes() + scratch + outcome
     return RunSizes(inputs.count, tile, weights, 8 * widest, held, stay, stream_bytes=4 * max(weights))
 
 

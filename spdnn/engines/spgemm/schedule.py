@@ -8,7 +8,7 @@ from spdnn.core.features import Inputs
 from spdnn.core.network import Header, Network, index_dtype
 from spdnn.core.result import LastLayer
 from spdnn.engines.base import Options
-from spdnn.engines.memory import INPUT_BYTES, RunSizes, limit_bytes, plan_batches, process_sentence, resident_bytes
+from spdnn.engines.memory import RunSizes, limit_bytes, plan_batches, process_bytes, process_sentence
 
 NONZERO_BYTES = 8  # a column and a value
 ROW_BYTES = 256  # what each row needs besides: indices, hashes, representatives, statistics
@@ -31,14 +31,12 @@ def batches(network: Network, inputs: Inputs, options: Options, panel: int, shar
 
     headers = [network.header(k) for k in range(network.depth)]
     weights = tuple(bytes_by_input(header) for header in headers)
-    # Whatever the batch: the process, the accumulators of all threads, stored inputs, the outcome; of layers the one in
-    # use, the next one as it is read and by input, and the arrays that reading it needs.
-    held = resident_bytes() + SMALL_BYTES + 4 * max(header.nbytes for header in headers) + 2 * max(weights)
+    # Whatever the batch: the accumulators of all threads; of layers the one in use, the next one as it is read and by
+    # input, and the arrays that reading it needs.
+    held = SMALL_BYTES + 4 * max(header.nbytes for header in headers) + 2 * max(weights)
     widths = max(header.inputs for header in headers), max(header.outputs for header in headers)
     held += options.threads * _cpu.SpgemmWorkspace.bytes_of(*widths, panel)
-    held += 2 * inputs.nbytes if inputs.kind == "csr" else 0
-    # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
-    held += INPUT_BYTES * inputs.count + options.keep.nbytes(inputs.count, LastLayer(network).outputs)
+    held += process_bytes(inputs, options.keep, LastLayer(network).outputs)
     one_row = 2 * NONZERO_BYTES * network.width + ROW_BYTES
     sizes = RunSizes(inputs.count, 1, weights, one_row, held, 0 if shared else None)
     # Weights stay where what they leave takes some rows for each thread.
