@@ -66,35 +66,6 @@ class Selection:
     considered: list[Candidate] = field(repr=False)
 
 
-@dataclass
-class _Search:
-    """The candidates so far, and the best of them."""
-
-    costs: TaskCosts
-    cores: int | None
-    considered: list[Candidate] = field(default_factory=list)
-    best: tuple[Candidate, Decomposition, Simulated] | None = None
-    seen: set[Decomposition] = field(default_factory=set)
-
-    def add(self, schedule: str, settings: dict, decomposition: Decomposition) -> None:
-        notes = settings | {"batches": decomposition.batches, "buffers": decomposition.buffers}
-        notes["stages"] = len(decomposition.stages)
-        # Branch and bound: what could not be faster even if nothing waited is not simulated.
-        if decomposition in self.seen:
-            return
-        self.seen.add(decomposition)
-        least = least_seconds(decomposition, self.costs, self.cores)
-        if self.best and least * EQUAL >= self.best[2].seconds:
-            why = f"no faster than {least:.4g} s, even if nothing waited"
-            self.considered.append(Candidate(schedule, notes, None, why, least))
-            return
-        # Simulation is the judge; the candidates come simplest first, so a later one must be faster by more than noise.
-        predicted = simulate(decomposition, self.costs, self.cores)
-        self.considered.append(Candidate(schedule, notes, predicted.seconds))
-        if self.best is None or predicted.seconds * EQUAL < self.best[2].seconds:
-            self.best = self.considered[-1], decomposition, predicted
-
-
 def choose_unmeasured(
     requested: TaskgraphSettings, sizes: RunSizes, memory: int | None, stays: Schedule = RESIDENT, **options
 ) -> tuple[Decomposition, str] | None:
@@ -144,35 +115,51 @@ def choose(
         InputError: numbers that do not fit each other.
         MemoryTooSmall: none fits; the sentence is of the one that needs least.
     """
-    # Exhaustive: the candidates are few, and one that does not fit the memory is noted with the reason.
-    search, stays, smallest, conflict = _Search(costs, cores), set(), None, None
     more = {"leaving": leaving, "costs": costs.layer_seconds.tolist(), "also": also}
     requests = {"pipeline": requested.pipeline, "batches": requested.batches, "buffers": requested.buffers}
     requests["stage_bytes"] = stage_bytes
     short = None if memory is None or stage_bytes else SHORT * max(sizes.weights)
+    considered: list[Candidate] = []
+    errors: list[InputError] = []
+    stays, seen, best = set(), set(), None
+    # Exhaustive: the candidates are few, and one that does not fit the memory is noted with the reason.
     for name, settings in _candidates(requested.schedule, requested.devices, requests, short):
         if (name, settings["pipeline"]) in stays and settings["buffers"] and not requested.buffers:
             continue  # weights that fit are not streamed
         # Batches are as large as the memory allows, unless the candidate says how many there are.
+        named = {key: settings[key] for key in ("pipeline", "batches", "buffers")}
         try:
-            candidate = replace(
-                requested, schedule=name, **{key: settings[key] for key in ("pipeline", "batches", "buffers")}
+            decomposition = cut(
+                replace(requested, schedule=name, **named), sizes, memory, stage_bytes=settings["stage_bytes"], **more
             )
-            decomposition = cut(candidate, sizes, memory, stage_bytes=settings["stage_bytes"], **more)
-        except MemoryTooSmall as error:
-            search.considered.append(Candidate(name, settings, None, UNFIT))
-            smallest = error if smallest is None or error.least < smallest.least else smallest
         except InputError as error:
-            search.considered.append(Candidate(name, settings, None, str(error)))
-            conflict = error
-        else:
-            search.add(name, settings, decomposition)
-            if not decomposition.streamed:
-                stays.add((name, settings["pipeline"]))
-    if search.best is None:
-        raise smallest or conflict
-    best, decomposition, predicted = search.best
-    return Selection(decomposition, predicted, _why(best, search.considered), search.considered)
+            errors.append(error)
+            why = UNFIT if isinstance(error, MemoryTooSmall) else str(error)
+            considered.append(Candidate(name, settings, None, why))
+            continue
+        if not decomposition.streamed:
+            stays.add((name, settings["pipeline"]))
+        if decomposition in seen:
+            continue
+        seen.add(decomposition)
+        settings |= {"batches": decomposition.batches, "buffers": decomposition.buffers}
+        settings["stages"] = len(decomposition.stages)
+        # Branch and bound: what could not be faster even if nothing waited is not simulated.
+        least = least_seconds(decomposition, costs, cores)
+        if best and least * EQUAL >= best[2].seconds:
+            why = f"no faster than {least:.4g} s, even if nothing waited"
+            considered.append(Candidate(name, settings, None, why, least))
+            continue
+        # Simulation is the judge; the candidates come simplest first, so a later one must be faster by more than noise.
+        predicted = simulate(decomposition, costs, cores)
+        considered.append(Candidate(name, settings, predicted.seconds))
+        if best is None or predicted.seconds * EQUAL < best[2].seconds:
+            best = considered[-1], decomposition, predicted
+    if best is None:
+        too_small = [error for error in errors if isinstance(error, MemoryTooSmall)]
+        raise min(too_small, key=lambda error: error.least) if too_small else errors[-1]
+    candidate, decomposition, predicted = best
+    return Selection(decomposition, predicted, _why(candidate, considered), considered)
 
 
 def _candidates(schedule: str, devices: int, requests: dict, short: int | None) -> Iterator[tuple[str, dict]]:

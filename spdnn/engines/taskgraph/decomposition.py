@@ -258,7 +258,7 @@ def cut(
         # Several batches a device: a pipeline fills and drains, and devices that draw batches end together.
         each = BATCHES_EACH * pipeline if pipeline > 1 else BATCHES_EACH if drawn and groups > 1 else 1
         whole = Decomposition(schedule, sizes.inputs, sizes.tile, stages, ranges, groups, buffers, slots, drawn)
-        least = batches or min(groups * each, parts_of(sizes.inputs, sizes.tile))
+        least = batches or min(groups * each, sizes.tiles)
         alone = _cut_batches(whole, sizes, rooms, least, batches)
         # Joining: after the layers in which most rows die, the batches of a group go on as one; it takes a pool, and so
         # is left out where the memory has no room for it.
