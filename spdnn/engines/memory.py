@@ -74,10 +74,10 @@ def process_bytes(inputs: Inputs, keep: KeptInputs, outputs: int) -> int:
 
 
 def process_sentence(limit: int, what: str, who: str, least: int, about: str = "at least") -> str:
-    """Why a run does not fit `limit` bytes of this process or node, of which `least` would be enough.
+    """The text of an error: a run does not fit `limit` bytes of this process or node, and needs `least`.
 
     Args:
-        what: does not fit: nothing, or words that begin with a space; who: computes.
+        what: the words that follow "too small", with a space before them; who: the threads or devices that compute.
     """
     return (
         f"memory of {limit:,} bytes is too small{what}; this network, these inputs and {who} need {about} {least:,} "
@@ -94,11 +94,11 @@ class RunSizes:
         tile: inputs that are computed together; batches are multiples of it.
         weights: bytes of each layer.
         row_bytes: of one input of a batch: its features, twice, and what is kept of it.
-        held_bytes: whatever the batches are, and wherever the weights.
-        stay_bytes: that weights which stay take; None: all of those that the memory has. Weights that are there already
-            take nothing, and devices that share one memory hold weights once.
-        task_bytes: that each task of a task graph takes for itself, shared out to its devices.
-        stream_bytes: that weights take which are streamed from their source, with what reading them needs.
+        held_bytes: of everything else, which does not depend on the batches.
+        stay_bytes: of all weights that stay; None: the sum of `weights`, or of those of a device's layers. It is less
+            where weights are in memory already, or devices share one copy.
+        stream_bytes: of weights while they are read and computed with, where they do not stay.
+        task_bytes: of each task of a task graph; its devices share them out.
     """
 
     inputs: int
@@ -107,8 +107,8 @@ class RunSizes:
     row_bytes: int
     held_bytes: int = 0
     stay_bytes: int | None = None
-    task_bytes: int = 0
     stream_bytes: int = 0
+    task_bytes: int = 0
 
     @property
     def layers(self) -> int:
@@ -128,18 +128,17 @@ def parts_of(number: int, part: int) -> int:
 def plan_batches(
     sizes: RunSizes, memory: int, sentence: Callable[[int], str], enough: int = 1, most: int | None = None
 ) -> tuple[int, bool]:
-    """(inputs in a batch, whether all weights stay) of a run that goes from batch to batch within `memory` bytes.
+    """(inputs in a batch, whether all weights stay) of a run that takes one batch after the other in `memory` bytes.
 
     Args:
-        sentence: of the error, from the least bytes that are enough.
-        enough: tiles for which weights that stay leave room, 1 or more, unless all inputs have fewer; else weights are
-            streamed.
-        most: tiles of a batch; None: all.
+        sentence: gives the text of the error, from the least bytes that are enough.
+        enough: weights stay only if they leave room for so many tiles, 1 or more, or for all inputs.
+        most: tiles of a batch at most; None: any number.
 
     Raises:
         MemoryTooSmall: not even one tile fits.
     """
-    # Weights that stay, where what they leave takes enough tiles; then as few batches as the rest makes it.
+    # Weights stay if they leave room for enough tiles; the batches share what is left.
     stay, each = sum(sizes.weights) if sizes.stay_bytes is None else sizes.stay_bytes, sizes.tile * sizes.row_bytes
     resident = not stay or sizes.held_bytes + stay + min(sizes.tiles, enough) * each <= memory
     room = memory - sizes.held_bytes - (stay if resident else sizes.stream_bytes)
@@ -151,20 +150,21 @@ def plan_batches(
 
 
 def batch_tiles(tiles: int, excess: Callable[[int], int], most: int | None = None, groups: int = 1) -> int:
-    """Tiles of a batch: as few batches as fit, of equal size, and as many for each of the `groups` that share them out;
-    0: not one tile fits.
+    """Tiles of a batch, so that there are as few batches as fit, of equal size; 0 if not one tile fits.
 
     Args:
         tiles: of all inputs.
-        excess: of a batch of so many tiles, those that do not fit, at least; 0 or less where all do.
-        most: tiles of a batch; None: all.
+        excess: gives, for a batch of so many tiles, how many do not fit at least; 0 or less if all do.
+        most: tiles of a batch at most; None: any number.
+        groups: of devices that share out the batches: each gets as many.
     """
-    # Too large a batch shrinks by the tiles that do not fit. That is repeated, for more batches may be more tasks.
+    # A batch that is too large shrinks by the tiles that do not fit. Smaller batches may need more memory for tasks, so
+    # that is repeated.
     size = min(tiles, most or tiles)
     while size > 0 and (over := excess(size)) > 0:
         size -= over
     if size < 1:
         return 0
-    # Equal size: threads would have no tile in a small last batch, and a group with one batch more is waited for.
+    # Equal size: a small last batch leaves threads without a tile, and all wait for a group with one batch more.
     even = parts_of(tiles, groups * parts_of(parts_of(tiles, size), groups))
     return even if excess(even) <= 0 else size

@@ -68,7 +68,7 @@ class CpuGraphSession(Session):
         as to a GPU, and else read from its source whenever it is streamed.
         """
         devices = sum(decomposition.memory(self.room.sizes, device) for device in range(decomposition.devices))
-        return self.new + devices + self.reserved <= self.limit
+        return self.unread + devices + self.reserved <= self.limit
 
     def _decomposition(self, options: Options) -> tuple[Decomposition, str]:
         """How the inference is cut, and why so, within what each device may take: its promise, and its part of what the
@@ -95,8 +95,8 @@ class CpuGraphSession(Session):
         # Set aside: what is no device's. The process now, the outcome, the kernels' scratch memory, layers being read.
         self.reserved = max(self.reserved, whole.held_bytes + devices * whole.stream_bytes)
         # The rest is shared out evenly; weights that stay are in memory once, so each device bears a part of them.
-        self.new = whole.stay_bytes  # weights that are not in memory yet
-        shared = replace(self.sizes, stay_bytes=-(-self.new // devices), task_bytes=TASK_BYTES)
+        self.unread = whole.stay_bytes  # of weights that are not in memory yet
+        shared = replace(self.sizes, stay_bytes=-(-self.unread // devices), task_bytes=TASK_BYTES)
         return MemoryRoom(shared, max(0, self.limit - self.reserved) // devices, device=False)
 
     def _cut(self, options: Options) -> tuple[Decomposition, str]:
@@ -111,7 +111,7 @@ class CpuGraphSession(Session):
             return decomposition, "stream: the one device has no room for all weights"
         # Costs: measured on a few inputs. Weights are taken to be copied from memory if half of it holds them.
         free, cores = max(0, self.limit - self.reserved), min(options.threads, usable_cores())
-        copied = copy_layer if self.new <= free // 2 else None
+        copied = copy_layer if self.unread <= free // 2 else None
         costs = measure_costs(self.work, options.threads, settings.devices, copied, cores, free // 2)
         # The room is found anew, less what measuring has left behind; then every schedule that fits it is simulated.
         give_back()
