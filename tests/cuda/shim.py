@@ -109,7 +109,7 @@ class ShimDevice(ShimStreams):
         self.finish()
         return array.copy()
 
-    def _address(self, array):
+    def address(self, array):
         return array.ctypes.data
 
     def trim(self):
@@ -137,7 +137,7 @@ class ShimDevice(ShimStreams):
             )
         entries = [function for copy in copies for function in (copy.shim_entry, copy.shim_shared)]
         code = (ctypes.c_void_p * len(entries))(*[ctypes.cast(entry, ctypes.c_void_p).value for entry in entries])
-        addresses = [np.uintp(self._address(value)) if isinstance(value, np.ndarray) else value for value in values]
+        addresses = [np.uintp(self.address(value)) if isinstance(value, np.ndarray) else value for value in values]
         cells = [np.array([value]) for value in addresses]
         arguments = (ctypes.c_void_p * len(cells))(*[cell.ctypes.data for cell in cells])
         error = ctypes.create_string_buffer(1000)

@@ -103,7 +103,7 @@ class CupyDevice(CupyStreams):
             self._stream.synchronize()
         return host
 
-    def _address(self, array: Any) -> int:
+    def address(self, array: Any) -> int:
         return int(array.data.ptr)
 
     def holds(self, array: Any) -> bool:

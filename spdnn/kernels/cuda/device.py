@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from spdnn.core.errors import SpdnnError
-from spdnn.kernels.cuda import launches
 from spdnn.kernels.cuda.declarations import Kernel
 
 MOST_BLOCKS = 2**31 - 1  # of a one-dimensional grid
@@ -129,8 +128,8 @@ class Device(abc.ABC):
 
     @property
     def captures(self) -> bool:
-        """Whether `capture` makes graphs: not where each launch is waited for or written down."""
-        return not (self.one_by_one or launches.folder())
+        """Whether `capture` makes graphs: not where each launch is waited for."""
+        return not self.one_by_one
 
     def capture(self, work: Callable[[], Any]) -> Callable[[], Any]:
         """What `work` asks for, as one graph; calling it launches the graph on the current stream and does not wait.
@@ -179,16 +178,9 @@ class Device(abc.ABC):
             SpdnnError: a launch failed; the sentence names the last one.
         """
 
+    @abc.abstractmethod
     def address(self, array: Any) -> int:
         """Where the first element of `array` is on the device, for tables of pointers that a kernel reads."""
-        # Where launches are written down, the array is remembered, so that what a table points to is written as well.
-        address = self._address(array)
-        launches.note_pointer(address, array)
-        return address
-
-    @abc.abstractmethod
-    def _address(self, array: Any) -> int:
-        """As `address`."""
 
     @abc.abstractmethod
     def synchronize(self) -> None:
@@ -272,8 +264,7 @@ class Device(abc.ABC):
         # Numbers become the declared types, for CuPy passes Python's as 64 bits; arrays are passed as they are.
         pairs = [(parameter, arguments[parameter.name]) for parameter in kernel.parameters]
         values = tuple(value if declared.array else declared.dtype.type(value) for declared, value in pairs)
-        launch, folder = self._bind(kernel, blocks, values, shared), launches.folder()
-        return launches.record_launch(folder, self, launch, kernel, blocks, values, shared) if folder else launch
+        return self._bind(kernel, blocks, values, shared)
 
 
 def _launch_fault(
