@@ -203,10 +203,8 @@ class Turn(TimedProgram):
         return [array for each in out for array in self.model.arrays(each)]
 
 
-def compare_calls(
-    case: Case, comparison: ComparisonSettings
-) -> Iterator[tuple[int, list[OperationRecord], dict[str, str]]]:
-    """Yield (batch, the records of all programs, ours first, why each of the others has none).
+def compare_calls(case: Case, comparison: ComparisonSettings) -> Iterator[tuple[list[OperationRecord], dict[str, str]]]:
+    """Yield (the records of all programs, ours first, why each of the others has none) for each number of inputs.
 
     Raises:
         InputError: inputs that the model does not take.
@@ -224,7 +222,7 @@ def compare_calls(
         models, refused = make_programs(makers, opened, Exception)
         for batch in case.batches:
             records, reasons = _compare(case, batch, comparison, models)
-            yield batch, records, refused | reasons
+            yield records, refused | reasons
 
 
 def _compare(

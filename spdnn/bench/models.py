@@ -100,8 +100,10 @@ def check_settings(settings: dict) -> list[ShapeProblem]:
     return cases
 
 
-def compare(settings: dict, command: str, archive: str | None = None) -> Iterator[list[OperationRecord]]:
-    """Yield the records of each problem that the key `ops` of a configuration asks for: products, then whole models.
+def compare(
+    settings: dict, command: str, archive: str | None = None
+) -> Iterator[tuple[list[OperationRecord], dict[str, str]]]:
+    """Yield (the records of a problem, no refusals) as the key `ops` of a configuration asks: products, then models.
 
     Args:
         settings: see check_settings.
@@ -112,9 +114,10 @@ def compare(settings: dict, command: str, archive: str | None = None) -> Iterato
     """
     cases, (libraries, _) = check_settings(settings), libraries_here(settings["libraries"])
     comparison = ComparisonSettings(settings["threads"], libraries, settings["seconds"], command)
-    yield from compare_products(cases, settings["operations"], comparison, archive)
+    for records in compare_products(cases, settings["operations"], comparison, archive):
+        yield records, {}
     for name in settings["models"]:
-        yield compare_model(name, comparison)
+        yield compare_model(name, comparison), {}
 
 
 def compare_model(name: str, comparison: ComparisonSettings) -> list[OperationRecord]:

@@ -3,12 +3,12 @@
 Here are the kernels; calls of a model and sparse products have modules of their own.
 """
 
+from functools import partial
 from statistics import median
 
 from spdnn.cli import arguments, bench_model, bench_products
-from spdnn.cli.bench_shared import add_timing, command_of, print_reasons
+from spdnn.cli.bench_shared import add_timing, command_of, run, times_ours
 from spdnn.core.errors import InputError, install
-from spdnn.core.statistics import ratios
 
 WIDTHS = (1024, 4096, 16384, 65536)
 
@@ -78,7 +78,7 @@ def _compare(args) -> None:
         raise InputError("nothing to compare: --layer-widths is none, and there is no --neurons and --layers")
     names = args.libraries if args.libraries == "all" else args.libraries.split(",")
     libraries, reasons = networks.find_libraries(names)
-    threads, records = arguments.threads(args.threads), []
+    threads = arguments.threads(args.threads)
     settings = {
         "widths": widths, "count": args.count, "seconds": args.seconds, "libraries": libraries, "threads": threads,
         "network": arguments.request(args, threads=threads).values if whole else None,
@@ -88,13 +88,8 @@ def _compare(args) -> None:
         inputs=args.inputs if whole else None, mnist=args.mnist, count=args.count, threads=threads,
         repeats=args.repeats, seconds=f"{args.seconds:g}", libraries=",".join(libraries), records="records",
     )  # fmt: skip
-    for group, refused in networks.compare(settings, command):
-        _print(group)
-        records += group
-        reasons |= refused
-    print_reasons(reasons)
-    if args.records:
-        networks.write_records(args.records, records)
+    write = partial(networks.write_records, args.records) if args.records else lambda records: None
+    run(networks.compare(settings, command), _print, write, reasons)
 
 
 def _print(records: list) -> None:
@@ -108,7 +103,6 @@ def _print(records: list) -> None:
     print(f"{title}; {records[0].threads} threads, {len(records[0].seconds)} rounds")
     print(f"  {'library':<10} {'median s':>10} {'billion edges/s':>16}   {'times as long as ours':<24} verified")
     for record in records:
-        ratio, rate = ratios(records[0].seconds, record.seconds), record.edges_per_second.median / 1e9
-        times = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+        rate, times = record.edges_per_second.median / 1e9, times_ours(records[0], record)
         # Without a verdict that passed there is no record.
         print(f"  {label(record):<10} {median(record.seconds):>10.4f} {rate:>16.2f}   {times:<24} pass", flush=True)

@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.cli import arguments
-from spdnn.cli.bench_shared import add_timing, command_of, print_reasons, write_operations
+from spdnn.cli.bench_shared import add_timing, command_of, run, times_ours, writer
 from spdnn.core.errors import InputError, Unavailable
 from spdnn.core.request import READING, reading
 from spdnn.core.shown import with_unit
-from spdnn.core.statistics import ratios
 from spdnn.runs.records.run_record import busy_part
 
 BATCHES = (1, 8, 64, 512)
@@ -79,16 +78,8 @@ def _bench(args) -> None:
     )  # fmt: skip
     title = f"{args.network} ({case.facts}), {with_unit(threads, 'threads')}, {description}"
     print(f"{title}; all outputs verified against {case.reference}\n{_HEAD}", flush=True)
-    records = []
-    try:
-        comparison = ComparisonSettings(threads, libraries, args.seconds, command)
-        for batch, group, refused in calls.compare_calls(case, comparison):
-            records += group
-            reasons |= refused
-            _print(batch, group)
-    finally:
-        write_operations(target, records)
-    print_reasons(reasons)
+    comparison = ComparisonSettings(threads, libraries, args.seconds, command)
+    run(calls.compare_calls(case, comparison), _print, writer(target), reasons)
 
 
 def _case(args, threads: int) -> tuple:
@@ -132,14 +123,14 @@ _RATIO = "times as long as ours: median (95 % interval), fastest turns"
 _HEAD = f"  {'batch':>6}  {'program':<14} {'time of a call':>14} {'inputs/s':>11}   {_RATIO}"
 
 
-def _print(batch: int, records: list) -> None:
+def _print(records: list) -> None:
     """A line for each program; the first is ours."""
-    ours = records[0]
+    ours, batch = records[0], records[0].problem.batch_columns
     for record in records:
         middle, first, text = statistics.median(record.seconds), batch, ""
         if record is not ours:
-            ratio, fastest = ratios(ours.seconds, record.seconds), min(record.seconds) / min(ours.seconds)
-            first, text = "", f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}), fastest {fastest:.2f}"
+            fastest = min(record.seconds) / min(ours.seconds)
+            first, text = "", f"{times_ours(ours, record)}, fastest {fastest:.2f}"
         name, time = record.program.name, _format_seconds(middle)
         print(f"  {first:>6}  {name:<14} {time:>14} {batch / middle:>11,.0f}   {text}".rstrip(), flush=True)
     if part := busy_part(ours):

@@ -4,7 +4,7 @@ import statistics
 from pathlib import Path
 
 from spdnn.cli import arguments
-from spdnn.cli.bench_shared import add_timing, command_of, print_reasons, write_operations
+from spdnn.cli.bench_shared import add_timing, command_of, run, writer
 from spdnn.core.errors import InputError
 
 SETS = """\
@@ -105,7 +105,7 @@ def _bench(args) -> None:
     cases = models.check_settings(settings)
     target = arguments.file_in(args.output, FILE)
     libraries, reasons = libraries_here(args.libraries)
-    threads, records = arguments.threads(args.threads), []
+    threads = arguments.threads(args.threads)
     command = command_of(
         "sets", set=args.sets or "a", network=args.network, phase=args.phase, sparsity=args.sparsity, dlmc=args.dlmc,
         models=args.models, operations=args.operations, seed=args.seed, threads=threads, seconds=f"{args.seconds:g}",
@@ -114,14 +114,8 @@ def _bench(args) -> None:
     print(
         f"{len(cases)} problems, {threads} threads; times are medians, ratios how many times as long as ours\n{_HEAD}"
     )
-    try:
-        for group in models.compare(settings | {"threads": threads, "libraries": libraries}, command, args.dlmc):
-            records += group
-            _print(group)
-    finally:
-        write_operations(target, records)
-    _summary(records)
-    print_reasons(reasons)
+    groups = models.compare(settings | {"threads": threads, "libraries": libraries}, command, args.dlmc)
+    run(groups, _print, writer(target), reasons, _summary)
 
 
 def _one(args) -> None:
@@ -138,18 +132,21 @@ def _one(args) -> None:
     matrix = products.read_matrix(args.matrix)
     comparison = ComparisonSettings(threads, libraries, args.seconds, command)
     records = products.compare_own(matrix, Path(args.matrix).name, args.operation, args.columns, comparison)
+    run([(records, {})], _print_own, writer(args.record), reasons)
+
+
+def _print_own(records: list) -> None:
+    """The problem, its line, and a line for each program."""
     problem = records[0].problem
     size = f"{problem.rows} x {problem.columns}, {problem.nonzeros} nonzeros"
     sparse, columns = f"{100 * problem.sparsity:.4g} % sparse", problem.batch_columns
-    print(f"{size} ({sparse}), {columns} columns; {threads} threads\n{_HEAD}")
+    print(f"{size} ({sparse}), {columns} columns; {records[0].threads} threads\n{_HEAD}")
     _print(records)
     print(f"\n  {'program':<14} {'median ms':>10} {'10^9 op/s':>10}   {'version'}")
     for record in records:
         rate, version = record.operations_per_second.median, record.program.version
         milliseconds = 1e3 * statistics.median(record.seconds)
         print(f"  {record.program.name:<14} {milliseconds:>10.4f} {rate / 1e9:>10.2f}   {version}")
-    write_operations(args.record, records)
-    print_reasons(reasons)
 
 
 _HEAD = f"  {'problem':<58} {'ours ms':>9} {'10^9 op/s':>9} {'% peak':>6} {'sparse':>16} {'dense':>16} {'imbalance':>9}"

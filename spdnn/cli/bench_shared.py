@@ -1,12 +1,13 @@
-"""What the kinds of `spdnn bench` share: options, the command in records, the end of the output."""
+"""What the kinds of `spdnn bench` share: options, the command in records, the order of the output."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from spdnn.cli import arguments
 from spdnn.core.request import option_words
+from spdnn.core.statistics import ratios
 
 
 def add_timing(command, threads: str, seconds: float, what: str) -> None:
@@ -26,16 +27,49 @@ def command_of(kind: str, *words: Any, **options: Any) -> str:
     return shlex.join(map(str, ["spdnn", "bench", kind, *words]))
 
 
-def write_operations(path: str | Path | None, records: Sequence) -> None:
-    """Write operation records, also those before an interrupt."""
-    from spdnn.runs.records import files
+def run(
+    groups: Iterable[tuple[list, dict[str, str]]],
+    show: Callable[[list], None],
+    write: Callable[[list], None],
+    reasons: dict[str, str],
+    summarise: Callable[[list], None] | None = None,
+) -> None:
+    """Print the records of each problem as it ends, and write them all, also after an interrupt.
 
-    if path is not None and records:
-        files.write_operations(path, records)
-        print(f"{path}: {len(records)} records")
-
-
-def print_reasons(reasons: Mapping[str, str]) -> None:
-    """Why each of the other libraries has no number."""
+    Args:
+        groups: (the records of a problem, why other libraries have none).
+        reasons: why libraries take no part; they are printed last.
+        summarise: prints what all records say together.
+    """
+    records = []
+    try:
+        for group, refused in groups:
+            records += group
+            reasons = reasons | refused
+            show(group)
+    finally:
+        if records:
+            write(records)
+    if summarise:
+        summarise(records)
     for name, reason in reasons.items():
         print(f"{name}: {reason}")
+
+
+def writer(path: str | Path | None) -> Callable[[list], None]:
+    """Writes operation records to the file `path`, if there is one."""
+
+    def write(records: list) -> None:
+        from spdnn.runs.records.files import write_operations
+
+        if path is not None:
+            write_operations(path, records)
+            print(f"{path}: {len(records)} records")
+
+    return write
+
+
+def times_ours(ours: Any, record: Any) -> str:
+    """How many times as long as ours a program took, with the interval of the median."""
+    ratio = ratios(ours.seconds, record.seconds)
+    return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"

@@ -44,7 +44,9 @@ def saved(path, first="batch", tokens="tokens"):
 
 
 def compared(case, *libraries):
-    return list(calls.compare_calls(case, ComparisonSettings(2, libraries, 0.0, "spdnn bench", "0123456789abcdef")))
+    comparison = ComparisonSettings(2, libraries, 0.0, "spdnn bench", "0123456789abcdef")
+    groups = calls.compare_calls(case, comparison)
+    return [(records[0].problem.batch_columns, records, refused) for records, refused in groups]
 
 
 @pytest.fixture

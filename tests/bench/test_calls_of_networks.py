@@ -24,7 +24,9 @@ def network(seed=0):
 
 def compared(libraries, batches=(1, 9)):
     case = calls.NetworkCase("mine", network(), calls.draw_rows(50, 40, 0.5), batches)
-    return list(calls.compare_calls(case, ComparisonSettings(2, libraries, 0.0, "spdnn bench", "0123456789abcdef")))
+    comparison = ComparisonSettings(2, libraries, 0.0, "spdnn bench", "0123456789abcdef")
+    groups = calls.compare_calls(case, comparison)
+    return [(records[0].problem.batch_columns, records, refused) for records, refused in groups]
 
 
 @pytest.mark.parametrize("library", ["scipy", "blas", "onnxruntime"])

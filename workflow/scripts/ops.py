@@ -13,4 +13,4 @@ with log_errors(snakemake.log[0]):
     command += ["--configfile", *params.configfiles] if params.configfiles else []
     archive = snakemake.input[0] if snakemake.input else None
     groups = compare(params.ops, shlex.join(command), archive)
-    write_operations(snakemake.output[0], [record for group in groups for record in group])
+    write_operations(snakemake.output[0], [record for group, _ in groups for record in group])
