@@ -7,7 +7,7 @@ begins or ends. Nothing here was measured.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -45,6 +45,7 @@ class TaskCosts:
     device: DeviceCosts
     messages: MessageCosts = FREE
     seconds_per_task: float = 0.0
+    _: KW_ONLY
     compact_bytes_per_second: float | None = None
     threads: int | None = None
     waiting: float = 0.0

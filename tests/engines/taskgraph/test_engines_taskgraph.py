@@ -15,9 +15,11 @@ from spdnn.core.errors import InputError, MemoryTooSmall, SpdnnError
 from spdnn.core.features import Inputs
 from spdnn.core.network import from_matrices
 from spdnn.engines.base import Options
+from spdnn.engines.cpu.batch import BatchKernels
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
 from spdnn.engines.taskgraph.cpu import session as executor
+from spdnn.engines.taskgraph.cpu.probe import measure_costs
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.execution import run_serially
 from spdnn.engines.taskgraph.graph import Graph, Kind
@@ -286,3 +288,11 @@ def test_all_inputs_against_the_official_truth(mnist_file, neurons, devices):
         assert verdict.passed, (schedule, verdict.reasons)
         assert max(found.notes["memory_bytes"]) <= 40_000_000
         assert found.notes["batches"] > 1
+
+
+def test_costs_that_are_measured_are_of_the_threads_of_a_device_and_closing_gaps_costs_nothing_of_its_own():
+    network, inputs = RadixNet(1024, 12), rows(300, 1024, kind="bits")
+    prepared = engine("taskgraph").prepare(network, ("dead",))
+    work = BatchKernels(prepared, inputs, Options(4))
+    costs = measure_costs(work, 4, 2, None, 2, 1 << 30)
+    assert (costs.threads, costs.device.threads, costs.compact_bytes_per_second) == (2, 4, None)

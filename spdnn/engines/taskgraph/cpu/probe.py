@@ -66,7 +66,7 @@ def measure_costs(
     )  # fmt: skip
     # A move closes gaps: it reads and writes rows, as a copy of weights does.
     moves = MessageCosts(0.0, copying)
-    return TaskCosts(of_sample.of(work.inputs.count), device, moves, fixed, max(1, threads // devices))
+    return TaskCosts(of_sample.of(work.inputs.count), device, moves, fixed, threads=max(1, threads // devices))
 
 
 @dataclass
