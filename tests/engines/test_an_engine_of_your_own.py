@@ -10,14 +10,13 @@ from how_to import code_blocks, write_engine
 
 from spdnn.api import infer
 from spdnn.cli import main
-from spdnn.core.errors import SpdnnError
+from spdnn.core.errors import MemoryTooSmall, SpdnnError
 from spdnn.core.features import Inputs
 from spdnn.core.network import from_matrices
 from spdnn.core.request import RunRequest
 from spdnn.engines import registry
 from spdnn.engines.base import STREAMED
 from spdnn.engines.execute import advance
-from spdnn.engines.memory import resident_bytes
 from spdnn.formats.radixnet import RadixNet
 from spdnn.runs.records.files import read_record
 from spdnn.runs.workflow import estimates
@@ -62,10 +61,15 @@ def test_it_is_one_file_of_at_most_120_lines(toy):
 def test_it_streams_weights_that_do_not_fit(toy, monkeypatch):
     network, inputs = RadixNet(1024, 8), rows(40, 1024)
     resident = opened("toy", network, inputs).run()
-    monkeypatch.setattr(sys.modules["toy"], "limit_bytes", lambda memory: resident_bytes() + 10 * 16 * 1024)
+    monkeypatch.setattr(sys.modules["toy"], "plan_batches", lambda *_: (10, False))
     session = opened("toy", network, inputs)
     assert (session.span, session.batches) == (STREAMED, 4)
     assert session.run().digest == resident.digest
+
+
+def test_what_does_not_fit_is_refused(toy, random_network):
+    with pytest.raises(MemoryTooSmall, match="memory of 1 bytes is too small; this network, these inputs and one thr"):
+        opened("toy", random_network([50, 40]), rows(5, 50), memory=1)
 
 
 def test_its_rows_go_through_stages_as_tasks_of_a_graph_take_them(toy):
