@@ -370,6 +370,11 @@ class Network(WithRepr, abc.ABC):
     def layer(self, k: int) -> Layer:
         """Layer k (0-based). Several threads may ask at once."""
 
+    def repeated(self, k: int) -> tuple[Layer, np.ndarray] | None:
+        """Layer k as it is made, where that is of fewer outputs: (the layer of these, uint32 (outputs,), which of them
+        each output of layer k repeats); None: it is not."""
+        return None
+
     @property
     def inputs(self) -> int:
         return self.header(0).inputs
@@ -468,6 +473,9 @@ class _FirstLayers(Network):
 
     def layer(self, k: int) -> Layer:
         return self._network.layer(k)
+
+    def repeated(self, k: int) -> tuple[Layer, np.ndarray] | None:
+        return self._network.repeated(k)
 
     def in_memory(self, k: int) -> bool:
         return self._network.in_memory(k)

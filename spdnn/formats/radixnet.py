@@ -150,15 +150,24 @@ class RadixNet(Network):
 
     def layer(self, k: int) -> Layer:
         """Layer k. Cheapest in ascending order: going far back draws permutations anew."""
+        return self._layer(k, self.neurons)
+
+    def repeated(self, k: int) -> tuple[Layer, np.ndarray]:
+        return self._layer(k, self.classes), self._class_of
+
+    @cached_property
+    def _class_of(self) -> np.ndarray:
+        return (np.arange(self.neurons) % self.classes).astype(np.uint32)
+
+    def _layer(self, k: int, outputs: int) -> Layer:
+        """The first outputs of layer k, a multiple of the classes: outputs j and j + classes read the same inputs."""
         if not 0 <= k < self._layers:
             raise InputError(f"layer {k}: the network has layers 0 to {self._layers - 1}")
         # Outputs of one class share their inputs, so rows are made from a table of classes.
-        groups = self._groups_of(k // self.block)
-        indices = np.empty(2 * GROUP * self.neurons, groups.dtype)
+        groups, offsets = self._groups_of(k // self.block), self._offsets[: outputs + 1]
+        indices = np.empty(2 * GROUP * outputs, groups.dtype)
         dispatch.compiled_module().radixnet_rows(groups, 1 << (k % self.block), indices)
-        return Layer(
-            self.neurons, self.neurons, self._offsets, indices, np.float32(challenge.WEIGHT), self.bias, self.activation
-        )
+        return Layer(self.neurons, outputs, offsets, indices, np.float32(challenge.WEIGHT), self.bias, self.activation)
 
     def first(self, depth: int) -> Network:
         if not 1 <= depth <= self._layers:

@@ -7,6 +7,9 @@ pays whenever there are such outputs, and is done once, in *prepare*.
 import math
 import time
 from dataclasses import replace
+from functools import partial
+from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -90,28 +93,37 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
     (in float64, rounded once to float32). So sums have fewer terms in another order: results differ from those of the
     original network by rounding. A network whose weights would add up past float32 is left as it is. Source: XY (Xin et
     al., HPEC 2021) computes the identical outputs of RadiX-Net's dense 16 x 32 blocks once by construction; here they
-    are found by search, in any network.
+    are found by search, in any network. One that is made of repeated outputs is searched as it is made (`repeated`).
 
     Args:
         memory: bytes of merged layers to keep; others are merged again when they are read.
     """
     start = time.perf_counter()
-    layers, classes, previous, nbytes, notes = [], [], None, 0, {}
-    # Identical rows of weights are searched for in several layers at once, for that needs no other layer; how many are
-    # read ahead is bounded by the memory.
+    layers, classes, nbytes, notes = [], [], 0, {}
+    # Two steps a layer, each for several layers at once: identical rows are searched for, which needs no other layer;
+    # then inputs fall on the classes of the layer before, as that search found them. How many layers are read ahead is
+    # bounded by the memory.
     largest = max(network.header(k).nbytes for k in range(network.depth))
     ahead = int(max(1, min(usable_cores(), memory / largest)))
-    rows = in_order(lambda k: ((layer := network.layer(k)), *_distinct(layer)), range(network.depth), ahead)
+    searched = in_order(partial(_search, network), range(network.depth), ahead)
+    before: Any = (None, None)  # the layer before the first
+    pairs = pairwise(chain([before], searched))
+    steps = in_order(lambda pair: (pair[1], _try_on_classes(*pair[1], pair[0][1])), pairs, ahead)
+    again = False  # whether outputs of the layer before became equal on classes only, so that the step is done anew
     try:
-        for layer, distinct, own in progress.bar(rows, "prepare, identical neurons", network.depth):
-            # Inputs onto classes: in the order of the layers, for these are the classes of the layer before.
-            merged, previous = _on_classes(distinct, own, previous)
-            if previous is not None and classes and np.array_equal(previous, classes[-1]):
-                previous = classes[-1]  # one array for all layers that agree
+        for (distinct, own), merged in progress.bar(steps, "prepare, identical neurons", network.depth):
+            if again:
+                merged = _try_on_classes(distinct, own, classes[-1])
+            if isinstance(merged, _PastFloat32):
+                raise merged
+            layer, found, again = merged
+            if found is not None and classes and np.array_equal(found, classes[-1]):
+                found = classes[-1]  # one array for all layers that agree
             # Merged layers that pass the memory are dropped, and merged again from the source when they are read.
-            nbytes += merged.nbytes if merged is not layer else 0
-            layers.append(None if merged is layer else merged if nbytes <= memory else merged.header)
-            classes.append(previous)
+            same = layer is distinct and own is None
+            nbytes += 0 if same else layer.nbytes
+            layers.append(None if same else layer if nbytes <= memory else layer.header)
+            classes.append(found)
     except _PastFloat32:
         layers, notes = [None], {"left_as_it_is": f"weights of layer {len(layers) + 1} would add up past float32"}
     merged = network if all(layer is None for layer in layers) else MergedNetwork(network, layers, classes)
@@ -138,7 +150,23 @@ def merge_layer(layer: Layer, previous: np.ndarray | None) -> tuple[Layer, np.nd
     Returns:
         the layer (itself when nothing changed) and the class of each original output, or None when each is its own.
     """
-    return _on_classes(*_distinct(layer), previous)
+    return _on_classes(*_distinct(layer), previous)[:2]
+
+
+def _search(network: Network, k: int) -> tuple[Layer, np.ndarray | None]:
+    """As `_distinct`, of layer k of a network, which may be made of fewer outputs: then these are searched alone."""
+    if (made := network.repeated(k)) is None:
+        return _distinct(network.layer(k))
+    (layer, again), classes = _distinct(made[0]), made[1]
+    return layer, classes if again is None else again[classes]
+
+
+def _try_on_classes(layer: Layer, classes: np.ndarray | None, previous: np.ndarray | None) -> Any:
+    """As `_on_classes`; what it raises is returned, for the classes of the layer before may turn out to be others."""
+    try:
+        return _on_classes(layer, classes, previous)
+    except _PastFloat32 as error:
+        return error
 
 
 def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
@@ -169,8 +197,13 @@ def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
 
 def _on_classes(
     layer: Layer, classes: np.ndarray | None, previous: np.ndarray | None
-) -> tuple[Layer, np.ndarray | None]:
-    """A layer that `_distinct` left, on the classes of its inputs; there rows may be equal that were not before."""
+) -> tuple[Layer, np.ndarray | None, bool]:
+    """A layer that `_distinct` left, on the classes of its inputs; there rows may be equal that were not before.
+
+    Returns:
+        the layer, the class of each original output, and whether more rows were equal.
+    """
+    again = None
     if previous is not None:
         # Edges from inputs of one class become one edge with the sum of their weights, as these inputs are equal.
         inputs = int(previous.max()) + 1
@@ -186,4 +219,5 @@ def _on_classes(
         layer, again = _distinct(replace(layer, inputs=inputs, offsets=offsets, indices=indices, values=values))
         if again is not None:
             classes = again if classes is None else again[classes]
-    return layer, None if classes is None else classes.astype(index_dtype(layer.outputs))
+    found = None if classes is None else classes.astype(index_dtype(layer.outputs))
+    return layer, found, again is not None

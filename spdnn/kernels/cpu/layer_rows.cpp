@@ -6,8 +6,9 @@
 //
 // Algorithm  A row is compared with the first of its hash alone: one that differs from it is a class of its own. Rows
 //            often repeat in order, so a row is first compared with that of the class after its predecessor's, without
-//            any hash. On classes, the edges of some rows at a time are sorted by class, and dealt to their rows in
-//            that order.
+//            any hash. On classes, the edges of a short row are ranked by comparing each with all others, which is
+//            vectorized; those of longer rows, some rows at a time, are sorted by class and dealt to their rows in that
+//            order.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
@@ -144,6 +145,41 @@ double pairwise(const double* numbers, int64_t count) {
     return sum;
 }
 
+// The sum of the weights that fall on one class. NumPy's reduceat adds the first term to the pairwise sum of the others.
+double sum_of(const double* terms, int64_t count) {
+    return count > 1 ? terms[0] + pairwise(terms + 1, count - 1) : terms[0];
+}
+
+constexpr int kShort = 64;                  // edges of a row that is ranked
+constexpr uint32_t kMostRanked = 1u << 24;  // classes that leave room for an edge's number in 31 bits
+
+// A row of at most N edges on classes, as rows_on_classes has it; returns how many edges are left.
+template <int N, class From, class To>
+int64_t rank_row(const From* read, int64_t edges, const float* weights, float weight, const uint32_t* classes,
+                 To* written, float* sums) {
+    // Keys are all different: the class, then the edge. A key's place is the number of smaller ones.
+    alignas(64) int32_t keys[N], ranks[N] = {};
+    int32_t sorted[N];
+    double terms[N];
+    for (int i = 0; i < N; ++i)
+        keys[i] = i < edges ? static_cast<int32_t>(classes[read[i]] * kShort + i) : std::numeric_limits<int32_t>::max();
+    for (int64_t e = 0; e < edges; ++e) {
+        const int32_t key = keys[e];
+        for (int i = 0; i < N; ++i) ranks[i] += key < keys[i];
+    }
+    for (int64_t e = 0; e < edges; ++e) sorted[ranks[e]] = keys[e];
+    // Runs of one class become one edge.
+    int64_t count = 0;
+    for (int64_t e = 0, next; e < edges; e = next) {
+        const int32_t own = sorted[e] / kShort;
+        for (next = e; next < edges && sorted[next] / kShort == own; ++next)
+            if (weights) terms[next - e] = weights[sorted[next] % kShort];
+        written[count] = static_cast<To>(own);
+        sums[count++] = static_cast<float>(weights ? sum_of(terms, next - e) : static_cast<double>(next - e) * weight);
+    }
+    return count;
+}
+
 // The rows on the classes 0 .. most of their inputs: edges of one class become one, whose weight is their sum in double
 // precision, rounded once. `weights`: of each edge; null: all have `weight`. `to`, `written` and `sums` have room for
 // as many rows and edges. Returns how many edges are left.
@@ -157,6 +193,16 @@ int64_t rows_on_classes(const int64_t* offsets, int64_t rows, const From* read, 
     std::vector<double> terms;  // of each row, by class, in the order of the edges
     int64_t count = 0;
     for (int64_t first = 0, last; first < rows; first = last) {
+        // Short rows, one by one.
+        for (last = first; last < rows && offsets[last + 1] - offsets[last] <= kShort && most < kMostRanked; ++last) {
+            const int64_t at = offsets[last], edges = offsets[last + 1] - at;
+            const float* const own = weights ? weights + at : nullptr;
+            to[last] = count;
+            count += (edges <= kShort / 2 ? rank_row<kShort / 2, From, To>
+                                          : rank_row<kShort, From, To>)(read + at, edges, own, weight, classes,
+                                                                        written + count, sums + count);
+        }
+        if (last > first) continue;
         // As many rows as fit the cache: binary search in the offsets.
         last = std::max(first + 1,
                         std::upper_bound(offsets + first, offsets + rows + 1, offsets[first] + kEdges) - offsets - 1);
@@ -197,10 +243,7 @@ int64_t rows_on_classes(const int64_t* offsets, int64_t rows, const From* read, 
             for (int64_t k = offsets[j] - base; k < fill[j - first]; ++k, ++count) {
                 written[count] = static_cast<To>(own[k]);
                 double sum = static_cast<double>(edges_of[k]) * weight;
-                // NumPy's reduceat adds the first term to the pairwise sum of the others.
-                if (weights)
-                    sum = edges_of[k] > 1 ? term[0] + pairwise(term + 1, edges_of[k] - 1) : term[0],
-                    term += edges_of[k];
+                if (weights) sum = sum_of(term, edges_of[k]), term += edges_of[k];
                 sums[count] = static_cast<float>(sum);
             }
         }
