@@ -123,7 +123,8 @@ def mnist_inputs(neurons: int, mnist_path: str | os.PathLike) -> Inputs:
     if neurons not in challenge.WIDTHS:
         allowed = ", ".join(map(str, challenge.WIDTHS))
         raise InputError(f"{neurons} neurons: the MNIST inputs exist for {allowed}")
-    bits = resize_to_bits(read_idx(mnist_path), math.isqrt(neurons))
+    # The largest modulus of the official images is known; that the bits are right is checked below.
+    bits = resize_to_bits(read_idx(mnist_path), math.isqrt(neurons), challenge.LARGEST_SQUARE[neurons])
     inputs = Inputs(bits, neurons, None, {"source": "mnist", "official_sha256": challenge.INPUT_SHA256[neurons]})
     if inputs.sha256 != challenge.INPUT_SHA256[neurons]:
         raise SpdnnError(
@@ -133,12 +134,13 @@ def mnist_inputs(neurons: int, mnist_path: str | os.PathLike) -> Inputs:
     return inputs
 
 
-def resize_to_bits(images: np.ndarray, side: int) -> np.ndarray:
+def resize_to_bits(images: np.ndarray, side: int, largest: float | None = None) -> np.ndarray:
     """Resize `images` together as the module says and compare with half their largest modulus.
 
     Args:
         images: uint8 (n, 28, 28), any n >= 1.
         side: s, a multiple of 32.
+        largest: the square of their largest modulus; None: it is found first, in a pass of its own.
 
     Returns:
         uint8 (n, s*s/8): packed bits, column-major within an image. Double precision throughout.
@@ -148,7 +150,7 @@ def resize_to_bits(images: np.ndarray, side: int) -> np.ndarray:
     blocks = -(-GRID * count // BLOCK)
     workers = usable_cores()
     work, level = dispatch.compiled_module(), dispatch.level().name
-    with Stage(f"inputs, MNIST at {side} x {side}", 2 * blocks, "block") as stage, ThreadPoolExecutor(workers) as pool:
+    with Stage(f"inputs, MNIST at {side} x {side}", (1 + (largest is None)) * blocks, "block") as stage, ThreadPoolExecutor(workers) as pool:
         # The horizontal transform, of all images as one line, as the definition has it.
         lines, nyquist = _lines(images, min(2, phases), phases > 2, pool)
         # How a column is made of the points around it (it may be one of them): float64 (phases, points, 9).
@@ -161,16 +163,15 @@ def resize_to_bits(images: np.ndarray, side: int) -> np.ndarray:
         angle = 2 * np.pi * (SIDE // 2 * column % (GRID * phases)) / (GRID * phases)
         waves = np.stack([np.cos(angle), np.sin(angle)], axis=1)
         columns = level, lines, taps, nyquist, waves, *_vertical(side, nyquist)
-        # First pass: the largest modulus, for the threshold is half of it over all images.
-        starts, largest = range(0, GRID * count, BLOCK), 0.0
-
-        def most(start: int) -> float:
-            return work.largest_square(*columns, start, min(BLOCK, GRID * count - start), largest)
-
-        for square in pool.map(most, starts):
-            largest = max(largest, square)  # which the next tasks begin with
-            stage.advance()
-        # Second pass: the same values once more, compared and packed; keeping the columns would take gigabytes.
+        # The largest modulus, for the threshold is half of it over all images.
+        starts = range(0, GRID * count, BLOCK)
+        if largest is None:
+            largest = 0.0
+            most = lambda start: work.largest_square(*columns, start, min(BLOCK, GRID * count - start), largest)  # noqa: E731
+            for square in pool.map(most, starts):
+                largest = max(largest, square)  # which the next tasks begin with
+                stage.advance()
+        # The values, once more where that was looked for, compared and packed: keeping them would take gigabytes.
         bits = np.zeros((count * side, side // 8), dtype=np.uint8)
 
         def above(start: int) -> None:
