@@ -34,13 +34,18 @@ TRUTH_SHA256 = {
 # The MNIST inputs at each width: the number of ones in all 60,000, and the SHA-256 of
 # numpy.packbits(bits, axis=1) in C order.
 INPUT_ONES = {1024: 6_374_505, 4096: 25_019_051, 16384: 98_858_913, 65536: 392_191_985}
-# By width, the square of the largest modulus of the official images' values, half of which is the threshold of their bits.
-LARGEST_SQUARE = {1024: 136397.6207481439, 4096: 142481.9218606956, 16384: 145960.36761947055, 65536: 148320.85090521685}
 INPUT_SHA256 = {
     1024: "2ccfa158de2a77480ded7f940a88fa9c6a2487dd0cf1547ed73c7e303e479976",
     4096: "dfa8fb78b59558e76140ad79b4ea9a891f98a15f2712b6639541071580512785",
     16384: "70bf6bcfd9050b52929c4d206598115d65c64ae48a49c320f0fdf8f6d423f085",
     65536: "fbae70e40ecfea3c858cd63c3fd83113b9f9e4d156b4fc5865b6cb7f388e374d",
+}
+# The square of the largest modulus of the images' values at each width; half of the modulus is the threshold.
+LARGEST_SQUARE = {
+    1024: 136397.6207481439,
+    4096: 142481.9218606956,
+    16384: 145960.36761947055,
+    65536: 148320.85090521685,
 }
 MNIST_SHA256 = "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"  # uncompressed idx file
 

@@ -150,7 +150,8 @@ def resize_to_bits(images: np.ndarray, side: int, largest: float | None = None) 
     blocks = -(-GRID * count // BLOCK)
     workers = usable_cores()
     work, level = dispatch.compiled_module(), dispatch.level().name
-    with Stage(f"inputs, MNIST at {side} x {side}", (1 + (largest is None)) * blocks, "block") as stage, ThreadPoolExecutor(workers) as pool:
+    passes, name = 1 if largest else 2, f"inputs, MNIST at {side} x {side}"
+    with Stage(name, passes * blocks, "block") as stage, ThreadPoolExecutor(workers) as pool:
         # The horizontal transform, of all images as one line, as the definition has it.
         lines, nyquist = _lines(images, min(2, phases), phases > 2, pool)
         # How a column is made of the points around it (it may be one of them): float64 (phases, points, 9).

@@ -36,6 +36,7 @@ from spdnn.formats.radixnet import RadixNet
 FORMAT = "spdnn-network"
 DATA = ("data", "classes")  # tensors whose parts have digests of their own
 SAMPLE, FEW = 1024, 256  # weights of few different values, as merged neurons have, take a quarter
+COMPARED = 8  # so many of them are compared with every weight
 COLUMNS = {
     "start": np.int64, "size": np.int64, "inputs": np.int64, "outputs": np.int64, "edges": np.int64,
     "different": np.int64, "classes_of": np.int64, "ymax": np.float64, "value": np.float32, "bias": np.float32,
@@ -374,9 +375,22 @@ def _few(values: np.ndarray) -> list[np.ndarray] | None:
     # A sample of the values that are missing finds most of them; sorting all edges would be slow.
     while missing.size and different.size < FEW:
         different = np.union1d(different, missing[:SAMPLE])
-        numbers = np.minimum(np.searchsorted(different, bits), different.size - 1)
-        missing = bits[different[numbers] != bits]
+        numbers, missing = _numbers(different, bits)
     return None if missing.size or different.size > FEW else [different.view(np.float32), numbers.astype(np.uint8)]
+
+
+def _numbers(different: np.ndarray, bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(of each of the bits its place among the different ones, ascending; those that are not among them)."""
+    if different.size > COMPARED:
+        numbers = np.minimum(np.searchsorted(different, bits), different.size - 1)
+        return numbers, bits[different[numbers] != bits]
+    # A few comparisons are faster than a search.
+    numbers, known = np.zeros(bits.size, np.uint8), np.zeros(bits.size, bool)
+    for number, value in enumerate(different):
+        same = bits == value
+        known |= same
+        numbers += same * np.uint8(number)
+    return numbers, bits[~known]
 
 
 def _write_classes(writer: container.Writer, network: Network | None, depth: int) -> tuple[dict, list[int]]:
