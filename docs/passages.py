@@ -26,7 +26,7 @@ from spdnn.engines.reductions import dead, inputs
 from spdnn.engines.taskgraph.decomposition import JOINED
 from spdnn.formats.radixnet import GROUP, RadixNet
 from spdnn.kernels import tiles
-from spdnn.kernels.cuda import groups, settings, sliced
+from spdnn.kernels.cuda import settings, sliced
 from spdnn.ops import onnx_products, onnx_trial
 from spdnn.ops.models.mobilenet import MobileNetConfig
 from spdnn.ops.models.transformer import TransformerConfig
@@ -262,7 +262,7 @@ def passages() -> dict[str, dict[str, object]]:
         "docs/explanation/cuda.md": {
             "(tiles, neurons, 32 inputs): the 32 values": (TILE, TILE),
             "up to 64 from the 129th layer on": (dead.LONGEST_PASS, longest + 1),
-            "groups of 4 or 2": sorted(groups.SHARED, reverse=True)[:2],
+            "groups of 4 or 2": sorted(sliced.SHARED, reverse=True)[:2],
             "One 128-bit load from shared memory, a *gather*, brings 4 inputs": (32 * held, held),
             "slices of 4 groups, in chunks of 8 gathers": (sliced.SLICE, sliced.CHUNK),
             "One 16-byte load brings 8 indices to the 8 threads": (

@@ -31,6 +31,7 @@ from spdnn.engines.reductions.registry import REDUCTIONS, parse_reductions
 from spdnn.engines.registry import engine
 from spdnn.formats.digits import digits_inputs
 from spdnn.formats.radixnet import RadixNet
+from spdnn.kernels import dispatch
 from spdnn.kernels.cuda.sliced import slice_layer, stage_layer
 from spdnn.runs.ranks import partition
 from spdnn.runs.ranks.gather import gather_results
@@ -372,6 +373,14 @@ def test_six_layers_that_take_more_bits_than_float32_has(on_shim, name):
     assert whole.depth == 6 > exact.depth == exact_depth(whole, inputs) >= 4
     assert_exact(name, exact, inputs)
     assert_same(name, whole, inputs)
+
+
+def test_engines_need_the_compiled_kernels_that_lay_weights_out(on_shim, set_all):
+    on_shim()
+    set_all(dispatch, missing=lambda: "build them with: make setup")
+    for name in RUNGS:
+        with pytest.raises(Unavailable, match="build them with: make setup"):
+            engine(name)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

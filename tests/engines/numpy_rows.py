@@ -1,9 +1,10 @@
-"""The compiled functions on rows (spdnn/kernels/cpu/layer_rows.cpp) in NumPy.
+"""The compiled functions on rows (spdnn/kernels/cpu/layer_rows.cpp) and layouts (numpy_layouts.py) in NumPy.
 
 The same arguments and results, some ten times slower. A layer's row is what one output neuron reads.
 """
 
 import numpy as np
+from numpy_layouts import sliced_layout, staged_layout  # noqa: F401
 
 # Odd numbers, drawn once, with which rows are hashed: position by position, and parts against each other.
 _MIX = np.random.RandomState(1).randint(0, 2**63, 64).astype(np.uint64) * np.uint64(2) + np.uint64(1)

@@ -60,8 +60,8 @@ from spdnn.kernels import dispatch  # noqa: E402
 from spdnn.kernels.cuda import cupy_device  # noqa: E402
 from spdnn.runs.verify.judging import judge  # noqa: E402
 
-if dispatch.missing():  # a machine without g++: networks are made in NumPy, some ten times slower
-    dispatch.compiled_module = lambda: numpy_rows
+if dispatch.missing():  # a machine without g++: networks are made and laid out in NumPy, which is slower
+    dispatch.compiled_module, dispatch.missing = lambda: numpy_rows, lambda: None
 
 DIGITS = 3000  # inputs of the official network where there are no MNIST images
 FIRST = challenge.problem(1024, 120)  # the official network

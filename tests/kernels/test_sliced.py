@@ -1,6 +1,8 @@
-"""The sliced layouts of the CUDA kernels: every edge once, at the place where the kernels look for it."""
+"""The sliced layouts of the CUDA kernels: every edge once, at the place where the kernels look for it; and the compiled
+code that makes them, to the bit as NumPy does (tests/engines/numpy_layouts.py)."""
 
 import numpy as np
+import numpy_layouts
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -9,9 +11,18 @@ from hypothesis import strategies as st
 from spdnn.core.network import from_matrices
 from spdnn.engines.reductions.neurons import merge_neurons
 from spdnn.formats.radixnet import RadixNet
-from spdnn.kernels.cuda import sliced as layouts
-from spdnn.kernels.cuda.groups import NO_OUTPUT, SHARED
-from spdnn.kernels.cuda.sliced import CHUNK, MOST_ROOM, PIECES, SLICE, slice_layer, stage_layer
+from spdnn.kernels import dispatch
+from spdnn.kernels.cuda.sliced import (
+    CHUNK,
+    MOST_ROOM,
+    NO_OUTPUT,
+    PIECES,
+    SHARED,
+    SLICE,
+    _arrays,
+    slice_layer,
+    stage_layer,
+)
 
 
 @st.composite
@@ -117,21 +128,101 @@ def test_every_edge_is_in_a_stage_of_its_part(layer, outputs, room, most_shared)
     check_staged(layer, layout, outputs, room)
 
 
-@settings(max_examples=40, deadline=None)
-@given(layers(), st.sampled_from([16, 32]), st.sampled_from([3, 100]))
-def test_both_ways_of_finding_footprints_agree(layer, outputs, room):
-    by_marks = stage_layer(layer, outputs, room)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layouts, "MARKS", 0)
-        by_sorting = stage_layer(layer, outputs, room)
-    for mine, theirs in zip(parts_of(by_marks), parts_of(by_sorting), strict=True):
-        assert mine.dtype == theirs.dtype
-        np.testing.assert_array_equal(mine, theirs)
+def assert_as_numpy(name, *given):
+    """The compiled function gives what that of NumPy gives: numbers, and arrays with their types, shapes and bits."""
+    found, expected = (
+        flat(getattr(dispatch.compiled_module(), name)(*given)),
+        flat(getattr(numpy_layouts, name)(*given)),
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        assert getattr(ours, "dtype", None) == getattr(theirs, "dtype", None)
+        np.testing.assert_array_equal(ours, theirs)
 
 
-def parts_of(layout):
-    slices = layout.slices
-    return (layout.stages, layout.map_starts, layout.map, slices.order, slices.starts, slices.indices, slices.values)
+def flat(results):
+    return [part for result in results for part in (flat(result) if isinstance(result, tuple) else [result])]
+
+
+@st.composite
+def any_weights(draw):
+    """What compiled code reads of a layer: of `layers`, ragged ones, those past 16 bits; and hashes that collide."""
+    layer = draw(layers())
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    if draw(st.booleans()):
+        matrix = layer.matrix().toarray()
+        matrix[rng.random(matrix.shape) < rng.random(layer.outputs) ** 3] = 0
+        layer = from_matrices([sp.csc_array(matrix)], last="relu").layer(0)
+    if draw(st.booleans()):
+        width = draw(st.sampled_from([65_535, 65_536, 70_000]))
+        matrix = layer.matrix().tocoo()
+        places = np.sort(rng.choice(width, layer.inputs, replace=False))
+        matrix = sp.csc_array((matrix.data, (places[matrix.coords[0]], matrix.coords[1])), (width, layer.outputs))
+        layer = from_matrices([matrix], last="relu").layer(0)
+    *arrays, numbers = _arrays(layer)
+    return *arrays, draw(st.sampled_from([numbers, numbers % 2, np.zeros_like(numbers)]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(any_weights(), st.sampled_from([0, 3, 70_000]), st.sampled_from(SHARED))
+def test_slices_are_those_of_numpy(weights, farther, most_shared):
+    assert_as_numpy("sliced_layout", *weights, weights[-1].size + farther, most_shared)
+
+
+ROOMS = [1, 2, 7, 33, MOST_ROOM]
+
+
+@settings(max_examples=150, deadline=None)
+@given(any_weights(), st.sampled_from([16, 32, 160]), st.sampled_from(ROOMS), st.sampled_from(SHARED))
+def test_stages_are_those_of_numpy(weights, outputs, room, most_shared):
+    assert_as_numpy("staged_layout", *weights, outputs, room, 4, most_shared)
+
+
+@pytest.mark.parametrize("neurons", [1024, 4096])
+def test_official_layouts_are_those_of_numpy(neurons):
+    for k in (0, RadixNet(neurons, 1).block + 2):
+        weights = _arrays(RadixNet(neurons, k + 1).layer(k))
+        assert_as_numpy("sliced_layout", *weights, neurons, 4)
+        assert_as_numpy("staged_layout", *weights, 256, 300, 4, 4)
+
+
+@pytest.mark.parametrize("outputs", [4092, 4096])
+def test_sets_are_walked_unless_too_many_read_one_input(outputs):
+    """All read input 0; of the rest output j shares two with output j + outputs / 2 alone, which thus comes next. By
+    their highest inputs they are in order already."""
+    own, half = np.arange(outputs), outputs // 2
+    indices = np.stack([0 * own, 1 + own % half, 1 + half + own % half, 1 + outputs + own])
+    matrix = sp.csc_array((np.ones(indices.size), (indices.T.ravel(), np.repeat(own, 4))))
+    order = slice_layer(from_matrices([matrix], last="relu").layer(0)).order.ravel()
+    walked = outputs**2 + outputs + 2 * half * 2**2 <= numpy_layouts.MOST_PAIRS
+    assert walked == (outputs == 4092)
+    assert order.tolist() == (own.reshape(2, half).T.ravel() if walked else own).tolist()
+
+
+def test_dense_layers_are_not_walked():
+    rng = np.random.default_rng(0)
+    layer = from_matrices([(rng.random((300, 300)) < 0.9) * rng.random((300, 300))], last="relu").layer(0)
+    assert (np.bincount(layer.indices) ** 2).sum() > numpy_layouts.MOST_PAIRS
+    assert_as_numpy("staged_layout", *_arrays(layer), 160, 100, 4, 4)
+
+
+@pytest.mark.parametrize(("changed", "said"), [
+    ({"offsets": np.array([0, 2, 1, 4])}, "offsets must ascend"),
+    ({"offsets": np.array([0, 2, 3])}, "offsets must ascend"),
+    ({"indices": np.array([1, 0, 2, 2], np.uint16)}, "inputs of an output must ascend"),
+    ({"indices": np.array([0, 1, 2, 9], np.uint16)}, "and be inputs of the layer"),
+    ({"indices": np.array([0, 1, 2, 2], np.int32)}, "uint16 or uint32"),
+    ({"values": np.ones(3, np.float32)}, "one an edge"),
+    ({"most_shared": 0}, "a group must have outputs"),
+    ({"outputs": 8}, "a part must have slices"),
+    ({"room": MOST_ROOM + 1}, "16 bits"),
+])  # fmt: skip
+def test_what_is_no_layer_is_refused(changed, said):
+    given = {"offsets": np.array([0, 2, 3, 4]), "indices": np.array([0, 1, 2, 2], np.uint16)}
+    given |= {"values": np.ones(4, np.float32), "valued": True, "numbers": np.arange(3, dtype=np.uint64)}
+    given |= {"outputs": 16, "room": 9, "held": 4, "most_shared": 4}
+    assert_as_numpy("staged_layout", *given.values())
+    with pytest.raises(ValueError, match=said):
+        dispatch.compiled_module().staged_layout(*(given | changed).values())
 
 
 @pytest.mark.parametrize(("inputs", "dtype"), [(65_535, np.uint16), (65_536, np.uint32), (70_000, np.uint32)])

@@ -11,6 +11,7 @@ from spdnn.core.limits import Machine
 from spdnn.core.network import Network
 from spdnn.engines.base import OnDevices, Options, Prepared, Session
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED
+from spdnn.kernels import dispatch
 from spdnn.kernels.cuda import cupy_device
 
 MOST_INPUTS = 2**31 - 1  # that kernels count
@@ -25,7 +26,7 @@ class CudaEngine(OnDevices):
     kind: str | None = None
 
     def missing(self) -> str | None:
-        return cupy_device.missing()
+        return cupy_device.missing() or dispatch.missing()  # compiled code lays out weights
 
     def device_identities(self) -> tuple[str, ...]:
         return driver.identities()

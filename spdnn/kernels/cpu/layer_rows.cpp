@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "binding.hpp"
+#include "layer_rows.hpp"
 
 namespace spdnn {
 namespace {
@@ -83,8 +84,8 @@ class HashTable {
     size_t used = 0;
 };
 
-// classes[j] <- the number of the first row that equals row j, counted over such rows; firsts <- those rows. Returns
-// how many there are. `indices` have `bytes` each; `biases` are null where all rows have the same.
+}  // namespace
+
 int64_t number_rows(const int64_t* offsets, int64_t rows, const void* indices, int64_t bytes, const float* values,
                     const float* biases, uint32_t* classes, int64_t* firsts) {
     const char* const edges = static_cast<const char*>(indices);
@@ -123,6 +124,8 @@ int64_t number_rows(const int64_t* offsets, int64_t rows, const void* indices, i
     }
     return count;
 }
+
+namespace {
 
 // In the order of NumPy's add.reduceat, so that sums have the same bits: eight sums side by side, halves above 128.
 double pairwise(const double* numbers, int64_t count) {

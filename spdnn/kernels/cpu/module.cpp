@@ -153,6 +153,7 @@ void bind_machine(nb::module_&);     // machine_module.cpp
 void bind_text(nb::module_&);        // text.cpp
 void bind_resize(nb::module_&);      // resize_module.cpp
 void bind_layer_rows(nb::module_&);  // layer_rows.cpp
+void bind_layouts(nb::module_&);     // layouts.cpp
 
 }  // namespace spdnn
 
@@ -166,6 +167,7 @@ NB_MODULE(_cpu, m) {
     bind_spmm(m);
     bind_ops(m);
     bind_layer_rows(m);
+    bind_layouts(m);
     bind_text(m);
     bind_resize(m);
     nb::class_<BoundLayer>(m, "BoundLayer")

@@ -3,7 +3,7 @@
 // Algorithm  Outputs are numbered by their lists, in the order in which lists first occur: a table finds a list by its
 //            hash, and it is compared whole. A counting sort then brings the outputs of a list together, lists of
 //            several outputs first, with the values of an input side by side.
-// Source     The sets that the CUDA kernels use, cuda/groups.py.
+// Source     The sets that the CUDA kernels use, layouts.cpp.
 #pragma once
 
 #include <cstring>

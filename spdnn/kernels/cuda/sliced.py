@@ -1,27 +1,30 @@
-"""Weights in slices for the CUDA kernels, and the staging maps of footprints; NumPy and SciPy alone, no device.
+"""Weights in slices for the CUDA kernels, and the staging maps of footprints; made by compiled code, no device.
 
 Outputs are in groups of `shared` (1, 2 or 4) that read the same inputs, so that one load of a feature serves them all;
-`grouped` finds the groups, spdnn/kernels/cuda/groups.py says how. A slice holds SLICE groups, in chunks of CHUNK
-gathers: (chunks, SLICE, CHUNK). It is as wide as the widest of its groups, and lanes that share a group take CHUNK of
-its indices in one load. Each output's edges stay in ascending order; padding reads a neuron of zeros. The order of
-groups, and a width for each slice, keep the padding small.
+where edges have values, two outputs may also read the union of their inputs. A slice holds SLICE groups, in chunks of
+CHUNK gathers: (chunks, SLICE, CHUNK). It is as wide as the widest of its groups, and lanes that share a group take
+CHUNK of its indices in one load. Each output's edges stay in ascending order; padding reads a neuron of zeros. The
+order of groups, and a width for each slice, keep the padding small.
+spdnn/kernels/cpu/layouts.cpp says how groups are found, ordered and laid out, without the interpreter's lock.
 Source: sliced ELLPACK (Monakov et al., HiPEAC 2010); staging maps and 16-bit indices into a stage: Hidayetoglu et al.,
 HPEC 2020, section III-B (padding there: 2.2 times at large widths).
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn.core.network import Layer, index_dtype
-from spdnn.kernels.cuda.groups import Gathers, Groups, group_outputs, sums
+from spdnn.core.network import Layer
+from spdnn.kernels import dispatch
 
+NO_OUTPUT = -1
+SHARED = (1, 2, 4)  # outputs of a group
 SLICE = 4  # groups: what a warp works on side by side when eight lanes share one
 CHUNK = 8  # gathers: 16 bytes of 16-bit indices
 VECTOR = 4  # values in one load
 PIECES = 8  # loads that a neuron's 32 inputs take: what indices into a stage count, so that kernels need not multiply
 MOST_ROOM = (2**16 - 1) // PIECES  # neurons of a stage: those and the zeros that padding reads have 16-bit indices
-MARKS = 1 << 28  # of a table of parts x inputs; beyond it, footprints come from sorting
 
 
 @dataclass(frozen=True)
@@ -89,16 +92,14 @@ def slice_layer(layer: Layer, zero: int | None = None, most_shared: int = 1) -> 
     equals those side by side that share inputs, since lanes that read one address at once read it together.
 
     Args:
-        zero: the index that padding reads; the layer's number of inputs by default.
+        zero: the index that padding reads, at least the layer's number of inputs, which is the default.
         most_shared: outputs of a group at most.
+
+    Raises:
+        Unavailable: the compiled kernels are absent or stale.
     """
-    # Sorting by degree makes slices even, for each is as wide as its widest group; a stable sort keeps neighbours.
     zero = layer.inputs if zero is None else zero
-    groups = group_outputs(layer, most_shared)
-    groups = groups.reorder(np.argsort(-groups.degrees, kind="stable"), SLICE)
-    gathers = groups.gathers(layer)
-    starts, where = _positions(gathers.group // SLICE, gathers.group % SLICE, gathers.step, len(groups.order) // SLICE)
-    return _fill(layer, groups, gathers, starts, where, gathers.index, zero, index_dtype(zero + 1))
+    return _sliced(layer, dispatch.compiled_module().sliced_layout(*_arrays(layer), zero, most_shared))
 
 
 def stage_layer(layer: Layer, outputs: int, room: int, held: int = 4, most_shared: int = 4) -> Staged:
@@ -107,102 +108,28 @@ def stage_layer(layer: Layer, outputs: int, room: int, held: int = 4, most_share
 
     Groups that share inputs are neighbours, so that the outputs of a part share inputs. Those of a slice have about as
     many gathers, so that slices have little padding, and so have the slices of each warp, which are side by side.
+
+    Raises:
+        Unavailable: the compiled kernels are absent or stale.
     """
-    # Parts: neighbours share inputs, so a part's footprint is small. Inside it groups are sorted by degree, and dealt
-    # out so that the slices of a warp have about as many gathers.
-    groups = group_outputs(layer, most_shared)
-    in_part = outputs // groups.shared
-    groups = groups.reorder(np.arange(len(groups.order)), in_part)
-    by_degree = np.lexsort((-groups.degrees, np.arange(len(groups.order)) // in_part))
-    rounds = by_degree.reshape(-1, held // groups.shared, in_part * groups.shared // held // SLICE, SLICE)
-    groups = groups.reorder(rounds.swapaxes(1, 2).reshape(-1), in_part)
-    gathers, parts = groups.gathers(layer), len(groups.order) // in_part
-    sizes, footprint, rank = _footprints(gathers.group // in_part, gathers.index.astype(np.int64), parts, layer.inputs)
-    # Stages: as few as the room allows; of equal height, or all full but the last, whichever needs fewer chunks.
-    counts = np.maximum(1, -(-sizes // room))
-    equal = np.maximum(1, -(-sizes // counts))
-    heights = [equal] if counts.max(initial=1) == 1 else [equal, np.minimum(sizes.clip(1), room)]
-    cuts = [_cut(gathers, in_part, rank, sums(counts), height) for height in heights]
-    height, starts, where = min(cuts, key=lambda cut: int(cut[1][-1]))
-    # Indices into a stage have 16 bits; the map says which input neuron is at each place of each stage.
-    part, room = gathers.group // in_part, int(height.max(initial=1))
-    inside = rank % height[part] * PIECES
-    filled = _fill(layer, groups, gathers, starts, where, inside, room * PIECES, np.dtype(np.uint16))
-    place = np.arange(int(sizes.sum())) - np.repeat(sums(sizes)[:-1], sizes)
-    stage = np.repeat(sums(counts)[:-1], sizes) + place // np.repeat(height, sizes)
-    map_starts = sums(np.bincount(stage, minlength=int(counts.sum())))
-    return Staged(filled, sums(counts).astype(np.int32), map_starts.astype(np.int32), footprint, room)
+    compiled = dispatch.compiled_module()
+    slices, *maps, room = compiled.staged_layout(*_arrays(layer), outputs, room, held, most_shared)
+    return Staged(_sliced(layer, slices), *maps, room)
 
 
-def _cut(
-    gathers: Gathers, in_part: int, rank: np.ndarray, stages: np.ndarray, height: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(height, starts, where): as `_positions`, where a part's footprint has stages of so many neurons.
-
-    Args:
-        rank: of each gather's input in the footprint; stages, height: of each part its first stage, neurons in one.
-    """
-    group, part = gathers.group, gathers.group // in_part
-    stage = stages[part] + rank // height[part]
-    # Gathers of a group ascend, and so do their stages: a new run begins where either changes.
-    runs = np.flatnonzero(np.concatenate([[True], (group[1:] != group[:-1]) | (stage[1:] != stage[:-1])]))
-    step = np.arange(group.size) - np.repeat(runs, np.diff(np.append(runs, group.size))) if group.size else group
-    slices = in_part // SLICE
-    return height, *_positions(stage * slices + group % in_part // SLICE, group % SLICE, step, int(stages[-1]) * slices)
+def _arrays(layer: Layer) -> tuple:
+    # What compiled code reads of a layer; `values` are those of edges only where the layer has more than one.
+    values = np.atleast_1d(layer.values)
+    return layer.offsets, layer.indices, values, not layer.single_value, _numbers(layer.inputs)
 
 
-def _positions(slices: np.ndarray, lane: np.ndarray, step: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """(starts, where): of `count` slices the first chunks, and of each gather its position in (chunks, SLICE, CHUNK).
-
-    Args:
-        slices, lane, step: of each gather its slice, its group in that, and its number among the gathers of both.
-    """
-    # A slice has the chunks of its widest group; in a chunk the groups lie side by side, so that a warp loads it whole.
-    chunks = np.zeros(count, np.int64)
-    np.maximum.at(chunks, slices, step // CHUNK + 1)
-    starts = sums(chunks)
-    where = ((starts[slices] + step // CHUNK) * SLICE + lane) * CHUNK + step % CHUNK
-    return starts, where
+def _sliced(layer: Layer, arrays: tuple) -> Sliced:
+    shared, order, starts, indices, values = arrays
+    values = np.atleast_1d(layer.values).astype(np.float32) if values is None else values
+    return Sliced(order.reshape(-1, shared), starts, indices, values, layer.edges)
 
 
-def _fill(
-    layer: Layer,
-    groups: Groups,
-    gathers: Gathers,
-    starts: np.ndarray,
-    where: np.ndarray,
-    index: np.ndarray,
-    zero: int,
-    dtype: np.dtype,
-) -> Sliced:
-    # Padding reads a neuron of zeros, so that kernels need no test for it; its values are zero too.
-    shape = int(starts[-1]), SLICE, CHUNK
-    indices = np.full(int(np.prod(shape)), zero, dtype)
-    indices[where] = index
-    if layer.single_value:
-        values = np.atleast_1d(layer.values).astype(np.float32)
-    else:
-        loads = CHUNK * groups.shared // VECTOR  # of the values of a chunk
-        values = np.zeros((shape[0], loads, SLICE, VECTOR), np.float32)
-        chunk, lane, step = np.unravel_index(where[gathers.of], shape)
-        place = step * groups.shared + gathers.member
-        values[chunk, place // VECTOR, lane, place % VECTOR] = layer.values[gathers.edges]
-    return Sliced(groups.order, starts.astype(np.int32), indices.reshape(shape), values, layer.edges)
-
-
-def _footprints(
-    part: np.ndarray, index: np.ndarray, parts: int, inputs: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(sizes, footprints, ranks): of each part how many inputs it reads, which (uint32, ascending, part after part),
-    and of each gather the rank of its input among them."""
-    keys = part * inputs + index
-    # Distinct pairs of part and input: by a table of marks where it is small enough, which is faster than sorting.
-    if parts * inputs <= MARKS:
-        marks = np.zeros(parts * inputs, bool)
-        marks[keys] = True
-        neurons = np.flatnonzero(marks)
-        indices = np.cumsum(marks, dtype=np.int32)[keys].astype(np.int64) - 1
-    else:
-        neurons, indices = np.unique(keys, return_inverse=True)
-    sizes = np.bincount(neurons // inputs, minlength=parts)
-    return sizes, (neurons % inputs).astype(np.uint32), indices - sums(sizes)[part]
+@functools.lru_cache(maxsize=4)  # networks have few widths
+def _numbers(inputs: int) -> np.ndarray:
+    # The hash of a set is the sum of its inputs' random numbers: always the same ones, so that results are too.
+    return np.random.default_rng(0).integers(0, 2**64, inputs, np.uint64)

@@ -5,7 +5,7 @@
 // stage. Sums stay in registers from stage to stage; weights come in slices with indices into the stage (gather.cuh),
 // one slice for each SLICE groups and stage, as wide as its widest group there. A thread has the SHARED outputs of a
 // group: one gather serves them all. Outputs are ordered so that those of one block share inputs
-// (spdnn/kernels/cuda/groups.py).
+// (spdnn/kernels/cpu/layouts.cpp).
 //
 // There are two stages in shared memory: the next one, be it of the next item, is copied while this one is gathered
 // from, with one barrier a stage. From sm_80 on copies go on by themselves; before, they wait for what they load, and
