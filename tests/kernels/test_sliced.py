@@ -19,7 +19,7 @@ from spdnn.kernels.cuda.sliced import (
     PIECES,
     SHARED,
     SLICE,
-    _arrays,
+    compiled_arguments,
     slice_layer,
     stage_layer,
 )
@@ -158,7 +158,7 @@ def any_weights(draw):
         places = np.sort(rng.choice(width, layer.inputs, replace=False))
         matrix = sp.csc_array((matrix.data, (places[matrix.coords[0]], matrix.coords[1])), (width, layer.outputs))
         layer = from_matrices([matrix], last="relu").layer(0)
-    *arrays, numbers = _arrays(layer)
+    *arrays, numbers = compiled_arguments(layer)
     return *arrays, draw(st.sampled_from([numbers, numbers % 2, np.zeros_like(numbers)]))
 
 
@@ -180,7 +180,7 @@ def test_stages_are_those_of_numpy(weights, outputs, room, most_shared):
 @pytest.mark.parametrize("neurons", [1024, 4096])
 def test_official_layouts_are_those_of_numpy(neurons):
     for k in (0, RadixNet(neurons, 1).block + 2):
-        weights = _arrays(RadixNet(neurons, k + 1).layer(k))
+        weights = compiled_arguments(RadixNet(neurons, k + 1).layer(k))
         assert_as_numpy("sliced_layout", *weights, neurons, 4)
         assert_as_numpy("staged_layout", *weights, 256, 300, 4, 4)
 
@@ -202,7 +202,7 @@ def test_dense_layers_are_not_walked():
     rng = np.random.default_rng(0)
     layer = from_matrices([(rng.random((300, 300)) < 0.9) * rng.random((300, 300))], last="relu").layer(0)
     assert (np.bincount(layer.indices) ** 2).sum() > numpy_layouts.MOST_PAIRS
-    assert_as_numpy("staged_layout", *_arrays(layer), 160, 100, 4, 4)
+    assert_as_numpy("staged_layout", *compiled_arguments(layer), 160, 100, 4, 4)
 
 
 @pytest.mark.parametrize(("changed", "said"), [

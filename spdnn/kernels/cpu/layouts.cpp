@@ -57,6 +57,7 @@ struct Weights {
     const uint64_t* numbers;  // random, of each input: hashes are their sums
 
     const Index* list(int64_t output) const { return indices + offsets[output]; }
+    const Index* end(int64_t output) const { return indices + offsets[output + 1]; }
     int64_t degree(int64_t output) const { return offsets[output + 1] - offsets[output]; }
 };
 
@@ -133,8 +134,7 @@ Walk walk_sets(const Weights<Index>& w, const Sets& sets) {
     // Histogram: how many sets read each input, and how many pairs of sets that makes.
     std::vector<uint32_t> begins(w.inputs + 1, 0);
     auto each_input = [&](int64_t s, const auto& visit) {
-        const Index *const list = w.list(sets.head(s)), *const end = list + w.degree(sets.head(s));
-        for (const Index* input = list; input < end; ++input) visit(*input);
+        std::for_each(w.list(sets.head(s)), w.end(sets.head(s)), visit);
     };
     for (int64_t s = 0; s < count; ++s) each_input(s, [&](Index input) { ++begins[input + 1]; });
     std::iota(walk.sets.begin(), walk.sets.end(), 0);
@@ -147,23 +147,23 @@ Walk walk_sets(const Weights<Index>& w, const Sets& sets) {
     for (int64_t s = 0; s < count; ++s)
         each_input(s, [&](Index input) { readers[ends[input]++] = static_cast<uint32_t>(s); });
     // Greedy walk: on to the nearest set not yet taken; where none is near, the first not yet taken begins a chain.
-    std::vector<uint32_t> shared(count, 0), near;
-    std::vector<uint8_t> taken(count, 0);
+    std::vector<uint32_t> overlap(count, 0), near;  // of each set with the walk's last; sets that have any
+    std::vector<uint8_t> in_walk(count, 0);
     int64_t at = 0;
     for (int64_t start = 0; start < count; ++start)
-        for (int64_t set = taken[start] ? -1 : start, common = 0; set >= 0; ++at) {
-            taken[set] = 1;
+        for (int64_t set = in_walk[start] ? -1 : start, common = 0; set >= 0; ++at) {
+            in_walk[set] = 1;
             walk.sets[at] = static_cast<uint32_t>(set), walk.common[at] = static_cast<uint32_t>(common);
             // Count what each other set has in common with this one, and drop those that were taken from the lists.
             near.clear();
             each_input(set, [&](Index input) {
                 for (uint32_t k = begins[input]; k < ends[input];) {
                     const uint32_t other = readers[k];
-                    if (taken[other]) {
+                    if (in_walk[other]) {
                         readers[k] = readers[--ends[input]];
                         continue;
                     }
-                    if (!shared[other]++) near.push_back(other);
+                    if (!overlap[other]++) near.push_back(other);
                     ++k;
                 }
             });
@@ -171,8 +171,8 @@ Walk walk_sets(const Weights<Index>& w, const Sets& sets) {
             const int64_t degree = w.degree(sets.head(set));
             set = -1, common = 0;
             for (const uint32_t other : near) {
-                const int64_t both = shared[other];
-                shared[other] = 0;
+                const int64_t both = overlap[other];
+                overlap[other] = 0;
                 if (8 * both < 3 * std::min(degree, w.degree(sets.head(other)))) continue;
                 if (both > common || (both == common && other < set)) set = other, common = both;
             }
@@ -203,16 +203,16 @@ struct Groups {
         while (count() % multiple) add(nullptr, 0, nullptr, 0);
     }
 
-    void reorder(const std::vector<uint32_t>& chosen) {
+    void reorder(const std::vector<uint32_t>& order) {
         Groups from;
         from.shared = shared, from.outputs.reserve(outputs.size());
-        for (const uint32_t g : chosen) from.add(outputs.data() + g * shared, shared, lists[g], degrees[g]);
+        for (const uint32_t g : order) from.add(outputs.data() + g * shared, shared, lists[g], degrees[g]);
         outputs.swap(from.outputs), lists.swap(from.lists), degrees.swap(from.degrees);
     }
 
     // The groups of each block of so many by descending degrees: a stable counting sort.
     std::vector<uint32_t> by_degree(int64_t block) const {
-        std::vector<uint32_t> sorted(count()), next;
+        std::vector<uint32_t> order(count()), next;
         for (int64_t first = 0; first < count(); first += block) {
             const auto begin = degrees.begin() + first;
             const int64_t most = *std::max_element(begin, begin + block);
@@ -220,9 +220,9 @@ struct Groups {
             for (int64_t g = first; g < first + block; ++g) ++next[most - degrees[g] + 1];
             std::partial_sum(next.begin(), next.end(), next.begin());
             for (int64_t g = first; g < first + block; ++g)
-                sorted[first + next[most - degrees[g]]++] = static_cast<uint32_t>(g);
+                order[first + next[most - degrees[g]]++] = static_cast<uint32_t>(g);
         }
-        return sorted;
+        return order;
     }
 };
 
@@ -257,10 +257,10 @@ Groups<Index> group_outputs(const Weights<Index>& w, int64_t most_shared) {
     groups.unions.resize(w.offsets[w.outputs]);
     Index* end = groups.unions.data();
     for (int64_t k = 0; k < count; k += 2) {
-        const int32_t pair[2] = {sets.head(walk.sets[k]), k + 1 < count ? sets.head(walk.sets[k + 1]) : kNoOutput};
-        const int64_t size = k + 1 < count ? 2 : 1;
-        const Index *const list = end, *const a = w.list(pair[0]), *const b = size > 1 ? w.list(pair[1]) : a;
-        end = std::set_union(a, a + w.degree(pair[0]), b, size > 1 ? b + w.degree(pair[1]) : b, end);
+        const int64_t size = std::min<int64_t>(2, count - k);
+        const int32_t pair[2] = {sets.head(walk.sets[k]), sets.head(walk.sets[k + size - 1])};
+        const Index* const list = end;
+        end = std::set_union(w.list(pair[0]), w.end(pair[0]), w.list(pair[1]), w.end(pair[1]), end);
         groups.add(pair, size, list, end - list);
     }
     return groups;
@@ -362,7 +362,7 @@ class Footprint {
     void add(const Index* list, int64_t degree) {
         for (int64_t e = 0; e < degree; ++e) {
             uint64_t& word = words[list[e] / 64];
-            if (!word) touched.push_back(list[e] / 64);
+            if (!word) nonzero.push_back(list[e] / 64);
             word |= uint64_t{1} << list[e] % 64;
         }
     }
@@ -370,20 +370,20 @@ class Footprint {
     // Appends them to `map`, ascending, and numbers them. Returns how many there are.
     int64_t number(std::vector<uint32_t>& map) {
         // Words in ascending order, by looking at all or by sorting those that have inputs, whichever is less.
-        if (touched.size() * 16 < words.size()) {
-            std::sort(touched.begin(), touched.end());
+        if (nonzero.size() * 16 < words.size()) {
+            std::sort(nonzero.begin(), nonzero.end());
         } else {
-            touched.clear();
+            nonzero.clear();
             for (size_t i = 0; i < words.size(); ++i)
-                if (words[i]) touched.push_back(static_cast<uint32_t>(i));
+                if (words[i]) nonzero.push_back(static_cast<uint32_t>(i));
         }
         uint32_t count = 0;
-        for (const uint32_t i : touched)
+        for (const uint32_t i : nonzero)
             for (; words[i]; words[i] &= words[i] - 1) {
                 const uint32_t input = i * 64 + __builtin_ctzll(words[i]);
                 map.push_back(input), rank_of[input] = count++;
             }
-        touched.clear();
+        nonzero.clear();
         return count;
     }
 
@@ -393,37 +393,36 @@ class Footprint {
     }
 
   private:
-    std::vector<uint64_t> words;  // a bit for each input; all zero between parts
-    std::vector<uint32_t> rank_of, touched;
+    std::vector<uint64_t> words;             // a bit for each input; all zero between parts
+    std::vector<uint32_t> rank_of, nonzero;  // of inputs; words that are not zero
 };
 
 // The footprints of parts of `in_part` groups, one after the other, and the stages in which they pass.
 struct Footprints {
     int64_t in_part;
-    std::vector<uint32_t> map,
-        ranks;                        // inputs; of each gather, that of its input; groups that share a list share these
+    std::vector<uint32_t> map;        // the inputs of each part, ascending
+    std::vector<uint32_t> ranks;      // of each gather's input in its part; neighbours with one list share them
     std::vector<int64_t> first_rank;  // of each group, in `ranks`
     std::vector<int64_t> sizes;       // of each part
-    std::vector<int64_t> stages{0};   // the first of each part
+    std::vector<int64_t> stages{0};   // the first of each part, which has as few as the room allows
 
     template <class Index>
     Footprints(const Groups<Index>& groups, int64_t in_part_, int64_t room, int64_t inputs) : in_part(in_part_) {
         Footprint footprint(inputs);
-        // A list that the group before it in the part reads, too, is gone through once.
+        // Neighbours in a part often read one list, which is gone through once.
         auto again = [&](int64_t g) {
             return g % in_part && groups.lists[g] == groups.lists[g - 1] && groups.degrees[g] == groups.degrees[g - 1];
         };
-        int64_t distinct = 0;
+        int64_t total = 0;
         for (int64_t g = 0; g < groups.count(); ++g) {
-            first_rank.push_back(again(g) ? first_rank.back() : distinct);
-            if (!again(g)) distinct += groups.degrees[g];
+            first_rank.push_back(again(g) ? first_rank.back() : total);
+            if (!again(g)) total += groups.degrees[g];
         }
-        ranks.resize(distinct);
+        ranks.resize(total);
         for (int64_t first = 0; first < groups.count(); first += in_part) {
             for (int64_t g = first; g < first + in_part; ++g)
                 if (!again(g)) footprint.add(groups.lists[g], groups.degrees[g]);
             sizes.push_back(footprint.number(map));
-            // As few stages as the room allows.
             stages.push_back(stages.back() + std::max<int64_t>(1, pieces_of(sizes.back(), room)));
             for (int64_t g = first; g < first + in_part; ++g)
                 if (!again(g)) footprint.find_ranks(groups.lists[g], groups.degrees[g], ranks.data() + first_rank[g]);
@@ -479,15 +478,15 @@ Stages stage_layer(const Weights<Index>& w, int64_t outputs, int64_t room, int64
     // out so that the slices of a warp have about as many gathers.
     const int64_t in_part = outputs / groups.shared, rounds = held / groups.shared, warps = in_part / rounds / kSlice;
     groups.pad(in_part);
-    const std::vector<uint32_t> sorted = groups.by_degree(in_part);
-    std::vector<uint32_t> dealt;
+    const std::vector<uint32_t> by_degree = groups.by_degree(in_part);
+    std::vector<uint32_t> order;
     for (int64_t part = 0; part < groups.count(); part += in_part)
         for (int64_t warp = 0; warp < warps; ++warp)
             for (int64_t round = 0; round < rounds; ++round) {
-                const auto from = sorted.begin() + part + (round * warps + warp) * kSlice;
-                dealt.insert(dealt.end(), from, from + kSlice);
+                const auto from = by_degree.begin() + part + (round * warps + warp) * kSlice;
+                order.insert(order.end(), from, from + kSlice);
             }
-    groups.reorder(dealt);
+    groups.reorder(order);
     Footprints prints(groups, in_part, room, w.inputs);
     // Stages of equal height, or all full but the last, whichever needs fewer chunks.
     std::vector<int64_t> heights, full;

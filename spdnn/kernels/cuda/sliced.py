@@ -99,7 +99,7 @@ def slice_layer(layer: Layer, zero: int | None = None, most_shared: int = 1) -> 
         Unavailable: the compiled kernels are absent or stale.
     """
     zero = layer.inputs if zero is None else zero
-    return _sliced(layer, dispatch.compiled_module().sliced_layout(*_arrays(layer), zero, most_shared))
+    return _sliced(layer, dispatch.compiled_module().sliced_layout(*compiled_arguments(layer), zero, most_shared))
 
 
 def stage_layer(layer: Layer, outputs: int, room: int, held: int = 4, most_shared: int = 4) -> Staged:
@@ -113,12 +113,12 @@ def stage_layer(layer: Layer, outputs: int, room: int, held: int = 4, most_share
         Unavailable: the compiled kernels are absent or stale.
     """
     compiled = dispatch.compiled_module()
-    slices, *maps, room = compiled.staged_layout(*_arrays(layer), outputs, room, held, most_shared)
+    slices, *maps, room = compiled.staged_layout(*compiled_arguments(layer), outputs, room, held, most_shared)
     return Staged(_sliced(layer, slices), *maps, room)
 
 
-def _arrays(layer: Layer) -> tuple:
-    # What compiled code reads of a layer; `values` are those of edges only where the layer has more than one.
+def compiled_arguments(layer: Layer) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool, np.ndarray]:
+    """(offsets, indices, values, valued, numbers): a layer as compiled code reads it; `valued`: values are of edges."""
     values = np.atleast_1d(layer.values)
     return layer.offsets, layer.indices, values, not layer.single_value, _numbers(layer.inputs)
 

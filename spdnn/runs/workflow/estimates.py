@@ -31,10 +31,10 @@ ANY_EDGE_SECONDS = 1e-9  # other engines
 START_SECONDS = 60  # until a job's script begins: two Snakemakes and their imports, from a network file system
 READ_SECONDS = 6e-8  # for each edge: a formula made into layers, or a store read and checked
 PREPARE_SECONDS = 2e-8  # for each edge: 28 s at 65536 x 1920
-# Engines on devices: weights and features are in the device's memory, and the host lays out a layer at a time.
+# Engines on devices: weights and features are in the device's memory, and the host lays out a few layers at a time.
 DEVICE_BYTES = 2e9  # of this machine's memory, that CUDA, CuPy and the compiler take; not measured here
-LAID_OUT_BYTES = 130  # for each edge of a layer, while it is laid out in stages (121 measured)
-LAYOUT_SECONDS = 3.5e-7  # for each edge: in stages, at 65536 neurons
+LAID_OUT_BYTES = 130  # for each edge of a layer: 16 are laid out at once, each in at most 8 bytes (6 measured)
+LAYOUT_SECONDS = 1e-8  # for each edge: on one thread, at 65536 neurons
 FULL_LAYERS, ALIVE = 10, 4000  # of 60,000 digits on a RadiX-Net: layers until most rows are dead, and rows left by then
 SLOWER = 3  # than where the constants were measured
 
@@ -64,7 +64,7 @@ def infer(case: RunRequest, cases: Collection[RunRequest], files: int, together:
     """Of rules infer and infer_ranks: all repeats of a case; memory for so many ranks on a node (default: all)."""
     if not case.neurons:
         return _own(files)
-    # On a device: features and weights are there, and the host has the inputs, and lays out a layer at a time.
+    # On a device: features and weights are there, and the host has the inputs, and lays out a few layers at a time.
     count, edges = _sizes(case)
     ranks, on_device, inputs = together or case.ranks, _engine(case).on_device, count * case.neurons / 8
     seconds = READ_SECONDS * edges * case.layers
