@@ -185,6 +185,20 @@ def test_official_layouts_are_those_of_numpy(neurons):
         assert_as_numpy("staged_layout", *weights, 256, 300, 4, 4)
 
 
+def test_an_output_without_inputs_is_not_the_one_whose_list_begins_there():
+    """Sorted by degrees and dealt out to two warps, output 1 comes after an output without inputs: so does its list."""
+    rng = np.random.default_rng(0)
+    degrees = np.concatenate([[0, 20], np.full(4, 30), rng.integers(1, 10, 22), np.zeros(4, int)])
+    matrix = np.zeros((40, 32))
+    for output, degree in enumerate(degrees):
+        matrix[rng.choice(40, degree, replace=False), output] = 0.5
+    layer = from_matrices([matrix], last="relu").layer(0)
+    layout = stage_layer(layer, 32, MOST_ROOM, most_shared=1)
+    order = layout.slices.order.ravel().tolist()
+    assert degrees[order[order.index(1) - 1]] == 0
+    check_staged(layer, layout, 32, MOST_ROOM)
+
+
 @pytest.mark.parametrize("outputs", [4092, 4096])
 def test_sets_are_walked_unless_too_many_read_one_input(outputs):
     """All read input 0; of the rest output j shares two with output j + outputs / 2 alone, which thus comes next. By
