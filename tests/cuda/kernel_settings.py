@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from spdnn.engines.cuda import ceilings
-from spdnn.kernels.cuda import groups, ops, settings
+from spdnn.kernels.cuda import ops, settings, sliced
 from spdnn.kernels.cuda.declarations import Kernel
 
 
@@ -71,7 +71,7 @@ SETTINGS = (
     ),
     *(
         Setting(settings.staged_kernel(shared, valued, bits=bits), settings.STAGED_BLOCKS)
-        for shared in groups.SHARED
+        for shared in sliced.SHARED
         for valued in (False, True)
         for bits in (False, True)
     ),
