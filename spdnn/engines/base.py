@@ -111,6 +111,11 @@ class Prepared:
         """int64 (layers,)."""
         return np.array([self.network.header(k).edges for k in range(self.network.depth)], np.int64)
 
+    @cached_property
+    def edges_ahead(self) -> list[int]:
+        """Of each layer to the end; 0 at last (layers + 1,)."""
+        return [*np.cumsum(self.edges[::-1])[::-1].tolist(), 0]
+
     def work_profile(self) -> progress.WorkProfile:
         """The layers for progress; built when a session opens, for it reads every header."""
         depth = range(self.network.depth)
@@ -250,7 +255,7 @@ class MovableRows(Rows):
 
     def search_costs(self, meeting: bool) -> tuple[float, float, float]:
         """(deaths, cost, ahead) of a search for identical rows before `layer`, as DuplicateSearch takes them."""
-        return 0.0, 0.0, float(self.prepared.edges[self.layer :].sum()) * self.count
+        return 0.0, 0.0, float(self.prepared.edges_ahead[self.layer]) * self.count
 
     def layers_to_search(self, meeting: bool = False) -> int | None:
         """Layers until the next search for identical rows; None: none is in sight."""

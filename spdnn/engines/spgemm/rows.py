@@ -107,9 +107,9 @@ class SparseRows(MovableRows):
 
     def search_costs(self, meeting: bool) -> tuple[float, float, float]:
         # The work ahead: later layers are taken to do as many multiply-adds an edge as the last one did.
-        edges = self.prepared.edges
+        ahead, k = self.prepared.edges_ahead, self.layer
         cost = schedule.SEARCH_NONZERO * self.nonzeros + schedule.SEARCH_ROW * self.count
-        return self.deaths, cost, self.done / max(1, edges[self.layer - 1]) * float(edges[self.layer :].sum())
+        return self.deaths, cost, self.done / max(1, ahead[k - 1] - ahead[k]) * ahead[k]
 
     def merge(self) -> int:
         before, features = self.count, self.features()
