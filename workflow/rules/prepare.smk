@@ -9,7 +9,6 @@ rule prepare:
         "results/logs/prepare/{prepared}.log",
     benchmark:
         "results/times/prepared/{prepared}.tsv"
-    threads: 2
     resources:
         **RULES.needed(estimates.prepare),
     params:
