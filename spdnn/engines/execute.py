@@ -8,6 +8,7 @@ import abc
 import contextlib
 from collections.abc import Callable, Generator, Iterator
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -62,13 +63,15 @@ class BatchSession(Session):
 
     Attributes:
         batch: inputs of one, at most; `tile`: a multiple of so many.
-        layers: all, bound, in memory; None: `bind` reads each while the one before it is computed.
+        layers: all, bound, in memory; None: `bind`, of a layer's number, reads each while the one before it is
+            computed. A session that holds them all has no `bind`.
         least_batches: it makes no fewer, so that ranks make equally many; the last ones may be empty.
     """
 
     batch: int
     tile: int = 1
     layers: list | None = None
+    bind: Callable[[int], Any]
     least_batches: int = 0
 
     def __init__(self, prepared: Prepared, inputs: Inputs):
@@ -109,10 +112,6 @@ class BatchSession(Session):
     def counters(self) -> Counters:
         """Of a run, at zero."""
         return Counters(survivors=np.zeros(self.prepared.network.depth, np.int64))
-
-    def bind(self, k: int):
-        """Layer k as the kernels take it, read from the network."""
-        raise NotImplementedError
 
     @abc.abstractmethod
     def begin(self, numbers: np.ndarray, counters: Counters) -> MovableRows:
