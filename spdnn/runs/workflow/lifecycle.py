@@ -38,6 +38,7 @@ ONLY_TELL = (
 )  # fmt: skip
 MODULE = "spdnn_module"  # of Snakemake's workflow: the name that this one has there; None: it is the whole workflow
 PAUSE = 0.2  # seconds between two looks at what jobs are left
+interrupted = threading.Event()  # a signal ended this run: a KeyboardInterrupt alone may get lost in a callback
 
 
 def keep_jobs() -> None:
@@ -49,6 +50,7 @@ def end_with_jobs() -> None:
     """From now on, SIGTERM and SIGINT end the jobs of this process, and then Snakemake, which would wait for them."""
 
     def ended(number, frame):
+        interrupted.set()
         for interrupt in (signal.SIGINT, signal.SIGTERM):
             signal.signal(interrupt, signal.SIG_IGN)
         threading.Thread(target=_end_jobs, args=(number,), daemon=True).start()

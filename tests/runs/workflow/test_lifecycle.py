@@ -181,3 +181,14 @@ def test_a_run_that_could_not_go_well_is_refused(monkeypatch):
     lifecycle.check_executor("local")
     with pytest.raises(Unavailable, match="^executor slurm: Slurm is not installed here, for there is no sbatch; "):
         lifecycle.check_executor("slurm")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_stops_a_run_is_known_although_the_interrupt_gets_lost(number):
+    lost = (
+        "import contextlib, signal; from spdnn.runs.workflow import lifecycle; lifecycle.end_with_jobs(); "
+        "before = lifecycle.interrupted.is_set()\n"
+        f"with contextlib.suppress(KeyboardInterrupt): signal.raise_signal({number:d})\n"
+        "print(before, lifecycle.interrupted.is_set())"
+    )
+    assert finished([sys.executable, "-c", lost])[:2] == (0, "False True\n")
