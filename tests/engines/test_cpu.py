@@ -12,6 +12,7 @@ from spdnn.core.result import projection_weights
 from spdnn.engines import oracle as reference
 from spdnn.engines.base import Options
 from spdnn.engines.cpu import schedule as plan
+from spdnn.engines.cpu import session as sessions
 from spdnn.engines.cpu.engine import CpuEngine
 from spdnn.engines.memory import resident_bytes
 from spdnn.engines.reductions.inputs import DuplicateSearch
@@ -159,3 +160,26 @@ def test_a_search_that_would_break_a_pass_must_be_worth_it():
     assert not due(24, 12_000)  # 200 MB of features through memory, for 23 layers
     assert due(24, 1_000)  # 16 MB, which a cache holds
     assert due(480, 12_000)
+
+
+@pytest.mark.parametrize(("bias", "left"), [(-0.35, 898), (-0.5, 3), (-0.6, 0)])
+def test_the_first_pass_in_blocks_gives_the_same(set_all, bias, left):
+    # Blocks of 16 tiles; rows that are no whole tile wait for those of the next block.
+    network, inputs = RadixNet(64, 30, bias), rows(5000, 64, kind="bits", density=0.3)
+    expected = infer(network, inputs, reductions="dead", values=True)
+    set_all(sessions, BLOCK_BYTES=0)
+    session = CpuEngine().open(CpuEngine().prepare(network, ("dead",)), inputs, Options(2, values=True))
+    got = session.run()
+    assert session.block == 16
+    outlived = got.survivors[got.notes["pass_log"][0][1] - 1]
+    assert abs(outlived - left) <= 0.2 * left + 10
+    assert got.digest == session.run().digest == expected.digest
+    np.testing.assert_array_equal(got.all_values(), expected.all_values())
+    np.testing.assert_array_equal(got.survivors, expected.survivors)
+
+
+def test_the_first_pass_has_no_blocks_where_most_rows_outlive_it(set_all):
+    set_all(sessions, BLOCK_BYTES=0)
+    inputs = rows(5000, 64, kind="bits", density=0.3)
+    for network, reductions in ((RadixNet(64, 30, 0.0), ("dead",)), (RadixNet(64, 200, -0.35), ())):
+        assert not CpuEngine().open(CpuEngine().prepare(network, reductions), inputs, Options(2)).block

@@ -23,6 +23,8 @@ class TiledRows(MovableRows):
         work: the kernels and costs that the batches of a run share; `threads` run them.
         source, target: buffers of features; the next pass reads the first and writes the other.
         max_pass_layers: layers of a pass at most.
+        block: tiles of a block, where the first pass goes through its inputs in blocks, and rows that died leave after
+            each: the rest of both buffers is then never written to; 0: it does not.
 
     Attributes:
         tile: of the features in `source`.
@@ -37,11 +39,11 @@ class TiledRows(MovableRows):
 
     def __init__(
         self, work: BatchKernels, numbers: np.ndarray, counters: TileCounters, threads: int, source: np.ndarray,
-        target: np.ndarray, capacity: int, max_pass_layers: int = plan.MOST_LAYERS,
+        target: np.ndarray, capacity: int, max_pass_layers: int = plan.MOST_LAYERS, block: int = 0,
     ):  # fmt: skip
         super().__init__(work.prepared, numbers, counters, tiles_of(capacity, work.tile) * work.tile)
         self.counters: TileCounters = counters
-        self.kernels, self.threads, self.max_pass_layers = work, threads, max_pass_layers
+        self.kernels, self.threads, self.max_pass_layers, self.block = work, threads, max_pass_layers, block
         self.level, self.tile, self.source, self.target = work.kernels, work.tile, source, target
         self.merged, self.indices, self.places = False, np.arange(numbers.size), None
         self.stage_end = 0
@@ -87,11 +89,15 @@ class TiledRows(MovableRows):
         # Fused pass: the kernel takes each tile through all these layers while its features are in the cache, and gives
         # a mask of the active rows after each. Outputs that no cache holds until they are read are written past it.
         active, streamed = np.empty((len(layers), self.tiles), np.uint64), outwards > work.cache
-        rest = (self.target, self.tile, max(0, work.dead_from - k), active, self.threads, streamed)
-        if k == 0:  # the first layer reads the inputs as they are stored, so that no copy in tiles is made
-            failed = self.level.layers_stored(layers, work.stored, work.inputs.stored_rows(self.inputs.numbers), *rest)
+        rest = (self.tile, max(0, work.dead_from - k), active, self.threads, streamed)
+        blocks = k == 0 < self.block < self.tiles and span.stop >= work.dead_from
+        if blocks:
+            failed = self._in_blocks(layers, *rest)
+        elif k == 0:  # the first layer reads the inputs as they are stored, so that no copy in tiles is made
+            rows = work.inputs.stored_rows(self.inputs.numbers)
+            failed = self.level.layers_stored(layers, work.stored, rows, self.target, *rest)
         else:
-            failed = self.level.layers(layers, self.source, rest[0], size, *rest[1:])
+            failed = self.level.layers(layers, self.source, self.target, size, *rest)
         if failed >= 0:
             raise past_float32(k + failed)
         self.source, self.target = self.target, self.source
@@ -132,6 +138,32 @@ class TiledRows(MovableRows):
         self.alive = self.indices.size
         if len(tally.log) < LOGGED:
             tally.log.append([k, len(layers), lanes, edges, time.perf_counter() - start])
+        if blocks:  # those that died have left
+            self._let_go(self.indices)
+            self.indices, self.wasted = np.arange(self.count), 0.0
+            if (tile := work.tile_for(self.count)) != self.tile:
+                self._close(self.indices, tile, int(work.costs.outputs[span.stop - 1]))
+
+    def _in_blocks(self, layers, tile: int, still: int, active: np.ndarray, threads: int, streamed: bool) -> int:
+        """The pass that reads the inputs, block by block; as the kernel `layers_stored`, but rows that died leave."""
+        work, neurons = self.kernels, int(self.kernels.costs.outputs[len(layers) - 1])
+        rows, size = work.inputs.stored_rows(self.inputs.numbers), neurons * tile
+        # `source` holds nothing yet: it takes a tile of rows that wait until they are a whole tile, then a block.
+        done = waiting = 0
+        for first in range(0, self.tiles, self.block):
+            part = rows[first * tile : (first + self.block) * tile]
+            masks = np.empty((len(layers), tiles_of(part.size, tile)), np.uint64)
+            block = work.stored, part, self.source[size:], tile, still, masks, threads, streamed
+            if (failed := self.level.layers_stored(layers, *block)) >= 0:
+                return failed
+            active[:, first : first + self.block] = masks
+            alive = np.concatenate([np.arange(waiting), tile + active_indices(masks[-1], tile, part.size)])
+            to = self.target[done * size :]
+            self.level.compact(self.source, tile, to, tile, neurons, alive, threads)
+            done, waiting = done + alive.size // tile, alive.size % tile
+            if waiting:
+                self.source[:size] = to[alive.size // tile * size :][:size]
+        return -1
 
     def compact(self, meeting: bool) -> None:
         if self.layer < self.stage_end:
@@ -287,9 +319,13 @@ class TiledRows(MovableRows):
             self._close(self.places)
             self.counters.closing += time.perf_counter() - start
 
-    def _close(self, indices: np.ndarray, tile: int | None = None) -> None:
-        """The rows at `indices` (int64, ascending), those that `inputs` knows, close up; `tile`: of the result."""
+    def _close(self, indices: np.ndarray, tile: int | None = None, neurons: int | None = None) -> None:
+        """The rows at `indices` (int64, ascending), those that `inputs` knows, close up.
+
+        Args:
+            tile: of the result; neurons: of the rows, where they are not before `layer`.
+        """
         # Fewer rows take smaller tiles at last, so that all threads have one; the rows change buffers on the way.
-        tile = tile or self.kernels.tile_for(indices.size)
-        self.level.compact(self.source, self.tile, self.target, tile, self.neurons, indices, self.threads)
+        tile, neurons = tile or self.kernels.tile_for(indices.size), neurons or self.neurons
+        self.level.compact(self.source, self.tile, self.target, tile, neurons, indices, self.threads)
         self.source, self.target, self.tile, self.wasted = self.target, self.source, tile, 0.0
