@@ -62,7 +62,11 @@ onstart:
 # A run that fails has a page too, of what it made until then; its status stays what it is. Who stops a run wants none.
 # Snakemake must forget the page that it knew, for the next run is to make its own.
 onerror:
-    if workflow.scheduler.failed and not lifecycle.interrupted.is_set() and RULES.not_made() & {*rules.report.output}:
+    if (
+        workflow.scheduler.failed
+        and not lifecycle.interrupted.is_set()
+        and RULES.not_made() & {*rules.report.output}
+    ):
         from spdnn.report.unfinished import report_unfinished
 
         workflow.persistence.cleanup_metadata(rules.report.output.page)
