@@ -9,7 +9,7 @@ from spdnn.cli import answers, arguments, summary
 from spdnn.core.errors import InputError
 from spdnn.core.files import together
 from spdnn.core.request import GENERATED, RunRequest
-from spdnn.runs.cache import StoreCache
+from spdnn.runs.cache import InputCache
 from spdnn.runs.ranks.local import stage_files
 from spdnn.runs.ranks.world import launched_count, world
 from spdnn.runs.run import Sources, judge, make_record, run
@@ -111,7 +111,7 @@ def _add_outputs(command) -> None:
 
 def _challenge(args) -> int:
     request = world().together(_request_of, args)
-    cache = StoreCache() if request.cache else None
+    cache = InputCache() if request.cache else None
     outcome = run(request, cache=cache, begun=args.begun)
     if outcome.result is None:  # rank 0 has it
         return 0

@@ -2,7 +2,7 @@
 
 The record (container.py): format "spdnn-network", kind, description, and
     kind "radixnet": neurons, layers, bias, ymax (null: no clip), seed
-    kind "layers":   sha256 (of all layers' digests, Network.sha256)
+    kind "layers":   sha256 (of all layers' digests, Network.sha256), but for a prepared one
     prepared (any kind, optional): what an engine's preparation left
 
 The tensors of kind "layers". `data`: the bytes of each layer, one after the other, its parts at multiples of 64 bytes:
@@ -13,7 +13,8 @@ The tensors of kind "layers". `data`: the bytes of each layer, one after the oth
     indices  uint16 or uint32 (edges,)
 For layer k, a row of each of: `start` and `size` (of its bytes), `inputs`, `outputs`, `edges`, `different`
 (values: 0 when they are all kept, -1 when there is one), `value`, `bias` (NaN: one for each output), `uneven` (offsets
-are kept), `activation` (0 none, 1 relu), `ymax` (infinite: no clip), `sha256` (Layer.sha256), `blake3` (of its bytes).
+are kept), `activation` (0 none, 1 relu), `ymax` (infinite: no clip), `blake3` (of its bytes), and, but for a prepared
+network, `sha256` (Layer.sha256): a prepared network goes by its source's, and its own would take half of its writing.
 Where identical neurons were merged, `classes` holds what Network.neuron_classes gives, each array once, with
 `classes_start`, `classes_size`, `classes_blake3` of each, and for each layer `classes_of`, which one (-1: none).
 """
@@ -55,18 +56,21 @@ class StoreNetwork(Network):
 
     def __init__(self, path, record: dict, tensors: container.Tensors):
         self.path, self._tensors = path, tensors
-        self._columns = columns = _columns(path, tensors)
-        self._depth = depth = len(columns["start"])
-        self._sha256, description = record.get("sha256"), record.get("description")
-        if not isinstance(self._sha256, str) or not isinstance(description, dict):
+        self._sha256, self.description = record.get("sha256"), record.get("description")
+        digested = "prepared" not in record
+        if (digested and not isinstance(self._sha256, str)) or not isinstance(self.description, dict):
             raise InputError(f"{path}: the file is damaged: no SHA-256 of its layers, or no description of them")
-        self.description = {**description, "sha256": self._sha256}
-        self._digests = [row.tobytes().hex() for row in columns["sha256"]]
+        self._columns = columns = _columns(path, tensors, digested)
+        self._depth = depth = len(columns["start"])
         self._sound, self._headers = [False] * depth, [None] * depth
-        if digest_of_layers(self._digests) != self._sha256:
-            raise InputError(
-                f"{path}: the network is damaged: its layers' SHA-256 are not those that it was stored with"
-            )
+        self._digests = None
+        if digested:
+            self.description = {**self.description, "sha256": self._sha256}
+            self._digests = [row.tobytes().hex() for row in columns["sha256"]]
+            if digest_of_layers(self._digests) != self._sha256:
+                raise InputError(
+                    f"{path}: the network is damaged: its layers' SHA-256 are not those that it was stored with"
+                )
         widths = zip(columns["inputs"][1:].tolist(), columns["outputs"].tolist(), strict=False)
         if any(inputs != outputs for inputs, outputs in widths):
             check_chain([self._header(k, None) for k in range(depth)], str(path))
@@ -153,14 +157,15 @@ class StoreNetwork(Network):
         return Layer(inputs, outputs, offsets, indices, values, bias, header.activation)
 
     def layer_sha256(self, k: int) -> str:
-        return self._digests[k]
+        return self._digests[k] if self._digests else super().layer_sha256(k)
 
     def identity(self) -> str:
-        return self._sha256
+        return self.sha256()
 
     def sha256(self) -> str:
-        """The digest of all layers, as stored; each layer is checked against its own when it is read."""
-        return self._sha256
+        """The digest of all layers, as stored; each layer is checked against its own when it is read. That of a
+        prepared network is not stored."""
+        return self._sha256 or super().sha256()
 
     def neuron_classes(self, k: int) -> np.ndarray | None:
         """As Network.neuron_classes says.
@@ -185,15 +190,16 @@ class StoreNetwork(Network):
         return classes
 
 
-def _columns(path, tensors: container.Tensors) -> dict[str, np.ndarray]:
-    """The columns of a store, when they can be what a writer wrote."""
+def _columns(path, tensors: container.Tensors, digested: bool) -> dict[str, np.ndarray]:
+    """The columns of a store, when they can be what a writer wrote; `digested`: with the SHA-256 of each layer."""
     # A file may come from anywhere: types, shapes and ranges are checked before a column is used as a size.
-    missing = [name for name in (*COLUMNS, *DATA) if name not in tensors]
+    kinds = {name: kind for name, kind in COLUMNS.items() if digested or name != "sha256"}
+    missing = [name for name in (*kinds, *DATA) if name not in tensors]
     if missing:
         raise InputError(f"{path}: the file is damaged: it has no tensor {missing[0]!r}")
-    columns = {name: tensors[name] for name in COLUMNS}
+    columns = {name: tensors[name] for name in kinds}
     depth = len(columns["start"])
-    for name, kind in COLUMNS.items():
+    for name, kind in kinds.items():
         shape = (depth, 32) if name in ("sha256", "blake3") else (depth,)
         if columns[name].dtype != kind or columns[name].shape != shape:
             raise InputError(f"{path}: the file is damaged: {name} is {columns[name].dtype} {columns[name].shape}")
@@ -281,7 +287,7 @@ def _write(path, network: Network, info: dict | None, formula_ok: bool, what: st
         record |= {"bias": float(network.bias), "ymax": network.activation.ymax, "seed": network.seed}
         container.write_record(path, FORMAT, record)
         return
-    laid = in_order(partial(_laid_of, network), range(network.depth))
+    laid = in_order(partial(_laid_of, network, info is None), range(network.depth))
     _write_layers(path, laid, record, network.depth, what, network, durable)
 
 
@@ -321,25 +327,29 @@ def _write_layers(
         for name, values in classes.items():
             writer.write(name, values)
         for name, kind in COLUMNS.items():
-            writer.write(name, np.array([rows[k][name] for k in order], kind))
+            if name in rows[0]:
+                writer.write(name, np.array([rows[k][name] for k in order], kind))
         # The identity of the network: of its layers, not of the way they are stored.
-        sha256 = digest_of_layers(rows[k]["sha256"].tobytes().hex() for k in order)
-        writer.finish({"kind": "layers", "sha256": sha256})
+        digests = [rows[k]["sha256"].tobytes().hex() for k in order] if "sha256" in rows[0] else None
+        writer.finish({"kind": "layers"} | ({"sha256": digest_of_layers(digests)} if digests else {}))
 
 
 # A function of the module: a closure would keep the file open as long as an error that came through it.
-def _laid_of(network: Network, k: int) -> tuple[int, Header, dict, list[np.ndarray]]:
-    return _lay_out(k, network.layer(k))
+def _laid_of(network: Network, digested: bool, k: int) -> tuple[int, Header, dict, list[np.ndarray]]:
+    return _lay_out(k, network.layer(k), digested)
 
 
-def _lay_out(k: int, layer: Layer) -> tuple[int, Header, dict, list[np.ndarray]]:
+def _lay_out(k: int, layer: Layer, digested: bool = True) -> tuple[int, Header, dict, list[np.ndarray]]:
     """k, a layer's header, its row of the columns, and the parts of its bytes.
+
+    Args:
+        digested: the row has the layer's SHA-256.
 
     Raises:
         InputError: the layer is not sound.
     """
     layer.check(f"layer {k + 1}")
-    sha256, ymax = layer.sha256(), layer.activation.ymax
+    ymax = layer.activation.ymax
     # Leave out what follows from the sizes or is one number: offsets, bias, values.
     several = np.ndim(layer.bias) != 0
     even = np.arange(layer.outputs + 1, dtype=np.int64) * (layer.edges // layer.outputs)
@@ -362,9 +372,9 @@ def _lay_out(k: int, layer: Layer) -> tuple[int, Header, dict, list[np.ndarray]]
         "uneven": uneven,
         "activation": layer.activation.name == "relu",
         "ymax": np.inf if ymax is None else ymax,
-        "sha256": _bytes(sha256),
         "blake3": _bytes(container.blake3(*padded)),
     }
+    row |= {"sha256": _bytes(layer.sha256())} if digested else {}
     return k, layer.header, row, parts
 
 

@@ -1,4 +1,5 @@
-"""The network and the inputs that a request names: by formula, from a download, or from files of the user's own."""
+"""The network and the inputs that a request names: by formula, from a download, or from files of the user's own; and
+prepared networks, from their stores."""
 
 from functools import partial
 from pathlib import Path
@@ -9,8 +10,10 @@ from spdnn.core.files import cache_folder
 from spdnn.core.network import Network
 from spdnn.core.request import GENERATED, RunRequest, reading
 from spdnn.core.safe_open import existing
+from spdnn.engines.base import Prepared
 from spdnn.formats.radixnet import RadixNet
-from spdnn.runs.cache import StoreCache
+from spdnn.formats.store import read_prepared
+from spdnn.runs.cache import InputCache
 
 
 def load_network(request: RunRequest, path: str | None = None, whole: bool = False) -> Network:
@@ -42,7 +45,7 @@ def load_network(request: RunRequest, path: str | None = None, whole: bool = Fal
     return network.first(request.layers) if request.layers and not whole else network
 
 
-def load_inputs(request: RunRequest, neurons: int, path: str | None = None, cache: StoreCache | None = None) -> Inputs:
+def load_inputs(request: RunRequest, neurons: int, path: str | None = None, cache: InputCache | None = None) -> Inputs:
     """The inputs of a request, as many as it counts.
 
     Args:
@@ -61,7 +64,7 @@ def load_named_inputs(
     neurons: int,
     count: int | None = None,
     mnist: str | None = None,
-    cache: StoreCache | None = None,
+    cache: InputCache | None = None,
     is_file: bool = False,
 ) -> Inputs:
     """The inputs that `mnist`, `digits`, `official` or the path of a file names; raises as load_inputs.
@@ -81,7 +84,7 @@ def load_named_inputs(
     return inputs if count is None else inputs.first(count)
 
 
-def generate_inputs(kind: str, neurons: int, mnist: str | None = None, cache: StoreCache | None = None) -> Inputs:
+def generate_inputs(kind: str, neurons: int, mnist: str | None = None, cache: InputCache | None = None) -> Inputs:
     """All inputs of a width: `mnist` or `digits` by formula, or `official`, downloaded.
 
     Args:
@@ -119,3 +122,28 @@ def _fetch_mnist() -> Path:
         raise
     except SpdnnError as error:
         raise SpdnnError(f"{error}; give its file by --mnist, or take digits, which need no download") from error
+
+
+def read_store(path: str | Path, network: Network, layers: int | None = None) -> tuple[Prepared, float]:
+    """A prepared network from its store, and the seconds that preparing took.
+
+    Args:
+        network: what it was prepared of; at least as deep.
+        layers: how many of the first to take; None: all that were prepared.
+
+    Raises:
+        InputError: no prepared network, one that is not as deep, or one of another network.
+    """
+    # A stored network could be of any source: its identity must be that of this network, as deep as it goes.
+    prepared, info = read_prepared(path)
+    source = network.first(prepared.depth)
+    if info.get("source") != source.identity():
+        raise InputError(f"{path}: this was prepared of another network than this one; prepare it anew")
+    whole = Prepared(source, prepared, tuple(info["reductions"]), info["found"])
+    return whole.first(layers or prepared.depth), info["prepare_seconds"]
+
+
+def store_info(prepared: Prepared, seconds: float) -> dict:
+    """What a store of a prepared network tells besides its layers; `read_store` reads it."""
+    info = {"reductions": list(prepared.reductions), "found": prepared.findings, "prepare_seconds": seconds}
+    return {**info, "source": prepared.source.identity()}

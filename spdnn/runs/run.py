@@ -21,12 +21,12 @@ from spdnn.core.request import RunRequest
 from spdnn.core.resources import usable_cores
 from spdnn.core.result import Result
 from spdnn.core.threads import threads
-from spdnn.engines.base import Engine, Options, Prepared, Session
+from spdnn.engines.base import Engine, Options, Session
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine, names, settings_of
 from spdnn.runs import measure
-from spdnn.runs.cache import StoreCache, read_store
-from spdnn.runs.load import load_inputs, load_network
+from spdnn.runs.cache import InputCache
+from spdnn.runs.load import load_inputs, load_network, read_store
 from spdnn.runs.measure import LoadedRun
 from spdnn.runs.ranks.world import launched_count, world
 from spdnn.runs.records.files import record_of
@@ -72,7 +72,7 @@ class RunOutcome:
     result: Result | None
     begun: float | None = None
     startup_seconds: float = 0.0
-    cache: StoreCache | None = None
+    cache: InputCache | None = None
 
 
 def check_request(request: RunRequest) -> tuple[Engine, tuple[str, ...], Any]:
@@ -98,7 +98,7 @@ def run(
     request: RunRequest,
     sources: Sources = Sources(),
     keep: bool | None = False,
-    cache: StoreCache | None = None,
+    cache: InputCache | None = None,
     memory: int | None = None,
     begun: float | None = None,
     seconds: float | None = None,
@@ -107,7 +107,7 @@ def run(
 
     Args:
         keep: True: all last rows are kept; False: those that a verdict needs; None: none.
-        cache: of inputs and prepared networks of earlier runs.
+        cache: of inputs of earlier runs.
         memory: bytes at the peak, where the request names none.
         begun: time.perf_counter() at the start of the process, for the time to solution.
         seconds: from `begun` on; no repeat but the first is begun that would end after them.
@@ -155,7 +155,7 @@ def _load(
     runner: Engine,
     reductions: tuple[str, ...],
     memory: int | None,
-    cache: StoreCache | None,
+    cache: InputCache | None,
     shared_inputs: Inputs | None,
 ) -> LoadedRun:
     """Inputs, unless a rank of this node shares them, and the prepared network, with the seconds that each took."""
@@ -175,7 +175,7 @@ def _load(
         judging.load_truth(request.truth, inputs.count)
     # Prepare here, or take what an earlier stage stored with the seconds that it took there.
     if sources.prepared is None:
-        prepared, seconds = measure.time_call(prepare, network, runner, reductions, memory, cache)
+        prepared, seconds = measure.time_call(runner.prepare, network, reductions, memory)
     else:
         (prepared, seconds), stored = measure.time_call(read_store, sources.prepared, network, request.layers)
         opening += stored
@@ -183,18 +183,6 @@ def _load(
             names = "+".join(prepared.reductions) or "none"
             raise InputError(f"{sources.prepared}: prepared with reductions {names}, not with {request.reductions}")
     return LoadedRun(inputs, prepared, sources.seconds + opening + spent, seconds, spent)
-
-
-def prepare(
-    network: Network,
-    runner: Engine,
-    reductions: tuple[str, ...],
-    memory: int | None = None,
-    cache: StoreCache | None = None,
-) -> Prepared:
-    """The network in the engine's layout, without what the reductions leave out; from the cache where it has it."""
-    make = partial(runner.prepare, network, reductions, memory)
-    return cache.prepare(network, runner.name, reductions, make) if cache else make()
 
 
 def open_session(
@@ -206,7 +194,7 @@ def open_session(
         Unsuitable: the engine cannot run this network.
     """
     runner, reductions, settings = check_request(request)
-    prepared, spent = measure.time_call(prepare, network, runner, reductions, request.memory)
+    prepared, spent = measure.time_call(runner.prepare, network, reductions, request.memory)
     options = Options(request.threads or usable_cores(), request.memory, kept, request.device, settings)
     session, read = measure.time_call(runner.open, prepared, inputs, options)
     return session, LoadedRun(inputs, prepared, read, spent)

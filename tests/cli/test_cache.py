@@ -36,19 +36,14 @@ def stores():
 def test_the_second_run_makes_nothing_and_gives_the_same(run):
     first, second = run(), run()
     assert first["time_to_solution"]["cached"] == []
-    assert second["time_to_solution"]["cached"] == ["inputs", "prepare"]
+    assert second["time_to_solution"]["cached"] == ["inputs"]
     assert second["result"]["digest"] == first["result"]["digest"]
     assert second["problem"] == first["problem"]
-    found = [one["reductions"]["found"]["neurons"] for one in (first, second)]
-    assert found[0].items() <= found[1].items()
-    assert run(6)["time_to_solution"]["cached"] == ["inputs", "prepare"]  # the first layers of a deeper network
-    assert run(18)["time_to_solution"]["cached"] == ["inputs"]
-    assert run(12, "--reductions", "dead,neurons")["time_to_solution"]["cached"] == ["inputs"]
-    assert run(12, "--engine", "tiled")["time_to_solution"]["cached"] == ["inputs"]
+    assert run(18, "--engine", "tiled")["time_to_solution"]["cached"] == ["inputs"]
     fresh = run(12, "--no-cache")
     assert fresh["time_to_solution"]["cached"] == []
     assert fresh["environment"]["command"].count("--no-cache") == 1
-    assert len(stores()) == 4
+    assert len(stores()) == 1
 
 
 def test_other_code_and_damage_are_no_hits(run, monkeypatch):
@@ -58,7 +53,7 @@ def test_other_code_and_damage_are_no_hits(run, monkeypatch):
         content[-1] ^= 1
         path.write_bytes(content)
     assert run()["time_to_solution"]["cached"] == []  # and what was damaged was made again
-    assert run()["time_to_solution"]["cached"] == ["inputs", "prepare"]
+    assert run()["time_to_solution"]["cached"] == ["inputs"]
     monkeypatch.setattr(cache, "package_digest", lambda: "another")
     assert run()["time_to_solution"]["cached"] == []
 
@@ -75,7 +70,7 @@ ONE = 100 * 32 * 4 + cache.SLACK
 
 def kept(name):
     """What a run took from the cache, whose inputs of that name take ONE bytes."""
-    made = cache.StoreCache()
+    made = cache.InputCache()
     made.inputs(name, 32, None, lambda: Inputs.from_array(np.random.default_rng(0).random((100, 32))))
     made.keep()
     return made.taken
@@ -125,7 +120,7 @@ def test_a_download_is_read_again_only_where_something_is_made_of_it(mnist_file,
     monkeypatch.setattr(mnist, "locate_mnist", lambda: fetched.append(None) or locate())
 
     def made():
-        kept = cache.StoreCache()
+        kept = cache.InputCache()
         load.generate_inputs("mnist", 32, None, kept)
         kept.keep()
         return kept.taken
@@ -139,10 +134,3 @@ def test_a_download_is_read_again_only_where_something_is_made_of_it(mnist_file,
     assert made() == []
     assert taken[-1] == download
     assert download.read_bytes() == mnist_file.read_bytes()
-
-
-def test_another_source_of_the_same_size_is_another_network(run):
-    assert run(6)["problem"]["network"]["source"] == "radixnet"
-    other = run(6, "--source", "unstructured")
-    assert other["problem"]["network"]["source"] == "unstructured"
-    assert "prepare" not in other["time_to_solution"]["cached"]

@@ -405,8 +405,8 @@ def test_a_network_of_your_own_has_its_layers_and_widest_layer():
 
 
 def test_the_part_of_a_time_that_came_from_a_cache_is_named():
-    record = solved(made_record(), 0.5, "workflow", ["inputs", "prepare"])
-    assert "inputs and prepare read from the cache" in shown([record]).text
+    record = solved(made_record(), 0.5, "workflow", ["inputs"])
+    assert "inputs read from the cache" in shown([record]).text
 
 
 def test_marks_that_no_record_has_are_not_in_the_glossary():

@@ -15,7 +15,7 @@ from spdnn.engines.registry import engine
 from spdnn.formats.radixnet import RadixNet
 from spdnn.formats.store import write_prepared
 from spdnn.runs import measure
-from spdnn.runs.cache import read_store, store_info
+from spdnn.runs.load import read_store, store_info
 from spdnn.runs.records.files import read_result, record_of, write_result
 from spdnn.runs.verify import verdict as verify
 from spdnn.runs.verify.judging import judge, truth_for, verdict_key

@@ -162,7 +162,7 @@ int64_t rank_row(const From* read, int64_t edges, const float* weights, float we
                  To* written, float* sums) {
     // Keys are all different: the class, then the edge. A key's place is the number of smaller ones.
     alignas(64) int32_t keys[N], ranks[N] = {};
-    int32_t sorted[N];
+    uint32_t sorted[N];
     double terms[N];
     for (int i = 0; i < N; ++i)
         keys[i] = i < edges ? static_cast<int32_t>(classes[read[i]] * kShort + i) : std::numeric_limits<int32_t>::max();
@@ -170,11 +170,19 @@ int64_t rank_row(const From* read, int64_t edges, const float* weights, float we
         const int32_t key = keys[e];
         for (int i = 0; i < N; ++i) ranks[i] += key < keys[i];
     }
-    for (int64_t e = 0; e < edges; ++e) sorted[ranks[e]] = keys[e];
+    for (int64_t e = 0; e < edges; ++e) sorted[ranks[e]] = static_cast<uint32_t>(keys[e]);
+    // No two of one class and one weight for all, as in most rows of a large RadiX-Net: nothing is summed.
+    int again = weights != nullptr;
+    for (int64_t e = 0; e + 1 < edges; ++e) again |= sorted[e] / kShort == sorted[e + 1] / kShort;
+    if (!again) {
+        for (int64_t e = 0; e < edges; ++e) written[e] = static_cast<To>(sorted[e] / kShort);
+        std::fill(sums, sums + edges, weight);
+        return edges;
+    }
     // Runs of one class become one edge.
     int64_t count = 0;
     for (int64_t e = 0, next; e < edges; e = next) {
-        const int32_t own = sorted[e] / kShort;
+        const uint32_t own = sorted[e] / kShort;
         for (next = e; next < edges && sorted[next] / kShort == own; ++next)
             if (weights) terms[next - e] = weights[sorted[next] % kShort];
         written[count] = static_cast<To>(own);
@@ -316,12 +324,16 @@ int64_t on_classes(Offsets offsets, ReadIndices indices, Floats values, Array<co
     require(to_bytes == 4 || most <= std::numeric_limits<uint16_t>::max(), "classes past 65535 need uint32");
     const float* const weights = values.size() == indices.size() ? values.data() : nullptr;
     auto all = [&](const auto* read, auto* written) {
-        require(!edges || static_cast<int64_t>(*std::max_element(read, read + edges)) < inputs,
-                "an index is out of range");
+        // Reductions without a branch, which are vectorized.
+        std::decay_t<decltype(*read)> largest = 0;
+        for (int64_t e = 0; e < edges; ++e) largest = std::max(largest, read[e]);
+        require(!edges || static_cast<int64_t>(largest) < inputs, "an index is out of range");
         const int64_t count =
             rows_on_classes(offsets.data(), rows, read, weights, weights || !edges ? 0.0f : values.data()[0],
                             classes.data(), most, to.data(), written, sums.data());
-        return std::all_of(sums.data(), sums.data() + count, [](float sum) { return std::isfinite(sum); }) ? count : -1;
+        float greatest = 0;  // no sum is a NaN, for weights are finite
+        for (int64_t e = 0; e < count; ++e) greatest = std::max(greatest, std::abs(sums.data()[e]));
+        return std::isfinite(greatest) ? count : -1;
     };
     return with_indices(indices, [&](auto* read) {
         return with_indices(new_indices, [&](auto* written) { return all(read, written); });

@@ -30,7 +30,7 @@ class TimeToSolution(Record):
     """
 
     of: Literal["command", "workflow"]
-    cached: Annotated[list[Literal["inputs", "prepare"]], Unique]
+    cached: Annotated[list[Literal["inputs"]], Unique]
     startup: Seconds
     inputs: Seconds
     network: Seconds

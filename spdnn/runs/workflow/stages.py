@@ -11,7 +11,7 @@ from spdnn.formats.inputs import read_inputs
 from spdnn.formats.readers import open_network
 from spdnn.formats.store import write_prepared
 from spdnn.runs import run
-from spdnn.runs.cache import store_info
+from spdnn.runs.load import store_info
 from spdnn.runs.measure import time_call
 from spdnn.runs.records.files import read_result, read_samples, read_verdict, write_record, write_verdict
 from spdnn.runs.records.time_to_solution import WORKFLOW, solution, stage_seconds
@@ -27,7 +27,7 @@ def prepare(name: str, reductions: str, memory: int | None, network: str | Path,
     """
     runner = engine(name, usable=False)
     names = parse_reductions(reductions, runner.offers)
-    prepared, seconds = time_call(run.prepare, open_network(network), runner, names, memory)
+    prepared, seconds = time_call(runner.prepare, open_network(network), names, memory)
     write_prepared(output, prepared.network, store_info(prepared, seconds), durable=False)  # it is removed in a minute
 
 
