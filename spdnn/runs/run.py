@@ -220,6 +220,7 @@ def judge(run: RunOutcome, telling: bool = False) -> tuple[Verdict | None, Measu
     total = solution(
         COMMAND,
         time.perf_counter() - run.begun - measurement.excluded_seconds,
+        measurement.excluded_seconds,
         run.cache.taken if run.cache else (),
         startup=run.startup_seconds,
         inputs=run.loaded.inputs_seconds,

@@ -164,7 +164,9 @@ def test_challenge_with_digits(tmp_path, capsys):
     told, seconds = written["time_to_solution"], written["inference_seconds"]
     assert (told["of"], told["cached"], told["inference"]) == ("command", [], seconds[0])
     assert min(told[name] for name in ("startup", "inputs", "prepare", "verification")) > 0
-    assert f"solution    {read_record(record).time_to_solution.seconds:.2f} s from the start to a verified" in shown
+    time = read_record(record).time_to_solution
+    assert f"solution    {time.seconds:.2f} s from the start to a verified" in shown
+    assert time.seconds < time.wall == time.seconds + time.excluded
     assert 0 < written["result"]["categories"] < 500
     assert written["environment"]["command"].startswith(
         "spdnn challenge --neurons 1024 --layers 120 --inputs digits --count 500"

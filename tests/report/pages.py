@@ -52,7 +52,7 @@ def hostile(record: dict) -> dict:
 
 FEW = [
     solved(made_record("a-none", (1.1, 1.0, 1.05), reductions=())),
-    solved(made_record("b-all", (0.11, 0.1, 0.12)), 0.5, "workflow", ["inputs", "prepare"]),
+    solved(made_record("b-all", (0.11, 0.1, 0.12)), 0.5, "workflow", ["inputs"]),
     made_record("c-deep", (0.7, 0.72), layers=480),
     hostile(made_record(f"d-{HOSTILE}", (0.2,), official=False, source="digits")),
 ]

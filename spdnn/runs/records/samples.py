@@ -12,7 +12,7 @@ TOLERANCE = 1e-6  # relative: between figures that follow from one another
 CLOCK = 1e-9  # seconds: parts of a time were rounded apart from it
 
 
-class TimeToSolution(Record):
+class TimeToSolution(Record, omit_defaults=True):
     """What a user waits for: from the start of a process to verified categories, in seconds.
 
     Without repeats after the first, measuring the machine and downloads.
@@ -27,6 +27,7 @@ class TimeToSolution(Record):
         inference: the first repeat.
         verification: comparing with the truth.
         other: what these parts leave of the whole.
+        excluded: no part of it: repeats after the first, measuring the machine. None: not recorded.
     """
 
     of: Literal["command", "workflow"]
@@ -38,6 +39,7 @@ class TimeToSolution(Record):
     inference: Seconds
     verification: Seconds
     other: Seconds
+    excluded: Seconds | None = None
 
     def __post_init__(self) -> None:
         check_unique("cached", self.cached)
@@ -52,13 +54,18 @@ class TimeToSolution(Record):
         """Of all parts."""
         return sum(self.parts.values())
 
+    @property
+    def wall(self) -> float | None:
+        """From the start of the command, or of the first stage, until its record is written, downloads left out."""
+        return None if self.excluded is None else self.seconds + self.excluded
+
     def claims(self, first: float) -> Iterator[Claim]:
         """One of the parts is the first repeat."""
         same = math.isclose(self.inference, first, rel_tol=TOLERANCE)
         yield same, f"time_to_solution.inference: {self.inference:g}, but the first repeat took {first:g}"
 
 
-PARTS = TimeToSolution.__struct_fields__[2:]  # all but `of` and `cached`
+PARTS = TimeToSolution.__struct_fields__[2:-1]  # all but `of`, `cached` and `excluded`
 
 
 class WorkPerSecond(NamedTuple):

@@ -27,19 +27,20 @@ def process_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
-def solution(of: str, seconds: float, cached: Sequence[str] = (), **parts: float) -> "TimeToSolution":
+def solution(of: str, seconds: float, excluded: float, cached: Sequence[str] = (), **parts: float) -> "TimeToSolution":
     """A record's `time_to_solution`.
 
     Args:
         of: COMMAND, one process; WORKFLOW, the sum of the stages of one case.
         seconds: the whole; what `parts` leave of it is `other`.
+        excluded: seconds that are no part of it, and passed all the same.
         cached: the parts that came from a cache, which makes this no time of a first run.
     """
     from spdnn.runs.records.samples import PARTS, TimeToSolution
 
     other = max(0.0, seconds - sum(parts.values()))
     every = {name: float(parts.get(name, 0.0)) for name in PARTS} | {"other": other}
-    return TimeToSolution(of, list(cached), **every)
+    return TimeToSolution(of, list(cached), **every, excluded=excluded)
 
 
 def text(time: "TimeToSolution") -> str:

@@ -63,8 +63,9 @@ def benchmark(
     """
     measurement = read_samples(samples)
     seconds = {name: stage_seconds(path) for name, path in stages.items()}
-    running, first = seconds.pop("infer") - measurement.excluded_seconds, measurement.inference_seconds[0]
+    excluded, first = measurement.excluded_seconds, measurement.inference_seconds[0]
+    running = seconds.pop("infer") - excluded
     # What a run takes besides its first inference is its start, and opening the stores.
     parts = {"verification": seconds.pop("verify"), "inference": first, "startup": max(0.0, running - first), **seconds}
-    measurement = replace(measurement, time_to_solution=solution(WORKFLOW, sum(parts.values()), **parts))
+    measurement = replace(measurement, time_to_solution=solution(WORKFLOW, sum(parts.values()), excluded, **parts))
     write_record(output, run.make_record(request, measurement, read_verdict(verdict), configuration))
