@@ -147,7 +147,7 @@ def _cell(value: object) -> object:
 
 def _lay_out(plot) -> None:
     """Place the axes, once. The last bits of the solver's result differ from run to run, and ids in SVG hold them."""
-    plot.draw_without_rendering()
+    plot.get_layout_engine().execute(plot)
     plot.set_layout_engine(None)  # "none" would leave an engine that makes each `savefig` draw once more
     for axes in plot.axes:
         axes.set_position([round(part, 6) for part in axes.get_position(original=True).bounds])
