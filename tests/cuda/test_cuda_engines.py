@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from itertools import product
+from threading import current_thread
 from types import SimpleNamespace
 
 import numpy as np
@@ -386,16 +387,19 @@ def test_engines_need_the_compiled_kernels_that_lay_weights_out(on_shim, set_all
 @pytest.mark.parametrize("threads", [1, 3])
 def test_layers_are_laid_out_in_order_and_few_ahead(random_network, monkeypatch, threads):
     network, taken, done = random_network([30] * 21), [], []
-    layers = (taken.append(k) or network.layer(k) for k in range(20))
-    for k, found in enumerate(lay_out_ahead(layers, ["staged", "csr"] * 10, 50, threads)):
+    read = network.layer
+    monkeypatch.setattr(network, "layer", lambda k: taken.append((k, current_thread())) or read(k))
+    for k, found in enumerate(lay_out_ahead(network, ["staged", "csr"] * 10, 50, threads)):
         done.append(found.kind)
         assert len(taken) <= k + threads + 2
-        alone = lay_out(network.layer(k), found.kind, 50)
+        alone = lay_out(read(k), found.kind, 50)
         np.testing.assert_array_equal(found.arrays["indices"], alone.arrays["indices"])
     assert done == ["staged", "csr"] * 10
+    assert sorted(k for k, _ in taken) == list(range(20))
+    assert current_thread() not in {thread for _, thread in taken}
     monkeypatch.setattr(cuda_layers, "MOST_CHUNKS", 2)
     with pytest.raises(Unsuitable, match="use cuda-csr"):
-        list(lay_out_ahead(network.layers(), ["csr", *["ell"] * 19], 50, threads))
+        list(lay_out_ahead(network, ["csr", *["ell"] * 19], 50, threads))
 
 
 @pytest.mark.parametrize("reductions", ["none", "dead", "dead,inputs"])

@@ -4,14 +4,14 @@ A layer is first arranged on the host, then copied. `Run` binds the launches of 
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from spdnn.core.errors import Unsuitable
-from spdnn.core.network import Layer
+from spdnn.core.network import Layer, Network
 from spdnn.core.threads import in_order
 from spdnn.engines.cuda.schedule import (
     ALL_ROWS,
@@ -111,9 +111,9 @@ def lay_out(layer: Layer, kind: str, room: int = 0) -> LayerLayout:
     return LayerLayout(kind, layer.inputs, layer.outputs, valued, arrays, numbers, groups, shared, padding)
 
 
-def lay_out_ahead(layers: Iterable[Layer], kinds: Sequence[str], room: int, threads: int) -> Iterator[LayerLayout]:
-    """`lay_out` of each of the layers, in order, by so many threads, which are at most that many layers ahead."""
-    return in_order(lambda pair: lay_out(*pair, room), zip(layers, kinds, strict=True), threads, threads + 1)
+def lay_out_ahead(network: Network, kinds: Sequence[str], room: int, threads: int) -> Iterator[LayerLayout]:
+    """`lay_out` of each layer, in order, by so many threads, which read them and are at most that many layers ahead."""
+    return in_order(lambda k: lay_out(network.layer(k), kinds[k], room), range(network.depth), threads, threads + 1)
 
 
 def to_device(device: Device, host: LayerLayout) -> LayerLayout:

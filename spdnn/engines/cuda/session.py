@@ -136,7 +136,7 @@ def _upload_layers(device: Device, network, kinds: list[str], room: int, threads
     # Threads lay out the next layers while one is copied; a layer on the device is no longer held on the host.
     layers: dict[int, LayerLayout] = {}
     try:
-        with closing(lay_out_ahead(network.layers(), kinds, room, threads)) as layouts:
+        with closing(lay_out_ahead(network, kinds, room, threads)) as layouts:
             for layer in progress.bar(layouts, "weights to the device", network.depth):
                 layers[len(layers)] = to_device(device, layer)
     except MemoryTooSmall as error:

@@ -75,7 +75,7 @@ class HostWeights:
     def __init__(self, network: Network, plan: KernelPlan, threads: int):
         self.laid: list[LayerOffsets] = []
         self._arrays: list[dict[str, np.ndarray]] = []
-        with closing(lay_out_ahead(network.layers(), plan.kinds, plan.choice.room, threads)) as arranged:
+        with closing(lay_out_ahead(network, plan.kinds, plan.choice.room, threads)) as arranged:
             for host in progress.bar(arranged, "weights", network.depth):
                 self.laid.append(LayerOffsets.of(host))
                 self._arrays.append(host.arrays)
