@@ -1,8 +1,8 @@
 """A stand-in for the module cupy on the shim's streams: what CupyDevice asks for is done only where it waits.
 
 It is called with what the CuPy installed takes, or the call fails. A copy of what has changed since, work on another
-stream and results that nobody waited for are seen in numbers. On its clock a kernel takes a millisecond, or
-what `takes` says, and a fill ten. The host takes `calling` for each call; what it asks for begins later than that.
+stream and results that nobody waited for are seen in numbers. On its clock a kernel takes a millisecond, a fill
+ten, a copy none, or what `takes` says. The host takes `calling` for each call; what it asks for begins later than that.
 `computing` lets kernels compute, on the shim.
 """
 
@@ -327,7 +327,12 @@ class Cuda:
         stream = self.streams[stream]
         here = stream.ordinal
         assert (self.holder(target), self.holder(source)) == ((here, None), (None, here), (here, here))[kind - 1]
-        self.issue(stream, Op(lambda: ctypes.memmove(target, source, size)))
+
+        def work():
+            self.passes(self.takes.get("copy", 0))
+            ctypes.memmove(target, source, size)
+
+        self.issue(stream, Op(work))
 
     def copy_to_peer(self, target, target_device, source, source_device, size, stream):
         assert (self.holder(target), self.holder(source)) == (target_device, source_device)

@@ -9,6 +9,7 @@ from recorded_cupy import RuntimeFault
 
 from spdnn.core.errors import MemoryTooSmall, SpdnnError
 from spdnn.kernels.cuda import settings
+from spdnn.kernels.cuda.copies import Copies
 from spdnn.kernels.cuda.cupy_device import CupyDevice
 
 
@@ -97,6 +98,17 @@ def test_copies_are_of_the_current_stream_and_wait_for_nothing(device):
         device.copy_in(array, host[:3])
     with pytest.raises(SpdnnError, match="24 and 24 bytes"):
         device.copy_in(array, device.pinned_array(12, np.float32)[::2])
+
+
+def test_uploads_are_on_a_stream_of_their_own_and_timed_there(device, cuda):
+    uploads, host = Copies(device), np.arange(3, dtype=np.float32)
+    arrays = [uploads.upload(host), uploads.upload(host[:0])]
+    host[:] = 0
+    device.main.synchronize()
+    assert np.isnan(arrays[0].held).all()
+    cuda.takes["copy"] = 3
+    assert uploads.finish() == 0.003
+    assert (arrays[0].held == range(3)).all()
 
 
 def test_host_memory_that_cannot_be_pinned_is_too_little_memory(device, cuda):

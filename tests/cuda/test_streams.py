@@ -6,7 +6,8 @@ import pytest
 from shim import ShimDevice
 
 from spdnn.core.errors import SpdnnError
-from spdnn.kernels.cuda import settings
+from spdnn.kernels.cuda import copies, settings
+from spdnn.kernels.cuda.copies import Copies
 
 ORDERS = range(12)
 
@@ -93,6 +94,31 @@ def test_nothing_is_done_before_somebody_waits_and_no_more_than_must_be(order):
         assert device.read(array)[0] in ((-1,) if order == 1 else (-1, 1))
     event.synchronize()
     assert event.done()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_copies_go_on_beside_the_host_from_few_buffers(set_all, order):
+    set_all(copies, BUFFERS=2, BUFFER_BYTES=100)
+    device = ShimDevice(order)
+    uploads, small = Copies(device), device.empty(5, np.uint8)
+    pinned = len(device.node.memory)
+    sizes, reused = (0, 1, 25, 26, 77), np.empty(77, np.float32)
+    given = [np.random.default_rng(size).random(size, np.float32) for size in sizes]
+    arrays = []
+    for host in given:
+        reused[: host.size] = host
+        arrays.append(uploads.upload(reused[: host.size]))
+        reused[:] = -1
+        if order and host.size == 1:
+            assert np.isnan(arrays[-1]).all()  # nobody has waited
+    uploads.copy(small, np.arange(5, dtype=np.uint8))
+    seconds = uploads.finish()
+    assert uploads.finish() == seconds > 0
+    for array, host in zip(arrays, given, strict=True):
+        np.testing.assert_array_equal(array, host)
+    assert small.tolist() == [0, 1, 2, 3, 4]
+    assert len(device.node.memory) == pinned == 2
+    assert not device.main.queue
 
 
 def forked(device, second, array, other):

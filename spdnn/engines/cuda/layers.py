@@ -3,7 +3,6 @@
 A layer is first arranged on the host, then copied. `Run` binds the launches of one batch.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +24,7 @@ from spdnn.engines.cuda.schedule import (
     stage_shared_bytes,
 )
 from spdnn.kernels.cuda import settings
+from spdnn.kernels.cuda.copies import Copies
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.cuda.sliced import MOST_ROOM, SLICE, slice_layer, stage_layer
 
@@ -42,7 +42,6 @@ class LayerLayout:
         valued: whether its edges have values of their own.
         groups, shared: of its outputs, with padding, and how many outputs each has.
         padding: the share of places for edges without one.
-        copy_seconds: that its arrays took to the device.
     """
 
     kind: str
@@ -54,7 +53,6 @@ class LayerLayout:
     groups: int
     shared: int
     padding: float
-    copy_seconds: float = 0.0
 
     def row(self, device: Device) -> np.ndarray:
         """uint64 (COLUMNS,), as struct Layer of persistent.cu reads it."""
@@ -116,15 +114,13 @@ def lay_out_ahead(network: Network, kinds: Sequence[str], room: int, threads: in
     return in_order(lambda k: lay_out(network.layer(k), kinds[k], room), range(network.depth), threads, threads + 1)
 
 
-def to_device(device: Device, host: LayerLayout) -> LayerLayout:
-    """The layer on the device.
+def to_device(device: Device | Copies, host: LayerLayout) -> LayerLayout:
+    """The layer on the device; through Copies it is there once they finish.
 
     Raises:
         MemoryTooSmall: the device has no room for it.
     """
-    start = time.perf_counter()
-    arrays = {name: device.upload(array) for name, array in host.arrays.items()}
-    return replace(host, arrays=arrays, copy_seconds=time.perf_counter() - start)
+    return replace(host, arrays={name: device.upload(array) for name, array in host.arrays.items()})
 
 
 @dataclass(frozen=True)

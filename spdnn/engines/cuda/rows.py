@@ -15,6 +15,7 @@ from spdnn.core.result import LastLayer, RowStatistics
 from spdnn.engines.cuda.layers import LayerLauncher
 from spdnn.engines.cuda.schedule import SETTLED, LayerPass
 from spdnn.kernels.cuda import settings
+from spdnn.kernels.cuda.copies import Copies
 from spdnn.kernels.cuda.device import Device
 
 TILE = 32
@@ -237,17 +238,18 @@ def _views(counters: Any, depth: int) -> list[Any]:
 
 class DeviceInputs:
     """What is stored of the inputs, and which of it is behind each of them, on a device; and the launches that make of
-    it what the first layer reads, words of bits or features.
+    it what the first layer reads, words of bits or features; there once the copies finish.
 
     Raises:
         MemoryTooSmall: they do not fit; the sentence says what they take.
     """
 
-    def __init__(self, device: Device, inputs: Inputs):
-        self.device, self.kind, self.neurons = device, inputs.kind, inputs.neurons
+    def __init__(self, copies: Copies, inputs: Inputs):
+        device, self.kind, self.neurons = copies.device, inputs.kind, inputs.neurons
+        self.device = device
         arrays = stored_arrays(inputs)
         try:
-            *self.data, self.stored = [device.upload(array) for array in arrays]
+            *self.data, self.stored = [copies.upload(array) for array in arrays]
         except MemoryTooSmall as error:
             total = sum(array.nbytes for array in arrays)
             raise MemoryTooSmall(

@@ -6,7 +6,6 @@ Source: Hidayetoglu et al., HPEC 2020 (fusion, compaction); a graph of launches 
 HPEC 2020).
 """
 
-import time
 from contextlib import closing
 from typing import Any
 
@@ -22,6 +21,7 @@ from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, KernelPlan, batch
 from spdnn.engines.cuda.layers import LayerLayout, lay_out_ahead, to_device
 from spdnn.engines.cuda.rows import TILE, DeviceInputs
 from spdnn.engines.memory import RunSizes, plan_batches
+from spdnn.kernels.cuda.copies import Copies
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.tiles import tiles_of
 
@@ -43,13 +43,13 @@ class CudaSession(Session):
         self.work_profile = prepared.work_profile()
         # Inputs come first, for the kernels are chosen by how many there are and what memory they leave.
         device.trim()
-        start = time.perf_counter()
-        device_inputs = DeviceInputs(device, inputs)
-        device.synchronize()
-        input_seconds = time.perf_counter() - start
+        copies = Copies(device)
+        device_inputs = DeviceInputs(copies, inputs)
+        copies.finish()  # before kernels are timed
         self.plan = plan = KernelPlan.of(device, prepared, inputs, kind)
         # Weights, each layer laid out for its kernel; features get what is left of the memory.
-        layers = _upload_layers(device, prepared.network, plan.kinds, plan.choice.room, options.threads)
+        layers = _upload_layers(copies, prepared.network, plan.kinds, plan.choice.room, options.threads)
+        self.copy_seconds = copies.finish()
         parts = plan.passes()
         part = DevicePart(device, plan, parts, [(0, plan.depth)], layers, device_inputs)
         tiles, buffers = self._feature_buffers()
@@ -60,7 +60,6 @@ class CudaSession(Session):
         launches = [*self.slot.arrive, *self.slot.through[0], *self.slot.collect]
         self.launch = device.capture(lambda: launch_all(launches))
         self.shared = [layers[k].shared for k in range(plan.depth)]
-        self.copy_seconds = input_seconds + sum(layer.copy_seconds for layer in layers.values())
         self.notes = {**device_notes(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}
 
     @property
@@ -127,23 +126,24 @@ def padding(plan: KernelPlan, layers) -> float:
     return 1 - float(plan.edges.sum()) / max(1.0, sum(entries))
 
 
-def _upload_layers(device: Device, network, kinds: list[str], room: int, threads: int) -> dict[int, LayerLayout]:
-    """All layers on the device, by their numbers, laid out by so many threads.
+def _upload_layers(copies: Copies, network, kinds: list[str], room: int, threads: int) -> dict[int, LayerLayout]:
+    """All layers on the device once the copies finish, by their numbers, laid out by so many threads.
 
     Raises:
         MemoryTooSmall: they do not fit; the sentence says how many do.
     """
-    # Threads lay out the next layers while one is copied; a layer on the device is no longer held on the host.
+    # Threads read and lay out the next layers while one is copied; what is copied is no longer held on the host.
     layers: dict[int, LayerLayout] = {}
     try:
         with closing(lay_out_ahead(network, kinds, room, threads)) as layouts:
             for layer in progress.bar(layouts, "weights to the device", network.depth):
-                layers[len(layers)] = to_device(device, layer)
+                layers[len(layers)] = to_device(copies, layer)
     except MemoryTooSmall as error:
         total = sum(network.header(k).nbytes for k in range(network.depth))
         raise MemoryTooSmall(
-            f"the weights of {network.depth} layers take about {total:,} bytes, more than {device.properties.name} has "
-            f"left; {f'the first {len(layers)} fit' if layers else 'not one fits'} (--layers), before features",
+            f"the weights of {network.depth} layers take about {total:,} bytes, more than "
+            f"{copies.device.properties.name} has left; "
+            f"{f'the first {len(layers)} fit' if layers else 'not one fits'} (--layers), before features",
             max(total, error.least),
         ) from None
     return layers

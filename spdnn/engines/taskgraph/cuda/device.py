@@ -55,7 +55,7 @@ class GraphDevice:
         # A stream for each lane: copies of weights and moves of rows overlap with computing.
         self.streams = {COMPUTE: device.main}
         if cut.streamed:
-            self.streams[Kind.COPY.value] = device.stream()
+            self.streams[Kind.COPY.value] = weights.stream
         if self.first:
             self.streams[Kind.MOVE.value] = device.stream()
         part = DevicePart(device, plan, parts, cut.stages[self.first : self.last], weights.layers, inputs)

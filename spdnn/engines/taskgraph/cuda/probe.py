@@ -3,7 +3,7 @@
 Measured are the rates of the kernels, of copies and moves, and how many rows are left after each layer.
 """
 
-import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,9 +11,9 @@ from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
 from spdnn.engines.costs.costs import DeviceCosts, MessageCosts, Work
 from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, KernelPlan, Launch, batch_table, launch_all
+from spdnn.engines.cuda.layers import LayerLayout, to_device
 from spdnn.engines.cuda.rows import TILE, DeviceInputs
 from spdnn.engines.memory import RunSizes
-from spdnn.engines.taskgraph.cuda.layers import HostWeights
 from spdnn.engines.taskgraph.simulation import TaskCosts
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.tiles import tiles_of
@@ -29,7 +29,7 @@ def measure_costs(
     plan: KernelPlan,
     inputs: Inputs,
     device_inputs: DeviceInputs,
-    host: HostWeights,
+    laid: Sequence[LayerLayout],
     sizes: RunSizes,
 ) -> TaskCosts | None:
     """The costs of tasks on devices that are like the first; None where too little memory is free to measure them.
@@ -42,7 +42,7 @@ def measure_costs(
     # Sample: enough tiles for all multiprocessors, half as many tiles and layers until the memory has room for them.
     while True:
         try:
-            counts, seconds = _through(device, plan, device_inputs, host, depth, min(tiles * TILE, inputs.count))
+            counts, seconds = _through(device, plan, device_inputs, laid, depth, min(tiles * TILE, inputs.count))
             break
         except MemoryTooSmall:
             if tiles == 1 and depth == 1:
@@ -62,7 +62,7 @@ def measure_costs(
     fixed = float(seconds.min())
     rates = seconds / np.maximum(1.0, TILE * np.ceil(rows / TILE) * edges[:depth])
     rows, survivors = (np.pad(column, (0, deeper), mode="edge") for column in (rows, survivors))
-    neurons = np.array([plan.neurons, *(layer.host.outputs for layer in host.laid[:-1])], float)
+    neurons = np.array([plan.neurons, *(layer.outputs for layer in laid[:-1])], float)
     count = min(tiles * TILE, inputs.count)
     work = Work(
         count, edges, rows, survivors, 4.0 * neurons, np.array(sizes.weights, float), inputs.nbytes / inputs.base,
@@ -73,16 +73,12 @@ def measure_costs(
 
 
 def _through(
-    device: Device, plan: KernelPlan, device_inputs: DeviceInputs, host: HostWeights, depth: int, count: int
+    device: Device, plan: KernelPlan, device_inputs: DeviceInputs, laid: Sequence[LayerLayout], depth: int, count: int
 ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
     """The first inputs through the first layers, each a pass: ((rows, inputs that are alive) before each layer, seconds
     of each), float64 (depth,)."""
     # Each layer is a pass of its own here, with what closes its gaps, so that it has a time of its own.
-    block = device.upload(host.block(0, depth, lambda nbytes: np.empty(nbytes, np.uint8), keep=True))
-    layers, offset = {}, 0
-    for k, layer in enumerate(host.laid[:depth]):
-        layers[k] = layer.on(block[offset : offset + layer.nbytes])
-        offset += layer.nbytes
+    layers = {k: to_device(device, layer) for k, layer in enumerate(laid[:depth])}
     tiles, stages = tiles_of(count, TILE), [(k, k + 1) for k in range(depth)]
     buffers = [device.empty(tiles * TILE * plan.widest, np.float32) for _ in range(2)]
     part = DevicePart(device, plan, plan.passes(range(plan.depth)), stages, layers, device_inputs)
@@ -103,10 +99,4 @@ def _through(
 
 def _rate(device: Device, size: int, copy: Launch) -> float:
     """Bytes a second of the best of a few copies of so many."""
-    best = 0.0
-    for _ in range(TRIED):
-        start = time.perf_counter()
-        copy()
-        device.synchronize()
-        best = max(best, size / (time.perf_counter() - start))
-    return best
+    return size / min(device.seconds(copy) for _ in range(TRIED))

@@ -9,6 +9,7 @@ Source: SNIG (Lin and Huang, HPEC 2020); out-of-core weights: Hidayetoglu et al.
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -17,17 +18,19 @@ from spdnn.core.features import Inputs
 from spdnn.core.result import Result
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.cuda.buffers import KernelPlan, batch_table
+from spdnn.engines.cuda.layers import LayerLayout
 from spdnn.engines.cuda.rows import TILE, DeviceInputs, stored_arrays
 from spdnn.engines.cuda.session import SHARE, device_notes, padding
 from spdnn.engines.memory import RunSizes, parts_of
 from spdnn.engines.taskgraph.choice import choose, choose_unmeasured
 from spdnn.engines.taskgraph.cuda.device import GraphDevice, Graphs, Outcomes, joins_of
-from spdnn.engines.taskgraph.cuda.layers import DeviceWeights, HostWeights
+from spdnn.engines.taskgraph.cuda.layers import DeviceWeights, block_bytes, lay_out_all, move_to_block
 from spdnn.engines.taskgraph.cuda.probe import measure_costs
 from spdnn.engines.taskgraph.cuda.run import CudaGraphRun, busy, copies_hidden
 from spdnn.engines.taskgraph.decomposition import Decomposition, cut
 from spdnn.engines.taskgraph.settings import AUTO, GRAPH, STREAM, TaskgraphSettings
 from spdnn.engines.taskgraph.timeline import notes, timeline
+from spdnn.kernels.cuda.copies import Copies
 from spdnn.kernels.cuda.device import Device
 
 ARRAYS = 40  # of a slot, besides what grows with its rows; each may take up to UNIT bytes more than it needs
@@ -53,28 +56,27 @@ class CudaGraphSession(Session):
             raise InputError(f"{len(devices)} devices, and {self.settings.devices} were asked for")
         # Kernels are chosen on the first device, and the layers laid out on the host, for the cut needs their bytes.
         memory = min(self._device_bytes(device) for device in devices)
-        start = time.perf_counter()
-        device_inputs: dict[int, DeviceInputs] = {0: DeviceInputs(devices[0], inputs)}
-        input_seconds = time.perf_counter() - start
+        copies = [Copies(device) for device in devices]
+        device_inputs: dict[int, DeviceInputs] = {0: DeviceInputs(copies[0], inputs)}
+        copies[0].finish()  # before kernels are timed
         self.plan = plan = KernelPlan.of(devices[0], prepared, inputs, kind)
-        host = HostWeights(network, plan, options.threads)
-        self.shared = [laid.shared for laid in host.laid]
+        laid = lay_out_all(network, plan, options.threads)
+        self.shared = [layer.shared for layer in laid]
         reserved = sum(array.nbytes for array in stored_arrays(inputs)) + 64 * plan.depth
         reserved += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two slots at most
-        weights = tuple(layer.nbytes for layer in host.laid)
+        weights = tuple(map(block_bytes, laid))
         row_bytes = parts_of(plan.tile_bytes, TILE)
         self.sizes = RunSizes(inputs.count, TILE, weights, row_bytes, reserved + len(weights) * UNIT)
         self.predicted: float | None = None
-        self.cut, self.why = self._decomposition(memory, devices, device_inputs[0], host)
+        self.cut, self.why = self._decomposition(memory, devices, device_inputs[0], laid)
         cut = self.cut
         # Inputs go to the first device of each group, where batches begin; weights to all that compute with them.
         for group in range(1, cut.groups):
             number = cut.device(group, 0)
-            device_inputs[number] = DeviceInputs(devices[number], inputs)
-        on_devices = [DeviceWeights(device, cut, self.sizes, i, host.laid) for i, device in enumerate(devices)]
-        start = time.perf_counter()
-        self.blocks = self._blocks(devices, host, on_devices)
-        self.copy_seconds = input_seconds + (0.0 if cut.streamed else time.perf_counter() - start)
+            device_inputs[number] = DeviceInputs(copies[number], inputs)
+        on_devices = [DeviceWeights(device_copies, cut, self.sizes, i, laid) for i, device_copies in enumerate(copies)]
+        self.blocks = self._blocks(devices, laid, on_devices, copies)
+        self.copy_seconds = max(device_copies.finish() for device_copies in copies)
         # Launches are bound, and captured where the schedule is `graph`, before the clock starts.
         parts = plan.passes([first for first, _ in cut.stages])
         self.devices = [
@@ -88,7 +90,7 @@ class CudaGraphSession(Session):
         self.notes = {
             **device_notes(devices[0], plan),
             "passes": len(parts),
-            "padding": padding(plan, host.laid),
+            "padding": padding(plan, laid),
             "captured": self.graphs is not None and devices[0].captures,
             "moves": self._moves(devices),
         }
@@ -137,7 +139,7 @@ class CudaGraphSession(Session):
         return device.free_bytes()
 
     def _decomposition(
-        self, memory: int, devices: Sequence[Device], device_inputs: DeviceInputs, host: HostWeights
+        self, memory: int, devices: Sequence[Device], device_inputs: DeviceInputs, laid: list[LayerLayout]
     ) -> tuple[Decomposition, str]:
         """How the inference is cut within so many bytes of each device, and why so. What tasks cost is measured only
         where it can matter: to choose a schedule, or the ranges of a pipeline.
@@ -145,7 +147,7 @@ class CudaGraphSession(Session):
         settings = self.settings
         if fixed := choose_unmeasured(settings, self.sizes, memory, stays=GRAPH, leaving=self.plan.leaving):
             return fixed
-        costs = measure_costs(devices, self.plan, self.inputs, device_inputs, host, self.sizes)
+        costs = measure_costs(devices, self.plan, self.inputs, device_inputs, laid, self.sizes)
         for device in devices:
             device.trim()
         if costs is None:
@@ -157,25 +159,20 @@ class CudaGraphSession(Session):
         return selection.decomposition, selection.why
 
     def _blocks(
-        self, devices: Sequence[Device], host: HostWeights, weights: Sequence[DeviceWeights]
-    ) -> list[np.ndarray]:
+        self, devices: Sequence[Device], laid: list[LayerLayout], weights: Sequence[DeviceWeights],
+        copies: Sequence[Copies],
+    ) -> list[np.ndarray]:  # fmt: skip
         """Pinned blocks of all stages, where weights are streamed; else they go to the devices now, none is kept."""
-        # Streamed stages are kept in pinned blocks, which asynchronous copies need; weights that stay on the devices
-        # pass through one block, as large as the largest stage.
-        cut, blocks = self.cut, []
-        size = max(sum(self.sizes.weights[slice(*stage)]) for stage in cut.stages)
-        staging = None if cut.streamed else devices[0].pinned_array(size, np.uint8)
-        for stage, layers in enumerate(cut.stages):
-            if cut.streamed:
-                blocks.append(host.block(*layers, lambda nbytes: devices[0].pinned_array(nbytes, np.uint8)))
-                continue
-            block = host.block(*layers, lambda nbytes: staging[:nbytes])
-            for number, weight_copies in enumerate(weights):
-                if stage in range(*cut.range_of(number)):
-                    weight_copies.copy(stage, block)
-            for device in devices:
-                device.synchronize()  # the next stage takes the same memory
-        return blocks
+        # Streamed stages are kept in pinned blocks, from which every copy of a run comes.
+        if self.cut.streamed:
+            pinned = partial(devices[0].pinned_array, dtype=np.uint8)
+            return [move_to_block(laid, *stage, pinned) for stage in self.cut.stages]
+        for k, layer in enumerate(laid):
+            for device_weights, device_copies in zip(weights, copies, strict=True):
+                for name in layer.arrays if k in device_weights.layers else ():
+                    device_copies.copy(device_weights.layers[k].arrays[name], layer.arrays[name])
+            laid[k] = replace(layer, arrays={})
+        return []
 
     def _moves(self, devices: Sequence[Device]) -> str | None:
         """How rows get from device to device; None where they do not. Opens the direct way where there is one."""
