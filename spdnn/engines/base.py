@@ -338,9 +338,11 @@ class Session(abc.ABC):
     Attributes:
         span: what the time of `run` includes, RESIDENT or STREAMED.
         findings: of the reductions that depend on how many layers run; fit for JSON.
+        startup_seconds: of opening it, what its devices took to start, their kernels compiled.
     """
 
     span: str = RESIDENT
+    startup_seconds = 0.0
 
     def __init__(self, prepared: Prepared):
         notes = {name: REDUCTIONS[name].session_note(note, prepared.network.depth)

@@ -100,6 +100,7 @@ def measure(
     measurement = measurement_of(
         engine.name, loaded.prepared, loaded.inputs, options, session.findings, session.span, result, samples
     )
+    startup = session.startup_seconds
     # The ceilings of the machine, measured in the same minute with the same threads.
     session = None  # its buffers and weights, so that there is memory to measure
     measurement = replace(
@@ -110,6 +111,7 @@ def measure(
         passed_over=loads[:best] + loads[best + 1 :],
         # Time that a user who wants one result would not spend: further repeats and the ceilings.
         excluded_seconds=time.perf_counter() - begun - opened - fastest[0],
+        startup_seconds=startup,
     )
     return measurement, result
 

@@ -45,6 +45,7 @@ def test_all_inputs_against_the_official_truth(on_shim, mnist_file, neurons, nam
 
 def test_command_record_and_page(on_shim, tmp_path, capsys):
     device = ShimDevice(multiprocessors=3)
+    device.startup_seconds = 1 / 64
     on_shim([ShimDevice(), device])
     record, page = tmp_path / "run.json", tmp_path / "page.html"
     problem = ["--neurons", "1024", "--layers", "120", "--inputs", "digits", "--count", "500"]
@@ -63,6 +64,9 @@ def test_command_record_and_page(on_shim, tmp_path, capsys):
         assert shape["kernel"] == min(times, key=times.get)
     assert notes["spans"]["with host-to-device copies"] > notes["spans"]["layer loop, resident"] > 0
     assert found["span"] == "layer loop, resident"
+    told = found["time_to_solution"]
+    assert told["inputs"] + told["network"] == pytest.approx(found["read_seconds"][0] - 1 / 64)
+    assert told["startup"] > 1 / 64
     assert found["machine"]["instruction_set"] == "sm_90"
     assert main(["report", str(tmp_path), "-o", str(page)]) == 0
     assert "cuda" in page.read_text()

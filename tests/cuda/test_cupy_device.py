@@ -3,6 +3,7 @@ installed has what is called."""
 
 import subprocess
 import sys
+from itertools import count
 from types import SimpleNamespace
 
 import cupy
@@ -330,6 +331,20 @@ def test_cupy_that_is_not_installed_is_the_first_thing_missing(driver, nothing_i
     sentence = f"the package cupy is not installed; {nvidia.BRINGS}"
     assert cupy_device.missing() == sentence
     assert cupy_device.count() == 0
+
+
+def test_opening_and_compiling_are_seconds_of_startup(driver, monkeypatch, cuda, probe):
+    driver(Driver())
+    clock = count()
+    monkeypatch.setitem(sys.modules, "cupy", cuda)
+    monkeypatch.setattr(cupy_device, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    opened = cupy_device.open_device()
+    assert opened.startup_seconds == 1
+    given = {"values": opened.empty(6, np.float32), "marks": opened.empty(6, np.uint8)}
+    launch = opened.bind(probe, 7, {**ARGUMENTS, **given})
+    assert opened.startup_seconds == 2
+    launch()
+    assert opened.startup_seconds == 2
 
 
 def test_devices_are_opened_by_number(driver, monkeypatch, cuda):

@@ -254,6 +254,12 @@ def test_bars_are_the_parts_of_the_time_to_solution_where_records_have_it():
     assert "Inference is 4.4 %" in shown([record]).text
 
 
+def test_solutions_of_a_gpu_are_in_the_table_of_the_others():
+    text = shown([solved(made_record(), 2.5), solved(on_gpu(), 3.5), on_gpu(case="without")]).text
+    table = text[text.index("Time to solution and its parts") :].partition("Published")[0]
+    assert re.findall(r"120 (cpu|cuda.*?)\d\.", table) == ["cpu", "cuda gpu"]
+
+
 def test_a_page_of_own_networks_says_nothing_of_what_was_published():
     own = solved(made_record("mine-12", (0.5,), official=False, neurons=64, layers=12, inputs=1000), 2.0)
     challenge = shown([solved(made_record(), 2.0)]).text

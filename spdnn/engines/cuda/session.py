@@ -61,6 +61,7 @@ class CudaSession(Session):
         self.launch = device.capture(lambda: launch_all(launches))
         self.shared = [layers[k].shared for k in range(plan.depth)]
         self.notes = {**device_notes(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}
+        self.startup_seconds = device.startup_seconds
 
     @property
     def batches(self) -> int:

@@ -5,6 +5,7 @@ NVRTC for the architecture of the device, and keeps them in its cache. To the op
 (results below the normal numbers become 0) and `--device-as-default-execution-space`.
 """
 
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ def open_device(ordinal: int | None = None) -> "CupyDevice":
         Unavailable: something is missing, or does not fit this device; the sentence says what.
         InputError: there is no device of this number.
     """
-    sentence = missing()
+    start, sentence = time.perf_counter(), missing()
     if sentence:
         raise Unavailable(sentence)
     # All that is missing is found out before a device is opened, each as a sentence that says what to do.
@@ -55,6 +56,7 @@ def open_device(ordinal: int | None = None) -> "CupyDevice":
             f" {'.'.join(map(str, compiler))} compiles for {least / 10} and later: make setup CUDA=12 (or pip"
             " install cupy-cuda12x for cupy-cuda13x)"
         )
+    device.startup_seconds = time.perf_counter() - start
     return device
 
 
@@ -131,7 +133,7 @@ class CupyDevice(CupyStreams):
 
     def _bind(self, kernel: Kernel, blocks: int, values: tuple, shared: int) -> Callable[[], None]:
         launch = f"kernel {kernel}, {blocks:,} blocks of {kernel.threads} threads, {shared:,} bytes of shared memory"
-        function = self._function(kernel)
+        start, function = time.perf_counter(), self._function(kernel)
         if shared:
             # Opting in: a kernel gets 48 KB of shared memory unless it is allowed more. CuPy gives every session the
             # same function, so each allows it what any other may have been allowed.
@@ -142,6 +144,7 @@ class CupyDevice(CupyStreams):
         # What a launch needs is looked up now, for a run calls it thousands of times.
         with self._current():
             compiled = function.kernel
+        self.startup_seconds += time.perf_counter() - start
         device, faults, grid, block = self._device, self._faults, (blocks,), (kernel.threads,)
 
         def call() -> None:

@@ -67,11 +67,13 @@ class Device(abc.ABC):
     Attributes:
         main: the stream that is there from the start.
         one_by_one: whether each launch is waited for.
+        startup_seconds: so far, of opening the device, and of compiling and loading kernels.
     """
 
     properties: Properties
     main: Any
     one_by_one = False
+    startup_seconds = 0.0
 
     @abc.abstractmethod
     def stream(self) -> Any:

@@ -164,6 +164,7 @@ class Ranks:
         rank = self._of_rank(exchange, own, numbers, timer, prepared.network.depth)
         spent = loaded.read_seconds + opened, loaded.prepare_seconds
         reduced = (session.findings, session.span) if session is not None else None
+        startup = session.startup_seconds if session is not None else 0.0
         # Ceilings and the cost of a message, with the sessions closed, by all ranks of a node together.
         session = None  # its buffers and weights
         if exchange:
@@ -182,6 +183,7 @@ class Ranks:
             load=loads[best],
             passed_over=loads[:best] + loads[best + 1 :],
             excluded_seconds=time.perf_counter() - begun - total,
+            startup_seconds=startup,
         ), result
 
     def _open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session | None:

@@ -73,9 +73,11 @@ class Measurement(Measured, kw_only=True):
 
     Attributes:
         excluded_seconds: that went to no part of a solution: repeats after the first, measuring the machine.
+        startup_seconds: of reading, what devices took to start.
     """
 
     excluded_seconds: Seconds = 0.0
+    startup_seconds: Seconds = 0.0
 
 
 class RunRecord(Measured, kw_only=True, dict=True):

@@ -20,7 +20,7 @@ class TimeToSolution(Record, omit_defaults=True):
     Attributes:
         of: command, one process; or workflow, the sum of the stages of the case, those that other cases share whole.
         cached: parts that came from a cache: then this is no time of a first run.
-        startup: Python and imports; in a workflow, also opening the stores.
+        startup: Python, imports, devices and their kernels; in a workflow, also opening the stores.
         inputs: made or read.
         network: made or read, weights in memory.
         prepare: searching for reductions, the engine's layout.

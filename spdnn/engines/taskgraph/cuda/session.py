@@ -94,6 +94,7 @@ class CudaGraphSession(Session):
             "captured": self.graphs is not None and devices[0].captures,
             "moves": self._moves(devices),
         }
+        self.startup_seconds = sum(device.startup_seconds for device in devices)
 
     def run(self, exchange=None) -> Result:
         cut = self.cut
