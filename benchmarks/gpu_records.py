@@ -156,7 +156,9 @@ class Kept:
 
     def has(self, case: Case) -> bool:
         found = self.cases.get(case.key)
-        return found is not None and case.programs <= {record.program.name for record in found if case.programs}
+        if found is None or any(isinstance(record, RunRecord) and not record.time_to_solution for record in found):
+            return False  # also a run of a version that kept no time to solution
+        return case.programs <= {record.program.name for record in found if case.programs}
 
     def add(self, case: Case, records: Sequence[RunRecord | OperationRecord]) -> None:
         """Keep the records of a case in place of those that it had. Raises InputError where one is not sound."""

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 import yaml
@@ -24,7 +25,7 @@ from spdnn.engines import registry
 from spdnn.engines.cuda import ceilings
 from spdnn.ops import oracle, problems
 from spdnn.ops.models import mobilenet, transformer
-from spdnn.runs.records.files import read_all
+from spdnn.runs.records.files import as_text, read_all, seal_record
 
 FAST = Machine("sm_90", *[[1e15]] * 4)  # nothing that the shim's clock tells is past it
 LAYERS = {shape.layer for shape in problems.read_shapes()}
@@ -187,6 +188,19 @@ def test_what_there_is_no_time_for_is_left_out_and_made_later(records, set_all, 
     set_all(records, HANGS=0.5)
     assert records.main([*given, "--seconds", "20"]) == 1  # or not at all
     assert "failed: 1024-2 cuda all: no end: stopped after 1 s" in capsys.readouterr().out
+
+
+def test_a_run_without_a_time_to_solution_is_made_again(records, set_all, tmp_path, capsys):
+    set_all(records, page=lambda folder, tally: None, TWELVE=((1024, 2),))
+    given = ["--results", str(tmp_path / "all"), "--parts", "networks"]
+    assert records.main(given) == 0
+    path = tmp_path / "all/networks.jsonl"
+    first, second = read_all([path])[0]
+    old = msgspec.structs.replace(first, time_to_solution=None)
+    path.write_text(as_text(second, "") + as_text(seal_record(old, ""), ""))
+    assert records.main(given) == 0
+    assert "networks   2 of 2 in networks.jsonl; 1 of them made before" in capsys.readouterr().out
+    assert all(record.time_to_solution for record in read_all([path])[0])
 
 
 def test_a_product_is_made_again_where_sputnik_comes_later(records, tmp_path, monkeypatch, set_all, gpu):
