@@ -256,7 +256,7 @@ def test_bars_are_the_parts_of_the_time_to_solution_where_records_have_it():
 
 def test_solutions_of_a_gpu_are_in_the_table_of_the_others():
     text = shown([solved(made_record(), 2.5), solved(on_gpu(), 3.5), on_gpu(case="without")]).text
-    table = text[text.index("Time to solution and its parts") :].partition("Published")[0]
+    table = text[text.index("time to solution and its parts") :].partition("Published")[0]
     assert re.findall(r"120 (cpu|cuda.*?)\d\.", table) == ["cpu", "cuda gpu"]
 
 
