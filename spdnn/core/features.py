@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from spdnn.core import arrays
+from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
 from spdnn.core.network import check_sparse, sum_duplicates
 from spdnn.core.shown import WithRepr

@@ -15,9 +15,9 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from spdnn.core import arrays, progress, safe_open
+from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
 from spdnn.core.shown import WithRepr, with_unit
 from spdnn.core.validation import quote
@@ -149,7 +149,7 @@ class Layer(WithRepr):
         widths = f"{self.inputs} -> {self.outputs}"
         return {"widths": widths, "edges": with_unit(self.edges, "edges"), "activation": str(self.activation)}
 
-    def matrix(self, dtype: Any = np.float32) -> sp.csc_array:
+    def matrix(self, dtype: Any = np.float32) -> "sp.csc_array":
         """W as a SciPy CSC array (inputs x outputs)."""
         values = np.broadcast_to(self.values, self.indices.shape).astype(dtype)
         return sp.csc_array((values, self.indices.astype(np.int32), self.offsets), shape=(self.inputs, self.outputs))

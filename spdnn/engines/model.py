@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from spdnn.core import arrays
+from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs, shape_hint
 from spdnn.core.network import Header, Layer, Network

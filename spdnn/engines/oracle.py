@@ -25,9 +25,9 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from spdnn.core import progress
+from spdnn.core import sparse as sp
 from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer, Network
@@ -126,7 +126,7 @@ def _alive(blocks: list[np.ndarray]) -> int:
 
 
 def _next(
-    layer: Layer, weights: sp.csr_array, bias: np.ndarray, y: np.ndarray, number: int | None = None
+    layer: Layer, weights: "sp.csr_array", bias: np.ndarray, y: np.ndarray, number: int | None = None
 ) -> np.ndarray:
     """Features (outputs, inputs) after a layer, of those before it.
 
@@ -148,7 +148,7 @@ def _next(
     return y
 
 
-def _off(weights: sp.csr_array, bias: np.ndarray, random: np.random.Generator) -> tuple[sp.csr_array, np.ndarray]:
+def _off(weights: "sp.csr_array", bias: np.ndarray, random: np.random.Generator) -> tuple["sp.csr_array", np.ndarray]:
     """Weights and bias that are off by gamma of the sums that they are in, up or down, and by sqrt(n) u, all up."""
     edges = np.diff(weights.indptr)
     terms = edges + 2.0  # the bias, and the rounding of what is stored

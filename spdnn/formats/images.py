@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
 
 from spdnn.core import challenge, progress, safe_open
+from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.formats import lines

@@ -8,9 +8,9 @@ neurons)); or `data`, `indices` and `indptr` (CSR).
 import hashlib
 
 import numpy as np
-import scipy.sparse as sp
 
 from spdnn.core import safe_open
+from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.formats import container
@@ -76,7 +76,7 @@ def _rows(data: np.ndarray, kind: str, neurons: int) -> tuple[np.ndarray, list[n
     return data, [data]
 
 
-def _csr(tensors: container.Tensors, neurons: int) -> tuple[sp.csr_array, list[np.ndarray]]:
+def _csr(tensors: container.Tensors, neurons: int) -> tuple["sp.csr_array", list[np.ndarray]]:
     data, indices, indptr = (tensors[name] for name in CSR)
     if data.dtype != np.float32 or indptr.size < 2 or {indices.dtype.kind, indptr.dtype.kind} != {"i"}:
         raise ValueError(f"CSR rows of {data.dtype}, {indptr.size - 1} of them")

@@ -14,9 +14,9 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
 
 from spdnn.core import progress, safe_open
+from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs, shape_hint
 from spdnn.core.network import MemoryNetwork, check_indices

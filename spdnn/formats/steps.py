@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
+from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
 from spdnn.core.network import (
     IDENTITY,

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from spdnn.core import progress
+from spdnn.core import sparse as sp
 from spdnn.core.features import Inputs
 from spdnn.core.network import Header, Layer, Network
 from spdnn.engines.base import Prepared, SharesWeights
