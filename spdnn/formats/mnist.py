@@ -34,10 +34,12 @@ import math
 import os
 import struct
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from numpy.fft import fft, ifft
 
 from spdnn.core import challenge, safe_open
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
@@ -96,8 +98,16 @@ def read_idx(path: str | os.PathLike, sha256: str | None = challenge.MNIST_SHA25
         InputError: no such file, not idx or gzip, cut short, other dimensions, or another digest.
     """
     file = existing(path, "file of MNIST images")
-    with safe_open.name_errors(file, "MNIST images, plain or gzip, cannot be read from it"):
-        content = safe_open.whole(file, safe_open.TEXT, any_name=True)
+    digest, parts = hashlib.sha256(), []
+    with (
+        safe_open.name_errors(file, "MNIST images, plain or gzip, cannot be read from it"),
+        safe_open.open_file(file, safe_open.TEXT, any_name=True) as stream,
+        ThreadPoolExecutor(1) as other,
+    ):
+        while part := stream.read(safe_open.PIECE):
+            parts.append(part)
+            other.submit(digest.update, part)  # while the next part is unpacked
+    content = b"".join(parts)
     if len(content) < 16 or struct.unpack(">I", content[:4])[0] != MAGIC:
         raise InputError(f"{file}: not an idx file of images; it does not begin with {MAGIC:#010x}")
     count, rows, columns = struct.unpack(">III", content[4:16])
@@ -106,8 +116,8 @@ def read_idx(path: str | os.PathLike, sha256: str | None = challenge.MNIST_SHA25
     if len(content) != 16 + count * SIDE * SIDE:
         expected = 16 + count * SIDE * SIDE
         raise InputError(f"{file}: {len(content)} bytes of content; its header promises {expected}")
-    if sha256 is not None and (digest := hashlib.sha256(content).hexdigest()) != sha256:
-        raise InputError(f"{file}: the SHA-256 of its content is {digest}, not {sha256} as of MNIST")
+    if sha256 not in (None, digest.hexdigest()):
+        raise InputError(f"{file}: the SHA-256 of its content is {digest.hexdigest()}, not {sha256} as of MNIST")
     return np.frombuffer(content, dtype=np.uint8, offset=16).reshape(count, SIDE, SIDE)
 
 
@@ -124,23 +134,28 @@ def mnist_inputs(neurons: int, mnist_path: str | os.PathLike) -> Inputs:
         allowed = ", ".join(map(str, challenge.WIDTHS))
         raise InputError(f"{neurons} neurons: the MNIST inputs exist for {allowed}")
     # The largest modulus of the official images is known; that the bits are right is checked below.
-    bits = resize_to_bits(read_idx(mnist_path), math.isqrt(neurons), challenge.LARGEST_SQUARE[neurons])
+    images, digest = read_idx(mnist_path), hashlib.sha256()
+    bits = resize_to_bits(images, math.isqrt(neurons), challenge.LARGEST_SQUARE[neurons], digest.update)
     inputs = Inputs(bits, neurons, None, {"source": "mnist", "official_sha256": challenge.INPUT_SHA256[neurons]})
+    inputs.sha256 = digest.hexdigest()
     if inputs.sha256 != challenge.INPUT_SHA256[neurons]:
         raise SpdnnError(
             f"the MNIST inputs of {neurons} neurons came out with SHA-256 {inputs.sha256}, not the official "
-            f"{challenge.INPUT_SHA256[neurons]}; NumPy or SciPy computes wrongly on this machine"
+            f"{challenge.INPUT_SHA256[neurons]}; NumPy computes wrongly on this machine"
         )
     return inputs
 
 
-def resize_to_bits(images: np.ndarray, side: int, largest: float | None = None) -> np.ndarray:
+def resize_to_bits(
+    images: np.ndarray, side: int, largest: float | None = None, take: Callable | None = None
+) -> np.ndarray:
     """Resize `images` together as the module says and compare with half their largest modulus.
 
     Args:
         images: uint8 (n, 28, 28), any n >= 1.
         side: s, a multiple of 32.
         largest: the square of their largest modulus; None: it is found first, in a pass of its own.
+        take: called with the rows of bits that are complete, in their order, while others are computed.
 
     Returns:
         uint8 (n, s*s/8): packed bits, column-major within an image. Double precision throughout.
@@ -178,7 +193,9 @@ def resize_to_bits(images: np.ndarray, side: int, largest: float | None = None) 
         def above(start: int) -> None:
             work.above_threshold(*columns, start, 0.25 * largest, bits[start * phases : (start + BLOCK) * phases])
 
-        for _ in pool.map(above, starts):
+        for start, _ in zip(starts, pool.map(above, starts), strict=True):
+            if take:
+                take(bits[start * phases : (start + BLOCK) * phases])
             stage.advance()
     return bits.reshape(count, side * side // 8)
 
@@ -210,8 +227,6 @@ def _lines(images: np.ndarray, points: int, corrected: bool, pool: ThreadPoolExe
     Returns:
         float64 (28, points, 32n + 8): those between two columns of a phase apart, and a few more at both ends; (28,).
     """
-    from scipy.fft import fft, ifft
-
     count = len(images)
     length, width = SIDE * count, GRID * count
     lines, nyquist = np.empty((SIDE, points, width + 2 * REACH)), np.empty(SIDE)
@@ -237,9 +252,9 @@ def _lines(images: np.ndarray, points: int, corrected: bool, pool: ThreadPoolExe
         pair = own.pair.reshape(count, SIDE)
         # Two real rows are one complex transform.
         pair.real, pair.imag = images[:, r], images[:, r + 1]
-        spectrum = fft(own.pair, axis=0, norm="forward", overwrite_x=True)
+        spectrum = fft(own.pair, axis=0, norm="forward", out=own.pair)
         spectrum *= there
-        spectrum = fft(spectrum, axis=1, norm="forward", overwrite_x=True)
+        spectrum = fft(spectrum, axis=1, norm="forward", out=spectrum)
         # The Nyquist bin has no pair, so it is taken out and resampled by its own formula.
         nyquist[r], nyquist[r + 1] = spectrum[0, half].real, spectrum[0, half].imag
         spectrum[0, half] = 0
@@ -248,9 +263,9 @@ def _lines(images: np.ndarray, points: int, corrected: bool, pool: ThreadPoolExe
         # Zeros between the halves of the spectrum: more points of the same trigonometric polynomial.
         own.padded[:, :half], own.padded[:, -half:] = spectrum[:, :half], spectrum[:, half:]
         own.padded[:, half:-half] = 0
-        both = ifft(own.padded, axis=1, norm="forward", overwrite_x=True)
+        both = ifft(own.padded, axis=1, norm="forward", out=own.padded)
         both *= back
-        both = ifft(both, axis=0, norm="forward", overwrite_x=True).reshape(-1)
+        both = ifft(both, axis=0, norm="forward", out=both).reshape(-1)
         # Ends are repeated, as the line is periodic and the kernel reaches past them.
         for k in range(points):
             for row, part in ((r, both.real[k::points]), (r + 1, both.imag[k::points])):
