@@ -367,6 +367,15 @@ def published_models() -> str | None:
     return f"```text\n{told}\n```\n" if paths else None
 
 
+def predicted_scaling() -> str | None:
+    """What benchmarks/predicted_scaling.py prints and draws."""
+    path = ROOT / "results/measured/one-h100/predicted_scaling.txt"
+    if not path.exists():
+        return None
+    told = path.read_text(encoding="utf-8")
+    return f"![TeraEdges/s on 1 to 768 H100, predicted](predicted-scaling.svg)\n\n```text\n{told}```\n"
+
+
 def streamed() -> str | None:
     """The twelve within a limit of memory, by the engine taskgraph."""
     records = kept("streamed").records
@@ -767,6 +776,7 @@ MADE = (
     spgemm,
     plans,
     published_models,
+    predicted_scaling,
     streamed,
     operations,
     models,
