@@ -54,6 +54,7 @@ SETTINGS = (
             settings.SPARSE_TILES,
             settings.BEGIN,
             settings.NEXT_ROWS,
+            settings.CUT_ROWS,
             settings.ROW_INDEX,
             settings.RESOLVE,
             settings.PARK_ROWS,

@@ -149,6 +149,7 @@ SELECTION = (
     "test_cuda_engines.py::test_persistent_blocks_of_every_width[4-True-1]",
     "test_cuda_engines.py::test_persistent_blocks_of_every_width[32-False-1]",
     "test_cuda_reductions.py::test_identical_rows_become_one_and_every_input_has_its_result[2-cuda-persistent]",
+    "test_sub_batches.py::test_sub_batches_change_no_bit[cuda-staged-2-dead,inputs]",
     "test_taskgraph_cuda.py::test_kernels_and_inputs_of_every_kind[persistent-csr]",
     "test_taskgraph_cuda.py::test_kernels_and_inputs_of_every_kind[staged-bits]",
 )

@@ -17,12 +17,22 @@ from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
 from spdnn.core.result import KeptInputs, LastLayer, LastRows, Result
 from spdnn.engines.base import Prepared, Rows
-from spdnn.engines.cuda.choice import Choice, choose, edges_ahead, rows_left
+from spdnn.engines.cuda.choice import LATER, MARGIN, Choice, choose, edges_ahead, rows_left
 from spdnn.engines.cuda.layers import LayerLayout, widths
 from spdnn.engines.cuda.rows import TILE, DeviceInputs, DeviceRows, Launch, Pool
-from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, LayerPass, passes, variants
+from spdnn.engines.cuda.schedule import (
+    BITS,
+    EARLY,
+    EDGE_BYTES,
+    PERSISTENT,
+    LayerPass,
+    SubBatches,
+    passes,
+    sub_batches,
+    variants,
+)
 from spdnn.engines.execute import advance
-from spdnn.kernels.cuda.device import Device
+from spdnn.kernels.cuda.device import Device, Properties
 from spdnn.kernels.tiles import tiles_of
 
 ROW_BYTES = 192  # of an input, besides its features: where its row is, hashes and their table, statistics
@@ -36,6 +46,7 @@ class KernelPlan:
         kinds, valued: of each layer its kernel, and whether its edges have values; choice: how they were chosen.
         neurons: of an input; outputs: of a row at the end; widest: of features in memory.
         leaving: rows may leave between passes, from `dead_from` on; searching: identical ones are merged.
+        steady: the layer from which on all features are as wide as `outputs`.
         ahead: as schedule.passes takes it; edges: int64 (depth,).
     """
 
@@ -50,6 +61,7 @@ class KernelPlan:
     searching: bool
     dead_from: int
     last: LastLayer
+    steady: int
     ahead: Sequence[float] = field(repr=False)
     edges: np.ndarray = field(repr=False)
 
@@ -65,11 +77,12 @@ class KernelPlan:
         choice = choose(device, network, first, tiles, kind, rows_left(tiles, leaving, searching))
         # The layers and features of the timing are gone: their memory goes back, so that what is free is in one piece.
         device.trim()
+        steady = 1 + max((k for k in range(network.depth) if headers[k].inputs != network.outputs), default=-1)
         widest = max([header.outputs for header in headers] + [network.inputs] * (1 - first))
         return cls(
             network.depth, network.inputs, network.outputs, widest, [BITS] * first + choice.kinds[first:],
             [not header.single_value for header in headers], choice, leaving, searching, prepared.dead_from,
-            LastLayer(network), edges_ahead(network), np.array([header.edges for header in headers], np.int64),
+            LastLayer(network), steady, edges_ahead(network), np.array([header.edges for header in headers], np.int64),
         )  # fmt: skip
 
     @property
@@ -81,6 +94,21 @@ class KernelPlan:
     def passes(self, breaks: Sequence[int] = ()) -> list[LayerPass]:
         """All layers, in order; `breaks` as schedule.passes takes it."""
         return passes(self.kinds, self.valued, self.leaving, self.searching, self.ahead, breaks)
+
+    def sub_batches(self, properties: Properties, tiles: int, size: int | None = None) -> SubBatches | None:
+        """The sub-batches in which the rows of a batch go through the layers that have few left; None: all at once.
+
+        Args:
+            tiles: of the batch; size: of a sub-batch, in tiles; 0: no sub-batches; None: as many as fit L2, where that
+                saves memory traffic and was timed as faster.
+        """
+        # All features must be equally wide, so that a row is at one place of the two buffers in every layer.
+        rows, first = rows_left(tiles, self.leaving, self.searching), max(LATER, self.steady)
+        if rows is None or first >= self.depth or (size is None and not self.choice.sub_batches):
+            return None
+        parts = [part for part in self.passes([first]) if part.first >= first]
+        weights = sum(self.edges[k] * EDGE_BYTES[self.valued[k]] for k in range(first, self.depth))
+        return sub_batches(properties, parts, 4 * self.outputs, weights, min(rows + rows // MARGIN, TILE * tiles), size)
 
     def result(
         self, inputs: Inputs, parts: Sequence[tuple[np.ndarray, dict[str, Any]]], shared: Sequence[int], notes: dict,
@@ -147,6 +175,7 @@ class BufferSlot(Rows):
         tiles: that there is room for.
         buffers: float32, two of `tiles` x 32 x the plan's `widest`.
         pool, joined: where rows wait before that layer, with which a stage begins, to go on as one batch; or None.
+        sub: sub-batches, which begin with a pass of the only stage; or None.
 
     Attributes:
         arrive: what comes before the first stage's layers, when `rows.batch` or what another device gave is there.
@@ -159,8 +188,9 @@ class BufferSlot(Rows):
     """
 
     def __init__(
-        self, part: DevicePart, tiles: int, buffers: Sequence[Any], pool: Pool | None = None, joined: int | None = None
-    ):
+        self, part: DevicePart, tiles: int, buffers: Sequence[Any], pool: Pool | None = None, joined: int | None = None,
+        sub: SubBatches | None = None,
+    ):  # fmt: skip
         device, plan, layers, inputs = part.device, part.plan, part.layers, part.inputs
         # Arrival: inputs become words or features; a batch from another device comes with its rows and features.
         self.device, self.plan, self.tiles, self.layers, self.table = device, plan, tiles, layers, part.table
@@ -185,7 +215,10 @@ class BufferSlot(Rows):
                 self.join, count, self.joined = self.rows.join(first, self.features, neurons)
                 self.waiting = self.features, self.rows.weight, count
             self.layer, self.launches = first, []
-            advance(self, last, iter([layers[k] for k in range(first, last)]))
+            self._advance(sub.first if sub else last)
+            if sub:
+                self.compact(meeting=False)
+                self._advance_in_parts(sub, last)
             self.through.append(self.launches)
             self.launches = []
             self.compact(meeting=False)
@@ -194,6 +227,30 @@ class BufferSlot(Rows):
         if part.stages[-1][1] == plan.depth:
             statistics = self.rows.statistics(self.features, plan.outputs)
             self.collect = [*self.after.pop(), statistics, *self.rows.resolve()]
+
+    def _advance(self, last: int) -> None:
+        """Append the launches of the layers up to `last`, and those between their passes."""
+        advance(self, last, iter([self.layers[k] for k in range(self.layer, last)]))
+
+    def _advance_in_parts(self, sub: SubBatches, last: int) -> None:
+        """The same, for one sub-batch after the other.
+
+        A sub-batch has its own part of each buffer. Only its first layer reads rows behind this part, where no
+        sub-batch before it wrote: rows move to the front alone.
+        """
+        whole, buffers = self.rows, (self.features, self._target)
+        cut, parts = whole.cut(sub, max(self.parts))
+        self.launches.append(cut)
+        for start, rows in zip(sub.starts, parts, strict=True):
+            at = start * TILE * self.plan.outputs
+            own, origin = [buffer[at:] for buffer in buffers], rows.origins[0]
+            (self.features, self._target), self.rows, self.layer = own, rows, sub.first
+            self._advance(last)
+        # All sub-batches end in the same buffer and the same list.
+        self.features, self._target = buffers if self.features is own[0] else buffers[::-1]
+        if rows.origins[0] is not origin:
+            whole.origins.reverse()
+        self.rows = whole
 
     def plan_pass(self) -> int:
         part = self.parts[self.layer]

@@ -10,9 +10,18 @@ from typing import Any
 import numpy as np
 
 from spdnn.core.errors import MemoryTooSmall, Unsuitable
-from spdnn.core.network import Network
+from spdnn.core.network import Layer, Network
 from spdnn.engines.cuda.layers import COLUMNS, LayerLauncher, LayerLayout, lay_out, to_device, widths
-from spdnn.engines.cuda.schedule import CSR, KINDS, PERSISTENT, STAGED, persistent_shared, stage_room, variants
+from spdnn.engines.cuda.schedule import (
+    CSR,
+    KINDS,
+    PERSISTENT,
+    STAGED,
+    l2_tiles,
+    persistent_shared,
+    stage_room,
+    variants,
+)
 from spdnn.kernels.cuda.device import Device, Properties
 from spdnn.kernels.tiles import tiles_of
 
@@ -24,6 +33,7 @@ IN_A_ROW = 4  # layers between two events
 WARM = 0.02  # seconds of work before the first sample: clocks of an idle device are low
 LATER = 32  # layers, after which few rows are left where rows may leave
 LEFT = 32  # of so many rows one is
+MARGIN = 16  # one row more in so many, where it costs little that fewer are left
 
 
 @dataclass(frozen=True)
@@ -32,11 +42,13 @@ class Choice:
 
     Attributes:
         kinds: of each layer; room: neurons of a stage at most, where one is staged.
+        sub_batches: whether a layer took less for each row with as many rows as fit L2, wherever that was timed.
         notes: why, fit for JSON.
     """
 
     kinds: list[str]
     room: int
+    sub_batches: bool
     notes: dict
 
 
@@ -69,7 +81,7 @@ def choose(
     for k in range(first, network.depth):
         shapes.setdefault((headers[k].inputs, headers[k].outputs, headers[k].single_value), []).append(k)
     heaviest = sorted(shapes, key=lambda shape: -sum(headers[k].edges for k in shapes[shape]))
-    kinds, notes, room = [CSR] * network.depth, [], stage_room(device.properties)
+    kinds, notes, room, faster = [CSR] * network.depth, [], stage_room(device.properties), []
     for shape in heaviest:
         # Candidates: kernels whose buffers fit this device; the layer with most edges stands for its shape.
         members = shapes[shape]
@@ -78,6 +90,7 @@ def choose(
         layer = network.layer(max(members, key=lambda k: headers[k].edges))
         early: dict[str, float] = {}
         late: dict[str, float] = {}
+        parts: dict[str, float] = {}
         if kind is None and len(notes) < MOST_SHAPES:
             layouts: list[LayerLayout] = []
             try:
@@ -85,23 +98,31 @@ def choose(
                     layouts.append(to_device(device, lay_out(layer, name, room)))
             except MemoryTooSmall as error:
                 unsuitable.update(dict.fromkeys(suited[len(layouts) :], f"not timed: {error}"))
-            # Timing: with all inputs, as early layers have them, and with the few rows that late layers have left.
+            # Timing: with all inputs, as early layers have them; with the few rows that late layers have left; and with
+            # as many of these as fit L2.
             early = _seconds(device, layouts, 32 * tiles, unsuitable)
             if later and members[-1] >= LATER:
                 late = _seconds(device, layouts, later, unsuitable)
+                rows = 32 * l2_tiles(device.properties, 4 * max(shape[:2]))
+                parts = _seconds(device, layouts, rows, unsuitable) if rows < later else {}
         # The fastest wins; where none was timed, the first that suits, or the staged kernel, which suits any layer.
         best = min(early, key=early.__getitem__) if early else (suited or [STAGED])[0]
         late_best = min(late, key=late.__getitem__) if late else best
+        if late_best in parts:
+            # A sub-batch beats all rows by its time for each row: samples differ in how many they have.
+            sampled = _tiles(device, layer, rows), _tiles(device, layer, later)
+            faster.append(parts[late_best] / sampled[0] < late[late_best] / sampled[1])
         for k in members:
             kinds[k] = late_best if k >= LATER else best
         named = {"inputs": shape[0], "outputs": shape[1], "layers": len(members), "kernel": best}
         named |= {"seconds_per_layer": early, "not_suitable": unsuitable}
         notes.append(named | ({"kernel_later": late_best, "seconds_per_layer_later": late} if late else {}))
+        notes[-1] |= {"seconds_per_layer_sub_batch": parts, "rows_sub_batch": rows} if parts else {}
     if kind and shapes and kind not in kinds[first:]:
         raise Unsuitable(f"no layer suits the kernel {kind}: {notes[0]['not_suitable'][kind]}")
     why = "asked for by the engine's name, staged where it does not suit" if kind else "the fastest of those timed"
     after = {"later": f"from layer {LATER + 1} on; rows timed: {later:,}"} if later and not kind else {}
-    return Choice(kinds, room, {"why": why, **after, "shapes": notes[:MOST_SHAPES]})
+    return Choice(kinds, room, bool(faster) and all(faster), {"why": why, **after, "shapes": notes[:MOST_SHAPES]})
 
 
 def why_unsuitable(properties: Properties, kind: str, inputs: int, outputs: int) -> str | None:
@@ -127,8 +148,7 @@ def _seconds(device: Device, layers: Sequence[LayerLayout], count: int, refused:
         return {}
     # Sample: enough tiles to fill the device a few times, of one random tile without zeros, so that no row dies.
     layer = layers[0]
-    bytes_per_tile = max(layer.inputs, layer.outputs) * 128
-    tiles = max(1, min(tiles_of(count, 32), TILES * device.properties.multiprocessors, SAMPLE_BYTES // bytes_per_tile))
+    tiles = _tiles(device, layer, count)
     launches: dict[str, Callable[[], None]] = {}
     try:
         lead = device.lead()
@@ -145,6 +165,12 @@ def _seconds(device: Device, layers: Sequence[LayerLayout], count: int, refused:
         warm_seconds += sum(device.seconds(launch) for launch in launches.values())
     samples = [{name: device.seconds_ahead(launches[name], lead) for name in launches} for _ in range(SAMPLES)]
     return {name: min(sample[name] for sample in samples) / IN_A_ROW for name in launches}
+
+
+def _tiles(device: Device, layer: Layer | LayerLayout, count: int) -> int:
+    """Tiles of a sample for so many rows."""
+    bytes_per_tile = max(layer.inputs, layer.outputs) * 128
+    return max(1, min(tiles_of(count, 32), TILES * device.properties.multiprocessors, SAMPLE_BYTES // bytes_per_tile))
 
 
 def several_layers(
@@ -175,7 +201,7 @@ def idle_run(device: Device, tiles: int, layers: int = IN_A_ROW) -> LayerLaunche
     """A Run of `tiles` full tiles in their own slots, in which no row leaves."""
     slots, active = np.arange(32 * tiles, dtype=np.int32), np.zeros(layers * tiles, np.uint32)
     work, failed = np.zeros(layers, np.uint64), np.full(1, layers, np.int32)
-    return LayerLauncher(device, tiles, *map(device.upload, (slots, active, work, failed)), layers)
+    return LayerLauncher(device, tiles, *map(device.upload, (slots, active, work, failed)), layers, tiles)
 
 
 def edges_ahead(network: Network) -> Sequence[float]:

@@ -24,6 +24,7 @@ class CudaEngine(OnDevices):
     summary = "fused kernels on one NVIDIA GPU; times those below and takes the fastest for each layer"
     offers = ("dead", "inputs", "neurons")
     kind: str | None = None
+    sub_batch_tiles: int | None = None  # as KernelPlan.sub_batches takes it
 
     def missing(self) -> str | None:
         return cupy_device.missing() or dispatch.missing()  # compiled code lays out weights
@@ -43,7 +44,8 @@ class CudaEngine(OnDevices):
         from spdnn.engines.cuda.session import CudaSession
 
         self.check_count(inputs)
-        return CudaSession(cupy_device.open_device(options.device), prepared, inputs, options, self.kind)
+        device = cupy_device.open_device(options.device)
+        return CudaSession(device, prepared, inputs, options, self.kind, self.sub_batch_tiles)
 
     def check_count(self, inputs: Inputs) -> None:
         """Raise Unsuitable for more inputs than kernels count."""

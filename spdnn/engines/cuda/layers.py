@@ -130,6 +130,7 @@ class LayerLauncher:
     Attributes:
         tiles: that there is room for; list, active, work, failed: as the kernels describe them; dead_from:
             see Prepared.
+        stride: from the marks of a layer in `active` to those of the next one.
     """
 
     device: Device
@@ -139,10 +140,11 @@ class LayerLauncher:
     work: Any
     failed: Any
     dead_from: int
+    stride: int
 
     def marks(self, k: int) -> Any:
         """uint32 (tiles,), the active inputs after layer k."""
-        return self.active[k * self.tiles : (k + 1) * self.tiles]
+        return self.active[k * self.stride : k * self.stride + self.tiles]
 
     def blocks(self, items: int, each: int = settings.SIMPLE // 32) -> int:
         """Blocks for so many items, `each` of which fill one: at most what all multiprocessors hold."""
@@ -196,7 +198,7 @@ class LayerLauncher:
         arguments = {"source": source, "target": target, "list": self.list, "rows": rows, "layers": table}
         least, most = (1, ALL_ROWS) if always else (variant.least, variant.most)
         arguments |= {"least": least, "most": most, "first": first, "last": last, "width": width}
-        arguments |= {"inputs": layers[0].inputs, "dead_from": self.dead_from, "tiles": self.tiles}
+        arguments |= {"inputs": layers[0].inputs, "dead_from": self.dead_from, "tiles": self.stride}
         arguments |= {"active": self.active, "work": self.work, "failed": self.failed}
         kernel = settings.persistent(variant.inputs, variant.threads, layers[0].valued)
         groups = -(-min(size, most) // variant.inputs)

@@ -3,7 +3,8 @@
 Everything here is a list of launches, bound once; how many rows there are, only the device knows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
 from spdnn.core.result import LastLayer, RowStatistics
 from spdnn.engines.cuda.layers import LayerLauncher
-from spdnn.engines.cuda.schedule import SETTLED, LayerPass
+from spdnn.engines.cuda.schedule import SETTLED, LayerPass, SubBatches
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.copies import Copies
 from spdnn.kernels.cuda.device import Device
@@ -69,7 +70,7 @@ class DeviceRows:
         self.active = device.empty(depth * tiles, np.uint32)
         self.last_statistics = device.empty(size * COLUMNS, np.uint64)
         self.class_counts, self.class_weights = device.upload(last.counts), device.upload(last.weights)
-        self.run = LayerLauncher(device, tiles, self.list, self.active, self.work, self.failed, dead_from)
+        self.run = LayerLauncher(device, tiles, self.list, self.active, self.work, self.failed, dead_from, tiles)
         self.inside = replace(self.run, list=device.upload(np.arange(size, dtype=np.int32)))
         # Hash table of the search, at most half full, so that rows find a place within few steps.
         self.last_pass, self.searching = 0, searching
@@ -111,7 +112,7 @@ class DeviceRows:
         may_leave = int(part.last >= self.dead_from or part.last == self.depth)
         search = self._search(part, features, neurons, rows, may_leave) if part.search else []
         # Next rows: a prefix sum over the masks gives every row that goes on its place; the two lists change roles.
-        arguments = {"keep": self.keep if part.search else marks, "active": self.active, "tiles": self.tiles}
+        arguments = {"keep": self.keep if part.search else marks, "active": self.active, "tiles": self.run.stride}
         arguments |= {"first": part.last if part.search else part.first, "last": part.last, "rows": rows}
         arguments |= {"next": self.into(part.last), "may_leave": int(part.search or may_leave), "origin": origin}
         arguments |= {"weight": self.weight, "list": self.list, "next_origin": following}
@@ -126,7 +127,7 @@ class DeviceRows:
         common = {"open": self.open, "rows": rows, "keep": self.keep}
         rest = {"features": features, "neurons": neurons, "origin": origin, "weight": self.weight}
         table = {"firsts": self.firsts, "entry_of": self.entry_of}
-        hashed = {"tiles": self.tiles, "first": part.first, "last": part.last, "active": self.active}
+        hashed = {"tiles": self.run.stride, "first": part.first, "last": part.last, "active": self.active}
         hashed |= {"may_leave": may_leave, "settled": SETTLED, "hashes": self.hashes, "survivors": self.survivors}
         inserted = {"hashes": self.hashes, "mask": self.capacity - 1, "keys": self.keys}
         return [
@@ -138,6 +139,30 @@ class DeviceRows:
             device.bind(settings.COMPARE_ROWS, blocks,
                         {**common, **rest, **table, "parent": self.parent, "merged": self.merged}),
         ]  # fmt: skip
+
+    def cut(self, sub: SubBatches, last: int) -> tuple[Launch, Iterator["DeviceRows"]]:
+        """(the launch that cuts the rows before layer `sub.first` into sub-batches, these sub-batches). After them, the
+        rows of all go into the pass that begins with layer `last`, where each ended it.
+
+        A sub-batch has parts of the lists and marks: its rows are counted from 0. All share what a search needs.
+        """
+        step = self.depth + 1
+        counts = self.device.empty(step * sub.count, np.int32)
+        arguments = {"rows": self.into(sub.first), "size": TILE * sub.tiles, "number": sub.count, "step": step}
+        arguments |= {"list": self.list, "counts": counts[sub.first :], "total": self.into(last)}
+        launch = self.device.bind(settings.CUT_ROWS, self.run.blocks(TILE * self.tiles, settings.SIMPLE), arguments)
+        return launch, (self._part(start, sub, counts[i * step :]) for i, start in enumerate(sub.starts))
+
+    def _part(self, start: int, sub: SubBatches, counts: Any) -> "DeviceRows":
+        """The sub-batch that begins with that tile."""
+        part, tiles = copy(self), sub.tiles if start < sub.starts[-1] else self.tiles - start
+        part.tiles, part.counts = tiles, counts
+        part.active = self.active[start:]
+        of_rows = slice(TILE * start, TILE * (start + tiles))
+        part.list, part.origins = self.list[of_rows], [origin[of_rows] for origin in self.origins]
+        part.run = replace(self.run, tiles=tiles, list=part.list, active=part.active)
+        part.inside = replace(self.inside, tiles=tiles, active=part.active)
+        return part
 
     def park(self, k: int, features: Any, neurons: int, pool: Pool) -> list[Launch]:
         """The launch that brings the rows that go into layer k to the pool, from `pool.next_row` on."""

@@ -25,6 +25,9 @@ PERSISTENT_ROWS = 256  # bytes of shared memory of the persistent kernel, beside
 STAGED_NEXT = 32  # bytes of shared memory of the staged kernel, besides its stages
 NARROWER = 8  # inputs of a block: the step between one and as many as fit
 ALL_ROWS = 2**31 - 1
+L2_SHARE = 0.5  # of L2 that features may take: weights pass through it too, and it has two halves on an H100
+EDGE_BYTES = {False: 0.77, True: 5.0}  # of memory, without and with values: indices, in official layers; a float more
+MOST_LAUNCHES = 1 << 17  # of a graph in sub-batches: the host binds each
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,21 @@ class PersistentSetting:
     blocks: int
     least: int
     most: int
+
+
+@dataclass(frozen=True)
+class SubBatches:
+    """Rows go through all layers from `first` on in `count` sub-batches of so many tiles, one after the other. The last
+    takes all rows that are left, however many."""
+
+    first: int
+    tiles: int
+    count: int
+
+    @property
+    def starts(self) -> range:
+        """The first tile of each."""
+        return range(0, self.tiles * self.count, self.tiles)
 
 
 def passes(
@@ -132,3 +150,38 @@ def stage_room(properties: Properties) -> int:
     """Neurons of a stage that a block has room for; footprints that are smaller take less."""
     free = min(properties.shared - RESERVED_SHARED, properties.shared_per_block)
     return max(1, min((free - STAGED_NEXT) // (2 * 32 * 4) - 1, MOST_ROOM))
+
+
+def memory_bytes(parts: Sequence[LayerPass], row_bytes: int, weights: float, rows: int, count: int, l2: int) -> float:
+    """Bytes between a device's memory and its L2 cache while rows go through these passes in `count` sub-batches.
+
+    Args:
+        row_bytes: of the features of a row; weights: bytes of all layers; l2: of the cache.
+    """
+    # Features are read and written by every launch, unless two buffers of a sub-batch stay in L2; weights are read for
+    # every sub-batch.
+    stay = 2 * row_bytes * rows / count <= L2_SHARE * l2
+    launches = 1 if stay else sum(1 if part.kind == PERSISTENT else part.last - part.first for part in parts)
+    return count * weights + 2 * row_bytes * rows * launches
+
+
+def l2_tiles(properties: Properties, row_bytes: int) -> int:
+    """Tiles of which L2 has room for two buffers, at least one."""
+    return max(1, int(L2_SHARE * properties.l2_bytes / (2 * 32 * row_bytes)))
+
+
+def sub_batches(
+    properties: Properties, parts: Sequence[LayerPass], row_bytes: int, weights: float, rows: int, size: int | None
+) -> SubBatches | None:
+    """Sub-batches for the last passes, or None: all rows at once.
+
+    Args:
+        row_bytes, weights: as memory_bytes takes them; rows: that are expected.
+        size: tiles of each, or 0: none; None: as many as fit L2, where less passes through memory then.
+    """
+    tiles = l2_tiles(properties, row_bytes) if size is None else size
+    sub = SubBatches(parts[0].first, tiles, -(-rows // (32 * tiles)) if tiles else 1)
+    if sub.count == 1 or sub.count * sum(part.last - part.first for part in parts) > MOST_LAUNCHES:
+        return None
+    traffic = [memory_bytes(parts, row_bytes, weights, rows, count, properties.l2_bytes) for count in (sub.count, 1)]
+    return sub if size or traffic[0] < traffic[1] else None

@@ -34,9 +34,13 @@ class CudaSession(Session):
 
     Args:
         kind: of the kernels (schedule.KINDS), or None: the ones that are fastest.
+        sub_batch_tiles: as KernelPlan.sub_batches takes it.
     """
 
-    def __init__(self, device: Device, prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None):
+    def __init__(
+        self, device: Device, prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None,
+        sub_batch_tiles: int | None = None,
+    ):  # fmt: skip
         super().__init__(prepared)
         inputs.check_width(prepared.network.inputs)
         self.device, self.inputs, self.keep = device, inputs, options.keep
@@ -50,10 +54,11 @@ class CudaSession(Session):
         # Weights, each layer laid out for its kernel; features get what is left of the memory.
         layers = _upload_layers(copies, prepared.network, plan.kinds, plan.choice.room, options.threads)
         self.copy_seconds = copies.finish()
-        parts = plan.passes()
-        part = DevicePart(device, plan, parts, [(0, plan.depth)], layers, device_inputs)
         tiles, buffers = self._feature_buffers()
-        self.slot = BufferSlot(part, tiles, buffers)
+        sub = plan.sub_batches(device.properties, tiles, sub_batch_tiles)
+        parts = plan.passes([sub.first] if sub else [])
+        part = DevicePart(device, plan, parts, [(0, plan.depth)], layers, device_inputs)
+        self.slot = BufferSlot(part, tiles, buffers, sub=sub)
         self.batch_table = batch_table(device, inputs.count, tiles * TILE)
         # Capture: which batch it is, and how many rows are left, are numbers in device memory, so one graph of all
         # launches serves every batch, and the host takes no part between two of them.
@@ -61,6 +66,8 @@ class CudaSession(Session):
         self.launch = device.capture(lambda: launch_all(launches))
         self.shared = [layers[k].shared for k in range(plan.depth)]
         self.notes = {**device_notes(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}
+        if sub:
+            self.notes["sub_batches"] = {"from_layer": sub.first + 1, "rows": TILE * sub.tiles, "number": sub.count}
         self.startup_seconds = device.startup_seconds
 
     @property

@@ -7,6 +7,9 @@
 // next_rows  the rows that `keep` has set, in order, are the ones that go on: `list` has their row indices; and the
 //            survivors of the layers first..last-1 of the pass are counted. A block takes WARPS tiles, and adds up the
 //            marks of all tiles before its own itself: reading them costs less than a second launch would.
+// cut_rows   `list` is cut into sub-batches of `size` rows, of which the last takes all that are left; indices count
+//            from the first row of each. How many rows each has goes to counts[0], counts[step], ..., and the number of
+//            all to `total`
 // row_index  of each origin, the index of its row at the end
 // resolve    of each input, the index of the row that it has at the end, or -1
 // park_rows  the rows that go on, in order, to the rows from *next on in a pool of features and weights, where the few
@@ -14,8 +17,8 @@
 //
 // `batch`: where in the inputs of all batches this one begins, and how many inputs it has, as inputs.cu takes it.
 //
-// Launch: begin, row_index, resolve, park_rows (a block takes a tile): any number of blocks; next_rows: one for every
-// WARPS tiles.
+// Launch: begin, cut_rows, row_index, resolve, park_rows (a block takes a tile): any number of blocks; next_rows: one
+// for every WARPS tiles.
 #include "common.cuh"
 #include "rows.cuh"
 
@@ -80,6 +83,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     // Prefix and marks of the last tile are the number of rows that go on.
     if (tile == tiles_of(count) - 1 && lane == 0) *next = sum + __popc(marks);
     if (first < last) tally(active, tiles, first, last, tile, mine < 0 ? 0 : weight[mine], survivors);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    cut_rows(const int* rows, int size, int number, int step, int* __restrict__ list, int* __restrict__ counts,
+             int* total) {
+    const int count = *rows, first = blockIdx.x * THREADS + threadIdx.x;
+    // Rows moved to the front, never back: an index is no less than its place in `list`, so none becomes negative.
+    for (int row = first; row < count; row += gridDim.x * THREADS) list[row] -= min(row / size, number - 1) * size;
+    for (int i = first; i < number; i += gridDim.x * THREADS) {
+        const int left = max(0, count - i * size);
+        counts[(long long)i * step] = i < number - 1 ? min(size, left) : left;
+    }
+    if (first == 0) *total = count;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
