@@ -147,3 +147,18 @@ def test_sub_batches_are_taken_where_they_were_timed_as_faster(device, cuda, set
     assert found.notes["shapes"][0]["rows_sub_batch"] == 32
     assert not choice.choose(device, network, 0, 40, later=32).sub_batches
     assert not choice.choose(device, network, 0, 40, KINDS[0], later=64).sub_batches
+
+
+def test_the_engine_takes_them_by_itself(on_shim, force, set_all):
+    """Where a tile's two buffers are half of L2, and a layer takes less for each row of a tile."""
+    force(None)
+    device = on_shim()
+    device.properties = replace(device.properties, l2_bytes=2 * 2 * 32 * 4 * 80)
+    seconds = lambda device, layouts, count, refused: {  # noqa: E731
+        one.kind: count**1.1 * (1 if one.kind == STAGED else 2) for one in layouts
+    }
+    set_all(choice, LATER=2, _seconds=seconds)
+    network, inputs = pairs(6), inputs_of(6, 150, 400)
+    got = assert_exact("cuda", network, inputs, reductions="dead")
+    assert got.notes["sub_batches"] == {"from_layer": 3, "rows": 32, "number": 5}
+    assert "sub_batches" not in infer(network, inputs, "cuda-staged", reductions="dead").notes  # not timed
