@@ -193,7 +193,7 @@ def compare(
     verified = [entrant for _, entrant in ready if entrant.verdict]
     for entrant in verified:
         entrant.program.notes["software"] = device.properties.software
-    task = task_of(product, problem, "generated")
+    task = task_of(product, problem)
     compared.records = operation_records(task, settings, verified, None, device.properties.name, machine)
     for _, entrant in ready:
         if not entrant.verdict:

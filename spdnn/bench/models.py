@@ -6,7 +6,8 @@ configuration asks for products and models together.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from spdnn.bench.records import Task, model_problem, operation_records
 from spdnn.core import provenance
 from spdnn.core.errors import SpdnnError, unknown
 from spdnn.core.resources import available_bytes
+from spdnn.ops import dlmc
 from spdnn.ops.models.arithmetic import TOLERANCE, difference
 from spdnn.ops.problems import ShapeProblem, problems
 from spdnn.runs.records.operation_record import OperationProblem, OperationRecord, Verification
@@ -84,37 +86,43 @@ def check(names: Sequence[str]) -> None:
             raise unknown("model", name, [f"{model}-{preset}" for model in MODELS for preset in PRESETS])
 
 
-def check_settings(settings: dict) -> list[ShapeProblem]:
-    """The problems of sparse products that the key `ops` of a configuration asks for.
+def products_of(settings: dict, copy: str | None = None) -> tuple[int, Iterable[ShapeProblem]]:
+    """(how many, the problems of sparse products) that the key `ops` of a configuration asks for.
 
     Args:
         settings: sets, networks, phases, operations, libraries, seconds, threads, seed, models, as the configuration's
-            schema has them.
+            schema has them; and `sample`, where there is a copy.
+        copy: of DLMC, whose matrices, read one after the other, are the problems of set a; None: they are drawn.
 
     Raises:
-        InputError: a name in them that is not known, or see `problems`.
+        InputError: a name in them that is not known, or see `problems`, `dlmc.Sample`.
     """
     check_operations(settings["operations"])
     cases = problems(settings["sets"], settings["phases"], settings["networks"], settings["seed"])
     check(settings["models"])
-    return cases
+    if copy is None or "a" not in settings["sets"]:
+        return len(cases), cases
+    count = settings.get("sample", dlmc.SAMPLE)
+    sample = dlmc.Sample(copy, count, settings["seed"], settings["sets"]["a"], settings["networks"])
+    others = [case for case in cases if case.shape.set != "a"]
+    phases = settings["phases"]
+    return len(sample.names) * len(phases) + len(others), itertools.chain(sample.problems(phases), others)
 
 
 def compare(
-    settings: dict, command: str, archive: str | None = None
+    settings: dict, command: str, cases: Iterable[ShapeProblem]
 ) -> Iterator[tuple[list[OperationRecord], dict[str, str]]]:
     """Yield (the records of a problem, no refusals) as the key `ops` of a configuration asks: products, then models.
 
     Args:
-        settings: see check_settings.
-        archive: of DLMC, or None.
+        settings, cases: see products_of.
 
     Raises:
-        InputError, Unavailable: see check_settings, libraries_here, compare_products.
+        InputError, Unavailable: see libraries_here, compare_products.
     """
-    cases, (libraries, _) = check_settings(settings), libraries_here(settings["libraries"])
+    libraries, _ = libraries_here(settings["libraries"])
     comparison = ComparisonSettings(settings["threads"], libraries, settings["seconds"], command)
-    for records in compare_products(cases, settings["operations"], comparison, archive):
+    for records in compare_products(cases, settings["operations"], comparison):
         yield records, {}
     for name in settings["models"]:
         yield compare_model(name, comparison), {}

@@ -28,10 +28,11 @@ from spdnn.core.network import sum_duplicates
 from spdnn.core.resources import available_bytes
 from spdnn.core.safe_open import existing
 from spdnn.formats import matrices
-from spdnn.ops import SparseMatrix, dlmc, oracle
+from spdnn.ops import SparseMatrix, oracle
+from spdnn.ops.dlmc import StoredProblem
 from spdnn.ops.problems import Shape, ShapeProblem
 from spdnn.ops.topology import Topology
-from spdnn.runs.records.operation_record import OperationProblem, OperationRecord, Verification
+from spdnn.runs.records.operation_record import DlmcMatrix, OperationProblem, OperationRecord, Verification
 
 PACE = Pace(3, 100, warm=True, each=5, wait_for_idle=True)
 MEMORY_COPIES = 4  # of what one problem holds in its programs, at most, of dense operands and matrices
@@ -42,30 +43,22 @@ TERMS = {"spmm": "nonzeros of the row", "sddmm": "columns of the operands"}  # o
 
 
 def compare_products(
-    cases: Iterable[ShapeProblem], operations: Sequence[str], comparison: ComparisonSettings, archive: str | None = None
+    cases: Iterable[ShapeProblem], operations: Sequence[str], comparison: ComparisonSettings
 ) -> Iterator[list[OperationRecord]]:
     """Yield the records of each problem and operation, ours first.
 
-    Args:
-        archive: of DLMC; problems that it has take their positions from there.
-
     Raises:
-        InputError: an operation that is none, a broken archive. SpdnnError: an output is wrong, or changed.
+        InputError: an operation that is none, or see dlmc.Sample.problems. SpdnnError: an output is wrong, or changed.
     """
     # Refuse before anything runs; threads stay awake between calls, as those of other libraries do.
     check_operations(operations)
     stay_awake()
-    cases = list(cases)
-    stored = dlmc.topologies(archive, cases) if archive else {}
     for problem in cases:
-        # Nonzeros of the archive where it has this layer, else drawn at the same sparsity.
-        topology = stored.get(dlmc.key(problem))
-        origin = "generated" if topology is None else "dlmc"
-        topology = problem.topology() if topology is None else topology
-        skewed = origin == "dlmc" or problem.shape.lengths != "random"
+        topology = problem.topology()
+        skewed = problem.origin == "dlmc" or problem.shape.lengths != "random"
         for operation in operations:
             product = product_of(operation, problem, topology)
-            yield _compare(product, task_of(product, problem, origin), comparison, skewed)
+            yield _compare(product, task_of(product, problem), comparison, skewed)
 
 
 def read_matrix(path: str | Path) -> SparseMatrix:
@@ -95,10 +88,10 @@ def compare_own(
     stay_awake()
     topology = matrix.topology
     layer = re.sub("[^A-Za-z0-9_. -]", "_", name)[-60:].lstrip("_. -") or "matrix"
-    shape = Shape("a", "own", layer, *topology.shape, columns, None, 1, "random", "", "own")
-    problem = ShapeProblem(shape, 100 * topology.sparsity, "inference", 0)
+    shape = Shape("a", "own", layer, *topology.shape, columns, None, 1, "random", "own")
+    problem = ShapeProblem(shape, 100 * topology.sparsity, "inference", 0, "file")
     product = product_of(operation, problem, topology, matrix.values)
-    return _compare(product, task_of(product, problem, "file"), comparison)
+    return _compare(product, task_of(product, problem), comparison)
 
 
 def _compare(
@@ -120,17 +113,20 @@ def _compare(
         return operation_records(task, comparison, entrants.values(), load)
 
 
-def task_of(product: Product, problem: ShapeProblem, origin: str) -> Task:
-    """What all programs on a product do; `origin`: where its positions come from, of a file the user's."""
+def task_of(product: Product, problem: ShapeProblem) -> Task:
+    """What all programs on a product do."""
     shape, topology = problem.shape, product.topology
     positions = hashlib.sha256(f"{topology.shape[0]} {topology.shape[1]} ".encode())
     positions.update(topology.offsets.data)
     positions.update(np.ascontiguousarray(topology.columns.astype(np.int32)).data)
+    matrix = None
+    if isinstance(problem, StoredProblem):
+        matrix = DlmcMatrix(problem.matrix, problem.drawn, problem.drawn_from)
     about = OperationProblem(
-        set="own" if origin == "file" else shape.set, network=shape.network, layer=shape.layer, rows=topology.rows,
-        columns=topology.shape[1], batch_columns=product.width, batch=1, nonzeros=topology.nnz,
-        phase=problem.phase, repeats=shape.repeats, origin=origin, topology_sha256=positions.hexdigest(),
-        seed=problem.seed, index_bits=topology.index_bits,
+        set="own" if problem.origin == "file" else shape.set, network=shape.network, layer=shape.layer,
+        rows=topology.rows, columns=topology.shape[1], batch_columns=product.width, batch=1, nonzeros=topology.nnz,
+        phase=problem.phase, repeats=shape.repeats, origin=problem.origin, topology_sha256=positions.hexdigest(),
+        seed=problem.seed, index_bits=topology.index_bits, dlmc=matrix,
     )  # fmt: skip
     case = f"{product.operation}.{about.set}.{about.network}.{about.layer}.n{product.width}"
     case += f".s{100 * about.sparsity:.4g}"

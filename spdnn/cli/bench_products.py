@@ -54,8 +54,12 @@ def add_sets(bench) -> None:
     )
     bench.add_argument("--models", action="append", default=[], metavar="NAME", help="whole model, sparse and dense: "
                        "transformer-P or mobilenet-P, where P is small, medium or paper")  # fmt: skip
-    bench.add_argument("--dlmc", metavar="PATH", help="archive dlmc.tar.gz or its folder, for the nonzero positions "
-                       "of set a (default: random)")  # fmt: skip
+    bench.add_argument("--dlmc", metavar="PATH", help="archive dlmc.tar.gz or its folder, whose matrices are set a, or "
+                       "fetch: from the mirror or its address (default: random matrices)")  # fmt: skip
+    bench.add_argument(
+        "--sample", type=lambda text: None if text == "all" else arguments.positive(text), default=150, metavar="N",
+        help="matrices to draw of DLMC, by --seed, a share from each model and sparsity, or all (default: 150)",
+    )  # fmt: skip
     bench.add_argument(
         "--seed", type=lambda text: arguments.number(text, int, lambda n: 0 <= n < 1 << 63, "a whole number from 0"),
         default=0, metavar="N", help="random seed (default: 0)",
@@ -100,21 +104,19 @@ def _bench(args) -> None:
     settings = {
         "sets": dict.fromkeys(args.sets or ["a"], _percents(args.sparsity)), "networks": args.network,
         "phases": args.phase or ["inference"], "operations": args.operations.split(","), "models": args.models,
-        "seed": args.seed, "seconds": args.seconds,
+        "seed": args.seed, "seconds": args.seconds, "sample": args.sample,
     }  # fmt: skip
-    cases = models.check_settings(settings)
     target = arguments.file_in(args.output, FILE)
     libraries, reasons = libraries_here(args.libraries)
     threads = arguments.threads(args.threads)
+    count, cases = models.products_of(settings, args.dlmc)
     command = command_of(
         "sets", set=args.sets or "a", network=args.network, phase=args.phase, sparsity=args.sparsity, dlmc=args.dlmc,
-        models=args.models, operations=args.operations, seed=args.seed, threads=threads, seconds=f"{args.seconds:g}",
-        libraries=",".join(libraries), o=".",
+        sample=(args.sample or "all") if args.dlmc else None, models=args.models, operations=args.operations,
+        seed=args.seed, threads=threads, seconds=f"{args.seconds:g}", libraries=",".join(libraries), o=".",
     )  # fmt: skip
-    print(
-        f"{len(cases)} problems, {threads} threads; times are medians, ratios how many times as long as ours\n{_HEAD}"
-    )
-    groups = models.compare(settings | {"threads": threads, "libraries": libraries}, command, args.dlmc)
+    print(f"{count} problems, {threads} threads; times are medians, ratios how many times as long as ours\n{_HEAD}")
+    groups = models.compare(settings | {"threads": threads, "libraries": libraries}, command, cases)
     run(groups, _print, writer(target), reasons, _summary)
 
 

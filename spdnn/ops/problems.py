@@ -1,4 +1,4 @@
-"""Problem sets for the sparse operations: shapes from a table, positions drawn with a seed (or from an archive: dlmc).
+"""Problem sets for the sparse operations: shapes from a table, positions drawn with a seed.
 
 Sets, as the table `ops-problems.csv` has them:
     a   layers of the pruned Transformer and ResNet-50 of the Deep Learning Matrix Collection, with its batch columns
@@ -29,7 +29,7 @@ SETS = ("a", "b", "c")
 PHASES = ("inference", "training")
 SPARSITIES = {"a": (50, 60, 70, 80, 90, 95, 98), "b": (75, 80, 85, 90, 95), "c": (80, 90, 95)}  # percent
 COLUMNS = (
-    "set", "network", "layer", "rows", "columns", "inference", "training", "repeats", "lengths", "matrix", "source",
+    "set", "network", "layer", "rows", "columns", "inference", "training", "repeats", "lengths", "source",
 )  # fmt: skip
 _LENGTHS = re.compile(r"random|(zipf|rising)-(\d+(?:\.\d+)?)")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,60}")
@@ -45,7 +45,6 @@ class Shape:
         inference, training: columns of the dense matrix in each phase; None where the table has none.
         repeats: how often the shape is in its network.
         lengths: how nonzeros are spread over rows: random, zipf-s or rising-s.
-        matrix: a matrix of this shape in the DLMC archive; "" where there is none.
         source: of the row.
     """
 
@@ -58,7 +57,6 @@ class Shape:
     training: int | None
     repeats: int
     lengths: str
-    matrix: str
     source: str
 
 
@@ -68,7 +66,7 @@ class ShapeProblem:
 
     Attributes:
         sparsity: asked for, percent; the topology's own is nearest to it.
-        origin: "generated", "dlmc" (the archive) or "file".
+        origin: "generated", "dlmc" (the collection) or "file".
     """
 
     shape: Shape

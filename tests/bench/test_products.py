@@ -1,9 +1,10 @@
 """Sparse operations beside other libraries: every program is right, verified, and records say what was measured."""
 
+import dlmc_copy
 import numpy as np
 import pytest
 
-from spdnn.bench import products
+from spdnn.bench import models, products
 from spdnn.bench.contest import ComparisonSettings
 from spdnn.bench.libraries.base import Product
 from spdnn.bench.libraries.ours import OurProductInOrder
@@ -28,7 +29,7 @@ AWKWARD = [
 
 def problem(rows=40, columns=56, width=9, sparsity=80.0, lengths="random"):
     return ShapeProblem(
-        Shape("a", "net", "layer", rows, columns, width, None, 3, lengths, "", "made up"), sparsity, "inference", 5
+        Shape("a", "net", "layer", rows, columns, width, None, 3, lengths, "made up"), sparsity, "inference", 5
     )
 
 
@@ -120,17 +121,21 @@ def test_a_wrong_output_ends_the_comparison(monkeypatch):
         compared(problem())
 
 
-def test_positions_of_the_archive(tmp_path):
-    from spdnn.formats import smtx
-
-    shape = Shape("a", "resnet-50", "small", 20, 30, 7, None, 1, "random", "small", "made up")
-    folder = tmp_path / "rn50/random_pruning/0.9"
-    folder.mkdir(parents=True)
-    smtx.write(folder / "small.smtx", (20, 30), np.arange(21) * 2, np.tile([3, 17], 20))
-    problems = [ShapeProblem(shape, s, "inference", 0) for s in (80, 90)]
-    found = compared(*problems, archive=tmp_path)
-    assert [group[0].problem.origin for group in found] == ["generated", "dlmc"]
-    assert found[1][0].problem.nonzeros == 40
+def test_matrices_of_dlmc(tmp_path, monkeypatch):
+    dlmc_copy.use(monkeypatch)
+    settings = {
+        "sets": {"a": [90], "b": [90]}, "phases": ["inference"], "networks": None, "operations": ["spmm"],
+        "models": [], "seed": 4, "sample": 3, "libraries": ["scipy"], "threads": 2, "seconds": 0.01,
+    }  # fmt: skip
+    count, cases = models.products_of(settings, dlmc_copy.folder(tmp_path))
+    found = [records[0].problem for records, _ in models.compare(settings, "spdnn bench sets", cases)]
+    assert len(found) == count == 4
+    assert [problem.origin for problem in found] == ["dlmc"] * 3 + ["generated"]
+    for problem in found[:3]:
+        assert problem.dlmc.name in dlmc_copy.NAMES
+        assert (problem.dlmc.drawn, problem.dlmc.drawn_from, problem.dlmc.sparsity, problem.seed) == (3, 15, 0.9, 4)
+        assert problem.nonzeros == problem.rows
+    assert found[3].dlmc is None
 
 
 def test_what_is_no_operation_or_too_large(monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import re
 
+import dlmc_copy
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -145,7 +146,7 @@ def test_kernels_have_a_table_and_records(tmp_path, capsys, nothing_installed):
 def small(monkeypatch):
     """The problem sets hold two small shapes."""
     shapes = [
-        problems.Shape("a", "net", name, rows, 30, 7, 14, 1, lengths, "", "made up")
+        problems.Shape("a", "net", name, rows, 30, 7, 14, 1, lengths, "made up")
         for name, rows, lengths in (("one", 20, "random"), ("two", 40, "zipf-1"))
     ]
     monkeypatch.setattr(problems, "read_shapes", lambda: shapes)
@@ -169,6 +170,17 @@ def test_problem_sets_have_a_table_and_records(tmp_path, capsys, small):
     assert command.startswith("spdnn bench sets --set a --sparsity 80,90 --operations spmm --seed 0 --threads 2")
     assert main(["report", str(tmp_path / "records"), "-o", str(tmp_path / "page.html")]) == 0
     assert "Sparse operations for deep learning" in (tmp_path / "page.html").read_text()
+
+
+def test_a_sample_of_dlmc_has_records_that_name_it(tmp_path, capsys, monkeypatch):
+    dlmc_copy.use(monkeypatch)
+    arguments = ["--dlmc", dlmc_copy.archive(tmp_path), "--sample", 4, "--operations", "spmm", "--libraries", "blas"]
+    arguments += ["--threads", 2, "--seconds", 0.01, "--network", "transformer", "-o", tmp_path / "records"]
+    assert bench("sets", *arguments) == 0
+    assert capsys.readouterr().out.startswith("4 problems, 2 threads")
+    records = builtins(read_all([tmp_path / "records/operations.jsonl"])[1])
+    assert {(one["problem"]["dlmc"]["drawn"], one["problem"]["dlmc"]["drawn_from"]) for one in records} == {(4, 24)}
+    assert "dlmc.tar.gz --sample 4 --operations spmm --seed 0" in records[0]["environment"]["command"]
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ from spdnn.runs.records.files import as_text, read_all, seal_record
 FAST = Machine("sm_90", *[[1e15]] * 4)  # nothing that the shim's clock tells is past it
 LAYERS = {shape.layer for shape in problems.read_shapes()}
 PRODUCTS = [
-    problems.Shape("a", "transformer", "encoder_0_attention_q", 24, 40, 8, None, 2, "random", "", "made up"),
-    problems.Shape("a", "resnet-50", "group3_2", 10, 30, 1, None, 1, "random", "", "made up"),
+    problems.Shape("a", "transformer", "encoder_0_attention_q", 24, 40, 8, None, 2, "random", "made up"),
+    problems.Shape("a", "resnet-50", "group3_2", 10, 30, 1, None, 1, "random", "made up"),
 ]
 TINY = {"small": transformer.TransformerConfig(40, layers=1, heads=2, width=16, between=24, band=8, sparsity=0.8)}
 ON_SHIM = Path(__file__).with_name("on_shim")

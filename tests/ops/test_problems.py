@@ -1,8 +1,6 @@
-"""Problem sets: what the table holds, what is drawn from a seed, what the DLMC archive gives."""
+"""Problem sets: what the table holds, what is drawn from a seed."""
 
-import io
 import re
-import tarfile
 from collections import Counter
 from dataclasses import replace
 
@@ -11,14 +9,12 @@ import pytest
 from refusals import refuses
 
 from spdnn.core.errors import InputError
-from spdnn.formats import smtx
-from spdnn.formats.catalog import read_sources
-from spdnn.ops import dlmc, problems
+from spdnn.ops import problems
 from spdnn.ops.problems import COLUMNS, Shape, ShapeProblem, draw_topology, read_shapes
 
-SMALL = Shape("a", "resnet-50", "small", 20, 30, 7, 14, 2, "random", "bottleneck_small", "made up")
+SMALL = Shape("a", "resnet-50", "small", 20, 30, 7, 14, 2, "random", "made up")
 HEAD = ",".join(COLUMNS) + "\n"
-ROW = "a,net,layer_1,64,32,8,,1,random,,made up\n"
+ROW = "a,net,layer_1,64,32,8,,1,random,made up\n"
 
 
 def random(seed=0):
@@ -124,7 +120,7 @@ def test_lengths_that_are_none(lengths):
     ("text", "sentence"),
     [
         ("", "line 1: the columns must be set,network,layer,"),
-        (HEAD + "a,net\n", "line 2: 2 cells, not 11"),
+        (HEAD + "a,net\n", "line 2: 2 cells, not 10"),
         (HEAD + ROW.replace("a,net", "d,net"), "line 2: set 'd' must be one of a, b, c"),
         (HEAD + ROW.replace("layer_1", "../layer"), "layer '../layer' must be of small letters"),
         (HEAD + ROW.replace("64", "0"), "rows '0' must be a whole number from 1"),
@@ -140,71 +136,3 @@ def test_a_broken_table_is_one_sentence(tmp_path, text, sentence):
     refuses(re.escape(sentence), read_shapes, tmp_path / "t.csv")
     (tmp_path / "t.csv").write_text(HEAD + ROW)
     assert read_shapes(tmp_path / "t.csv")[0].training is None
-
-
-def member(archive, name, content):
-    info = tarfile.TarInfo(name)
-    info.size = len(content)
-    archive.addfile(info, io.BytesIO(content))
-
-
-@pytest.fixture
-def archive(tmp_path):
-    """A function that makes an archive with one matrix of SMALL at 90 %, and beside it what is not wanted."""
-
-    def make(name="dlmc/rn50/random_pruning/0.9/bottleneck_small.smtx", content=None, mode="w:gz"):
-        topology = draw_topology(20, 30, 90, "random", random(7))
-        smtx.write(tmp_path / "one.smtx", topology.shape, topology.offsets, topology.columns)
-        path = tmp_path / "dlmc.tar.gz"
-        with tarfile.open(path, mode) as tar:
-            member(tar, "dlmc/README", b"text")
-            member(tar, "dlmc/rn50/random_pruning/0.9/other.smtx", b"not looked at")
-            member(tar, name, (tmp_path / "one.smtx").read_bytes() if content is None else content)
-        return path, topology
-
-    return make
-
-
-PROBLEMS = [ShapeProblem(SMALL, s, "inference", 0) for s in (80, 90)]
-
-
-@pytest.mark.parametrize("ending", ["", "_fully_connected"])
-def test_matrices_come_from_the_archive_or_its_folder(tmp_path, archive, ending):
-    path, topology = archive(f"dlmc/rn50/random_pruning/0.9/bottleneck_small{ending}.smtx")
-    found = dlmc.topologies(path, PROBLEMS)
-    assert found == {("resnet-50", "small", 90): topology}  # the archive has none at 80 %
-    with tarfile.open(path) as tar:
-        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # from Python 3.11.4 on
-        tar.extractall(tmp_path / "unpacked", **safely)
-    for folder in ("unpacked", "unpacked/dlmc"):
-        assert dlmc.topologies(tmp_path / folder, PROBLEMS) == found
-    assert dlmc.topologies(path, PROBLEMS, "magnitude_pruning") == {}
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (b"20, 30, 0\n0\n\n", "dlmc.tar.gz: rn50/random_pruning/0.9/bottleneck_small.smtx, line 2: 1 offsets"),
-        (b"2, 3, 1\n0 0 1\n2\n", "bottleneck_small.smtx: 2 x 3, and the table has 20 x 30"),
-        (b"20, 30, 1\n" + b"0 " * 20 + b"1\n30\n", "bottleneck_small.smtx: row 19 has column 30"),
-        (b"\xff\x00", "it cannot be read as a .smtx file"),
-    ],
-)
-def test_a_matrix_of_the_archive_that_is_wrong(archive, content, sentence):
-    path, _ = archive(content=content)
-    refuses(re.escape(sentence), dlmc.topologies, path, PROBLEMS)
-
-
-def test_an_archive_that_is_none(tmp_path, archive):
-    refuses("there is no such DLMC archive", dlmc.topologies, tmp_path / "absent.tar.gz", PROBLEMS)
-    path, _ = archive()
-    whole = path.read_bytes()
-    for broken in (b"", b"text", whole[: len(whole) // 2]):
-        path.write_bytes(broken)
-        refuses("dlmc.tar.gz: not a whole tar archive", dlmc.topologies, path, PROBLEMS)
-
-
-def test_the_archive_is_in_the_table_of_downloads():
-    source = read_sources()["dlmc"]
-    assert source.urls == ("https://storage.googleapis.com/sgk-sc2020/dlmc.tar.gz",)
-    assert source.path == "dlmc/dlmc.tar.gz"

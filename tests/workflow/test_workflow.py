@@ -526,7 +526,7 @@ def test_a_run_that_is_refused_makes_nothing(tmp_path, monkeypatch, arguments, s
     assert not (tmp_path / "results").exists()
 
 
-def test_a_download_of_mnist_that_fails_says_what_to_do_instead(tmp_path, monkeypatch, capsys):
+def test_a_download_that_fails_says_what_to_do_instead(tmp_path, monkeypatch, capsys):
     """As a rule's script and as a command do it."""
 
     def unreachable(name, *_, **__):
@@ -534,10 +534,13 @@ def test_a_download_of_mnist_that_fails_says_what_to_do_instead(tmp_path, monkey
 
     for user in ("fetch", "mnist"):
         monkeypatch.setattr(f"spdnn.formats.{user}.fetch", unreachable)
-    wildcards, params = SimpleNamespace(file="mnist/train-images-idx3-ubyte.gz"), SimpleNamespace(mirror=None)
-    given = {"snakemake": SimpleNamespace(log=[tmp_path / "log"], wildcards=wildcards, params=params)}
-    with pytest.raises(SystemExit):
-        exec((ROOT / "workflow/scripts/fetch_file.py").read_text(), given)
+    for file in ("dlmc/dlmc.tar.gz", "mnist/train-images-idx3-ubyte.gz"):
+        wildcards, params = SimpleNamespace(file=file), SimpleNamespace(mirror=None)
+        given = {"snakemake": SimpleNamespace(log=[tmp_path / "log"], wildcards=wildcards, params=params)}
+        with pytest.raises(SystemExit):
+            exec((ROOT / "workflow/scripts/fetch_file.py").read_text(), given)
+        if file.startswith("dlmc"):
+            assert "dlmc could not be fetched; give a copy of your own, dlmc.tar.gz" in (tmp_path / "log").read_text()
     told = "mnist-train-images could not be fetched; give its file "
     assert f"{told}(--config mnist=FILE), or take inputs=digits" in (tmp_path / "log").read_text()
     assert main(["challenge", "--neurons", "1024", "--layers", "2", "--no-cache"]) == 1

@@ -2,15 +2,18 @@
 
 from spdnn.runs.workflow.jobs import log_errors
 
-INSTEAD = "; give its file (--config mnist=FILE), or take inputs=digits, which need no download"
-
 with log_errors(snakemake.log[0]):
     from spdnn.core.errors import SpdnnError
     from spdnn.formats.catalog import read_sources
     from spdnn.formats.fetch import fetch
+    from spdnn.ops import dlmc
 
+    INSTEAD = {
+        "mnist-train-images": "; give its file (--config mnist=FILE), or take inputs=digits, which need no download",
+        "dlmc": dlmc.INSTEAD,
+    }
     name = next(name for name, source in read_sources().items() if source.path == snakemake.wildcards.file)
     try:
         fetch(name, "results/data", mirror=snakemake.params.mirror)
     except SpdnnError as error:
-        raise SpdnnError(f"{error}{INSTEAD if name == 'mnist-train-images' else ''}") from error
+        raise SpdnnError(f"{error}{INSTEAD.get(name, '')}") from error

@@ -27,6 +27,7 @@ from spdnn.core.fields import (
     column,
 )  # fmt: skip
 from spdnn.core.limits import Machine
+from spdnn.core.validation import END
 from spdnn.runs.records.environment import Environment, Load
 from spdnn.runs.records.result import Accuracy
 from spdnn.runs.records.samples import WorkPerSecond, check_samples
@@ -47,7 +48,26 @@ AtLeastOne = Annotated[float, Meta(ge=1, le=float(2**63 - 1))]
 Version = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-class OperationProblem(Record):
+class DlmcMatrix(Record):
+    """A matrix of the Deep Learning Matrix Collection, and the sample that it is in, which the problem's seed drew.
+
+    Attributes:
+        name: MODEL/METHOD/SPARSITY/NAME.smtx, where the sparsity is that of the whole pruned model.
+        drawn: matrices in the sample.
+        drawn_from: matrices of the asked networks and sparsities in the collection.
+    """
+
+    name: Annotated[str, Meta(pattern=rf"^[a-z0-9]+/[a-z0-9_]+/0\.[0-9]{{1,6}}/[A-Za-z0-9_]{{1,120}}\.smtx${END}")]
+    drawn: Positive
+    drawn_from: Positive
+
+    @property
+    def sparsity(self) -> float:
+        """Of the pruned model, 0 to 1."""
+        return float(self.name.split("/")[2])
+
+
+class OperationProblem(Record, omit_defaults=True):
     """A sparse matrix, and the dense operands.
 
     Attributes:
@@ -60,7 +80,8 @@ class OperationProblem(Record):
         repeats: how often the shape is in its network.
         origin: where the positions come from.
         topology_sha256: of shape, offsets and columns.
-        seed: of values, and of positions that are generated.
+        seed: of values, and of positions that are generated, or of a sample.
+        dlmc: the matrix of that collection; absent where the positions do not come from it.
     """
 
     set: Literal["a", "b", "c", "models", "own"]
@@ -77,6 +98,7 @@ class OperationProblem(Record):
     topology_sha256: Digest
     seed: Count
     index_bits: Literal[16, 32]
+    dlmc: DlmcMatrix | None = None
 
     @property
     def sparsity(self) -> float:
@@ -89,6 +111,10 @@ class OperationProblem(Record):
         yield self.nonzeros <= self.rows * self.columns, wrong
         reached = self.index_bits == 32 or self.columns <= 1 << 16
         yield reached, f"problem.index_bits: 16, and they do not reach {self.columns} columns"
+        if self.dlmc:
+            yield self.origin == "dlmc", f"problem.dlmc: a matrix of it, and origin is {self.origin}"
+            drawn, of = self.dlmc.drawn, self.dlmc.drawn_from
+            yield drawn <= of, f"problem.dlmc.drawn: {drawn} of {of} matrices"
 
 
 class Program(Record):

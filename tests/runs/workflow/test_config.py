@@ -95,6 +95,7 @@ OPS = {"sets": {"a": [90]}, "networks": None, "phases": ["inference"], "operatio
         ({"threads": 0}, "ops.threads: 0 is not allowed; from 1 to 1024"),
         ({"seed": -1}, "ops.seed: -1 is not allowed; seed of what is drawn"),
         ({"dlmc": ""}, "ops.dlmc: '' is not allowed"),
+        ({"sample": 0}, "ops.sample: 0 is not allowed; matrices drawn from that copy"),
         ({"second": 1}, "ops: the key 'second' is not known; did you mean 'seconds'?"),
     ],
 )
