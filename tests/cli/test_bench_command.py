@@ -181,6 +181,8 @@ def test_a_sample_of_dlmc_has_records_that_name_it(tmp_path, capsys, monkeypatch
     records = builtins(read_all([tmp_path / "records/operations.jsonl"])[1])
     assert {(one["problem"]["dlmc"]["drawn"], one["problem"]["dlmc"]["drawn_from"]) for one in records} == {(4, 24)}
     assert "dlmc.tar.gz --sample 4 --operations spmm --seed 0" in records[0]["environment"]["command"]
+    assert main(["report", str(tmp_path / "records"), "-o", str(tmp_path / "page.html")]) == 0
+    assert "a sample of 4 of 24 matrices of DLMC, seed 0" in (tmp_path / "page.html").read_text()
 
 
 @pytest.fixture

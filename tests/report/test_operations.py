@@ -10,6 +10,7 @@ from spdnn.core.errors import InputError
 from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
 from spdnn.report.rendering import RecordFolder, render
+from spdnn.runs.records.files import check_content
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.published_operations import OperationBaseline
 from tests.runs.records.test_run_record import changed
@@ -111,6 +112,45 @@ def test_geometric_means():
     assert mean["count"] == mean["faster"] == 2
     alone = operations.means(operations.compare_problems(objects(products(mkl=None, blas=None))))
     assert (alone["sparse"], alone["dense"], alone["other"], alone["faster"]) == (None, None, None, 0)
+
+
+def of_dlmc(name, drawn=150, of=3846, sparsity=0.9, **more):
+    records = products(sparsity, layer=name.split("/")[-1][:-5], **more)
+    for record in records:
+        record["problem"] |= {"origin": "dlmc", "dlmc": {"name": name, "drawn": drawn, "drawn_from": of}}
+    return records
+
+
+def test_matrices_of_dlmc_are_grouped_by_their_model():
+    """By network, batch columns and the sparsity of the pruned model, whatever that of the matrix."""
+    found = [*of_dlmc("transformer/l0_regularization/0.8/a.smtx", sparsity=0.7, mkl=0.002),
+             *of_dlmc("transformer/random_pruning/0.8/b.smtx", sparsity=0.9, mkl=0.008)]  # fmt: skip
+    training = of_dlmc("transformer/random_pruning/0.8/b.smtx", mkl=0.004)
+    for record in training:
+        record["problem"] |= {"phase": "training", "batch_columns": 2048}
+        record["useful_operations"] *= 8
+        record["multiply_adds"] *= 8
+        record["verification"] |= {"entries": 512 * 2048, "checked": 512 * 2048}
+        record["machine"] = None
+    (machine,) = operations.values(collect([], operations=objects([*found, *training])))["machines"]
+    groups = machine["operations"][0]["sets"]
+    assert [group["network"] for group in groups] == ["transformer", "transformer, training"]
+    assert [(row["percent"], row["count"]) for group in groups for row in group["rows"]] == [(80, 2), (80, 1)]
+    assert groups[0]["rows"][0]["sparse"] == pytest.approx(4)  # of 2 and 8
+    assert groups[1]["rows"][0]["sparse"] == pytest.approx(4)
+    assert "a sample of 150 of 3,846 matrices of DLMC, seed 0" in part(shown(found))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [({"origin": "generated"}, "problem.dlmc: a matrix of it, and origin is generated"),
+     ({"dlmc": {"name": "rn50/random_pruning/0.5/a.smtx", "drawn": 3, "drawn_from": 2}}, "drawn: 3 of 2 matrices")],
+)  # fmt: skip
+def test_a_sample_that_cannot_be(change, sentence):
+    record = of_dlmc("rn50/random_pruning/0.5/a.smtx")[0]
+    record["problem"] |= change
+    with pytest.raises(InputError, match=sentence):
+        check_content(OperationRecord, record, "record")
 
 
 @pytest.mark.parametrize(

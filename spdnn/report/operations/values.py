@@ -28,7 +28,7 @@ class ComparedProblem(NamedTuple):
     """One problem of a comparison: ours and the fastest other program of each kind; None where there is none.
 
     Attributes:
-        percent: of the problem's sparsity, rounded to a whole one.
+        percent: of the problem's sparsity, rounded to a whole one; of a matrix of DLMC, that of its pruned model.
         sparse, dense: that program.
         peak: percent of the machine's multiply-adds that useful operations reached.
         memory: bytes of the dense matrix / of ours.
@@ -169,7 +169,7 @@ def _compare(members: Sequence[OperationRecord]) -> ComparedProblem | None:
     return ComparedProblem(
         problem=ours.problem,
         operation=ours.operation,
-        percent=round(100 * ours.problem.sparsity),
+        percent=round(100 * (ours.problem.dlmc or ours.problem).sparsity),
         ours=ours,
         in_order=by_name.get(IN_ORDER),
         sparse=sparse,
@@ -225,9 +225,11 @@ def _machine(key: tuple, records: Sequence[OperationRecord], number: int) -> dic
 
 
 def _operation(operation: str, problems: Sequence[ComparedProblem], number: int) -> dict:
-    sets = group_by(problems, lambda problem: (problem.problem.set, problem.problem.network))
+    sets = group_by(problems, lambda problem: attrgetter("set", "network", "phase")(problem.problem))
     rows, curves = [], []
-    for (kind, network), members in sets.items():
+    for (kind, network, phase), members in sets.items():
+        network = words.printable(network) + (", training" if phase == "training" else "")
+        samples = {(problem.problem.dlmc, problem.problem.seed) for problem in members if problem.problem.dlmc}
         # Ratios are averaged over the problems of one sparsity; the crossing with dense is read off the levels.
         levels = group_by(members, lambda member: member.percent)
         of_set = [{"percent": percent, **means(levels[percent])} for percent in sorted(levels)]
@@ -236,14 +238,15 @@ def _operation(operation: str, problems: Sequence[ComparedProblem], number: int)
             {
                 "set": kind,
                 "about": SETS.get(kind, kind),
-                "network": words.printable(network),
+                "network": network,
+                "samples": sorted({(one.drawn, one.drawn_from, seed) for one, seed in samples}),
                 "rows": of_set,
                 "crossing": crossing(points),
                 "compared": any(row["dense"] for row in of_set),
                 "highest": max(levels),
             }
         )
-        curves.append({"label": words.printable(network), "rows": of_set, "members": members})
+        curves.append({"label": network, "rows": of_set, "members": members})
     return {
         "id": f"operations-{number}-{operation}",
         "operation": operation,
