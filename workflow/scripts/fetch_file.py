@@ -6,11 +6,11 @@ with log_errors(snakemake.log[0]):
     from spdnn.core.errors import SpdnnError
     from spdnn.formats.catalog import read_sources
     from spdnn.formats.fetch import fetch
-    from spdnn.ops import dlmc
 
     INSTEAD = {
         "mnist-train-images": "; give its file (--config mnist=FILE), or take inputs=digits, which need no download",
-        "dlmc": dlmc.INSTEAD,
+        "dlmc": "; give a copy of your own, dlmc.tar.gz or the folder that it unpacks to (ops: {dlmc: PATH}), or a "
+        "mirror that has dlmc/dlmc.tar.gz",
     }
     name = next(name for name, source in read_sources().items() if source.path == snakemake.wildcards.file)
     try:
