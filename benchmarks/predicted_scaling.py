@@ -92,8 +92,8 @@ def scaling() -> list[Row]:
     )
     device, rows = DeviceCosts((0.0,), tiles=TILES, memory_bytes=MEMORY_BYTES * PER_NODE), []
     for neurons, layers in ((neurons, layers) for neurons in challenge.WIDTHS for layers in challenge.DEPTHS):
-        fixed, first, deeper = published._on_one(device, figures, neurons, _latency(reduced, neurons))
-        rates = (first,) * published._block(neurons) + (deeper,)
+        fixed, first, deeper = published.on_one(device, figures, neurons, _latency(reduced, neurons))
+        rates = (first,) * published.first_block(neurons) + (deeper,)
         rated = replace(device, seconds_per_layer=fixed, seconds_per_edge=rates)
         work, told = official_work(neurons, layers), records["dead+inputs+neurons"][neurons, layers, 1].time_to_solution
         loading = told.startup + told.inputs + LAYOUT_SECONDS * float(work.edges.sum()) / CORES

@@ -79,7 +79,7 @@ def at_scale(path: str | Path | None = None, both: bool = False) -> Scaling:
         if row.system == SYSTEM and row.hardware.startswith(HARDWARE)
     }
     device = DeviceCosts((0.0,), tiles=(MINIBATCH,), memory_bytes=MEMORY_BYTES)
-    device = replace(device, seconds_per_layer=_on_one(device, published, challenge.WIDTHS[0], 0.0)[0])
+    device = replace(device, seconds_per_layer=on_one(device, published, challenge.WIDTHS[0], 0.0)[0])
 
     @cache
     def shares(neurons: int, layers: int, ranks: int) -> np.ndarray:
@@ -87,8 +87,8 @@ def at_scale(path: str | Path | None = None, both: bool = False) -> Scaling:
 
     def predicted(key: tuple[int, int, int], device: DeviceCosts) -> float:
         neurons, layers, ranks = key
-        _, first, deeper = _on_one(device, published, neurons, device.seconds_per_layer)
-        found = replace(device, seconds_per_edge=(first,) * _block(neurons) + (deeper,))
+        _, first, deeper = on_one(device, published, neurons, device.seconds_per_layer)
+        found = replace(device, seconds_per_edge=(first,) * first_block(neurons) + (deeper,))
         work = official_work(neurons, layers)
         return predict(work, found, ranks=ranks, partition="static", shares=shares(*key)).seconds
 
@@ -104,19 +104,19 @@ def at_scale(path: str | Path | None = None, both: bool = False) -> Scaling:
     return Scaling(rows, device.seconds_per_layer, device.copy_bytes_per_second)
 
 
-def _block(neurons: int) -> int:
+def first_block(neurons: int) -> int:
     """Layers of the first block of an official network, the one that is not permuted: its rows lie side by side."""
     return int(math.log2(neurons // 16))
 
 
-def _on_one(device: DeviceCosts, published: dict, neurons: int, fixed: float) -> tuple[float, float, float]:
+def on_one(device: DeviceCosts, published: dict, neurons: int, fixed: float) -> tuple[float, float, float]:
     """(fixed seconds of a layer, seconds per edge in the first block, and in deeper layers) that explain one GPU.
 
     Three depths, relative least squares. Where the fixed seconds are given, they are kept; where not (0), both rates
     are taken as one: rows of few neurons fit a block of threads, permuted or not.
     """
     depths = sorted(layers for width, layers, ranks in published if width == neurons and ranks == 1)
-    seconds, block = np.array([published[neurons, layers, 1] for layers in depths]), _block(neurons)
+    seconds, block = np.array([published[neurons, layers, 1] for layers in depths]), first_block(neurons)
     work = [official_work(neurons, layers) for layers in depths]
     edges = [device.lanes(layer.rows) * layer.edges for layer in work]
     first, deeper = (np.array([edge[part].sum() for edge in edges]) for part in (slice(block), slice(block, None)))

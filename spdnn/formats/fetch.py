@@ -33,6 +33,12 @@ TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 SCHEMES = ("http://", "https://")
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of file systems that cannot lock
 
+# What helps where a file of the table cannot be had, by its name.
+INSTEAD = {
+    "dlmc": "; give a copy of your own, dlmc.tar.gz or the folder that it unpacks to (--dlmc PATH, or ops: {dlmc: "
+    "PATH} in a configuration), or a mirror that has dlmc/dlmc.tar.gz (SPDNN_MIRROR)"
+}
+
 
 def fetch(
     name: str,

@@ -98,16 +98,8 @@ def read_idx(path: str | os.PathLike, sha256: str | None = challenge.MNIST_SHA25
         InputError: no such file, not idx or gzip, cut short, other dimensions, or another digest.
     """
     file = existing(path, "file of MNIST images")
-    digest, parts = hashlib.sha256(), []
-    with (
-        safe_open.name_errors(file, "MNIST images, plain or gzip, cannot be read from it"),
-        safe_open.open_file(file, safe_open.TEXT, any_name=True) as stream,
-        ThreadPoolExecutor(1) as other,
-    ):
-        while part := stream.read(safe_open.PIECE):
-            parts.append(part)
-            other.submit(digest.update, part)  # while the next part is unpacked
-    content = b"".join(parts)
+    with safe_open.name_errors(file, "MNIST images, plain or gzip, cannot be read from it"):
+        content = safe_open.whole(file, safe_open.TEXT, any_name=True)
     if len(content) < 16 or struct.unpack(">I", content[:4])[0] != MAGIC:
         raise InputError(f"{file}: not an idx file of images; it does not begin with {MAGIC:#010x}")
     count, rows, columns = struct.unpack(">III", content[4:16])
@@ -116,8 +108,8 @@ def read_idx(path: str | os.PathLike, sha256: str | None = challenge.MNIST_SHA25
     if len(content) != 16 + count * SIDE * SIDE:
         expected = 16 + count * SIDE * SIDE
         raise InputError(f"{file}: {len(content)} bytes of content; its header promises {expected}")
-    if sha256 not in (None, digest.hexdigest()):
-        raise InputError(f"{file}: the SHA-256 of its content is {digest.hexdigest()}, not {sha256} as of MNIST")
+    if sha256 is not None and (digest := hashlib.sha256(content).hexdigest()) != sha256:
+        raise InputError(f"{file}: the SHA-256 of its content is {digest}, not {sha256} as of MNIST")
     return np.frombuffer(content, dtype=np.uint8, offset=16).reshape(count, SIDE, SIDE)
 
 

@@ -22,7 +22,7 @@ from spdnn.core.files import cache_folder
 from spdnn.core.safe_open import existing
 from spdnn.formats import smtx
 from spdnn.formats.archive import TarArchive
-from spdnn.formats.fetch import fetch
+from spdnn.formats.fetch import INSTEAD, fetch
 from spdnn.ops.problems import ShapeProblem, read_shapes
 from spdnn.ops.topology import Topology
 
@@ -30,10 +30,6 @@ NETWORKS = {"transformer": "transformer", "rn50": "resnet-50"}
 COUNTS = {"transformer": 2716, "rn50": 1130}  # matrices: 28 models of 97, 17 of 54 and 4 of 53
 SAMPLE = 150  # matrices, by default
 FETCH = "fetch"  # in place of a path
-INSTEAD = (
-    "; give a copy of your own, dlmc.tar.gz or the folder that it unpacks to (--dlmc PATH, or ops: {dlmc: PATH} in a "
-    "configuration), or a mirror that has dlmc/dlmc.tar.gz (SPDNN_MIRROR)"
-)
 _MATRIX = re.compile(r"(transformer|rn50)/[a-z0-9_]+/0\.[0-9]{1,6}/[A-Za-z0-9_]{1,120}\.smtx")
 
 
@@ -132,7 +128,7 @@ def locate(copy: str | Path, folder: str | Path | None = None) -> Path:
     try:
         return fetch("dlmc", cache_folder() if folder is None else folder)
     except SpdnnError as error:
-        raise SpdnnError(f"{error}{INSTEAD}") from error
+        raise SpdnnError(f"{error}{INSTEAD['dlmc']}") from error
 
 
 def _readers(path: Path) -> dict[str, Callable[[], bytes]]:
