@@ -1,4 +1,4 @@
-"""One HTML page from a collection: the values of every section, its figures, then the templates.
+"""One HTML page from a collection: its sections, their figures, and the frame around them (page.html).
 
 The page goes through the list of sections, and a section alone says what it has to show. The page makes no request,
 and its one script is allowed by its digest.
@@ -6,127 +6,131 @@ and its one script is allowed by its digest.
 
 import base64
 import hashlib
+import html
 import multiprocessing
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from string import Template
 
-from spdnn.core.errors import Unavailable, install
 from spdnn.core.shown import RATES, unit_of_rate
-from spdnn.report.cases.values import headline
-from spdnn.report.common import words
-from spdnn.report.common.collection import Collection, fair
-from spdnn.report.common.drawing import Drawing, libraries
-from spdnn.report.provenance.records import link
-from spdnn.report.sections import SECTIONS, TEMPLATE
+from spdnn.report import overview
+from spdnn.report.common.blocks import Section, Writer
+from spdnn.report.common.collection import Collection
+from spdnn.report.common.drawing import Drawing, Figure, libraries, save, style
+from spdnn.report.sections import SECTIONS
 
 HERE = Path(__file__).resolve().parent
-# Rows of the page's tables at most, so that it stays small enough to send; all records are in its downloads.
-MOST = {"runs": 150, "rows": 100, "details": 60, "groups": 8, "lines": 20}
-# Every template has these besides the values of its section, the drawn `figures` by name, and the names `shown` of the
-# sections that have something to show.
-HELPERS = {
-    "most": MOST,
-    "words": words,
-    "fair": lambda runs, most: fair(runs, most, lambda run: (run.case, run.setting), lambda run: run.record.created),
-    "link": link,
-}
-# Colours of figures, as they are in files, and the variables of the page's style that stand for them.
-THEME = {
-    "#1f2933": "ink", "#262626": "ink", "#ffffff": "card", "#e3e6ea": "grid", "#8a8f98": "edge", "#9aa1ab": "edge",
-    "#f1f3f5": "tint", "#c9ced6": "line", "#c3c8cf": "rest", "#7b8794": "edge",
-}  # fmt: skip
-FILTERS = {
-    "themed": lambda svg: re.sub("|".join(THEME), lambda colour: f"var(--{THEME[colour[0]]})", svg),
-    "significant": words.significant,
-    "plural": words.plural,
-    "printable": words.printable,
-}
+FIRST = "overview"  # the section of the first screen, which has no heading of its own
+EMPTY = (
+    "This page shows only what was verified. Run some cases, then make the report again; "
+    "<code>spdnn challenge --help</code> says how."
+)
 
 
-def values(contents: Collection) -> dict[str, dict]:
-    """The values of each section that has something to show, by its name."""
-    pairs = ((section.name, section.values(contents)) for section in SECTIONS)
-    return {name: value for name, value in pairs if value is not None}
+def sections(contents: Collection) -> list[Section]:
+    """The sections that have something to show, in the order of the page."""
+    return [section for module in SECTIONS if (section := module.section(contents))]
 
 
-def summary(contents: Collection, shown: Mapping[str, dict]) -> list[str]:
-    """What ran and how it ended, and the fastest compared with published results; `shown` as `values` makes it."""
-    first = shown.get("overview")
-    sentences = [f"{first['what']}: {headline(contents)['short']}", *first["speed"][-1:]] if first else []
-    return sentences or [headline(contents)["ending"]]
-
-
-def drawings(shown: Mapping[str, dict], processes: int = 1) -> dict[str, Drawing]:
-    """The figures by name of the sections with values; `shown` as `values` makes it.
+def drawings(shown: Sequence[Section], processes: int = 1) -> dict[str, Drawing]:
+    """The figures of these sections by name.
 
     Args:
-        processes: that draw at a time, a section each.
+        processes: that draw at a time, a figure each.
 
     Raises:
         ValueError: two figures have one name.
+        Unavailable: seaborn is absent.
     """
-    figures: dict[str, Drawing] = {}
-    sections = [section for section in SECTIONS if section.name in shown]
-    if processes == 1:
-        groups = [section.drawings(shown[section.name]) for section in sections]
-    else:
-        libraries()  # once, before the processes begin
-        with ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _keep, (shown,)) as pool:
-            groups = list(pool.map(_draw, (section.name for section in sections)))
-    for section, several in zip(sections, groups, strict=True):
-        for drawing in several:
-            if drawing.name in figures:
-                raise ValueError(f"section {section.name}: a figure {drawing.name!r} is on the page already")
-            figures[drawing.name] = drawing
-    return figures
+    global _figures
+    _figures = [(figure, section.name) for section in shown for figure in section.every(Figure)]
+    names = [figure.name for figure, _ in _figures]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise ValueError(f"section {_figures[place][1]}: a figure {name!r} is on the page already")
+    if processes == 1 or len(names) < 2:
+        return dict(zip(names, map(_draw, range(len(names))), strict=True))
+    libraries()  # once, before the processes begin, which have all of this one's memory
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
+        return dict(zip(names, pool.map(_draw, range(len(names))), strict=True))
 
 
-def _keep(shown: Mapping[str, dict]) -> None:
-    """In a process of its own: what the one that made it has."""
-    global _shown
-    _shown = shown
+def _draw(place: int) -> Drawing:
+    """One of the figures that `drawings` draws."""
+    with style():
+        return save(*_figures[place])
 
 
-def _draw(name: str) -> list[Drawing]:
-    return next(section for section in SECTIONS if section.name == name).drawings(_shown[name])
+def summary(contents: Collection) -> list[str]:
+    """What ran and how it ended, and the fastest compared with published results."""
+    first = overview.header(contents)
+    return [first.short, *first.speed[-1:]]
 
 
-def text(contents: Collection, shown: Mapping[str, dict], figures: Mapping[str, Drawing]) -> str:
-    """The page; Unavailable without jinja2."""
+def text(contents: Collection, shown: Sequence[Section], figures: Mapping[str, Drawing]) -> str:
+    """The page."""
     script = (HERE / "report.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     # The unit of rates: the challenge's, or on a page of other networks the largest that their rates reach.
     most = max((run.rate.median for run in contents.runs), default=0.0)
-    scale, unit = RATES[0] if any(run.official_size for run in contents.runs) else unit_of_rate(most)
-    return _template().render(
-        HELPERS,
-        sections=[(section, f"{section.name}/{TEMPLATE}", shown.get(section.name)) for section in SECTIONS],
-        shown=shown,
-        figures=figures,
-        headline=headline(contents),
-        runs=len(contents.runs),
-        rates={"scale": scale, "name": unit, "all": RATES},
-        script={"text": script, "digest": f"sha256-{digest}"},
+    rates = RATES[0] if any(run.official_size for run in contents.runs) else unit_of_rate(most)
+    writer, first = Writer(rates, figures), overview.header(contents)
+    return Template((HERE / "page.html").read_text("utf-8")).substitute(
+        digest=f"sha256-{digest}",
         style=(HERE / "style.css").read_text("utf-8"),
+        header=_header(first, writer),
+        main=f"<p>{EMPTY}</p>\n" if first.state == "empty" else _main(contents, shown, writer),
+        script=script,
     )
 
 
-def _template():
-    """The page's template, which finds that of a section as NAME/TEMPLATE."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise Unavailable(f"the report needs jinja2: {install('report')}") from error
-    folders = {section.name: jinja2.FileSystemLoader(section.folder) for section in SECTIONS}
-    environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([jinja2.PrefixLoader(folders), jinja2.FileSystemLoader(HERE)]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+def _header(first: overview.Header, writer: Writer) -> str:
+    ran = f'<p class="ran">{writer.phrase(first.ran)}</p>\n' if first.ran else ""
+    verdict = f'<p class="verdict {first.state}" id="verdict">{writer.phrase(first.verdict)}</p>\n'
+    speed = "".join(f'<p class="speed">{writer.phrase(sentence)}</p>\n' for sentence in first.speed)
+    return f"{ran}<h1>{writer.phrase(first.title)}</h1>\n{verdict}{speed}"
+
+
+def _main(contents: Collection, shown: Sequence[Section], writer: Writer) -> str:
+    """The first screen, the links to the sections, the sections, and what is not shown."""
+    parts, links = {}, ""
+    for section in shown:
+        parts[section.name] = writer.blocks(section.blocks)
+        if section.name != FIRST:
+            heading = html.escape(section.heading or section.title)
+            links += f'<li><a href="#{section.name}">{html.escape(section.title)}</a></li>\n'
+            parts[section.name] = (
+                f'<section aria-labelledby="{section.name}">\n<h2 id="{section.name}">{heading}</h2>\n'
+                f"{parts[section.name]}</section>\n\n"
+            )
+    first = parts.pop(FIRST, "")
+    first = f'<section aria-label="Overview">\n{first}</section>\n' if first else ""
+    nav = f'<nav aria-label="Sections"><ul>\n{links}</ul>\n{_units(writer.rates[1])}</nav>\n\n'
+    return first + nav + "".join(parts.values()) + _absent(contents, shown, writer)
+
+
+def _units(rate: str) -> str:
+    """The form in which a reader chooses units."""
+    options = {"rate": [(int(scale), name, name == rate) for scale, name in RATES]}
+    options["seconds"] = [(1, "seconds", True), ("1e-3", "milliseconds", False), ("1e-6", "microseconds", False)]
+    selects = "".join(
+        f'<label>{label}<select name="{name}">'
+        + "".join(
+            f'<option value="{value}"{" selected" * chosen}>{text}</option>' for value, text, chosen in options[name]
+        )
+        + "</select></label>\n"
+        for name, label in (("rate", "Rates in"), ("seconds", "Times in"))
     )
-    environment.filters.update(FILTERS)
-    return environment.get_template("page.html.j2")
+    return f'<form id="units" class="scripted" hidden aria-label="Units">\n{selects}</form>\n'
+
+
+def _absent(contents: Collection, shown: Sequence[Section], writer: Writer) -> str:
+    """The sentences of the sections that have nothing to show, on a page that has runs."""
+    names = {section.name for section in shown}
+    sentences = [module.ABSENT for module in SECTIONS if getattr(module, "ABSENT", "") and module.NAME not in names]
+    if not (sentences and contents.runs):
+        return ""
+    paragraphs = "".join(f"<p>{writer.phrase(sentence)}</p>\n" for sentence in sentences)
+    summary = "<summary>What this page does not show, and what would make it</summary>"
+    return f'<details class="absent">{summary}\n{paragraphs}</details>\n'

@@ -15,8 +15,8 @@ from spdnn.core.files import check_outputs, check_target, replacing, together, w
 from spdnn.report import page
 from spdnn.report.common import drawing, figure_files
 from spdnn.report.common.collection import Collection, Part, collect
+from spdnn.report.common.drawing import Figure
 from spdnn.report.provenance.records import records_table
-from spdnn.report.sections import SECTIONS
 from spdnn.runs.records.cases import RecordFolder, record_files
 from spdnn.runs.records.files import read_all, read_verdict
 from spdnn.runs.records.published import read_baselines
@@ -62,7 +62,7 @@ def render(
     everything = contents(folders, baselines_path)
     other_contents = {name: contents([folder], baselines_path) for name, folder in others.items()}
     everything = replace(everything, others=other_contents)
-    shown = page.values(everything)
+    shown = page.sections(everything)
     drawings = page.drawings(shown, processes)
     text = page.text(everything, shown, drawings)
     with together():
@@ -71,7 +71,7 @@ def render(
         if table is not None:
             write_text(table, records_table(everything.runs, everything.operations))
         if summary is not None:
-            write_text(summary, "\n".join([*page.summary(everything, shown), f"report: {output}\n"]))
+            write_text(summary, "\n".join([*page.summary(everything), f"report: {output}\n"]))
         write_text(output, text)
     return len(everything.records) + len(everything.operations)
 
@@ -125,17 +125,12 @@ def plot(kind: str, folders: Sequence[RecordFolder], output: Path, width: float,
     target = check_target(output)
     if target.suffix not in drawing.FORMATS:
         raise InputError(f"{output}: the name of a figure ends in {', '.join(drawing.FORMATS)}")
-    shown, known = page.values(contents(folders)), []
-    with drawing.style(style, width):
-        for section in SECTIONS:
-            for figure in section.figures(shown[section.name]) if section.figures and section.name in shown else ():
-                if figure.name == kind:
-                    variant = figure.narrow if figure.narrow and width < NARROW else figure.plot
-                    with replacing(target) as part:
-                        drawing.write(variant, part, target.suffix[1:])
-                    return
-                known.append(figure.name)
-    raise unknown("figure", kind, known) if known else InputError("these records have no figures")
+    figures = {figure.name: figure for section in page.sections(contents(folders)) for figure in section.every(Figure)}
+    if kind not in figures:
+        raise unknown("figure", kind, figures) if figures else InputError("these records have no figures")
+    figure = figures[kind]
+    with drawing.style(style, width), replacing(target) as part:
+        drawing.write(figure.plot(figure.narrow and width < NARROW), part, target.suffix[1:])
 
 
 def _check_targets(folders: Sequence[RecordFolder], output: Path, table: Path | None, figures: Path | None) -> None:

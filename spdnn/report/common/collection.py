@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from spdnn.core.validation import builtins
 from spdnn.report.common import predictions, words
 from spdnn.report.common.predictions import PredictedGroup
-from spdnn.report.common.run_rows import RunRow, group_by, name_runs
+from spdnn.report.common.run_rows import RunRow, fair, name_runs  # noqa: F401
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.published import Baseline
 from spdnn.runs.records.published_operations import OperationBaseline
@@ -156,22 +156,6 @@ def distinct(contents: Iterable[Entry]) -> list[Entry]:
     """The contents without repeats of what is the same to the last value, in an order of their own."""
     texts = {_text(content): content for content in contents}
     return [texts[text] for text in sorted(texts)]
-
-
-def fair(entries: Sequence[Entry], most: int, setting, age) -> list[Entry]:
-    """At most `most` of the entries, in their order: of every setting the latest, before the second of any.
-
-    Args:
-        setting: the group of an entry.
-        age: a sorting key of the entries of one setting, the latest last.
-    """
-    if len(entries) <= most:
-        return list(entries)
-    # The number of its round is the first sorting key, so that no setting is crowded out by one with many runs.
-    rounds = []
-    for members in group_by(range(len(entries)), lambda index: (setting(entries[index]),)).values():
-        rounds += enumerate(sorted(members, key=lambda index: (age(entries[index]), index), reverse=True))
-    return [entries[index] for index in sorted(index for _, index in sorted(rounds)[:most])]
 
 
 def _order(record: RunRecord) -> tuple:

@@ -4,17 +4,17 @@ All figures share one style and one width. The same values give the same bytes o
 """
 
 import contextlib
-import csv
 import html
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from spdnn.core.errors import Unavailable, install
+from spdnn.core.table import csv_text
 
 SETTINGS = {
     "svg.fonttype": "none",
@@ -46,21 +46,21 @@ class Figure:
         name: of its files, and the start of the ids inside its SVG; no two figures of a page have the same.
         title: what it shows, in one line: its alternative text, read to those who do not see it.
         caption: what a reader must know: axes, marks, and the configuration behind the numbers.
-        plot: of matplotlib.
+        plot: a function (narrow) that plots it, of matplotlib; called under `style`.
         columns, rows: the numbers plotted, as a table.
         tips: by the number of a record, the text at a pointer that rests on its part of the plot, which has the gid
             RECORD and that number.
-        narrow: the same plot as wide as a telephone, which the page shows there; None: the one plot is scaled.
+        narrow: whether it plots itself as wide as a telephone too, which the page shows there; else one is scaled.
     """
 
     name: str
     title: str
     caption: str
-    plot: Any
+    plot: Callable[[bool], Any]
     columns: Sequence[str]
     rows: Iterable[Sequence]
     tips: Mapping[int, str] = field(default_factory=dict)
-    narrow: Any = None
+    narrow: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,27 +122,12 @@ def write(plot: Any, path: str | Path, kind: str) -> None:
 
 def save(figure: Figure, category: str) -> Drawing:
     """The figure as files hold it; called under `style`."""
-    for plot in filter(None, (figure.plot, figure.narrow)):
-        _lay_out(plot)
-    data = table(figure.columns, figure.rows)
-    narrow = _svg(figure, figure.narrow, f"{figure.name}-narrow") if figure.narrow else ""
-    svg = _svg(figure, figure.plot, figure.name)
+    svg, narrow = (
+        _svg(figure, figure.plot(kind), f"{figure.name}{'-narrow' * kind}") if kind <= figure.narrow else ""
+        for kind in (False, True)
+    )
+    data = csv_text(figure.columns, figure.rows)
     return Drawing(figure.name, category, figure.title, figure.caption, svg, data, narrow)
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence]) -> str:
-    """A CSV table. Texts that a spreadsheet would run as a formula are set off by an apostrophe."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_cell(value) for value in row] for row in rows)
-    return stream.getvalue()
-
-
-def _cell(value: object) -> object:
-    if value is None:
-        return ""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
 def _lay_out(plot) -> None:
@@ -155,6 +140,7 @@ def _lay_out(plot) -> None:
 
 def _svg(figure: Figure, plot: Any, name: str) -> str:
     """One <svg> element with its own ids, a title, a description, and no date, program or document type."""
+    _lay_out(plot)
     stream = io.BytesIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     plot.savefig(stream, format="svg", metadata={**nothing, "Title": figure.title})

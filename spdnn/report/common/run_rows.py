@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from spdnn.core import challenge
+from spdnn.core.table import PERCENT, RATE, SECONDS, Column, Number, Phrase, Rows, Styled, Table, between, mark
 from spdnn.engines.reductions.registry import REDUCTIONS
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.timeline import Span
@@ -22,6 +23,8 @@ from spdnn.runs.records.samples import TimeToSolution, WorkPerSecond
 Entry, Key = TypeVar("Entry"), TypeVar("Key", bound=Hashable)
 NotesType = TypeVar("NotesType", bound=Notes)
 LIKE_FOR_LIKE = ["dead"]  # what the fastest exact published systems leave out as well
+MOST_RUNS = 150  # in a table of every run
+BUSY_MARK, OLDER_MARK = Styled("busy machine", "mark busy"), mark("older code")
 LISTS = ("pass_log", "layer_rows", "layer_edges", "timeline", "stages", "groups")  # notes that figures show
 
 
@@ -233,6 +236,68 @@ class RunRow:
         return self.record.created, self.case
 
 
+def run_name(run: RunRow) -> Phrase:
+    """The short name of a run as a table has it, with what tells it from others and what a reader must know of it."""
+    marks = [Styled(chip, "chip") for chip in run.chips] + [BUSY_MARK] * bool(run.busy) + [OLDER_MARK] * run.older
+    return Styled(run.name, "once"), *(part for mark in marks for part in (" ", mark))
+
+
+def interval(run: RunRow) -> Phrase:
+    """The interval of the median of the inference seconds."""
+    return between(*run.ends, SECONDS) if run.rate.resamples else "measured once"
+
+
+def _inputs(run: RunRow) -> Phrase:
+    """The inputs of a run; the network too, where it is none of the twelve."""
+    if not run.official_size:
+        return f"{words.network(run.problem)}, {run.network_text}; {run.inputs}"
+    other = "another number of inputs" if run.problem.official else "not the official inputs"
+    return run.inputs if run.comparable else (run.inputs, " ", mark(other))
+
+
+def _solution(run: RunRow) -> Phrase:
+    """What a time to solution is as a rate."""
+    if run.solution is None:
+        return None
+    cached = (" ", mark("inputs read from the cache")) if run.solution.cached else ""
+    return Number(run.problem.work / run.solution.seconds, RATE), " ", RATE, cached
+
+
+RUNS = Table(
+    "Every run",
+    [
+        Column("Network", run_name),
+        Column("Engine", lambda run: f"{run.engine}, {run.threads_text}", below=lambda run: run.machine),
+        Column("Inputs", _inputs),
+        Column("Reductions on", lambda run: run.reductions),
+        Column(
+            "Median", lambda run: run.rate.median, RATE,
+            below=lambda run: between(run.rate.low, run.rate.high, RATE) if run.rate.resamples else "measured once",
+        ),
+        Column("Inference", lambda run: run.inference_seconds, SECONDS),
+        Column("To solution", lambda run: run.solution and run.solution.seconds, SECONDS, below=_solution),
+        Column(
+            "Really computed", lambda run: run.computed_rate, RATE,
+            below=lambda run: (
+                Number(run.computed_share, PERCENT), " of the edges",
+                ": inputs are padded to whole tiles" if run.computed_share > 1 else "",
+            ),
+        ),
+        Column("Time includes", lambda run: run.includes),
+    ],
+    "Under each median, its 95 % interval",
+    record=lambda run: run.number,
+    kind=lambda run: "ours",
+)  # fmt: skip
+
+
+def every_run(title: str, runs: Sequence[RunRow], name: str = "") -> Rows:
+    """The table of these runs; of very many, the latest of every case and setting before the second of any."""
+    shown = fair(runs, MOST_RUNS, lambda run: (run.case, run.setting), lambda run: run.record.created)
+    more = f"; {len(runs) - MOST_RUNS:,} more are in the records" if len(runs) > MOST_RUNS else ""
+    return RUNS.of(shown, title=f"{title}: {len(runs):,}{more}", name=name, most=MOST_RUNS)
+
+
 def name_runs(runs: Sequence[RunRow]) -> None:
     """Give each run a short name, and as its chips what differs among the runs.
 
@@ -284,6 +349,22 @@ def group_by(entries: Iterable[Entry], key: Callable[[Entry], Key | None]) -> di
         if (value := key(entry)) is not None:
             groups.setdefault(value, []).append(entry)
     return groups
+
+
+def fair(entries: Sequence[Entry], most: int, setting, age) -> list[Entry]:
+    """At most `most` of the entries, in their order: of every setting the latest, before the second of any.
+
+    Args:
+        setting: the group of an entry.
+        age: a sorting key of the entries of one setting, the latest last.
+    """
+    if len(entries) <= most:
+        return list(entries)
+    # The number of its round is the first sorting key, so that no setting is crowded out by one with many runs.
+    rounds = []
+    for members in group_by(range(len(entries)), lambda index: (setting(entries[index]),)).values():
+        rounds += enumerate(sorted(members, key=lambda index: (age(entries[index]), index), reverse=True))
+    return [entries[index] for index in sorted(index for _, index in sorted(rounds)[:most])]
 
 
 def latest(runs: Iterable[RunRow], key: Callable[[RunRow], Key]) -> list[RunRow]:

@@ -1,18 +1,15 @@
 """Numbers, units and fields of records in words, and the definitions that several sections need."""
 
 import json
-import math
-import unicodedata
-from collections.abc import Sequence
 
 from spdnn.core import limits
+from spdnn.core.shown import listed, plural, printable, published, significant, size, time  # noqa: F401
 from spdnn.engines.reductions.registry import REDUCTIONS
 from spdnn.runs.records.environment import Environment
 from spdnn.runs.records.published import SPANS
 from spdnn.runs.records.result import ProblemRecord
 from spdnn.runs.records.verdict import Verdict
 
-MOST_ACCENTS = 2
 STREAMED = "layer loop, weights streamed"
 ONE_LAYER = "one layer, features in the engine's layout"
 RECORD_SPANS = {
@@ -29,9 +26,7 @@ SOURCES = {
     "random": "uniform random numbers",
 }
 SAME_WIDTH = ("radixnet", "unstructured")  # sources of networks whose layers have one width
-MOST_LISTED = 12  # texts that a sentence lists
 LANES = {"compute": "computes", "copy-weights": "copies weights", "move": "rows arrive"}  # of a device's timeline
-BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 DEFINITIONS = (
     ("Read", "Files or formulas to inputs and weights in memory. Not part of the rate."),
@@ -146,51 +141,6 @@ GPU = {
 }
 
 
-def significant(number: float, digits: int = 4) -> str:
-    """`number` with that many significant digits, thousands separated, whole numbers kept whole."""
-    if number == 0:
-        return "0"
-    if isinstance(number, int) or abs(number) >= 10**15:
-        return f"{number:,}" if isinstance(number, int) else f"{number:.{digits - 1}e}"
-    magnitude = math.floor(math.log10(abs(number)))
-    if magnitude < -4:
-        return f"{number:.{digits - 1}e}"
-    return f"{number:,.{max(0, digits - 1 - magnitude)}f}"
-
-
-def time(seconds: float) -> str:
-    """Seconds in the unit that has one to three digits before the point."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale or unit == "µs":
-            return f"{significant(seconds / scale, 3)} {unit}"
-    raise AssertionError
-
-
-def published(number: float) -> str:
-    """`number` with at most four significant digits and no zeros that may not have been printed."""
-    text = significant(number)
-    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
-
-
-def size(count: int | None) -> str:
-    """Bytes in binary units."""
-    if count is None:
-        return "unknown"
-    power = min((max(count, 1).bit_length() - 1) // 10, len(BINARY_UNITS) - 1)
-    return f"{count / 1024**power:.{1 if power else 0}f} {BINARY_UNITS[power]}"
-
-
-def plural(count: int, singular: str, many: str | None = None) -> str:
-    """`count` with its noun."""
-    return f"{count:,} {singular if count == 1 else many or singular + 's'}"
-
-
-def listed(texts: Sequence[str], most: int = MOST_LISTED, between: str = ", ") -> str:
-    """Texts after one another, and how many more there are."""
-    more = len(texts) - most
-    return between.join(texts[:most]) + (f"{between}and {more:,} more" if more > 0 else "")
-
-
 def network(problem: ProblemRecord) -> str:
     """Neurons and layers; where layers may differ in width, the widest."""
     if problem.network.get("source") not in SAME_WIDTH:
@@ -207,23 +157,6 @@ def machine(environment: Environment) -> str:
     """A machine in words that no other has: the GPU if there is one, the processor and its cores."""
     processor = f"{printable(environment.cpu)}, {plural(environment.cores, 'core')}"
     return f"{printable(environment.gpu)} ({processor})" if environment.gpu else processor
-
-
-def printable(value: object, longest: int = 200) -> str:
-    """A text of unknown origin on one line, without control characters and without piles of accents."""
-    text = "".join(sign if sign.isprintable() else " " for sign in str(value))
-    text = text if text.isascii() else _limit_accents(text)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _limit_accents(text: str) -> str:
-    """The text with two accents on a letter at most: more would be written over the lines above it."""
-    signs, accents = [], 0
-    for sign in text:
-        accents = accents + 1 if unicodedata.combining(sign) else 0
-        if accents <= MOST_ACCENTS:
-            signs.append(sign)
-    return "".join(signs)
 
 
 def definitions(

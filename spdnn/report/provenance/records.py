@@ -3,21 +3,19 @@
 Records that would make the page too large are thinned. Links work without JavaScript.
 """
 
-import base64
-import gzip
 import json
 import statistics
 from collections.abc import Iterable, Sequence
 
+from spdnn.core.table import csv_text
 from spdnn.core.validation import builtins
 from spdnn.report.common import words
-from spdnn.report.common.drawing import table
+from spdnn.report.common.blocks import link
 from spdnn.report.common.run_rows import RunRow
 from spdnn.runs.records.columns import columns
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.run_record import RunRecord
 
-PLAIN_BYTES = 60_000  # longer texts are compressed
 MOST_CHARACTERS = 1_000_000  # of a link that holds records; browsers take addresses of 2 MB
 BOTH_CHARACTERS, LEAST_CHARACTERS = 1_500_000, 100_000  # of the table and the records together; of the records at least
 RATIO = 60  # more than gzip makes of records: texts that it could not bring under the limit are not tried
@@ -28,20 +26,6 @@ WORDS = (  # columns that are the page's own words and figures; the others are f
 )  # fmt: skip
 
 
-def link(name: str, text: str, kind: str) -> dict[str, str]:
-    """A data: address that holds `text`, plain or, where it is long, gzip; and the name of the file that it becomes.
-
-    Args:
-        kind: its media type, such as text/csv.
-    """
-    content = text.encode("utf-8", "backslashreplace")  # of a name in another encoding; JSON reads that as it was
-    if len(content) > PLAIN_BYTES:
-        name, kind, content = f"{name}.gz", "application/gzip", gzip.compress(content, 9, mtime=0)
-    else:
-        kind = f"{kind};charset=utf-8"
-    return {"name": name, "href": f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"}
-
-
 def records_table(runs: Sequence[RunRow], products: Sequence[OperationRecord]) -> str:
     """A CSV table of all records: rows of `runs`, then operation records; columns of the other kind are empty."""
     fields = dict(columns(RunRecord))
@@ -50,7 +34,7 @@ def records_table(runs: Sequence[RunRow], products: Sequence[OperationRecord]) -
     for number, record in enumerate(products, len(runs)):
         rows.append(_values(of_operations, record) | _words_of_product(number, record))
     names = list(dict.fromkeys([*WORDS, *fields]))
-    return table(names, [[row.get(name) for name in names] for row in rows])
+    return csv_text(names, [[row.get(name) for name in names] for row in rows])
 
 
 def _values(fields: dict[str, tuple[str, ...]], record: RunRecord | OperationRecord) -> dict:

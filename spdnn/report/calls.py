@@ -1,0 +1,265 @@
+"""The section on calls of a network: a compiled model and other libraries, timed alternately, by inputs of a call."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from spdnn.core.shown import plural, printable, significant, time
+from spdnn.core.statistics import Interval, ratios
+from spdnn.core.table import (
+    BYTES,
+    DURATION,
+    NUMBER,
+    PERCENT,
+    RATIO,
+    Column,
+    Number,
+    Phrase,
+    Styled,
+    Table,
+    between,
+    code,
+)
+from spdnn.report.common.blocks import Block, Paragraph, Part, Section
+from spdnn.report.common.collection import Collection, once
+from spdnn.report.common.drawing import RECORD, Figure
+from spdnn.report.common.plotting import canvas, colours, despine, logarithmic, set_ticks
+from spdnn.report.common.run_rows import BUSY_MARK, group_by
+from spdnn.runs.records.operation_record import OperationRecord
+from spdnn.runs.records.run_record import busy_part
+
+NAME, TITLE = "calls", "Latency"
+LIBRARIES = {
+    "scipy": "SciPy", "blas": "dense BLAS", "torch": "PyTorch", "torch-compile": "torch.compile",
+    "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO",
+}  # fmt: skip
+MOST_DRAWN, MOST_SHOWN = 4, 8  # networks
+MARKS = ("o", "s", "^", "D", "v", "P")
+HOW = (
+    "Ours (", code("spdnn.compile"), ") and the other libraries ran in one process, in turns, on as many threads as "
+    "each can use. A turn is several calls, after an untimed turn; weights are in place. Every output was first "
+    "compared with the reference; every timed output equals the verified one to the bit. Under each ratio: the interval of "
+    "the median over pairs of turns, and the ratio of the fastest turns, which other processes interrupt least.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Call:
+    """A program that called a network with so many inputs.
+
+    Attributes:
+        record: of the program; ours: of our own in the same comparison; number: of the record on the page.
+    """
+
+    record: OperationRecord
+    ours: OperationRecord
+    number: int | None = None
+
+    @property
+    def name(self) -> str:
+        return printable(self.record.program.name)
+
+    @property
+    def is_ours(self) -> bool:
+        return self.record is self.ours
+
+    @property
+    def batch(self) -> int:
+        return self.record.problem.batch_columns
+
+    @cached_property
+    def seconds(self) -> float:
+        """The median."""
+        return statistics.median(self.record.seconds)
+
+    @property
+    def rate(self) -> float:
+        """Inputs a second."""
+        return self.batch / self.seconds if self.seconds else 0.0
+
+    @cached_property
+    def ratio(self) -> Interval:
+        """How many times as long as ours it took."""
+        return ratios(self.ours.seconds, self.record.seconds)
+
+    @property
+    def fastest(self) -> float:
+        """The same of the fastest turns."""
+        return min(self.record.seconds) / min(self.ours.seconds) if min(self.ours.seconds) else 0.0
+
+    @property
+    def layout(self) -> str:
+        used, threads = self.record.program.threads_used, self.record.threads
+        parts = [self.record.program.version, f"{plural(used, 'thread')} used" if used < threads else ""]
+        return "; ".join(filter(None, [*parts, self.record.program.notes.get("layout")]))
+
+
+CALLS = Table(
+    "Calls by batch size",
+    [
+        Column("Program", lambda call: (call.name, *([" ", BUSY_MARK] if busy_part(call.ours) else []))),
+        Column("Inputs per call", lambda call: call.batch, NUMBER),
+        Column("Median time", lambda call: call.seconds, DURATION),
+        Column("Inputs a second", lambda call: call.rate, RATIO),
+        Column(
+            "Times as long as ours",
+            lambda call: call.ratio.median,
+            RATIO,
+            below=lambda call: None if call.is_ours
+            else (between(*call.ratio[1:3], RATIO), "; fastest ", Number(call.fastest, RATIO)),
+        ),
+        Column("Weights", lambda call: call.record.matrix_bytes, BYTES),
+        Column("Version and layout", lambda call: call.layout),
+    ],
+    record=lambda call: call.number,
+    kind=lambda call: "ours" if call.is_ours else "",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Called:
+    """A network that was called, with the calls of each batch: ours, then the others, the fastest first."""
+
+    newest: OperationRecord
+    batches: Sequence[Sequence[Call]]
+
+    @property
+    def name(self) -> str:
+        return printable(self.newest.problem.network)
+
+    @property
+    def ends(self) -> Sequence[Sequence[Call]]:
+        """The largest batch, and the smallest."""
+        return [self.batches[-1], *self.batches[:-1][:1]]
+
+    @property
+    def short(self) -> str:
+        """Times and the fastest other library, in a few words."""
+        return "; ".join(map(_short, self.ends))
+
+    @property
+    def results(self) -> list[str]:
+        """Sentences on the same, beside the two fastest other libraries."""
+        return [_sentence(calls) for calls in self.ends]
+
+
+@once
+def called(collection: Collection) -> list[Called]:
+    """The networks that were called. Of several comparisons of one network and batch on one machine, the latest."""
+    numbers = {id(record): number for number, record in enumerate(collection.operations, len(collection.records))}
+    records = [operation for operation in collection.operations if operation.operation == "network"]
+    groups = group_by(
+        records,
+        lambda record: (
+            record.problem.network, record.device.name, record.threads, record.problem.topology_sha256
+        ),
+    )  # fmt: skip
+    networks = []
+    for _, members in sorted(groups.items()):
+        batches = []
+        for _, of_batch in sorted(group_by(members, lambda member: member.problem.batch_columns).items()):
+            compared = group_by(of_batch, lambda record: record.comparison).values()
+            whole = [calls for some in compared if (calls := calls_of(some, numbers))]
+            if whole:
+                batches.append(max(whole, key=lambda calls: (calls[0].record.created, calls[0].record.comparison)))
+        if batches:
+            networks.append(Called(members[-1], batches))
+    return networks
+
+
+def calls_of(members: Sequence[OperationRecord], numbers: dict[int, int] | None = None) -> list[Call]:
+    """The programs of a comparison, ours first and then the fastest by its ratio to ours; empty without ours.
+
+    Args:
+        numbers: of the records on the page, by the identity of each.
+    """
+    ours = next((member for member in members if member.program.kind == "ours"), None)
+    if ours is None:
+        return []
+    same = [member for member in members if len(member.seconds) == len(ours.seconds)]
+    calls = [Call(member, ours, (numbers or {}).get(id(member))) for member in same]
+    return sorted(calls, key=lambda call: (not call.is_ours, call.ratio.median, call.name))
+
+
+def _sentence(calls: Sequence[Call]) -> str:
+    """A batch in words: its time, compared with the two fastest other libraries."""
+    text = f"{plural(calls[0].batch, 'input')} take{'s' if calls[0].batch == 1 else ''} {time(calls[0].seconds)}"
+    return f"{text}: {_compared(calls[1:3])}" if calls[1:] else text
+
+
+def _short(calls: Sequence[Call]) -> str:
+    """The same in short, compared with the fastest of them."""
+    text = f"{plural(calls[0].batch, 'input')} in {time(calls[0].seconds)}"
+    return f"{text}, {_compared(calls[1:2])}" if calls[1:] else text
+
+
+def _compared(calls: Sequence[Call]) -> str:
+    """How ours compares with other programs."""
+    texts, alike = [], []
+    for call in calls:
+        name, ratio = LIBRARIES.get(call.name, call.name), call.ratio
+        if ratio.resamples and ratio.low <= 1 <= ratio.high:
+            alike.append(name)
+            continue
+        number = significant(max(ratio.median, 1 / ratio.median), 2)
+        texts.append(f"{number} times {'as fast as' if ratio.median >= 1 else 'slower than'} {name}")
+    return ", ".join([*texts, f"no clear difference from {' or '.join(alike)}"] if alike else texts)
+
+
+def section(collection: Collection) -> Section | None:
+    """The section; None where no network was called."""
+    networks = called(collection)
+    if not networks:
+        return None
+    drawn = [network for network in networks if len(network.batches) > 1][:MOST_DRAWN]
+    parts: list[Block] = [_part(network, f"calls-{k}", network in drawn) for k, network in enumerate(networks, 1)]
+    more = len(parts) - MOST_SHOWN
+    left = [Paragraph(f"{plural(more, 'network')} more, in the records.", "soft")] if more > 0 else []
+    blocks = [*parts[:MOST_SHOWN], *left, Paragraph(HOW, "soft")]
+    return Section(NAME, TITLE, blocks, "Latency and throughput by batch")
+
+
+def _part(called: Called, name: str, drawn: bool) -> Part:
+    newest, threads = called.newest, plural(called.newest.threads, "thread")
+    about: Phrase = (
+        f"{newest.problem.layer}, {plural(newest.problem.nonzeros, 'nonzero weight')}, ",
+        Number(newest.problem.sparsity, PERCENT),
+        f" sparse; {newest.device.name}. Verified: {newest.verification.rule}.",
+    )  # fmt: skip
+    blocks: list[Block] = [Paragraph(about, "soft"), Paragraph(f"{'. '.join(called.results)}.")]
+    blocks += [_throughput(called, name)] if drawn else []
+    title = f"{CALLS.title}: {called.name}, {threads}"
+    blocks.append(CALLS.of([call for calls in called.batches for call in calls], title=title, opened=True))
+    blocks.append(Paragraph(Styled(newest.environment.command, "code"), "soft"))
+    return Part(f"{called.name}, {threads}", blocks, name)
+
+
+def _throughput(called: Called, name: str) -> Figure:
+    every = [call for calls in called.batches for call in calls]
+    return Figure(
+        name,
+        f"Inputs a second by inputs of a call, {called.name}",
+        f"Inputs of a call ÷ its median seconds, logarithmic scales. {called.newest.device.name}, "
+        f"{called.newest.threads} threads.",
+        partial(_plot, every),
+        ("program", "inputs of a call", "seconds of a call", "inputs a second", "times ours", "low", "high"),
+        [(call.name, call.batch, call.seconds, call.rate, *call.ratio[:3]) for call in every],
+        {call.number: f"{call.name}, {call.batch} inputs: {call.rate:.4g} inputs/s" for call in every},
+    )
+
+
+def _plot(every: Sequence[Call], narrow: bool):
+    plot, axes = canvas(4.0, narrow=narrow)
+    lines, programs = [], group_by(every, lambda call: call.name)
+    for calls, colour, mark in zip(programs.values(), colours(10), MARKS * 2, strict=False):
+        lines += axes.plot([call.batch for call in calls], [call.rate for call in calls], color=colour)
+        for call in calls:
+            axes.scatter([call.batch], [call.rate], s=36, marker=mark, color=colour, gid=f"{RECORD}{call.number}")
+    logarithmic(axes, "xy")
+    set_ticks(axes.xaxis, [call.batch for call in every])
+    axes.set_xlabel("inputs of a call")
+    axes.set_ylabel("inputs a second")
+    despine(plot)
+    plot.legend(lines, list(programs), loc="outside lower left", frameon=False, ncols=3)
+    return plot
