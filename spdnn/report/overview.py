@@ -24,6 +24,7 @@ from spdnn.report.common.run_rows import BUSY_MARK, RunRow, group_by
 from spdnn.report.networks import NAMES, SERIES, Size, hardware, machines, series, twelve
 from spdnn.report.networks import label as published
 from spdnn.runs.records.published import Ratio
+from spdnn.runs.records.run_record import busy_part
 
 NAME = "overview"
 MOST_SENTENCES = 4  # of networks that were called
@@ -95,8 +96,8 @@ def section(collection: Collection) -> Section | None:
         busy, older, count = sum(bool(run.busy) for run in own), sum(run.older for run in own), len(own)
     else:
         of, numbers = networks[0].name, _latency(networks[0])
-        batches = [batch for network in networks for batch in network.batches]
-        busy, older, count = sum(bool(batch.busy) for batch in batches), 0, len(batches)
+        batches = [calls for network in networks for calls in network.batches]
+        busy, older, count = sum(bool(busy_part(calls[0].ours)) for calls in batches), 0, len(batches)
     unit, notes = "run" if own else "batch size", []
     if busy:
         why = Styled("other work", "term", "#term-busy-machine")
