@@ -93,7 +93,7 @@ def plain(phrase: Phrase, rates: tuple[float, str] = RATES[0], colours: bool = F
         case Number():
             return phrase.text or write(phrase.value, phrase.unit, rates)
         case Unit():
-            return rates[1] if phrase.choice == "rate" else phrase.name
+            return rates[1] if phrase.name and phrase.choice == "rate" else phrase.name
         case Styled():
             text, colour = plain(phrase.parts, rates, colours), COLOURS.get(phrase.kind) if colours else None
             return f"{colour}{text}{PLAIN}" if colour else text

@@ -37,11 +37,13 @@ LIBRARIES = {
 MOST_DRAWN, MOST_SHOWN = 4, 8  # networks
 MARKS = ("o", "s", "^", "D", "v", "P")
 HOW = (
-    "Ours (", code("spdnn.compile"), ") and the other libraries ran in one process, in turns, on as many threads as "
-    "each can use. A turn is several calls, after an untimed turn; weights are in place. Every output was first "
-    "compared with the reference; every timed output equals the verified one to the bit. Under each ratio: the "
-    "interval of the median over pairs of turns, and the ratio of the fastest turns, which other processes interrupt least.",
-)  # fmt: skip
+    "Ours (",
+    code("spdnn.compile"),
+    ") and the other libraries ran in one process, in turns, on as many threads as each can use. A turn is several "
+    "calls, after an untimed turn; weights are in place. Every output was first compared with the reference; every "
+    "timed output equals the verified one to the bit. Under each ratio: the interval of the median over pairs of "
+    "turns, and the ratio of the fastest turns, which other processes interrupt least.",
+)
 
 
 @dataclass(frozen=True)

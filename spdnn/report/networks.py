@@ -6,7 +6,7 @@ another.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from spdnn.core import challenge
 from spdnn.core.shown import listed, printable, significant
 from spdnn.core.shown import published as printed
-from spdnn.core.table import RATE, RATIO, SECONDS, Column, Number, Phrase, Rows, Styled, Table, Unit, mark
+from spdnn.core.table import RATE, RATIO, SECONDS, Column, Number, Phrase, Rows, Styled, Table, mark
 from spdnn.report.common.blocks import Block, Paragraph, Section, term
 from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.drawing import RECORD, Figure
@@ -26,6 +26,7 @@ _AUTHORS = re.compile(r" \((?!as )[^)]*\)")  # who made a system; not who ran it
 SERIES = ("reduced", "like", "plain")  # ours: work avoided, the same work as published systems, nothing left out
 NAMES = {"reduced": "work avoided, exactly", "like": "same work", "plain": "no reductions"}
 PUBLISHED = {"one": "one device", "any": "any", "lossy": "any"}  # exact on one device and on any, lossy; the devices
+UNNAMED = replace(RATE, name="")  # of columns whose caption has the unit
 NAME, TITLE = "networks", "The twelve networks"
 LEAST = 3  # networks of different sizes, for a slope
 MARKS = {"reduced": ("*", 0), "like": ("D", 1), "plain": ("P", 4), "solution": ("s", 2)}  # mark, colour
@@ -117,7 +118,7 @@ def _compared(rows: Sequence[Size]) -> Table:
             Column(
                 f"Ours, {NAMES[name]}",
                 lambda row, name=name: (run := row.ours[name]) and Number(run.rate.median, RATE),
-                RATE,
+                UNNAMED,
                 below=lambda row, name=name: _ours_below(row.ours[name]),
                 csv=f"ours_{name}_edges_per_second",
             )
@@ -127,7 +128,7 @@ def _compared(rows: Sequence[Size]) -> Table:
             Column(
                 f"Best published, {'lossy' if devices == 'lossy' else 'exact'}, {hardware(rows, devices)}",
                 lambda row, devices=devices: _figure_cell(row.best[devices]),
-                RATE,
+                UNNAMED,
                 below=lambda row, devices=devices: _figure_below(row.best[devices]),
                 csv=f"published_{devices}_edges_per_second",
             )
@@ -144,8 +145,9 @@ def _compared(rows: Sequence[Size]) -> Table:
             for name in SERIES if name != "reduced" and devices != "lossy"
         ]  # fmt: skip
     caption = (
-        "Inference time under each rate; ratios: ours ÷ published, exact; their time: what the published time "
-        "includes, where ours includes something else"
+        RATE,
+        ", and inference time under it; ratios: ours ÷ published, exact; their time: what the published time includes, ",
+        "where ours includes something else",
     )
     return Table("Ours and the best published, by network", columns, caption, "twelve")
 
@@ -192,11 +194,11 @@ def _published(rows: Sequence[Baseline]) -> Rows:
                     (row := item[1].get(size))
                     and Number(row.edges_per_second, RATE, printed(row.edges_per_second / 1e12))
                 ),
-                Unit("", RATE.write, RATE.csv, RATE.choice),
+                UNNAMED,
                 below=lambda item, size=size: _figure_below(item[1].get(size)),
             )
         )
-    caption = "Rates, and seconds of inference under each; lossy methods do not give the exact values"
+    caption = RATE, ", and seconds of inference under it; lossy methods do not give the exact values"
     return Table("Every published figure on these networks", columns, caption, "published").of(
         order, title=f"Every published figure on these networks: {len(rows):,}"
     )

@@ -245,10 +245,10 @@ class Writer:
             case Number():
                 choice = f' data-unit="{phrase.unit.choice}"' if phrase.unit.choice else ""
                 text = phrase.text or write(phrase.value, phrase.unit, self.rates)
-                return f'<data value="{phrase.value}"{choice}>{html.escape(text)}</data>'
+                return f'<data value="{phrase.value:.12g}"{choice}>{html.escape(text)}</data>'
             case Unit():
                 name = html.escape(plain(phrase, self.rates))
-                return f'<span data-unit-name="{phrase.choice}">{name}</span>' if phrase.choice else name
+                return f'<span data-unit-name="{phrase.choice}">{name}</span>' if name and phrase.choice else name
             case Styled():
                 text, kind = self.phrase(phrase.parts), phrase.kind
                 title = f' title="{html.escape(plain(phrase.title))}"' if phrase.title else ""
