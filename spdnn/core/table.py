@@ -66,12 +66,15 @@ class Styled:
     Attributes:
         parts: what it says.
         kind: soft, mark, chip, good, bad, code or another class of the page's style.
-        href: where a link leads; title: what a pointer that rests on it reads.
+        href: where a link leads; file: the name of the file that it is saved as; name: its anchor.
+        title: what a pointer that rests on it reads.
     """
 
     parts: "Phrase"
     kind: str = ""
     href: str = ""
+    file: str = ""
+    name: str = ""
     title: str = ""
 
 

@@ -145,10 +145,9 @@ def _compared(rows: Sequence[Size]) -> Table:
             for name in SERIES if name != "reduced" and devices != "lossy"
         ]  # fmt: skip
     caption = (
-        RATE,
-        ", and inference time under it; ratios: ours ÷ published, exact; their time: what the published time includes, ",
-        "where ours includes something else",
-    )
+        RATE, ", and inference time under it; ratios: ours ÷ published, exact; their time: what the published time "
+        "includes, where ours includes something else",
+    )  # fmt: skip
     return Table("Ours and the best published, by network", columns, caption, "twelve")
 
 

@@ -16,7 +16,7 @@ from spdnn.report import page
 from spdnn.report.common import drawing, figure_files
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.common.drawing import Figure
-from spdnn.report.provenance.records import records_table
+from spdnn.report.provenance import records_table
 from spdnn.runs.records.cases import RecordFolder, record_files
 from spdnn.runs.records.files import read_all, read_verdict
 from spdnn.runs.records.published import read_baselines

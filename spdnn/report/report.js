@@ -73,7 +73,7 @@
 
   // Paper has no folds: what says whether each case passed, and on what machine, is printed open.
   addEventListener("beforeprint", () => {
-    for (const one of all("section[aria-labelledby=cases] details, #environment details")) one.open = true;
+    for (const one of all("section[aria-labelledby=cases] details, #table-environment")) one.open = true;
   });
 
   // ---- sorting ----

@@ -14,29 +14,24 @@ Data flows one way, and each step has one owner::
 A section knows of others only what it links to.
 """
 
-from spdnn.report import calls, cases, networks, overview
+from spdnn.report import calls, cases, networks, others, overview, own, provenance, times
 from spdnn.report.legacy import Legacy
 from spdnn.report.limits import section as limits
 from spdnn.report.operations import figures as operations_figures
 from spdnn.report.operations import values as operations
-from spdnn.report.others import values as others
-from spdnn.report.own import section as own
 from spdnn.report.peers import section as peers
-from spdnn.report.provenance import values as provenance
 from spdnn.report.reductions import figures as reductions_figures
 from spdnn.report.reductions import values as reductions
 from spdnn.report.scaling import figures as scaling_figures
 from spdnn.report.scaling import values as scaling
 from spdnn.report.schedules import section as schedules
-from spdnn.report.times import figures as times_figures
-from spdnn.report.times import values as times
 
 SECTIONS = [
     overview,  # the first screen; its heading is the page's first
-    Legacy("own", "Networks of your own", own.values, own.figures),
+    own,
     calls,
     networks,
-    Legacy("times", "Where the time goes", times.values, times_figures.figures),
+    times,
     Legacy(
         "limits", "How far from the limit", limits.values, limits.figures,
         ABSENT="The distance to the machine's limits is not shown: the machine was not measured with these "
@@ -66,6 +61,6 @@ SECTIONS = [
         "<code>spdnn bench sets -o FOLDER</code> and <code>snakemake --configfile config/ops.yaml</code> make them.",
     ),
     cases,
-    Legacy("others", "Other records", others.values),
-    Legacy("provenance", "Records and glossary", provenance.values),
+    others,
+    provenance,
 ]  # fmt: skip

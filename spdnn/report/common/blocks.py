@@ -26,10 +26,11 @@ THEME = {
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A sentence or several; `kind`: soft, note or another class of the page's style."""
+    """A sentence or several; `kind`: soft, note or another class of the page's style; `name`: its anchor."""
 
     text: Phrase
     kind: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Writer:
         """One of them."""
         match block:
             case Paragraph():
-                return f"<p{_class(block.kind)}>{self.phrase(block.text)}</p>\n"
+                return f"<p{_id(block.name)}{_class(block.kind)}>{self.phrase(block.text)}</p>\n"
             case Part():
                 head = f"<h3{_id(block.name)}>{self.phrase(block.heading)}</h3>"
                 return f"<section>\n{head}\n{self.blocks(block.blocks)}</section>\n"
@@ -253,7 +254,10 @@ class Writer:
                 text, kind = self.phrase(phrase.parts), phrase.kind
                 title = f' title="{html.escape(plain(phrase.title))}"' if phrase.title else ""
                 if phrase.href:
-                    return f'<a{_class(kind)} href="{html.escape(phrase.href)}"{title}>{text}</a>'
+                    file = f' download="{html.escape(phrase.file)}"' if phrase.file else ""
+                    return (
+                        f'<a{_id(phrase.name)}{_class(kind)}{file} href="{html.escape(phrase.href)}"{title}>{text}</a>'
+                    )
                 return f"<code>{text}</code>" if kind == "code" else f"<span{_class(kind)}{title}>{text}</span>"
         return "".join(map(self.phrase, phrase))
 

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from spdnn.report.common.drawing import WIDTHS, libraries
 
@@ -60,6 +61,12 @@ def plot_counts(axes, counts: Sequence[int], **settings) -> list:
     points = [(layer, count) for layer, count in enumerate(counts, 1) if count > 0]
     mark = "o" if len(points) < 2 else None
     return axes.plot([layer for layer, _ in points], [count for _, count in points], marker=mark, **settings)
+
+
+def changes(counts: Sequence) -> list[tuple[int, Any]]:
+    """(layer, count) of the first layer, of each whose count is another than before, and of the last."""
+    last = len(counts)
+    return [(layer, count) for layer, count in enumerate(counts, 1) if layer in (1, last) or count != counts[layer - 2]]
 
 
 def write_after(axes, text: str, x: float, y: float, gap: float = 5, size: float = 8) -> None:

@@ -187,11 +187,6 @@ class RunRow:
         return time if time and time.seconds else None
 
     @property
-    def solution_parts(self) -> dict[str, float]:
-        """The seconds of each part of the time to solution, by its name."""
-        return self.solution.parts
-
-    @property
     def repeats(self) -> int:
         return len(self.record.seconds)
 

@@ -1,0 +1,512 @@
+"""The section on where the time goes: read, prepare, inference, and the parts of inference, and ladders of settings.
+
+A record splits inference in one of three ways: by the clocks of several ranks, the timeline of a task graph, or the
+events of a GPU. Seconds that none of them attributes are unassigned, never guessed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import groupby
+from typing import NamedTuple
+
+from spdnn.core.shown import plural, significant
+from spdnn.core.table import BYTES, NUMBER, PERCENT, SECONDS, Column, Number, Phrase, Table, mark
+from spdnn.report.common import plotting, words
+from spdnn.report.common.blocks import Block, Fold, Paragraph, Part, Section, Terms, term
+from spdnn.report.common.collection import Collection
+from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, RECORD, Figure
+from spdnn.report.common.plotting import INK, NO_COLOUR
+from spdnn.report.common.run_rows import RunRow, fair, group_by, latest, run_name
+from spdnn.report.common.words import LANES, STREAMED
+from spdnn.runs.records.distribution import PER_REPEAT
+from spdnn.runs.records.notes import Notes, TaskgraphNotes
+from spdnn.runs.records.published import read_preparations
+from spdnn.runs.records.samples import CLOCK, PARTS, TOLERANCE
+
+NAME, TITLE = "times", "Where the time goes"
+
+RANKS, TIMELINE, EVENTS, JOINED = "Clocks of the ranks", "Timeline", "Events of the GPU", "Kernel at most"
+MEANINGS = {
+    RANKS: "All seconds of all ranks in all repeats. Wait: for other ranks. Copy: messages, packing and unpacking rows "
+    "included. Kernel: everything else that a rank did; where it also read weights, that is unassigned.",
+    TIMELINE: "Each device has a lane that computes and lanes that copy, and the last repeat of each was recorded. The "
+    "whole is the seconds of that repeat, for each device once. Kernel: the computing lane was busy, compaction and "
+    "results included. Seconds after the last task are unassigned, and so is a captured graph that copies weights too.",
+    EVENTS: "Two events on the GPU, before its first launch of a batch and after its last: kernel is the time between "
+    "them, gaps between launches included. The rest of the last repeat is the host's, and unassigned.",
+    JOINED: "The record's timeline has fewer entries than there were tasks: neighbours are one entry, so gaps between "
+    "them count as busy.",
+}
+COMPUTE = "compute"  # the lane of a device that computes; the others copy
+WITH_COPIES = "with host-to-device copies"  # of a GPU engine's spans: copies made while opening included
+READ, PREPARE, INFERENCE = "read", "prepare", "inference"
+INPUTS, VERIFICATION, REST = "inputs", "verification", "start, network, other"
+KERNEL, COPY, WAIT, UNASSIGNED = "kernel", "copy", "wait", "unassigned"
+# Indices into seaborn's "colorblind"; the timelines of schedules have the same colour for the same part.
+COLOURS = {INPUTS: 2, VERIFICATION: 4, READ: 2, PREPARE: 8, INFERENCE: 0, KERNEL: 0, COPY: 1}
+GREYS = {REST: "#c3c8cf", WAIT: "#c3c8cf", UNASSIGNED: "#f1f3f5"}
+ORDER = (INPUTS, READ, PREPARE, INFERENCE, VERIFICATION, REST, KERNEL, COPY, WAIT, UNASSIGNED)
+ON_DARK = (INFERENCE, KERNEL)
+BLACK, WHITE = "#010101", "#fefefe"  # of letters on colours, light page or dark
+WIDE = 30  # where the longest whole is so many times the shortest, each bar is all of its own case
+LEAST_NAMED = 0.09  # of the axis: shorter parts have no number on them
+LEAST_RUNGS, MOST_RUNGS = 3, 24  # settings of a ladder
+
+
+class Parts(NamedTuple):
+    """Parts of the inference seconds of a run; copy, kernel, wait and unassigned add up to the whole. None: the record
+    does not have that part, and its seconds are in `unassigned`.
+
+    Attributes:
+        whole: the seconds that are split: of all ranks and repeats, or of all devices in the last repeat.
+        copy: while weights, rows or messages were copied and nothing was computed.
+        kernel: while something was computed.
+        wait: while neither happened.
+        unassigned: seconds that the record attributes to none of these.
+        hidden: of copies that overlapped computing on the same device; part of `kernel`.
+        joined: (tasks, entries of the timeline) where several tasks are one entry: gaps between them count as busy.
+        source: where the record has the parts, in a few words.
+    """
+
+    whole: float
+    copy: float | None
+    kernel: float | None
+    wait: float | None
+    unassigned: float
+    hidden: float | None
+    joined: tuple[int, int] | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A run and the parts of its time."""
+
+    run: RunRow
+
+    @cached_property
+    def parts(self) -> Parts | None:
+        """Of its inference; None where its record has none."""
+        return parts(self.run)
+
+    @cached_property
+    def uploaded(self) -> float | None:
+        """Seconds of read in which inputs and weights went to a GPU."""
+        return _upload_seconds(self.run)
+
+
+def _stage(name: str, seconds: str) -> Column:
+    """Seconds of a stage, and whether it came from a cache."""
+
+    def below(row: Timed) -> Phrase:
+        return mark("from a cache") if row.run.solution and seconds in row.run.solution.cached else None
+
+    return Column(name, lambda row: getattr(row.run, f"{seconds}_seconds"), SECONDS, below)
+
+
+def _share(name: str, part: str) -> Column:
+    """The share of inference that a part is, and its seconds."""
+
+    def below(row: Timed) -> Phrase:
+        value = getattr(row.parts, part)
+        return None if value is None else (Number(value, SECONDS), " s")
+
+    def value(row: Timed) -> float | None:
+        seconds = getattr(row.parts, part)
+        return None if seconds is None else seconds / row.parts.whole
+
+    return Column(name, value, PERCENT, below)
+
+
+SOLUTION = Table(
+    "Time to solution by case",
+    [
+        Column("Case", lambda row: run_name(row.run)),
+        Column("Wall, start to end", lambda row: row.run.solution.wall, SECONDS),
+        Column("To solution", lambda row: row.run.solution.seconds, SECONDS),
+        *(
+            Column(name.capitalize(), lambda row, name=name: row.run.solution.parts[name], SECONDS)
+            for name in PARTS
+        ),
+        Column("Of", lambda row: f"a {row.run.solution.of}"),
+        Column("From a cache", lambda row: ", ".join(row.run.solution.cached) or "nothing"),
+    ],
+    "Wall time, time to solution and its parts",
+    "times-solution",
+    record=lambda row: row.run.number,
+)  # fmt: skip
+PREPARATIONS = Table(
+    "Published preparation",
+    [
+        Column("System", lambda row: f"{row.system}, {row.year}"),
+        Column("Stage", lambda row: row.stage),
+        Column("Time", lambda row: row.seconds, SECONDS),
+        Column("For", lambda row: row.covers),
+        Column("On", lambda row: row.hardware),
+        Column("Source", lambda row: row.source),
+    ],
+    "Before inference, as published",
+)
+TIMES = Table(
+    "Times by case",
+    [
+        Column("Case", lambda row: run_name(row.run)),
+        Column("Read", lambda row: row.run.read_seconds, SECONDS),
+        Column("Of it, copies to a GPU", lambda row: row.uploaded, SECONDS),
+        _stage("Prepare", "prepare"),
+        _stage("Inference", "inference"),
+        Column("Parts of inference from", lambda row: row.parts and row.parts.source),
+        Column("Repeats", lambda row: row.run.repeats, NUMBER),
+        Column("Peak memory", lambda row: row.run.record.peak_memory_bytes, BYTES),
+        Column("Reductions on", lambda row: row.run.reductions),
+        Column("Time includes", lambda row: row.run.includes),
+    ],
+    "Medians; only inference enters the rate",
+    record=lambda row: row.run.number,
+)
+SPLIT = Table(
+    "Parts of inference by case",
+    [
+        Column("Case", lambda row: run_name(row.run)),
+        _share("Kernel", "kernel"),
+        _share("Copy", "copy"),
+        _share("Wait", "wait"),
+        _share("Unassigned", "unassigned"),
+        _share("Copies hidden", "hidden"),
+        Column("All of it", lambda row: row.parts.whole, SECONDS),
+        Column(
+            "Source",
+            lambda row: row.parts.source,
+            below=lambda row: mark("kernel at most") if row.parts.joined else None,
+        ),
+    ],
+    "Shares of inference; under each, its seconds; –: not recorded, and counted as unassigned",
+    record=lambda row: row.run.number,
+)
+SPLIT_TEXT = (
+    "Copy: only copies ran. Kernel: something was computed; copies beside it are hidden. Wait: neither. Seconds that no "
+    "record attributes are unassigned."
+)
+
+
+def section(collection: Collection) -> Section | None:
+    """The section; None without a run."""
+    runs = collection.runs
+    if not runs:
+        return None
+    # Runs of a comparison with peers come last.
+    rows = [Timed(run) for run in sorted(runs, key=lambda run: bool(run.record.comparison))]
+    solved, split = [row for row in rows if row.run.solution], [row for row in rows if row.parts]
+    official = any(run.official_size for run in runs)
+    blocks: list[Block] = [Paragraph(_sentence(solved, official)), wholes(rows)]
+    if solved:
+        blocks += [SOLUTION.of(solved), *([PREPARATIONS.of(read_preparations())] if official else [])]
+    blocks.append(TIMES.of(rows))
+    if split:
+        blocks.append(Part("Parts of inference", _split(rows, split), "times-inference"))
+    if steps := [ladder(group, f"ladder-{k}") for k, group in enumerate(ladders(collection.own)[:MOST_DRAWN], 1)]:
+        sentence = Paragraph("One network with every setting that was run, the slowest first.")
+        blocks.append(Part("One step at a time", [sentence, *steps], "ladders"))
+    return Section(NAME, TITLE, blocks)
+
+
+def _sentence(solved: Sequence[Timed], official: bool) -> Phrase:
+    """What the section says first."""
+    shares = [row.run.solution.inference / row.run.solution.seconds for row in solved]
+    if not shares:
+        return "Only inference enters the rate; reading and preparing come before it, once for any number of repeats."
+    low, high = (significant(100 * share, 2) for share in (min(shares), max(shares)))
+    rest = "; published rates leave the rest out" if official else ""
+    return f"Inference is {low if low == high else f'{low} to {high}'} % of the ", term("time to solution"), f"{rest}."
+
+
+def _split(rows: Sequence[Timed], split: Sequence[Timed]) -> list[Block]:
+    """The parts of inference, where records have them."""
+    blocks: list[Block] = [Paragraph(SPLIT_TEXT)]
+    if others := [row for row in rows if not row.parts]:
+        streamed = any(row.run.record.span == STREAMED for row in others)
+        told = "; where weights were streamed, reading them is included" if streamed else ""
+        sentence = f"The records of {plural(len(others), 'other run')} do not split inference into parts{told}."
+        blocks.append(Paragraph(sentence, "note"))
+    # Only the meanings of the sources that are on the page are explained.
+    sources = [JOINED] if any(row.parts.joined for row in split) else []
+    sources += [name for name in MEANINGS if any(row.parts.source.startswith(name) for row in split)]
+    meanings = [(name, meaning) for name, meaning in MEANINGS.items() if name in sources]
+    return [*blocks, shares(split), SPLIT.of(split), Fold("Where the parts are from", [Terms(meanings)])]
+
+
+def fastest(rows: Sequence[Timed], most: int) -> list[Timed]:
+    """Those of the rows that a figure has room for: of each network the fastest before the second of any."""
+
+    def network(row: Timed) -> tuple:
+        return row.run.problem.neurons, row.run.problem.layers, bool(row.run.record.comparison)
+
+    return fair(rows, most, network, lambda row: row.run.rate.median)
+
+
+def parts(run: RunRow) -> Parts | None:
+    """The parts of a run's inference seconds; None where its record has none."""
+    record = run.record
+    if record.ranks > 1:
+        return _of_ranks(run)
+    if record.comparison:
+        return None  # engines timed in turn: their notes are of a run before that
+    if "schedule" in record.engine.noted:
+        return _of_timeline(run)
+    return _of_events(run)
+
+
+def _of_ranks(run: RunRow) -> Parts:
+    """Sums over all ranks and repeats. When a rank neither waits nor sends, it computes, or reads weights."""
+    ranks, repeats = run.record.distribution.per_rank, run.repeats
+    whole, waiting, sending = (sum(sum(getattr(rank, name)) for rank in ranks) for name in PER_REPEAT)
+    # A rank that neither waits nor sends computes, unless it also reads weights.
+    rest, source = _positive(whole - waiting - sending), f"{RANKS}, {plural(repeats, 'repeat')}"
+    computed, unassigned = (None, rest) if run.record.span == STREAMED else (rest, 0.0)
+    return Parts(whole, sending, computed, waiting, unassigned, None, None, source) if whole else None
+
+
+def _of_timeline(run: RunRow) -> Parts | None:
+    """By device, from the lanes of the last repeat. Copies that overlap computing are hidden, and take no time of their
+    own. Where a captured graph copies weights too, it is one entry of the timeline, and unassigned.
+    """
+    notes, last = run.notes(TaskgraphNotes), run.record.seconds[-1]
+    spans, decomposition = run.timeline, run.decomposition
+    if spans is None or decomposition is None:
+        return None
+    # A record may come from anywhere: a timeline that contradicts its decomposition is not interpreted.
+    if not all(0 <= span.device < decomposition.devices and span.lane in LANES for span in spans):
+        return None
+    end = max(span.end for span in spans)
+    if not last or end > last * (1 + TOLERANCE) + CLOCK:
+        return None  # of another repeat
+    # Devices run side by side, so the whole is the seconds of the repeat times the number of devices.
+    whole, computing, copying, busy = max(end, last) * decomposition.devices, 0.0, 0.0, 0.0
+    for _, own in groupby(sorted(spans, key=lambda span: span.device), key=lambda span: span.device):
+        lanes = list(own)
+        computing += _covered_seconds(lane for lane in lanes if lane.lane == COMPUTE)
+        copying += _covered_seconds(lane for lane in lanes if lane.lane != COMPUTE)
+        busy += _covered_seconds(lanes)
+    # Hidden copies cost nothing: only the time in which no kernel ran counts as copy.
+    copy, wait, after = busy - computing, end * decomposition.devices - busy, whole - end * decomposition.devices
+    seconds = {"copy": copy, "kernel": computing, "wait": wait, "unassigned": after, "hidden": copying - copy}
+    # A captured graph is one span, so copies in it cannot be told from kernels.
+    if notes.captured and run.record.span == STREAMED:
+        seconds |= {"kernel": None, "unassigned": after + computing, "hidden": None}
+    tasks = notes.timeline_tasks or 0
+    # Joined spans make the kernel time an upper bound, which the figure must say.
+    joined = (tasks, len(spans)) if tasks > len(spans) else None
+    source = f"{TIMELINE}, {plural(decomposition.devices, 'device')}, last repeat"
+    return Parts(whole=whole, joined=joined, source=source, **{name: _positive(seconds[name]) for name in seconds})
+
+
+def _positive(seconds: float | None) -> float | None:
+    """A sum of rounded numbers that cannot be negative."""
+    return None if seconds is None else max(0.0, seconds)
+
+
+def _covered_seconds(spans: Iterable) -> float:
+    """Seconds that at least one of the spans covers."""
+    total, until = 0.0, 0.0
+    for interval in sorted(spans, key=lambda span: span.begin):
+        total += max(0.0, interval.end - max(interval.begin, until))
+        until = max(until, interval.end)
+    return total
+
+
+def _of_events(run: RunRow) -> Parts | None:
+    """A GPU's own seconds in the last repeat, from its first launch to its last; the rest is the host's."""
+    last, kernel = run.record.seconds[-1], _spans(run).get(run.record.span)
+    if kernel is None or not last or kernel > last * (1 + TOLERANCE) + CLOCK:
+        return None
+    # Events bracket the launches of a batch; what the host did around them has no clock of its own.
+    unassigned = _positive(last - kernel)
+    return Parts(max(last, kernel), None, kernel, None, unassigned, None, None, f"{EVENTS}, last repeat")
+
+
+def _upload_seconds(run: RunRow) -> float | None:
+    """Seconds of read in which inputs and weights went to a GPU."""
+    spans, whole = _spans(run), sum(run.record.read_seconds)
+    if run.record.ranks > 1 or not {WITH_COPIES, run.record.span} <= set(spans):
+        return None
+    copied = spans[WITH_COPIES] - spans[run.record.span]
+    return copied if 0 <= copied <= whole else None
+
+
+def _spans(run: RunRow) -> dict[str, float]:
+    """The spans in the notes of an engine that has a GPU."""
+    return run.notes(Notes).spans or {}
+
+
+def wholes(rows: Sequence[Timed]) -> Figure:
+    """Seconds to a verified result by part, where records have them, else of read, prepare and inference.
+
+    Where the wholes differ by WIDE, bars are shares of each case's own whole.
+    """
+    solved = [row for row in rows if row.run.solution]
+    bars = [(row.run, _whole(row)) for row in fastest(solved or rows, MOST_BARS)]
+    totals = [sum(parts.values()) for _, parts in bars]
+    relative, whole = max(totals) > WIDE * min(totals), "time to solution" if solved else "read + prepare + inference"
+    how = " The totals differ very much, so each bar is 100 % of its own case." if relative else ""
+    caption = f"{whole[0].upper()}{whole[1:]} by part; only inference enters the rate.{how}"
+    label = f"% of the case's own {whole}" if relative else "seconds"
+    return _bars("times-whole", f"Seconds of {whole} by case", caption, bars, len(solved or rows), label)
+
+
+def shares(rows: Sequence[Timed]) -> Figure:
+    """Percent of inference in each part; each bar is 100."""
+    caption = "The parts of inference, where the record has them: each bar is 100 % of the seconds that were split."
+    title = "Shares of kernel, copy and wait in inference by case"
+    bars = [(row.run, _parts(row)) for row in fastest(rows, MOST_BARS)]
+    return _bars("times-parts", title, caption, bars, len(rows), "% of inference")
+
+
+def _whole(row: Timed) -> dict[str, float]:
+    """The parts of the time to solution, or the seconds before and in inference."""
+    run = row.run
+    if not run.solution:
+        return {READ: run.read_seconds, PREPARE: run.prepare_seconds, INFERENCE: run.inference_seconds}
+    parts = run.solution.parts
+    return {name: parts.pop(name) for name in (INPUTS, PREPARE, INFERENCE, VERIFICATION)} | {REST: sum(parts.values())}
+
+
+def _parts(row: Timed) -> dict[str, float]:
+    """The parts of inference that the record has."""
+    parts = {name: getattr(row.parts, name) for name in (KERNEL, COPY, WAIT, UNASSIGNED)}
+    return {name: value for name, value in parts.items() if value is not None}
+
+
+Bars = Sequence[tuple[RunRow, Mapping[str, float]]]  # seconds by the name of each part, in the order of the stack
+
+
+def _bars(name: str, title: str, caption: str, bars: Bars, count: int, label: str) -> Figure:
+    """The figure of the bars, of so many cases; in percent where its label says so."""
+    more = f" {len(bars)} of {count:,} cases, the fastest of each network before others; the table has all."
+    return Figure(
+        name,
+        title,
+        caption + more * (len(bars) < count),
+        partial(_plot_bars, bars, label),
+        ("case", "part", "seconds"),
+        [(run.case, part, seconds) for run, parts in bars for part, seconds in parts.items()],
+        {
+            run.number: f"{run.case}: " + ", ".join(f"{part} {significant(value)} s" for part, value in parts.items())
+            for run, parts in bars
+        },
+        narrow=True,
+    )
+
+
+def _plot_bars(bars: Bars, label: str, narrow: bool):
+    """One bar a case, its parts one after the other, with its seconds after its end."""
+    hues = plotting.colours()
+    palette = {name: hues[index] for name, index in COLOURS.items()} | GREYS
+    totals = [sum(parts.values()) for _, parts in bars]
+    scales = [100 / total if total and label.startswith("%") else 1.0 for total in totals]
+    longest = max(scale * total for scale, total in zip(scales, totals, strict=True)) or 1.0
+    plot, axes = plotting.canvas(1.0 + 0.3 * len(bars) + (0.7 if narrow else 0), narrow=narrow)
+    for row, ((run, parts), scale, total) in enumerate(zip(bars, scales, totals, strict=True)):
+        at, ranges = 0.0, []
+        for name, value in parts.items():
+            length = value * scale
+            ranges.append((at, length))
+            if length > LEAST_NAMED * longest:
+                colour = WHITE if name in ON_DARK else INK if name in GREYS else BLACK
+                axes.annotate(f"{100 * value / total:.0f} %", (at + length / 2, row), va="center", ha="center",
+                              fontsize=8, color=colour, zorder=4)  # fmt: skip
+            at += length
+        axes.broken_barh(ranges, (row - 0.31, 0.62), facecolors=[palette[name] for name in parts],
+                         edgecolors=NO_COLOUR, linewidth=0.4, gid=f"{RECORD}{run.number}", zorder=2)  # fmt: skip
+        plotting.write_after(axes, f"{significant(total, 3)} s", at, row)
+    axes.set_xlim(0, longest * (1.3 if narrow else 1.15))
+    axes.set_xticks([tick for tick in axes.get_xticks() if tick <= longest * 1.001])
+    axes.set_xlabel(label, loc="left")
+    plotting.name_rows(plot, axes, [plotting.fold(run.short) for run, _ in bars], fontsize=9)
+    names = [name for name in ORDER if any(parts.get(name) for _, parts in bars)]
+    handles = [plotting.patch(name, facecolor=palette[name], edgecolor=NO_COLOUR, linewidth=0.4) for name in names]
+    plot.legend(handles=handles, loc="outside lower left", ncols=2 if narrow else 9, frameon=False)
+    return plot
+
+
+class Ladder(NamedTuple):
+    """Runs of one network that differ in their settings, the slowest first.
+
+    Attributes:
+        labels: the setting of each; span: what all their times include, or None.
+    """
+
+    runs: Sequence[RunRow]
+    labels: Sequence[str]
+    span: str | None
+
+
+def ladders(runs: Sequence[RunRow]) -> list[Ladder]:
+    """Runs of one rank on one machine, network and inputs, of at least LEAST_RUNGS settings.
+
+    Of a setting that was run again the latest is shown; of more than MOST_RUNGS settings, so many evenly from the
+    slowest to the fastest.
+    """
+
+    def same(run: RunRow) -> tuple | None:
+        where = words.machine(run.record.environment)
+        return (*run.problem_key, run.record.span.startswith("one layer"), where) if run.record.ranks == 1 else None
+
+    found = []
+    for group in group_by(runs, same).values():
+        members = _latest(group)
+        if len(set(map(_setting, members))) < LEAST_RUNGS:
+            continue
+        spans, threads = {run.record.span for run in members}, {run.threads_text for run in members}
+        labels = []
+        for run in members:
+            label = ", ".join(filter(None, _setting(run))) + (f": {run.record.span}" if len(spans) > 1 else "")
+            labels.append(f"{label}, {run.threads_text}" if len(threads) > 1 else label)
+        found.append(Ladder(members, labels, spans.pop() if len(spans) == 1 else None))
+    return found
+
+
+def _latest(runs: Sequence[RunRow]) -> list[RunRow]:
+    """The latest run of each setting, the slowest first; not more than MOST_RUNGS."""
+    members = latest(runs, lambda run: (*_setting(run), run.threads_text, run.record.span))
+    slowest = sorted(members, key=lambda run: (-run.inference_seconds, run.number))
+    last, most = len(slowest) - 1, MOST_RUNGS - 1
+    return slowest if last <= most else [slowest[index * last // most] for index in range(MOST_RUNGS)]
+
+
+def _setting(run: RunRow) -> tuple[str, str, str]:
+    """Engine, reductions and, of the task graph, how it was cut."""
+    return run.engine, run.reductions.replace("none", "no reductions"), run.cut
+
+
+def ladder(steps: Ladder, name: str) -> Figure:
+    """Seconds of each setting on a log scale, the slowest first."""
+    first = steps.runs[0]
+    size, machine = words.network(first.problem), words.machine(first.record.environment)
+    span = f"Time: {steps.span}" if steps.span else "Each setting names what its time includes"
+    return Figure(
+        name,
+        f"Inference seconds by setting, {size}",
+        f"{first.inputs} inputs: median inference seconds, logarithmic, and their intervals. On {machine}. {span}.",
+        partial(_plot_ladder, steps),
+        ("setting", "inference seconds", "low", "high"),
+        [(label, run.inference_seconds, *run.ends) for label, run in zip(steps.labels, steps.runs, strict=True)],
+    )
+
+
+def _plot_ladder(steps: Ladder, narrow: bool):
+    """After each bar, how many times faster than the first it is."""
+    plot, axes = plotting.canvas(1.2 + 0.42 * len(steps.runs), narrow=narrow)
+    floor = min(run.ends[0] for run in steps.runs) / 3
+    slowest = steps.runs[0].inference_seconds
+    for row, run in enumerate(steps.runs):
+        seconds, (low, high) = run.inference_seconds, run.ends
+        axes.barh(row, seconds - floor, left=floor, color=plotting.colours()[0], height=0.62)
+        axes.plot([low, high], [row, row], color=INK, linewidth=1.2)
+        gain = f", {slowest / seconds:,.3g} times as fast" if row else ""
+        plotting.write_after(axes, f"{seconds:.3g} s{gain}", high, row, gap=6, size=9)
+    plotting.logarithmic(axes, "x")
+    axes.set_xlim(floor, steps.runs[0].ends[1] * 12)
+    axes.set_xlabel("inference seconds")
+    plotting.name_rows(plot, axes, [plotting.fold(label, 56) for label in steps.labels], fontsize=8)
+    return plot
