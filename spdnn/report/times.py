@@ -185,8 +185,8 @@ SPLIT = Table(
     record=lambda row: row.run.number,
 )
 SPLIT_TEXT = (
-    "Copy: only copies ran. Kernel: something was computed; copies beside it are hidden. Wait: neither. Seconds that no "
-    "record attributes are unassigned."
+    "Copy: only copies ran. Kernel: something was computed; copies beside it are hidden. Wait: neither. Seconds that "
+    "no record attributes are unassigned."
 )
 
 

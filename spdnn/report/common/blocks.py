@@ -211,7 +211,7 @@ class Writer:
 
     def cell(self, cell: Cell) -> str:
         """What a cell says, and below it the rest."""
-        below = "" if cell.below is None else f'<br><span class="soft">{self.phrase(cell.below)}</span>'
+        below = "" if cell.below is None else f"<br><small>{self.phrase(cell.below)}</small>"
         return NOTHING if cell.value is None else self.phrase(cell.value) + below
 
     def head(self, name: Phrase, unit: Unit | None) -> str:
