@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from spdnn.cli import arguments
-from spdnn.cli.colours import GREEN, colour_text
+from spdnn.cli.terminal import colour_text
 from spdnn.core import challenge
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.request import reading
@@ -47,7 +47,7 @@ def _verify(args) -> int:
     if not verdict.passed:
         print(f"spdnn: verification failed: {'; '.join(verdict.reasons)}", file=sys.stderr)
         return 1
-    print(f"{colour_text('pass', GREEN)}: {verdict.categories:,} categories, {truth.source}")
+    print(f"{colour_text('pass', 'good')}: {verdict.categories:,} categories, {truth.source}")
     return 0
 
 
@@ -74,7 +74,7 @@ def add(group) -> None:
 
 
 def _check(args) -> int:
-    from spdnn.report.common.words import printable
+    from spdnn.core.shown import printable
     from spdnn.runs.records.files import read_all
     from spdnn.runs.verify import judging
 
@@ -107,7 +107,7 @@ def _check(args) -> int:
 
 
 def _print_error(error: SpdnnError) -> None:
-    from spdnn.report.common.words import printable
+    from spdnn.core.shown import printable
 
     print(f"spdnn: {printable(error, 1000)}", file=sys.stderr)
 

@@ -5,7 +5,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from spdnn.cli.colours import GREEN, RED, colour_text
+from spdnn.cli.terminal import colour_text
 from spdnn.core import challenge
 from spdnn.core.files import replacing, reserve
 from spdnn.core.request import RunRequest
@@ -31,7 +31,7 @@ def show(request: RunRequest, measurement: Measurement, result: Result, verdict:
     truth = verdict.truth
     source = {"oracle": "a float64 reference", "official": f"the {truth.source}"}.get(truth.kind, truth.source)
     against = f"{truth.checked:,} of {truth.inputs:,} inputs compared with {source}; {verdict.values.rule}"
-    passed = colour_text("pass", GREEN) if verdict.passed else colour_text("FAIL", RED)
+    passed = colour_text("pass", "good") if verdict.passed else colour_text("FAIL", "bad")
     print(f"verified    {passed}: {against}")
     if not verdict.passed:
         return
