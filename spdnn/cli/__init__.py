@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Collection, Sequence
 
 from spdnn import __version__
-from spdnn.core import progress_output, resources
+from spdnn.core import resources
 from spdnn.core.endings import check_ended, clean_on_terminate, farewell
 from spdnn.core.errors import SpdnnError, nearest
 from spdnn.runs.ranks.world import connect, launched_count, launched_rank, tell_and_end
@@ -27,8 +27,8 @@ with files of your own:
   spdnn network import weights.npz -o net.safetensors --last none
   spdnn infer --network net.safetensors --inputs x.npz --categories out.txt --record run.json
 
-environment: SPDNN_PROGRESS=off|bar|lines|lines=SECONDS sets how progress is shown (default: a bar on a terminal,
-elsewhere a line on standard error at most every 30 s)
+environment: TQDM_DISABLE=1 switches progress off, TQDM_MININTERVAL=SECONDS sets how often it is shown (default: a bar
+on a terminal, elsewhere a line on standard error at most every 30 s)
 
 exit status: 0 done (and passed, where something was verified), 1 an error or a failed verification (one sentence
 on standard error), 2 wrong arguments, 130 interrupted, 143 terminated
@@ -153,7 +153,6 @@ def _run(arguments: list[str] | None) -> int:
         try:
             from spdnn.cli.arguments import check_files  # with the libraries that a command needs
 
-            progress_output.begin()
             check_files(args)
         except SpdnnError as error:
             return _refuse(str(error))

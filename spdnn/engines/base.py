@@ -116,11 +116,9 @@ class Prepared:
         """Of each layer to the end; 0 at last (layers + 1,)."""
         return [*np.cumsum(self.edges[::-1])[::-1].tolist(), 0]
 
-    def work_profile(self) -> progress.WorkProfile:
-        """The layers for progress; built when a session opens, for it reads every header."""
-        depth = range(self.network.depth)
-        source_edges, prepared_edges = ((net.header(k).edges for k in depth) for net in (self.source, self.network))
-        return progress.WorkProfile.of(source_edges, prepared_edges)
+    def edges_passed(self) -> list[int]:
+        """Of the source, as an Inference takes them; made when a session opens, for it reads every header."""
+        return progress.edges_passed(self.source.header(k).edges for k in range(self.network.depth))
 
     def first(self, depth: int) -> "Prepared":
         """Of the first `depth` layers; findings are then of these, and its seconds of all that were prepared.
@@ -248,10 +246,6 @@ class MovableRows(Rows):
     def work(self) -> np.ndarray:
         """float64 (layers,): edges that one row goes through in each layer of the network."""
         return self.prepared.edges.astype(np.float64)
-
-    def work_rows(self) -> float:
-        """Rows that go through all edges of `layer`, for what is ahead."""
-        return self.count
 
     def search_costs(self, meeting: bool) -> tuple[float, float, float]:
         """(deaths, cost, ahead) of a search for identical rows before `layer`, as DuplicateSearch takes them."""

@@ -77,7 +77,7 @@ class BatchSession(Session):
     def __init__(self, prepared: Prepared, inputs: Inputs):
         super().__init__(prepared)
         inputs.check_width(prepared.network.inputs)
-        self.prepared, self.inputs, self.work_profile = prepared, inputs, prepared.work_profile()
+        self.prepared, self.inputs, self.edges_passed = prepared, inputs, prepared.edges_passed()
 
     @property
     def span(self) -> str:  # type: ignore[override]
@@ -93,12 +93,11 @@ class BatchSession(Session):
         count, depth, counters = max(self.batches, self.least_batches), self.prepared.network.depth, self.counters()
         size = min(self.batch, -(-self.inputs.count // count // self.tile) * self.tile)
         parts: list[LastRows] = []
-        with progress.Inference(self.work_profile, self.inputs.count, count) as stage:
+        with progress.Inference(self.edges_passed, self.inputs.count, count) as stage:
             for start in range(0, count * size, size):
                 rows = self.begin(self.inputs.numbers_of(start, start + size), counters)
-                stage.begin(rows.count, lambda k, rows=rows: (counters.edges, rows.work_rows()))
                 with contextlib.closing(self._stream()) as layers:
-                    advance(rows, depth, layers, exchange, stage.at)
+                    advance(rows, depth, layers, exchange, stage.batch(rows.count))
                 if exchange:
                     exchange.end(counters.edges)
                 parts.append(rows.finish())

@@ -20,6 +20,7 @@ to Probabilistic Rounding Error Analysis", SISC 41(5), 2019 (sqrt(n) u); Parker,
 second run with drawn rounding errors).
 """
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
@@ -83,12 +84,12 @@ def forward(network: Network, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 def _forward(
     network: Network,
     rows: np.ndarray,
-    stage: progress.Inference | None = None,
+    tell: Callable[[int, int], None] = lambda layer, left: None,
     copies: int = 0,
     seed: int = 0,
     workers: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """As `forward`, and the last rows of so many copies with drawn errors; `stage` counts each layer.
+    """As `forward`, and the last rows of so many copies with drawn errors; `tell` as of execute.advance.
 
     Threads take blocks of inputs through a layer. A sum belongs to one input, and errors are drawn for weights, so the
     number of workers changes no bit.
@@ -98,9 +99,7 @@ def _forward(
     blocks = [np.ascontiguousarray(rows[start : start + BLOCK].T, dtype=np.float64) for start in starts]
     # Blocks (neurons, inputs) of each run: number 0 is exact, the others have drawn errors.
     of_copies, random = [blocks] * (1 + copies), np.random.default_rng(seed)
-    survivors, alive = np.zeros(network.depth, np.int64), _alive(blocks)
-    if stage:
-        stage.begin(len(rows))
+    survivors = np.zeros(network.depth, np.int64)
     with ThreadPoolExecutor(workers or threads(None)) as pool:
         # The exact rows and the copies go through a layer together, so that each layer is read once.
         for k, layer in enumerate(network.layers()):
@@ -111,11 +110,8 @@ def _forward(
                 step = partial(_next, layer, *(_off(weights, bias, random) if number else (weights, bias)))
                 futures.append([pool.submit(step, block, None if number else k) for block in blocks])
             of_copies = [[block.result() for block in blocks] for blocks in futures]
-            if stage:
-                stage.computed += alive * layer.edges
             survivors[k] = alive = _alive(of_copies[0])
-            if stage:
-                stage.at(k + 1, alive)
+            tell(k + 1, alive)
     exact, *drawn = (np.ascontiguousarray(np.concatenate(blocks, axis=1).T) for blocks in of_copies)
     return exact, survivors, drawn
 
@@ -227,11 +223,11 @@ def _propagate(
     # In chunks, whose copies fit in memory.
     chunk = max(1, CHUNK_BYTES // (8 * network.width * (1 + copies)))
     survivors, alive, statistics, kept_values, bounds = np.zeros(network.depth, np.int64), [], [], [], []
-    with progress.Inference(progress.WorkProfile.of(edges, edges), rows.size, -(-rows.size // chunk), stage) as steps:
+    with progress.Inference(progress.edges_passed(edges), rows.size, -(-rows.size // chunk), stage) as steps:
         for start in range(0, rows.size, chunk):
             numbers = rows[start : start + chunk]
             first = inputs.dense(numbers, np.float64)
-            y, alive_after, drawn = _forward(network, first, steps, copies, start, workers)
+            y, alive_after, drawn = _forward(network, first, steps.batch(numbers.size), copies, start, workers)
             survivors += alive_after
             nonzero = np.flatnonzero(y.any(axis=1))
             alive.append(numbers[nonzero])

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from spdnn.core import progress_output, provenance
+from spdnn.core import progress, provenance
 from spdnn.core.endings import check_ended
 from spdnn.core.errors import SpdnnError, Unavailable
 from spdnn.core.features import Inputs
@@ -251,13 +251,12 @@ def repeat(
     loads: list[Load] = []
     begun, first = time.perf_counter(), 0.0
     while not loads or (loads[-1].busy > BUSY and len(loads) <= again and in_time(first)):
-        for number in range(repeats):
+        for number in progress.repeats(repeats):
             if number == len(seconds) > 0 and not in_time(max(seconds)):
                 break
             # A library may have swallowed what a signal raised.
             check_ended()
-            with progress_output.repeat(number, repeats):
-                seconds.append(once())
+            seconds.append(once())
         # Only the first attempt may stop early: later ones repeat its count.
         repeats, first = len(seconds) // (len(loads) + 1), first or time.perf_counter() - begun
         loads.append(load(watch, LEAST if again else 0.0))

@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from engine_cases import SHAPES, assert_same, opened, rows
+from engine_cases import SHAPES, assert_same, rows
 from ladders import covering
 
 from spdnn.api import infer
@@ -220,13 +220,3 @@ def test_what_does_not_fit_is_one_sentence():
 
 def test_blocks_of_columns():
     assert [block_inputs(neurons) for neurons in (1, 1024, 4096, 16384, 65536)] == [512, 512, 128, 64, 64]
-
-
-def test_the_work_ahead_is_of_the_coming_layer():
-    session = opened("scipy", RadixNet(32, 2, -0.1), rows(5, 32))
-    batch = session.begin(np.arange(5), session.counters())
-    batch.library = types.SimpleNamespace(work=lambda features, weights, count: 12.0)
-    session.layers = [types.SimpleNamespace(edges=3), types.SimpleNamespace(edges=6)]
-    for batch.layer, expected in enumerate([4, 2, 2]):
-        assert batch.work_rows() == expected
-    assert session.begin(np.arange(0), session.counters()).work_rows() == 0

@@ -75,9 +75,7 @@ from spdnn.cli import main
 files = "infer --network net.npz --last relu --rows inputs --inputs in.npy".split()
 statuses = [main([*files, "--record=no/run.json"])]
 statuses += [main(["info"]), main("network info net.npz --last relu --rows inputs".split())]
-os.environ["SPDNN_PROGRESS"] = "on"
-statuses.append(main(files))
-assert statuses == [1] * 4
+assert statuses == [1] * 3
 main(["infer", "--partition", "odd"])
 """
 
@@ -88,9 +86,9 @@ def test_what_is_refused_before_the_ranks_meet_is_told_once(folder):
     assert not out
     assert "Traceback" not in told
     several = "2 processes were started, and this command takes one; challenge and infer take more"
-    expected = ["no does not exist", several, several, "SPDNN_PROGRESS='on': it must be off, bar, lines"]
+    expected = ["no does not exist", several, several]
     found = sentences(told)
-    assert [part in line for part, line in zip(expected, found, strict=True)] == [True] * 4, found
+    assert [part in line for part, line in zip(expected, found, strict=True)] == [True] * 3, found
     assert told.count("spdnn infer: ") == 1
     assert sorted(path.name for path in folder.iterdir()) == FILES
 
@@ -205,7 +203,7 @@ def test_a_run_that_is_ended_from_outside_leaves_nothing(tmp_path, number, whom,
     given += ["--threads", 1, "--repeats", 100_000, "--record", record]
     with (
         open(log, "w") as stream,
-        launched(3, *SPDNN, "challenge", *given, stderr=stream, SPDNN_PROGRESS="lines=0.2") as process,
+        launched(3, *SPDNN, "challenge", *given, stderr=stream, TQDM_MININTERVAL="0") as process,
     ):
         until(lambda: "inference" in log.read_text(), "inference began", process)
         ranks = until(lambda: ranks_of(record, 3), "three ranks were there", process)

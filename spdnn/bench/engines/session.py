@@ -82,10 +82,6 @@ class LibraryRows(MovableRows):
         self.rows: np.ndarray | None = None
         self.alive = np.ones(numbers.size, bool)
 
-    def work_rows(self) -> float:
-        weights = self.session.layers[min(self.layer, len(self.session.layers) - 1)]
-        return self.library.work(self.features, weights, self.count) / max(1, weights.edges) if self.count else 0.0
-
     def compute(self, layers: list) -> None:
         (weights,), library = layers, self.library
         if self.rows is not None:

@@ -58,9 +58,6 @@ class TiledRows(MovableRows):
         """Rows that a layer goes through: those of whole tiles."""
         return self.tiles * self.tile
 
-    def work_rows(self) -> float:
-        return self.lanes
-
     @property
     def gaps(self) -> bool:  # type: ignore[override]
         places = self.places

@@ -44,7 +44,7 @@ class CudaSession(Session):
         super().__init__(prepared)
         inputs.check_width(prepared.network.inputs)
         self.device, self.inputs, self.keep = device, inputs, options.keep
-        self.work_profile = prepared.work_profile()
+        self.edges_passed = prepared.edges_passed()
         # Inputs come first, for the kernels are chosen by how many there are and what memory they leave.
         device.trim()
         copies = Copies(device)
@@ -75,16 +75,16 @@ class CudaSession(Session):
         return len(self.batch_table)
 
     def run(self, exchange=None) -> Result:
-        """As Session.run. The host knows of a batch when it is through, so progress counts batches alone."""
+        """As Session.run. The host knows of a batch when it is through, so progress counts whole batches."""
         seconds, parts = 0.0, []
-        with progress.Batches(self.work_profile, self.inputs.count, len(self.batch_table)) as stage:
+        with progress.Inference(self.edges_passed, self.inputs.count, len(self.batch_table)) as stage:
             for batch in self.batch_table:
                 check_ended()
                 seconds += self.device.seconds(lambda batch=batch: self._launch(batch))
                 first, count = map(int, batch)
                 numbers = self.inputs.numbers_of(first, first + count)
                 parts.append((numbers, self.slot.finish(self.slot.rows.read(count), self.keep, numbers)))
-                stage.through(0, self.work_profile.depth, count)
+                stage.batch(count)(self.plan.depth, int(parts[-1][1]["survivors"][-1]))
         # Of the last run: between two events on the device; and with what opening the session copied to it.
         spans = {"layer loop, resident": seconds, "with host-to-device copies": seconds + self.copy_seconds}
         return self.plan.result(self.inputs, parts, self.shared, {**self.notes, "spans": spans}, self.keep)

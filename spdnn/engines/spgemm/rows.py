@@ -65,9 +65,6 @@ class SparseRows(MovableRows):
     def nonzeros(self) -> int:
         return int(self.source.length[self.kept].sum())
 
-    def work_rows(self) -> float:
-        return self.nonzeros / self.prepared.widths[min(self.layer, self.prepared.network.depth - 1)]
-
     @property
     def work(self) -> np.ndarray:
         # A sparse row goes through the edges of its nonzeros alone, taken to stay as dense as when ranks met.

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NoReturn, TextIO
 
-from spdnn.core import endings, progress_output
+from spdnn.core import endings, progress
 from spdnn.core.errors import InputError, SpdnnError, Unavailable, install
 
 # How many processes a launcher started, as it tells them: MPICH and Slurm's pmi2; Open MPI; MVAPICH.
@@ -90,7 +90,7 @@ class World:
                 f"{size} processes were started, but mpi4py's MPI ({library}) sees {self.size}: start them with the "
                 f"mpiexec of that MPI (that of this Python is next to {sys.executable})"
             )
-        progress_output.on_rank(self.rank, self.size)
+        progress.on_rank(self.rank, self.size)
         self.nodes = self.comm.allgather(self.node)
         names = sorted(set(self.nodes))
         shared = self.comm.Split_type(mpi.COMM_TYPE_SHARED, key=self.rank)

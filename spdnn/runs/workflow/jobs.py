@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator
 
-from spdnn.core import progress_output
 from spdnn.core.endings import clean_on_terminate, farewell
 from spdnn.core.errors import SpdnnError
 from spdnn.core.resources import is_out_of_memory, out_of_memory
@@ -25,7 +24,6 @@ def log_errors(log: str) -> Iterator[None]:
     ):
         os.dup2(stream.fileno(), 2)
         try:
-            progress_output.begin()
             yield
         except SpdnnError as error:
             print(f"spdnn: {error}", file=stream)

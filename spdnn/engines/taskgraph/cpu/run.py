@@ -6,7 +6,7 @@ are in the buffers of its slot. Tasks touch only what their edges protect, so no
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,15 +29,14 @@ class TaskBatch:
     """A batch on its way.
 
     Attributes:
-        inputs: it began with, in so many `batches` that were joined.
-        left: of its inputs, when it was last computed; edges: it has gone through.
+        inputs: it began with; `left`: of these, when it was last computed.
+        tell: as Inference.batch gives it.
     """
 
     rows: TiledRows
     inputs: int
     left: int
-    batches: int = 1
-    edges: int = 0
+    tell: Callable[[int, int], None]
 
 
 class CpuDevice:
@@ -62,7 +61,7 @@ class CpuGraphRun:
 
     def __init__(
         self, work: BatchKernels, cut: Decomposition, devices: Sequence[CpuDevice], kept: Sequence[Layer],
-        work_profile: progress.WorkProfile,
+        edges_passed: list[int],
     ):  # fmt: skip
         self.work, self.cut, self.devices, self.kept = work, cut, devices, kept
         self.batches: dict[int, TaskBatch] = {}
@@ -71,9 +70,7 @@ class CpuGraphRun:
         self.spans: list[Span] = []
         # A tally for each lane, which one thread writes.
         self.tallies = {lane: work.counters() for lane in lanes_of(self.cut)}
-        self.work_profile, self.telling = work_profile, threading.Lock()
-        self.ended: list[tuple[int, int, int]] = []  # of batches that are through, as progress.work_ahead takes them
-        self.stage = progress.Batches(work_profile, self.cut.inputs, self.cut.batches, self._progress)
+        self.stage, self.telling = progress.Inference(edges_passed, cut.inputs, cut.batches), threading.Lock()
         self.begun = time.perf_counter()
 
     def do(self, task: Task) -> int | None:
@@ -100,35 +97,18 @@ class CpuGraphRun:
         self.tallies[task.lane].moved += 2 * nbytes if kept else nbytes  # read, where it was, and written
 
     def _layer(self, task: Task) -> None:
-        device, (first, last) = self.devices[task.device], self.cut.stages[task.stage]
+        device, last = self.devices[task.device], self.cut.stages[task.stage][1]
         # The first stage makes the rows of the batch in its slot; later ones find them in it.
         if task.stage == 0:
             numbers = self.work.inputs.numbers_of(*self.cut.members(task.batch))
-            self.batches[task.batch] = TaskBatch(self._rows(task, numbers), numbers.size, numbers.size)
+            tell = self.stage.batch(numbers.size)
+            self.batches[task.batch] = TaskBatch(self._rows(task, numbers), numbers.size, numbers.size, tell)
         batch, rows = self._of(task)
-        before, rows.stage_end = rows.counters.edges, last
+        rows.stage_end = last
         advance(rows, last, iter(device.weights[task.buffer]))
-        batch.edges += rows.counters.edges - before
-        active = rows.left if rows.count else 0
-        died, batch.left = batch.left - active, active
+        batch.left = rows.left if rows.count else 0
         with self.telling:
-            self.stage.through(first, last, batch.inputs, batch.batches, died)
-
-    def _progress(self) -> tuple[float, float | None]:
-        """Edges gone through, and those ahead where they can be estimated; other threads go on meanwhile."""
-        # Batches before and after joining have different rows ahead of them, so they are estimated apart.
-        ahead, first_joined = self.work_profile.ahead, self.cut.batches
-        going = {number: (batch.rows.lanes, batch) for number, batch in list(self.batches.items())}
-        late = [(rows, batch) for parked in self.waiting for _, _, rows, batch in list(parked)]
-        late += [group for number, group in going.items() if number >= first_joined]
-        early = [group for number, group in going.items() if number < first_joined]
-        late, early = (
-            [(batch.inputs, batch.edges, rows * ahead[batch.rows.layer]) for rows, batch in group]
-            for group in (late, early)
-        )
-        return sum(tally.edges for tally in self.tallies.values()), progress.work_ahead(
-            late + self.ended, early, self.cut.inputs
-        )
+            batch.tell(last, batch.left)
 
     def _count_moved(self, task: Task, rows: int) -> None:
         """So many rows were read and written."""
@@ -180,10 +160,9 @@ class CpuGraphRun:
         rows = self._rows(task, np.empty(0, np.int64))
         rows.layer = self.cut.stages[task.stage][1]
         rows.join(numbers, row_of, device.pool[:count])
-        inputs, left, edges = (
-            sum(getattr(batch, name) for *_, batch in waiting) for name in ("inputs", "left", "edges")
-        )
-        self.batches[task.batch] = TaskBatch(rows, inputs, left, len(waiting), edges)
+        inputs, left = (sum(getattr(batch, name) for *_, batch in waiting) for name in ("inputs", "left"))
+        tell = self.stage.batch(inputs, rows.layer, left, len(waiting))
+        self.batches[task.batch] = TaskBatch(rows, inputs, left, tell)
         waiting.clear()
         self._count_moved(task, count)
         if count:
@@ -197,9 +176,7 @@ class CpuGraphRun:
         self._count_moved(task, rows.count)
 
     def _collect(self, task: Task) -> None:
-        batch = self.batches.pop(task.batch)
-        self.parts[task.batch] = batch.rows.finish()
-        self.ended.append((batch.inputs, batch.edges, 0))
+        self.parts[task.batch] = self.batches.pop(task.batch).rows.finish()
 
 
 def copy_layer(layer: Layer) -> Layer:

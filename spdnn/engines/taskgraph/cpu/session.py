@@ -42,7 +42,7 @@ class CpuGraphSession(Session):
         self.work, self.limit = BatchKernels(prepared, inputs, options), limit_bytes(options.memory)
         work = self.work
         # Decomposition: the schedule that is fastest within the memory.
-        self.predicted, self.work_profile = None, prepared.work_profile()
+        self.predicted, self.edges_passed = None, prepared.edges_passed()
         self.decomposition, self.why = self._decomposition(options)
         cut = self.decomposition
         self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT
@@ -125,7 +125,7 @@ class CpuGraphSession(Session):
         decomposition, work = self.decomposition, self.work
         # Each lane runs its tasks on a thread of its own, whose tallies are added when all are through.
         execution = Execution(decomposition)
-        run, start = CpuGraphRun(work, decomposition, self.devices, self.kept, self.work_profile), time.process_time()
+        run, start = CpuGraphRun(work, decomposition, self.devices, self.kept, self.edges_passed), time.process_time()
         with run.stage:
             run_threads(execution, run.do, lanes_of(decomposition), check_ended)
         processor_seconds = time.process_time() - start

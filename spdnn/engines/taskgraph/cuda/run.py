@@ -1,7 +1,7 @@
 """One run of a task graph on CUDA devices: each task enters its stream once those before it have.
 
 The host does not wait for a task to be done before it issues the next; events make streams wait. So progress counts
-batches whose last task was issued, and knows neither rows nor a time to go. The host asks whether a task is done in
+batches whose last task was issued, and knows no rows. The host asks whether a task is done in
 three cases only: before rows move on, for their number is then known; before it is decided whether they are joined to
 others; and where several groups draw batches. With `graphs`, all that a batch does on a device in one go is one launch
 of a graph; the tasks in it are issued with the first of its layers.
@@ -17,7 +17,6 @@ import numpy as np
 from spdnn.core import progress
 from spdnn.core.endings import check_ended
 from spdnn.core.errors import SpdnnError
-from spdnn.core.progress_output import inference_name
 from spdnn.core.result import KeptInputs
 from spdnn.engines.taskgraph.cuda.device import IN_GRAPHS, GraphDevice, Graphs, Outcomes
 from spdnn.engines.taskgraph.decomposition import Decomposition
@@ -59,7 +58,7 @@ class CudaGraphRun:
         self._timed: list[tuple[Task, int, Event, Event]] = []  # task, last stage, before, after
         self._timed_on: Counter[int] = Counter()
         self._begun: dict[int, Event] = {}
-        self.stage = progress.Stage(inference_name(), cut.batches, "issued batch", timed=False)
+        self.stage = progress.Stage(progress.inference_name(), cut.batches, "issued batch")
 
     def run(self) -> None:
         """Issue all tasks, and wait."""
