@@ -32,7 +32,8 @@ def on_rank(rank: int, size: int) -> None:
 
 
 def repeats(count: int) -> Iterator[int]:
-    """The numbers of the repeats of an inference, which is named after them: as one stage, until a line is due."""
+    """The numbers of the repeats of an inference, which its name shows; a log gets a line once they last long enough
+    together."""
     _process.since = time()
     try:
         for number in range(count):
@@ -148,11 +149,11 @@ class Inference(Stage):
     def batch(
         self, inputs: int, layer: int = 0, left: int | None = None, batches: int = 1
     ) -> Callable[[int, int], None]:
-        """A function for a batch of so many inputs, called with the number of layers done, and of inputs left after
-        them; by one thread at a time.
+        """A batch of so many inputs begins. The engine calls what this returns with the layers that the batch has been
+        through and its inputs with a nonzero row, by one thread at a time.
 
         Args:
-            layer, left: where the batch begins; after others, of `batches` that were joined.
+            layer, left: where the batch begins, if it is `batches` others, joined after some layers.
         """
         passed, left = self.passed, inputs if left is None else left
 
