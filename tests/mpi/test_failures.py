@@ -93,6 +93,13 @@ def test_what_is_refused_before_the_ranks_meet_is_told_once(folder):
     assert sorted(path.name for path in folder.iterdir()) == FILES
 
 
+def test_a_variable_that_tqdm_does_not_take_is_told_once(folder):
+    status, _, told = mpiexec(2, *SPDNN, "infer", *IN_FILE, TQDM_MININTERVAL="x")
+    assert status == 1
+    (found,) = sentences(told)
+    assert "an environment variable TQDM_* is not what tqdm takes: could not convert string to float: 'x'" in found
+
+
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [
