@@ -4,13 +4,34 @@ import json
 from dataclasses import asdict
 
 from spdnn.cli import arguments
+from spdnn.cli.terminal import show
+from spdnn.core.shown import plural
+from spdnn.core.table import Column, Table, Unit
 
-INCLUDES = {
+ENGINES = Table(
+    "Engines",
+    [
+        Column("engine", lambda engine: engine.name),
+        Column("runs here", lambda engine: f"no: {engine.missing()}" if engine.missing() else "yes"),
+        Column("reductions", lambda engine: ", ".join(engine.offers) or "none"),
+        Column("what it is", lambda engine: engine.summary),
+    ],
+)
+CEILINGS = {  # what was measured, its unit, and what it includes
     "copy_bytes_per_second": ("memory", "GB/s", "bytes read + bytes written, memory to memory, past every cache"),
     "load_bytes_per_second": ("nearest cache", "GB/s", "vector loads from the first-level cache, added up"),
     "l2_load_bytes_per_second": ("second cache", "GB/s", "the same from the second-level cache"),
     "fma_per_second": ("arithmetic", "billion FMA/s", "float32 multiply-adds in registers, nothing loaded"),
 }
+LIMITS = Table(
+    "Limits",
+    [
+        Column("limit", lambda row: row[1][0]),
+        Column("measured", lambda row: row[0] / 1e9, Unit(write="{:.1f}".format)),
+        Column("unit", lambda row: row[1][1]),
+        Column("includes", lambda row: row[1][2]),
+    ],
+)
 
 
 def add(command) -> None:
@@ -37,19 +58,19 @@ def _info(args) -> None:
     from spdnn.core.files import write_text
     from spdnn.core.validation import builtins
     from spdnn.engines.cpu.ceilings import caches, measure
+    from spdnn.engines.registry import engine, names
 
     threads = arguments.threads(args.threads)
-    _print_engines()
+    show(ENGINES, sorted((engine(name, usable=False) for name in names()), key=lambda one: bool(one.missing())))
     best = measure(threads, args.seconds)
     environment = provenance.environment("spdnn info")
-    print(f"processor     {environment['cpu']}, {environment['cores']} usable cores")
-    for cache in caches():
-        kib, sharing = cache.bytes / 1024, f", shared by {cache.shared_by}" if cache.shared_by > 1 else ""
-        print(f"cache         level {cache.level}: {kib:,.0f} KiB{sharing}")
-    workers = f"{threads} thread{'s' if threads > 1 else ''}"
-    print(f"measured      {workers}, {best.instruction_set}, the best of short windows")
-    for name, (what, unit, includes) in INCLUDES.items():
-        print(f"{what:<13} {getattr(best, name) / 1e9:8.1f} {unit:<13} {includes}")
+    sizes = [
+        f"level {cache.level} {cache.bytes / 1024:,.0f} KiB{f' shared by {cache.shared_by}' * (cache.shared_by > 1)}"
+        for cache in caches()
+    ]
+    print(f"\n{environment['cpu']}, {plural(environment['cores'], 'usable core')}; caches: {', '.join(sizes)}")
+    print(f"measured with {plural(threads, 'thread')}, {best.instruction_set}, the best of short windows:")
+    show(LIMITS, [(getattr(best, name), words) for name, words in CEILINGS.items()])
     if args.json:
         content = {
             "machine": builtins(best),
@@ -57,21 +78,6 @@ def _info(args) -> None:
             "environment": environment,
         }
         write_text(args.json, json.dumps(content, indent=1) + "\n")
-
-
-def _print_engines() -> None:
-    from spdnn.engines.registry import engine, names
-
-    engines = {name: engine(name, usable=False) for name in names()}
-    missing = {name: engine.missing() for name, engine in engines.items()}
-    width = max(map(len, engines))
-    print("engines that run here, with the reductions that they offer:")
-    for name in (name for name in engines if missing[name] is None):
-        listed, default = engines[name], "default: " if name == "cpu" else ""
-        print(f"  {name:<{width}}  {default}{listed.summary} ({', '.join(listed.offers) or 'no reductions'})")
-    print("engines that do not run here:")
-    for name in (name for name in engines if missing[name]):
-        print(f"  {name:<{width}}  {missing[name]}")
 
 
 def add_completion(command) -> None:

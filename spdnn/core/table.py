@@ -11,13 +11,14 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from typing import Any, NamedTuple, Union
 
 from spdnn.core.shown import RATES, printable, significant, size, time, unit_of_rate
 
 NOTHING = "–"  # what a cell without a value shows
 GAP = "  "  # between columns of a terminal
-LEAST_NAME = 24  # columns of a terminal that a row's name has beside the others; with fewer it has a line of its own
+NARROWEST = 12  # columns of a terminal that a column of texts has at least
 LONGEST = 1000  # characters of a text
 COLOURS = {"good": "\x1b[32m", "bad": "\x1b[31m"}  # of a terminal, by the kind of a phrase
 PLAIN = "\x1b[0m"
@@ -203,23 +204,30 @@ class Table:
         return columns, lines
 
     def text(self, rows: Sequence[Any], width: int | None = None, colours: bool = False) -> str:
-        """Lines for a terminal of `width` columns, or None; in a narrow one each name has a line of its own."""
+        """Lines for a terminal of `width` columns; None: as wide as the texts are."""
         columns, lines = self.texts(rows, colours)
         sizes = [max(map(columns_of, texts)) for texts in zip(*lines, strict=True)]
-        others = sum(sizes[1:]) + len(GAP) * (len(sizes) - 1)
-        first = sizes[0] if width is None else max(min(sizes[0], width - others), min(LEAST_NAME, sizes[0]))
-        stacked = width is not None and first + others > width
+        # Where the terminal is too narrow, the widest column of texts is made narrower, and its texts have more lines.
+        texts = [k for k, column in enumerate(columns) if not column.unit]
+        while width and sum(sizes) + len(GAP) * (len(sizes) - 1) > width:
+            widest = max(texts, key=sizes.__getitem__, default=0)
+            if sizes[widest] <= NARROWEST:
+                break
+            sizes[widest] -= 1
         out = []
-        for name, *texts in lines:
-            aligned = [
-                " " * (size - columns_of(text)) + text if column.unit else text + " " * (size - columns_of(text))
-                for text, size, column in zip(texts, sizes[1:], columns[1:], strict=True)
+        for line in lines:
+            parts = [
+                [text] if column.unit else wrapped(text, size)
+                for text, size, column in zip(line, sizes, columns, strict=True)
             ]
-            name = cut(name, width if stacked and width else first)
-            out += [name, GAP + GAP.join(aligned)] if stacked else [
-                GAP.join([name + " " * (first - columns_of(name)), *aligned])
-            ]  # fmt: skip
-        return "\n".join(line.rstrip() for line in out)
+            for pieces in zip_longest(*parts, fillvalue=""):
+                blanks = [" " * (size - columns_of(piece)) for size, piece in zip(sizes, pieces, strict=True)]
+                aligned = [
+                    blank + piece if column.unit else piece + blank
+                    for blank, piece, column in zip(blanks, pieces, columns, strict=True)
+                ]
+                out.append(GAP.join(aligned).rstrip())
+        return "\n".join(out)
 
     def markdown(self, rows: Sequence[Any]) -> str:
         """A table in Markdown."""
@@ -285,13 +293,20 @@ def columns_of(text: str) -> int:
     )
 
 
-def cut(text: str, room: int) -> str:
-    """The text, or its beginning and end around an ellipsis, in `room` columns at most."""
-    if columns_of(text) <= room:
-        return text
-    head = _fitting(text, room // 2)
-    tail = _fitting(text[::-1], room - columns_of(head) - 1)[::-1]
-    return f"{head}…{tail}"
+def wrapped(text: str, room: int) -> list[str]:
+    """Lines of at most `room` columns, between words where that is possible."""
+    lines = [""]
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if columns_of(joined) <= room:
+            lines[-1] = joined
+            continue
+        lines += [word] if lines[-1] else []
+        lines[-1] = word
+        while columns_of(lines[-1]) > room:
+            head = _fitting(lines[-1], room)
+            lines[-1:] = [head, lines[-1][len(head) :]]
+    return lines
 
 
 def _fitting(text: str, room: int) -> str:
