@@ -808,7 +808,7 @@ def rendered(page: str) -> str:
 
 def draw(figure: str, target: Path) -> None:
     """A figure of the report, of the twelve."""
-    words = ["plot", figure, *files_of_the_twelve(), "-o", target, "--width", "9in", "--style", "page"]
+    words = ["report", *files_of_the_twelve(), "--figure", figure, "-o", target, "--width", "9in", "--style", "page"]
     if main([*map(str, words)]):
         sys.exit(f"{figure} was not drawn")
 

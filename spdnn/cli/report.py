@@ -1,9 +1,13 @@
-"""`spdnn report` and `spdnn plot`: records as a page, and one of its figures for a paper."""
+"""`spdnn report`: records as a page, one of its figures for a paper, or the tables of a section on the terminal."""
 
 import re
 from argparse import ArgumentTypeError
 from pathlib import Path
 
+from spdnn.cli.terminal import say, show
+from spdnn.core.errors import InputError
+from spdnn.core.shown import plural
+from spdnn.core.table import Rows
 from spdnn.runs.records.cases import record_files
 
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
@@ -13,7 +17,8 @@ WIDTHS = 1.0, 40.0  # inches
 def add(page) -> None:
     page.description = (
         "Render run records as one self-contained HTML page next to the published baselines. Folders of several "
-        "machines are merged. A case that failed verification in a folder has no number from that folder."
+        "machines are merged. A case that failed verification in a folder has no number from that folder. With\n"
+        "--figure, write one figure as PDF, SVG or PNG instead; with --print, print the tables of a section."
     )
     page.add_argument(
         "records",
@@ -24,8 +29,9 @@ def add(page) -> None:
         "stands for the cases of its last configuration (default: results)",
     )
     page.add_argument(
-        "-o", "--output", default="report.html", metavar="report.html", help="page to write (default: report.html)"
-    )
+        "-o", "--output", default="report.html", metavar="report.html", type=Path,
+        help="page to write (default: report.html); with --figure, its file: .pdf, .svg or .png",
+    )  # fmt: skip
     page.add_argument("--csv", type=Path, metavar="all.csv", help="also write all records as a table, one per line")
     page.add_argument(
         "--other-records",
@@ -40,44 +46,42 @@ def add(page) -> None:
         metavar="FOLDER",
         help="also write every figure as SVG and CSV to FOLDER/CATEGORY/, in place of those of an earlier page",
     )
+    page.add_argument(
+        "--print", metavar="SECTION", help="print the tables of a section, such as limits; an unknown name lists all"
+    )
+    one = page.add_argument_group("one figure for a paper")
+    one.add_argument(
+        "--figure", metavar="NAME", help="write this figure alone, as --figures names its files; an unknown name lists "
+        "those that the records have: overview, times-whole, limit-shares, reductions-edges, ..."
+    )  # fmt: skip
+    one.add_argument(
+        "--width", type=_inches, default=3.3, metavar="W", help="width of the figure, such as 84mm (default: 3.3in)"
+    )
+    one.add_argument(
+        "--style", choices=("paper", "page"), default="paper",
+        help="paper (small letters, no grid) or page (default: paper)",
+    )  # fmt: skip
     page.set_defaults(run=_report, reads=("records", "other_records"), writes=("output", "csv", "figures/*/*"))
 
 
 def _report(args) -> None:
-    from spdnn.core.errors import InputError
-    from spdnn.core.shown import with_unit
-    from spdnn.report.rendering import render
+    from spdnn.report import rendering
 
     folders = [record_files(name) for name in args.records]
     files = [path for folder in folders for path in (*folder.records, *folder.verdicts)]
     if not any(path.stat().st_size for path in files) and not any(folder.expected for folder in folders):
         raise InputError(f"{', '.join(args.records)}: no records there")
-    options = {"figures": args.figures, "table": args.csv}
-    options["others"] = {name: record_files(name) for name in args.other_records}
-    count = render(folders, Path(args.output), **options)
-    print(f"{args.output}: {with_unit(count, 'records')}")
-
-
-def add_plot(plot) -> None:
-    plot.description = (
-        "Write one figure of the report as PDF, SVG or PNG, as wide as a column. An unknown KIND lists those that the "
-        "records have: overview, times-whole, limit-shares, reductions-edges, ..."
-    )
-    plot.add_argument("kind", metavar="KIND", help="name of the figure, as `spdnn report --figures` names its files")
-    plot.add_argument("records", nargs="+", metavar="RECORDS", help="records, as `spdnn report` takes them")
-    plot.add_argument(
-        "-o", "--output", required=True, metavar="fig.pdf", type=Path, help="file to write: .pdf, .svg or .png"
-    )
-    plot.add_argument(
-        "--width", type=_inches, default=3.3, metavar="W", help="width of the figure, such as 84mm (default: 3.3in)"
-    )
-    plot.add_argument(
-        "--style",
-        choices=("paper", "page"),
-        default="paper",
-        help="paper (small letters, no grid) or page (default: paper)",
-    )
-    plot.set_defaults(run=_plot, reads=("records",), writes=("output",))
+    if args.figure:
+        rendering.plot(args.figure, folders, args.output, args.width, args.style)
+        print(args.output)
+    elif args.print:
+        for rows in rendering.section(args.print, folders).every(Rows):
+            say(["", rows.title or rows.table.title])
+            show(rows.table, rows.rows)
+    else:
+        others = {name: record_files(name) for name in args.other_records}
+        count = rendering.render(folders, args.output, figures=args.figures, table=args.csv, others=others)
+        print(f"{args.output}: {plural(count, 'record')}")
 
 
 def _inches(text: str) -> float:
@@ -87,10 +91,3 @@ def _inches(text: str) -> float:
     if not WIDTHS[0] <= width <= WIDTHS[1]:
         raise ArgumentTypeError(f"{text!r} must be a width from 1in to 40in, with its unit: in, cm, mm or pt")
     return width
-
-
-def _plot(args) -> None:
-    from spdnn.report.rendering import plot
-
-    plot(args.kind, list(map(record_files, args.records)), args.output, args.width, args.style)
-    print(args.output)

@@ -14,6 +14,7 @@ from spdnn.core.errors import InputError, Unavailable, install, unknown
 from spdnn.core.files import check_outputs, check_target, replacing, together, write_text
 from spdnn.report import page
 from spdnn.report.common import drawing, figure_files
+from spdnn.report.common.blocks import Section
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.common.drawing import Figure
 from spdnn.report.provenance import records_table
@@ -131,6 +132,14 @@ def plot(kind: str, folders: Sequence[RecordFolder], output: Path, width: float,
     figure = figures[kind]
     with drawing.style(style, width), replacing(target) as part:
         drawing.write(figure.plot(figure.narrow and width < NARROW), part, target.suffix[1:])
+
+
+def section(name: str, folders: Sequence[RecordFolder]) -> Section:
+    """A section of the page of these folders; InputError where the page has none of that name, or as `render`."""
+    sections = {section.name: section for section in page.sections(contents(folders))}
+    if name not in sections:
+        raise unknown("section", name, sections)
+    return sections[name]
 
 
 def _check_targets(folders: Sequence[RecordFolder], output: Path, table: Path | None, figures: Path | None) -> None:

@@ -85,11 +85,10 @@ KEPT = [
     ("network", "import", "layers", "--last", "none", "-o", "layers/w.npz"),
     ("network", "export", "text", "text"),
     ("bench", "spmm", "w.npz", "--record", "w.npz"),
-    ("plan", "--record", "records/run.json", "--json", "records/run.json"),
-    ("plan", "--check", "records/run.json", "--json", "records/run.json"),
+    ("plan", "records/run.json", "--json", "records/run.json"),
     ("report", "records", "-o", "records/run.json"),
     ("report", "records/run.json", "--csv", "records/run.json"),
-    ("plot", "overview", "records", "-o", "records/run.json"),
+    ("report", "records", "--figure", "overview", "-o", "records/run.json"),
 ]
 
 

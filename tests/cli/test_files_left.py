@@ -21,9 +21,9 @@ bench kernels --layer-widths 1024 --count 8 --seconds 0.01 --threads 1
 bench spmm a.mtx --columns 4 --seconds 0.01 --threads 1
 record check run.json
 report run.json -o page.html
-plot times-whole run.json -o figure.svg
+report run.json --figure times-whole -o figure.svg
 compare run.json run.json
-plan --record run.json --devices 2
+plan run.json --devices 2
 info --seconds 0.02
 completion bash
 """
