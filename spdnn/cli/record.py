@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import NamedTuple
 
 from spdnn.cli import arguments
-from spdnn.cli.terminal import colour_text
+from spdnn.cli.terminal import colour_text, show
 from spdnn.core import challenge
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.request import reading
 from spdnn.core.safe_open import existing
+from spdnn.core.shown import plural, printable
+from spdnn.core.table import Column, Styled, Table
 from spdnn.runs.records.cases import record_files
 
 DESCRIPTION = """\
@@ -73,8 +76,26 @@ def add(group) -> None:
     check.set_defaults(run=_check)
 
 
+class Finding(NamedTuple):
+    """What was found of a record: holds, lacks evidence, or of a run that was repeated same, open or WRONG."""
+
+    case: str
+    result: str
+    what: str
+
+
+KINDS = {"holds": "good", "same": "good", "WRONG": "bad"}
+FINDINGS = Table(
+    "Records",
+    [
+        Column("record", lambda finding: finding.case),
+        Column("result", lambda finding: Styled(finding.result, KINDS.get(finding.result, ""))),
+        Column("what", lambda finding: finding.what),
+    ],
+)
+
+
 def _check(args) -> int:
-    from spdnn.core.shown import printable
     from spdnn.runs.records.files import read_all
     from spdnn.runs.verify import judging
 
@@ -82,45 +103,44 @@ def _check(args) -> int:
         raise InputError(f"--{names[0]} is for --rerun alone: without it nothing is run")
     failed, count = 0, 0
     for path in (path for name in args.records for path in record_files(name).records):
+        findings: list[Finding] = []
         try:
             runs, operations = read_all([path])
         except SpdnnError as error:
             _print_error(error)
             failed += 1
             continue
-        count += len(runs)
+        count += len(runs) + len(operations)
         if operations:
-            print(f"{path}: {len(operations)} operation records: consistent")
+            findings.append(Finding(path.name, "holds", f"{plural(len(operations), 'operation record')}: consistent"))
         for record in runs:
             try:
                 judging.check(record, f"{path}: {record.case}")
-                print(f"{printable(record.case)}: consistent")
-                for phrase in record.missing_evidence():
-                    print(f"  lacks    {phrase}")
-                failed += _rerun(args, record) if args.rerun else 0
+                findings.append(Finding(record.case, "holds", "consistent"))
+                findings += [Finding(record.case, "lacks", phrase) for phrase in record.missing_evidence()]
+                findings += _rerun(args, record) if args.rerun else []
             except SpdnnError as error:
                 _print_error(error)
                 failed += 1
+        failed += any(finding.result == "WRONG" for finding in findings)
+        if findings:
+            show(FINDINGS, findings)
     if not count and not failed:
-        print("no run record there")
+        print("no record there")
     return 1 if failed else 0
 
 
 def _print_error(error: SpdnnError) -> None:
-    from spdnn.core.shown import printable
-
     print(f"spdnn: {printable(error, 1000)}", file=sys.stderr)
 
 
-def _rerun(args, record) -> bool:
-    """Repeat a record's run, and print what came out; whether it contradicts the record."""
+def _rerun(args, record) -> list[Finding]:
+    """Repeat a record's run; what came out."""
     from spdnn.formats.readers import open_inputs, open_network
     from spdnn.runs.rerun import rerun
 
     network = open_network(args.network, **reading(args)) if args.network else None
     inputs = open_inputs(args.inputs, record.problem.neurons) if args.inputs else None
     outcome = rerun(record, network, inputs, args.mnist)
-    for word, sentences in zip(("same", "open", "WRONG"), outcome, strict=True):
-        for sentence in sentences:
-            print(f"  {word:<8} {sentence}")
-    return bool(outcome.wrong)
+    pairs = zip(("same", "open", "WRONG"), outcome, strict=True)
+    return [Finding(record.case, word, sentence) for word, sentences in pairs for sentence in sentences]

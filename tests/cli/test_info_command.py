@@ -1,6 +1,7 @@
 """`spdnn info`: what it prints and writes, and its mistakes."""
 
 import json
+import re
 
 import pytest
 
@@ -15,14 +16,14 @@ def test_figures_are_printed_and_written(tmp_path, capsys):
     shown = capsys.readouterr().out
     written = json.loads((tmp_path / "m.json").read_text())
     found = convert(Machine, written["machine"], "m.json")
-    assert f"measured      1 thread, {found.instruction_set}" in shown
+    assert f"measured with 1 thread, {found.instruction_set}" in shown
     assert written["environment"]["cpu"] in shown
     for cache in caches():
-        assert f"level {cache.level}: {cache.bytes // 1024:,} KiB" in shown
-    for name, unit in (("copy", "GB/s"), ("load", "GB/s"), ("l2_load", "GB/s")):
-        assert f"{getattr(found, f'{name}_bytes_per_second') / 1e9:.1f} {unit}" in shown
-    assert f"{found.fma_per_second / 1e9:.1f} billion FMA/s" in shown
-    assert "bytes read + bytes written, memory to memory" in shown
+        assert f"level {cache.level} {cache.bytes // 1024:,} KiB" in shown
+    for line, name in (("memory", "copy"), ("nearest cache", "load"), ("second cache", "l2_load")):
+        rate = getattr(found, f"{name}_bytes_per_second") / 1e9
+        assert re.search(rf"^{line} +{rate:.1f}  GB/s ", shown, re.MULTILINE)
+    assert re.search(rf"^arithmetic +{found.fma_per_second / 1e9:.1f}  billion FMA/s", shown, re.MULTILINE)
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "61", "soon"])

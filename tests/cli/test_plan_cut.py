@@ -1,6 +1,7 @@
 """`spdnn plan --cut`: what it prints and writes, and how mistakes end."""
 
 import json
+import re
 
 import pytest
 
@@ -28,9 +29,7 @@ def test_an_official_problem_by_rates(capsys):
     assert cut(*OFFICIAL) == 0
     text = capsys.readouterr().out
     assert text.startswith("1024-120, 60,000 inputs: predicted, by the rates given; rows are those that the official")
-    assert "schedule resident: 1 batch of up to 60,000 inputs; 24 stages" in text
-    assert "bound by layer (layer " in text
-    assert "device 0, lane compute: busy 100.0%" in text
+    assert re.search(r"^resident: 1 batch of up to 60,000 inputs; 24 stages.* layer$", text, re.MULTILINE)
 
 
 def test_what_does_not_fit_is_streamed_and_told(tmp_path, capsys):
@@ -38,7 +37,6 @@ def test_what_does_not_fit_is_streamed_and_told(tmp_path, capsys):
     machine = ("--device-memory", "30MB", "--devices", 2, "--copy-bandwidth", 1e10)
     assert cut(*OFFICIAL, *machine, "--json", written[0], "--svg", written[1]) == 0
     text = capsys.readouterr().out
-    assert "0.030 GB" in text  # the promise
     told = json.loads(written[0].read_text())
     assert told["predicted"] is True
     assert max(told["memory_bytes"]) <= told["promise_bytes"] == 30_000_000
@@ -46,7 +44,9 @@ def test_what_does_not_fit_is_streamed_and_told(tmp_path, capsys):
     assert sum(told["parts"].values()) == pytest.approx(told["seconds"])
     assert told["decomposition"]["groups"] * len(told["decomposition"]["ranges"]) == 2
     assert told["why"] in text
-    assert len(told["considered"]) > 3
+    assert len(told["plans"]) > 3
+    assert told["plans"][0]["seconds"] == told["seconds"]
+    assert told["plans"][0]["memory_bytes"] == max(told["memory_bytes"])
     picture = written[1].read_text()
     assert picture.startswith("<svg")
     assert "Predicted timeline of 1024-120" in picture
@@ -56,23 +56,23 @@ def test_a_schedule_that_is_given_is_kept(capsys):
     arguments = ("--schedule", "pipeline", "--devices", 4, "--pipeline", 2, "--batches", 8, "--bandwidth", 1e9)
     assert cut(*OFFICIAL, *arguments) == 0
     text = capsys.readouterr().out
-    assert "schedule pipeline: 8 batches" in text
+    assert "pipeline: 8 batches" in text
     assert "4 devices (2 pipelines of 2)" in text
 
 
 def test_a_record_calibrates(saved, capsys):
     """One device and all weights there: what was measured is predicted."""
-    assert cut("--record", saved) == 0
+    assert cut(saved) == 0
     text = capsys.readouterr().out
     assert "measured 0.5 s" in text
-    assert "predicted: 0.5 s" in text
-    assert cut("--record", saved, "--devices", 2, "--count", 8000, "--schedule", "graph") == 0
+    assert re.search(r"^resident: .* 4,000 +0\.5000 ", text, re.MULTILINE)
+    assert cut(saved, "--devices", 2, "--count", 8000, "--schedule", "graph") == 0
     assert "8,000 inputs" in capsys.readouterr().out
 
 
 def test_a_record_calibrates_another_problem(saved, capsys):
     """An official problem at the rates of a record's edges; what its reductions left of them is kept."""
-    assert cut("--record", saved, "--neurons", 1024, "--layers", 480, "--devices", 2) == 0
+    assert cut(saved, "--neurons", 1024, "--layers", 480, "--devices", 2) == 0
     text = capsys.readouterr().out
     assert text.startswith("1024-480, 60,000 inputs: predicted, calibrated by ")
     assert "measured 0.5 s; rows are those that the official inputs have left" in text
@@ -90,7 +90,7 @@ def test_any_network(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--neurons", 1024, "--layers", 120), "the cost of a layer is not known: give --record run.json, or --edges"),
+        (("--neurons", 1024, "--layers", 120), "the cost of a layer is not known: give a record, or --edges"),
         (("--neurons", 1024), "--neurons and --layers go together"),
         (("--neurons", 1000, "--layers", 120, "--edges-per-second", 1), "1000"),
         ((*OFFICIAL, "--device-memory", "30MB"), "weights would be streamed at an unknown rate"),
@@ -98,9 +98,10 @@ def test_any_network(tmp_path, capsys):
         ((*OFFICIAL, "--devices", 4, "--pipeline", 3), "cannot be shared out to pipelines of 3"),
         ((*OFFICIAL, "--devices", 5000), "5000 devices: at most 4,096"),
         ((*OFFICIAL, "--devices", "1,2"), "--devices: a cut takes one number, not 2"),
+        (("one.json", "two.json"), "there is no such file"),
         ((*OFFICIAL, "--per-node", 2), "--per-node is not for a cut"),
         (("--network", "nowhere.safetensors", "--edges-per-second", 1), "nowhere.safetensors"),
-        ((), "no problem is named: give --neurons and --layers, --network or --record"),
+        ((), "no problem is named: give --neurons and --layers, --network or a record"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_sentence(arguments, sentence, capsys):
@@ -115,11 +116,11 @@ def test_a_record_of_several_devices_or_ranks_does_not_calibrate(tmp_path, saved
     made = record()
     made["engine"] = {"name": "taskgraph", "notes": made["engine"]["notes"] | {"devices": 2}}
     write_record(tmp_path / "two.json", made)
-    assert cut("--record", tmp_path / "two.json") == 1
+    assert cut(tmp_path / "two.json") == 1
     assert "calibrated by a record of one" in capsys.readouterr().err
-    assert cut("--record", saved, "--edges-per-second", 1e9) == 1
-    assert "--edges-per-second and --record exclude each other" in capsys.readouterr().err
-    assert cut("--record", saved, "--json", saved) == 1
+    assert cut(saved, "--edges-per-second", 1e9) == 1
+    assert "--edges-per-second and a record exclude each other" in capsys.readouterr().err
+    assert cut(saved, "--json", saved) == 1
     assert "would replace" in capsys.readouterr().err
     assert cut(*OFFICIAL, "--json", tmp_path / "x", "--svg", tmp_path / "x") == 1
     assert "two outputs cannot be one file" in capsys.readouterr().err
