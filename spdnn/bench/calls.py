@@ -24,7 +24,7 @@ from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.features import Inputs
 from spdnn.core.network import Network
 from spdnn.core.resources import available_bytes
-from spdnn.core.shown import with_unit
+from spdnn.core.shown import plural
 from spdnn.engines import oracle
 from spdnn.formats import onnx_files
 from spdnn.formats.readers import network_files
@@ -70,7 +70,7 @@ class NetworkCase:
     def __init__(self, name: str, network: Network, rows: np.ndarray, batches: Sequence[int]):
         self.name, self.source, self.batches, self.digest = name, network, batches, network.sha256()
         self.entries, self.nonzeros = network.entries, network.edges
-        self.work, self.layers = (self.nonzeros, self.entries), with_unit(network.depth, "layers")
+        self.work, self.layers = (self.nonzeros, self.entries), plural(network.depth, "layer")
         self.facts = f"{network.inputs} -> {network.outputs}, {self.layers}, {network.edges:,} edges"
         count = max(self.inputs, *batches)
         _check_memory(network, count)
@@ -174,7 +174,7 @@ class OnnxCase:
         self.entries = max(1, sum(weight.size for weight in weights))
         self.nonzeros = sum(int(np.count_nonzero(weight)) for weight in weights)
         self.source = OnnxFile(self._path, sum(weight.nbytes for weight in weights))
-        self.layers = with_unit(len(model.graph.node), "nodes")
+        self.layers = plural(len(model.graph.node), "node")
         self.facts = f"{self.layers}, {self.entries:,} weights, {100 * self.nonzeros / self.entries:.3g} % nonzero"
 
 

@@ -9,7 +9,7 @@ from spdnn.cli import arguments
 from spdnn.cli.bench_shared import add_timing, command_of, run, times_ours, writer
 from spdnn.core.errors import InputError, Unavailable
 from spdnn.core.request import READING, reading
-from spdnn.core.shown import with_unit
+from spdnn.core.shown import plural
 from spdnn.runs.records.run_record import busy_part
 
 BATCHES = (1, 8, 64, 512)
@@ -76,7 +76,7 @@ def _bench(args) -> None:
         against=",".join(libraries) or None, **{name: getattr(args, name) for name in READING}, inputs=args.inputs,
         zeros=args.zeros, seconds=f"{args.seconds:g}", o="records",
     )  # fmt: skip
-    title = f"{args.network} ({case.facts}), {with_unit(threads, 'threads')}, {description}"
+    title = f"{args.network} ({case.facts}), {plural(threads, 'thread')}, {description}"
     print(f"{title}; all outputs verified against {case.reference}\n{_HEAD}", flush=True)
     comparison = ComparisonSettings(threads, libraries, args.seconds, command)
     run(calls.compare_calls(case, comparison), _print, writer(target), reasons)

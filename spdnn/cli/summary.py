@@ -10,7 +10,7 @@ from spdnn.core import challenge
 from spdnn.core.files import replacing, reserve
 from spdnn.core.request import RunRequest
 from spdnn.core.result import Result
-from spdnn.core.shown import unit_of_rate, with_unit
+from spdnn.core.shown import plural, unit_of_rate
 from spdnn.runs.records.files import write_result, write_samples
 from spdnn.runs.records.run_record import Measurement, busy_part
 from spdnn.runs.records.time_to_solution import text
@@ -57,7 +57,7 @@ def show(request: RunRequest, measurement: Measurement, result: Result, verdict:
 
 
 def _workers(measurement: Measurement) -> str:
-    threads, ranked = with_unit(measurement.threads, "threads"), measurement.distribution
+    threads, ranked = plural(measurement.threads, "thread"), measurement.distribution
     if measurement.ranks == 1:
         return threads
     balance = f"imbalance {ranked.imbalance.edges:.3f} in edges; {ranked.told}"

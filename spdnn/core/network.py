@@ -19,7 +19,7 @@ import numpy as np
 from spdnn.core import arrays, progress, safe_open
 from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
-from spdnn.core.shown import WithRepr, with_unit
+from spdnn.core.shown import WithRepr, plural
 from spdnn.core.validation import quote
 
 NARROW_WIDTH = 65_536  # widest layer input that uint16 indices can number
@@ -147,7 +147,7 @@ class Layer(WithRepr):
 
     def _facts(self) -> dict[str, str]:
         widths = f"{self.inputs} -> {self.outputs}"
-        return {"widths": widths, "edges": with_unit(self.edges, "edges"), "activation": str(self.activation)}
+        return {"widths": widths, "edges": plural(self.edges, "edge"), "activation": str(self.activation)}
 
     def matrix(self, dtype: Any = np.float32) -> "sp.csc_array":
         """W as a SciPy CSC array (inputs x outputs)."""
@@ -404,8 +404,8 @@ class Network(WithRepr, abc.ABC):
     def _facts(self) -> dict[str, str]:
         return {
             "widths": f"{self.inputs} -> {self.outputs}",
-            "depth": with_unit(self.depth, "layers"),
-            "edges": with_unit(self.edges, "edges"),
+            "depth": plural(self.depth, "layer"),
+            "edges": plural(self.edges, "edge"),
         }
 
     def neuron_classes(self, k: int) -> np.ndarray | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from spdnn.core.errors import InputError
 from spdnn.core.network import Network
-from spdnn.core.shown import WithRepr, with_unit
+from spdnn.core.shown import WithRepr, plural
 
 BLOCK = 256  # rows handled at a time where a copy of all would take too much memory
 BLOCK_BYTES = 2 << 20  # of the block that carries values of some inputs to their rows, twice for their classes
@@ -122,10 +122,10 @@ class Result(WithRepr):
     bytes_loaded: int | None = None
 
     def _facts(self) -> dict[str, str]:
-        depth = with_unit(self.survivors.size, "layers")
+        depth = plural(self.survivors.size, "layer")
         return {
-            "survivors": f"{self.alive.size} of {with_unit(self.inputs, 'inputs')} active after {depth}",
-            "outputs": with_unit(self.outputs, "outputs"),
+            "survivors": f"{self.alive.size} of {plural(self.inputs, 'input')} active after {depth}",
+            "outputs": plural(self.outputs, "output"),
         }
 
     def check(self) -> None:

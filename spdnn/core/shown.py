@@ -2,7 +2,6 @@
 
 import html
 import math
-import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -29,11 +28,6 @@ class WithRepr:
         )
         name = html.escape(type(self).__name__.lstrip("_"))
         return f"<table><caption style='text-align: left'>{name}</caption>{rows}</table>"
-
-
-def with_unit(number: int, what: str) -> str:
-    """`number` with its unit, which `what` names in the plural."""
-    return f"{number:,} {re.sub('(?<=ss|sh|ch)es$|s$', '', what) if number == 1 else what}"
 
 
 def unit_of_rate(rate: float) -> tuple[float, str]:

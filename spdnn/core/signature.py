@@ -9,7 +9,7 @@ import numpy as np
 
 from spdnn.core import arrays
 from spdnn.core.errors import InputError
-from spdnn.core.shown import with_unit
+from spdnn.core.shown import plural
 
 MOST_DRAWN = 1 << 26  # numbers of an input
 
@@ -105,7 +105,7 @@ class Signature:
         feed = dict(zip(self.names, x, strict=False)) | dict(named)
         if len(x) + len(named) != len(self.inputs) or set(feed) != set(self.names):
             shown = ", ".join(self.names[:8]) + " ..." * (len(self.names) > 8)
-            raise InputError(f"{self.what}: {with_unit(len(x) + len(named), 'inputs')}; it takes {shown}")
+            raise InputError(f"{self.what}: {plural(len(x) + len(named), 'input')}; it takes {shown}")
         return {each.name: each.fit(feed[each.name]) for each in self.inputs}
 
     def draw(self, batch: int, unknown: int, seed: int = 0) -> dict[str, np.ndarray] | None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from spdnn.core.errors import InputError
 from spdnn.core.resources import most_threads, usable_cores
-from spdnn.core.shown import with_unit
+from spdnn.core.shown import plural
 
 Item, Result = TypeVar("Item"), TypeVar("Result")
 
@@ -52,7 +52,7 @@ def threads(requested: int | None, ranks: int = 1, warn: bool = True) -> int:
     if requested and requested > most:
         raise InputError(
             f"--threads {requested}: the limit of address space (ulimit -v) has room for "
-            f"{with_unit(int(most), 'threads')}; raise it, or give fewer threads"
+            f"{plural(int(most), 'thread')}; raise it, or give fewer threads"
         )
     if requested and requested * ranks > cores and warn:
         print(f"spdnn: warning: {requested * ranks} threads on {cores} cores run slower than {cores}", file=sys.stderr)

@@ -12,7 +12,7 @@ from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs, shape_hint
 from spdnn.core.network import Header, Layer, Network
 from spdnn.core.result import Result
-from spdnn.core.shown import WithRepr, with_unit
+from spdnn.core.shown import WithRepr, plural
 from spdnn.core.signature import ModelInput, Signature
 from spdnn.engines.base import AnswersCalls, Engine, Options, Prepared, SharesWeights
 from spdnn.engines.memory import limit_bytes, resident_bytes
@@ -158,11 +158,11 @@ class Model(WithRepr):
         self.close()
 
     def _facts(self) -> dict[str, str]:
-        state = {"engine": f"engine {self.engine}", "threads": with_unit(self.threads, "threads")}
+        state = {"engine": f"engine {self.engine}", "threads": plural(self.threads, "thread")}
         return {
             "widths": f"{self.inputs} -> {self.outputs}",
-            "depth": with_unit(self.depth, "layers"),
-            "edges": with_unit(self.edges, "edges"),
+            "depth": plural(self.depth, "layer"),
+            "edges": plural(self.edges, "edge"),
             **({"softmax": self.softmax} if self.softmax else {}),
         } | (state if self._ready else {"state": "closed"})
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from spdnn.core import arrays
 from spdnn.core.errors import InputError
-from spdnn.core.shown import WithRepr, with_unit
+from spdnn.core.shown import WithRepr, plural
 from spdnn.core.signature import Signature
 from spdnn.formats import onnx_files
 from spdnn.formats.onnx_files import OnnxGraph
@@ -128,8 +128,8 @@ class OnnxModel(WithRepr):
         self.close()
 
     def _facts(self) -> dict[str, str]:
-        facts = {"products": f"{len(self.ours)} of {with_unit(len(self._products), 'pruned products')} by spdnn"}
-        return facts | {"threads": with_unit(self.threads, "threads") if self._session else "closed"}
+        facts = {"products": f"{len(self.ours)} of {plural(len(self._products), 'pruned product')} by spdnn"}
+        return facts | {"threads": plural(self.threads, "thread") if self._session else "closed"}
 
 
 class _Source(NamedTuple):

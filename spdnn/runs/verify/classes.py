@@ -13,7 +13,7 @@ import numpy as np
 from spdnn.core import arrays
 from spdnn.core.errors import InputError
 from spdnn.core.result import Result
-from spdnn.core.shown import WithRepr, with_unit
+from spdnn.core.shown import WithRepr, plural
 
 TOLERANCE = 1e-5  # of the reference's largest value: float32 sums in another order, and some layers of them
 SUM_APART = 1e-2  # of 1, at most, of probabilities: float16 rounds each
@@ -68,8 +68,8 @@ class Scores(WithRepr):
 
     def _facts(self) -> dict[str, str]:
         return {
-            "inputs": with_unit(self.inputs, "inputs"),
-            "classes": with_unit(self.classes, "classes"),
+            "inputs": plural(self.inputs, "input"),
+            "classes": plural(self.classes, "class", "classes"),
             "top1": f"top-1 {100 * self.top1:.4g} %",
             "top5": f"top-5 {100 * self.top5:.4g} %",
         }
@@ -115,7 +115,7 @@ class Agreement(WithRepr):
         return {
             "passed": f"passed={self.passed}",
             "worst": self.said,
-            "same": f"same class for {self.same} of {with_unit(self.inputs, 'inputs')}",
+            "same": f"same class for {self.same} of {plural(self.inputs, 'input')}",
         }
 
 
@@ -217,7 +217,7 @@ def check_labels(labels: Any, inputs: int, classes: int, where: str = "the label
         from_one = "; are they counted from 1?" if array.min() >= 1 and array.max() == classes else ""
         raise InputError(
             f"{where}: label {array[at]} of input {at} (counted from 0) is out of range; "
-            f"{with_unit(classes, 'classes')} are 0 to {classes - 1}{from_one}"
+            f"{plural(classes, 'class', 'classes')} are 0 to {classes - 1}{from_one}"
         )
     return array.astype(np.int64)
 

@@ -6,7 +6,6 @@ from sklearn.metrics import accuracy_score, confusion_matrix, top_k_accuracy_sco
 
 import spdnn
 from spdnn.core.errors import InputError
-from spdnn.core.shown import with_unit
 
 
 def outputs_and_labels(seed=0, inputs=700, classes=12):
@@ -35,8 +34,6 @@ def test_the_counts_are_those_of_scikit_learn(inputs):
 
 def test_words_in_the_singular():
     assert repr(spdnn.score(np.ones((1, 1)), [0])).startswith("Scores(1 input, 1 class, top-1 ")
-    words = ("batches", "passes", "edges", "pruned products")
-    assert [with_unit(1, word) for word in words] == ["1 batch", "1 pass", "1 edge", "1 pruned product"]
 
 
 def test_a_result_is_scored_as_its_values_are_dead_inputs_too():
