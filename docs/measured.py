@@ -43,8 +43,7 @@ from spdnn.report.calls.section import values as values_of_calls
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.limits.section import values as values_of_limits
 from spdnn.report.operations.values import compare_problems, means, models_of
-from spdnn.report.peers.section import OURS
-from spdnn.report.peers.section import values as values_of_peers
+from spdnn.report.peers import comparisons
 from spdnn.report.scaling.values import values as values_of_ranks
 from spdnn.runs import calibration
 from spdnn.runs.records.environment import Environment
@@ -405,20 +404,19 @@ def models() -> str | None:
 
 def peers() -> str | None:
     """How many times as long as ours other libraries take, a row for each problem."""
-    found = values_of_peers(kept("peers"))
-    if not found:
+    every = comparisons(kept("peers"))
+    if not every:
         return None
-    others = sorted({row["run"].engine for comparison in found["comparisons"] for row in comparison["rows"]} - {OURS})
+    others = sorted({row.run.engine for one in every for row in one.rows} - {one.ours.engine for one in every})
     lines = [["network and inputs", "reductions of ours", "ours", *others]]
-    for comparison in found["comparisons"]:
-        for ours in (row["run"] for row in comparison["rows"] if row["run"].engine == OURS and row["is_ours"]):
-            ratios = {row["run"].engine: row["ratio"] for row in comparison["rows"]}
-            cells = [ratios.get(name) for name in others]
-            ends = [[_times(value) for value in (each.median, each.low, each.high)] if each else None for each in cells]
-            shares = ["{} ({} to {})".format(*each) if each else "" for each in ends]
-            lines.append([comparison["label"], ours.reductions, seconds(ours.inference_seconds), *shares])
+    for one in every:
+        ratios = {row.run.engine: row.ratio for row in one.rows}
+        cells = [ratios.get(name) for name in others]
+        ends = [[_times(value) for value in (each.median, each.low, each.high)] if each else None for each in cells]
+        shares = ["{} ({} to {})".format(*each) if each else "" for each in ends]
+        lines.append([one.label, one.ours.reductions, seconds(one.ours.inference_seconds), *shares])
     below = "Times as long as ours, with 95 % intervals of the median over pairs of samples."
-    return table(lines, f"{below} {source([comparison['ours'].record for comparison in found['comparisons']])}.")
+    return table(lines, f"{below} {source([one.ours.record for one in every])}.")
 
 
 def ladder() -> str | None:

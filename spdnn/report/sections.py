@@ -14,12 +14,11 @@ Data flows one way, and each step has one owner::
 A section knows of others only what it links to.
 """
 
-from spdnn.report import calls, cases, networks, others, overview, own, provenance, times
+from spdnn.report import calls, cases, networks, others, overview, own, peers, provenance, times
 from spdnn.report.legacy import Legacy
 from spdnn.report.limits import section as limits
 from spdnn.report.operations import figures as operations_figures
 from spdnn.report.operations import values as operations
-from spdnn.report.peers import section as peers
 from spdnn.report.reductions import figures as reductions_figures
 from spdnn.report.reductions import values as reductions
 from spdnn.report.scaling import figures as scaling_figures
@@ -49,11 +48,7 @@ SECTIONS = [
         ABSENT="Schedules of the task graph are not shown: none of these runs used the engine taskgraph. "
         "<code>snakemake --configfile config/schedules.yaml</code> runs them.",
     ),
-    Legacy(
-        "peers", "Other libraries", peers.values, peers.figures, heading="Other libraries in the same run",
-        ABSENT="Other libraries on the challenge's problems are not shown: none was timed. "
-        "<code>snakemake --configfile config/peers.yaml</code> and <code>spdnn bench kernels</code> time them.",
-    ),
+    peers,
     Legacy(
         "operations", "Sparse operations", operations.values, operations_figures.figures,
         heading="Sparse operations for deep learning",

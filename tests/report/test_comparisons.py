@@ -1,7 +1,14 @@
-"""The page's section on peers: ratios of pairs, and only from records of one comparison."""
+"""The section on other libraries: ratios of pairs, and only from records of one comparison."""
 
 import pytest
-from test_report import made_record, made_verdict, shown
+from test_report import collected, made_record, made_verdict, typed
+
+from spdnn.report.common.blocks import Rows
+from spdnn.report.common.collection import Part, collect
+from spdnn.report.common.drawing import Figure, save, style
+from spdnn.report.networks import section as networks
+from spdnn.report.peers import PEERS, comparisons, section
+from spdnn.runs.records.verdict import Verdict
 
 ONE, OTHER = "0123456789abcdef", "fedcba9876543210"
 
@@ -12,56 +19,56 @@ def compared(engine, seconds, identity=ONE, case=None, **problem):
     return {**record, "engine": {"name": engine, "notes": notes}, "comparison": identity}
 
 
-def section(page):
-    """The text of the section on peers."""
-    return page.text.split("Other libraries in the same run")[1].split("All records")[0]
+def test_ratios_are_of_pairs_and_the_fastest_is_first():
+    scipy = compared("scipy", (0.4, 1.0, 1.2))
+    scipy["engine"]["notes"]["threads_used"] = 1
+    collection = collected([scipy, compared("mkl", (0.3, 1.5, 0.8)), compared("cpu", (0.1, 0.5, 0.2)), made_record()])
+    [one] = comparisons(collection)
+    # Pairs of mkl: 3, 3 and 4 times as long as ours; of scipy: 4, 2 and 6. Rates: of 60,000 inputs x 3,932,160 edges.
+    assert [line[:7] for line in PEERS.texts(one.rows)[1][1:]] == [
+        ["cpu", "this project", "2 threads", "dead inputs", "1.180", "0.2000", "1.00 (1.00 to 1.00)"],
+        ["mkl", "The mkl 1.2", "2 threads", "dead inputs", "0.2949", "0.8000", "3.00 (3.00 to 4.00)"],
+        ["scipy", "The scipy 1.2", "2 threads, one used", "dead inputs", "0.2359", "1.000", "4.00 (2.00 to 6.00)"],
+    ]
+    assert [PEERS.kind(row) for row in one.rows] == ["ours", "", ""]
+    [figure] = section(collection).every(Figure)
+    label = "1,024 × 120, official, 60,000 inputs"
+    assert figure.rows == [(label, "mkl", *one.rows[1].ratio[:3]), (label, "scipy", *one.rows[2].ratio[:3])]
+    with style():
+        assert "peers-record-" in save(figure, "peers").svg
+    # None of them is among our own runs.
+    assert [run.case for run in next(networks(collection).every(Rows)).rows[0].runs] == [made_record()["case"]]
 
 
-def test_ratios_of_pairs_are_on_the_page():
-    page = shown([compared("cpu", (0.1, 0.5, 0.2)), compared("mkl", (0.3, 1.5, 0.8))])
-    text = section(page)
-    assert "The mkl 1.2" in text
-    assert "this project" in text
-    assert {1.0, 3.0} <= set(page.values)
-    assert "3.00 to 4.00" in text
-    assert text.index("this project") < text.index("The mkl 1.2")  # the fastest first
-
-
-def test_a_library_that_uses_one_thread_is_told():
-    single = compared("scipy", (0.3, 0.4))
-    single["engine"]["notes"]["threads_used"] = 1
-    text = section(shown([compared("cpu", (0.1, 0.2)), single]))
-    assert text.count("2 threads, one used") == 1
-
-
-def test_a_peer_is_not_among_our_runs():
-    records = [made_record("mine"), compared("cpu", (0.1, 0.2)), compared("mkl", (0.3, 0.4))]
-    page = shown(records)
-    ours = page.source.split("Every run on these networks: 1")[1].split("</table>")[0]
-    assert "mkl" not in ours
-    assert "peers.mkl" in page.text  # its verdict and provenance are told all the same
-
-
-def test_only_peers_make_a_page():
-    page = shown([compared("cpu", (0.1, 0.2)), compared("mkl", (0.3, 0.4))])
-    assert "The twelve networks" not in page.text
-    assert "Survivors" not in page.text
-    assert "Other libraries in the same run" in page.text
+def test_ours_is_the_run_with_most_reductions_and_only_as_many_samples_make_pairs():
+    plain = compared("cpu", (1.0,)) | {"reductions": {"requested": [], "found": {}}}
+    records = [plain, compared("cpu", (0.1,), case="reduced"), compared("mkl", (0.2,)), compared("jax", (0.2, 0.2))]
+    [one] = comparisons(collected(records))
+    assert one.ours.case == "reduced"
+    assert [line[6] for line in PEERS.texts(one.rows)[1][1:]] == [
+        "1.00 (one pair)",
+        "2.00 (one pair)",
+        "10.0 (one pair)",
+    ]
 
 
 @pytest.mark.parametrize(
     "other",
-    [compared("mkl", (0.3, 0.4), OTHER), compared("mkl", (0.3, 0.4), inputs=50_000), made_record("alone", (0.3, 0.4))],
+    [
+        [],
+        [compared("mkl", (0.3, 0.4), OTHER)],
+        [compared("mkl", (0.3, 0.4), inputs=50_000)],
+        [{**compared("mkl", (0.3, 0.4)), "comparison": None}],
+    ],
 )
-def test_other_runs_and_other_problems_are_not_compared(other):
-    assert "Other libraries in the same run" not in shown([compared("cpu", (0.1, 0.2)), other]).text
+def test_other_runs_and_problems_are_not_compared(other):
+    assert section(collected([compared("cpu", (0.1, 0.2)), *other])) is None
 
 
-def test_a_failed_verdict_takes_a_peer_away():
-    records = [compared(name, (0.1, 0.2), case=name) for name in ("cpu", "mkl", "jax")]
-    text = section(shown(records, [("jax", made_verdict(passed=False))]))
-    assert "The mkl 1.2" in text
-    assert "The jax 1.2" not in text
+def test_a_failed_verdict_takes_a_library_away():
+    records = [typed(compared(name, (0.1, 0.2), case=name)) for name in ("cpu", "mkl", "jax")]
+    [one] = comparisons(collect([Part(records, [("jax", typed(made_verdict(passed=False), Verdict))])]))
+    assert {row.run.engine for row in one.rows} == {"cpu", "mkl"}
 
 
 def test_two_problems_are_two_tables():
@@ -72,7 +79,6 @@ def test_two_problems_are_two_tables():
     ]
     for record in records:
         record["problem"]["network_identity"] = f"{record['problem']['neurons']:064x}"
-    page = shown(records)
-    captions = [tag for tag, attributes in page.tags if attributes.get("aria-label", "").startswith("Peers on")]
-    assert len(captions) == 2
-    assert "4,096 neurons × 120 layers" in section(page)
+    tables = list(section(collected(records)).every(Rows))
+    assert [{row.run.problem.neurons for row in table.rows} for table in tables] == [{1024}, {4096}]
+    assert "4,096 neurons × 120 layers" in tables[1].title

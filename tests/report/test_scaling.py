@@ -11,7 +11,7 @@ from test_schedules import scheduled
 
 from spdnn.core.validation import convert
 from spdnn.report.common import predictions, words
-from spdnn.report.peers.section import values as peers
+from spdnn.report.peers import section as peers
 from spdnn.report.scaling import figures as scaling_figures
 from spdnn.report.scaling import values as scaling
 from spdnn.report.times.ladders import ladders
