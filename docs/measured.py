@@ -42,7 +42,7 @@ from spdnn.core.statistics import ratio_of_medians, ratios
 from spdnn.report.calls.section import values as values_of_calls
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.limits.section import values as values_of_limits
-from spdnn.report.operations.values import compare_problems, means, models_of
+from spdnn.report.operations import compare_problems, means, models_of
 from spdnn.report.peers import comparisons
 from spdnn.report.scaling.values import values as values_of_ranks
 from spdnn.runs import calibration
@@ -396,10 +396,11 @@ def models() -> str | None:
         return None
     lines = [["model", "compared with", "sparse", "the other", "times as fast", "memory of the other, times"]]
     for row in rows:
-        faster, memory = f"{row['times']:.2f}", row["memory"]
-        spent = seconds(row["one"].median_seconds), seconds(row["other_seconds"])
-        lines.append([row["one"].case, row["other"].program.name, *spent, faster, f"{memory:.1f}" if memory else ""])
-    return table(lines, f"{source([row['one'].ours for row in rows])}.")
+        faster, memory, problem = f"{row.times:.2f}", row.memory, row.ours.problem
+        spent = (seconds(statistics.median(record.seconds)) for record in (row.ours, row.record))
+        name, held = f"{problem.network} {problem.layer}", f"{memory:.1f}" if memory else ""
+        lines.append([name, row.record.program.name, *spent, faster, held])
+    return table(lines, f"{source([row.ours for row in rows])}.")
 
 
 def peers() -> str | None:
@@ -625,7 +626,8 @@ def operations(kind: str = "operations") -> str | None:
             for p in levels
         ]
         for kind, label in (("sparse", "the fastest sparse library"), ("dense", "the fastest dense")):
-            cells = [f"{level[kind]:.2f} ({level[f'{kind}_best']:.2f})" if level[kind] else "" for level in of_level]
+            ratios_of = [getattr(level, kind) for level in of_level]
+            cells = [f"{ratio.times:.2f} ({ratio.best:.2f})" if ratio else "" for ratio in ratios_of]
             lines.append([f"`{name}`", label, *cells])
         if serial := {
             (record.comparison, record.problem.topology_sha256): statistics.median(record.seconds)
@@ -635,7 +637,7 @@ def operations(kind: str = "operations") -> str | None:
             times = defaultdict(list)
             for one in problems:
                 if spent := serial.get((one.ours.comparison, one.problem.topology_sha256)):
-                    times[one.operation, one.percent].append(spent / one.median_seconds)
+                    times[one.operation, one.percent].append(spent / one.seconds)
             cells = [f"{statistics.geometric_mean(times[name, p]):.2f}" if times[name, p] else "" for p in levels]
             lines.append([f"`{name}`", "SciPy, which has one thread", *cells])
     below = "Geometric means by medians, in brackets by fastest samples."

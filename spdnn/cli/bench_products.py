@@ -156,25 +156,25 @@ _HEAD = f"  {'problem':<58} {'ours ms':>9} {'10^9 op/s':>9} {'% peak':>6} {'spar
 
 def _print(group: list) -> None:
     """One problem in a line."""
-    from spdnn.report.operations.values import compare_problems
+    from spdnn.report.operations import compare_problems
 
     for row in compare_problems(group):
-        ours = statistics.median(row.ours.seconds)
         name = row.ours.case.rsplit(".", 2)[0]
-        peak = "-" if row.peak is None else f"{row.peak:.1f}"
+        peak = "-" if row.peak is None else f"{100 * row.peak:.1f}"
         sparse, dense = (
-            f"{fastest[1]:.2f} {fastest[0].program.name}" if fastest else "-" for fastest in (row.sparse, row.dense)
+            f"{other.times:.2f} {other.record.program.name}" if other else "-" for other in (row.sparse, row.dense)
         )
         spread = "-" if row.ours.imbalance is None else f"{row.ours.imbalance:.3f}"
-        rate = row.ours.operations_per_second.median / 1e9
+        rate = (row.rate or 0) / 1e9
         print(
-            f"  {name:<58} {1e3 * ours:>9.3f} {rate:>9.2f} {peak:>6} {sparse:>16} {dense:>16} {spread:>9}", flush=True
+            f"  {name:<58} {1e3 * row.seconds:>9.3f} {rate:>9.2f} {peak:>6} {sparse:>16} {dense:>16} {spread:>9}",
+            flush=True,
         )
 
 
 def _summary(records: list) -> None:
     """Geometric means by operation, set and sparsity."""
-    from spdnn.report.operations.values import compare_problems, means
+    from spdnn.report.operations import compare_problems, means
 
     groups: dict[tuple, list] = {}
     for compared in compare_problems(records):
@@ -185,11 +185,10 @@ def _summary(records: list) -> None:
     for (operation, kind, percent), members in groups.items():
         averages = means(members)
         sparse, dense = (
-            "-" if averages[name] is None else f"{averages[name]:.2f} ({averages[f'{name}_best']:.2f})"
-            for name in ("sparse", "dense")
+            f"{ratio.times:.2f} ({ratio.best:.2f})" if ratio else "-" for ratio in (averages.sparse, averages.dense)
         )
-        peak = "-" if averages["peak"] is None else f"{averages['peak']:.2f}"
-        print(f"  {operation:<9} {kind:<4} {percent:>7}% {averages['count']:>8} {sparse:>15} {dense:>15} {peak:>7}")
+        peak = "-" if averages.peak is None else f"{100 * averages.peak:.2f}"
+        print(f"  {operation:<9} {kind:<4} {percent:>7}% {len(members):>8} {sparse:>15} {dense:>15} {peak:>7}")
 
 
 def _percents(text: str | None) -> list[float] | None:

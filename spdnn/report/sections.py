@@ -14,11 +14,9 @@ Data flows one way, and each step has one owner::
 A section knows of others only what it links to.
 """
 
-from spdnn.report import calls, cases, networks, others, overview, own, peers, provenance, times
+from spdnn.report import calls, cases, networks, operations, others, overview, own, peers, provenance, times
 from spdnn.report.legacy import Legacy
 from spdnn.report.limits import section as limits
-from spdnn.report.operations import figures as operations_figures
-from spdnn.report.operations import values as operations
 from spdnn.report.reductions import figures as reductions_figures
 from spdnn.report.reductions import values as reductions
 from spdnn.report.scaling import figures as scaling_figures
@@ -49,12 +47,7 @@ SECTIONS = [
         "<code>snakemake --configfile config/schedules.yaml</code> runs them.",
     ),
     peers,
-    Legacy(
-        "operations", "Sparse operations", operations.values, operations_figures.figures,
-        heading="Sparse operations for deep learning",
-        ABSENT="Sparse products and attention beside other libraries are not shown: there are no records of them. "
-        "<code>spdnn bench sets -o FOLDER</code> and <code>snakemake --configfile config/ops.yaml</code> make them.",
-    ),
+    operations,
     cases,
     others,
     provenance,

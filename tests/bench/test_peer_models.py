@@ -5,8 +5,7 @@ import pytest
 from spdnn.bench import models
 from spdnn.bench.contest import ComparisonSettings
 from spdnn.core.errors import InputError, SpdnnError
-from spdnn.report.common.collection import collect
-from spdnn.report.operations import values as operations
+from spdnn.report.operations import models_of
 from spdnn.runs.records.files import check_content
 from spdnn.runs.records.operation_record import OperationRecord
 
@@ -29,9 +28,9 @@ def test_both_arithmetics_have_a_record(name):
         assert sparse.attention_bytes < dense.attention_bytes < found[2].attention_bytes
     else:
         assert sparse.matrix_bytes < dense.matrix_bytes
-    rows = operations.values(collect([], operations=found))["machines"][0]["models"]
-    assert [row["other"].program.name for row in rows] == ["dense", *stored]
-    assert all(row["times"] > 0 and row["memory"] > 1 for row in rows)
+    rows = models_of(found)
+    assert [row.record.program.name for row in rows] == ["dense", *stored]
+    assert all(row.times > 0 and row.memory > 1 for row in rows)
 
 
 def test_arithmetics_that_differ_have_no_record(monkeypatch):

@@ -1,16 +1,16 @@
-"""The page's section on sparse operations: ratios of pairs, geometric means, crossings; figures; nothing is code."""
-
-import json
+"""The section on sparse operations: ratios of pairs, geometric means, crossings, each table once."""
 
 import pytest
 from operation_cases import made_imbalance, made_operation
-from test_report import BASELINES, HOSTILE, drawn, made_record, shown, stored, typed
+from test_report import BASELINES, stored, typed
 
 from spdnn.core.errors import InputError
+from spdnn.core.table import plain
+from spdnn.report import operations
+from spdnn.report.common.blocks import Bullets, Fold, Rows
 from spdnn.report.common.collection import collect
-from spdnn.report.operations import values as operations
+from spdnn.report.common.drawing import Figure, save, style
 from spdnn.report.rendering import RecordFolder, render
-from spdnn.runs.records.files import check_content
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.published_operations import OperationBaseline
 from tests.runs.records.test_run_record import changed
@@ -30,127 +30,112 @@ def objects(records):
     return [typed(record, OperationRecord) for record in records]
 
 
-def figures(records):
-    return drawn("operations", collect([], operations=objects(records)))
+def section(records, baselines=()):
+    return operations.section(collect([], (), objects(records), baselines))
 
 
-def part(page):
-    return page.text.split("Our products and those of other libraries")[1]
+def table(records, of):
+    """The texts of the section's rows of one of its tables."""
+    [rows] = [rows for rows in section(records).every(Rows) if rows.table.columns == of.columns]
+    return of.texts(rows.rows)[1][1:]
 
 
-def test_the_section_from_operations_alone():
-    page = shown(products())
-    assert "All 3 timed programs passed verification." in page.text
-    assert "Cases and their verdicts" not in page.text
-    text = part(page)
-    assert {2.0, 4.0} <= set(page.values)
-    assert "Set a from 80 % sparsity on: 2.00 times as fast as the fastest sparse library, 4.00 times as fast" in text
-    assert "transformer: sparse overtakes dense at 90 % sparsity or below" in text
-    assert "67,857 and 32,477 tokens/s" in text  # published figures stand beside
-    assert "arXiv:2006.10901" in text
-    assert "mkl 1.2" in text
-    assert "spdnn bench sets" in text  # the command
-    assert page.text.count("largest error was 0.250 of its tolerance") == 1
+def sentences(records):
+    return [plain(item) for block in section(records).every(Bullets) for item in block.items]
 
 
-def test_figures_are_there():
+def test_each_table_from_records():
+    records = [product for network in ("one", "two") for product in products(network=network, layer="l")]
+    records[3] |= {"seconds": [0.004, 0.0044, 0.0048]}  # ours on the second is four times as slow
+    records[4]["program"]["version"] = "mkl 1.3"
+    # 2 x 52,429 nonzeros x 256 columns in 1.1 ms, of a peak of 2 x 2e11; dense: 4 bytes a value, ours: 6 a nonzero.
+    assert table(records, operations.MEANS) == [
+        ["a, one", "90 %", "1", "2.00 (2.00)", "4.00 (4.00)", "1 of 1", "24.40", "6.10 %", "6.67"],
+        ["a, two", "90 %", "1", "0.500 (0.500)", "1.00 (1.00)", "0 of 1", "6.101", "1.53 %", "6.67"],
+    ]
+    assert table(records, operations.PROBLEMS)[1] == [
+        "two l", "512 × 1,024", "256", "90.0 %", "0.004400", "3", "6.101", "1.53 %", "0.500 (mkl)", "1.00 (blas)",
+    ]  # fmt: skip
+    assert table(records, operations.PROGRAMS) == [
+        ["blas", "dense", "blas 1.2", "2 of 2", "2"], ["mkl", "sparse", "mkl 1.2", "2 of 2", "2"],
+        ["mkl", "sparse", "mkl 1.3", "2 of 2", "2"], ["ours", "ours", "ours 1.2", "2 of 2", "2"],
+    ]  # fmt: skip
+    [fold] = section(records).every(Fold)
+    checked = sum(record["verification"]["checked"] for record in records)
+    assert f"{checked:,} entries were compared" in plain(fold.blocks[0].text)
+    assert plain(fold.blocks[2].pairs[0]) == "2025-01-02T03:04:05ZA CPU, commit abcdef123456 spdnn bench sets"
+    # The number of a record on the page follows from its place.
+    collection = collect([], (), objects(records))
+    [rows] = [
+        one for one in operations.section(collection).every(Rows) if one.table.columns == operations.PROBLEMS.columns
+    ]
+    assert [rows.table.record(row) for row in rows.rows] == [collection.operations.index(row.ours) for row in rows.rows]
+
+
+def test_figures_have_the_problems():
     records = [product for s in (0.7, 0.8, 0.9) for product in products(s, layer=f"l{s}")]
-    drawn = figures(records)
-    assert list(drawn) == ["operations-1-spmm-dense", "operations-1-spmm-peak"]
-    assert drawn["operations-1-spmm-dense"].title == ("Times as fast as the dense product by sparsity, spmm, A CPU")
+    dense, peak = section(records).every(Figure)
+    assert (dense.name, peak.name) == ("operations-1-spmm-dense", "operations-1-spmm-peak")
+    assert dense.title == "Times as fast as the dense product by sparsity, spmm, A CPU"
+    assert [row[:3] for row in dense.rows] == [("transformer", f"l{s / 100}", s) for s in (70, 80, 90)]
+    assert [row[3] for row in dense.rows] == pytest.approx([4, 4, 4])
+    useful = [record["useful_operations"] for record in records if record["program"]["name"] == "ours"]
+    assert [row[3] for row in peak.rows] == pytest.approx([100 * count / 0.0011 / 4e11 for count in useful])
+    with style():
+        assert "<svg" in save(dense, "operations").svg
+        assert "<svg" in save(peak, "operations").svg
+    assert [figure.name for figure in section(products(blas=None, machine=False)).every(Figure)] == []
 
 
-def test_without_such_records_one_line_says_how_to_get_them():
-    text = shown([made_record()]).text
-    assert "Our products and those" not in text
-    assert "Sparse products and attention beside other libraries are not shown" in text
-    assert "snakemake --configfile config/ops.yaml" in text
-
-
-def test_runs_and_operations_share_a_page(tmp_path):
-    paths = stored(tmp_path, made_record())
-    (tmp_path / "ops.jsonl").write_text("".join(json.dumps(product) + "\n" for product in products()))
-    assert render([RecordFolder([*paths, tmp_path / "ops.jsonl"])], tmp_path / "page.html", BASELINES) == 4
-    text = shown([made_record(), *products()]).text
-    assert "Published times do not all cover" in text
-    assert "Our products and those" in text
-    assert "1,024 × 120: passed verification" in text
+def test_machines_and_numbers_of_threads_are_apart_and_calls_elsewhere():
+    other = [{**record, "threads": 4} for record in products()]
+    network = made_operation(operation="network", set_name="own")
+    parts = [block.heading for block in section([*products(), *other, network]).blocks if hasattr(block, "heading")]
+    assert parts == ["A CPU, 2 threads", "A CPU, 4 threads"]
+    assert section([network]) is None
 
 
 def test_ratios_are_of_pairs_and_the_fastest_counts():
     found = [made_operation("ours", (0.001, 0.005, 0.002)), made_operation("mkl", (0.003, 0.015, 0.008)),
              made_operation("scipy", (0.01, 0.01, 0.01)), made_operation("blas", (0.002, 0.009, 0.004))]  # fmt: skip
     (one,) = operations.compare_problems(objects(found))
-    assert one.sparse[0].program.name == "mkl"
-    assert one.sparse[1] == pytest.approx(3)
-    assert one.dense[1] == pytest.approx(2)
+    assert one.sparse.record.program.name == "mkl"
+    assert (one.sparse.times, one.dense.times) == (pytest.approx(3), pytest.approx(2))
+    assert (one.sparse.best, one.dense.best) == (pytest.approx(3), pytest.approx(2))
     assert one.other == one.dense
-    useful, peak = one.ours.useful_operations, 2 * one.ours.machine.fma_per_second
-    assert one.peak == pytest.approx(100 * useful / 0.002 / peak)
-    assert operations.best(one.ours, one.dense[0]) == pytest.approx(2)
-    assert operations.best(one.ours, one.sparse[0]) == pytest.approx(3)
+    assert one.peak == pytest.approx(found[0]["useful_operations"] / 0.002 / 4e11)
     assert one.memory == pytest.approx(4 * 512 * 1024 / (6 * one.problem.nonzeros))
+    longer = made_operation("mkl", (0.003, 0.015, 0.008, 0.008))  # no pairs: of medians, 8 / 2 ms
+    (one,) = operations.compare_problems(objects([found[0], longer]))
+    assert one.sparse.times == pytest.approx(4)
 
 
 def test_other_comparisons_and_problems_are_not_mixed():
     slow = made_operation("mkl", (0.5, 0.5, 0.5), comparison="f" * 16)
     (one,) = operations.compare_problems(objects([*products(), slow]))
-    assert one.sparse[1] == pytest.approx(2)
+    assert one.sparse.times == pytest.approx(2)
     later = [{**product, "created": "2026-01-02T03:04:05Z"} for product in products(mkl=0.005, comparison="e" * 16)]
     (one,) = operations.compare_problems(objects([*products(), *later]))
-    assert one.sparse[1] == pytest.approx(5)  # the latest comparison of a problem counts
+    assert one.sparse.times == pytest.approx(5)  # the latest comparison of a problem counts
     assert len(operations.compare_problems(objects([*products(), *products(layer="other")]))) == 2
     assert operations.compare_problems(objects([made_operation("mkl")])) == []
 
 
-def test_geometric_means():
-    found = operations.compare_problems(objects([*products(layer="one", mkl=0.002), *products(layer="two", mkl=0.008)]))
-    mean = operations.means(found)
-    assert mean["sparse"] == pytest.approx(4)  # of 2 and 8
-    assert mean["dense"] == pytest.approx(4)
-    assert (mean["sparse_best"], mean["dense_best"]) == (pytest.approx(4), pytest.approx(4))
-    assert mean["count"] == mean["faster"] == 2
-    alone = operations.means(operations.compare_problems(objects(products(mkl=None, blas=None))))
-    assert (alone["sparse"], alone["dense"], alone["other"], alone["faster"]) == (None, None, None, 0)
-
-
-def of_dlmc(name, drawn=150, of=3846, sparsity=0.9, **more):
-    records = products(sparsity, layer=name.split("/")[-1][:-5], **more)
-    for record in records:
-        record["problem"] |= {"origin": "dlmc", "dlmc": {"name": name, "drawn": drawn, "drawn_from": of}}
-    return records
-
-
 def test_matrices_of_dlmc_are_grouped_by_their_model():
-    """By network, batch columns and the sparsity of the pruned model, whatever that of the matrix."""
-    found = [*of_dlmc("transformer/l0_regularization/0.8/a.smtx", sparsity=0.7, mkl=0.002),
-             *of_dlmc("transformer/random_pruning/0.8/b.smtx", sparsity=0.9, mkl=0.008)]  # fmt: skip
-    training = of_dlmc("transformer/random_pruning/0.8/b.smtx", mkl=0.004)
-    for record in training:
-        record["problem"] |= {"phase": "training", "batch_columns": 2048}
-        record["useful_operations"] *= 8
-        record["multiply_adds"] *= 8
-        record["verification"] |= {"entries": 512 * 2048, "checked": 512 * 2048}
-        record["machine"] = None
-    (machine,) = operations.values(collect([], operations=objects([*found, *training])))["machines"]
-    groups = machine["operations"][0]["sets"]
-    assert [group["network"] for group in groups] == ["transformer", "transformer, training"]
-    assert [(row["percent"], row["count"]) for group in groups for row in group["rows"]] == [(80, 2), (80, 1)]
-    assert groups[0]["rows"][0]["sparse"] == pytest.approx(4)  # of 2 and 8
-    assert groups[1]["rows"][0]["sparse"] == pytest.approx(4)
-    assert "a sample of 150 of 3,846 matrices of DLMC, seed 0" in part(shown(found))
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [({"origin": "generated"}, "problem.dlmc: a matrix of it, and origin is generated"),
-     ({"dlmc": {"name": "rn50/random_pruning/0.5/a.smtx", "drawn": 3, "drawn_from": 2}}, "drawn: 3 of 2 matrices")],
-)  # fmt: skip
-def test_a_sample_that_cannot_be(change, sentence):
-    record = of_dlmc("rn50/random_pruning/0.5/a.smtx")[0]
-    record["problem"] |= change
-    with pytest.raises(InputError, match=sentence):
-        check_content(OperationRecord, record, "record")
+    """By network, phase and the sparsity of the pruned model, whatever that of the matrix."""
+    # Of mkl: 2 and 8 times as long as ours, and 4 in training.
+    found = [*products(0.7, layer="a"), *products(0.9, mkl=0.008, layer="b"), *products(0.9, mkl=0.004, layer="b")]
+    for place, record in enumerate(found):
+        name = f"transformer/random_pruning/0.8/{record['problem']['layer']}.smtx"
+        record["problem"] |= {"origin": "dlmc", "dlmc": {"name": name, "drawn": 150, "drawn_from": 3846}}
+        if place >= 6:
+            record["problem"] |= {"phase": "training", "batch_columns": 2048}
+    assert [row[:4] for row in table(found, operations.MEANS)] == [
+        ["a, transformer", "80 %", "2", "4.00 (4.00)"],
+        ["a, transformer, training", "80 %", "1", "4.00 (4.00)"],
+    ]
+    captions = [rows.caption for rows in section(found).every(Rows)]
+    assert "transformer: a sample of 150 of 3,846 matrices of DLMC, seed 0" in "".join(captions)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +147,6 @@ def test_a_sample_that_cannot_be(change, sentence):
         ([(70, 1.0), (90, 2.0)], 70),
         ([(90, 2.0)], 90),
         ([(70, 2.0), (90, 0.5)], None),
-        ([(70, None)], None),
         ([], None),
     ],
 )
@@ -171,12 +155,18 @@ def test_where_sparse_overtakes_dense(points, percent):
     assert found == (None if percent is None else pytest.approx(percent))
 
 
-def test_where_dense_stays_faster_and_where_there_is_none():
-    text = part(shown(products(blas=0.0005)))
-    assert "transformer: dense is faster at every sparsity up to 90 %" in text
-    text = part(shown(products(blas=None)))
-    assert "overtakes" not in text
-    assert "dense is faster" not in text
+def test_sentences_on_where_sparse_overtakes_dense():
+    assert sentences([*products(0.7, blas=0.0005, layer="one"), *products(0.9, blas=0.002, layer="two")])[-1] == (
+        "transformer: sparse overtakes dense at 80.0 % sparsity (interpolated)."
+    )
+    assert "at 90 % sparsity or below: in the geometric mean it is faster" in sentences(products())[-1]
+    assert sentences(products(blas=0.0005)) == [
+        "Set a from 80 % sparsity on: 2.00 times as fast as the fastest sparse library, 0.500 times as fast as dense, "
+        "0.500 times as fast as the fastest of all.",
+        "transformer: dense is faster at every sparsity up to 90 %.",
+    ]
+    assert len(sentences(products(blas=None))) == 1
+    assert sentences(products(0.7, blas=None)) == []
 
 
 def test_balance_with_and_without_the_swizzle():
@@ -185,9 +175,8 @@ def test_balance_with_and_without_the_swizzle():
         made_operation("ours", imbalance=made_imbalance(1.01), **skewed),
         made_operation("ours-in-order", (0.002, 0.0022, 0.0024), imbalance=made_imbalance(1.7, 1.65), **skewed),
     ]
-    page = shown(records)
-    assert "Balance on skewed rows" in page.text
-    assert {1.01, 1.7, 1.65, 2.0} <= set(page.values)
+    [row] = table(records, operations.BALANCE)
+    assert row == ["spmm, skewed zipf_1", "90.0 %", "1.01", "1.70", "1.00", "1.65", "2.00"]
 
 
 def test_models_and_their_memory():
@@ -197,41 +186,24 @@ def test_models_and_their_memory():
         made_operation("dense", (0.003, 0.0033, 0.0036), attention_bytes=1 << 30, **whole),
     ]
     records[0]["program"]["kind"] = "ours"
-    page = shown(records)
-    assert "transformer small 256 tokens" in page.text
-    assert 3.0 in page.values
     held = [sum(record[f"{what}_bytes"] for what in ("matrix", "operand", "attention")) for record in records]
-    assert held[1] / held[0] in page.values
+    [row] = table(records, operations.MODELS)
+    assert row[:6] == ["transformer small 256 tokens", "90.0 %", "dense", "0.001100", "0.003300", "3.00"]
+    assert row[8] == f"{held[1] / held[0]:.0f}"
+    assert operations.MODELS.csv(operations.models_of(objects(records))).splitlines()[1].endswith(
+        f"{held[0]},{held[1]},{held[1] / held[0]}"
+    )  # fmt: skip
 
 
-def test_hostile_texts_are_only_text():
-    records = products()
-    for record in records:
-        record["program"] |= {
-            "version": HOSTILE,
-            "notes": {"threads_set": HOSTILE, "setting": HOSTILE, "layout": HOSTILE},
-        }
-        record["environment"]["cpu"] = HOSTILE
-        record["environment"]["command"] = HOSTILE * 20
-        record["environment"]["commit"] = HOSTILE
-    page = shown(records, figures=True)
-    assert page.runs_nothing_else()
-    assert 'alert("x")' in page.text
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [("verification.worst", 2.0), ("seconds", [1e-9] * 3), ("problem.network", "<script>"),
-     ("useful_operations", 7)],
-)  # fmt: skip
-def test_a_record_that_claims_too_much_makes_no_page(tmp_path, path, value):
-    record = changed(made_operation(), path, value)
-    with pytest.raises(InputError, match=r"0\.json: "):
+def test_a_record_that_claims_too_much_makes_no_page(tmp_path):
+    record = changed(made_operation(), "verification.worst", 2.0)
+    with pytest.raises(InputError, match=r"0\.json: verification.worst"):
         render([RecordFolder(stored(tmp_path, record))], tmp_path / "page.html", BASELINES)
     assert not (tmp_path / "page.html").exists()
 
 
-def test_published_figures_are_printed_as_text():
-    row = OperationBaseline("spmm", "", "speed-up", 2.5, HOSTILE, "A GPU", "x", "A paper")
-    assert operations.values(collect([], (), [], [row])) is None
-    assert operations.values(collect([], (), objects(products()), [row]))["published"] == [row]
+def test_published_figures():
+    row = OperationBaseline("spmm", "resnet", "percent of peak", 2.5, "2.5 %", "A GPU", "its peak", "A paper")
+    assert section([], [row]) is None
+    [rows] = [rows for rows in section(products(), [row]).every(Rows) if rows.rows == [row]]
+    assert rows.table.texts(rows.rows)[1][1][:4] == ["spmm, resnet", "percent of peak", "2.5 %", "2.5 %"]

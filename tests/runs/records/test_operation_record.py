@@ -124,6 +124,15 @@ def test_16_bit_indices_that_do_not_reach():
         check_content(OperationRecord, record, "r")
 
 
+def test_a_sample_of_dlmc_that_cannot_be():
+    matrix = {"name": "rn50/random_pruning/0.5/a.smtx", "drawn": 3, "drawn_from": 2}
+    record = changed(SOUND, "problem.dlmc", matrix)
+    with pytest.raises(InputError, match="problem.dlmc: a matrix of it, and origin is generated"):
+        check_content(OperationRecord, record, "r")
+    with pytest.raises(InputError, match="problem.dlmc.drawn: 3 of 2 matrices"):
+        check_content(OperationRecord, changed(record, "problem.origin", "dlmc"), "r")
+
+
 def test_nothing_unsound_is_written(tmp_path):
     with pytest.raises(InputError, match="a.jsonl, line 2: verification.worst"):
         write_operations(tmp_path / "a.jsonl", [made_operation(), changed(SOUND, "verification.worst", 1.5)])

@@ -1,0 +1,553 @@
+"""The section on sparse operations for deep learning: ours compared with other libraries and the dense product.
+
+Programs are compared within one comparison on one problem, by pairs of samples; problems by geometric means.
+"""
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from spdnn.core.shown import plural, printable
+from spdnn.core.shown import published as printed
+from spdnn.core.statistics import ratios
+from spdnn.core.table import BILLIONS, BYTES, NUMBER, PERCENT, RATIO, SECONDS, Column, Number, Phrase, Table, code
+from spdnn.report.common import words
+from spdnn.report.common.blocks import Block, Bullets, Fold, Paragraph, Part, Section, Terms
+from spdnn.report.common.collection import Collection
+from spdnn.report.common.drawing import Figure
+from spdnn.report.common.plotting import INK, canvas, colours, despine, logarithmic, plain
+from spdnn.report.common.run_rows import group_by
+from spdnn.runs.records.operation_record import OperationProblem, OperationRecord
+
+NAME, TITLE = "operations", "Sparse operations"
+ABSENT = (
+    "Sparse products and attention beside other libraries are not shown: there are no records of them. ",
+    code("spdnn bench sets -o FOLDER"), " and ", code("snakemake --configfile config/ops.yaml"), " make them.",
+)  # fmt: skip
+NAMES = {"spmm": "Sparse × dense (SpMM)", "sddmm": "Sampled dense × dense (SDDMM)", "softmax": "Sparse softmax",
+         "attention": "Sparse attention", "depthwise": "Depthwise convolution"}  # fmt: skip
+SETS = {"a": "layers of pruned networks", "b": "square", "c": "skewed rows", "own": "own matrices"}
+IN_ORDER = "ours-in-order"
+SAME = attrgetter("operation", "problem.set", "problem.network", "problem.layer", "problem.topology_sha256",
+                  "problem.batch_columns", "threads", "device.name")  # of records that may be compared  # fmt: skip
+SAME_MODEL = attrgetter("comparison", "problem.network", "problem.layer", "problem.topology_sha256")
+TIMES = attrgetter("times")
+HIGH = 80  # percent of sparsity, which pruning reaches without losing much
+MARKS = ("o", "s", "^", "D", "v", "P")
+JITTER = 0.7  # percent of sparsity between the marks of two networks
+
+
+@dataclass(frozen=True)
+class Other:
+    """The record of another program, beside that of ours in the same comparison."""
+
+    record: OperationRecord
+    ours: OperationRecord
+
+    @cached_property
+    def times(self) -> float:
+        """How many times as long as ours it took: the median over pairs of samples."""
+        own, other = self.ours.seconds, self.record.seconds
+        # Samples were taken alternately: pairs see the same state of the machine.
+        return ratios(own, other).median if len(own) == len(other) else _median(self.record) / _median(self.ours)
+
+    @property
+    def best(self) -> float:
+        """As `times`, of the fastest samples, which other processes interrupt least."""
+        return min(self.record.seconds) / min(self.ours.seconds)
+
+    @property
+    def memory(self) -> float | None:
+        """Bytes that it held / those that ours held."""
+        return self.record.held_bytes / self.ours.held_bytes if self.ours.held_bytes else None
+
+
+@dataclass(frozen=True)
+class ComparedProblem:
+    """One problem of a comparison: ours, and others; None where there is none.
+
+    Attributes:
+        in_order: ours with rows in their own order.
+        sparse, dense: the fastest other program of that kind.
+    """
+
+    ours: OperationRecord
+    in_order: Other | None
+    sparse: Other | None
+    dense: Other | None
+
+    @property
+    def problem(self) -> OperationProblem:
+        return self.ours.problem
+
+    @property
+    def operation(self) -> str:
+        return self.ours.operation
+
+    @property
+    def percent(self) -> int:
+        """Of the problem's sparsity, rounded to a whole one; of a matrix of DLMC, that of its pruned model."""
+        return round(100 * (self.problem.dlmc or self.problem).sparsity)
+
+    @property
+    def network(self) -> str:
+        return printable(self.problem.network) + (", training" if self.problem.phase == "training" else "")
+
+    @property
+    def seconds(self) -> float:
+        """The median of ours."""
+        return _median(self.ours)
+
+    @cached_property
+    def rate(self) -> float | None:
+        """Useful operations a second."""
+        return self.ours.operations_per_second.median or None
+
+    @property
+    def peak(self) -> float | None:
+        """The part of the machine's multiply-adds that useful operations reached."""
+        return self.rate / (2 * self.ours.machine.fma_per_second) if self.ours.machine and self.rate else None
+
+    @property
+    def memory(self) -> float | None:
+        """Bytes of the dense matrix / of ours."""
+        return (
+            self.dense.record.matrix_bytes / self.ours.matrix_bytes if self.dense and self.ours.matrix_bytes else None
+        )
+
+    @property
+    def other(self) -> Other | None:
+        """The fastest of all other programs."""
+        return min(filter(None, (self.sparse, self.dense)), key=TIMES, default=None)
+
+
+class Ratio(NamedTuple):
+    """Geometric means of `Other.times` and `Other.best`."""
+
+    times: float
+    best: float
+
+
+class Means(NamedTuple):
+    """Some problems together: geometric means over those that have a value; None where none has.
+
+    Attributes:
+        faster: problems on which ours is the fastest of all.
+    """
+
+    problems: Sequence[ComparedProblem]
+    sparse: Ratio | None
+    dense: Ratio | None
+    other: Ratio | None
+    rate: float | None
+    peak: float | None
+    memory: float | None
+    faster: int
+
+    @property
+    def percent(self) -> int:
+        """The sparsity of the first."""
+        return self.problems[0].percent
+
+
+@dataclass(frozen=True)
+class Network:
+    """The problems of a network of a set, in one phase; by sparsity, ascending."""
+
+    levels: Sequence[Means]
+
+    @property
+    def problems(self) -> list[ComparedProblem]:
+        return [problem for level in self.levels for problem in level.problems]
+
+    @property
+    def name(self) -> str:
+        return self.levels[0].problems[0].network
+
+    @property
+    def samples(self) -> list[str]:
+        """The samples of DLMC that it is of, in words."""
+        drawn = {
+            (one.dlmc.drawn, one.dlmc.drawn_from, one.seed)
+            for one in (problem.problem for problem in self.problems)
+            if one.dlmc
+        }
+        return [
+            f"{self.name}: a sample of {count:,} of {of:,} matrices of DLMC, seed {seed}"
+            for count, of, seed in sorted(drawn)
+        ]
+
+    @property
+    def crossing(self) -> Phrase:
+        """A sentence on where sparse overtakes dense; None without a dense product."""
+        points = [(level.percent, level.dense.times) for level in self.levels if level.dense]
+        if not points:
+            return None
+        percent = crossing(points)
+        if percent is None:
+            return f"{self.name}: dense is faster at every sparsity up to {self.levels[-1].percent} %."
+        lowest = percent == self.levels[0].percent
+        how = " or below: in the geometric mean it is faster at every one that was run" if lowest else " (interpolated)"
+        return f"{self.name}: sparse overtakes dense at ", Number(percent, RATIO), f" % sparsity{how}."
+
+
+def _ratio(name: str, kind: str, below: Callable) -> Column:
+    """A column with the ratio to other programs of a kind, in which rows may have none."""
+    return Column(
+        name, lambda row: (other := getattr(row, kind)) and other.times, RATIO,
+        below=lambda row: (other := getattr(row, kind)) and below(other),
+    )  # fmt: skip
+
+
+MEANS = Table(
+    "by set and sparsity",
+    [
+        Column("Set and network", lambda level: f"{level.problems[0].problem.set}, {level.problems[0].network}"),
+        Column("Sparsity", lambda level: Number(level.percent, text=f"{level.percent} %"), NUMBER),
+        Column("Problems", lambda level: len(level.problems), NUMBER),
+        _ratio("Over the fastest sparse library", "sparse", lambda ratio: Number(ratio.best, RATIO)),
+        _ratio("Over dense", "dense", lambda ratio: Number(ratio.best, RATIO)),
+        Column("Ours fastest of all", lambda level: f"{level.faster} of {len(level.problems)}", NUMBER),
+        Column("Useful operations/s", lambda level: level.rate, BILLIONS),
+        Column("Of measured peak", lambda level: level.peak, PERCENT),
+        Column("Dense memory ÷ ours", lambda level: level.memory, RATIO),
+    ],
+    "Geometric means over the problems of a set at a sparsity; under each ratio, that of the fastest samples, which "
+    "other processes interrupt least",
+)  # fmt: skip
+PROBLEMS = Table(
+    "Every problem",
+    [
+        Column("Layer", lambda one: _case(one.ours)),
+        Column("Matrix", lambda one: f"{one.problem.rows:,} × {one.problem.columns:,}"),
+        Column("Columns", lambda one: one.problem.batch_columns, NUMBER),
+        Column("Sparsity", lambda one: one.problem.sparsity, PERCENT),
+        Column("Median", lambda one: one.seconds, SECONDS),
+        Column("Samples", lambda one: len(one.ours.seconds), NUMBER),
+        Column("Useful operations/s", lambda one: one.rate, BILLIONS),
+        Column("Of peak", lambda one: one.peak, PERCENT),
+        _ratio("Fastest sparse takes × ours", "sparse", lambda other: other.record.program.name),
+        _ratio("Dense takes × ours", "dense", lambda other: other.record.program.name),
+        Column("Setting", lambda one: _note(one.ours, "setting")),
+    ],
+    "Each problem: ours compared with the fastest sparse library and the fastest dense one",
+)  # fmt: skip
+BALANCE = Table(
+    "Balance on skewed rows",
+    [
+        Column("Problem", lambda one: f"{one.operation}, {_case(one.ours)}"),
+        Column("Sparsity", lambda one: one.problem.sparsity, PERCENT),
+        Column("Busy seconds, with", lambda one: one.ours.imbalance, RATIO),
+        Column("Busy seconds, without", lambda one: one.in_order.record.imbalance, RATIO),
+        Column("Nonzeros, with", lambda one: one.ours.nonzero_imbalance, RATIO),
+        Column("Nonzeros, without", lambda one: one.in_order.record.nonzero_imbalance, RATIO),
+        Column("Without takes × with", lambda one: one.in_order.times, RATIO),
+    ],
+    "Maximum over mean of the threads; 1 is even. With the swizzle, rows are assigned to threads by descending length; "
+    "without, in their own order",
+)
+MODELS = Table(
+    "Models",
+    [
+        Column("Model", lambda other: _case(other.ours)),
+        Column("Sparsity", lambda other: other.ours.problem.sparsity, PERCENT),
+        Column("Compared with", lambda other: other.record.program.name),
+        Column("Sparse", lambda other: _median(other.ours), SECONDS),
+        Column("The other", lambda other: _median(other.record), SECONDS),
+        Column("Times as fast", lambda other: other.times, RATIO),
+        Column("Memory, sparse", lambda other: other.ours.held_bytes, BYTES),
+        Column("Memory, the other", lambda other: other.record.held_bytes, BYTES),
+        Column("Memory ratio", lambda other: other.memory, RATIO),
+    ],
+    "One model with sparse arithmetic compared with another arithmetic; memory is of weights, attention and operands, "
+    "by their sizes",
+)
+PUBLISHED = Table(
+    "Published figures of sparse operations",
+    [
+        Column("Operation", lambda row: ", ".join(filter(None, (row.operation, row.network)))),
+        Column("Quantity", lambda row: row.quantity),
+        Column(
+            "Figure",
+            lambda row: Number(row.value, text=printed(row.value) + " %" * (row.quantity == "percent of peak")), NUMBER,
+        ),
+        Column("Printed", lambda row: row.printed),
+        Column("Hardware", lambda row: row.hardware),
+        Column("Against", lambda row: row.against),
+        Column("Source", lambda row: row.source),
+    ],
+    "Published figures, as printed",
+)  # fmt: skip
+PROGRAMS = Table(
+    "Programs and their settings",
+    [
+        Column("Program", lambda record: record.program.name),
+        Column("Kind", lambda record: record.program.kind),
+        Column("Version", lambda record: record.program.version),
+        Column("Threads used", lambda record: f"{record.program.threads_used} of {record.threads}"),
+        Column("How they were set", lambda record: _note(record, "threads_set")),
+        Column("Layout", lambda record: _note(record, "layout")),
+    ],
+)
+
+
+def _median(record: OperationRecord) -> float:
+    return statistics.median(record.seconds)
+
+
+def _case(record: OperationRecord) -> str:
+    """Network and layer."""
+    return f"{record.problem.network} {record.problem.layer}"
+
+
+def _note(record: OperationRecord, name: str) -> str | None:
+    """What a program noted, which may be of any type."""
+    return str(record.program.notes[name]) if name in record.program.notes else None
+
+
+def section(collection: Collection) -> Section | None:
+    """The section; None without records of operations. Of several comparisons on one problem, the latest counts."""
+    # Operation records follow the run records in the page, which numbers both in one sequence.
+    numbers = {id(record): number for number, record in enumerate(collection.operations, len(collection.records))}
+    # Those of whole networks are of the section `calls`.
+    records = [record for record in collection.operations if record.operation != "network"]
+    if not records:
+        return None
+    # Times of another device or another number of threads are never in one table.
+    machines = group_by(records, lambda record: (record.device.kind, printable(record.device.name), record.threads))
+    blocks: list[Block] = [Paragraph(
+        "Our products and those of other libraries on the same matrices, on equally many threads; above 1, ours is "
+        f"faster. {plural(len(records), 'record')}, each of a verified output."
+    )]  # fmt: skip
+    for place, ((kind, name, threads), members) in enumerate(sorted(machines.items()), 1):
+        on = f"{name}, {plural(threads, 'thread')}" if kind == "cpu" else name
+        blocks.append(Part(on, _machine(f"operations-{place}", name, on, members, numbers), f"operations-{place}"))
+    if collection.operation_baselines:
+        about = (
+            "Figures of the operations' authors, on other machines and other libraries: for orientation, not to be "
+            "compared one to one with those above."
+        )
+        blocks.append(Part("Published", [Paragraph(about), PUBLISHED.of(collection.operation_baselines)]))
+    return Section(NAME, TITLE, [*blocks, _how(records)], "Sparse operations for deep learning")
+
+
+def _machine(
+    anchor: str, name: str, on: str, records: Sequence[OperationRecord], numbers: Mapping[int, int]
+) -> list[Block]:
+    """The blocks of one device (and number of threads)."""
+    problems = compare_problems(record for record in records if record.operation != "model")
+    blocks: list[Block] = []
+    if machines := [problem.ours.machine for problem in problems if problem.ours.machine]:
+        levels = ", ".join(sorted({machine.instruction_set for machine in machines}))
+        most = Number(max(machine.fma_per_second for machine in machines), BILLIONS)
+        blocks.append(Paragraph(("Peak: up to ", most, f" × 10⁹ float32 multiply-adds a second ({levels})."), "soft"))
+    for operation, members in group_by(problems, lambda problem: problem.operation).items():
+        identity = f"{anchor}-{operation}"
+        every = replace(PROBLEMS, record=lambda one: numbers[id(one.ours)])
+        title = f"{PROBLEMS.title} of {operation}, {name}: {len(members):,}"
+        shown = [*_operation(identity, operation, name, on, members), every.of(members, title=title)]
+        blocks.append(Part(NAMES[operation], shown, identity))
+    if skewed := [problem for problem in problems if problem.ours.imbalance and problem.in_order]:
+        blocks.append(BALANCE.of(skewed, title=f"{BALANCE.title}, {name}"))
+    if models := models_of([record for record in records if record.operation == "model"]):
+        every = replace(MODELS, record=lambda other: numbers[id(other.ours)])
+        blocks.append(every.of(models, title=f"{MODELS.title}, {name}"))
+    return blocks
+
+
+def _operation(
+    identity: str, operation: str, name: str, on: str, problems: Sequence[ComparedProblem]
+) -> Iterator[Block]:
+    """Figures, means and sentences on one operation on one device."""
+    groups = group_by(problems, lambda one: (one.problem.set, one.problem.network, one.problem.phase)).values()
+    by_percent = [sorted(group_by(group, lambda one: one.percent).items()) for group in groups]
+    networks = [Network([means(level) for _, level in levels]) for levels in by_percent]
+    yield from _figures(identity, f"{operation}, {name}", on, networks)
+    sets = {one.problem.set: SETS.get(one.problem.set, one.problem.set) for one in problems}
+    about = [f"{MEANS.caption}. Set {', '.join(f'{kind}: {text}' for kind, text in sets.items())}"]
+    yield MEANS.of(
+        [level for network in networks for level in network.levels],
+        title=f"{NAMES[operation]} {MEANS.title}, {name}",
+        caption="; ".join([*about, *(sample for network in networks for sample in network.samples)]),
+    )
+    high = group_by(problems, lambda one: one.problem.set if one.percent >= HIGH and one.other else None)
+    crossings = [sentence for network in networks if (sentence := network.crossing)]
+    if sentences := [*(_high(kind, means(of_set)) for kind, of_set in high.items()), *crossings]:
+        yield Bullets(sentences)
+
+
+def _high(kind: str, mean: Means) -> Phrase:
+    """How many times as fast as others ours is on the problems of a set that are sparse."""
+    ratios = (mean.sparse, "the fastest sparse library, "), (mean.dense, "dense, "), (mean.other, "the fastest of all.")
+    texts = [(Number(ratio.times, RATIO), f" times as fast as {name}") for ratio, name in ratios if ratio]
+    return f"Set {kind} from {HIGH} % sparsity on: ", texts
+
+
+def _how(records: Sequence[OperationRecord]) -> Fold:
+    """How it was measured: programs, machines and commands."""
+    checked = sum(record.verification.checked for record in records)
+    worst = max(record.verification.worst for record in records)
+    about = (
+        "One call is timed, alternately with those of the others; layouts and handles are made before, and operands "
+        "are in the caches. Dense is the product with all zeros in it. Ratios are medians over pairs of samples; "
+        "several problems are summed up by their geometric mean. The peak is measured between the samples. ",
+        Number(checked), " entries were compared with a float64 reference: the largest error was ",
+        Number(worst, RATIO), " of its tolerance, and every timed output equals the verified one bit for bit.",
+    )  # fmt: skip
+    programs = {(record.program.name, record.program.version): record for record in records}
+    commands = []
+    for _, record in sorted({record.comparison: record for record in records}.items()):
+        place = record.environment
+        machine = f"{words.device(place)}, commit ", code(place.commit or "unknown"), " ", code(place.command)
+        commands.append((record.created, machine))
+    blocks = [Paragraph(about), PROGRAMS.of([record for _, record in sorted(programs.items())]), Terms(commands)]
+    return Fold("How this was measured: programs, machines and commands", blocks)
+
+
+def means(problems: Sequence[ComparedProblem]) -> Means:
+    """Some problems together."""
+    return Means(
+        problems,
+        sparse=_means(problem.sparse for problem in problems),
+        dense=_means(problem.dense for problem in problems),
+        other=_means(problem.other for problem in problems),
+        rate=geometric(problem.rate for problem in problems),
+        peak=geometric(problem.peak for problem in problems),
+        memory=geometric(problem.memory for problem in problems),
+        faster=sum(problem.other is not None and problem.other.times > 1 for problem in problems),
+    )
+
+
+def _means(others: Iterable[Other | None]) -> Ratio | None:
+    every = list(filter(None, others))
+    times, best = geometric(other.times for other in every), geometric(other.best for other in every)
+    return Ratio(times, best) if times and best else None
+
+
+def geometric(values: Iterable[float | None]) -> float | None:
+    """The geometric mean of the values that there are; None without any."""
+    numbers = [value for value in values if value is not None]
+    return float(np.exp(np.mean(np.log(numbers)))) if numbers else None
+
+
+def crossing(points: Sequence[tuple[float, float]]) -> float | None:
+    """The sparsity in percent from which on sparse is faster than dense.
+
+    Args:
+        points: (percent, times as fast as dense). Between two that lie on either side of 1, the logarithm is taken as
+            a straight line.
+
+    Returns:
+        None where sparse is slower at the highest sparsity, or there is no ratio; the lowest sparsity where it is
+        faster throughout.
+    """
+    curve = sorted(points)
+    if not curve or curve[-1][1] < 1:
+        return None
+    for (low, before), (high, after) in reversed(list(zip(curve, curve[1:], strict=False))):
+        if before < 1 <= after:
+            return low + (high - low) * np.log(1 / before) / np.log(after / before)
+    return curve[0][0]
+
+
+def compare_problems(records: Iterable[OperationRecord]) -> list[ComparedProblem]:
+    """The problems on which ours was timed, alone or alternately with others; the latest comparison of each."""
+    # Samples are comparable within one comparison only, so the latest whole comparison is taken, not the latest record
+    # of each program.
+    latest = []
+    for group in group_by(records, SAME).values():
+        comparisons = group_by(group, lambda record: record.comparison).values()
+        if problems := list(filter(None, map(_compare, comparisons))):
+            latest.append(max(problems, key=lambda problem: (problem.ours.created, problem.ours.comparison)))
+    order = attrgetter("operation", "problem.set", "problem.network", "percent")
+    return sorted(latest, key=lambda one: (*order(one), -one.problem.repeats, one.problem.layer))
+
+
+def _compare(members: Sequence[OperationRecord]) -> ComparedProblem | None:
+    """Ours and the others of one comparison; None without ours, to which every ratio is."""
+    own = [member for member in members if member.program.kind == "ours"]
+    ours = next((member for member in own if member.program.name != IN_ORDER), None)
+    if ours is None:
+        return None
+    others = [Other(member, ours) for member in members if member is not ours]
+
+    def fastest(kind: str) -> Other | None:
+        return min((other for other in others if other.record.program.kind == kind), key=TIMES, default=None)
+
+    in_order = next((other for other in others if other.record.program.name == IN_ORDER), None)
+    return ComparedProblem(ours, in_order, fastest("sparse"), fastest("dense"))
+
+
+def models_of(records: Sequence[OperationRecord]) -> list[Other]:
+    """Each model with sparse arithmetic, compared with other arithmetics; the latest comparison of each."""
+    return [
+        Other(record, compared.ours)
+        for compared in compare_problems(records)
+        for record in records if SAME_MODEL(record) == SAME_MODEL(compared.ours) and record.program.kind != "ours"
+    ]  # fmt: skip
+
+
+def _figures(identity: str, what: str, on: str, networks: Sequence[Network]) -> Iterator[Figure]:
+    """By sparsity: times as fast as dense, and percent of the peak, where they were measured."""
+    kinds = (
+        (
+            "dense", "Times as fast as the dense product", "times as fast as the dense product",
+            "How many times as fast as the fastest dense product, by sparsity, on a logarithmic scale. "
+            "Points: problems; lines: geometric means. Networks are shifted a little.",
+            lambda entry: entry.dense and entry.dense.times,
+        ),
+        (
+            "peak", "Percent of measured peak", "% of measured peak (useful operations)",
+            "Useful operations (two for each nonzero and column) a second, in percent of what the machine's "
+            "multiply-adds in registers were measured to reach.",
+            lambda entry: entry.peak and 100 * entry.peak,
+        ),
+    )  # fmt: skip
+    for kind, title, label, caption, value in kinds:
+        rows = [
+            (network.name, one.problem.layer, one.percent, value(one))
+            for network in networks for one in network.problems if value(one) is not None
+        ]  # fmt: skip
+        if rows:
+            yield Figure(
+                f"{identity}-{kind}",
+                f"{title} by sparsity, {what}",
+                f"{caption} On {on}.",
+                partial(_plot, networks, value, label, kind == "dense"),
+                ("network", "problem", "sparsity, %", label),
+                rows,
+            )
+
+
+def _plot(networks: Sequence[Network], value: Callable, label: str, ratio: bool, narrow: bool):
+    """Problems as points and geometric means as a line, of each network; `value`: of a problem or of means."""
+    palette = colours(max(10, len(networks)))
+    plot, axes = canvas(4.4, narrow=narrow)
+    lines = []
+    for index, network in enumerate(networks):
+        shift, mark = JITTER * (index - (len(networks) - 1) / 2), MARKS[index % len(MARKS)]
+        points = [(one.percent + shift, value(one)) for one in network.problems if value(one) is not None]
+        axes.scatter(
+            [x for x, _ in points], [y for _, y in points], s=16, marker=mark, color=palette[index], alpha=0.45,
+            linewidths=0,
+        )  # fmt: skip
+        curve = [(level.percent + shift, value(level)) for level in network.levels if value(level) is not None]
+        lines += axes.plot(
+            [x for x, _ in curve], [y for _, y in curve], color=palette[index], marker=mark, linewidth=1.8
+        )
+    if ratio:
+        axes.axhline(1, color=INK, linewidth=1)
+        logarithmic(axes, "y")
+    else:
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(plain)
+    axes.set_xlabel("sparsity, %")
+    axes.set_ylabel(label)
+    despine(plot)
+    plot.legend(lines, [network.name for network in networks], loc="outside lower left", frameon=False, ncols=3)
+    return plot
