@@ -18,8 +18,8 @@ from spdnn.core.validation import builtins
 from spdnn.engines.registry import PEERS
 from spdnn.formats.store import write_network
 from spdnn.ops import SparseMatrix, problems
+from spdnn.report.calls import called
 from spdnn.report.common.collection import collect
-from spdnn.report.sections import SECTIONS
 from spdnn.runs.records.files import read_all, read_record
 
 MODEL = "my net.safetensors"
@@ -62,10 +62,9 @@ def test_the_table_the_records_and_the_page(folder, capsys, nothing_installed):
     assert {record.problem.network for record in records} == {"my-net"}
     command = records[0].environment.command
     assert "bench model 'my net.safetensors' --batches 1,4 --threads 2 --against scipy,blas --inputs x.npy" in command
-    (section,) = [one for one in SECTIONS if one.name == "calls"]
-    (network,) = section.values(collect([], operations=records))["networks"]
-    assert [entry["batch"] for entry in network["batches"]] == [1, 4]
-    assert {row["name"] for row in network["batches"][0]["rows"]} == {"ours", "scipy", "blas"}
+    (network,) = called(collect([], operations=records))
+    assert [calls[0].batch for calls in network.batches] == [1, 4]
+    assert {call.name for call in network.batches[0]} == {"ours", "scipy", "blas"}
 
 
 def test_a_model_that_is_no_chain(folder, capsys):
