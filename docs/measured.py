@@ -41,7 +41,7 @@ from spdnn.core.resources import usable_cores
 from spdnn.core.statistics import ratio_of_medians, ratios
 from spdnn.report.calls.section import values as values_of_calls
 from spdnn.report.common.collection import Collection, Part, collect
-from spdnn.report.limits.section import values as values_of_limits
+from spdnn.report.limits import limit_rows
 from spdnn.report.operations import compare_problems, means, models_of
 from spdnn.report.peers import comparisons
 from spdnn.report.scaling.values import values as values_of_ranks
@@ -274,18 +274,10 @@ def limit() -> str | None:
         return None
     lines = [["network", "really computed, billion edges/s", "billion loads/s of its machine's nearest cache"]]
     lines[0] += ["copies, GB/s", "of its limit", "what bounds it"]
-    rows = values_of_limits(collect([Part(list(ours.values()))]))["rows"]
-    for row in sorted(rows, key=lambda row: row["run"].number):
-        problem = row["run"].record.problem
-        rates = [row["run"].computed_rate / 1e9, row["loaded_edges"] / 1e9, row["copies"] / 1e9, row["share"] * 100]
-        lines.append(
-            [
-                _name((problem.neurons, problem.layers)),
-                *(f"{value:.0f}" for value in rates[:3]),
-                f"{rates[3]:.0f} %",
-                row["binds"],
-            ]
-        )
+    for row in sorted(limit_rows(collect([Part(list(ours.values()))])), key=lambda row: row.run.number):
+        problem, rates = row.run.problem, (row.run.computed_rate, row.roofs.loads, row.roofs.copies)
+        billions = [f"{rate / 1e9:.0f}" for rate in rates]
+        lines.append([_name((problem.neurons, problem.layers)), *billions, f"{100 * row.share:.0f} %", row.binds])
     return table(lines, f"{source(list(ours.values()))}.")
 
 

@@ -14,9 +14,8 @@ Data flows one way, and each step has one owner::
 A section knows of others only what it links to.
 """
 
-from spdnn.report import calls, cases, networks, operations, others, overview, own, peers, provenance, times
+from spdnn.report import calls, cases, limits, networks, operations, others, overview, own, peers, provenance, times
 from spdnn.report.legacy import Legacy
-from spdnn.report.limits import section as limits
 from spdnn.report.reductions import figures as reductions_figures
 from spdnn.report.reductions import values as reductions
 from spdnn.report.scaling import figures as scaling_figures
@@ -29,11 +28,7 @@ SECTIONS = [
     calls,
     networks,
     times,
-    Legacy(
-        "limits", "How far from the limit", limits.values, limits.figures,
-        ABSENT="The distance to the machine's limits is not shown: the machine was not measured with these "
-        "runs. <code>spdnn challenge</code>, <code>spdnn infer</code> and the workflow measure it.",
-    ),
+    limits,
     Legacy("reductions", "What the reductions leave out", reductions.values, reductions_figures.figures),
     Legacy(
         "scaling", "Scaling", scaling.values, scaling_figures.figures,
