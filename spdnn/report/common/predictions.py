@@ -67,6 +67,14 @@ class PredictedGroup:
     base: RunRow | None
     predicted: Sequence[Predicted]
 
+    @property
+    def left_out(self) -> str:
+        """What of the runs is not shown, in a sentence; empty where all are."""
+        count = len(self.runs) - len(self.shown)
+        verb = "is" if count == 1 else "are"
+        runs = words.plural(count, "earlier run")
+        return f"{runs} of a setting that was run again {verb} not in this part." if count else ""
+
 
 def schedules(runs: Sequence[RunRow]) -> list[PredictedGroup]:
     """The runs of the task graph on one rank, by what their schedules may be compared on."""
