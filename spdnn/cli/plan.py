@@ -356,10 +356,10 @@ def _describe(d) -> str:
 def _draw(path: str, name: str, decomposition, predicted) -> None:
     from spdnn.core.files import write_text
     from spdnn.report.common.drawing import save, style
-    from spdnn.report.schedules.section import gantt
+    from spdnn.report.schedules import gantt
 
     title = f"Predicted timeline of {name}, schedule {decomposition.schedule}"
-    panels = [("predicted", [span.as_list() for span in predicted.timeline])]
+    figure = gantt([("predicted", predicted.timeline)], "timeline", title, title)
     with style():
-        drawing = save(gantt(panels, "timeline", title, title), "schedules")
+        drawing = save(figure, "schedules")
     write_text(path, drawing.svg + "\n")

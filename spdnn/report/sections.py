@@ -14,13 +14,25 @@ Data flows one way, and each step has one owner::
 A section knows of others only what it links to.
 """
 
-from spdnn.report import calls, cases, limits, networks, operations, others, overview, own, peers, provenance, times
+from spdnn.report import (
+    calls,
+    cases,
+    limits,
+    networks,
+    operations,
+    others,
+    overview,
+    own,
+    peers,
+    provenance,
+    schedules,
+    times,
+)
 from spdnn.report.legacy import Legacy
 from spdnn.report.reductions import figures as reductions_figures
 from spdnn.report.reductions import values as reductions
 from spdnn.report.scaling import figures as scaling_figures
 from spdnn.report.scaling import values as scaling
-from spdnn.report.schedules import section as schedules
 
 SECTIONS = [
     overview,  # the first screen; its heading is the page's first
@@ -36,11 +48,7 @@ SECTIONS = [
         "<code>snakemake --configfile config/strong.yaml</code> (the same inputs on more ranks) and "
         "<code>snakemake --configfile config/weak.yaml</code> (inputs that grow with the ranks) run them.",
     ),
-    Legacy(
-        "schedules", "Schedules", schedules.values, schedules.figures,
-        ABSENT="Schedules of the task graph are not shown: none of these runs used the engine taskgraph. "
-        "<code>snakemake --configfile config/schedules.yaml</code> runs them.",
-    ),
+    schedules,
     peers,
     operations,
     cases,

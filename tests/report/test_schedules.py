@@ -1,19 +1,22 @@
 """The page's section on schedules: what was measured is the records', what is predicted stands apart and says so."""
 
-import pytest
-from test_report import BASELINES, HOSTILE, collected, drawn, made_record, shown, typed
+import csv
+import io
 
+import pytest
+from test_report import BASELINES, collected, made_record, typed
+
+from spdnn.core.table import Rows
 from spdnn.engines.memory import RunSizes
 from spdnn.engines.taskgraph.decomposition import cut
 from spdnn.engines.taskgraph.settings import TaskgraphSettings
 from spdnn.engines.taskgraph.simulation import simulate
+from spdnn.engines.taskgraph.timeline import Span
+from spdnn.report.common.blocks import Figure, Paragraph, Part
 from spdnn.report.common.drawing import save, style
-from spdnn.report.schedules import section as timelines
-from spdnn.report.schedules.section import values
+from spdnn.report.schedules import MEASURED, PUBLISHED, UNPREDICTED, gantt, joined, published_rows, section
 from spdnn.runs.calibration import costs_of, decomposition_of, timeline_of
 from spdnn.runs.records.published import read_baselines
-
-HOW = "snakemake --configfile config/schedules.yaml"
 
 
 def scheduled(schedule="resident", devices=1, seconds=(0.5, 0.5, 0.6), case=None, timeline=True, notes=None, **problem):
@@ -49,127 +52,120 @@ def several():
     ]
 
 
-def section(page):
-    """The text of the section on schedules."""
-    return page.text.split("One inference, cut in different ways")[1].split("Verification")[0]
+def part(records, baselines=()):
+    """(blocks of the first network, its figures by name)."""
+    (shown, *_) = section(collected(records, baselines)).every(Part)
+    return shown.blocks, {figure.name: figure for figure in section(collected(records)).every(Figure)}
 
 
-def test_the_section_is_left_out_with_one_line_where_nothing_was_cut():
-    page = shown([made_record()])
-    assert 'id="schedules"' not in page.source
-    assert page.text.count(HOW) == 1
-    assert HOW not in shown(several()).text
-    assert HOW not in shown().text
+def texts(blocks):
+    return [block.text for block in blocks if isinstance(block, Paragraph)]
 
 
 def test_numbers_are_the_records():
     records = several()
-    page = shown(records, figures=True)
-    for record in records:
-        seconds, notes = sorted(record["inference_seconds"])[1], record["engine"]["notes"]
-        assert {seconds, max(notes["memory_bytes"])} <= set(page.values)
-        assert notes["why"] in section(page)
-        assert record["case"] in section(page)
-    labels = [attrs["aria-label"] for attrs in page.all("svg")]
-    assert sum(label.startswith("Measured timelines of schedules, 1,024 neurons × 120 layers") for label in labels) == 1
-    assert sum(label.startswith("Inference seconds over memory of a device") for label in labels) == 1
+    blocks, figures = part(records)
+    (measured,) = (block for block in blocks if isinstance(block, Rows))
+    lines = [*csv.reader(io.StringIO(MEASURED.csv(measured.rows)))][1:]
+    for record, line, point in zip(records, lines, figures["schedules-1-memory"].rows, strict=True):
+        low, seconds, high = sorted(record["inference_seconds"])
+        notes, problem = record["engine"]["notes"], record["problem"]
+        memory, rate = max(notes["memory_bytes"]), problem["edges"] * problem["input_count"] / seconds
+        numbers = (
+            notes["schedule"],
+            notes["devices"],
+            notes["batches"],
+            notes["buffers"] or "",
+            memory,
+            "",
+            seconds,
+            rate,
+        )
+        assert line[1:9] == list(map(str, numbers))
+        assert line[-1] == notes["why"]
+        assert point[1:5] == (notes["schedule"], notes["devices"], memory, seconds)
+        assert low <= point[5] <= seconds <= point[6] <= high
+    told = [entry for record in records for entry in record["engine"]["notes"]["timeline"]]
+    assert [list(entry) for _, *entry in figures["schedules-1"].rows] == told
+    assert figures["schedules-1-memory"].rows[-1][0] == "pipeline, 2 devices, pipeline of 2, 8 batches"
+    with style():
+        assert all(save(figures[name], "").svg for name in ("schedules-1", "schedules-1-memory"))
 
 
 def test_predictions_stand_apart_and_name_what_calibrated_them():
-    records = several()
-    page = shown(records, figures=True)
-    _, predicted = section(page).split("Predicted\n", 1)
-    assert "Seconds in this part are those of a simulator, not of runs" in predicted
-    assert "with the costs measured in case.resident-d1 alone" in predicted
-    rows = values(collected(records))["groups"][0]["rows"]
-    assert [row["schedule"] for row in rows] == ["resident", "stream", "graph", "pipeline"]
-    assert rows[0]["predicted"] == pytest.approx(0.5)
-    for row in rows:
-        assert row["predicted"] in page.values
-    assert any(attrs["aria-label"].startswith("Predicted timelines of schedules") for attrs in page.all("svg"))
+    predicted = part(several())[0][-1]
+    text, table, figure = predicted.blocks
+    assert predicted.heading == "Predicted"
+    assert "with the costs measured in case.resident-d1 alone" in text.text
+    assert figure.caption.endswith("calibrated by case.resident-d1.")
+    assert [row.run.case for row in table.rows] == [record["case"] for record in several()]
+    assert table.rows[0].predicted.seconds == pytest.approx(0.5)
+    assert {(row.label, row.predicted.seconds) for row in table.rows} <= {(row[0], row[-1]) for row in figure.rows}
+    unpredicted, _ = part(several()[1:])  # without the run that calibrates
+    assert not any(isinstance(block, Part) for block in unpredicted)
+    assert UNPREDICTED in texts(unpredicted)
 
 
-def test_without_a_resident_run_nothing_is_predicted():
-    page = shown(several()[1:])
-    assert "Nothing is predicted here: that takes a run of the schedule resident on one device" in section(page)
-    assert "Seconds in this part are those of a simulator" not in page.text
-
-
-def test_a_record_without_a_timeline_is_in_the_table_alone():
-    assert "case.resident-d1" in section(shown([scheduled(timeline=False)]))
-    assert list(drawn("schedules", [scheduled(timeline=False)])) == ["schedules-1-predicted"]
+def test_a_record_without_a_timeline_is_in_the_tables_alone():
+    _, figures = part([scheduled(timeline=False)])
+    assert list(figures) == ["schedules-1-predicted"]
+    assert section(collected([made_record()])) is None
 
 
 def test_the_schedules_of_the_field_stand_beside_official_networks():
-    text = section(shown(several(), published=True))
-    assert "Measured by others on other machines (GeForce RTX 2080 Ti 11GB), with 60,000 inputs" in text
-    table = text.split("Published by Lin and Huang, HPEC 2020")[1]
-    assert [name in table for name in ("SNIG", "BF (SNIG authors' baseline)", "GPipe*")] == [True] * 3
-    own = section(shown([scheduled(official=False, neurons=64, layers=12, inputs=1000)]))
-    assert "Schedules of the field" not in own
-    wide = [scheduled(neurons=65536, layers=480)]
-    result = wide[0]["result"]
-    result["survivors"] = [max(count, 1994) for count in result["survivors"]]
-    result["categories"] = wide[0]["verdict"]["categories"] = wide[0]["verdict"]["expected"] = 1994
-    wide[0]["verdict"]["values"]["checked"] = 1994
-    assert "given up after 1,800" in section(shown(wide, published=True))
-    group = values(collected(wide, read_baselines(BASELINES)))["groups"][0]
-    assert [(row.system.split()[0], row.devices) for row in group["published"]][:5] == [
-        ("SNIG", "1"), ("SNIG", "2"), ("SNIG", "3"), ("SNIG", "4"), ("BF", "1"),
-    ]  # fmt: skip
+    baselines = read_baselines(BASELINES)
+    (published,) = (block for block in part(several(), baselines)[0] if isinstance(block, Part) and not block.name)
+    text, table = published.blocks
+    assert "other machines (GeForce RTX 2080 Ti 11GB), with" in text.text
+    assert table.caption == "Published by Lin and Huang, HPEC 2020, Table II"
+    systems = [(row.system.split()[0], row.devices) for row in table.rows]
+    assert systems == [(name, str(count)) for name, least in (("SNIG", 1), ("BF", 1), ("GPipe*", 2))
+                       for count in range(least, 5)]  # fmt: skip
+    assert PUBLISHED.texts(table.rows)[1][1][2:5] == ["1", "0.799", "0.2953"]
+    own = scheduled(official=False, neurons=64, layers=12, inputs=1000)
+    assert published_rows(baselines, typed(own).problem) == []
+    deep = published_rows(baselines, typed(scheduled(neurons=65536, layers=480)).problem)
+    assert "given up after 1,800" in [cells[3] for cells in PUBLISHED.texts(deep)[1]]
 
 
 def test_of_two_runs_of_one_setting_the_later_is_shown():
     later = scheduled("stream", 1, (0.25,), case="again")
     later["created"] = "2026-01-02T03:04:05Z"
     for records in ([*several(), later], [later, *several()]):
-        page = shown(records)
-        assert "1 earlier run of a setting" in section(page)
-        assert "case.stream-d1" not in section(page)
+        blocks, _ = part(records)
+        assert "1 earlier run of a setting that was run again is not in this part." in texts(blocks)
+        (measured,) = (block for block in blocks if isinstance(block, Rows))
+        assert [row.run.inference_seconds for row in measured.rows if row.cut.schedule == "stream"] == [0.25]
 
 
 @pytest.mark.parametrize(
     "notes",
-    [
-        {"stages": [[0, 2], [3, 4]]},
-        {"stages": 7},
-        {"schedule": "eager"},
-        {"devices": 0},
-        {"pipeline": 0},
-        {"batch_inputs": None},
-    ],
-)
+    [{"stages": [[0, 2], [3, 4]]}, {"stages": 7}, {"schedule": "eager"}, {"devices": 0}, {"pipeline": 0},
+     {"batch_inputs": None}],
+)  # fmt: skip
 def test_notes_that_are_not_of_a_decomposition_are_left_alone(notes):
     record = scheduled(notes=notes)
     assert decomposition_of(typed(record)) is None
-    assert 'id="schedules"' not in shown([record]).source
+    assert section(collected([record])) is None
 
 
 @pytest.mark.parametrize("timeline", [[], [[1, 2]], "x", [[0, "compute", "layer", 0, 0, 1, 2.0, 1.0]], None])
 def test_a_timeline_that_is_not_one_is_not_drawn(timeline):
     record = scheduled(notes={"timeline": timeline})
     assert timeline_of(typed(record)) is None
-    assert "case.resident-d1" in section(shown([record]))
-
-
-def test_hostile_text_is_text():
-    records = several()
-    for record in records:
-        record["engine"]["notes"]["why"] = HOSTILE
-        record["engine"]["name"] = HOSTILE[:60]
-        for entry in record["engine"]["notes"]["timeline"]:
-            entry[1], entry[2] = HOSTILE, HOSTILE
-    assert shown(records, figures=True).runs_nothing_else()
+    assert "schedules-1" not in part([record])[1]
 
 
 def test_bars_are_joined_where_nothing_between_could_be_seen():
-    entries = [(0, "compute", "layer", k // 50, k, k + 1, k / 100, (k + 1) / 100) for k in range(100)]
-    assert timelines._bars(entries, 0.001) == [("layer", 0, 0.0, 0.5), ("layer", 1, 0.5, 1.0)]
-    apart = [(0, "compute", "layer", 0, 0, 1, 0.0, 0.4), (0, "compute", "layer", 0, 1, 2, 0.6, 1.0)]
-    assert len(timelines._bars(apart, 0.001)) == 2
+    def spans(*entries):
+        return [Span(0, "compute", "layer", batch, 0, 1, begin, end) for batch, begin, end in entries]
+
+    assert joined(spans(*((k // 50, k / 100, (k + 1) / 100) for k in range(100))), 0.001) == [
+        ("layer", 0, 0.0, 0.5), ("layer", 1, 0.5, 1.0),
+    ]  # fmt: skip
+    assert len(joined(spans((0, 0.0, 0.4), (0, 0.6, 1.0)), 0.001)) == 2
     with style():
-        drawing = save(timelines.gantt([("none", [])], "empty", "nothing", ""), "schedules")
-    assert drawing.svg.startswith("<svg")
+        assert save(gantt([("none", [])], "empty", "nothing", ""), "schedules").svg.startswith("<svg")
 
 
 def test_a_record_of_the_task_graph_calibrates_stage_by_stage():
