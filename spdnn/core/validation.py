@@ -1,8 +1,4 @@
-"""JSON as objects of typed classes (msgspec); an error is one sentence that names the field.
-
-Sound text is decoded at once. Text that is not, or may hide a key that appears twice or a number too large, is parsed
-again by Python's own parser, which is slower and knows where things are.
-"""
+"""JSON as objects of typed classes (msgspec); an error is one sentence that names the field."""
 
 import json
 import math
@@ -13,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from spdnn.core import safe_open
 from spdnn.core.errors import InputError
 
 LARGEST = 2**63 - 1  # of any whole number
@@ -20,8 +17,6 @@ WHOLE = re.compile(r"\d{1,18}", re.ASCII)  # the text of one, which fits; Python
 END = r"(?!\n)"  # after the $ of a pattern, which Python allows before a last line break
 LONGEST_VALUE = 60  # characters of a value that an error sentence shows
 LONGEST_SENTENCE = 180  # of what is wrong, besides where: a line and a field
-# Where any digit is 0, and a comma whatever precedes a number, this is one that may be beyond LARGEST.
-DIGITS, LONG_NUMBER = bytes.maketrans(b"123456789 :[\n-", b"000000000,,,,,"), b"," + b"0" * 19
 OWN = ("Expected ", "Invalid ", "Number ", "Object ")  # how msgspec's own sentences begin
 UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 Kind = TypeVar("Kind")
@@ -37,53 +32,32 @@ def parse(kind: type[Kind], text: str, where: str, what: str) -> Kind:
     Raises:
         InputError: no JSON, or a value that the class does not allow; the sentence names its field.
     """
-    return parse_encoded(kind, text, where, what)[0]
-
-
-def parse_encoded(kind: type[Kind], text: str, where: str, what: str) -> tuple[Kind, bytes]:
-    """(the object as of `parse`, what `encode` makes of it)."""
     try:
-        line = text.encode()
-        value = _decoder(kind).decode(line)
-        again = msgspec.json.encode(value, order="deterministic")
-        # Every colon of the text is in the object too, so no key appears twice.
-        whole = line.count(b":") == again.count(b":") and b"\\u003" not in line
-        if whole and LONG_NUMBER not in line.translate(DIGITS):
-            return value, again
-    except UNREADABLE:
-        pass
-    value = convert(kind, json_of(text, where, what), where)
-    return value, encode(value)
+        return _decoder(kind).decode(text)
+    except UNREADABLE:  # the value says why, in words with its field
+        return convert(kind, json_of(text, where, what), where)
 
 
 def encode(value: Any) -> bytes:
     """An object of typed classes in JSON, the same bytes for the same values: fields in order of their class."""
-    try:
-        return msgspec.json.encode(value, order="deterministic")
-    except UnicodeEncodeError:  # text that is no Unicode
-        return json.dumps(builtins(value), separators=(",", ":")).encode()
+    return msgspec.json.encode(value, order="deterministic")
 
 
 def convert(kind: type[Kind], content: Any, where: str) -> Kind:
-    """The object of class `kind` that `content` is, as `json.loads` gives it; InputError as of `parse`."""
+    """The object of class `kind` that dictionaries, lists, texts and numbers are; InputError as of `parse`."""
     check_numbers(content, where)
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
         raise InputError(f"{where}: {_sentence(kind, content, str(error))}") from error
-    except UnicodeEncodeError:  # text that is no Unicode, where there are only some values: in a likeness
-        text = json.dumps(content, ensure_ascii=False).encode(errors="xmlcharrefreplace")
-        return convert(kind, json.loads(text), where)
-    except UNREADABLE as error:  # a key that is no text, a list within itself
+    except UNREADABLE as error:  # a key that is no text, a list within itself, a text that is no Unicode
         raise InputError(f"{where}: it is no JSON ({shorten(str(error))})") from error
 
 
 def json_of(text: str, where: str, what: str) -> Any:
-    """What a text in JSON holds. Raises InputError where it is none, or gives a key twice."""
-    try:
-        return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unique_pairs)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: it is not a {what} in JSON ({shorten(str(error))})") from error
+    """What a text in JSON holds; of a key that is there twice, the last value. InputError where it is none."""
+    with safe_open.sound(f"{where}: it is not a {what} in JSON"):
+        return msgspec.json.decode(text)
 
 
 def builtins(value: Any) -> Any:
@@ -153,7 +127,8 @@ def _sentence(kind: type, content: Any, error: str) -> str:
     """What msgspec's sentence says, with the value, and what is allowed instead."""
     message, _, path = error.partition(" - at `")
     keys = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path.removeprefix("key` in `"))
-    whole, node, key = _schema(kind), _schema(kind), ""
+    whole = node = schema(kind)
+    key = ""
     for name, entry in keys:
         key += f".{name}" if name else f"[{entry}]"
         node = _part(whole, node, name)
@@ -202,29 +177,9 @@ def _number(value: object) -> float:
     raise TypeError(f"a value of type {type(value).__name__} is nothing that JSON knows")
 
 
-def _finite(text: str) -> float:
-    """The number in JSON's own words, so neither NaN nor an infinity."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text} is not a number that JSON knows, or too large a one")
-    return number
-
-
-def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict:
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        raise ValueError("a key is given twice in one object")
-    return content
-
-
 @cache
 def _decoder(kind: type) -> msgspec.json.Decoder:
     return msgspec.json.Decoder(kind)
-
-
-@cache
-def _schema(kind: type) -> dict:
-    return schema(kind)
 
 
 def quote_short(text: str) -> str:

@@ -86,6 +86,14 @@ def test_without_their_seal_they_are_refused_or_lack_evidence(text, tmp_path, ca
         assert (edit == "truth") == ("compared with a file alone, and no values" in told.out)
 
 
+@pytest.mark.parametrize(("threads", "status"), [((1, 2), 1), ((2, 1), 0)])
+def test_of_a_key_that_is_there_twice_the_seal_is_of_the_value_that_counts(text, tmp_path, threads, status):
+    """The last one, as to every parser of JSON."""
+    assert text.count(top := '\n "threads": 1,') == 1
+    twice = "".join(f'"threads": {count},' for count in threads)
+    assert check(tmp_path, text.replace(top, twice)) == status
+
+
 def forged(text, edit):
     """The edited record with a seal of its own, as whoever has this code can make it."""
     record = json.loads(text)

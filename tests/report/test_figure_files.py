@@ -13,6 +13,7 @@ from spdnn.core.errors import InputError
 from spdnn.report.common.drawing import Drawing
 from spdnn.report.common.figure_files import caption, remove_figures, standalone, write_figures
 from spdnn.report.rendering import RecordFolder, render
+from spdnn.runs.records.files import write_record
 from tests.report.test_report import drawn, made_record, stored
 
 SVG = '<svg role="img" viewBox="0 0 8 8"><title>T</title><text x="1" y="7">words</text></svg>'
@@ -200,6 +201,6 @@ def test_nothing_is_written_where_the_page_cannot_be(tmp_path):
 def test_text_in_another_encoding_is_escaped(tmp_path):
     record = made_record("d\udcff.case")
     record["environment"]["command"] = "spdnn run d\udcff.safetensors"
-    (tmp_path / "record.json").write_text(json.dumps(record))
+    write_record(tmp_path / "record.json", record)
     render([RecordFolder([tmp_path / "record.json"])], tmp_path / "report.html", figures=tmp_path / "figures")
-    assert "spdnn run d .safetensors" in (tmp_path / "report.html").read_text("utf-8")
+    assert "spdnn run d&amp;#56575;.safetensors" in (tmp_path / "report.html").read_text("utf-8")

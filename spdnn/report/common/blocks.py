@@ -121,7 +121,7 @@ def link(name: str, text: str, kind: str) -> dict[str, str]:
     Args:
         kind: its media type, such as text/csv.
     """
-    content = text.encode("utf-8", "backslashreplace")  # of a name in another encoding; JSON reads that as it was
+    content = text.encode()
     if len(content) > PLAIN_BYTES:
         name, kind, content = f"{name}.gz", "application/gzip", gzip.compress(content, 9, mtime=0)
     else:

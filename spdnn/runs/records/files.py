@@ -1,15 +1,12 @@
 """Run records, operation records and verdicts in files: read, checked and written."""
 
-import contextlib
-import gc
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -18,7 +15,7 @@ from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.files import replacing, write_text
 from spdnn.core.request import RunRequest
 from spdnn.core.result import Result
-from spdnn.core.validation import UNREADABLE, builtins, check_numbers, encode, parse, parse_encoded, shorten
+from spdnn.core.validation import builtins, check_numbers, encode, parse
 from spdnn.formats.tensors import NpzArchive
 from spdnn.runs.records import operation_record
 from spdnn.runs.records.operation_record import OperationRecord
@@ -26,14 +23,8 @@ from spdnn.runs.records.result import Accuracy
 from spdnn.runs.records.run_record import SCHEMA, VERSION, Measured, Measurement, RunRecord
 from spdnn.runs.records.verdict import Verdict
 
-UNSEALED = b"null}"  # the end of a record without a seal, its last field
 NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved", "bytes_loaded"}  # of a result; bytes may be missing
-SEALED = len(b'""}') + 64
 Checked = TypeVar("Checked", RunRecord, OperationRecord, Verdict)
-
-
-class _RecordKind(msgspec.Struct):
-    schema: Any = None
 
 
 def read_record(path: str | Path) -> RunRecord:
@@ -53,23 +44,18 @@ def read_all(paths: Iterable[str | Path]) -> tuple[list[RunRecord], list[Operati
         InputError: a file that is absent, no JSON, or holds a record that is not sound.
     """
     runs, operations = [], []
-    with _nothing_collected():
-        for path in paths:
-            several = Path(path).suffix == ".jsonl"
-            whole = safe_open.text(path, "file of run records" if several else "run record")
-            records = {str(path): whole}
-            if several:  # a record on each line; texts hold other ends of lines
-                lines = enumerate(whole.removesuffix("\n").split("\n"), 1)
-                records = {f"{path}, line {number}": line for number, line in lines if whole not in ("", "\n")}
-            for where, text in records.items():
-                try:
-                    operation = msgspec.json.decode(text, type=_RecordKind).schema == operation_record.SCHEMA
-                except UNREADABLE:  # text that is no Unicode, perhaps: its schema is still named in it
-                    operation = f'"{operation_record.SCHEMA}"' in text
-                if operation:
-                    operations.append(parse_record(OperationRecord, text, where))
-                else:
-                    runs.append(parse_record(RunRecord, text, where))
+    for path in paths:
+        several = Path(path).suffix == ".jsonl"
+        whole = safe_open.text(path, "file of run records" if several else "run record")
+        records = {str(path): whole}
+        if several:  # a record on each line; texts hold other ends of lines
+            lines = enumerate(whole.removesuffix("\n").split("\n"), 1)
+            records = {f"{path}, line {number}": line for number, line in lines if whole not in ("", "\n")}
+        for where, text in records.items():
+            if f'"{operation_record.SCHEMA}"' in text:  # which is no part of a longer text: quotes in one are escaped
+                operations.append(parse_record(OperationRecord, text, where))
+            else:
+                runs.append(parse_record(RunRecord, text, where))
     return runs, operations
 
 
@@ -167,12 +153,12 @@ def write_operations(path: str | Path, records: Sequence[OperationRecord | dict]
 def seal_record(record: RunRecord, where: str) -> RunRecord:
     """The record as it is read from a file, with the digest of all that it says; InputError when it is not sound."""
     plain = check_content(RunRecord, replace(record, seal=None), where)[0]
-    return replace(plain, seal=_seal(encode(plain)))
+    return replace(plain, seal=_seal(plain))
 
 
-def _seal(text: bytes) -> str:
-    """The seal that a record of this encoding should have, whether it has one or not."""
-    return hashlib.sha256(text if text.endswith(UNSEALED) else text[:-SEALED] + UNSEALED).hexdigest()
+def _seal(record: RunRecord) -> str:
+    """The seal that a record should have, whether it has one or not."""
+    return hashlib.sha256(encode(replace(record, seal=None))).hexdigest()
 
 
 def check_content(
@@ -186,40 +172,24 @@ def check_content(
 def as_text(content: Any, where: str, indent: int | None = None) -> str:
     """An object of typed classes, or a dictionary, in JSON: the text of a file, or a line of it.
 
+    Names of files in another encoding than UTF-8 are no Unicode; what is not becomes a number, such as &#56553;.
+
     Raises:
         InputError: it holds something that JSON does not know.
     """
-    check_numbers(content, where)
-    try:
-        content = builtins(content) if isinstance(content, msgspec.Struct) else content
+    with safe_open.sound(f"{where}: it cannot be written as JSON"):
+        content = builtins(content)
         check_numbers(content, where)
-        text = json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False) + "\n"
-        text.encode()
-    except UnicodeEncodeError:  # a command that names a file in another encoding: escaped, it can be written
-        return json.dumps(content, indent=indent) + "\n"
-    except UNREADABLE as error:
-        raise InputError(f"{where}: it cannot be written as JSON ({shorten(str(error))})") from error
-    return text
+        text = json.dumps(content, indent=indent, ensure_ascii=False) + "\n"
+        return text.encode(errors="xmlcharrefreplace").decode()
 
 
 def parse_record(kind: type[Checked], text: str, where: str) -> Checked:
     """The object of class `kind` that a text in JSON holds, when its claims hold; InputError when it is not sound."""
-    value, again = parse_encoded(kind, text, where, {Verdict: "verdict"}.get(kind, "run record"))
+    value = parse(kind, text, where, {Verdict: "verdict"}.get(kind, "run record"))
     for holds, wrong in value.claims():
         if not holds:
             raise InputError(f"{where}: {wrong}")
-    if kind is RunRecord and value.seal and value.seal != _seal(again):
+    if kind is RunRecord and value.seal and value.seal != _seal(value):
         raise InputError(f"{where}: `seal`: the record was changed after it was written, so it is not what was run")
     return value
-
-
-@contextlib.contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """The garbage collector is off: records leave no garbage, and a search takes a sixth of the time of reading."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()

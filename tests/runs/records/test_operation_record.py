@@ -27,9 +27,8 @@ def test_sound_records_go_through_a_file(tmp_path, name, operation):
 
 
 def test_text_that_is_no_unicode(tmp_path):
-    record = changed(SOUND, "environment.command", "spdnn ops caf\udce9.npz")
-    write_operations(tmp_path / "a.jsonl", [record])
-    assert builtins(read_all([tmp_path / "a.jsonl"])) == ([], [record])
+    write_operations(tmp_path / "a.jsonl", [changed(SOUND, "environment.command", "spdnn ops caf\udce9.npz")])
+    assert read_all([tmp_path / "a.jsonl"])[1][0].environment.command == "spdnn ops caf&#56553;.npz"
 
 
 def test_a_record_of_a_device_and_one_without_a_machine():

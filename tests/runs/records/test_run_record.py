@@ -284,8 +284,7 @@ def test_sampled_truth_need_not_see_all_categories():
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "{", "NaN", '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a": 1, "a": 2}', "[" * 100_000, "\x00"],
+    "text", ["", "{", "NaN", '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', "[" * 100_000, "\x00"]
 )
 def test_no_json(tmp_path, text):
     path = tmp_path / "record.json"
@@ -366,10 +365,12 @@ def test_a_line_ends_where_json_lets_it(tmp_path):
 
 
 def test_text_that_is_no_unicode(tmp_path):
-    """A command that names a file in another encoding holds halves of surrogate pairs."""
-    record = changed(RECORD, "environment.command", "spdnn infer caf\udce9.safetensors")
-    write_record(tmp_path / "record.json", record)
-    assert builtins(read_record(tmp_path / "record.json")) == record
+    """A command that names a file in another encoding holds halves of surrogate pairs, which no file may."""
+    write_record(tmp_path / "record.json", changed(RECORD, "environment.command", "spdnn infer caf\udce9.npz"))
+    assert read_record(tmp_path / "record.json").environment.command == "spdnn infer caf&#56553;.npz"
+    (tmp_path / "record.json").write_text(json.dumps(changed(RECORD, "case", "\udce9")))
+    with pytest.raises(InputError, match="it is not a run record in JSON"):
+        read_record(tmp_path / "record.json")
     check_content(RunRecord, changed(RECORD, "environment.versions", dict.fromkeys(("\ud800", "\ud801"), "1")), "r")
     for key, value in (("span", "\ud800"), ("created", "\ud800"), ("environment.versions", {"\ud800": 1})):
         with pytest.raises(InputError, match=rf"^r: {key}") as caught:
