@@ -1,9 +1,8 @@
 """The file that holds tensors: .safetensors, mapped and never copied, and our records of what is in it.
 
 A file is 8 bytes (the header's length), a header in JSON (each tensor's type, shape and offset) and the tensors' bytes.
-Ours begin at a multiple of 64 and hold, in the header's metadata, a record: format, version, kind, what else a reader
-must know, and a digest of all that (BLAKE3, also of the tensors that the format names). A record without tensors may
-be a file of its own, in JSON.
+Ours begin at a multiple of 64 and hold, in the header's metadata, a record (JSON: format, version, kind and what else a
+reader must know) and the BLAKE3 of it and of all tensors but those of OWN.
 
 Source: the format of the safetensors package, whose readers take these files (tests/formats/test_tensors.py).
 """
@@ -16,7 +15,6 @@ import mmap
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 import numpy as np
 
@@ -24,7 +22,7 @@ from spdnn.core import files, progress, safe_open
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.validation import quote, shorten
 
-VERSION = 2
+VERSION = 3
 ALIGNMENT = 64  # bytes
 MOST_HEADER = 100_000_000  # bytes, as the format says
 DIMENSIONS = 8  # of a tensor
@@ -36,8 +34,8 @@ TYPES = {
 }  # fmt: skip
 BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}  # of the other types of the format: numbers that share bytes
 NAMES = {np.dtype(TYPES[name]): name for name in ("U8", "I32", "F32", "I64", "F64")}  # those that ours have
-JSON = ".json"  # the ending of a file that holds a record alone
-KEY = "spdnn"  # of the record in the metadata
+KEY, DIGEST = "spdnn", "blake3"  # of the record and its digest in the metadata
+OWN = ("data", "indices", "indptr")  # large tensors, of which the format has other digests
 SWAPPED = "; are --network and --inputs swapped?"  # the end of a sentence on a file of the other kind
 _MAPPED: "weakref.WeakSet[Tensors]" = weakref.WeakSet()
 
@@ -163,17 +161,18 @@ def _once(pairs: list[tuple]) -> dict:
 class Writer:
     """A new .safetensors file whose tensors are written one after the other; the header comes last.
 
+    Attributes:
+        record: what the metadata tell, which may be added to until `finish`; empty: there are none.
+
     Args:
         file: open for writing, empty.
-        form, record: the format's name, and what the metadata tell besides what `finish` adds; None: no metadata.
-        reserve: bytes for the tensors' names and offsets, and what `finish` adds.
+        reserve: bytes for the names and offsets of tensors, and for what is added to the record.
     """
 
-    def __init__(self, file: io.BufferedRandom, form: str | None, record: dict, reserve: int):
-        self._file, self._at, self._header, self._sealed = file, 0, {}, {}
-        self._record = {"format": form, **record} if form else None
+    def __init__(self, file: io.BufferedRandom, record: dict, reserve: int):
+        self._file, self._at, self._header, self._sealed, self.record = file, 0, {}, {}, record
         # Room for the header, which is written last, at a multiple of the alignment.
-        size = 8 + len(json.dumps(json.dumps(self._record))) + reserve
+        size = 8 + len(json.dumps(json.dumps(record))) + reserve
         self._start = -(-size // ALIGNMENT) * ALIGNMENT
         file.seek(self._start)
 
@@ -182,30 +181,24 @@ class Writer:
         self._file.flush()
         files.reserve(self._file, self._start + self._at + size)
 
-    def begin(self, name: str) -> None:
-        """Begin a tensor of bytes, which `append` adds to."""
-        self._header[name] = {"dtype": "U8", "shape": [0], "data_offsets": [self._at, self._at]}
-        self._name = name
+    def append(self, name: str, *arrays: np.ndarray) -> tuple[int, int]:
+        """Add arrays to a tensor of bytes, the last of the file, each filled up to a multiple of ALIGNMENT with zeros.
 
-    def append(self, *arrays: np.ndarray) -> int:
-        """Write arrays, each filled up to a multiple of ALIGNMENT with zeros; where in the tensor they begin."""
-        entry = self._header[self._name]
-        begin = self._at - entry["data_offsets"][0]
+        Returns:
+            Where in the tensor they begin, and how many bytes they are.
+        """
+        entry = self._header.setdefault(name, {"dtype": "U8", "shape": [0], "data_offsets": [self._at, self._at]})
+        begin = entry["shape"][0]
         for array in arrays:
             self._file.write(array.reshape(-1).view(np.uint8).data)
             self._file.write(bytes(-array.nbytes % ALIGNMENT))
             self._at += array.nbytes + -array.nbytes % ALIGNMENT
         entry["data_offsets"][1] = self._at
         entry["shape"] = [self._at - entry["data_offsets"][0]]
-        return begin
+        return begin, entry["shape"][0] - begin
 
-    def write(self, name: str, array: np.ndarray, sealed: bool = True, what: str | None = None) -> None:
-        """Write a whole tensor.
-
-        Args:
-            sealed: it counts for the record's digest; else it has one of its own.
-            what: what progress calls it.
-        """
+    def write(self, name: str, array: np.ndarray, what: str | None = None) -> None:
+        """Write a whole tensor; `what`: what progress calls it."""
         array = np.asarray(array, order="C")
         content = array.reshape(-1).view(np.uint8)
         self.reserve(content.size)
@@ -214,15 +207,15 @@ class Writer:
         span = [self._at, self._at + content.size]
         self._header[name] = {"dtype": NAMES[array.dtype], "shape": list(array.shape), "data_offsets": span}
         self._at = span[1]
-        if sealed:
+        if name not in OWN:
             self._sealed[name] = array
 
-    def finish(self, record: dict | None = None) -> None:
-        """Write the header with the record and what is added to it; nothing may follow."""
+    def finish(self) -> None:
+        """Write the header; nothing may follow."""
         header = self._header
-        if self._record:
-            record = seal_tensors({**self._record, **(record or {})}, self._sealed)
-            header = {"__metadata__": {KEY: json.dumps(record)}, **header}
+        if self.record:
+            record = json.dumps({**self.record, "version": VERSION})
+            header = {"__metadata__": {KEY: record, DIGEST: _digest(record, self._sealed)}, **header}
         # The header is padded with blanks, as the format allows, so that the tensors stay where they are.
         text = json.dumps(header, separators=(",", ":")).encode()
         if len(text) > self._start - 8:
@@ -232,12 +225,12 @@ class Writer:
 
 
 @contextlib.contextmanager
-def creating(
-    path, form: str | None = None, record: dict | None = None, reserve: int = 1 << 13, durable: bool = True
-) -> Iterator[Writer]:
-    """A Writer of a new file, under a temporary name until it is whole. Arguments as of Writer and files.replacing."""
+def creating(path, record: dict, reserve: int = 1 << 13, durable: bool = True) -> Iterator[Writer]:
+    """A Writer of a new file, which has its name once it is whole. Arguments as of Writer and files.replacing."""
     with files.replacing(path, durable) as temporary, open(temporary, "r+b") as file:
-        yield Writer(file, form, record or {}, reserve)
+        writer = Writer(file, record, reserve)
+        yield writer
+        writer.finish()
 
 
 def blocks(content: np.ndarray, what: str | None = None) -> Iterable[np.ndarray]:
@@ -262,14 +255,8 @@ def blake3(*arrays: np.ndarray) -> str:
     return whole.hexdigest()
 
 
-def seal_tensors(record: dict, tensors: Mapping[str, np.ndarray]) -> dict:
-    """The record with its version and the digest of itself and of `tensors`."""
-    record = json.loads(json.dumps({**record, "version": VERSION}))
-    return {**record, "digest": _digest(record, tensors)}
-
-
-def _digest(record: dict, tensors: Mapping[str, np.ndarray]) -> str:
-    parts = [np.frombuffer(json.dumps(record, sort_keys=True).encode(), np.uint8)]
+def _digest(record: str, tensors: Mapping[str, np.ndarray]) -> str:
+    parts = [np.frombuffer(record.encode(), np.uint8)]
     for name in sorted(tensors):
         array = tensors[name]
         parts += [np.frombuffer(f"{name} {array.dtype.str} {array.shape}".encode(), np.uint8), array]
@@ -277,25 +264,18 @@ def _digest(record: dict, tensors: Mapping[str, np.ndarray]) -> str:
 
 
 @safe_open.releasing()
-def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Tensors | None]:
-    """The record of a file of format `form`, and its tensors if it has any, when both are what the digest says.
-
-    Args:
-        unsealed: names of tensors that have digests of their own.
+def read_record(path, form: str) -> tuple[dict, Tensors]:
+    """The record of a file of format `form`, and its tensors, when both are what the digest says.
 
     Raises:
         InputError: no such file, none of ours, of another format or version, damaged or cut short.
     """
-    # A record of its own is JSON; else it is in the metadata of the tensors.
-    if safe_open.beginning(path)[:1] == b"{":
-        tensors, text = None, safe_open.decode(safe_open.whole(path, MOST_HEADER, any_name=True))
-    else:
-        tensors = Tensors(path)
-        text = tensors.metadata.get(KEY)
-        if text is None:
-            raise InputError(f"{path}: this .safetensors file was not written by spdnn: its metadata has no {KEY!r}")
+    tensors = Tensors(path)
+    text = tensors.metadata.get(KEY)
+    if text is None:
+        raise InputError(f"{path}: this .safetensors file was not written by spdnn: its metadata has no {KEY!r}")
     with safe_open.sound(f"{path}: the file is damaged, or was not written by spdnn: its header is no JSON"):
-        record = json.loads(text, object_pairs_hook=_once)
+        record = json.loads(text)
     # Format and version before the digest, for another version may digest other things.
     if not isinstance(record, dict) or record.get("format") != form:
         actual = record.get("format") if isinstance(record, dict) else None
@@ -303,19 +283,9 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
         raise InputError(f"{path}: its format is {quote(actual)}, not {form!r}{SWAPPED if swapped else ''}")
     if type(version := record.get("version")) is not int or version != VERSION:
         raise InputError(f"{path}: version {shorten(repr(version), 20)} of {form}; version {VERSION} is read here")
-    # The digest covers record and tensors, except large ones that have their own.
-    stored = record.pop("digest", None)
-    actual = _digest(record, {name: tensors[name] for name in tensors if name not in unsealed} if tensors else {})
+    stored = tensors.metadata.get(DIGEST)
+    actual = _digest(text, {name: tensors[name] for name in tensors if name not in OWN})
     if actual != stored:
         digest = shorten(str(stored), 19)
         raise InputError(f"{path}: the file is damaged: its BLAKE3 is {actual[:16]}..., it says {digest}")
-    return {**record, "digest": stored}, tensors
-
-
-def write_record(path, form: str, record: dict) -> None:
-    """A record without tensors, whole or not at all: as JSON when the name ends so, else as .safetensors."""
-    if Path(path).suffix == JSON:
-        files.write_text(path, json.dumps(seal_tensors({"format": form, **record}, {}), indent=1) + "\n")
-        return
-    with creating(path, form, record) as writer:
-        writer.finish()
+    return record, tensors

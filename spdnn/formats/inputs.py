@@ -24,11 +24,10 @@ CSR = ("data", "indices", "indptr")
 def write_inputs(path, inputs: Inputs, durable: bool = True) -> None:
     """Store inputs, whole or not at all (`durable`: see files.replacing). Raises SpdnnError if that cannot be done."""
     record = {name: getattr(inputs, name) for name in ("kind", "neurons", "count", "sha256", "description")}
-    with container.creating(path, FORMAT, record, durable=durable) as writer:
+    with container.creating(path, {"format": FORMAT, **record}, durable=durable) as writer:
         arrays = {name: getattr(inputs.data, name) for name in CSR} if inputs.kind == "csr" else {"data": inputs.data}
         for name, array in arrays.items():
-            writer.write(name, array, sealed=False, what="write inputs")
-        writer.finish({})
+            writer.write(name, array, "write inputs")
 
 
 @safe_open.releasing()
@@ -38,11 +37,11 @@ def read_inputs(path) -> Inputs:
     Raises:
         InputError: not such a store, damaged or cut short.
     """
-    record, tensors = container.read_record(path, FORMAT, CSR)
+    record, tensors = container.read_record(path, FORMAT)
     kind, neurons, count, description, expected = (
         record.get(name) for name in ("kind", "neurons", "count", "description", "sha256")
     )
-    if kind not in ("bits", "dense", "csr") or tensors is None:
+    if kind not in ("bits", "dense", "csr"):
         raise InputError(f"{path}: inputs of kind {kind!r}; they must be 'bits', 'dense' or 'csr'")
     if type(count) is not int or count < 1:
         raise InputError(f"{path}: {count!r} inputs; there must be at least 1")

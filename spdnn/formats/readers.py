@@ -29,7 +29,7 @@ __all__ = ["import_network", "open_inputs", "open_network", "read_categories", "
 
 # Where a file has which bytes, and how names of its format end: these tell it, whatever its own name is.
 BEGINNINGS = (
-    (4, b"\0\0\0\0{", ".safetensors"), (0, b"{", ".json"), (0, b"\x89HDF\r\n\x1a\n", ".h5"), (0, b"GGUF", ".gguf"),
+    (4, b"\0\0\0\0{", ".safetensors"), (0, b"\x89HDF\r\n\x1a\n", ".h5"), (0, b"GGUF", ".gguf"),
     (0, b"MATLAB 5", ".mat"), (4, b"TFL3", ".tflite"),
 )  # fmt: skip
 
@@ -79,7 +79,7 @@ def open_network(
     Official text has ReLU after its last layer. Other files hold weights alone, and `last` must be given.
 
     Args:
-        path: a model file of spdnn (.safetensors; a formula: .json); a chain of layers in ONNX (.onnx); a state dict
+        path: a model file of spdnn (.safetensors); a chain of layers in ONNX (.onnx); a state dict
             (.safetensors, the index of several, .npz, .pt, .pth, .pth.tar); text layers (a folder of n{N}-l{k}.tsv, or
             a .tar, .tar.gz, .tgz of them); matrices (.mtx, .mtx.gz, .npz, a folder of either, a .txt list).
         bias: one number for all layers, or a list of a number or a vector for each, where the format has none; by
@@ -231,8 +231,6 @@ def _ending(path: str | PathLike, what: str) -> tuple[Path, str]:
             raise InputError(f"{path}: it holds .tsv layers and other matrices; a network's layers are of one kind")
         return path, "saved_model.pb" if "saved_model.pb" in names else ".tar" if layers else f"{path.name}/"
     first, name = safe_open.beginning(path), path.name
-    if name.endswith(tensors.INDEX):  # JSON, as formulas are
-        return path, name
     if name.endswith(torch_files.OTHERS) and first.startswith((torch_files.ZIP, torch_files.PICKLE)):
         return path, ".pt"
     # The first bytes of a file tell its format; text and matrices have none, and go by their name.
@@ -300,7 +298,6 @@ def _take_first(result: Inputs, count: int | None) -> Inputs:
 # How names of each format end, and its reader: (path, ReadOptions) -> Network, which refuses what it does not take.
 NETWORKS = (
     ((tensors.INDEX,), _weights(tensors.Shards, "safetensors")),
-    ((".json",), _store),
     ((".safetensors",), _safetensors),
     (torch_files.ENDINGS, _weights(torch_files.TorchFile, "pt")),
     ((".tar", ".tar.gz", ".tgz"), _text),
@@ -314,7 +311,7 @@ NETWORK = (
 # As NETWORKS: (path, neurons, count) -> Inputs.
 INPUTS = (
     ((".tsv", ".tsv.gz"), images.read_images),
-    ((".json", ".safetensors"), lambda path, _, count: _take_first(inputs.read_inputs(path), count)),
+    ((".safetensors",), lambda path, _, count: _take_first(inputs.read_inputs(path), count)),
     ((*matrices.LAYERS, ".npy", ".csv"), lambda path, _, count: _take_first(matrices.read_inputs(path), count)),
 )
 INPUT = "inputs are .safetensors, .tsv, .tsv.gz, .npz, .npy, .mtx, .mtx.gz or .csv files"

@@ -15,13 +15,12 @@ For layer k, a row of each of: `start` and `size` (of its bytes), `inputs`, `out
 (values: 0 when they are all kept, -1 when there is one), `value`, `bias` (NaN: one for each output), `uneven` (offsets
 are kept), `activation` (0 none, 1 relu), `ymax` (infinite: no clip), `blake3` (of its bytes), and, but for a prepared
 network, `sha256` (Layer.sha256): a prepared network goes by its source's, and its own would take half of its writing.
-Where identical neurons were merged, `classes` holds what Network.neuron_classes gives, each array once, with
-`classes_start`, `classes_size`, `classes_blake3` of each, and for each layer `classes_of`, which one (-1: none).
+Where identical neurons were merged, `classes` holds what Network.neuron_classes gives, equal arrays once; for each
+layer, `classes_start` is the first byte (-1: none), and `classes_size` the number of outputs before.
 """
 
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -35,13 +34,12 @@ from spdnn.formats.checks import SPARSE, WIDE
 from spdnn.formats.radixnet import RadixNet
 
 FORMAT = "spdnn-network"
-DATA = ("data", "classes")  # tensors whose parts have digests of their own
 SAMPLE, FEW = 1024, 256  # weights of few different values, as merged neurons have, take a quarter
 COMPARED = 8  # so many of them are compared with every weight
 COLUMNS = {
     "start": np.int64, "size": np.int64, "inputs": np.int64, "outputs": np.int64, "edges": np.int64,
-    "different": np.int64, "classes_of": np.int64, "ymax": np.float64, "value": np.float32, "bias": np.float32,
-    "uneven": np.uint8, "activation": np.uint8, "sha256": np.uint8, "blake3": np.uint8,
+    "different": np.int64, "classes_start": np.int64, "classes_size": np.int64, "ymax": np.float64, "value": np.float32,
+    "bias": np.float32, "uneven": np.uint8, "activation": np.uint8, "sha256": np.uint8, "blake3": np.uint8,
 }  # fmt: skip
 
 
@@ -173,20 +171,15 @@ class StoreNetwork(Network):
         Raises:
             InputError: the data is damaged, cut short or missing.
         """
-        of, where = int(self._columns["classes_of"][k]), f"{self.path}: the classes of layer {k + 1}"
-        if of < 0:
+        start, size, outputs = (int(self._columns[name][k]) for name in ("classes_start", "classes_size", "outputs"))
+        if start < 0:
             return None
-        outputs = int(self._columns["outputs"][k])
-        kind = index_dtype(outputs)
         try:
-            start, size = (int(self._tensors[f"classes_{name}"][of]) for name in ("start", "size"))
-            classes = self._tensors["classes"][start : start + size * kind.itemsize].view(kind)
-            digest = self._tensors["classes_blake3"][of]
-        except (KeyError, IndexError, ValueError) as error:
-            raise InputError(f"{where} are missing") from error
-        _check_digest(where, classes, digest)
-        if classes.size != size or int(classes.max(initial=0)) >= outputs:
-            raise InputError(f"{where} are no numbers of outputs")
+            classes = np.frombuffer(self._tensors["classes"], index_dtype(outputs), size, start)
+        except ValueError as error:
+            raise InputError(f"{self.path}: the classes of layer {k + 1} are missing") from error
+        if int(classes.max(initial=0)) >= outputs:
+            raise InputError(f"{self.path}: the classes of layer {k + 1} are no numbers of outputs")
         return classes
 
 
@@ -194,7 +187,7 @@ def _columns(path, tensors: container.Tensors, digested: bool) -> dict[str, np.n
     """The columns of a store, when they can be what a writer wrote; `digested`: with the SHA-256 of each layer."""
     # A file may come from anywhere: types, shapes and ranges are checked before a column is used as a size.
     kinds = {name: kind for name, kind in COLUMNS.items() if digested or name != "sha256"}
-    missing = [name for name in (*kinds, *DATA) if name not in tensors]
+    missing = [name for name in (*kinds, "data", "classes") if name not in tensors]
     if missing:
         raise InputError(f"{path}: the file is damaged: it has no tensor {missing[0]!r}")
     columns = {name: tensors[name] for name in kinds}
@@ -205,7 +198,8 @@ def _columns(path, tensors: container.Tensors, digested: bool) -> dict[str, np.n
             raise InputError(f"{path}: the file is damaged: {name} is {columns[name].dtype} {columns[name].shape}")
     size = tensors["data"].size
     # Sizes that no network has would make readers ask for memory without end.
-    least = {"start": 0, "size": 0, "inputs": 1, "outputs": 1, "edges": 0, "different": -1, "classes_of": -1}
+    least = {"start": 0, "size": 0, "inputs": 1, "outputs": 1, "edges": 0, "different": -1}
+    least |= {"classes_start": -1, "classes_size": 0}
     most = {"start": size, "size": size, "inputs": challenge.MAX_WIDTH, "outputs": challenge.MAX_WIDTH, "edges": size}
     for name, bound in least.items():
         low, high = int(columns[name].min(initial=bound)), int(columns[name].max(initial=bound))
@@ -246,14 +240,14 @@ def write_network(path, network: Network, formula_ok: bool = False, what: str = 
     """Store a network, a layer at a time, whole or not at all.
 
     Args:
-        formula_ok: store a RadixNet as its formula (a kilobyte; JSON where the name ends in .json), not as its layers.
+        formula_ok: store a RadixNet as its formula (a kilobyte), not as its layers.
         what: what progress calls it.
 
     Raises:
         InputError: a layer that is not sound.
         SpdnnError: the file cannot be written.
     """
-    _write(path, network, None, formula_ok, what)
+    _write(path, network, {}, formula_ok, what)
 
 
 def write_prepared(path, network: Network, info: dict, durable: bool = True) -> None:
@@ -261,7 +255,7 @@ def write_prepared(path, network: Network, info: dict, durable: bool = True) -> 
 
     `durable`: see files.replacing. Raises as write_network.
     """
-    _write(path, network, info, True, "write prepared network", durable)
+    _write(path, network, {"prepared": info}, True, "write prepared network", durable)
 
 
 def write_layers(
@@ -277,17 +271,18 @@ def write_layers(
         InputError: a layer that is not sound, is missing or is there twice, or widths that do not chain.
         SpdnnError: the file cannot be written.
     """
-    _write_layers(path, in_order(lambda item: _lay_out(*item), layers), {"description": description}, depth, what)
+    record = {"format": FORMAT, "description": description}
+    _write_layers(path, in_order(lambda item: _lay_out(*item), layers), record, depth, what)
 
 
-def _write(path, network: Network, info: dict | None, formula_ok: bool, what: str, durable: bool = True) -> None:
-    record = {"description": network.description} | ({} if info is None else {"prepared": info})
+def _write(path, network: Network, record: dict, formula_ok: bool, what: str, durable: bool = True) -> None:
+    record = {"format": FORMAT, "description": network.description, **record}
     if formula_ok and type(network) is RadixNet:
         record |= {"kind": "radixnet", "neurons": network.neurons, "layers": network.depth}
         record |= {"bias": float(network.bias), "ymax": network.activation.ymax, "seed": network.seed}
-        container.write_record(path, FORMAT, record)
-        return
-    laid = in_order(partial(_laid_of, network, info is None), range(network.depth))
+        with container.creating(path, record, durable=durable):
+            return
+    laid = in_order(partial(_laid_of, network, "prepared" not in record), range(network.depth))
     _write_layers(path, laid, record, network.depth, what, network, durable)
 
 
@@ -300,11 +295,9 @@ def _write_layers(
     network: Network | None = None,
     durable: bool = True,
 ) -> None:
-    if Path(path).suffix == container.JSON:
-        raise InputError(f"{path}: a {container.JSON} file holds a formula; layers need a name in .safetensors")
-    with container.creating(path, FORMAT, record, durable=durable) as writer:
+    with container.creating(path, {**record, "kind": "layers"}, durable=durable) as writer:
         rows, headers = {}, {}
-        writer.begin("data")
+        writer.append("data")
         # Room on the disk is asked for first, so that a full disk fails now and not after hours.
         if isinstance(network, RadixNet | StoreNetwork):  # whose layers need not be read for their sizes
             known = map(network.header, range(network.depth))
@@ -314,24 +307,19 @@ def _write_layers(
             if k in rows:
                 raise InputError(f"layer {k + 1} is there twice")
             headers[k], rows[k] = header, row
-            row["start"] = writer.append(*parts)
-            row["size"] = sum(_padded_size(part.nbytes) for part in parts)
+            row["start"], row["size"] = writer.append("data", *parts)
         if not rows or sorted(rows) != list(range(len(rows))):
             raise InputError(f"{len(rows)} layers were given and not every number of theirs; none may be missing")
         # Only now all layers are known: they must chain.
         order = range(len(rows))
         check_chain([headers[k] for k in order])
-        classes, of = _write_classes(writer, network, len(rows))
-        for k in order:
-            rows[k]["classes_of"] = of[k]
-        for name, values in classes.items():
-            writer.write(name, values)
+        writer.write("classes", _place_classes(network, rows))
         for name, kind in COLUMNS.items():
             if name in rows[0]:
                 writer.write(name, np.array([rows[k][name] for k in order], kind))
         # The identity of the network: of its layers, not of the way they are stored.
-        digests = [rows[k]["sha256"].tobytes().hex() for k in order] if "sha256" in rows[0] else None
-        writer.finish({"kind": "layers"} | ({"sha256": digest_of_layers(digests)} if digests else {}))
+        if "sha256" in rows[0]:
+            writer.record["sha256"] = digest_of_layers(rows[k]["sha256"].tobytes().hex() for k in order)
 
 
 # A function of the module: a closure would keep the file open as long as an error that came through it.
@@ -403,25 +391,17 @@ def _numbers(different: np.ndarray, bits: np.ndarray) -> tuple[np.ndarray, np.nd
     return numbers, bits[~known]
 
 
-def _write_classes(writer: container.Writer, network: Network | None, depth: int) -> tuple[dict, list[int]]:
-    """Write where identical neurons were merged, arrays that are equal once; what tells of them, and whose is which."""
-    numbers, of, starts, sizes = {}, [], [], []
-    writer.begin("classes")
-    for k in range(depth):
+def _place_classes(network: Network | None, rows: dict[int, dict]) -> np.ndarray:
+    """The classes of all layers as bytes, equal ones once, where neurons were merged; `rows` get their places."""
+    places, end = {}, 0
+    for k, row in rows.items():
         classes = network.neuron_classes(k) if network else None
-        if classes is None:
-            of.append(-1)
-            continue
-        classes = np.ascontiguousarray(classes, index_dtype(network.header(k).outputs))
-        digest = container.blake3(classes)
-        if digest not in numbers:
-            numbers[digest] = len(numbers)
-            starts.append(writer.append(classes))
-            sizes.append(classes.size)
-        of.append(numbers[digest])
-    digests = np.array([_bytes(digest) for digest in numbers], np.uint8).reshape(-1, 32)
-    tensors = {"classes_start": np.array(starts, np.int64), "classes_size": np.array(sizes, np.int64)}
-    return {**tensors, "classes_blake3": digests}, of
+        row["classes_start"], row["classes_size"] = -1, 0
+        if classes is not None:
+            content = classes.astype(index_dtype(network.header(k).outputs)).tobytes()
+            row["classes_start"], row["classes_size"] = places.setdefault(content, end), len(classes)
+            end = max(end, row["classes_start"] + len(content))
+    return np.frombuffer(b"".join(places), np.uint8)
 
 
 def _padded_size(size: int) -> int:
@@ -441,9 +421,9 @@ def _check_digest(where: str, content: np.ndarray, expected: np.ndarray) -> None
 
 
 def _read(path) -> tuple[Network, dict | None]:
-    record, tensors = container.read_record(path, FORMAT, DATA)
+    record, tensors = container.read_record(path, FORMAT)
     kind, info = record.get("kind"), record.get("prepared")
-    if kind == "layers" and tensors is not None:
+    if kind == "layers":
         return StoreNetwork(path, record, tensors), info
     if kind != "radixnet":
         raise InputError(f"{path}: a network of kind {quote(kind)}; it must be 'radixnet' or, with tensors, 'layers'")

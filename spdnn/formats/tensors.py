@@ -21,7 +21,7 @@ INDEX = ".safetensors.index.json"
 NUMBERED = re.compile(r"(.*-)\d{5}(-of-(\d{5})\.safetensors)", re.ASCII)  # as Hugging Face's libraries number files
 
 
-class Safetensors(Mapping):
+class Safetensors(container.Tensors):
     """The tensors of a .safetensors file, by name; the file is mapped, and a tensor is read when it is asked for.
 
     A tensor that several names share may be there once: the metadata have the others, as `save_model` writes them.
@@ -32,19 +32,18 @@ class Safetensors(Mapping):
     """
 
     def __init__(self, path):
-        self._tensors = container.Tensors(path)
-        self.path, self.metadata = self._tensors.path, self._tensors.metadata
+        super().__init__(path)
         self._stored = dict(zip(self._tensors, self._tensors, strict=True)) | shared(self.metadata, self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._tensors[self._stored[name]].shape
+        return super().__getitem__(self._stored[name]).shape
 
     def __getitem__(self, name: str) -> np.ndarray:
         """float32 or float64, of its shape; float16 and bfloat16 become float32."""
         name = self._stored[name]
-        if (kind := self._tensors.types[name]) not in TYPES:
+        if (kind := self.types[name]) not in TYPES:
             raise InputError(f"{self.path}: {name} is of type {kind}; it must be one of {', '.join(TYPES)}")
-        array = self._tensors[name]
+        array = super().__getitem__(name)
         if kind == "BF16":  # the upper half of a float32
             return (array.astype(np.uint32) << 16).view(np.float32)
         return array.astype(np.float32) if kind == "F16" else array.copy()  # SciPy knows no float16
@@ -217,10 +216,9 @@ def write_tensors(path, tensors: Mapping[str, np.ndarray]) -> None:
             np.savez(stream, **arrays)
         return
     names = sum(map(len, arrays)) * 6 + 200 * len(arrays)  # as JSON, with their shapes and offsets
-    with container.creating(path, reserve=names) as writer:
+    with container.creating(path, {}, reserve=names) as writer:
         for name, array in arrays.items():
             writer.write(name, array)
-        writer.finish()
 
 
 def _ending(path) -> str:

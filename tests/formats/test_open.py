@@ -96,9 +96,6 @@ def test_a_byte_order_mark_is_no_text(tmp_path):
         assert open_inputs(tmp_path / "sparse-images-4.tsv").nonzeros == 2
         assert open_network(tmp_path / "layers", bias=0).edges == 2
         assert open_network(tmp_path / "list.txt", last="none").edges == 1
-        store.write_network(tmp_path / "net.json", FORMULA, formula_ok=True)
-        (tmp_path / "net.json").write_bytes(mark + (tmp_path / "net.json").read_bytes())
-        assert open_network(tmp_path / "net.json").depth == FORMULA.depth
 
 
 def test_every_kind_of_network(tmp_path, folder):

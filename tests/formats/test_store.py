@@ -80,9 +80,8 @@ def test_explicit_layers_of_a_formula(path):
     assert path.stat().st_size < 5 * (2 * 64 * 32 + 64) + 10_000  # nothing but indices is kept of a layer
 
 
-@pytest.mark.parametrize(("ymax", "name"), [(None, "net.json"), (32.0, "net.safetensors")])
-def test_formula(tmp_path, ymax, name):
-    path = tmp_path / name
+@pytest.mark.parametrize("ymax", [None, 32.0])
+def test_formula(path, ymax):
     formula = RadixNet(64, 5, bias=-0.1, ymax=ymax, seed=7)
     store.write_network(path, formula, formula_ok=True)
     read = store.read_network(path)
@@ -91,7 +90,6 @@ def test_formula(tmp_path, ymax, name):
     assert read.identity() == formula.identity()
     assert read.sha256() == formula.sha256()
     assert path.stat().st_size < 20_000
-    refuses("a .json file holds a formula; layers need", store.write_network, tmp_path / "x.json", formula)
 
 
 def test_prepared(path, net):
@@ -124,15 +122,13 @@ def test_merged_neurons_keep_their_classes(path):
         np.testing.assert_array_equal(read.neuron_classes(k), merged.neuron_classes(k))
         assert read.layer(k).sha256() == merged.layer(k).sha256()
     assert read.first(3).neuron_classes(2).size == 256
-    assert len(container.Tensors(path)["classes_size"]) == 2  # a block's last layer has half as many; all others agree
-    forge(path, change("classes", 1))
-    read, _ = store.read_prepared(path)
-    refuses(r"net\.safetensors: the classes of layer 1: its bytes are damaged", read.neuron_classes, 0)
-    for name, value in (("classes_start", 1 << 40), ("classes_of", 7), ("classes_size", 1 << 40)):
+    # A block's last layer has half as many; all others agree.
+    assert len(set(container.Tensors(path)["classes_start"].tolist())) == 2
+    for name, value in (("classes", 255), ("classes_start", 1 << 40), ("classes_size", 1 << 40)):
         store.write_prepared(path, merged, {})
         forge(path, change(name, value))
         read, _ = store.read_prepared(path)
-        refuses("the classes of layer 1", read.neuron_classes, 0)
+        refuses(r"net\.safetensors: the classes of layer 1 are (missing|no numbers of outputs)", read.neuron_classes, 0)
 
 
 def test_what_is_kept_of_a_layer_keeps_none_of_its_memory(path, net, monkeypatch):
@@ -174,12 +170,10 @@ def forge(path, fault):
     """Change record and tensors as `fault` does, and seal them again; only the digests of parts are as they were."""
     tensors = container.Tensors(path)
     record, arrays = json.loads(tensors.metadata["spdnn"]), {name: tensors[name].copy() for name in tensors}
-    del record["digest"]
     fault(record, arrays)
-    with container.creating(path, record.pop("format", "none"), record) as writer:
+    with container.creating(path, record) as writer:
         for name, array in arrays.items():
-            writer.write(name, array, sealed=name not in (*store.DATA, *inputs_store.CSR))
-        writer.finish()
+            writer.write(name, array)
 
 
 def change(name, value, place=0):
@@ -261,7 +255,7 @@ FAULTS = [
     (told("kind", "other"), "a network of kind 'other'; it must be 'radixnet' or, with tensors, 'layers'"),
     (gone("kind"), "a network of kind None"),
     (told("format", "spdnn-inputs"), "its format is 'spdnn-inputs', not 'spdnn-network'"),
-    (gone("format"), "its format is 'none', not 'spdnn-network'"),
+    (gone("format"), "its format is None, not 'spdnn-network'"),
 ]
 
 
@@ -300,8 +294,8 @@ def test_cut_short_or_no_store(path, net, tmp_path):
     for other in (content[:100], content[:9000], content[:-1], content + b"\0", b"", b"hello", content[1:]):
         path.write_bytes(other)
         refuses(r"net\.safetensors: this is no sound \.safetensors file", store.read_network, path)
-    path.write_bytes(content.replace(b'"version\\\\": 2'.replace(b"\\\\", b"\\"), b'"version\\": 3'))
-    refuses("version 3 of spdnn-network; version 2 is read here", store.read_network, path)
+    path.write_bytes(content.replace(b'"version\\\\": 3'.replace(b"\\\\", b"\\"), b'"version\\": 2'))
+    refuses("version 2 of spdnn-network; version 3 is read here", store.read_network, path)
     refuses("there is no such file", store.read_network, tmp_path / "none.safetensors")
     refuses("this is a folder", store.read_network, tmp_path)
 
@@ -332,7 +326,7 @@ def small(monkeypatch):
 
 @pytest.mark.parametrize("step", [97, pytest.param(7, marks=pytest.mark.full("flips"))])
 def test_any_bit_changed_is_refused_or_harmless(path, net, small, tmp_path, step):
-    """Explicit layers with classes, a formula in both of its forms, inputs of each kind."""
+    """Explicit layers with classes, a formula, inputs of each kind."""
     merged, _ = merge_neurons(RadixNet(32, 2, -0.3))
     store.write_prepared(path, merged, {"found": 1})
 
@@ -342,10 +336,9 @@ def test_any_bit_changed_is_refused_or_harmless(path, net, small, tmp_path, step
         return [[layer.sha256() for layer in network.layers()], classes, network.description, info]
 
     assert flips(path, layers, step) > 0.5  # others are blanks and what fills up to 64 bytes
-    for name in ("f.json", "f.safetensors"):
-        formula = tmp_path / name
-        store.write_network(formula, RadixNet(32, 2, -0.3), formula_ok=True)
-        assert flips(formula, lambda path=formula: store.read_network(path).description, step)
+    formula = tmp_path / "f.safetensors"
+    store.write_network(formula, RadixNet(32, 2, -0.3), formula_ok=True)
+    assert flips(formula, lambda: store.read_network(formula).description, step)
     for kind in ("bits", "dense", "csr", "repeated"):
         stored = tmp_path / kind
         inputs_store.write_inputs(stored, KINDS[kind])

@@ -345,11 +345,6 @@ def _input_stores(folder: Path) -> list[Path]:
     return [*paths, _run(folder)["inputs"]]
 
 
-def _formula(folder: Path) -> list[Path]:
-    store.write_network(folder / "formula.json", RadixNet(64, 4, -0.3, None), formula_ok=True)
-    return [folder / "formula.json"]
-
-
 def _operations(folder: Path) -> list[Path]:
     made = [made_operation(), made_operation("mkl", operation="sddmm"), made_operation(imbalance=made_imbalance())]
     records.write_operations(folder / "all.jsonl", made)
@@ -396,28 +391,18 @@ def _seal_store(data: bytes) -> bytes:
     with contextlib.suppress(Exception):
         stored = container.Tensors(path)
         record = json.loads(stored.metadata[container.KEY])
-        arrays, form = {name: stored[name].copy() for name in stored}, record.pop("format")
-        record.pop("digest", None)
-        if form == inputs.FORMAT and "data" in arrays:
+        arrays = {name: stored[name].copy() for name in stored}
+        if record["format"] == inputs.FORMAT and "data" in arrays:
             record["sha256"] = Inputs(arrays["data"], record["neurons"]).sha256
         if "blake3" in arrays:
             for k, (start, size) in enumerate(zip(arrays["start"], arrays["size"], strict=True)):
                 digest = container.blake3(arrays["data"][start : start + size])
                 arrays["blake3"][k] = np.frombuffer(bytes.fromhex(digest), np.uint8)
             record["sha256"] = store.digest_of_layers(row.tobytes().hex() for row in arrays["sha256"])
-        with container.creating(path, form, record, durable=False) as writer:
+        with container.creating(path, record, durable=False) as writer:
             for name, array in arrays.items():
-                writer.write(name, array, sealed=name not in (*store.DATA, *inputs.CSR))
-            writer.finish()
+                writer.write(name, array)
         return path.read_bytes()
-    return data
-
-
-def _seal_json(data: bytes) -> bytes:
-    with contextlib.suppress(Exception):
-        record = json.loads(data)
-        record.pop("digest", None)
-        return json.dumps(container.seal_tensors(record, {})).encode()
     return data
 
 
@@ -460,7 +445,6 @@ TARGETS = {
     "safetensors": Target("a.safetensors", _state_dict, _tensors, _network, longest=600),
     "network store": Target("a.safetensors", readers.open_network, _stores, _network, _seal_store, longest=600),
     "input store": Target("a.safetensors", readers.open_inputs, _input_stores, _inputs, _seal_store),
-    "formula": Target("a.json", readers.open_network, _formula, _network, _seal_json),
     "SciPy arrays": Target("a.bin", _damaged, _texts(*(bytes([k, 4, 3, 3, 3, 3, 1, 1, *range(60)]) for k in range(6)))),
     "labels": Target("a.csv", read_labels, _texts("label\n1\n0\n", "3\n-1\n\n7\n"), _labels),
     "labels in npy": Target("a.npy", read_labels, _npy),
