@@ -265,7 +265,7 @@ def main(folder: str) -> None:
         for kind, module in variants(name, x, y):
             comparison = ComparisonSettings(threads, ["onnxruntime"], SECONDS, "python benchmarks/accuracy.py .")
             for record in compared(name, kind, module, images[TRAINING:], labels[TRAINING:], comparison):
-                records.append(check_content(OperationRecord, record, record.case)[0])
+                records.append(check_content(OperationRecord, record, record.case))
                 summary = f"top-1 {record.accuracy.top1} of {len(labels) - TRAINING}, {record.matrix_bytes:,} bytes"
                 print(f"{record.case:<60} {1e3 * statistics.median(record.seconds):8.3f} ms, {summary}", flush=True)
     Path(folder).mkdir(parents=True, exist_ok=True)

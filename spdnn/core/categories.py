@@ -4,7 +4,7 @@ import numpy as np
 
 from spdnn.core import files, safe_open
 from spdnn.core.errors import InputError
-from spdnn.core.validation import WHOLE, quote_short
+from spdnn.core.validation import WHOLE, quote
 
 
 def read_categories(path) -> np.ndarray:
@@ -21,7 +21,7 @@ def read_categories(path) -> np.ndarray:
         if not text:
             continue
         if not WHOLE.fullmatch(text) or int(text) < 1:
-            raise InputError(f"{path}:{line}: {quote_short(text)} is not a category; one is a whole number from 1")
+            raise InputError(f"{path}:{line}: {quote(text)} is not a category; one is a whole number from 1")
         if int(text) in first:
             raise InputError(f"{path}:{line}: category {int(text)} is given twice, first in line {first[int(text)]}")
         first[int(text)] = line

@@ -180,9 +180,3 @@ def _number(value: object) -> float:
 @cache
 def _decoder(kind: type) -> msgspec.json.Decoder:
     return msgspec.json.Decoder(kind)
-
-
-def quote_short(text: str) -> str:
-    """`text` quoted for a message, and cut when it is long."""
-    quoted = repr(text if len(text) <= 40 else text[:37] + "...")
-    return quoted if len(quoted) <= 50 else f"{quoted[:46]}...'"

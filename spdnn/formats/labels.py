@@ -6,7 +6,7 @@ import numpy as np
 
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError
-from spdnn.core.validation import quote_short, shorten
+from spdnn.core.validation import quote, shorten
 from spdnn.formats import lines
 from spdnn.formats.tensors import NpzArchive, read_array
 
@@ -48,9 +48,9 @@ def read_names(path, classes: int) -> list[str]:
     names = [text for _, text in safe_open.lines(path)]
     for number, name in enumerate(names, 1):
         if not 1 <= len(name) <= LONGEST or not name.isprintable():
-            raise InputError(f"{path}:{number}: {quote_short(name)} is no name of a class: 1 to {LONGEST} characters")
+            raise InputError(f"{path}:{number}: {quote(name)} is no name of a class: 1 to {LONGEST} characters")
         if (first := names.index(name) + 1) < number:
-            raise InputError(f"{path}:{number}: class {quote_short(name)} is there twice, first in line {first}")
+            raise InputError(f"{path}:{number}: class {quote(name)} is there twice, first in line {first}")
     if len(names) != classes:
         raise InputError(f"{path}: {len(names)} names; the network has {classes} outputs, each a class")
     return names
@@ -65,5 +65,5 @@ def _text(path: Path) -> np.ndarray:
             labels.append(int(value))
         elif text and not lines.is_heading(path, number, text):
             index = "; a line has one label, and no index" if "," in text else ""
-            raise InputError(f"{path}:{number}: {quote_short(text)} is not a label; one is a whole number{index}")
+            raise InputError(f"{path}:{number}: {quote(text)} is not a label; one is a whole number{index}")
     return np.array(labels, dtype=np.int64)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.core.errors import InputError
-from spdnn.core.validation import quote_short
+from spdnn.core.validation import quote
 from spdnn.kernels import dispatch
 
 BLOCK = 1 << 25  # bytes of text parsed at a time, where a file is not parsed whole
@@ -151,18 +151,16 @@ def _slow(block: bytes, where: str, form: LineFormat, first_line: int) -> tuple[
 def _entry(line: str, where: str, form: LineFormat) -> tuple[int, int, np.float32]:
     fields = [field.strip() for field in (line.split("\t") if form.tabs else line.split())]
     if len(fields) != form.width:
-        raise InputError(
-            f"{where}: {quote_short(line)} has {len(fields)} of {form.width} fields; a line is {form.fields}"
-        )
+        raise InputError(f"{where}: {quote(line)} has {len(fields)} of {form.width} fields; a line is {form.fields}")
     numbers = []
     for field, what, highest in zip(fields, (form.row, form.column), (form.rows, form.columns), strict=False):
         if not INTEGER.fullmatch(field) or not 1 <= int(field) <= highest:
-            raise InputError(f"{where}: {what} {quote_short(field)} is not one of 1 to {highest}")
+            raise InputError(f"{where}: {what} {quote(field)} is not one of 1 to {highest}")
         numbers.append(int(field))
     if form.value is None:
         return *numbers, np.float32(1)
     with np.errstate(over="ignore"):
         value = np.float32(float(fields[2])) if NUMBER.fullmatch(fields[2]) else np.float32(np.nan)
     if not np.isfinite(value):
-        raise InputError(f"{where}: {form.value} {quote_short(fields[2])} is not a finite number that float32 can hold")
+        raise InputError(f"{where}: {form.value} {quote(fields[2])} is not a finite number that float32 can hold")
     return *numbers, value

@@ -20,7 +20,7 @@ from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs, shape_hint
 from spdnn.core.network import MemoryNetwork, check_indices
-from spdnn.core.validation import quote_short, shorten
+from spdnn.core.validation import quote, shorten
 from spdnn.formats import lines, state_dicts, steps
 from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths
@@ -129,7 +129,7 @@ def _text(path: Path) -> np.ndarray:
             allowed = "a finite number that float32 can hold; a row has such numbers, separated by commas"
             if len(parts := re.split(r"[;\s]\s*", wrong)) > 1 and _row(parts) is not None:
                 allowed = "one number: separate numbers by commas"
-            raise InputError(f"{path}:{number}: value {quote_short(wrong)} is not {allowed}")
+            raise InputError(f"{path}:{number}: value {quote(wrong)} is not {allowed}")
         if rows and row.size != rows[0].size:
             raise InputError(f"{path}:{number}: {row.size} numbers; the rows before have {rows[0].size}, as all must")
         rows.append(row)
@@ -148,7 +148,7 @@ def _numbers_columns(path: Path, full: list[tuple[int, str]]) -> bool:
     numbered = text.replace(" ", "") == ",".join(map(str, range(text.count(",") + 1)))
     if numbered and (text.count(",") < 2 or not below or re.search(r"(^|,)\s*[+-]?\d+\s*(,|$)", below[0][1])):
         raise InputError(
-            f"{path}:{number}: {quote_short(text)} may be a heading or a row; leave out the heading (pandas: "
+            f"{path}:{number}: {quote(text)} may be a heading or a row; leave out the heading (pandas: "
             "header=False), or write the row as 0.0,1.0"
         )
     return numbered
@@ -188,7 +188,7 @@ def sources(path: Path) -> list[Path]:
             continue
         file = path.parent / line
         if not file.name.endswith(LAYERS):
-            raise InputError(f"{path}:{number}: {quote_short(line)} is not a .mtx, .mtx.gz or .npz file")
+            raise InputError(f"{path}:{number}: {quote(line)} is not a .mtx, .mtx.gz or .npz file")
         with safe_open.reading(f"{path}:{number}: {file}"):
             there = file.is_file()
         if not there:
@@ -265,7 +265,7 @@ def _numbers(words: list[bytes], where: str, which: str, before: int) -> np.ndar
     """float64: the numbers that words are; `which` names one in an error, of which so many came before these."""
     for k, word in enumerate(words, before + 1):
         if not lines.NUMBER.fullmatch(word.decode("latin-1")):
-            text = quote_short(word.decode("utf-8", "replace"))
+            text = quote(word.decode("utf-8", "replace"))
             raise InputError(f"{where}: {which.format(k)}, {text}, is none")
     return np.fromiter(map(float, words), np.float64, len(words))
 
@@ -278,7 +278,7 @@ def _sizes(stream: io.BytesIO, where: str, layout: str) -> tuple[list[int], int]
     sizes = [int(part) for part in line.split() if part.isdigit() and len(part) < 19]
     length = {"array": 2, "coordinate": 3}.get(layout)
     if len(sizes) != length or len(line.split()) != length or min(sizes[:2]) < 1:
-        text = quote_short(line.decode("utf-8", "replace").strip())
+        text = quote(line.decode("utf-8", "replace").strip())
         raise InputError(f"{where}:{number}: {text} is not the size; that is rows, columns and entries")
     check_widths(f"{where}:{number}", *sizes[:2])
     return sizes, number

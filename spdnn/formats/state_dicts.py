@@ -14,7 +14,7 @@ import numpy as np
 
 from spdnn.core.errors import InputError
 from spdnn.core.network import MemoryNetwork
-from spdnn.core.validation import quote_short
+from spdnn.core.validation import quote
 from spdnn.formats import steps
 from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths
@@ -128,7 +128,7 @@ def _split(name: str) -> tuple[str, str]:
 def _other(name: str) -> str | None:
     """Why a tensor of this name is none of a layer; None where its name does not tell."""
     kinds = ((what, instead) for pattern, what, instead in OTHERS if re.search(pattern, name))
-    return next((f"tensor {quote_short(name)} is of {what}: {instead}" for what, instead in kinds), None)
+    return next((f"tensor {quote(name)} is of {what}: {instead}" for what, instead in kinds), None)
 
 
 def _problems(tensors: Mapping, parts: dict, layers: dict, norms: set) -> Iterator[str]:

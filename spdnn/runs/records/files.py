@@ -61,7 +61,7 @@ def read_all(paths: Iterable[str | Path]) -> tuple[list[RunRecord], list[Operati
 
 def write_record(path: str | Path, record: RunRecord | dict) -> None:
     """Check the record and write it to `path`, whole or not at all."""
-    write_text(path, check_content(RunRecord, record, str(path), indent=1)[1])
+    write_text(path, as_text(check_content(RunRecord, record, str(path)), str(path), indent=1))
 
 
 def record_of(
@@ -140,19 +140,18 @@ def read_result(path: str | Path) -> Result:
 
 def write_verdict(path: str | Path, verdict: Verdict | dict) -> None:
     """Check the verdict and write it to `path`, whole or not at all."""
-    write_text(path, check_content(Verdict, verdict, str(path), indent=1)[1])
+    write_text(path, as_text(check_content(Verdict, verdict, str(path)), str(path), indent=1))
 
 
 def write_operations(path: str | Path, records: Sequence[OperationRecord | dict]) -> None:
     """Check the records and write them to `path`, one on each line, whole or not at all."""
-    where = (f"{path}, line {number}" for number in range(1, len(records) + 1))
-    lines = [check_content(OperationRecord, record, line)[1] for record, line in zip(records, where, strict=True)]
-    write_text(path, "".join(lines))
+    places = [(record, f"{path}, line {number}") for number, record in enumerate(records, 1)]
+    write_text(path, "".join(as_text(check_content(OperationRecord, *place), place[1]) for place in places))
 
 
 def seal_record(record: RunRecord, where: str) -> RunRecord:
     """The record as it is read from a file, with the digest of all that it says; InputError when it is not sound."""
-    plain = check_content(RunRecord, replace(record, seal=None), where)[0]
+    plain = check_content(RunRecord, replace(record, seal=None), where)
     return replace(plain, seal=_seal(plain))
 
 
@@ -161,12 +160,9 @@ def _seal(record: RunRecord) -> str:
     return hashlib.sha256(encode(replace(record, seal=None))).hexdigest()
 
 
-def check_content(
-    kind: type[Checked], content: Checked | dict, where: str, indent: int | None = None
-) -> tuple[Checked, str]:
-    """(the sound object of class `kind` that `content` is, its text in a file); InputError when it is none."""
-    text = as_text(content, where, indent)
-    return parse_record(kind, text, where), text
+def check_content(kind: type[Checked], content: Checked | dict, where: str) -> Checked:
+    """The object of class `kind` that `content` is when it is read from a file; InputError when it is not sound."""
+    return parse_record(kind, as_text(content, where), where)
 
 
 def as_text(content: Any, where: str, indent: int | None = None) -> str:

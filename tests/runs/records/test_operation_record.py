@@ -36,14 +36,14 @@ def test_a_record_of_a_device_and_one_without_a_machine():
     record = made_operation()
     record["environment"]["gpu"] = "A GPU"
     record["machine"]["instruction_set"] = "sm_90"
-    assert check_content(OperationRecord, record, "r")[0].device == ("cuda", "A GPU")
+    assert check_content(OperationRecord, record, "r").device == ("cuda", "A GPU")
 
 
 def test_the_accuracy_of_a_network_with_labels():
     record = made_operation(operation="network")
-    assert "accuracy" not in builtins(check_content(OperationRecord, record, "r")[0])
+    assert "accuracy" not in builtins(check_content(OperationRecord, record, "r"))
     record["accuracy"] = {"labels_sha256": SHA, "top1": 5, "confusion": [[3, 1], [0, 2]]}
-    assert builtins(check_content(OperationRecord, record, "r")[0]) == record
+    assert builtins(check_content(OperationRecord, record, "r")) == record
     for path, value, sentence in (
         ("accuracy.top1", 4, "accuracy.confusion: 5 right answers, and top-1 is 4"),
         ("accuracy.confusion", None, "accuracy.confusion: null, so the number of inputs is unknown"),
@@ -53,7 +53,7 @@ def test_the_accuracy_of_a_network_with_labels():
 
 
 def test_what_follows_from_the_facts():
-    record = check_content(OperationRecord, made_operation(seconds=(0.1, 0.2, 0.4), imbalance=made_imbalance()), "r")[0]
+    record = check_content(OperationRecord, made_operation(seconds=(0.1, 0.2, 0.4), imbalance=made_imbalance()), "r")
     assert record.operations_per_second.median == record.useful_operations / 0.2
     assert (record.device, record.span) == (("cpu", "A CPU"), "one product, operands in place")
     assert record.problem.sparsity == 1 - 52429 / (512 * 1024)

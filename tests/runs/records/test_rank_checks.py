@@ -134,18 +134,15 @@ def test_a_distribution_exactly_where_there_are_several_ranks():
 
 
 def test_what_follows_from_the_ranks():
-    ranked = check_content(RunRecord, DISTRIBUTED, "r")[0].distribution
+    ranked = check_content(RunRecord, DISTRIBUTED, "r").distribution
     assert [one.computing_seconds for one in ranked.per_rank] == [0.4, 0.25]
     assert ranked.imbalance == pytest.approx((12480 / 10240, 1.2, 0.4 / 0.325))
-    assert check_content(RunRecord, without_exchange(), "r")[0].distribution.imbalance.edges_from_exchange is None
-    assert (ranked.nodes, check_content(RunRecord, told("per_rank.1.host", "node-b"), "r")[0].distribution.nodes) == (
-        1,
-        2,
-    )
+    assert check_content(RunRecord, without_exchange(), "r").distribution.imbalance.edges_from_exchange is None
+    assert (ranked.nodes, check_content(RunRecord, told("per_rank.1.host", "node-b"), "r").distribution.nodes) == (1, 2)
     assert imbalance([3, 1]) == 1.5
     assert imbalance([0, 0]) == 1.0
-    assert check_content(RunRecord, DISTRIBUTED, "r")[0].busiest == 12480
-    assert check_content(RunRecord, RECORD, "r")[0].busiest == 20480
+    assert check_content(RunRecord, DISTRIBUTED, "r").busiest == 12480
+    assert check_content(RunRecord, RECORD, "r").busiest == 20480
 
 
 def test_padding_is_allowed_on_every_rank():
@@ -165,7 +162,7 @@ def test_padding_is_allowed_on_every_rank():
 @pytest.mark.parametrize(("bytes_loaded", "of_one"), [(None, 49_920), (81_920 - 5000, 44_920), (30_000, 15_000)])
 def test_the_limit_is_the_busiest_ranks(bytes_loaded, of_one):
     record = changed(DISTRIBUTED, "result.bytes_loaded", bytes_loaded)
-    assert check_content(RunRecord, measured(record, load=1e6), "r")[0].limit.seconds == of_one / 1e6
+    assert check_content(RunRecord, measured(record, load=1e6), "r").limit.seconds == of_one / 1e6
     check_content(RunRecord, measured(record, load=of_one / 0.4 / 2.99), "r")
     with pytest.raises(InputError, match=r"^r: result\.edges_computed: 20480 edges in 0\.4 s, 3\.01 times what .*"):
         check_content(RunRecord, measured(record, load=of_one / 0.4 / 3.01), "r")
@@ -173,4 +170,4 @@ def test_the_limit_is_the_busiest_ranks(bytes_loaded, of_one):
 
 def test_ranks_move_their_bytes_side_by_side():
     record = measured(changed(DISTRIBUTED, "result.bytes_moved", 10), copy=1, load=1e12)
-    assert check_content(RunRecord, record, "r")[0].limit == (5.0, "memory")
+    assert check_content(RunRecord, record, "r").limit == (5.0, "memory")

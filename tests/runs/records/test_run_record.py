@@ -79,7 +79,7 @@ def official_record(count):
 @pytest.mark.parametrize("count", [10, challenge.INPUTS])
 def test_official_record(count):
     record = official_record(count)
-    assert builtins(check_content(RunRecord, record, "r")[0]) == record
+    assert builtins(check_content(RunRecord, record, "r")) == record
     with pytest.raises(InputError, match=r"r: problem\.official: '1024-480' is not the official problem"):
         check_content(RunRecord, changed(record, "problem.official", "1024-480"), "r")
     with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: oracle, but an official problem"):
@@ -112,7 +112,7 @@ def test_the_oracle_does_not_verify_itself():
 
 def test_network_without_edges():
     record = changed(sized(RECORD, 10, 0), "result.edges_computed", 0)
-    assert check_content(RunRecord, record, "r")[0].edges_per_second.median == 0
+    assert check_content(RunRecord, record, "r").edges_per_second.median == 0
 
 
 def test_survivors_may_rise_and_may_die_before_any_edge():
@@ -270,7 +270,7 @@ def test_unsound_machines(machine, told):
 
 
 def test_the_rate_follows_from_the_samples():
-    rate = check_content(RunRecord, RECORD, "r")[0].edges_per_second
+    rate = check_content(RunRecord, RECORD, "r").edges_per_second
     assert (rate.median, rate.low, rate.high) == (20480 / 0.5, 20480 / 0.7, 20480 / 0.4)
 
 
@@ -341,7 +341,7 @@ def test_unsound_verdicts(tmp_path, verdict, told):
 )
 def test_sound_verdicts(changes):
     verdict = VERDICT | changes
-    assert builtins(check_content(Verdict, verdict, "v")[0]) == verdict
+    assert builtins(check_content(Verdict, verdict, "v")) == verdict
 
 
 def test_many_records_of_one_file(tmp_path):
@@ -428,7 +428,7 @@ def test_no_file_of_records(tmp_path):
 
 def test_time_to_solution():
     record = solved(RECORD, 2.5, cached=["inputs"])
-    assert builtins(check_content(RunRecord, record, "r")[0]) == record
+    assert builtins(check_content(RunRecord, record, "r")) == record
     for key, value, said in (
         ("seconds", 2.5, 'time_to_solution: there is no field "seconds"'),
         ("inference", 0.3, r"time_to_solution\.inference: 0\.3, but the first repeat took 0\.4"),
@@ -438,7 +438,7 @@ def test_time_to_solution():
         ("of", "user", "time_to_solution.of"),
     ):
         refuses(said, check_content, RunRecord, changed(record, f"time_to_solution.{key}", value), "r")
-    assert check_content(RunRecord, record, "r")[0].time_to_solution.seconds == 2.5
+    assert check_content(RunRecord, record, "r").time_to_solution.seconds == 2.5
 
 
 def test_times_of_stages(tmp_path):

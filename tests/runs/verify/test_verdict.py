@@ -35,7 +35,7 @@ def truth(categories, count=100, **options):
 
 
 def judged(found, expected):
-    return check_content(Verdict, verify.judge(found, expected), "verdict")[0]
+    return check_content(Verdict, verify.judge(found, expected), "verdict")
 
 
 def test_equal_sets_pass():
