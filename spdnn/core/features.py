@@ -164,14 +164,16 @@ class Inputs(WithRepr):
     def sha256(self) -> str:
         """The digest of the stored rows; of packed bits, just of their bytes, as the challenge's files are."""
         digest = hashlib.sha256()
-        arrays = (
-            [self.data]
-            if self.kind != "csr"
-            else [self.data.indptr.astype(np.int64), self.data.indices.astype(np.int64), self.data.data]
-        )
-        for array in arrays:
-            digest.update(np.ascontiguousarray(array).data)
+        for array in arrays_of(self):
+            digest.update(array.data)
         return digest.hexdigest()
+
+
+def arrays_of(inputs: Inputs) -> list[np.ndarray]:
+    """The arrays that the digest of inputs is of."""
+    if inputs.kind == "csr":
+        return [inputs.data.indptr.astype(np.int64), inputs.data.indices.astype(np.int64), inputs.data.data]
+    return [np.ascontiguousarray(inputs.data)]
 
 
 def shape_hint(shape: tuple[int, ...], neurons: int | None = None) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from spdnn.core import safe_open
 from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
-from spdnn.core.features import Inputs
+from spdnn.core.features import Inputs, arrays_of
 from spdnn.formats import container
 from spdnn.formats.checks import check_widths
 
@@ -53,32 +53,21 @@ def read_inputs(path) -> Inputs:
     if missing := [name for name in (CSR if kind == "csr" else CSR[:1]) if name not in tensors]:
         raise InputError(f"{path}: the file is damaged: it has no tensor {missing[0]!r}")
     try:
-        data, hashed = _csr(tensors, neurons) if kind == "csr" else _rows(tensors["data"], kind, neurons)
-    except ValueError as error:
-        raise InputError(f"{path}: the file is damaged ({error})") from error
+        data = tensors["data"]
+        if kind == "csr":
+            indices, indptr = tensors["indices"], tensors["indptr"]
+            data = sp.csr_array((data, indices, indptr), shape=(indptr.size - 1, neurons))
+        inputs = Inputs(data, neurons, count, description)
+        if inputs.kind != kind:
+            raise ValueError(f"rows of {data.dtype} {data.shape}, and not {kind}")
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: the file is damaged ({safe_open.brief(error)})") from error
     digest = hashlib.sha256()
-    for array in hashed:
+    for array in arrays_of(inputs):
         for block in container.blocks(array.reshape(-1).view(np.uint8), "read inputs"):
             digest.update(block.data)
-    if digest.hexdigest() != expected:
-        actual = digest.hexdigest()
-        raise InputError(f"{path}: the inputs are damaged: their SHA-256 is {actual}, the header says {expected}")
-    inputs = Inputs(data, neurons, count, description)
-    inputs.sha256 = expected  # just computed; it need not be again
+    inputs.sha256 = digest.hexdigest()
+    if inputs.sha256 != expected:
+        digests = f"their SHA-256 is {inputs.sha256}, the header says {expected}"
+        raise InputError(f"{path}: the inputs are damaged: {digests}")
     return inputs
-
-
-def _rows(data: np.ndarray, kind: str, neurons: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    dtype, width = (np.uint8, (neurons + 7) // 8) if kind == "bits" else (np.float32, neurons)
-    if data.dtype != dtype or data.ndim != 2 or data.shape[0] < 1 or data.shape[1] != width:
-        raise ValueError(f"rows of {data.dtype} {data.shape} for {neurons} neurons")
-    return data, [data]
-
-
-def _csr(tensors: container.Tensors, neurons: int) -> tuple["sp.csr_array", list[np.ndarray]]:
-    data, indices, indptr = (tensors[name] for name in CSR)
-    if data.dtype != np.float32 or indptr.size < 2 or {indices.dtype.kind, indptr.dtype.kind} != {"i"}:
-        raise ValueError(f"CSR rows of {data.dtype}, {indptr.size - 1} of them")
-    matrix = sp.csr_array((data, indices, indptr), shape=(indptr.size - 1, neurons))
-    matrix.check_format(full_check=True)
-    return matrix, [indptr.astype(np.int64), indices.astype(np.int64), data]
