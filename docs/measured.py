@@ -16,6 +16,7 @@ left as it is.
 import contextlib
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -39,7 +40,7 @@ from spdnn.core import challenge
 from spdnn.core.files import write_text
 from spdnn.core.resources import usable_cores
 from spdnn.core.statistics import ratio_of_medians, ratios
-from spdnn.report.calls.section import values as values_of_calls
+from spdnn.report.calls import CALLS, called
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.limits import limit_rows
 from spdnn.report.operations import compare_problems, means, models_of
@@ -637,37 +638,23 @@ def operations(kind: str = "operations") -> str | None:
 
 
 def calls() -> str | None:
-    """Seconds of a call of a compiled model by its inputs, and how many times as long others take."""
-    records = kept("calls")
-    found = values_of_calls(records)
-    if not found:
-        return None
-    lines = []
-    for batch in found["networks"][0]["batches"]:
-        others = {row["name"]: _times(row["ratio"].median) for row in batch["rows"] if not row["is_ours"]}
-        lines = lines or [["inputs of a call", "ours", *sorted(others)]]
-        ours = next(row["seconds"] for row in batch["rows"] if row["is_ours"])
-        spent = f"{1e6 * ours:.0f} us" if ours < 1e-3 else seconds(ours)
-        lines.append([f"{batch['batch']:,}", spent, *(others.get(name, "") for name in lines[0][2:])])
-    return table(lines, f"Others in times as long as ours, {source(records.operations)}.")
+    """Calls of a compiled model and of other libraries by inputs of a call, as the report has them."""
+    return _calls("calls")
 
 
 def onnx() -> str | None:
-    """Seconds of a call of pruned ONNX models, and how many times as long ONNX Runtime takes."""
-    records = kept("onnx")
-    found = values_of_calls(records)
-    if not found:
-        return None
-    lines = [["model", "inputs of a call", "ours", "times as long: ONNX Runtime, median", "95 % interval"]]
-    for network in found["networks"]:
-        for batch in network["batches"]:
-            ours, other = (next(row for row in batch["rows"] if row["is_ours"] == own) for own in (True, False))
-            ratio = other["ratio"]
-            lines.append([network["name"], f"{batch['batch']}", seconds(ours["seconds"])])
-            lines[-1] += [f"{ratio.median:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}"]
-    return table(
-        lines, f"`benchmarks/onnx_models.py`, {records.operations[0].threads} threads; {source(records.operations)}."
-    )
+    """The same of pruned ONNX models."""
+    return _calls("onnx", "`benchmarks/onnx_models.py`; ")
+
+
+def _calls(kind: str, about: str = "") -> str | None:
+    records = kept(kind)
+    networks = called(records)
+    parts = [
+        f"`{network.name}`, {network.newest.threads} threads:\n\n" + CALLS.markdown([*itertools.chain(*network.batches)])
+        for network in networks
+    ]
+    return "\n".join(["", *parts, f"{about}{source(records.operations)}.\n"]) if networks else None
 
 
 def accuracy() -> str | None:
@@ -705,20 +692,19 @@ def _inputs(count: int) -> str:
 
 def lead() -> str | None:
     """The README's first sentences: whom it is for, with a number for each."""
-    calls, largest = values_of_calls(kept("calls")), runs().get(((65536, 1920), "all"))
-    if not calls or not largest:
+    networks, largest = called(kept("calls")), runs().get(((65536, 1920), "all"))
+    if not networks or not largest:
         return None
-    ours, *others = calls["networks"][0]["batches"][0]["rows"]
-    times = next(row["ratio"].median for row in others if row["name"] == "onnxruntime")
+    ours, *others = networks[0].batches[0]
+    times = next(call.ratio.median for call in others if call.name == "onnxruntime")
     told = ""
-    if dense := kept("dense-calls").operations:
-        rows = values_of_calls(kept("dense-calls"))["networks"][0]["batches"][0]["rows"]
-        without = next(row["ratio"].median for row in rows if row["name"] == "onnxruntime")
-        told = f" ({without:.1f} times where none is zero, on {machine(dense[0].environment)})"
+    if dense := called(kept("dense-calls")):
+        without = next(call.ratio.median for call in dense[0].batches[0] if call.name == "onnxruntime")
+        told = f" ({without:.1f} times where none is zero, on {machine(dense[0].newest.environment)})"
     sentences = (
         "spdnn runs pruned and sparse neural networks exactly: for engineers who serve such networks, and for",
         "researchers who measure sparse kernels. On two CPU cores, a 95 % pruned 784-2048-2048-10 MLP answers one",
-        f"input, most of it zeros, in {1e6 * ours['seconds']:.0f} µs, {times:.1f} times as fast as dense ONNX",
+        f"input, most of it zeros, in {1e6 * ours.seconds:.0f} µs, {times:.1f} times as fast as dense ONNX",
         f"Runtime{told}. The largest network of the",
         "[IEEE HPEC Sparse DNN Challenge](https://graphchallenge.mit.edu/), 65,536 neurons x 1,920 layers, takes",
         f"{seconds(largest.time_to_solution.seconds)} from the start of the command to 60,000 verified results.",
