@@ -651,8 +651,8 @@ def _calls(kind: str, about: str = "") -> str | None:
     records = kept(kind)
     networks = called(records)
     parts = [
-        f"`{network.name}`, {network.newest.threads} threads:\n\n" + CALLS.markdown([*itertools.chain(*network.batches)])
-        for network in networks
+        f"`{one.name}`, {one.newest.threads} threads:\n\n" + CALLS.markdown([*itertools.chain(*one.batches)])
+        for one in networks
     ]
     return "\n".join(["", *parts, f"{about}{source(records.operations)}.\n"]) if networks else None
 

@@ -4,10 +4,10 @@ Here are the kernels; calls of a model and sparse products have modules of their
 """
 
 from functools import partial
-from statistics import median
 
 from spdnn.cli import arguments, bench_model, bench_products
-from spdnn.cli.bench_shared import add_timing, command_of, run, times_ours
+from spdnn.cli.bench_shared import add_timing, command_of, run
+from spdnn.cli.terminal import show
 from spdnn.core.errors import InputError, install
 
 WIDTHS = (1024, 4096, 16384, 65536)
@@ -94,15 +94,13 @@ def _compare(args) -> None:
 
 def _print(records: list) -> None:
     """The table of a problem, of which ours is the first."""
-    from spdnn.bench.networks import label
+    from spdnn.report.common.run_rows import RunRow
+    from spdnn.report.peers import PEERS, Peer
 
     problem = records[0].problem
     title = f"{problem.neurons} neurons x {problem.layers} layers, {problem.input_count} inputs"
     if records[0].request is None:
         title = f"one layer, {problem.neurons} neurons, {problem.input_count} inputs"
-    print(f"{title}; {records[0].threads} threads, {len(records[0].seconds)} rounds")
-    print(f"  {'library':<10} {'median s':>10} {'billion edges/s':>16}   {'times as long as ours':<24} verified")
-    for record in records:
-        rate, times = record.edges_per_second.median / 1e9, times_ours(records[0], record)
-        # Without a verdict that passed there is no record.
-        print(f"  {label(record):<10} {median(record.seconds):>10.4f} {rate:>16.2f}   {times:<24} pass", flush=True)
+    print(f"{title}; {records[0].threads} threads, {len(records[0].seconds)} rounds; every output verified")
+    runs = [RunRow(record, None, placed=False) for record in records]
+    show(PEERS, [Peer(run, runs[0]) for run in runs])

@@ -1,16 +1,15 @@
 """`spdnn bench model`: latency and throughput of one's own model, beside other libraries with the same model."""
 
-import statistics
 from pathlib import Path
 
 import numpy as np
 
 from spdnn.cli import arguments
-from spdnn.cli.bench_shared import add_timing, command_of, run, times_ours, writer
+from spdnn.cli.bench_shared import add_timing, command_of, run, writer
+from spdnn.cli.terminal import show
 from spdnn.core.errors import InputError, Unavailable
 from spdnn.core.request import READING, reading
 from spdnn.core.shown import plural
-from spdnn.runs.records.run_record import busy_part
 
 BATCHES = (1, 8, 64, 512)
 FILE = "calls.jsonl"
@@ -77,7 +76,7 @@ def _bench(args) -> None:
         zeros=args.zeros, seconds=f"{args.seconds:g}", o="records",
     )  # fmt: skip
     title = f"{args.network} ({case.facts}), {plural(threads, 'thread')}, {description}"
-    print(f"{title}; all outputs verified against {case.reference}\n{_HEAD}", flush=True)
+    print(f"{title}; all outputs verified against {case.reference}", flush=True)
     comparison = ComparisonSettings(threads, libraries, args.seconds, command)
     run(calls.compare_calls(case, comparison), _print, writer(target), reasons)
 
@@ -119,28 +118,11 @@ def _chain(args):
     return network if network.edges <= PRUNED * network.entries else None
 
 
-_RATIO = "times as long as ours: median (95 % interval), fastest turns"
-_HEAD = f"  {'batch':>6}  {'program':<14} {'time of a call':>14} {'inputs/s':>11}   {_RATIO}"
-
-
 def _print(records: list) -> None:
-    """A line for each program; the first is ours."""
-    ours, batch = records[0], records[0].problem.batch_columns
-    for record in records:
-        middle, first, text = statistics.median(record.seconds), batch, ""
-        if record is not ours:
-            fastest = min(record.seconds) / min(ours.seconds)
-            first, text = "", f"{times_ours(ours, record)}, fastest {fastest:.2f}"
-        name, time = record.program.name, _format_seconds(middle)
-        print(f"  {first:>6}  {name:<14} {time:>14} {batch / middle:>11,.0f}   {text}".rstrip(), flush=True)
-    if part := busy_part(ours):
-        print(f"  BUSY: other work took {100 * part:.0f} % of the machine; ratios suffer less than times")
+    """A table of the programs on one batch."""
+    from spdnn.report.calls import CALLS, calls_of
 
-
-def _format_seconds(seconds: float) -> str:
-    if seconds < 1e-3:
-        return f"{1e6 * seconds:.1f} us"
-    return f"{1e3 * seconds:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
+    show(CALLS, calls_of(records))
 
 
 def _name(path: str) -> str:

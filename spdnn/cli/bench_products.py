@@ -1,11 +1,12 @@
 """`spdnn bench sets`, `spmm` and `sddmm`: sparse operations for deep learning, ours and those of other libraries."""
 
-import statistics
 from pathlib import Path
 
 from spdnn.cli import arguments
 from spdnn.cli.bench_shared import add_timing, command_of, run, writer
+from spdnn.cli.terminal import show
 from spdnn.core.errors import InputError
+from spdnn.core.progress import bar
 
 SETS = """\
 problem sets (config/ops-problems.csv):
@@ -115,9 +116,9 @@ def _bench(args) -> None:
         sample=(args.sample or "all") if args.dlmc else None, models=args.models, operations=args.operations,
         seed=args.seed, threads=threads, seconds=f"{args.seconds:g}", libraries=",".join(libraries), o=".",
     )  # fmt: skip
-    print(f"{count} problems, {threads} threads; times are medians, ratios how many times as long as ours\n{_HEAD}")
+    print(f"{count} problems, {threads} threads; times are medians, ratios how many times as long as ours", flush=True)
     groups = models.compare(settings | {"threads": threads, "libraries": libraries}, command, cases)
-    run(groups, _print, writer(target), reasons, _summary)
+    run(bar(groups, "compare", count, "problem"), None, writer(target), reasons, _show)
 
 
 def _one(args) -> None:
@@ -134,61 +135,26 @@ def _one(args) -> None:
     matrix = products.read_matrix(args.matrix)
     comparison = ComparisonSettings(threads, libraries, args.seconds, command)
     records = products.compare_own(matrix, Path(args.matrix).name, args.operation, args.columns, comparison)
-    run([(records, {})], _print_own, writer(args.record), reasons)
+    run([(records, {})], None, writer(args.record), reasons, _show)
 
 
-def _print_own(records: list) -> None:
-    """The problem, its line, and a line for each program."""
-    problem = records[0].problem
-    size = f"{problem.rows} x {problem.columns}, {problem.nonzeros} nonzeros"
-    sparse, columns = f"{100 * problem.sparsity:.4g} % sparse", problem.batch_columns
-    print(f"{size} ({sparse}), {columns} columns; {records[0].threads} threads\n{_HEAD}")
-    _print(records)
-    print(f"\n  {'program':<14} {'median ms':>10} {'10^9 op/s':>10}   {'version'}")
-    for record in records:
-        rate, version = record.operations_per_second.median, record.program.version
-        milliseconds = 1e3 * statistics.median(record.seconds)
-        print(f"  {record.program.name:<14} {milliseconds:>10.4f} {rate / 1e9:>10.2f}   {version}")
+def _show(records: list) -> None:
+    """Every problem and model, and geometric means by operation, set and sparsity; of one problem, the programs."""
+    from spdnn.report import operations
 
-
-_HEAD = f"  {'problem':<58} {'ours ms':>9} {'10^9 op/s':>9} {'% peak':>6} {'sparse':>16} {'dense':>16} {'imbalance':>9}"
-
-
-def _print(group: list) -> None:
-    """One problem in a line."""
-    from spdnn.report.operations import compare_problems
-
-    for row in compare_problems(group):
-        name = row.ours.case.rsplit(".", 2)[0]
-        peak = "-" if row.peak is None else f"{100 * row.peak:.1f}"
-        sparse, dense = (
-            f"{other.times:.2f} {other.record.program.name}" if other else "-" for other in (row.sparse, row.dense)
-        )
-        spread = "-" if row.ours.imbalance is None else f"{row.ours.imbalance:.3f}"
-        rate = (row.rate or 0) / 1e9
-        print(
-            f"  {name:<58} {1e3 * row.seconds:>9.3f} {rate:>9.2f} {peak:>6} {sparse:>16} {dense:>16} {spread:>9}",
-            flush=True,
-        )
-
-
-def _summary(records: list) -> None:
-    """Geometric means by operation, set and sparsity."""
-    from spdnn.report.operations import compare_problems, means
-
-    groups: dict[tuple, list] = {}
-    for compared in compare_problems(records):
-        if compared.operation != "model":
-            groups.setdefault((compared.operation, compared.problem.set, compared.percent), []).append(compared)
-    print("\ngeometric means: ours is so many times as fast; in brackets, by fastest samples")
-    print(f"  {'operation':<9} {'set':<4} {'sparsity':>8} {'problems':>8} {'sparse':>15} {'dense':>15} {'% peak':>7}")
-    for (operation, kind, percent), members in groups.items():
-        averages = means(members)
-        sparse, dense = (
-            f"{ratio.times:.2f} ({ratio.best:.2f})" if ratio else "-" for ratio in (averages.sparse, averages.dense)
-        )
-        peak = "-" if averages.peak is None else f"{100 * averages.peak:.2f}"
-        print(f"  {operation:<9} {kind:<4} {percent:>7}% {len(members):>8} {sparse:>15} {dense:>15} {peak:>7}")
+    problems = operations.compare_problems(record for record in records if record.operation != "model")
+    levels: dict[tuple, list] = {}
+    for one in problems:
+        levels.setdefault((one.operation, one.problem.set, one.percent), []).append(one)
+    tables = [operations.PROBLEMS.of(problems), operations.MODELS.of(operations.models_of(records))]
+    if len(problems) > 1:
+        tables.append(operations.MEANS.of([operations.means(of_level) for of_level in levels.values()]))
+    else:
+        tables.append(operations.CALLS.of(records))
+    for rows in tables:
+        if rows.rows:
+            print(f"\n{rows.table.title}")
+            show(rows.table, rows.rows)
 
 
 def _percents(text: str | None) -> list[float] | None:

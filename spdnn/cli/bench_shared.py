@@ -7,7 +7,6 @@ from typing import Any
 
 from spdnn.cli import arguments
 from spdnn.core.request import option_words
-from spdnn.core.statistics import ratios
 
 
 def add_timing(command, threads: str, seconds: float, what: str) -> None:
@@ -29,29 +28,30 @@ def command_of(kind: str, *words: Any, **options: Any) -> str:
 
 def run(
     groups: Iterable[tuple[list, dict[str, str]]],
-    show: Callable[[list], None],
+    show: Callable[[list], None] | None,
     write: Callable[[list], None],
     reasons: dict[str, str],
-    summarise: Callable[[list], None] | None = None,
+    conclude: Callable[[list], None] | None = None,
 ) -> None:
-    """Print the records of each problem as it ends, and write them all, also after an interrupt.
+    """Compare problem after problem; print and write all records also after an interrupt.
 
     Args:
         groups: (the records of a problem, why other libraries have none).
+        show, conclude: print the records of a problem as it ends, and all of them.
         reasons: why libraries take no part; they are printed last.
-        summarise: prints what all records say together.
     """
     records = []
     try:
         for group, refused in groups:
             records += group
             reasons = reasons | refused
-            show(group)
+            if show:
+                show(group)
     finally:
         if records:
             write(records)
-    if summarise:
-        summarise(records)
+            if conclude:
+                conclude(records)
     for name, reason in reasons.items():
         print(f"{name}: {reason}")
 
@@ -67,9 +67,3 @@ def writer(path: str | Path | None) -> Callable[[list], None]:
             print(f"{path}: {len(records)} records")
 
     return write
-
-
-def times_ours(ours: Any, record: Any) -> str:
-    """How many times as long as ours a program took, with the interval of the median."""
-    ratio = ratios(ours.seconds, record.seconds)
-    return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
