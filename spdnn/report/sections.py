@@ -25,12 +25,11 @@ from spdnn.report import (
     own,
     peers,
     provenance,
+    reductions,
     schedules,
     times,
 )
 from spdnn.report.legacy import Legacy
-from spdnn.report.reductions import figures as reductions_figures
-from spdnn.report.reductions import values as reductions
 from spdnn.report.scaling import figures as scaling_figures
 from spdnn.report.scaling import values as scaling
 
@@ -41,7 +40,7 @@ SECTIONS = [
     networks,
     times,
     limits,
-    Legacy("reductions", "What the reductions leave out", reductions.values, reductions_figures.figures),
+    reductions,
     Legacy(
         "scaling", "Scaling", scaling.values, scaling_figures.figures,
         ABSENT="Scaling is not shown: nothing was run on several numbers of threads, ranks or GPUs. "

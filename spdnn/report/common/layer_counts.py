@@ -79,11 +79,20 @@ def layer_edges(records: Iterable[RunRecord]) -> list[int] | None:
     return None
 
 
-def neurons(record: RunRecord) -> dict | None:
-    """Neurons and edges of a network, and how many are left where identical neurons are computed once, or None."""
-    names = ("neurons", "neurons_left", "edges", "edges_left")
-    values = {name: record.reductions.number("neurons", name) for name in names}
-    if "neurons" not in record.reductions.on or not all(values.values()):
+class Merged(NamedTuple):
+    """Neurons and edges of a network, and how many are left where identical neurons are computed once."""
+
+    neurons: int
+    neurons_left: int
+    edges: int
+    edges_left: int
+
+
+def merged(record: RunRecord) -> Merged | None:
+    """What the search for identical neurons found; None where the run has not, or what contradicts the record."""
+    values = [record.reductions.number("neurons", name) for name in Merged._fields]
+    if "neurons" not in record.reductions.on or not all(values):
         return None
-    fewer = values["neurons_left"] <= values["neurons"] and values["edges_left"] <= values["edges"]
-    return values if fewer and values["edges"] == record.problem.edges else None
+    found = Merged(*values)
+    fewer = found.neurons_left <= found.neurons and found.edges_left <= found.edges
+    return found if fewer and found.edges == record.problem.edges else None

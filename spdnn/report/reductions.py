@@ -1,0 +1,543 @@
+"""The section on the exact reductions: the edges that each leaves out on each network, from run records alone.
+
+Edges are counted as the challenge does (inputs x edges); then without dead inputs, then with identical inputs sharing
+a row, then with identical neurons computed once. Rows are from the run with the fewest rows, edges of a layer from a
+run that computed identical neurons once. Where no engine noted its rows, steps are edges really computed.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import NamedTuple
+
+from spdnn.core import challenge
+from spdnn.core.shown import plural, significant
+from spdnn.core.table import (
+    BILLIONS,
+    NOTHING,
+    NUMBER,
+    RATE,
+    RATIO,
+    SECONDS,
+    Column,
+    Number,
+    Phrase,
+    Styled,
+    Table,
+    code,
+    mark,
+)
+from spdnn.engines.reductions.registry import REDUCTIONS
+from spdnn.report.common import layer_counts, plotting, words
+from spdnn.report.common.blocks import Block, Bullets, Fold, Paragraph, Part, Section, term
+from spdnn.report.common.collection import Collection
+from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, Figure
+from spdnn.report.common.layer_counts import edges_of
+from spdnn.report.common.plotting import INK
+from spdnn.report.common.run_rows import RunRow, by_formula, group_by, interval
+from spdnn.runs.records.result import ProblemRecord
+
+NAME, TITLE = "reductions", "What the reductions leave out"
+COMPUTED, UNSEARCHED = "as computed", "not searched for"  # how edges of a step are known, where not by counting
+LEAST = 1.005  # times fewer edges, of networks in figures
+MOST_SHOWN = 60  # networks
+MOST_LINES = 20  # networks with sentences
+LABELLED = 0.055  # of the axis: a bar shorter than that has no room for its number
+UNNAMED = replace(BILLIONS, name="")  # of columns whose caption has the unit
+MOST = 12  # times the most edges: room for the product of all factors
+POWERS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+HUES = {name: hue for hue, name in enumerate(REDUCTIONS)}  # in the palette that the colour-blind tell apart
+COLUMNS = 2  # of panels
+DASHES = (0, (4, 1.5))  # of the rows computed
+
+
+def _divided(factor: float | None) -> Phrase:
+    return None if factor is None else ("÷ ", Number(factor, RATIO))
+
+
+class Step(NamedTuple):
+    """The edges left after a reduction, and how many times fewer that is than before it; None: no record has them.
+
+    Attributes:
+        how: COMPUTED, UNSEARCHED, or empty where the edges were counted.
+    """
+
+    name: str
+    edges: int | None
+    factor: float | None
+    how: str
+
+    @property
+    def gain(self) -> Phrase:
+        """The factor, where the reduction was searched for."""
+        return None if self.how == UNSEARCHED else _divided(self.factor)
+
+    @property
+    def below(self) -> Phrase:
+        """The factor, and how the edges are known."""
+        return self.gain, " " if self.gain and self.how else "", mark(self.how) if self.how else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """One network and its inputs: the edges that are left after each reduction. What no run has is None.
+
+    Attributes:
+        runs: all that there are; most: the one that most reductions were on.
+        dead_of, rows_of, merged_of: those that inputs alive, rows and identical neurons are from.
+        edges, alive, rows: of each layer: edges before reductions, inputs alive when it begins, rows computed.
+        searched: whether identical inputs were searched for.
+    """
+
+    runs: Sequence[RunRow]
+    most: RunRow
+    dead_of: RunRow | None
+    rows_of: RunRow | None
+    merged_of: RunRow | None
+    edges: Sequence[int] | None
+    alive: Sequence[int] | None
+    rows: Sequence[int] | None
+    merged: layer_counts.Merged | None
+    searched: bool
+
+    @property
+    def problem(self) -> ProblemRecord:
+        return self.runs[0].problem
+
+    @property
+    def radixnet(self) -> bool:
+        return layer_counts.is_radixnet(self.problem)
+
+    @property
+    def title(self) -> str:
+        return _title(self.runs[0])
+
+    @property
+    def computed(self) -> int:
+        """Edges really computed."""
+        return self.most.record.result.edges_computed
+
+    @property
+    def computed_factor(self) -> float | None:
+        return self.problem.work / self.computed if self.computed else None
+
+    @property
+    def cases(self) -> list[str]:
+        """That the edges are from."""
+        return sorted({run.case for run in (self.rows_of, self.merged_of, self.dead_of) if run})
+
+    @property
+    def product(self) -> float | None:
+        """How many times fewer edges all reductions leave."""
+        return self.problem.work / self.steps[-1].edges if self.steps[-1].edges else None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """By step, the edges left where rows and edges of layers are recorded: these multiply."""
+        counts = {}
+        if self.alive and self.edges:
+            counts["dead"] = edges_of(self.alive, self.edges)
+        if self.rows and self.edges:
+            counts["inputs"] = edges_of(self.rows, self.edges)
+        left = self.merged_of and layer_counts.layer_counts(self.merged_of.record)
+        if self.rows and left:
+            counts["neurons"] = edges_of(self.rows, left.edges)
+        return counts
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """Of each reduction. Without counts, runs with that many reductions say what they really computed."""
+        steps, before, counts = [], self.problem.work, self.counts
+        for name, on in zip(REDUCTIONS, _prefixes()[1:], strict=True):
+            edges = counts.get(name)
+            how = UNSEARCHED if edges is not None and name == "inputs" and not self.searched else ""
+            # Counts are exact; edges computed include padding of tiles, and stand in where nothing was counted.
+            same = [run for run in self.runs if run.record.reductions.on == on]
+            if same and (edges is None or (name == "dead" and "inputs" not in counts)):
+                edges, how = min(same, key=_computes).record.result.edges_computed, COMPUTED
+            # Each factor is relative to the step before, so that their product is the whole reduction.
+            steps.append(Step(name, edges, before / edges if before and edges else None, how))
+            before = edges
+        return steps
+
+    @property
+    def lacks(self) -> list[Phrase]:
+        """Sentences on the numbers that no record has, with the command that measures each."""
+        lacks, first = [], self.runs[0]
+        would = ". This run of the engine cpu would record them: "
+        if not self.rows_of or not self.edges:
+            lacks.append((
+                "no run here recorded the rows of each layer, so the gain of identical inputs cannot be counted "
+                f"separately{would}", _command(first, "dead,inputs"),
+            ))  # fmt: skip
+        elif not self.searched and self.merged and self.merged.edges_left < self.merged.edges:
+            lacks.append((
+                "the run that recorded its rows never searched for identical inputs, since with identical neurons "
+                "merged too little work was left to pay for a search. This run shows their gain: ",
+                _command(first, "dead,inputs"),
+            ))  # fmt: skip
+        elif not self.searched:
+            lacks.append(
+                "identical inputs were not searched for, since a search was never cheap enough compared with the work "
+                "ahead."
+            )
+        if not self.merged_of or (self.rows_of and not layer_counts.layer_counts(self.merged_of.record)):
+            lacks.append((
+                "no run here recorded the edges of each layer that are left where identical neurons are computed "
+                f"once{would}", _command(first, "all"),
+            ))  # fmt: skip
+        return [(f"{self.title}: ", sentence) for sentence in lacks]
+
+    @property
+    def found(self) -> Phrase:
+        """Sentences on what the searches gave."""
+        text: list[Phrase] = [f"{self.title} ({self.runs[0].network_text})."]
+        if self.dead_of:
+            left = significant(self.dead_of.record.result.survivors[-1])
+            text.append(f" {left} of {self.problem.input_count:,} inputs are alive after the last layer")
+            may_leave = self.dead_of.record.reductions.number("dead", "rows_may_leave_before_layer") or 0
+            late = ", and as later biases revive rows of zeros, none may leave before it"
+            text.append(f"{late if may_leave > self.problem.layers else ''}.")
+        if self.rows and self.searched:
+            text.append(f" The last layer computed {plural(self.rows[-1], 'row')}.")
+        if self.merged:
+            text.append(f" {self.merged.neurons_left:,} of {self.merged.neurons:,} neurons are different.")
+        for place, step in enumerate(self.steps):
+            gain = step.gain or (UNSEARCHED if step.how == UNSEARCHED else "not recorded")
+            text += [", " if place else " Fewer edges: ", f"{REDUCTIONS[step.name].label} ", gain]
+        return [*text, "."]
+
+
+@dataclass(frozen=True)
+class Time:
+    """A run, beside the one that had fewer reductions; None where it is the first."""
+
+    run: RunRow
+    before: RunRow | None
+
+    @property
+    def faster(self) -> float | None:
+        return self.before.inference_seconds / self.run.inference_seconds if self.before else None
+
+    @property
+    def fewer(self) -> float | None:
+        """How many times fewer edges were really computed."""
+        edges = self.run.record.result.edges_computed
+        return self.before.record.result.edges_computed / edges if self.before and edges else None
+
+
+def _left(name: str) -> Column:
+    """The edges left after a reduction."""
+    place = list(REDUCTIONS).index(name)
+    label = REDUCTIONS[name].label.capitalize()
+    return Column(label, lambda one: one.steps[place].edges, UNNAMED, lambda one: one.steps[place].below)
+
+
+EDGES = Table(
+    "Edges that are left after each reduction",
+    [
+        Column(
+            "Network and inputs", lambda network: network.title,
+            below=lambda network: None if network.radixnet else network.runs[0].network_text,
+        ),
+        Column("Counted by the challenge", lambda network: network.problem.work, UNNAMED),
+        *map(_left, REDUCTIONS),
+        Column("Together", lambda network: _divided(network.product), NUMBER),
+        Column(
+            "Really computed", lambda network: network.computed, UNNAMED,
+            below=lambda network: _divided(network.computed_factor),
+        ),
+        Column(
+            "From the cases", lambda network: ", ".join(network.cases) or NOTHING,
+            below=lambda network: None if network.most.case in network.cases else f"computed by {network.most.case}",
+        ),
+    ],
+    "Inputs × edges in 10⁹ that are left after each reduction, one after the other, and under it how many times fewer "
+    "that is. Counted layer by layer: rows from the run with the fewest rows, edges from a run that computed identical "
+    "neurons once; “as computed”: edges that a run with that many reductions really computed",
+)  # fmt: skip
+TIMES = Table(
+    "Inference seconds with more and more reductions",
+    [
+        Column("Network and inputs", lambda time: _title(time.run)),
+        Column(
+            "Engine",
+            lambda time: ", ".join(filter(None, (time.run.engine, time.run.cut, time.run.threads_text))),
+            below=lambda time: "; ".join(filter(None, (time.run.includes, time.run.machine))),
+        ),
+        Column("Reductions on", lambda time: time.run.reductions),
+        Column("Inference", lambda time: time.run.inference_seconds, SECONDS, below=lambda time: interval(time.run)),
+        Column("Times as fast", lambda time: time.faster, RATIO),
+        Column("Edges really computed", lambda time: time.run.record.result.edges_computed, BILLIONS),
+        Column("Times fewer", lambda time: time.fewer, RATIO),
+        Column("Rate", lambda time: time.run.rate.median, RATE),
+        Column("Really computed", lambda time: time.run.computed_rate, RATE),
+        Column("Case", lambda time: time.run.case),
+    ],
+    "The same engine, threads and machine with more and more reductions: median inference seconds, under each its "
+    "interval; ratios are to the run with fewer reductions",
+    record=lambda time: time.run.number,
+)
+
+
+def section(collection: Collection) -> Section | None:
+    """The section; None without a run that had reductions on."""
+    every = networks(collection)
+    if not every:
+        return None
+    blocks: list[Block] = [
+        Paragraph((*_example(every), " Each ", term("reduction", "reductions"), " can be switched off.")),
+        *_edges([network for network in every if network.product is None or network.product >= LEAST][:MOST_BARS]),
+        EDGES.of(every, most=MOST_SHOWN),
+    ]
+    if lacks := [sentence for network in every[:MOST_LINES] for sentence in network.lacks]:
+        shown: list[Block] = [Paragraph(sentence, "soft") for sentence in lacks]
+        blocks.append(Fold("What these records lack, and the runs that would have it", shown))
+    blocks += _rows([network for network in _deepest(every) if network.product is None or network.product >= LEAST])
+    if rows := times(collection):
+        blocks.append(TIMES.of(rows))
+    if others := [network.found for network in every if not network.radixnet]:
+        about = "Pruned networks rarely have the structure of the challenge's RadiX-Nets. The searches gave:"
+        blocks.append(Part("Other networks", [Paragraph(about), Bullets(others[:MOST_LINES])]))
+    return Section(NAME, TITLE, blocks)
+
+
+def _runs(collection: Collection) -> list[RunRow]:
+    """Runs of whole networks; first of RadiX-Nets with the official inputs, which published systems have as well."""
+    runs = [run for run in collection.own if not run.record.span.startswith("one layer")]
+    return sorted(runs, key=lambda run: (not layer_counts.is_radixnet(run.problem), not run.comparable))
+
+
+def networks(collection: Collection) -> list[Network]:
+    """Each network and its inputs that a run with reductions had."""
+    groups = group_by(_runs(collection), lambda run: run.problem_key).values()
+    return [_network(runs) for runs in groups if any(run.reduced for run in runs)]
+
+
+def times(collection: Collection) -> list[Time]:
+    """Of one engine on one network, the latest run with no, one, two, ... reductions, where there are two or more."""
+    # Ratios of times are taken on one rank, where no communication enters.
+    single = [run for run in _runs(collection) if run.record.ranks == 1]
+    rows = []
+    for runs in group_by(single, _setting).values():
+        latest = {run.record.reductions.on: run for run in sorted(runs, key=lambda run: run.age)}
+        shown = [latest[names] for names in _prefixes() if names in latest]
+        rows += map(Time, shown, [None, *shown[:-1]]) if len(shown) > 1 else []
+    return rows
+
+
+def _setting(run: RunRow) -> tuple:
+    """All but the reductions: what a ratio of times may not come from."""
+    record = run.record
+    return *run.problem_key, run.engine, run.cut, record.threads, record.span, words.machine(record.environment)
+
+
+def _prefixes() -> list[frozenset[str]]:
+    """No reductions, the first one, the first two, ... all, in the order in which they are counted."""
+    return [frozenset(list(REDUCTIONS)[:size]) for size in range(len(REDUCTIONS) + 1)]
+
+
+def _network(runs: Sequence[RunRow]) -> Network:
+    """A network, and the runs that its numbers are from."""
+    source = layer_counts.layer_edges(run.record for run in runs)
+    # Rows: of the runs with counts of rows, dead and identical inputs left out, the one that had fewest rows.
+    complete = [
+        (edges_of(counts.rows, source or [1] * len(counts.rows)), run.age, index)
+        for index, run in enumerate(runs)
+        if (counts := layer_counts.layer_counts(run.record)) and {"dead", "inputs"} <= run.record.reductions.on
+        and layer_counts.alive(run.record)
+    ]  # fmt: skip
+    rows_of = runs[min(complete)[2]] if complete else None
+    # Neurons: the latest run that counted them, one with their edges by layer where there is one.
+    merging = [run for run in runs if layer_counts.merged(run.record)]
+    merged_of = max(
+        merging, key=lambda run: (layer_counts.layer_counts(run.record) is not None, *run.age), default=None
+    )
+    # Dead inputs: the run that rows are from, else the latest one, of one rank where there is one.
+    dying = [run for run in runs if layer_counts.alive(run.record)]
+    dead_of = rows_of or max(dying, key=lambda run: (run.record.ranks == 1, *run.age), default=None)
+    return Network(
+        runs, min((run for run in runs if run.reduced), key=_computes), dead_of, rows_of, merged_of,
+        edges=source,
+        alive=dead_of and layer_counts.alive(dead_of.record),
+        rows=rows_of and layer_counts.layer_counts(rows_of.record).rows,
+        merged=merged_of and layer_counts.merged(merged_of.record),
+        searched=bool(rows_of) and layer_counts.has_searched(rows_of.record),
+    )  # fmt: skip
+
+
+def _computes(run: RunRow) -> tuple:
+    """A sorting key: the reductions that are on, most first, then the edges that the run really computed."""
+    return -len(run.record.reductions.on), run.record.result.edges_computed, run.age
+
+
+def _title(run: RunRow) -> str:
+    """A network and its inputs in a few words."""
+    return f"{words.network(run.problem)}, {run.inputs} inputs"
+
+
+def _command(run: RunRow, reductions: str) -> Phrase:
+    """What runs the same network and inputs with other reductions: a command, where not only its files have them."""
+    problem = run.problem
+    network, inputs, count = problem.network, problem.inputs.get("source"), problem.input_count
+    size = f"{problem.neurons} --layers {problem.layers}"
+    if inputs in ("mnist", "digits"):
+        if problem.official or (network.get("layers") == problem.layers and by_formula(problem)):
+            part = "" if count == challenge.INPUTS else f" --count {count}"
+            what = f"--neurons {size} --inputs {inputs}{part} --reductions {reductions} --record run.json"
+            return code(f"spdnn challenge {what}")
+        if network.get("source") == "unstructured" and network.get("seed") == 0:
+            what = f"neurons={problem.neurons} layers={problem.layers} inputs={inputs} count={count}"
+            return code(f"snakemake --cores 2 --config source=unstructured {what} reductions={reductions}")
+    where = Styled("the records", href="#records")
+    return f"the command of {run.case}, in ", where, f", with reductions {reductions}"
+
+
+def _example(every: Sequence[Network]) -> Phrase:
+    """A sentence on a network: one with official inputs, then all steps, then both curves is the best example."""
+
+    def rank(network: Network) -> tuple:
+        whole = all(step.edges is not None and step.how != COMPUTED for step in network.steps)
+        return (
+            not network.runs[0].comparable,
+            not whole,
+            not (network.rows and network.searched),
+            network.problem.neurons,
+        )
+
+    best = min((network for network in every if network.radixnet), key=rank, default=None)
+    if not (best and best.product):
+        return ("Work that has no part in any value is searched for and left out; no result changes.",)
+    size, inputs = f"{best.problem.neurons:,} × {best.problem.layers:,}", best.runs[0].inputs
+    computed = best.computed_factor and (" (one in ", Number(best.computed_factor, RATIO), " was computed)")
+    return (
+        f"On {size}, {inputs} inputs, one edge in ", Number(best.product, RATIO), " is left after all reductions",
+        computed, "; leaving out the others changes no result.",
+    )  # fmt: skip
+
+
+def _deepest(every: Sequence[Network]) -> list[Network]:
+    """Of each width and its inputs, the network whose run searched for identical inputs, the deepest of several."""
+    deepest: dict[tuple, Network] = {}
+    for network in sorted(every, key=lambda one: (one.searched, one.rows is not None, one.problem.layers)):
+        problem = network.problem
+        other = None if network.radixnet else problem.network_identity
+        if network.alive:
+            deepest[problem.neurons, problem.inputs_sha256, problem.input_count, other] = network
+    return [network for network in every if network in deepest.values()]
+
+
+def _edges(shown: Sequence[Network]) -> list[Figure]:
+    """What each reduction leaves out, by network."""
+    columns = ["network and inputs", "edges counted"]
+    for name in REDUCTIONS:
+        columns += [f"edges left without {REDUCTIONS[name].left_out}", f"{name}, factor"]
+    rows = [
+        (network.title, network.problem.work, *(value for step in network.steps for value in (step.edges, step.factor)),
+         network.product, network.computed)
+        for network in shown
+    ]  # fmt: skip
+    figure = Figure(
+        "reductions-edges",
+        "Edges left after each exact reduction, by network",
+        "Inputs × edges, logarithmic: at the right what the challenge counts, at the left what is left. Each bar is "
+        "what one reduction leaves out; the number at the right is of all together. Diamond: really computed.",
+        partial(_plot_edges, shown),
+        [*columns, "all factors", "edges really computed"],
+        rows,
+        narrow=True,
+    )
+    return [figure] if shown else []
+
+
+def _plot_edges(shown: Sequence[Network], narrow: bool):
+    """Each network's edges from all that are counted (right) down to what is left (left), on a logarithmic scale.
+
+    A bar is what one reduction leaves out; its length is the factor, so that lengths add up as factors multiply.
+    """
+    palette = plotting.colours()
+    plot, axes = plotting.canvas(1.2 + 0.32 * len(shown) + (0.8 if narrow else 0), narrow=narrow)
+    # The ends of the axis: all that is drawn, and a little more on both sides.
+    counts = [step.edges for network in shown for step in network.steps]
+    counts += [count for network in shown for count in (network.problem.work, network.computed)]
+    low, high = min(filter(None, counts)) / 2, max(filter(None, counts)) * MOST
+    for row, network in enumerate(shown):
+        right = network.problem.work
+        for step in network.steps:
+            left = step.edges
+            if not left:
+                break
+            axes.barh(row, right - left, left=left, height=0.44, color=palette[HUES[step.name]])
+            if left < right and math.log(right / left) > LABELLED * math.log(high / low):
+                axes.annotate(
+                    f"÷ {significant(right / left, 3)}", (math.sqrt(left * right), row), ha="center",
+                    va="center", fontsize=8.5, color="#fefefe" if step.name != "inputs" else "#010101",
+                )  # fmt: skip
+            right = left
+        axes.plot([network.problem.work] * 2, [row - 0.3, row + 0.3], color=INK, linewidth=1.6)
+        if network.computed:
+            axes.plot([network.computed], [row + 0.34], marker="D", markersize=5, color=INK)
+        if network.product:
+            text = f"÷ {significant(network.product, 3)}"
+            plotting.write_after(axes, text, network.problem.work, row, gap=7, size=9)
+    plotting.logarithmic(axes, "x")
+    axes.xaxis.set_major_formatter(lambda number, _: f"10{str(round(math.log10(number))).translate(POWERS)}")
+    axes.set_xlim(low, high)
+    axes.set_xlabel("inputs × edges")
+    sizes = [f"{network.problem.neurons:,} × {network.problem.layers:,}" for network in shown]
+    others = ["" if one.runs[0].comparable else f", {plotting.fold(one.runs[0].inputs, 20)}" for one in shown]
+    plotting.name_rows(plot, axes, list(map(str.__add__, sizes, others)))
+    handles = [
+        plotting.patch(f"left out: {REDUCTIONS[name].left_out}", color=palette[hue]) for name, hue in HUES.items()
+    ]
+    handles.append(plotting.line("as the challenge counts", color=INK, linestyle="", marker="|", markersize=12))
+    handles.append(plotting.line("really computed", color=INK, linestyle="", marker="D", markersize=5))
+    plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=1 if narrow else 3)
+    return plot
+
+
+def _rows(shown: Sequence[Network]) -> list[Figure]:
+    """Inputs alive and rows computed, by layer."""
+    shown = shown[:MOST_DRAWN]
+    figure = Figure(
+        "reductions-rows",
+        "Inputs alive and the rows computed for them, by layer",
+        "Inputs alive when a layer begins, and the rows computed for them: identical rows are computed once. "
+        "Both axes logarithmic; the deepest network of each width.",
+        partial(_plot_rows, shown),
+        ("network and inputs", "layer", "inputs alive", "rows computed"),
+        [
+            (network.title, layer, alive, network.rows[layer - 1] if network.rows else None)
+            for network in shown for layer, alive in enumerate(network.alive, 1)
+        ],
+    )  # fmt: skip
+    return [figure] if shown else []
+
+
+def _plot_rows(shown: Sequence[Network], narrow: bool):
+    """A panel for each network; all axes are logarithmic and the same."""
+    palette = plotting.colours()
+    columns = min(COLUMNS, len(shown))
+    lines = -(-len(shown) // columns)
+    plot, panels = plotting.canvas(
+        0.8 + 1.9 * lines, lines, columns, narrow=narrow, sharex=True, sharey=True, squeeze=False
+    )
+    panels, searched = panels.flat, [network for network in shown if network.rows and network.searched]
+    for index, (network, axes) in enumerate(zip(shown, panels, strict=False)):
+        plotting.plot_counts(axes, network.alive, color=palette[HUES["dead"]], linewidth=2)
+        if network in searched:
+            plotting.plot_counts(axes, network.rows, color=palette[3], linewidth=2, linestyle=DASHES)
+        axes.set_title(network.title, fontsize=9, loc="left")
+        plotting.logarithmic(axes, "xy")
+        axes.xaxis.set_tick_params(labelbottom=True)
+        if index >= len(shown) - columns:
+            axes.set_xlabel("layer")
+    for axes in list(panels):
+        axes.set_axis_off()
+    plotting.despine(plot)
+    handles = [plotting.line("inputs alive", color=palette[HUES["dead"]], linewidth=2)]
+    if searched:
+        handles.append(plotting.line("rows computed for them", color=palette[3], linewidth=2, linestyle=DASHES))
+    plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=2)
+    return plot
