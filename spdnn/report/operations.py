@@ -35,7 +35,6 @@ SETS = {"a": "layers of pruned networks", "b": "square", "c": "skewed rows", "ow
 IN_ORDER = "ours-in-order"
 SAME = attrgetter("operation", "problem.set", "problem.network", "problem.layer", "problem.topology_sha256",
                   "problem.batch_columns", "threads", "device.name")  # of records that may be compared  # fmt: skip
-SAME_MODEL = attrgetter("comparison", "problem.network", "problem.layer", "problem.topology_sha256")
 TIMES = attrgetter("times")
 HIGH = 80  # percent of sparsity, which pruning reaches without losing much
 MARKS = ("o", "s", "^", "D", "v", "P")
@@ -69,17 +68,31 @@ class Other:
 
 @dataclass(frozen=True)
 class ComparedProblem:
-    """One problem of a comparison: ours, and others; None where there is none.
-
-    Attributes:
-        in_order: ours with rows in their own order.
-        sparse, dense: the fastest other program of that kind.
-    """
+    """One problem of a comparison: ours, and the other programs."""
 
     ours: OperationRecord
-    in_order: Other | None
-    sparse: Other | None
-    dense: Other | None
+    others: Sequence[Other]
+
+    def fastest(self, *kinds: str) -> Other | None:
+        """The fastest of the programs of some kinds; None where there is none."""
+        return min((one for one in self.others if one.record.program.kind in kinds), key=TIMES, default=None)
+
+    @cached_property
+    def sparse(self) -> Other | None:
+        return self.fastest("sparse")
+
+    @cached_property
+    def dense(self) -> Other | None:
+        return self.fastest("dense")
+
+    @property
+    def other(self) -> Other | None:
+        return self.fastest("sparse", "dense")
+
+    @property
+    def in_order(self) -> Other | None:
+        """Ours with rows in their own order."""
+        return next((one for one in self.others if one.record.program.name == IN_ORDER), None)
 
     @property
     def problem(self) -> OperationProblem:
@@ -99,6 +112,13 @@ class ComparedProblem:
         return printable(self.problem.network) + (", training" if self.problem.phase == "training" else "")
 
     @property
+    def sample(self) -> str | None:
+        """The sample of DLMC that its matrix is of, in words."""
+        dlmc, seed = self.problem.dlmc, self.problem.seed
+        drawn = dlmc and f"a sample of {dlmc.drawn:,} of {dlmc.drawn_from:,} matrices of DLMC, seed {seed}"
+        return drawn and f"{self.network}: {drawn}"
+
+    @property
     def seconds(self) -> float:
         """The median of ours."""
         return _median(self.ours)
@@ -116,14 +136,8 @@ class ComparedProblem:
     @property
     def memory(self) -> float | None:
         """Bytes of the dense matrix / of ours."""
-        return (
-            self.dense.record.matrix_bytes / self.ours.matrix_bytes if self.dense and self.ours.matrix_bytes else None
-        )
-
-    @property
-    def other(self) -> Other | None:
-        """The fastest of all other programs."""
-        return min(filter(None, (self.sparse, self.dense)), key=TIMES, default=None)
+        held = self.ours.matrix_bytes
+        return self.dense.record.matrix_bytes / held if self.dense and held else None
 
 
 class Ratio(NamedTuple):
@@ -168,19 +182,6 @@ class Network:
     @property
     def name(self) -> str:
         return self.levels[0].problems[0].network
-
-    @property
-    def samples(self) -> list[str]:
-        """The samples of DLMC that it is of, in words."""
-        drawn = {
-            (one.dlmc.drawn, one.dlmc.drawn_from, one.seed)
-            for one in (problem.problem for problem in self.problems)
-            if one.dlmc
-        }
-        return [
-            f"{self.name}: a sample of {count:,} of {of:,} matrices of DLMC, seed {seed}"
-            for count, of, seed in sorted(drawn)
-        ]
 
     @property
     def crossing(self) -> Phrase:
@@ -354,7 +355,7 @@ def _machine(
         blocks.append(Part(NAMES[operation], shown, identity))
     if skewed := [problem for problem in problems if problem.ours.imbalance and problem.in_order]:
         blocks.append(BALANCE.of(skewed, title=f"{BALANCE.title}, {name}"))
-    if models := models_of([record for record in records if record.operation == "model"]):
+    if models := models_of(record for record in records if record.operation == "model"):
         every = replace(MODELS, record=lambda other: numbers[id(other.ours)])
         blocks.append(every.of(models, title=f"{MODELS.title}, {name}"))
     return blocks
@@ -373,7 +374,7 @@ def _operation(
     yield MEANS.of(
         [level for network in networks for level in network.levels],
         title=f"{NAMES[operation]} {MEANS.title}, {name}",
-        caption="; ".join([*about, *(sample for network in networks for sample in network.samples)]),
+        caption="; ".join([*about, *dict.fromkeys(one.sample for one in problems if one.sample)]),
     )
     high = group_by(problems, lambda one: one.problem.set if one.percent >= HIGH and one.other else None)
     crossings = [sentence for network in networks if (sentence := network.crossing)]
@@ -457,39 +458,24 @@ def crossing(points: Sequence[tuple[float, float]]) -> float | None:
 
 def compare_problems(records: Iterable[OperationRecord]) -> list[ComparedProblem]:
     """The problems on which ours was timed, alone or alternately with others; the latest comparison of each."""
-    # Samples are comparable within one comparison only, so the latest whole comparison is taken, not the latest record
-    # of each program.
     latest = []
     for group in group_by(records, SAME).values():
-        comparisons = group_by(group, lambda record: record.comparison).values()
-        if problems := list(filter(None, map(_compare, comparisons))):
-            latest.append(max(problems, key=lambda problem: (problem.ours.created, problem.ours.comparison)))
+        # Samples are comparable within one comparison only, so the latest whole comparison is taken, not the latest
+        # record of each program; and every ratio is to ours, so one without ours is left out.
+        compared = []
+        for members in group_by(group, lambda record: record.comparison).values():
+            own = [one for one in members if one.program.kind == "ours" and one.program.name != IN_ORDER]
+            for ours in own[:1]:
+                compared.append(ComparedProblem(ours, [Other(one, ours) for one in members if one is not ours]))
+        latest += sorted(compared, key=lambda one: (one.ours.created, one.ours.comparison))[-1:]
     order = attrgetter("operation", "problem.set", "problem.network", "percent")
     return sorted(latest, key=lambda one: (*order(one), -one.problem.repeats, one.problem.layer))
 
 
-def _compare(members: Sequence[OperationRecord]) -> ComparedProblem | None:
-    """Ours and the others of one comparison; None without ours, to which every ratio is."""
-    own = [member for member in members if member.program.kind == "ours"]
-    ours = next((member for member in own if member.program.name != IN_ORDER), None)
-    if ours is None:
-        return None
-    others = [Other(member, ours) for member in members if member is not ours]
-
-    def fastest(kind: str) -> Other | None:
-        return min((other for other in others if other.record.program.kind == kind), key=TIMES, default=None)
-
-    in_order = next((other for other in others if other.record.program.name == IN_ORDER), None)
-    return ComparedProblem(ours, in_order, fastest("sparse"), fastest("dense"))
-
-
-def models_of(records: Sequence[OperationRecord]) -> list[Other]:
+def models_of(records: Iterable[OperationRecord]) -> list[Other]:
     """Each model with sparse arithmetic, compared with other arithmetics; the latest comparison of each."""
-    return [
-        Other(record, compared.ours)
-        for compared in compare_problems(records)
-        for record in records if SAME_MODEL(record) == SAME_MODEL(compared.ours) and record.program.kind != "ours"
-    ]  # fmt: skip
+    others = [other for compared in compare_problems(records) for other in compared.others]
+    return [other for other in others if other.record.program.kind != "ours"]
 
 
 def _figures(identity: str, what: str, on: str, networks: Sequence[Network]) -> Iterator[Figure]:

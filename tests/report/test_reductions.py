@@ -5,7 +5,6 @@ import itertools
 import statistics
 
 import pytest
-from matplotlib.axes import Axes
 from test_report import agreed, collected, made_record, typed
 from test_schedules import scheduled
 
@@ -37,11 +36,11 @@ def merged():
     return [2048, *(1200 + layer for layer in range(1, LAYERS))]
 
 
-def run(names=ALL, seconds=(0.1, 0.11, 0.12), rows=None, edges=None, looks=3, case=None, **problem):
+def run(names=ALL, seconds=(0.1, 0.11, 0.12), rows=None, looks=3, case=None, **problem):
     """A record whose engine tells rows and edges, and computed a little more than it had to."""
     record = made_record(case or f"case.{'+'.join(names) or 'none'}", seconds, names, **problem)
     whole, count, layers = record["problem"]["edges"], record["problem"]["input_count"], record["problem"]["layers"]
-    edges = edges or (merged() if "neurons" in names else [whole // layers] * layers)
+    edges = merged() if "neurons" in names else [whole // layers] * layers
     rows = rows or (kept() if "inputs" in names else alive() if "dead" in names else [count] * layers)
     found = {"dead": {"rows_may_leave_before_layer": 1, "seconds": 0.0}}
     found["inputs"] = {"looks": looks, "rows_merged": 7, "seconds": 0.0}
@@ -54,17 +53,14 @@ def run(names=ALL, seconds=(0.1, 0.11, 0.12), rows=None, edges=None, looks=3, ca
 
 
 def through(rows, edges):
-    total = 0
-    for layer in range(len(edges)):
-        total += rows[layer] * edges[layer]
-    return total
+    return sum(rows[layer] * edges[layer] for layer in range(len(edges)))
 
 
-def plain(name="plain", neurons=1024, reduced=True, looks=2, **changed):
+def plain(name="plain", reduced=True, looks=2):
     """A record of an unstructured network, in which nothing is found."""
     names = ALL if reduced else ()
     record = made_record(name, (2.0, 2.1), names, official=False, source="digits", inputs=6000, layers=24)
-    record["problem"]["network"] = {"source": "unstructured", "neurons": neurons, "layers": 24, "seed": 0}
+    record["problem"]["network"] = {"source": "unstructured", "neurons": 1024, "layers": 24, "seed": 0}
     record["problem"]["network_identity"] = "b" * 64
     record["problem"]["edges"] = edges = 24 * 30_000 + 276
     layers = [30_000 + layer for layer in range(24)]
@@ -74,7 +70,7 @@ def plain(name="plain", neurons=1024, reduced=True, looks=2, **changed):
         "inputs": {"looks": looks},
         "neurons": {"neurons": 24_576, "neurons_left": 24_576, "edges": edges, "edges_left": edges},
     } if reduced else {}  # fmt: skip
-    record["result"] |= {"survivors": [6000] * 24, "categories": 6000, "edges_computed": 6016 * edges, **changed}
+    record["result"] |= {"survivors": [6000] * 24, "categories": 6000, "edges_computed": 6016 * edges}
     record["verdict"] |= {"categories": 6000, "expected": 6000}
     record["verdict"]["values"]["checked"] = 6000
     check_content(RunRecord, agreed(record), "made")
@@ -159,24 +155,19 @@ def test_where_no_run_searched_the_command_that_does_is_named(official, source):
 
 
 @pytest.mark.parametrize(
-    "notes",
+    ("rows", "edges"),
     [
-        {},
-        {"layer_rows": kept()},
-        {"layer_rows": kept()[1:], "layer_edges": merged()},
-        {"layer_rows": [INPUTS + 1, *kept()[1:]], "layer_edges": merged()},
-        {"layer_rows": [alive()[0], alive()[1] + 1, *kept()[2:]], "layer_edges": merged()},
-        {"layer_rows": kept(), "layer_edges": [merged()[0] + 1, *merged()[1:]]},
-        {"layer_rows": alive(), "layer_edges": merged()},
-        {"layer_rows": [True, *kept()[1:]], "layer_edges": merged()},
-        {"layer_rows": [-1, *kept()[1:]], "layer_edges": merged()},
-        {"layer_rows": "rows", "layer_edges": {}},
+        (None, None), (kept(), None), (kept()[1:], merged()), ("rows", {}),
+        ([INPUTS + 1, *kept()[1:]], merged()), ([alive()[0], alive()[1] + 1, *kept()[2:]], merged()),
+        (kept(), [merged()[0] + 1, *merged()[1:]]),
+        (alive(), merged()),  # these take more than was computed
+        ([True, *kept()[1:]], merged()), ([-1, *kept()[1:]], merged()),
     ],
-)
-def test_what_contradicts_the_record_is_ignored(notes):
-    """Of them all, rows that would take more than was computed; counts alone of the dead are left."""
+)  # fmt: skip
+def test_what_contradicts_the_record_is_ignored(rows, edges):
+    """Counts of the dead alone are left."""
     record = run()
-    record["engine"]["notes"] = notes
+    record["engine"]["notes"] = {"layer_rows": rows, "layer_edges": edges}
     [one] = networks(record)
     dead, inputs, neurons = one.steps
     assert (dead.edges, dead.how) == (through(alive(), [EACH] * LAYERS), "")
@@ -208,8 +199,9 @@ def test_rows_of_zeros_stay_while_a_later_bias_may_revive_them():
     assert one.alive == [INPUTS] * 4 + alive()[4:]
     assert one.steps[0].edges == through([INPUTS] * 4 + alive()[4:], [EACH] * LAYERS)
     assert one.steps[2].edges == through(rows, merged())
-    record["reductions"]["found"]["dead"] = {}
-    assert networks(record)[0].steps[0].edges is None
+    for other in ({}, {"rows_may_leave_before_layer": "5"}, "text"):
+        record["reductions"]["found"]["dead"] = other
+        assert networks(record)[0].steps[0].edges is None
 
 
 def test_one_rank_of_several_does_not_count_for_all():
@@ -263,9 +255,7 @@ def test_an_unstructured_network_has_its_row_and_no_factor():
         "dead inputs ÷ 1.00, identical inputs ÷ 1.00, identical neurons ÷ 1.00."
     ]
     assert list(figures(plain())) == []
-
-
-def test_what_was_not_searched_for_is_no_factor_of_one():
+    # What was not searched for is no factor of 1.
     [found], [lack] = sentences(plain(looks=0))
     assert "identical inputs not searched for, identical neurons ÷ 1.00." in found
     assert "a search was never cheap enough" in lack
@@ -314,13 +304,3 @@ def test_depths_of_one_width_share_a_panel():
     assert {row[0] for row in figures(run(), deep)["reductions-rows"].rows} == {
         "1,024 neurons × 120 layers, official, 60,000 inputs"
     }
-
-
-def test_the_mark_of_all_edges_is_in_the_middle_of_its_row(monkeypatch):
-    plot, heights = Axes.plot, []
-    monkeypatch.setattr(Axes, "plot", lambda axes, x, y, **style: heights.append(y) or plot(axes, x, y, **style))
-    with style():
-        figures(*(run(names) for names in ((), ("dead",), ALL)), plain())["reductions-edges"].plot(narrow=False)
-    marks = [sum(ends) / 2 for ends in heights if len(ends) == 2]
-    assert marks
-    assert all(abs(place - round(place)) < 1e-9 for place in marks)
