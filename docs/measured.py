@@ -45,7 +45,6 @@ from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.limits import limit_rows
 from spdnn.report.operations import compare_problems, means, models_of
 from spdnn.report.peers import comparisons
-from spdnn.report.scaling.values import values as values_of_ranks
 from spdnn.runs import calibration
 from spdnn.runs.records.environment import Environment
 from spdnn.runs.records.files import read_all
@@ -338,12 +337,12 @@ def plans() -> str | None:
     if not any(record.ranks > 1 for record in records):
         return None
     errors = defaultdict(list)
-    for group in values_of_ranks(kept("ranks"))["groups"]:
-        runs_of = [run.record for run in group["runs"]]
+    for group in kept("ranks").scaling:
+        runs_of = [run.record for run in group.runs]
         for of_ranks in (record for record in runs_of if record.ranks > 1):
             base = next(record for record in runs_of if record.ranks == 1)
             (checked,) = calibration.check([base, of_ranks])
-            errors[group["first"].reductions, of_ranks.ranks].append(100 * checked.error)
+            errors[group.shown[0].reductions, of_ranks.ranks].append(100 * checked.error)
     lines = [["reductions", "ranks", "runs", "predicted relative to measured, median", "from", "to"]]
     for (reductions, count), each in errors.items():
         spread = [f"{error:+.0f} %" for error in (statistics.median(each), min(each), max(each))]
@@ -585,18 +584,18 @@ def steps(records: Sequence[RunRecord]) -> str | None:
 
 def ranks() -> str | None:
     """Inference seconds on one and several ranks."""
-    found = values_of_ranks(kept("ranks"))
-    if not found:
+    groups = kept("ranks").scaling
+    if not groups:
         return None
-    ways = list(dict.fromkeys((row["workers"], row["partition"]) for group in found["groups"] for row in group["rows"]))
+    ways = list(dict.fromkeys((run.record.ranks, run.partition) for group in groups for run in group.shown))
     ways.sort(key=lambda way: (way[0], ("static", "cyclic", "rebalanced").index(way[1] or "static")))
     lines = [["network", "reductions", *(f"{ranks} {partition or ''}".strip() for ranks, partition in ways)]]
-    for group in found["groups"]:
-        spent = {(row["workers"], row["partition"]): seconds(row["seconds"]) for row in group["rows"]}
-        first = group["first"]
+    for group in groups:
+        spent = {(run.record.ranks, run.partition): seconds(run.inference_seconds) for run in group.shown}
+        first = group.shown[0]
         size = first.problem.neurons, first.problem.layers
         lines.append([_name(size), first.reductions, *(spent.get(way, "") for way in ways)])
-    records = [run.record for group in found["groups"] for run in group["runs"]]
+    records = [run.record for group in groups for run in group.runs]
     return table(lines, f"Inference by number of ranks, of one thread each, and partition. {source(records)}.")
 
 

@@ -26,12 +26,10 @@ from spdnn.report import (
     peers,
     provenance,
     reductions,
+    scaling,
     schedules,
     times,
 )
-from spdnn.report.legacy import Legacy
-from spdnn.report.scaling import figures as scaling_figures
-from spdnn.report.scaling import values as scaling
 
 SECTIONS = [
     overview,  # the first screen; its heading is the page's first
@@ -41,12 +39,7 @@ SECTIONS = [
     times,
     limits,
     reductions,
-    Legacy(
-        "scaling", "Scaling", scaling.values, scaling_figures.figures,
-        ABSENT="Scaling is not shown: nothing was run on several numbers of threads, ranks or GPUs. "
-        "<code>snakemake --configfile config/strong.yaml</code> (the same inputs on more ranks) and "
-        "<code>snakemake --configfile config/weak.yaml</code> (inputs that grow with the ranks) run them.",
-    ),
+    scaling,
     schedules,
     peers,
     operations,
