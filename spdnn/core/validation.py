@@ -1,5 +1,6 @@
 """JSON as objects of typed classes (msgspec); an error is one sentence that names the field."""
 
+import contextlib
 import json
 import math
 import re
@@ -17,6 +18,8 @@ WHOLE = re.compile(r"\d{1,18}", re.ASCII)  # the text of one, which fits; Python
 END = r"(?!\n)"  # after the $ of a pattern, which Python allows before a last line break
 LONGEST_VALUE = 60  # characters of a value that an error sentence shows
 LONGEST_SENTENCE = 180  # of what is wrong, besides where: a line and a field
+# Where any digit is 0, and a comma whatever precedes a number, this is one that may be beyond LARGEST.
+DIGITS, LONG_NUMBER = bytes.maketrans(b"123456789 :[\n\t\r-", b"000000000,,,,,,,"), b"," + b"0" * 19
 OWN = ("Expected ", "Invalid ", "Number ", "Object ")  # how msgspec's own sentences begin
 UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 Kind = TypeVar("Kind")
@@ -32,10 +35,11 @@ def parse(kind: type[Kind], text: str, where: str, what: str) -> Kind:
     Raises:
         InputError: no JSON, or a value that the class does not allow; the sentence names its field.
     """
-    try:
-        return _decoder(kind).decode(text)
-    except UNREADABLE:  # the value says why, in words with its field
-        return convert(kind, json_of(text, where, what), where)
+    with contextlib.suppress(*UNREADABLE):
+        if LONG_NUMBER not in text.encode().translate(DIGITS):
+            return _decoder(kind).decode(text)
+    # The value says what is wrong. Free parts, where fields have no limits, may hold a number that is too large.
+    return convert(kind, json_of(text, where, what), where)
 
 
 def encode(value: Any) -> bytes:

@@ -151,6 +151,7 @@ def test_values_of_borderline_and_listed_categories_need_no_check():
         "environment.memory_bytes",
         "verdict.expected",
         "verdict.truth.checked",
+        "engine.notes.tile",
         "read_seconds",
     ],
 )
