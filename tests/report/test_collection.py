@@ -5,7 +5,8 @@ import itertools
 import pytest
 from test_report import made_record, made_verdict, rendered, stored, stored_verdict, typed
 
-from spdnn.report.common.collection import Part, collect, distinct, fair
+from spdnn.report.common.collection import Part, collect, distinct
+from spdnn.report.common.run_rows import fair
 from spdnn.report.rendering import RecordFolder
 from spdnn.runs.records.verdict import Verdict
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from spdnn.core.validation import builtins
 from spdnn.report.common import predictions, words
 from spdnn.report.common.predictions import PredictedGroup
-from spdnn.report.common.run_rows import RunRow, fair, name_runs  # noqa: F401
+from spdnn.report.common.run_rows import RunRow, name_runs
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.published import Baseline
 from spdnn.runs.records.published_operations import OperationBaseline

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from spdnn.core.errors import InputError
+from spdnn.core.shown import plural
 from spdnn.engines.costs.costs import MessageCosts
 from spdnn.engines.costs.prediction import predict
 from spdnn.engines.taskgraph.settings import RESIDENT, SCHEDULES
@@ -72,7 +73,7 @@ class PredictedGroup:
         """What of the runs is not shown, in a sentence; empty where all are."""
         count = len(self.runs) - len(self.shown)
         verb = "is" if count == 1 else "are"
-        runs = words.plural(count, "earlier run")
+        runs = plural(count, "earlier run")
         return f"{runs} of a setting that was run again {verb} not in this part." if count else ""
 
 

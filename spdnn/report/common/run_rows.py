@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from spdnn.core import challenge
+from spdnn.core.shown import plural, printable
 from spdnn.core.table import PERCENT, RATE, SECONDS, Column, Number, Phrase, Rows, Styled, Table, between, mark
 from spdnn.engines.reductions.registry import REDUCTIONS
 from spdnn.engines.taskgraph.decomposition import Decomposition
@@ -57,11 +58,11 @@ class RunRow:
 
     @property
     def case(self) -> str:
-        return words.printable(self.record.case)
+        return printable(self.record.case)
 
     @property
     def engine(self) -> str:
-        return words.printable(self.record.engine.name)
+        return printable(self.record.engine.name)
 
     @property
     def machine(self) -> str | None:
@@ -84,7 +85,7 @@ class RunRow:
         count, source = self.problem.input_count, self.problem.inputs.get("source")
         if self.problem.official:
             return f"official{'' if self.comparable else ', other count'}, {count:,}"
-        return f"{words.printable(source, 40) if isinstance(source, str) else 'own'}, {count:,}"
+        return f"{printable(source, 40) if isinstance(source, str) else 'own'}, {count:,}"
 
     @property
     def comparable(self) -> bool:
@@ -102,7 +103,7 @@ class RunRow:
     @property
     def threads_text(self) -> str:
         """Threads, ranks and partition."""
-        text = words.plural(self.record.threads, "thread")
+        text = plural(self.record.threads, "thread")
         return text if self.record.ranks == 1 else f"{self.record.ranks} ranks ({self.partition}) of {text}"
 
     @cached_property
@@ -119,7 +120,7 @@ class RunRow:
     def cut(self) -> str:
         """The schedule of a run of the task graph and its devices; empty for any other."""
         decomposition = self.decomposition
-        return f"{decomposition.schedule}, {words.plural(decomposition.devices, 'device')}" if decomposition else ""
+        return f"{decomposition.schedule}, {plural(decomposition.devices, 'device')}" if decomposition else ""
 
     @property
     def device_memory(self) -> int | None:
@@ -304,7 +305,7 @@ def name_runs(runs: Sequence[RunRow]) -> None:
     differ = [name for name in chips[0] if len({chip[name] for chip in chips}) > 1] if chips else []
     for run, settings in zip(runs, chips, strict=True):
         size = run.official_size
-        run.name = f"{size[0]:,} × {size[1]:,}" if size else words.printable(run.case.split(".")[0], 40)
+        run.name = f"{size[0]:,} × {size[1]:,}" if size else printable(run.case.split(".")[0], 40)
         run.chips = [settings[name] for name in differ if settings[name]]
     # Names may be equal even so: the case, or else the time, tells such runs apart.
     for members in group_by(runs, lambda run: run.short).values():
@@ -312,7 +313,7 @@ def name_runs(runs: Sequence[RunRow]) -> None:
             cases = len({run.case for run in members}) > 1
             for run in members:
                 created = run.record.created.replace("T", " ").removesuffix("Z")
-                run.chips.append(words.printable(run.case, 40) if cases else created)
+                run.chips.append(printable(run.case, 40) if cases else created)
 
 
 def _settings(run: RunRow) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import json
 
 from spdnn.core import limits
-from spdnn.core.shown import listed, plural, printable, published, significant, size, time  # noqa: F401
+from spdnn.core.shown import plural, printable
 from spdnn.engines.reductions.registry import REDUCTIONS
 from spdnn.runs.records.environment import Environment
 from spdnn.runs.records.published import SPANS
