@@ -83,6 +83,7 @@ Phrase = Union[str, int, float, Number, Styled, Unit, Sequence["Phrase"], None] 
 soft, mark, code, bad, good = (
     partial(Styled, kind=kind) for kind in ("soft", "mark", "code", "bad", "good")
 )  # functions of a phrase
+SHORT = Styled("s", "seconds")  # the unit of a number in SECONDS, after it; a reader of the page may choose another
 
 
 def plain(phrase: Phrase, rates: tuple[float, str] = RATES[0], colours: bool = False) -> str:
@@ -233,7 +234,7 @@ class Table:
         """A table in Markdown."""
         columns, lines = self.texts(rows)
         rule = ["---:" if column.unit else "---" for column in columns]
-        escaped = [[text.replace("|", "\\|") for text in line] for line in lines]
+        escaped = [[text.replace("|", "\\|").replace("<", "&lt;") for text in line] for line in lines]
         return "\n".join(f"| {' | '.join(line)} |" for line in [escaped[0], rule, *escaped[1:]]) + "\n"
 
 
@@ -272,6 +273,8 @@ def csv_text(names: Sequence[str], rows: Iterable[Sequence]) -> str:
 
 def _raw(phrase: Phrase) -> Any:
     """A number itself, and else the text."""
+    while isinstance(phrase, Styled):
+        phrase = phrase.parts
     value = phrase.value if isinstance(phrase, Number) else phrase
     return value if isinstance(value, int | float) else plain(value)
 
@@ -280,6 +283,8 @@ def _rates(phrase: Phrase) -> Iterator[float]:
     """The rates in a phrase."""
     if isinstance(phrase, Number) and phrase.unit.choice == "rate":
         yield phrase.value
+    elif isinstance(phrase, Styled):
+        yield from _rates(phrase.parts)
     elif isinstance(phrase, list | tuple):
         for part in phrase:
             yield from _rates(part)

@@ -1,0 +1,136 @@
+"""Tables: what a cell says in CSV, on a terminal and in Markdown, whatever its texts hold."""
+
+import csv
+import io
+import re
+from typing import NamedTuple
+
+import pytest
+
+from spdnn.core.table import (
+    BILLIONS,
+    BYTES,
+    DURATION,
+    NUMBER,
+    PERCENT,
+    RATE,
+    RATIO,
+    SECONDS,
+    Column,
+    Number,
+    Styled,
+    Table,
+    bad,
+    between,
+    columns_of,
+    cut,
+    good,
+    plain,
+)
+
+HOSTILE = "\x1b[2J\x1b]0;title\x07 a \u202e\u200bname \r\n\x9b31m with 漢字漢字漢字 e\u0301 | in <b>it" + "x" * 100
+
+
+class Row(NamedTuple):
+    name: str
+    rate: float | None = None
+    seconds: float | None = None
+    ends: tuple[float, float] | None = None
+
+
+TABLE = Table(
+    "Rows",
+    [
+        Column("Name", lambda row: row.name),
+        Column("Rate", lambda row: row.rate, RATE),
+        Column("Time", lambda row: row.seconds, SECONDS, below=lambda row: row.ends and between(*row.ends, SECONDS)),
+        Column("Verdict", lambda row: good("fast") if row.rate and row.rate > 1e12 else bad("slow")),
+        Column("Never", lambda row: None, NUMBER),
+    ],
+)
+ROWS = [Row("first", 2.5e12, 0.125, (0.1, 0.15)), Row("second", 5e9), Row("third")]
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(0.12345, NUMBER, "0.1235"), (1812, NUMBER, "1,812"), (2 / 3, RATIO, "0.667"), (0.125, PERCENT, "12.5 %"),
+     (0.5, SECONDS, "0.5000"), (2.5e12, RATE, "2.500"), (15e9, BILLIONS, "15.00"), (3 << 30, BYTES, "3.0 GiB"),
+     (0.002, DURATION, "2.00 ms")],
+)  # fmt: skip
+def test_units_write_numbers(value, unit, text):
+    assert plain(Number(value, unit)) == text
+    assert plain(Number(value, unit, "as printed")) == "as printed"
+
+
+def test_rates_of_a_table_are_in_one_unit_the_largest_that_they_reach():
+    _, (heads, *lines) = TABLE.texts(ROWS)
+    assert heads == ["Name", "Rate, TeraEdges/s", "Time, seconds", "Verdict"]
+    assert lines[0] == ["first", "2.500", "0.1250 (0.1000 to 0.1500)", "fast"]
+    assert lines[1:] == [["second", "0.005000", "–", "slow"], ["third", "–", "–", "slow"]]
+    assert TABLE.texts(ROWS[1:])[1][:2] == [["Name", "Rate, GigaEdges/s", "Verdict"], ["second", "5.000", "slow"]]
+    styled = Table("", [Column("Rate", lambda row: Styled(Number(row, RATE), title="whose"), RATE)])
+    assert styled.texts([5e9])[1] == [["Rate, GigaEdges/s"], ["5.000"]]
+
+
+def test_columns_without_a_value_are_left_out_but_of_csv():
+    assert [column.name for column in TABLE.filled(ROWS[2:])[0]] == ["Name", "Verdict"]
+    assert [column.name for column in TABLE.filled([])[0]] == ["Name"]
+    assert TABLE.csv([]) == "name,rate_edges_per_second,time_seconds,verdict,never\n"
+
+
+def test_csv_has_raw_numbers_and_no_formula():
+    styled = Column("Best", lambda row: Styled(Number(row.rate, RATE, "2.5"), title="whose"), RATE, csv="published")
+    table = Table("Rows", [*TABLE.columns, styled])
+    names = ['=HYPERLINK("http://evil.example")', "+cmd|' /C calc'!A0", "-1", "@x", "a,b"]
+    rows = list(csv.DictReader(io.StringIO(table.csv([Row(name, 2.5e12, 1 / 3) for name in names]))))
+    assert [row["name"] for row in rows] == [*(f"'{name}" for name in names[:4]), "a,b"]
+    assert {(row["rate_edges_per_second"], row["time_seconds"]) for row in rows} == {("2500000000000.0", repr(1 / 3))}
+    assert {(row["published"], row["verdict"], row["never"]) for row in rows} == {("2500000000000.0", "fast", "")}
+    assert list(csv.reader(io.StringIO(table.csv([Row(HOSTILE)]))))[1][0].isprintable()
+
+
+def test_a_terminal_has_a_line_a_row_numbers_on_the_right():
+    assert TABLE.text(ROWS).splitlines() == [
+        "Name    Rate, TeraEdges/s              Time, seconds  Verdict",
+        "first               2.500  0.1250 (0.1000 to 0.1500)  fast",
+        "second           0.005000                          –  slow",
+        "third                   –                          –  slow",
+    ]
+    colours = TABLE.text(ROWS, colours=True)
+    assert [len(re.findall(rf"\x1b\[{code}m", colours)) for code in (32, 31, 0)] == [1, 2, 3]
+    assert re.sub(r"\x1b\[\d+m", "", colours) == TABLE.text(ROWS)
+
+
+@pytest.mark.parametrize(("width", "lines"), [(200, 1), (90, 1), (60, 2)])
+def test_lines_fit_the_terminal(width, lines):
+    rows = [Row(HOSTILE, 2.5e12, 0.125, (0.1, 0.15)), Row("漢字" * 40, 5e9), Row("short")]
+    text = TABLE.text(rows, width).splitlines()
+    assert len(text) == lines * 4
+    assert max(map(columns_of, text)) <= width
+    assert all(line.isprintable() for line in text)
+    ends = [columns_of(re.split("Verdict|fast|slow", line)[0]) for line in text[lines - 1 :: lines]]
+    assert len(set(ends)) == 1  # what stands under one another begins in one column
+    assert "x" * 100 in TABLE.text(rows)  # a pipe gets whole names
+
+
+@pytest.mark.parametrize(("text", "room", "shorter"), [
+    ("short", 5, "short"), ("a-longer-name", 9, "a-lo…name"), ("a-longer-name", 8, "a-lo…ame"),
+    ("漢字漢字", 5, "漢…字"),
+])  # fmt: skip
+def test_names_are_cut_in_the_middle(text, room, shorter):
+    assert cut(text, room) == shorter
+    assert columns_of(shorter) <= room
+
+
+def test_columns_are_those_of_a_terminal():
+    assert [columns_of(text) for text in ("abc", "漢字", "e\u0301", "\x1b[32mgood\x1b[0m")] == [3, 4, 1, 4]
+
+
+def test_markdown_has_one_line_a_row_and_no_markup_of_theirs():
+    head, rule, first, hostile = TABLE.markdown([ROWS[0], Row(HOSTILE)]).splitlines()
+    assert head == "| Name | Rate, TeraEdges/s | Time, seconds | Verdict |"
+    assert rule == "| --- | ---: | ---: | --- |"
+    assert first == "| first | 2.500 | 0.1250 (0.1000 to 0.1500) | fast |"
+    assert "\\| in &lt;b>it" in hostile
+    assert hostile.isprintable()
+    assert len(re.findall(r"(?<!\\)\|", hostile)) == 5
