@@ -36,7 +36,7 @@
       const select = form?.elements[one.dataset.unitName];
       if (select) one.textContent = select.selectedOptions[0].text;
     }
-    for (const one of all("[data-unit-short]", root)) {
+    for (const one of all(".seconds", root)) {
       one.textContent = { 1: "s", 1e-3: "ms", 1e-6: "µs" }[units.seconds];
     }
   }

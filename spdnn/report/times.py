@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from spdnn.core.shown import plural, significant
-from spdnn.core.table import BYTES, NUMBER, PERCENT, SECONDS, Column, Number, Phrase, Table, mark
+from spdnn.core.table import BYTES, NUMBER, PERCENT, SECONDS, SHORT, Column, Number, Phrase, Table, mark
 from spdnn.report.common import plotting, words
 from spdnn.report.common.blocks import Block, Fold, Paragraph, Part, Section, Terms, term
 from spdnn.report.common.collection import Collection
@@ -110,7 +110,7 @@ def _share(name: str, part: str) -> Column:
 
     def below(row: Timed) -> Phrase:
         value = getattr(row.parts, part)
-        return None if value is None else (Number(value, SECONDS), " s")
+        return None if value is None else (Number(value, SECONDS), " ", SHORT)
 
     def value(row: Timed) -> float | None:
         seconds = getattr(row.parts, part)
