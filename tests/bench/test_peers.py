@@ -13,7 +13,7 @@ from spdnn.core.statistics import ratios
 from spdnn.formats.radixnet import RadixNet
 from spdnn.runs.records.files import check_content, read_record
 from spdnn.runs.records.run_record import RunRecord
-from tests.report.test_report import made_record, typed
+from tests.report.records import made_record, typed
 
 THREADS = 2  # JAX keeps the number that it starts with
 HERE = peers.find_libraries()[0]

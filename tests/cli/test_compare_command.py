@@ -18,7 +18,7 @@ from spdnn.cli import main
 from spdnn.core.table import COLOURS, PLAIN, columns_of
 from spdnn.runs.records.cases import write_cases
 from spdnn.runs.records.comparison import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW
-from tests.report.test_report import made_record, made_verdict
+from tests.report.records import made_record, made_verdict
 
 TIGHT = (0.1, 0.101, 0.102, 0.103, 0.104)
 OWN = {"official": False, "source": "digits", "neurons": 64, "layers": 12, "inputs": 1000}

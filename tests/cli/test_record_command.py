@@ -10,7 +10,7 @@ from spdnn.core.validation import builtins, convert
 from spdnn.runs import rerun as repeat
 from spdnn.runs.records.files import seal_record
 from spdnn.runs.records.run_record import RunRecord
-from tests.report.test_report import agreed
+from tests.report.records import agreed
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from spdnn.core.validation import builtins, convert, encode
 from spdnn.runs import rerun
 from spdnn.runs.records.files import as_text, parse_record, seal_record
 from spdnn.runs.records.run_record import RunRecord
-from tests.report.test_report import made_record
+from tests.report.records import made_record
 
 WORDS = some.text("abz -.=_/'\"{}é", min_size=1, max_size=12).filter(lambda word: word.strip("./ "))
 NUMBERS = some.floats(-1e6, 1e6, allow_nan=False)

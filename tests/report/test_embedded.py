@@ -8,12 +8,12 @@ import json
 
 import pytest
 from pages import KINDS
+from spdnn.report.provenance.records import link as made_link
 from test_comparisons import compared
 from test_operations import products
 from test_report import HOSTILE, made_record, shown, typed
 
 from spdnn.report.provenance import records as carried_records
-from spdnn.report.provenance.records import link as made_link
 
 
 def held(href):

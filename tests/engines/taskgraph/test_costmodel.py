@@ -16,7 +16,7 @@ from spdnn.engines.costs import costs, prediction
 from spdnn.engines.costs.official import official_shares, official_work
 from spdnn.runs import calibration
 from spdnn.runs.records.files import write_record
-from tests.report.test_report import made_record, made_verdict, typed
+from tests.report.records import made_record, made_verdict, typed
 from tests.runs.records.test_rank_checks import DISTRIBUTED, rank
 
 MESSAGES = costs.MessageCosts(2e-6, 1e10)

@@ -11,7 +11,7 @@ from records_page import page, schema
 
 from spdnn.runs.records.files import read_record, write_record
 from spdnn.runs.records.notes import NOTES
-from tests.report.test_report import made_record, shown
+from tests.report.records import made_record, shown
 
 
 @pytest.fixture

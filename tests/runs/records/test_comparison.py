@@ -28,7 +28,7 @@ from spdnn.runs.records.comparison import (
 )
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.run_record import RunRecord
-from tests.report.test_report import made_record
+from tests.report.records import made_record
 from tests.runs.records.test_rank_checks import DISTRIBUTED
 from tests.runs.records.test_run_record import changed
 

@@ -19,7 +19,7 @@ from spdnn.runs.records.files import check_content, read_all, read_record, read_
 from spdnn.runs.records.run_record import RunRecord
 from spdnn.runs.records.time_to_solution import stage_seconds
 from spdnn.runs.records.verdict import Verdict
-from tests.report.test_report import SHA, agreed, made_record, made_verdict, measured, solved
+from tests.report.records import SHA, agreed, made_record, made_verdict, measured, solved
 
 ONE = {"count": 1, "first": [4]}
 SECONDS = [0.4, 0.5, 0.7]
