@@ -1,14 +1,13 @@
-"""The page's section on calls of one's own network: by batch and program, from records of hostile names too."""
+"""Calls of one's own network: by batch and program, from whole comparisons alone."""
 
-import re
+from dataclasses import replace
 
 from operation_cases import made_operation
-from test_report import HOSTILE, drawn, shown, typed
+from records import cells, collected, figures_of, section_of, shown, table_of, texts, told
 
-from spdnn.report.calls import section
-from spdnn.report.common.collection import collect
-from spdnn.report.operations import values as operations
-from spdnn.runs.records.operation_record import OperationRecord
+from spdnn.core.table import BYTES, Column
+from spdnn.report import calls as calls_section
+from spdnn.report.calls import CALLS, called
 
 
 def call(name="ours", batch=1, seconds=(0.001, 0.0011, 0.0012), network="my net", **more):
@@ -24,69 +23,58 @@ def calls():
 
 
 def networks(records):
-    return section.values(collect([], operations=[typed(record, OperationRecord) for record in records]))["networks"]
+    return called(collected(operations=records))
 
 
-def test_the_section_has_a_row_for_each_batch_and_program():
-    page = shown(calls())
-    text = page.text.split("Latency and throughput by batch")[1]
-    assert "my net, 2 threads" in text
-    assert "Calls of my net by batch size" in text
-    assert "1.00 ms" in text
-    assert text.index("64 inputs take 1.00 ms: 2.0 times") < text.index("A turn is several calls")
-    assert {3.0, 2.0, 64000.0} <= set(page.values)
-    assert "Our products and those of other libraries" not in page.text
-    records = [typed(one, OperationRecord) for one in calls()]
-    (figure,) = drawn("calls", collect([], operations=records)).values()
+def test_a_row_for_each_batch_and_program_with_its_numbers():
+    section = section_of("calls", collected(operations=calls()))
+    table = table_of(section, "Calls by batch size: my net, 2 threads")
+    names = ("inputs_per_call", "median_time_seconds", "inputs_a_second", "times_as_long_as_ours")
+    rows = [(row["program"], *(float(row[name]) for name in names)) for row in cells(table)]
+    assert rows == [
+        (name, batch, seconds, batch / seconds, seconds / 0.001)
+        for batch in (1, 64) for name, seconds in (("ours", 0.001), ("blas", 0.002), ("scipy", 0.003))
+    ]  # fmt: skip
+    first = texts(table)[1]
+    assert first["Times as long as ours"] == "2.00 (2.00 to 2.00; fastest 2.00)"
+    assert (first["Median time"], first["Version and layout"]) == ("2.00 ms", "blas 1.2")
+    assert texts(table)[2]["Version and layout"] == "scipy 1.2; 1 thread used"
+    text = told(section)
+    assert text.index("64 inputs take 1.00 ms: 2.0 times as fast as dense BLAS") < text.index("A turn is several calls")
+    (figure,) = figures_of(section).values()
     assert figure.title == "Inputs a second by inputs of a call, my net"
-    assert "blas,64,0.002,32000.0,2.0" in figure.csv
-
-
-def test_the_page_of_calls_alone_begins_with_their_times():
-    page = shown(calls())
-    (heading,) = re.findall(r"<h1>(.*?)</h1>", page.source)
-    assert heading == (
-        "my net: 64 inputs in 1.00 ms, 2.0 times as fast as dense BLAS; 1 input in 1.00 ms, 2.0 times as fast as dense "
-        "BLAS"
-    )
-    assert "All 6 timed programs passed verification. Compared: all output values" in page.text
-    assert "Machines and software" in page.text
-    for absent in ("How to reproduce each run", "Glossary", "Lossy", "Times in", "0 passed"):
-        assert absent not in page.text
-    assert "busy machine in" not in page.text
-    busy = [one | {"load": {"others": 0.5, "throttled": None}} for one in calls()]
-    assert "busy machine in both batch sizes" in shown(busy).text
-    two = shown([*calls(), call(network="another", seconds=(1.0, 1.0, 1.0))])
-    assert "<h1>another and my net: all 7 timed programs passed verification</h1>" in two.source
-    alone = shown([call(seconds=(0.002,) * 3)])
-    assert "<h1>my net: 1 input in 2.00 ms</h1>" in alone.source
+    assert [tuple(row[:5]) for row in figure.rows] == [(name, b, s, rate, t) for name, b, s, rate, t in rows]
 
 
 def test_a_ratio_whose_interval_has_1_in_it_is_no_difference():
     ours, theirs = call(seconds=(1.0, 2.0, 1.0, 2.0, 1.0)), call("scipy", seconds=(2.0, 1.0, 1.1, 2.2, 1.0))
-    assert networks([ours, theirs])[0]["results"] == ["1 input takes 1.00 s: no clear difference from SciPy"]
+    assert networks([ours, theirs])[0].results == ["1 input takes 1.00 s: no clear difference from SciPy"]
+    assert networks([call(seconds=(0.002,) * 3)])[0].results == ["1 input takes 2.00 ms"]
 
 
 def test_the_latest_comparison_of_a_batch_counts_and_others_are_not_mixed():
     later = [{**call(name, 1, (s, s, s), comparison="e" * 16), "created": "2026-01-02T03:04:05Z"}
              for name, s in (("ours", 0.001), ("scipy", 0.005))]  # fmt: skip
     (one,) = networks([*calls(), *later, call("blas", 64, (1.0, 1.0, 1.0), comparison="f" * 16)])
-    assert [[row["name"] for row in entry["rows"]] for entry in one["batches"]] == [
-        ["ours", "scipy"], ["ours", "blas", "scipy"],
-    ]  # fmt: skip
-    assert one["batches"][0]["rows"][1]["ratio"].median == 5
+    assert [[call.name for call in batch] for batch in one.batches] == [["ours", "scipy"], ["ours", "blas", "scipy"]]
+    assert one.batches[0][1].ratio.median == 5
     assert len(networks([*calls(), call(network="another")])) == 2
 
 
-def test_sparse_operations_and_calls_are_apart():
-    records = [typed(one, OperationRecord) for one in [*calls(), made_operation()]]
-    assert operations.values(collect([], operations=records))["records"] == 1
-    assert section.values(collect([], operations=records[-1:])) is None
+def test_sparse_operations_are_no_calls():
+    assert section_of("calls", collected(operations=[made_operation()])) is None
 
 
-def test_nothing_in_a_record_is_code():
-    record = call()
-    record["program"]["version"] = record["environment"]["command"] = HOSTILE
-    record["program"]["notes"]["layout"] = HOSTILE
-    page = shown([record, call("scipy")])
-    assert HOSTILE not in page.source
+def test_a_column_more_is_one_line_and_is_everywhere(monkeypatch):
+    """On the page, in CSV, on a terminal and in Markdown."""
+    operand = Column("Operands", lambda call: call.record.operand_bytes, BYTES)
+    table = replace(CALLS, columns=[*CALLS.columns, operand])
+    monkeypatch.setattr(calls_section, "CALLS", table)
+    page = shown([*calls(), call(network="with a column more")])
+    assert page.text.count("Operands") == 2
+    assert page.values.count(1 << 20) == 7
+    rows = networks(calls())[0].batches[0]
+    assert table.csv(rows).splitlines()[0].endswith(",version_and_layout,operands_bytes")
+    assert all(line.endswith(",1048576") for line in table.csv(rows).splitlines()[1:])
+    assert [line.split("  ")[-1].strip() for line in table.text(rows).splitlines()] == ["Operands", *["1.0 MiB"] * 3]
+    assert [line.split("|")[-2].strip() for line in table.markdown(rows).splitlines()[2:]] == ["1.0 MiB"] * 3
