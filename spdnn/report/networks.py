@@ -14,7 +14,7 @@ import numpy as np
 from spdnn.core import challenge
 from spdnn.core.shown import listed, printable, significant
 from spdnn.core.shown import published as printed
-from spdnn.core.table import RATE, RATIO, SECONDS, SHORT, Column, Number, Phrase, Rows, Styled, Table, mark
+from spdnn.core.table import RATE, RATIO, SECONDS, Column, Number, Phrase, Rows, Styled, Table, mark
 from spdnn.report.common.blocks import Block, Paragraph, Section, term
 from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.drawing import RECORD, Figure
@@ -145,7 +145,7 @@ def _compared(rows: Sequence[Size]) -> Table:
             for name in SERIES if name != "reduced" and devices != "lossy"
         ]  # fmt: skip
     caption = (
-        RATE, ", and inference time under it; ratios: ours ÷ published, exact; their time: what the published time "
+        RATE, ", and under it ", SECONDS, " of inference; ratios: ours ÷ published, exact; their time: what the published time "
         "includes, where ours includes something else",
     )  # fmt: skip
     return Table("Ours and the best published, by network", columns, caption, "twelve")
@@ -157,7 +157,7 @@ def _ours_below(run: RunRow | None) -> Phrase:
         return None
     marks = [mark("other inputs")] * (not run.comparable) + [BUSY_MARK] * bool(run.busy)
     marks += [mark("measured once")] * (run.repeats == 1)
-    return Number(run.inference_seconds, SECONDS), " ", SHORT, *(part for one in marks for part in (" ", one))
+    return Number(run.inference_seconds, SECONDS), *(part for one in marks for part in (" ", one))
 
 
 def _figure_cell(best: Baseline | None) -> Phrase:
@@ -167,7 +167,7 @@ def _figure_cell(best: Baseline | None) -> Phrase:
 
 
 def _figure_below(best: Baseline | None) -> Phrase:
-    return (Number(best.seconds, SECONDS, printed(best.seconds)), " ", SHORT) if best and best.seconds else None
+    return Number(best.seconds, SECONDS, printed(best.seconds)) if best and best.seconds else None
 
 
 def _published(rows: Sequence[Baseline]) -> Rows:
@@ -197,7 +197,7 @@ def _published(rows: Sequence[Baseline]) -> Rows:
                 below=lambda item, size=size: _figure_below(item[1].get(size)),
             )
         )
-    caption = RATE, ", and seconds of inference under it; lossy methods do not give the exact values"
+    caption = RATE, ", and under it ", SECONDS, " of inference; lossy methods do not give the exact values"
     return Table("Every published figure on these networks", columns, caption, "published").of(
         order, title=f"Every published figure on these networks: {len(rows):,}"
     )

@@ -508,8 +508,11 @@ def _rows(shown: Sequence[Network]) -> list[Figure]:
         partial(_plot_rows, shown),
         ("network and inputs", "layer", "inputs alive", "rows computed"),
         [
-            (network.title, layer, alive, network.rows[layer - 1] if network.rows else None)
-            for network in shown for layer, alive in enumerate(network.alive, 1)
+            (network.title, layer, *counts)
+            for network in shown
+            for layer, counts in plotting.changes(
+                list(zip(network.alive, network.rows or [None] * len(network.alive), strict=True))
+            )
         ],
     )  # fmt: skip
     return [figure] if shown else []
