@@ -145,8 +145,8 @@ def _compared(rows: Sequence[Size]) -> Table:
             for name in SERIES if name != "reduced" and devices != "lossy"
         ]  # fmt: skip
     caption = (
-        RATE, ", and under it ", SECONDS, " of inference; ratios: ours ÷ published, exact; their time: what the published time "
-        "includes, where ours includes something else",
+        RATE, ", and under it ", SECONDS, " of inference; ratios: ours ÷ published, exact; their time: what the "
+        "published time includes, where ours includes something else",
     )  # fmt: skip
     return Table("Ours and the best published, by network", columns, caption, "twelve")
 
