@@ -286,15 +286,16 @@ def section(collection: Collection) -> Section | None:
     every = networks(collection)
     if not every:
         return None
+    reduced = [network for network in every if network.product is None or network.product >= LEAST]
     blocks: list[Block] = [
-        Paragraph((*_example(every), " Each ", term("reduction", "reductions"), " can be switched off.")),
-        *_edges([network for network in every if network.product is None or network.product >= LEAST][:MOST_BARS]),
+        Paragraph((_example(every), " Each ", term("reduction", "reductions"), " can be switched off.")),
+        *_edges(reduced[:MOST_BARS]),
         EDGES.of(every, most=MOST_SHOWN),
     ]
     if lacks := [sentence for network in every[:MOST_LINES] for sentence in network.lacks]:
         shown: list[Block] = [Paragraph(sentence, "soft") for sentence in lacks]
         blocks.append(Fold("What these records lack, and the runs that would have it", shown))
-    blocks += _rows([network for network in _deepest(every) if network.product is None or network.product >= LEAST])
+    blocks += _rows([network for network in _deepest(every) if network in reduced][:MOST_DRAWN])
     if rows := times(collection):
         blocks.append(TIMES.of(rows))
     if others := [network.found for network in every if not network.radixnet]:
@@ -398,17 +399,13 @@ def _example(every: Sequence[Network]) -> Phrase:
     """A sentence on a network: one with official inputs, then all steps, then both curves is the best example."""
 
     def rank(network: Network) -> tuple:
-        whole = all(step.edges is not None and step.how != COMPUTED for step in network.steps)
-        return (
-            not network.runs[0].comparable,
-            not whole,
-            not (network.rows and network.searched),
-            network.problem.neurons,
-        )
+        counted = all(step.edges is not None and step.how != COMPUTED for step in network.steps)
+        both = network.rows and network.searched
+        return not network.runs[0].comparable, not counted, not both, network.problem.neurons
 
     best = min((network for network in every if network.radixnet), key=rank, default=None)
     if not (best and best.product):
-        return ("Work that has no part in any value is searched for and left out; no result changes.",)
+        return "Work that has no part in any value is searched for and left out; no result changes."
     size, inputs = f"{best.problem.neurons:,} × {best.problem.layers:,}", best.runs[0].inputs
     computed = best.computed_factor and (" (one in ", Number(best.computed_factor, RATIO), " was computed)")
     return (
@@ -499,7 +496,6 @@ def _plot_edges(shown: Sequence[Network], narrow: bool):
 
 def _rows(shown: Sequence[Network]) -> list[Figure]:
     """Inputs alive and rows computed, by layer."""
-    shown = shown[:MOST_DRAWN]
     figure = Figure(
         "reductions-rows",
         "Inputs alive and the rows computed for them, by layer",
