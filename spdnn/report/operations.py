@@ -284,6 +284,15 @@ PUBLISHED = Table(
     ],
     "Published figures, as printed",
 )  # fmt: skip
+CALLS = Table(
+    "Programs",
+    [
+        Column("Program", lambda record: record.program.name),
+        Column("Median", lambda record: _median(record), SECONDS),
+        Column("Useful operations/s", lambda record: record.operations_per_second.median, BILLIONS),
+        Column("Version", lambda record: record.program.version),
+    ],
+)
 PROGRAMS = Table(
     "Programs and their settings",
     [
@@ -355,7 +364,7 @@ def _machine(
         blocks.append(Part(NAMES[operation], shown, identity))
     if skewed := [problem for problem in problems if problem.ours.imbalance and problem.in_order]:
         blocks.append(BALANCE.of(skewed, title=f"{BALANCE.title}, {name}"))
-    if models := models_of(record for record in records if record.operation == "model"):
+    if models := models_of(records):
         every = replace(MODELS, record=lambda other: numbers[id(other.ours)])
         blocks.append(every.of(models, title=f"{MODELS.title}, {name}"))
     return blocks
@@ -474,8 +483,8 @@ def compare_problems(records: Iterable[OperationRecord]) -> list[ComparedProblem
 
 def models_of(records: Iterable[OperationRecord]) -> list[Other]:
     """Each model with sparse arithmetic, compared with other arithmetics; the latest comparison of each."""
-    others = [other for compared in compare_problems(records) for other in compared.others]
-    return [other for other in others if other.record.program.kind != "ours"]
+    compared = compare_problems(record for record in records if record.operation == "model")
+    return [other for one in compared for other in one.others if other.record.program.kind != "ours"]
 
 
 def _figures(identity: str, what: str, on: str, networks: Sequence[Network]) -> Iterator[Figure]:
