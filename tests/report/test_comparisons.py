@@ -1,7 +1,7 @@
 """The section on other libraries: ratios of pairs, and only from records of one comparison."""
 
 import pytest
-from test_report import collected, made_record, made_verdict, typed
+from records import collected, made_record, made_verdict, typed
 
 from spdnn.report.common.blocks import Rows
 from spdnn.report.common.collection import Part, collect

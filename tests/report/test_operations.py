@@ -2,7 +2,7 @@
 
 import pytest
 from operation_cases import made_imbalance, made_operation
-from test_report import BASELINES, stored, typed
+from records import BASELINES, stored, typed
 
 from spdnn.core.errors import InputError
 from spdnn.core.table import plain

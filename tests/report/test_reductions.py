@@ -5,7 +5,7 @@ import itertools
 import statistics
 
 import pytest
-from test_report import agreed, collected, made_record, typed
+from records import agreed, collected, made_record, typed
 from test_schedules import scheduled
 
 from spdnn.core.table import plain as text
