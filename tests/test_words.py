@@ -44,7 +44,6 @@ READ = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name not in ("glossary.md", "records.md")),
     *sorted((ROOT / "config").glob("*.yaml")),
-    *sorted((ROOT / "spdnn/report").rglob("*.j2")),
     *sorted((ROOT / "workflow").rglob("*.rst")),
 ]
 CODE = [*sorted((ROOT / "spdnn").rglob("*.py")), *sorted((ROOT / "workflow").rglob("*.py"))]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from spdnn.cli import arguments
 from spdnn.cli.bench_shared import add_timing, command_of, run, writer
-from spdnn.cli.terminal import show
+from spdnn.cli.terminal import say, show
 from spdnn.core.errors import InputError
 from spdnn.core.progress import bar
 
@@ -139,21 +139,21 @@ def _one(args) -> None:
 
 
 def _show(records: list) -> None:
-    """Every problem and model, and geometric means by operation, set and sparsity; of one problem, the programs."""
+    """By operation every problem, and geometric means by set and sparsity; models; of one problem, its programs."""
     from spdnn.report import operations
+    from spdnn.report.common.run_rows import group_by
 
     problems = operations.compare_problems(record for record in records if record.operation != "model")
-    levels: dict[tuple, list] = {}
-    for one in problems:
-        levels.setdefault((one.operation, one.problem.set, one.percent), []).append(one)
-    tables = [operations.PROBLEMS.of(problems), operations.MODELS.of(operations.models_of(records))]
-    if len(problems) > 1:
-        tables.append(operations.MEANS.of([operations.means(of_level) for of_level in levels.values()]))
-    else:
-        tables.append(operations.CALLS.of(records))
+    tables = []
+    for name, some in group_by(problems, lambda one: one.operation).items():
+        levels = group_by(some, lambda one: (one.problem.set, one.percent)).values()
+        tables.append(operations.PROBLEMS.of(some, title=operations.NAMES[name]))
+        tables += [operations.MEANS.of(list(map(operations.means, levels)), title="Geometric means")] * (len(some) > 1)
+    tables.append(operations.MODELS.of(operations.models_of(records)))
+    tables += [operations.CALLS.of(records)] * (len(problems) == 1)
     for rows in tables:
         if rows.rows:
-            print(f"\n{rows.table.title}")
+            say(["", rows.title or rows.table.title])
             show(rows.table, rows.rows)
 
 

@@ -80,7 +80,7 @@ PLAN = Table(
 def add(plan) -> None:
     plan.description = (
         "Predict the time of a run on more ranks and inputs, from a measured record of one rank. Records of several\n"
-        "ranks stand beside their predictions. With --cut, show how the task graph would divide an inference among\n"
+        "ranks are shown with their predictions. With --cut, show how the task graph would divide an inference among\n"
         "devices, with memory and time."
     )
     plan.add_argument(

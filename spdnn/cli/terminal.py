@@ -37,7 +37,7 @@ def say(lines: Iterable[str], wrapped: bool = False) -> None:
     if wrapped and (columns := width()):
         lines = [
             line for text in lines
-            for line in textwrap.wrap(text, columns, subsequent_indent="  ", break_on_hyphens=False)
+            for line in textwrap.wrap(text, columns, subsequent_indent="  ", break_on_hyphens=False) or [""]
         ]  # fmt: skip
     encoding = sys.stdout.encoding or "utf-8"
     print("\n".join(lines).encode(encoding, "replace").decode(encoding), flush=True)

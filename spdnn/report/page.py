@@ -79,17 +79,14 @@ def text(contents: Collection, shown: Sequence[Section], figures: Mapping[str, D
     return Template((HERE / "page.html").read_text("utf-8")).substitute(
         digest=f"sha256-{digest}",
         style=(HERE / "style.css").read_text("utf-8"),
-        header=_header(first, writer),
+        ran=f'<p class="ran">{writer.phrase(first.ran)}</p>\n' if first.ran else "",
+        title=writer.phrase(first.title),
+        state=first.state,
+        verdict=writer.phrase(first.verdict),
+        speed="".join(f'<p class="speed">{writer.phrase(sentence)}</p>\n' for sentence in first.speed),
         main=f"<p>{EMPTY}</p>\n" if first.state == "empty" else _main(contents, shown, writer),
         script=script,
     )
-
-
-def _header(first: overview.Header, writer: Writer) -> str:
-    ran = f'<p class="ran">{writer.phrase(first.ran)}</p>\n' if first.ran else ""
-    verdict = f'<p class="verdict {first.state}" id="verdict">{writer.phrase(first.verdict)}</p>\n'
-    speed = "".join(f'<p class="speed">{writer.phrase(sentence)}</p>\n' for sentence in first.speed)
-    return f"{ran}<h1>{writer.phrase(first.title)}</h1>\n{verdict}{speed}"
 
 
 def _main(contents: Collection, shown: Sequence[Section], writer: Writer) -> str:

@@ -116,7 +116,7 @@ def shown(capsys, *arguments, status=0):
 def rows(text):
     """(name, seconds of A, of B, ratio, rest) of each line of a table in one line a pair."""
     table = text.split("\n\n")[1].splitlines()[1:]
-    return [re.fullmatch(r"(.*?) +(\S+) +(\S+)  (\S+) \((\S+) to (\S+)\) +(.*)", line).groups() for line in table]
+    return [re.fullmatch(r"(.*?) +(\S+) +(\S+) +(\S+) \((\S+) to (\S+)\) +(.*)", line).groups() for line in table]
 
 
 def test_the_table(before, after, capsys):

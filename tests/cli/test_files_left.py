@@ -44,7 +44,7 @@ def test_commands_leave_what_the_documentation_names(root, tmp_path):
         )
     assert status == 0, out + errors
     for library in ("onnxruntime", "graphblas", "jax", "mkl"):
-        assert re.search(rf"^ .*{library} +[0-9]", out, re.MULTILINE)
+        assert re.search(rf"^{library} .*[0-9]", out, re.MULTILINE)
     page = (root / "docs/reference/environment.md").read_text()
     named = re.findall(r"`~/([\w./]+)`", " ".join(re.findall(r"^\| (.+?) \|", page, re.MULTILINE)))
     left = [path.relative_to(tmp_path / "home") for path in (tmp_path / "home").rglob("*")]

@@ -98,7 +98,7 @@ def test_any_network(tmp_path, capsys):
         ((*OFFICIAL, "--devices", 4, "--pipeline", 3), "cannot be shared out to pipelines of 3"),
         ((*OFFICIAL, "--devices", 5000), "5000 devices: at most 4,096"),
         ((*OFFICIAL, "--devices", "1,2"), "--devices: a cut takes one number, not 2"),
-        (("one.json", "two.json"), "there is no such file"),
+        (("one.json", "two.json"), "there is no such run record"),
         ((*OFFICIAL, "--per-node", 2), "--per-node is not for a cut"),
         (("--network", "nowhere.safetensors", "--edges-per-second", 1), "nowhere.safetensors"),
         ((), "no problem is named: give --neurons and --layers, --network or a record"),
