@@ -211,8 +211,12 @@ class Writer:
 
     def cell(self, cell: Cell) -> str:
         """What a cell says, and below it the rest."""
-        below = "" if cell.below is None else f"<br><small>{self.phrase(cell.below)}</small>"
-        return NOTHING if cell.value is None else self.phrase(cell.value) + below
+        if cell.value is None:
+            return NOTHING
+        room = _class("long" if len(plain(cell.below)) > NAME else "")
+        return self.phrase(cell.value) + (
+            "" if cell.below is None else f"<br><small{room}>{self.phrase(cell.below)}</small>"
+        )
 
     def head(self, name: Phrase, unit: Unit | None) -> str:
         """The head of a column, with its unit."""
