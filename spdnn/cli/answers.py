@@ -6,17 +6,27 @@ import json
 import numpy as np
 
 from spdnn.cli import arguments
+from spdnn.cli.terminal import show
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.files import write_text
 from spdnn.core.network import Network
 from spdnn.core.result import Result
+from spdnn.core.table import NUMBER, Column, Table
 from spdnn.runs.records.result import MOST_CLASSES, Accuracy
 from spdnn.runs.verify import classes
 from spdnn.runs.verify.classes import Agreement, Scores
 
 SHOWN = 16  # classes of which the whole confusion matrix is printed
 MIXED = 10  # of more classes: the pairs that are taken for each other most often
+MISTAKES = Table(
+    "Mistakes",
+    [
+        Column("label", lambda row: row[0]),
+        Column("taken for", lambda row: row[1]),
+        Column("inputs", lambda row: row[2], NUMBER),
+    ],
+)
 
 
 def add(command) -> None:
@@ -157,25 +167,17 @@ def _print_scores(scores: Scores, names: list[str] | None) -> None:
         return
     words = names or [str(number) for number in range(scores.classes)]
     confusion = scores.confusion
-    if scores.classes > SHOWN:
-        _print_mixed(confusion, words)
+    if scores.classes <= SHOWN:
+        counts = [Column(word, lambda row, k=k: int(confusion[row, k]), NUMBER) for k, word in enumerate(words)]
+        print("confusion   inputs by label (row) and predicted class (column)")
+        show(Table("Confusion", [Column("label", lambda row: words[row]), *counts]), range(scores.classes))
         return
-    first = max(len("label"), *map(len, words))
-    widths = [max(len(word), len(str(confusion[:, k].max()))) for k, word in enumerate(words)]
-    print("confusion   inputs by label (row) and predicted class (column)")
-    for word, cells in [("label", words), *zip(words, confusion.tolist(), strict=True)]:
-        print(f"  {word:<{first}}  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)))
-
-
-def _print_mixed(confusion: np.ndarray, words: list[str]) -> None:
-    """The pairs of classes that are taken for each other most often."""
     wrong = confusion.copy()
     np.fill_diagonal(wrong, 0)
     order = np.argsort(-wrong, axis=None, kind="stable")[:MIXED]
-    pairs = [(int(wrong.flat[at]), *divmod(int(at), len(words))) for at in order if wrong.flat[at]]
     print(f"confusion   most often, of {int(wrong.sum())} wrong predictions (--json has the whole matrix)")
-    for times, label, answer in pairs:
-        print(f"  {times:>6}  {words[label]} taken for {words[answer]}")
+    pairs = [(words[at // len(words)], words[at % len(words)], int(wrong.flat[at])) for at in order if wrong.flat[at]]
+    show(MISTAKES, pairs)
 
 
 def _softmax(probabilities: str, theirs: bool) -> str:

@@ -1,6 +1,7 @@
 """What the kinds of `spdnn bench` share: options, the command in records, the order of the output."""
 
 import shlex
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ def run(
             reasons = reasons | refused
             if show:
                 show(group)
+                sys.stdout.flush()
     finally:
         if records:
             write(records)

@@ -40,4 +40,4 @@ def say(lines: Iterable[str], wrapped: bool = False) -> None:
             for line in textwrap.wrap(text, columns, subsequent_indent="  ", break_on_hyphens=False) or [""]
         ]  # fmt: skip
     encoding = sys.stdout.encoding or "utf-8"
-    print("\n".join(lines).encode(encoding, "replace").decode(encoding), flush=True)
+    print("\n".join(lines).encode(encoding, "replace").decode(encoding))

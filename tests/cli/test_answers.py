@@ -116,8 +116,8 @@ def test_many_classes_show_what_is_mixed_up(infer, files, monkeypatch):
     _, out, _ = infer("--labels", "y.npy", "--classes", "names.txt")
     rows = out[out.index("confusion ") :].splitlines()
     assert rows[0] == "confusion   most often, of 10 wrong predictions (--json has the whole matrix)"
-    assert sum(int(row.split()[0]) for row in rows[1:]) == 10
-    assert " taken for " in rows[1]
+    assert sum(int(row.split()[-1]) for row in rows[2:]) == 10
+    assert rows[1].split() == ["label", "taken", "for", "inputs"]
 
 
 def test_the_first_inputs_take_the_first_labels(infer):
