@@ -16,7 +16,6 @@ left as it is.
 import contextlib
 import csv
 import io
-import itertools
 import json
 import math
 import re
@@ -39,6 +38,7 @@ from spdnn.cli.summary import show
 from spdnn.core import challenge
 from spdnn.core.files import write_text
 from spdnn.core.resources import usable_cores
+from spdnn.core.shown import time
 from spdnn.core.statistics import ratio_of_medians, ratios
 from spdnn.report.calls import CALLS, called
 from spdnn.report.common.collection import Collection, Part, collect
@@ -637,23 +637,38 @@ def operations(kind: str = "operations") -> str | None:
 
 
 def calls() -> str | None:
+    """Seconds of a call of a compiled model by its inputs, and how many times as long others take."""
+    networks = called(records := kept("calls"))
+    if not networks:
+        return None
+    names = sorted({call.name for batch in networks[0].batches for call in batch if not call.is_ours})
+    lines = [["inputs of a call", "ours", *names]]
+    for ours, *others in networks[0].batches:
+        times = {call.name: _times(call.ratio.median) for call in others}
+        lines.append([f"{ours.batch:,}", time(ours.seconds), *(times.get(name, "") for name in names)])
+    return table(lines, f"Others in times as long as ours, {source(records.operations)}.")
+
+
+def calls_in_full() -> str | None:
     """Calls of a compiled model and of other libraries by inputs of a call, as the report has them."""
-    return _calls("calls")
+    networks = called(records := kept("calls"))
+    every = [call for network in networks for batch in network.batches for call in batch]
+    return f"{CALLS.markdown(every)}\n{source(records.operations)}.\n" if every else None
 
 
 def onnx() -> str | None:
-    """The same of pruned ONNX models."""
-    return _calls("onnx", "`benchmarks/onnx_models.py`; ")
-
-
-def _calls(kind: str, about: str = "") -> str | None:
-    records = kept(kind)
-    networks = called(records)
-    parts = [
-        f"`{one.name}`, {one.newest.threads} threads:\n\n" + CALLS.markdown([*itertools.chain(*one.batches)])
-        for one in networks
-    ]
-    return "\n".join(["", *parts, f"{about}{source(records.operations)}.\n"]) if networks else None
+    """Seconds of a call of pruned ONNX models, and how many times as long ONNX Runtime takes."""
+    networks = called(records := kept("onnx"))
+    if not networks:
+        return None
+    lines = [["model", "inputs of a call", "ours", "times as long: ONNX Runtime, median", "95 % interval"]]
+    for network in networks:
+        for ours, other in network.batches:
+            ratio = other.ratio
+            cells = [network.name, str(ours.batch), time(ours.seconds)]
+            lines.append([*cells, f"{ratio.median:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}"])
+    threads = f"{records.operations[0].threads} threads"
+    return table(lines, f"`benchmarks/onnx_models.py`, {threads}; {source(records.operations)}.")
 
 
 def accuracy() -> str | None:
@@ -758,6 +773,7 @@ MADE = (
     operations,
     models,
     calls,
+    calls_in_full,
     onnx,
     accuracy,
     gpu,
