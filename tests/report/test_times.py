@@ -1,15 +1,17 @@
-"""The page's section on where the time goes: every part is what the record's own numbers come to, none is guessed."""
+"""Where the time goes: every part is what the record's own numbers come to, none is guessed."""
 
-import re
 import statistics
 
+import numpy as np
 import pytest
-from test_report import HOSTILE, collected, data, drawn, made_record, shown, solved
+from records import cells, collected, figures_of, made_record, section_of, solved, table_of, texts, told
 from test_scaling import on
 from test_schedules import scheduled
 
-from spdnn.report.common.drawing import MOST_BARS
-from spdnn.report.times import values as times
+from spdnn.core.table import plain
+from spdnn.report import times
+from spdnn.report.common.blocks import Terms
+from spdnn.report.common.drawing import MOST_BARS, RECORD, style
 
 LAST = "layer loop, resident"
 WITH_COPIES = "with host-to-device copies"
@@ -41,6 +43,20 @@ def parts(record):
     return times.parts(collected([record]).runs[0])
 
 
+def split(records):
+    """The rows of the table of parts, by case."""
+    rows = table_of(section_of("times", records), "Parts of inference")
+    return {row.run.case: cell for row, cell in zip(rows.rows, cells(rows), strict=True)}
+
+
+def lengths(figure, number):
+    """How long the parts of a record's bar are on the axis."""
+    with style():
+        (axes,) = figure.plot(False).axes
+    (bar,) = (one for one in axes.collections if one.get_gid() == f"{RECORD}{number}")
+    return [np.ptp(path.vertices[:, 0]) for path in bar.get_paths()]
+
+
 def by_ticks(entries, ticks, devices=1):
     """Kernel, copy, wait, unassigned and hidden, by looking at every tick of every device."""
     end = max(b for *_, b in entries)
@@ -58,20 +74,6 @@ def by_ticks(entries, ticks, devices=1):
     return {name: count * TICK for name, count in found.items()}
 
 
-def figure(records, name):
-    return drawn("times", records).get(name)
-
-
-def lengths(drawing, number):
-    """How long the parts of a record's bar are in the SVG."""
-    group = re.search(rf'<g id="{drawing.name}-record-{number}">.*?</g>', drawing.svg, re.DOTALL).group()
-    found = []
-    for path in re.findall(r' d="([^"]*)"', group):
-        across = [float(x) for x in re.findall(r"[ML] (-?[\d.]+) ", path)]
-        found.append(max(across) - min(across))
-    return found
-
-
 SIMPLE = [(0, "compute", 0, 10), (0, "compute", 12, 20)]
 OVERLAP = [
     (0, "copy-weights", 0, 6), (0, "compute", 4, 20), (0, "copy-weights", 10, 24), (0, "compute", 30, 40),
@@ -84,17 +86,19 @@ OVERLAP = [
     ("entries", "ticks", "devices"),
     [(SIMPLE, 20, 1), (SIMPLE, 25, 1), (SIMPLE, 20, 2), (OVERLAP, 40, 2), (OVERLAP, 50, 2), (OVERLAP[::-1], 41, 3)],
 )
-def test_a_timeline_is_told_apart_by_device(entries, ticks, devices):
+def test_a_timeline_is_split_by_device(entries, ticks, devices):
     record, expected = timed(entries, ticks, devices), by_ticks(entries, ticks, devices)
-    found = parts(record)
+    whole, found = ticks * TICK * devices, parts(record)
     assert {name: getattr(found, name) for name in expected} == expected
-    assert found.whole == ticks * TICK * devices == sum(expected.values()) - expected["hidden"]
-    values = set(shown([record]).values)
-    assert {*expected.values(), found.whole} <= values
-    assert {seconds / found.whole for seconds in expected.values()} <= values
+    assert found.whole == whole == sum(expected.values()) - expected["hidden"]
+    (row,) = split([record]).values()
+    assert float(row["all_of_it_seconds"]) == whole
+    assert {name: float(row[name if name != "hidden" else "copies_hidden"]) for name in expected} == {
+        name: seconds / whole for name, seconds in expected.items()
+    }
 
 
-def test_ranks_are_told_apart_by_their_clocks():
+def test_ranks_are_split_by_their_clocks():
     record = on(4, (0.25, 0.5, 0.75))
     ranks = record["distribution"]["per_rank"]
     whole, wait, copies = (
@@ -103,23 +107,26 @@ def test_ranks_are_told_apart_by_their_clocks():
     found = parts(record)
     assert (found.whole, found.wait, found.copy, found.kernel) == (whole, wait, copies, whole - wait - copies)
     assert (found.unassigned, found.hidden) == (0, None)
-    page = shown([record])
-    assert {whole, wait / whole, copies / whole, (whole - wait - copies) / whole} <= set(page.values)
-    assert "Clocks of the ranks, 3 repeats" in page.text
+    (row,) = split([record]).values()
+    assert (float(row["wait"]), float(row["copy"]), row["copies_hidden"]) == (wait / whole, copies / whole, "")
+    assert row["source"] == "Clocks of the ranks, 3 repeats"
     record["span"] = STREAMED  # a rank that reads weights does not tell when
     found = parts(record)
     assert (found.kernel, found.unassigned, found.copy) == (None, whole - wait - copies, copies)
 
 
-def test_a_gpu_tells_its_own_seconds_of_the_last_repeat():
-    page = shown([on_gpu()])
+def test_a_gpu_has_its_own_seconds_of_the_last_repeat():
     found = parts(on_gpu())
     assert (found.whole, found.kernel, found.unassigned) == (0.375, 0.25, 0.125)
     assert (found.copy, found.wait, found.hidden) == (None, None, None)
-    assert {0.25 / 0.375, 0.125 / 0.375, 0.375, 0.5} <= set(page.values)  # 0.5: the copies while it was read
-    assert "Of it, copies to a GPU" in page.text
-    assert "Of it, copies to a GPU" not in shown([made_record()]).text
-    assert times.values(collected([on_gpu(copied=2.5)]))["rows"][0]["uploaded"] is None
+    section = section_of("times", [on_gpu()])
+    (row,) = texts(table_of(section, "Parts of inference"))
+    assert row["Kernel"] == "66.7 % (0.2500 s)"
+    assert not {"Copy", "Wait", "Copies hidden"} & row.keys()
+    (row,) = cells(table_of(section, "Times by case"))
+    assert float(row["of_it_copies_to_a_gpu_seconds"]) == 0.5
+    (row,) = cells(table_of(section_of("times", [on_gpu(copied=2.5)]), "Times by case"))  # longer than it was read
+    assert row["of_it_copies_to_a_gpu_seconds"] == ""
 
 
 @pytest.mark.parametrize(
@@ -142,129 +149,147 @@ def test_a_gpu_tells_its_own_seconds_of_the_last_repeat():
         {**timed(SIMPLE, 20), "comparison": "0123456789abcdef"},
     ],
 )
-def test_what_a_record_does_not_tell_is_not_guessed(record):
+def test_what_a_record_does_not_have_is_not_guessed(record):
     assert parts(record) is None
-    page = shown([record])
-    assert "Parts of inference from" not in page.text
-    assert 'id="times-inference"' not in page.source
-    assert figure([record], "times-parts") is None
+    section = section_of("times", [record])
+    assert "Parts of inference from" not in texts(table_of(section, "Times by case"))[0]
+    assert "times-parts" not in figures_of(section)
 
 
-def test_copies_inside_captured_graphs_are_not_told_apart():
-    entries = [(0, "compute", 0, 10), (0, "compute", 12, 20)]
-    captured = timed(entries, 21, span=STREAMED, captured=True)
+def test_copies_inside_captured_graphs_are_unassigned():
+    captured = timed(SIMPLE, 21, span=STREAMED, captured=True)
     found = parts(captured)
     assert (found.kernel, found.unassigned, found.wait, found.hidden) == (None, 19 * TICK, 2 * TICK, None)
-    stay = timed(entries, 21, captured=True)  # so nothing is copied
-    assert parts(stay).kernel == 18 * TICK
-    assert parts(timed(entries, 21, span=STREAMED, captured=False)).kernel == 18 * TICK
+    assert parts(timed(SIMPLE, 21, captured=True)).kernel == 18 * TICK  # weights stay, so nothing is copied
+    assert parts(timed(SIMPLE, 21, span=STREAMED, captured=False)).kernel == 18 * TICK
 
 
-def test_a_timeline_of_joined_tasks_says_at_most():
-    whole = shown([timed(SIMPLE, 20)])
-    assert "kernel at most" not in whole.text
-    joined = shown([timed(SIMPLE, 20, timeline_tasks=3)], figures=True)
-    assert joined.text.count("kernel at most") == 2  # in the figure and in the table
-    assert "gaps between them count as busy" in joined.text
-    assert ">kernel at most</text>" in joined.source
+def meanings(records):
+    """The sources of parts that a section explains."""
+    terms = section_of("times", records).every(Terms)
+    return [plain(name) for block in terms for name, _ in block.pairs]
 
 
-def test_runs_that_tell_nothing_are_counted():
-    text = shown([timed(SIMPLE, 20), made_record("a"), {**made_record("b"), "span": STREAMED}]).text
+def test_sources_are_explained_where_they_are_and_joined_tasks_say_at_most():
+    assert meanings([timed(SIMPLE, 20)]) == [times.TIMELINE]
+    assert meanings([on_gpu(), on(2, (0.25,))]) == [times.RANKS, times.EVENTS]
+    joined = [timed(SIMPLE, 20, timeline_tasks=3)]
+    assert meanings(joined) == [times.TIMELINE, times.JOINED]
+    (row,) = texts(table_of(section_of("times", joined), "Parts of inference"))
+    assert row["Source"] == "Timeline, 1 device, last repeat (kernel at most)"
+
+
+def test_runs_without_parts_are_counted():
+    some = [timed(SIMPLE, 20), made_record("a"), {**made_record("b"), "span": STREAMED}]
+    text = told(section_of("times", some))
     assert "The records of 2 other runs do not split inference into parts; where weights were streamed" in text
-    text = shown([timed(SIMPLE, 20), made_record("a")]).text
-    assert "The records of 1 other run do not split inference into parts." in text
-    for term in ("Clocks of the ranks", "Events of the GPU", "Kernel at most"):
-        assert term not in text
+    assert "The records of 1 other run do not split inference into parts." in told(section_of("times", some[:2]))
 
 
-def test_the_whole_is_read_prepare_and_inference():
+def test_bars_are_read_prepare_and_inference():
     records = [made_record(f"case-{place}", (0.5 * place, 0.25 * place, place)) for place in (1, 2, 3)]
-    drawing = figure(records, "times-whole")
-    rows, first = data(drawing), lengths(drawing, 0)[0]
+    figure = figures_of(section_of("times", records))["times-whole"]
     for place, record in enumerate(records):
         seconds = [statistics.median(record[f"{part}_seconds"]) for part in ("read", "prepare", "inference")]
-        assert [float(row["seconds"]) for row in rows[3 * place : 3 * place + 3]] == seconds
-        assert lengths(drawing, place) == pytest.approx([second / 0.5 * first for second in seconds], abs=1e-3)
-    assert [row["part"] for row in rows[:3]] == ["read", "prepare", "inference"]
-    assert ">seconds</text>" in drawing.svg
-    assert ">1.06 s<" in drawing.svg
+        assert figure.rows[3 * place : 3 * place + 3] == [
+            (record["case"], part, value) for part, value in zip(("read", "prepare", "inference"), seconds, strict=True)
+        ]
+        assert lengths(figure, place) == pytest.approx(seconds)
 
 
-def test_wholes_that_differ_very_much_are_each_their_own():
-    records = [made_record("short", (0.25,)), made_record("long", (100.0,))]
-    drawing = figure(records, "times-whole")
-    assert "each bar is 100 % of its own case" in drawing.caption
-    assert ">% of the case's own read + prepare + inference</text>" in drawing.svg
-    # by case, so "long" is first
-    assert sum(lengths(drawing, 0)) == pytest.approx(sum(lengths(drawing, 1)), abs=1e-3)
-    assert lengths(drawing, 1)[2] / sum(lengths(drawing, 1)) == pytest.approx(0.25 / 0.8125, abs=1e-3)
-    assert [float(row["seconds"]) for row in data(drawing)] == [0.5, 0.0625, 100.0, 0.5, 0.0625, 0.25]
+def test_bars_that_differ_very_much_are_each_their_own():
+    figure = figures_of(section_of("times", [made_record("short", (0.25,)), made_record("long", (100.0,))]))[
+        "times-whole"
+    ]
+    assert "each bar is 100 % of its own case" in figure.caption
+    assert lengths(figure, 1) == pytest.approx([100 * one / 0.8125 for one in (0.5, 0.0625, 0.25)])
+    assert sum(lengths(figure, 0)) == pytest.approx(100)  # by case, so "long" is first
+    assert [seconds for *_, seconds in figure.rows] == [0.5, 0.0625, 100.0, 0.5, 0.0625, 0.25]
 
 
-def test_bars_of_inference_are_as_long_as_the_parts():
+def test_bars_are_the_parts_of_the_time_to_solution_where_records_have_it():
+    record = solved(made_record(), 2.5)
+    section = section_of("times", [record, made_record("b")])
+    rows = {part: seconds for _, part, seconds in figures_of(section)["times-whole"].rows}
+    assert rows["inference"] == record["time_to_solution"]["inference"] == 0.11
+    assert sum(rows.values()) == pytest.approx(2.5)
+    assert told(section).startswith("Inference is 4.4 % of the time to solution; published rates leave the rest out.")
+
+
+def test_shares_are_those_of_the_table():
     records = [timed(OVERLAP, 50, 2, "a"), on(2, (0.25, 0.5), case="b"), on_gpu(case="c")]
-    drawing, page = figure(records, "times-parts"), shown(records)
-    rows, expected = data(drawing), by_ticks(OVERLAP, 50, 2)
-    assert {row["part"]: float(row["seconds"]) for row in rows if row["case"] == "a"} == {
-        "kernel": expected["kernel"], "copy": expected["copy"], "wait": expected["wait"],
-        "unassigned": expected["unassigned"], "copies hidden behind a kernel": expected["hidden"],
-    }  # fmt: skip
+    figure, rows = figures_of(section_of("times", records))["times-parts"], split(records)
     for place, case in enumerate("abc"):
-        own = [row for row in rows if row["case"] == case and "hidden" not in row["part"]]
-        assert sum(float(row["% of the whole"]) for row in own) == pytest.approx(100)
-        drawn, expected_shares = lengths(drawing, place), [float(row["% of the whole"]) for row in own]
-        assert [100 * one / sum(drawn) for one in drawn] == pytest.approx(
-            [share for share in expected_shares if share], abs=0.01
-        )
-        assert drawing.svg.count(f'id="times-parts-record-{place}"') == 1
-    assert {float(row["seconds"]) for row in rows} <= set(page.values)  # what a figure shows, the table has
-    assert expected["hidden"] == 16 * TICK  # of two devices' 50 ticks each
-    assert ">16.0 % copies, hidden<" in drawing.svg
+        seconds = {part: value for name, part, value in figure.rows if name == case}
+        shares = {
+            name: float(rows[case][name]) for name in ("kernel", "copy", "wait", "unassigned") if rows[case][name]
+        }
+        assert lengths(figure, place) == pytest.approx([100 * share for share in shares.values()])
+        assert sum(shares.values()) == pytest.approx(1)
+        whole = float(rows[case]["all_of_it_seconds"])
+        assert seconds == pytest.approx({name: share * whole for name, share in shares.items()})
 
 
 def test_a_figure_has_the_fastest_of_each_network_and_the_table_all():
     """Many runs of one network leave room for the others; of one network, the slowest are left out."""
     records = [on(2, (0.25 + place / 64,), case=f"case-{place:02}") for place in range(MOST_BARS + 2)]
     records.append(on(2, (9.0,), case="other", layers=480))
-    figures, page = drawn("times", records), shown(records)
+    figures = figures_of(section_of("times", records))
     for name in ("times-whole", "times-parts"):
-        drawing = figures[name]
         fastest = {f"case-{place:02}" for place in range(MOST_BARS - 1)}
-        assert {row["case"] for row in data(drawing)} == {*fastest, "other"}
-        assert f" {MOST_BARS} of {len(records)} cases, the fastest of each network before" in drawing.caption
-        assert len(re.findall(rf'id="{name}-record-\d+"', drawing.svg)) == MOST_BARS
-    body = page.source[page.source.index('aria-label="Parts of inference by case"') :]
-    assert all(f">{record['case']}</th>" in body for record in records)
+        assert {row[0] for row in figures[name].rows} == {*fastest, "other"}
+        assert f" {MOST_BARS} of {len(records)} cases, the fastest of each network before" in figures[name].caption
+    assert split(records).keys() == {record["case"] for record in records}
 
 
-def test_hostile_names_stay_text():
-    record = timed(OVERLAP, 50, 2, HOSTILE)
-    record["engine"]["name"] = HOSTILE[:60]
-    record["engine"]["notes"]["why"] = HOSTILE
-    assert shown([record, on_gpu(case=HOSTILE + "2")], figures=True).runs_nothing_else()
-    assert "<script>alert(" in figure([record], "times-parts").csv
-
-
-def test_bars_are_the_parts_of_the_time_to_solution_where_records_have_it():
-    record = solved(made_record(), 2.5)
-    rows = {row["part"]: float(row["seconds"]) for row in data(figure([record, made_record("b")], "times-whole"))}
-    assert rows["inference"] == record["time_to_solution"]["inference"] == 0.11
-    assert sum(rows.values()) == pytest.approx(2.5)
-    assert "Inference is 4.4 %" in shown([record]).text
-
-
-def test_solutions_of_a_gpu_are_in_the_table_of_the_others():
-    text = shown([solved(made_record(), 2.5), solved(on_gpu(), 3.5), on_gpu(case="without")]).text
-    table = text[text.index("time to solution and its parts") :].partition("Published")[0]
-    assert re.findall(r"120 (cpu|cuda.*?)\d\.", table) == ["cpu", "cuda gpu"]
+def test_time_to_solution_is_a_row_with_its_parts():
+    record = solved(made_record(), 0.5, "workflow", ["inputs"])
+    section = section_of("times", [record, solved(on_gpu(), 3.5), on_gpu(case="without")])
+    rows = {row["of"]: row for row in cells(table_of(section, "Time to solution by case"))}
+    assert rows.keys() == {"a workflow", "a command"}
+    of_workflow = rows["a workflow"]
+    assert (float(of_workflow["wall_start_to_end_seconds"]), float(of_workflow["to_solution_seconds"])) == (0.75, 0.5)
+    told_parts = {name: float(of_workflow[f"{name}_seconds"]) for name in ("inputs", "inference", "verification")}
+    assert told_parts == pytest.approx({"inputs": 0.39, "inference": 0.11, "verification": 0.0})
+    assert (of_workflow["from_a_cache"], rows["a command"]["from_a_cache"]) == ("inputs", "nothing")
 
 
 def test_a_page_of_own_networks_says_nothing_of_what_was_published():
     own = solved(made_record("mine-12", (0.5,), official=False, neurons=64, layers=12, inputs=1000), 2.0)
-    challenge = shown([solved(made_record(), 2.0)]).text
-    text = shown([own]).text
-    assert "Inference is 25 % of the time to solution." in text
-    for told in ("published rates leave the rest out", "Published preparation"):
-        assert told in challenge
-        assert told not in text
+    section = section_of("times", [own])
+    assert told(section).startswith("Inference is 25 % of the time to solution.")
+    assert "published" not in told(section)
+    with pytest.raises(StopIteration):
+        table_of(section, "Published preparation")
+    assert table_of(section_of("times", [solved(made_record())]), "Published preparation").rows
+
+
+def test_a_ladder_has_the_slowest_first_and_the_latest_of_each_setting():
+    steps = [((), 10.0), (("dead",), 2.0), (("dead", "inputs"), 0.5)]
+    records = [made_record(f"rung-{k}", (seconds,), reductions) for k, (reductions, seconds) in enumerate(steps)]
+    assert times.ladders(collected(records[:2]).own) == []  # two settings are no ladder
+    again = made_record("rung-1", (4.0,), ("dead",)) | {"created": "2026-01-02T03:04:05Z"}
+    figures = figures_of(section_of("times", [*reversed(records), again, made_record("other", (1.0,), layers=480)]))
+    assert [name for name in figures if name.startswith("ladder")] == ["ladder-1"]
+    labels = ["cpu, no reductions", "cpu, dead inputs", "cpu, dead inputs, identical inputs"]
+    assert [row[:2] for row in figures["ladder-1"].rows] == list(zip(labels, (10.0, 4.0, 0.5), strict=True))
+    with style():
+        written = [text.get_text() for text in figures["ladder-1"].plot(False).axes[0].texts]
+    assert written == ["10 s", "4 s, 2.5 times as fast", "0.5 s, 20 times as fast"]
+
+
+def test_a_ladder_is_of_one_machine_and_says_what_times_include():
+    reductions = ((), ("dead",), ("dead", "inputs"))
+    here = [made_record(f"here-{len(on)}", (1.0 + len(on),), on) for on in reductions]
+    there = [made_record(f"there-{len(on)}", (0.1,), on) for on in reductions]
+    for record in there:
+        record["environment"]["cores"] = 64
+    here[0]["span"] = STREAMED
+    ladders = {
+        ladder.runs[0].record.environment.cores: ladder for ladder in times.ladders(collected([*here, *there]).own)
+    }
+    assert {cores: len(ladder.runs) for cores, ladder in ladders.items()} == {2: 3, 64: 3}
+    assert all(run.case.startswith("here") for run in ladders[2].runs)
+    assert sum(label.endswith(f": {STREAMED}") for label in ladders[2].labels) == 1
+    assert not any(":" in label for label in ladders[64].labels)
+    assert (ladders[2].span, ladders[64].span) == (None, LAST)
