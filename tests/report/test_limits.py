@@ -4,14 +4,13 @@ import itertools
 import statistics
 
 import pytest
-from test_report import collected, made_record, measured
+from records import collected, figures_of, made_record, measured, table_of, texts, told
 from test_scaling import on
 
 from spdnn.report import limits
-from spdnn.report.common.blocks import Figure, Paragraph
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, save, style
 from spdnn.report.common.plotting import fold
-from spdnn.report.limits import LIMITS, limit_rows, panels, section
+from spdnn.report.limits import limit_rows, panels, section
 
 FASTER = {"load": 2e12, "l2_load": 7e11, "copy": 1.5e11}
 
@@ -42,7 +41,7 @@ def rows(records):
 
 
 def figures(records):
-    return {figure.name: figure for figure in section(collected(records)).every(Figure)}
+    return figures_of(section(collected(records)))
 
 
 def plotted(figure):
@@ -94,9 +93,10 @@ def test_numbers_are_what_the_records_come_to():
 
 
 def test_the_table_has_rates_in_billions_and_limits_below():
-    _, (head, told, untold) = LIMITS.texts(rows([run("told", moved=10**10), run("untold", (0.5,), moved=None)]))
+    records = [run("told", moved=10**10), run("untold", (0.5,), moved=None)]
+    first, other = texts(table_of(section(collected(records)), "Limits by case"))
     edges = 32 * 1024 * 120 * 60_000 / 10
-    assert dict(zip(head, told, strict=True)) == {
+    assert first == {
         "Case": "1,024 × 120 told",
         "Share reached": f"{100 * 0.1 / 0.25:.1f} %",
         "Ceiling that binds": "memory",
@@ -108,7 +108,7 @@ def test_the_table_has_rates_in_billions_and_limits_below():
         "Bytes moved; edges per byte": f"9.3 GiB ({edges / 10**10:.3f})",
         "Bytes an edge gathered": "4.000",
     }
-    assert untold[-2] == "not recorded"
+    assert other["Bytes moved; edges per byte"] == "not recorded"
 
 
 def test_marks_and_roofs_are_where_they_belong():
@@ -132,13 +132,13 @@ def test_marks_and_roofs_are_where_they_belong():
 
 
 def test_a_figure_says_what_its_roofs_and_marks_are():
-    for records, loads, told in ((several(), "250 to 500", True), ([run()], "250", False)):
+    for records, loads, whole in ((several(), "250 to 500", True), ([run()], "250", False)):
         figure = figures(records)["roofline-1"]
         with style():
             svg = save(figure, "limits").svg
         assert f">loads from the nearest cache: {loads} · 10⁹ edges/s<" in svg
-        assert (">none, or not<" in svg) == ("Short lines on the right" in figure.caption) == told
-        assert ("any of 6 runs, shaded down to the lowest" in figure.caption) == told
+        assert (">none, or not<" in svg) == ("Short lines on the right" in figure.caption) == whole
+        assert ("any of 6 runs, shaded down to the lowest" in figure.caption) == whole
 
 
 def test_each_machine_has_roofs_of_its_own():
@@ -175,9 +175,8 @@ def test_of_many_runs_and_machines_figures_show_the_first():
     assert f"The first {MOST_BARS} of {MOST_BARS + 3} cases; the table has all." in shares.caption
     assert [row[0] for row in shares.rows] == [record["case"] for record in records[:MOST_BARS]]
     machines = [run(f"run-{place:02}", threads=place + 1) for place in range(MOST_DRAWN + 2)]
-    texts = [block.text for block in section(collected(machines)).every(Paragraph)]
     assert len(figures(machines)) == MOST_DRAWN + 1
-    assert "2 machines more are in the table, without a figure." in texts
+    assert "2 machines more are in the table, without a figure." in told(section(collected(machines)))
 
 
 def test_a_run_of_no_edges_is_in_the_table_alone():
@@ -190,8 +189,8 @@ def test_a_run_of_no_edges_is_in_the_table_alone():
 
 def test_what_was_not_measured_is_named():
     assert section(collected([made_record()])) is None
-    notes = [block.text for block in section(collected([made_record("without"), run()])).every(Paragraph)]
-    assert "The machine was not measured with 1 run: without." in notes
+    sentences = told(section(collected([made_record("without"), run()])))
+    assert "The machine was not measured with 1 run: without." in sentences
 
 
 @pytest.mark.parametrize(

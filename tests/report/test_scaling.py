@@ -1,27 +1,21 @@
 """The section on scaling: its numbers are the records', and runs of several ranks stay where they belong."""
 
 import copy
-import csv
-import io
 import itertools
 import statistics
 
 import pytest
-from test_report import BASELINES, collected, made_record, made_verdict, typed
+from records import BASELINES, cells, collected, figures_of, made_record, made_verdict, table_of, texts, told
 from test_schedules import scheduled
 
-from spdnn.core.table import Rows, plain
 from spdnn.report.common import words
-from spdnn.report.common.blocks import Figure, Fold, Paragraph, Part
-from spdnn.report.common.collection import Part as Records
-from spdnn.report.common.collection import collect
+from spdnn.report.common.blocks import Fold, Part
 from spdnn.report.common.drawing import save, style
 from spdnn.report.common.predictions import STRONG, WEAK
 from spdnn.report.peers import comparisons
-from spdnn.report.scaling import EACH_RANK, Expected, published_systems, scaled_runs, section, shade_start, table
+from spdnn.report.scaling import Expected, published_systems, scaled_runs, section, shade_start
 from spdnn.report.times import ladders
 from spdnn.runs.records.published import read_baselines
-from spdnn.runs.records.verdict import Verdict
 from tests.runs.records.test_run_record import changed
 
 CORES = 8
@@ -115,10 +109,9 @@ def expected(records):
     return [Expected(group, one) for group in collected(records).scaling for one in group.predicted]
 
 
-def blocks(records, kind=Paragraph):
-    """The blocks of a kind, of the section; of paragraphs, their texts."""
-    found = section(collected(records, read_baselines(BASELINES))).every(kind)
-    return [plain(block.text) for block in found] if kind is Paragraph else list(found)
+def of(records):
+    """The section on these records."""
+    return section(collected(records, read_baselines(BASELINES)))
 
 
 def test_numbers_are_the_records():
@@ -128,7 +121,7 @@ def test_numbers_are_the_records():
     assert [(row.workers, row.run.partition) for row in scaled] == [
         (1, None), (2, "rebalanced"), (2, "static"), (4, "rebalanced"), (8, "rebalanced"),
     ]  # fmt: skip
-    lines = list(csv.DictReader(io.StringIO(table(STRONG, "ranks").csv(scaled))))
+    lines = cells(table_of(of(records), "Strong scaling"))
     for row, line in zip(scaled[1:], lines[1:], strict=True):
         record = known[row.run.case]
         seconds, ranks = statistics.median(record["inference_seconds"]), record["distribution"]["per_rank"]
@@ -149,23 +142,23 @@ def test_numbers_are_the_records():
         assert float(line["inference_seconds"]) == seconds
         assert (line["waiting"], line["rows_exchanged"]) == (str(row.of_ranks.waiting), "0" if static else "77")
     assert (scaled[0].speedup, scaled[0].of_ranks.waiting) == (1.0, None)
-    figure = blocks(records, Figure)[0]
+    figure = figures_of(of(records))["scaling-strong-1"]
     assert [row[1:4] for row in figure.rows] == [
         (row.workers, row.run.partition, row.run.inference_seconds) for row in scaled
     ]
     with style():
-        assert all(save(one, "scaling").svg for one in blocks([*records, *weak(1, 2)], Figure))
+        assert all(save(one, "scaling").svg for one in figures_of(of([*records, *weak(1, 2)])).values())
 
 
 def test_each_rank_of_a_run_is_listed():
     record = on(2, (0.5, 0.4, 0.6), "rebalanced")
-    (fold,) = blocks([on(1, (0.8,)), record], Fold)
+    (fold,) = of([on(1, (0.8,)), record]).every(Fold)
     terms, ranks = fold.blocks
-    told = dict(terms.pairs)
-    assert told["Rows exchanged"] == "The gain predicted was more than the cost.; before layer 13: 77 rows, 1.0 MiB"
-    assert told["Messages"].startswith("15.0 µs for a small allgather, 3.00 GB/s between two ranks")
-    assert told["Memory"].startswith("Weights: one copy a node; 7.0 MiB of weights and inputs in shared windows")
-    for place, line in enumerate(csv.DictReader(io.StringIO(EACH_RANK.csv(ranks.rows)))):
+    about = dict(terms.pairs)
+    assert about["Rows exchanged"] == "The gain predicted was more than the cost.; before layer 13: 77 rows, 1.0 MiB"
+    assert about["Messages"].startswith("15.0 µs for a small allgather, 3.00 GB/s between two ranks")
+    assert about["Memory"].startswith("Weights: one copy a node; 7.0 MiB of weights and inputs in shared windows")
+    for place, line in enumerate(cells(ranks)):
         rank = record["distribution"]["per_rank"][place]
         waiting = 0.25 * 0.5 if place else 0
         assert [float(cell) for cell in list(line.values())[2:] if cell] == pytest.approx([
@@ -176,7 +169,7 @@ def test_each_rank_of_a_run_is_listed():
 
 
 def test_a_run_of_very_many_ranks_lists_those_that_computed_longest():
-    (fold,) = blocks([on(1, (0.8,)), on(200, (0.1,), uneven=2.0)], Fold)
+    (fold,) = of([on(1, (0.8,)), on(200, (0.1,), uneven=2.0)]).every(Fold)
     assert "136 others are left out" in fold.blocks[1].caption
     assert [row.number for row in fold.blocks[1].rows] == list(range(64))  # rank 0 waited least
 
@@ -185,9 +178,9 @@ def test_weak_scaling_compares_rates():
     scaled = rows(weak(1, 2, 4), WEAK)
     assert [row.speedup for row in scaled] == pytest.approx([1, 2 * 1.125 / 1.25, 4 * 1.125 / 1.5])
     assert [row.efficiency for row in scaled] == pytest.approx([1, 0.9, 0.75])
-    assert any(text.startswith("6,000 inputs for each rank; engine cpu") for text in blocks(weak(1, 2, 4)))
-    (column,) = (column for column in table(WEAK, "ranks").columns if column.name == "Inputs")
-    assert [column.value(row) for row in scaled] == [6000, 12000, 24000]
+    assert "6,000 inputs for each rank; engine cpu" in told(of(weak(1, 2, 4)))
+    lines = cells(table_of(of(weak(1, 2, 4)), "Weak scaling"))
+    assert [line["inputs"] for line in lines] == ["6000", "12000", "24000"]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +193,7 @@ def test_a_base_has_the_same_settings(key, value):
     base, two, four = on(1, (0.8,), official=False), on(2, (0.5,), official=False), on(4, (0.3,), official=False)
     records = [changed(base, key, value), two, four]
     assert [(row.workers, row.speedup, row.efficiency) for row in rows(records)] == [(2, None, None), (4, None, None)]
-    assert any(text.startswith("There is no run of one rank with these settings") for text in blocks(records))
+    assert "There is no run of one rank with these settings" in told(of(records))
     assert expected(records) == []
 
 
@@ -212,12 +205,12 @@ def test_threads_are_compared_as_ranks_are():
     assert [(row.run.case, row.workers) for row in over_threads] == [("case.t1", 1), ("case.t2", 2)]
     assert [row.speedup for row in over_threads] == [1, 1.25 / 0.75]
     assert over_threads[1].efficiency == 1.25 / 0.75 / 2
-    figure = blocks(records, Figure)[1]
+    figure = figures_of(of(records))["scaling-strong-2"]
     assert figure.title.endswith("time, speed-up, efficiency by threads")
     with style():
         svg = save(figure, "scaling").svg
     assert [f">{text}<" in svg for text in ("one thread, the base", "% of inference: waiting")] == [True, False]
-    heads = table(STRONG, "threads").texts(over_threads)[1][0]
+    heads = list(texts(table_of(of(records), "Strong scaling over threads"))[0])
     assert heads[1] == "Threads"
     assert "Waiting" not in heads
 
@@ -266,19 +259,16 @@ def test_several_gpus_of_one_rank_are_compared_and_predicted_by_the_simulator():
 
 
 def test_one_run_of_several_ranks_is_listed_without_a_figure():
-    alone = [on(4, (0.3,))]
-    part = blocks(alone, Part)[0]
-    assert part.heading.startswith("Not compared")
-    assert not any(isinstance(block, Figure) for block in part.blocks)
-    (scaled,) = (block for block in part.blocks if isinstance(block, Rows))
-    assert [row.run.inference_seconds for row in scaled.rows] == [0.3]
+    alone = of([on(4, (0.3,))])
+    assert next(alone.every(Part)).heading.startswith("Not compared")
+    assert all(name.startswith("published") for name in figures_of(alone))
+    assert [line["inference_seconds"] for line in cells(table_of(alone, "Other scaling"))] == ["0.3"]
     assert section(collected([made_record()])) is None
 
 
 def test_a_failed_verdict_takes_a_run_out_of_the_section():
     records = strong()[:3]
-    failed = typed(made_verdict(passed=False), Verdict)
-    (group,) = collect([Records([typed(record) for record in records], verdicts=[("case.t2", failed)])]).scaling
+    (group,) = collected(records, verdicts=[("case.t2", made_verdict(passed=False))]).scaling
     assert (group.kind, {run.case for run in group.runs}) == ("other", {record["case"] for record in records[1:]})
 
 
@@ -287,7 +277,7 @@ def test_of_two_runs_of_one_setting_the_later_is_compared():
     later["created"] = "2026-01-02T03:04:05Z"
     for records in ([*strong(), later], [later, *strong()]):
         assert [row.run.inference_seconds for row in rows(records) if row.run.partition == "static"] == [0.25]
-        assert any(text.startswith("1 earlier run of a setting") for text in blocks(records))
+        assert "1 earlier run of a setting" in told(of(records))
 
 
 @pytest.mark.parametrize(("cores", "hosts", "marked"), [(16, 1, 0), (8, 1, 1), (4, 1, 2), (8, 2, 0), (1, 1, 5)])
@@ -297,11 +287,11 @@ def test_more_threads_than_cores_are_told(cores, hosts, marked):
     settings = ((2, "static"), (2, "rebalanced"), (4, "static"), (8, "static"))
     records += [on(ranks, (0.5,), partition, cores=cores, hosts=hosts) for ranks, partition in settings]
     scaled = rows(records)
-    cells = [line[1] for line in table(STRONG, "ranks").texts(scaled)[1][1:]]
-    assert sum(row.oversubscribed for row in scaled) == sum("oversubscribed" in cell for cell in cells) == marked
+    lines = texts(table_of(of(records), "Strong scaling"))
+    assert sum("oversubscribed" in line["Ranks"] for line in lines) == marked
     starts = {0: None, 1: 32**0.5, 2: 8**0.5, 5: 0.0}
     assert shade_start(scaled) == (pytest.approx(starts[marked]) if marked else None)
-    assert any("no speed-up can be expected there" in text for text in blocks(records)) == (marked > 0)
+    assert ("no speed-up can be expected there" in told(of(records))) == (marked > 0)
     # Ranks on more nodes may fit again.
     assert shade_start([row for row in scaled if row.workers < 4] + rows([on(1, (1,)), on(4, (1,), hosts=4)])) is None
 
@@ -314,10 +304,10 @@ def test_published_curves_stand_apart():
     deepest = systems[0].curves[-1]
     assert (deepest.neurons, deepest.layers, deepest.rate(768)) == (65536, 1920, 1.7137e14)
     assert deepest.efficiency(768) == 1.7137e14 / 768 / 3.93e12
-    part = next(part for part in blocks(strong(), Part) if part.name == "published-scaling-1-head")
+    part = next(part for part in of(strong()).every(Part) if part.name == "published-scaling-1-head")
     figure, numbers = part.blocks[1:]
     assert figure.rows[-1] == (65536, 1920, 768, 1.7137e14, deepest.efficiency(768))
-    assert numbers.table.texts(numbers.rows)[1][-1][-1] == "171.4 (5.68 %)"
+    assert texts(numbers)[-1]["768"] == "171.4 (5.68 %)"
     assert "over 1 to 768 of NVIDIA V100 16GB" in figure.caption
 
 
@@ -348,10 +338,10 @@ def test_predictions_stand_apart_from_what_was_measured():
     assert [one.workers for one in beyond] == [16 << place for place in range(len(beyond))]
     assert beyond[0].nodes == 4  # of 8 cores, with two threads a rank
     assert all(one.seconds > 1.05 * other.seconds for one, other in itertools.pairwise(beyond))
-    part = blocks(strong(), Part)[-1]
+    *_, part = of(strong()).every(Part)
     assert part.name == "predicted"
     assert [row.predicted.seconds for row in part.blocks[1].rows] == [row.predicted.seconds for row in found]
-    drawn = {number for figure in blocks(strong(), Figure) for row in figure.rows for number in row}
+    drawn = {number for figure in figures_of(of(strong())).values() for row in figure.rows for number in row}
     assert not drawn & {row.predicted.seconds for row in found}
 
 

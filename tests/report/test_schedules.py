@@ -1,20 +1,16 @@
 """The page's section on schedules: what was measured is the records', what is predicted stands apart and says so."""
 
-import csv
-import io
-
 import pytest
-from test_report import BASELINES, collected, made_record, typed
+from records import BASELINES, cells, collected, figures_of, made_record, table_of, texts, told, typed
 
-from spdnn.core.table import Rows
 from spdnn.engines.memory import RunSizes
 from spdnn.engines.taskgraph.decomposition import cut
 from spdnn.engines.taskgraph.settings import TaskgraphSettings
 from spdnn.engines.taskgraph.simulation import simulate
 from spdnn.engines.taskgraph.timeline import Span
-from spdnn.report.common.blocks import Figure, Paragraph, Part
+from spdnn.report.common.blocks import Part
 from spdnn.report.common.drawing import save, style
-from spdnn.report.schedules import MEASURED, PUBLISHED, UNPREDICTED, gantt, joined, published_rows, section
+from spdnn.report.schedules import PUBLISHED, UNPREDICTED, gantt, joined, published_rows, section
 from spdnn.runs.calibration import costs_of, decomposition_of, timeline_of
 from spdnn.runs.records.published import read_baselines
 
@@ -52,90 +48,75 @@ def several():
     ]
 
 
-def part(records, baselines=()):
-    """(blocks of the first network, its figures by name)."""
-    (shown, *_) = section(collected(records, baselines)).every(Part)
-    return shown.blocks, {figure.name: figure for figure in section(collected(records)).every(Figure)}
+def of(records, baselines=()):
+    """The section on these records."""
+    return section(collected(records, baselines))
 
 
-def texts(blocks):
-    return [block.text for block in blocks if isinstance(block, Paragraph)]
+def parts(shown):
+    """The blocks of the parts of the first network, by their headings."""
+    return {part.heading: part.blocks for part in next(shown.every(Part)).blocks if isinstance(part, Part)}
 
 
 def test_numbers_are_the_records():
     records = several()
-    blocks, figures = part(records)
-    (measured,) = (block for block in blocks if isinstance(block, Rows))
-    lines = [*csv.reader(io.StringIO(MEASURED.csv(measured.rows)))][1:]
+    figures = figures_of(of(records))
+    lines = cells(table_of(of(records), "Schedules on"))
     for record, line, point in zip(records, lines, figures["schedules-1-memory"].rows, strict=True):
         low, seconds, high = sorted(record["inference_seconds"])
         notes, problem = record["engine"]["notes"], record["problem"]
         memory, rate = max(notes["memory_bytes"]), problem["edges"] * problem["input_count"] / seconds
-        numbers = (
-            notes["schedule"],
-            notes["devices"],
-            notes["batches"],
-            notes["buffers"] or "",
-            memory,
-            "",
-            seconds,
-            rate,
-        )
-        assert line[1:9] == list(map(str, numbers))
-        assert line[-1] == notes["why"]
+        cut = [notes["schedule"], notes["devices"], notes["batches"], notes["buffers"] or ""]
+        assert list(line.values())[1:9] == list(map(str, [*cut, memory, "", seconds, rate]))
+        assert line["why_it_was_cut_so"] == notes["why"]
         assert point[1:5] == (notes["schedule"], notes["devices"], memory, seconds)
         assert low <= point[5] <= seconds <= point[6] <= high
-    told = [entry for record in records for entry in record["engine"]["notes"]["timeline"]]
-    assert [list(entry) for _, *entry in figures["schedules-1"].rows] == told
+    entries = [entry for record in records for entry in record["engine"]["notes"]["timeline"]]
+    assert [list(entry) for _, *entry in figures["schedules-1"].rows] == entries
     assert figures["schedules-1-memory"].rows[-1][0] == "pipeline, 2 devices, pipeline of 2, 8 batches"
     with style():
         assert all(save(figures[name], "").svg for name in ("schedules-1", "schedules-1-memory"))
 
 
 def test_predictions_stand_apart_and_name_what_calibrated_them():
-    predicted = part(several())[0][-1]
-    text, table, figure = predicted.blocks
-    assert predicted.heading == "Predicted"
+    text, table, figure = parts(of(several()))["Predicted"]
     assert "with the costs measured in case.resident-d1 alone" in text.text
     assert figure.caption.endswith("calibrated by case.resident-d1.")
     assert [row.run.case for row in table.rows] == [record["case"] for record in several()]
     assert table.rows[0].predicted.seconds == pytest.approx(0.5)
     assert {(row.label, row.predicted.seconds) for row in table.rows} <= {(row[0], row[-1]) for row in figure.rows}
-    unpredicted, _ = part(several()[1:])  # without the run that calibrates
-    assert not any(isinstance(block, Part) for block in unpredicted)
-    assert UNPREDICTED in texts(unpredicted)
+    unpredicted = of(several()[1:])  # without the run that calibrates
+    assert parts(unpredicted) == {}
+    assert UNPREDICTED in told(unpredicted)
 
 
 def test_a_record_without_a_timeline_is_in_the_tables_alone():
-    _, figures = part([scheduled(timeline=False)])
-    assert list(figures) == ["schedules-1-predicted"]
-    assert section(collected([made_record()])) is None
+    assert list(figures_of(of([scheduled(timeline=False)]))) == ["schedules-1-predicted"]
+    assert of([made_record()]) is None
 
 
 def test_the_schedules_of_the_field_stand_beside_official_networks():
     baselines = read_baselines(BASELINES)
-    (published,) = (block for block in part(several(), baselines)[0] if isinstance(block, Part) and not block.name)
-    text, table = published.blocks
+    text, table = parts(of(several(), baselines))["Schedules of the field on the same network, published"]
     assert "other machines (GeForce RTX 2080 Ti 11GB), with" in text.text
     assert table.caption == "Published by Lin and Huang, HPEC 2020, Table II"
-    systems = [(row.system.split()[0], row.devices) for row in table.rows]
-    assert systems == [(name, str(count)) for name, least in (("SNIG", 1), ("BF", 1), ("GPipe*", 2))
-                       for count in range(least, 5)]  # fmt: skip
-    assert PUBLISHED.texts(table.rows)[1][1][2:5] == ["1", "0.799", "0.2953"]
+    assert [(row.system.split()[0], row.devices) for row in table.rows] == [
+        (name, str(count)) for name, least in (("SNIG", 1), ("BF", 1), ("GPipe*", 2)) for count in range(least, 5)
+    ]
+    assert list(texts(table)[0].values())[2:5] == ["1", "0.799", "0.2953"]
     own = scheduled(official=False, neurons=64, layers=12, inputs=1000)
     assert published_rows(baselines, typed(own).problem) == []
     deep = published_rows(baselines, typed(scheduled(neurons=65536, layers=480)).problem)
-    assert "given up after 1,800" in [cells[3] for cells in PUBLISHED.texts(deep)[1]]
+    assert "given up after 1,800" in [row["Time, seconds"] for row in texts(PUBLISHED.of(deep))]
 
 
 def test_of_two_runs_of_one_setting_the_later_is_shown():
     later = scheduled("stream", 1, (0.25,), case="again")
     later["created"] = "2026-01-02T03:04:05Z"
     for records in ([*several(), later], [later, *several()]):
-        blocks, _ = part(records)
-        assert "1 earlier run of a setting that was run again is not in this part." in texts(blocks)
-        (measured,) = (block for block in blocks if isinstance(block, Rows))
-        assert [row.run.inference_seconds for row in measured.rows if row.cut.schedule == "stream"] == [0.25]
+        assert "1 earlier run of a setting that was run again is not in this part." in told(of(records))
+        lines = cells(table_of(of(records), "Schedules on"))
+        assert [line["inference_seconds"] for line in lines if line["schedule"] == "stream"] == ["0.25"]
 
 
 @pytest.mark.parametrize(
@@ -146,14 +127,14 @@ def test_of_two_runs_of_one_setting_the_later_is_shown():
 def test_notes_that_are_not_of_a_decomposition_are_left_alone(notes):
     record = scheduled(notes=notes)
     assert decomposition_of(typed(record)) is None
-    assert section(collected([record])) is None
+    assert of([record]) is None
 
 
 @pytest.mark.parametrize("timeline", [[], [[1, 2]], "x", [[0, "compute", "layer", 0, 0, 1, 2.0, 1.0]], None])
 def test_a_timeline_that_is_not_one_is_not_drawn(timeline):
     record = scheduled(notes={"timeline": timeline})
     assert timeline_of(typed(record)) is None
-    assert "schedules-1" not in part([record])[1]
+    assert "schedules-1" not in figures_of(of([record]))
 
 
 def test_bars_are_joined_where_nothing_between_could_be_seen():
