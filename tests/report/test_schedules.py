@@ -60,6 +60,7 @@ def parts(shown):
 
 def test_numbers_are_the_records():
     records = several()
+    records[2]["engine"]["notes"]["memory_bytes"][1] *= 2
     figures = figures_of(of(records))
     lines = cells(table_of(of(records), "Schedules on"))
     for record, line, point in zip(records, lines, figures["schedules-1-memory"].rows, strict=True):
@@ -85,6 +86,8 @@ def test_predictions_stand_apart_and_name_what_calibrated_them():
     assert [row.run.case for row in table.rows] == [record["case"] for record in several()]
     assert table.rows[0].predicted.seconds == pytest.approx(0.5)
     assert {(row.label, row.predicted.seconds) for row in table.rows} <= {(row[0], row[-1]) for row in figure.rows}
+    ratios = [row.predicted.seconds / row.run.inference_seconds for row in table.rows]
+    assert [float(line["predicted_measured"]) for line in cells(table)] == pytest.approx(ratios)
     unpredicted = of(several()[1:])  # without the run that calibrates
     assert parts(unpredicted) == {}
     assert UNPREDICTED in told(unpredicted)
