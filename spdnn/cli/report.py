@@ -44,7 +44,8 @@ def add(page) -> None:
         "--figures",
         type=Path,
         metavar="FOLDER",
-        help="also write every figure as SVG and CSV to FOLDER/CATEGORY/, in place of those of an earlier page",
+        help="also write every figure as SVG and CSV, and every table as CSV, to FOLDER/SECTION/, in place of those of "
+        "an earlier page",
     )
     page.add_argument(
         "--print", metavar="SECTION", help="print the tables of a section, such as limits; an unknown name lists all"

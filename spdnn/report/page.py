@@ -14,14 +14,16 @@ from pathlib import Path
 from string import Template
 
 from spdnn.core.shown import RATES, unit_of_rate
+from spdnn.core.table import Rows, plain
 from spdnn.report import overview
-from spdnn.report.common.blocks import Section, Writer
+from spdnn.report.common.blocks import Section, Writer, anchor
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import Drawing, Figure, libraries, save, style
 from spdnn.report.sections import SECTIONS
 
 HERE = Path(__file__).resolve().parent
 FIRST = "overview"  # the section of the first screen, which has no heading of its own
+MOST_LETTERS = 60  # of the name of a table's file
 EMPTY = (
     "This page shows only what was verified. Run some cases, then make the report again; "
     "<code>spdnn challenge --help</code> says how."
@@ -54,6 +56,20 @@ def drawings(shown: Sequence[Section], processes: int = 1) -> dict[str, Drawing]
     libraries()  # once, before the processes begin, which have all of this one's memory
     with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
         return dict(zip(names, pool.map(_draw, range(len(names))), strict=True))
+
+
+def tables(shown: Sequence[Section]) -> list[Drawing]:
+    """The tables of these sections with all their rows, as files hold them."""
+    found = []
+    for section in shown:
+        names: dict[str, int] = {}
+        for rows in section.every(Rows):
+            title = plain(rows.title or rows.table.title)
+            name = rows.name or rows.table.name or anchor(title)[:MOST_LETTERS]
+            names[name] = count = names.get(name, 0) + 1
+            name, caption = f"{name}-{count}" if count > 1 else name, plain(rows.caption or rows.table.caption)
+            found.append(Drawing(f"table-{name}", section.name, title, caption, "", rows.table.csv(rows.rows)))
+    return found
 
 
 def _draw(place: int) -> Drawing:

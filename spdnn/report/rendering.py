@@ -47,7 +47,7 @@ def render(
             every number of its case, in its folder, off the page.
         output: an .html file in a folder that exists.
         baselines_path: the table of published results; by default, the project's.
-        figures: a folder for every figure as a file too (`figure_files.write_figures`).
+        figures: a folder for every figure and table as files too (`figure_files.write_figures`).
         table: a file for all records as CSV, a line each.
         summary: a file for what the page says first, in two lines, and where it is, in a third.
         processes: that draw figures at a time.
@@ -68,7 +68,7 @@ def render(
     text = page.text(everything, shown, drawings)
     with together():
         if figures is not None:
-            figure_files.write_figures(drawings.values(), figures)
+            figure_files.write_figures([*drawings.values(), *page.tables(shown)], figures)
         if table is not None:
             write_text(table, records_table(everything.runs, everything.operations))
         if summary is not None:

@@ -112,7 +112,7 @@ def term(text: str, name: str = "") -> Styled:
 
 def anchor(text: str) -> str:
     """A name for an element."""
-    return re.sub(r"[\s/]+", "-", re.sub("[,']", "", text.lower()))
+    return re.sub(r"[^\w.]+", "-", re.sub("[,']", "", text.lower())).strip("-.")
 
 
 def link(name: str, text: str, kind: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The figures of a page as files, for papers and for `snakemake --report`: SVG, data and caption."""
+"""The figures and tables of a page as files, for papers and for `snakemake --report`: SVG, data and caption."""
 
 import os
 import re
@@ -19,6 +19,8 @@ NAMESPACES = {"xmlns": "http://www.w3.org/2000/svg", "xmlns:xlink": "http://www.
 def write_figures(drawings: Iterable[Drawing], folder: str | Path) -> None:
     """Write each figure to `folder`/CATEGORY/NAME: .svg, its data as .csv, its title and caption as .rst.
 
+    A table is a figure without an SVG.
+
     The folder is replaced whole, so nothing of an earlier page remains in it.
 
     Args:
@@ -33,7 +35,8 @@ def write_figures(drawings: Iterable[Drawing], folder: str | Path) -> None:
         for drawing in drawings:
             part = whole / drawing.category
             part.mkdir(exist_ok=True)
-            (part / f"{drawing.name}.svg").write_text(standalone(drawing.svg), "utf-8")
+            if drawing.svg:
+                (part / f"{drawing.name}.svg").write_text(standalone(drawing.svg), "utf-8")
             (part / f"{drawing.name}.csv").write_text(drawing.csv, "utf-8", "backslashreplace")
             (part / f"{drawing.name}.rst").write_text(caption(drawing.title, drawing.caption), "utf-8")
 
@@ -51,14 +54,16 @@ def remove_figures(folder: str | Path) -> None:
 def check_figures(folder: str | Path) -> Path:
     """The folder itself unless it holds anything that `write_figures` does not leave; InputError names that.
 
-    A figure is recognised by its three files together.
+    A figure is recognised by its files together.
     """
     top = Path(folder)
     if top.exists() and not top.is_dir():
         raise InputError(f"{top} is not a folder; figures are written into one of their own")
     for part in sorted(top.iterdir()) if top.is_dir() else ():
         inside = sorted(part.iterdir()) if part.is_dir() and not part.is_symlink() else []
-        whole = {path.stem for path in inside if all((part / f"{path.stem}{suffix}").is_file() for suffix in SUFFIXES)}
+        whole = {
+            path.stem for path in inside if all((part / f"{path.stem}{suffix}").is_file() for suffix in SUFFIXES[:2])
+        }
         other = [path for path in inside if path.suffix not in SUFFIXES or path.stem not in whole]
         if other or not (inside or part.name == STAMP):
             odd = (other or [part])[0].relative_to(top)
