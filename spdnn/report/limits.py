@@ -355,18 +355,17 @@ def distances(rows: Sequence[LimitRow]) -> Figure:
 
 
 def _plot_shares(rows: Sequence[LimitRow], narrow: bool):
-    palette, longest = plotting.colours(), 100 * max(row.share for row in rows)
-    plot, axes = plotting.canvas(1.1 + 0.28 * len(rows), narrow=narrow)
-    for index, row in enumerate(rows):
-        share = 100 * row.share
-        axes.broken_barh([(0, share)], (index - 0.31, 0.62), facecolors=palette[COLOURS[row.least.binds]],
-                         gid=f"{RECORD}{row.run.number}")  # fmt: skip
-        plotting.write_after(axes, f"{significant(share, 3)} %", share, index, size=9)
-    if longest > LIMIT_IN_VIEW:
+    palette, shares = plotting.colours(), [100 * row.share for row in rows]
+    bars = [
+        plotting.Bar(
+            row.run.short, [(share, palette[COLOURS[row.least.binds]])], f"{significant(share, 3)} %", row.run.number
+        )
+        for row, share in zip(rows, shares, strict=True)
+    ]
+    plot, axes = plotting.bars(bars, "% of the machine's limit that was reached", narrow)
+    if max(shares) > LIMIT_IN_VIEW:
         axes.axvline(100, color=INK, linestyle=":", linewidth=1.2)
-    axes.set_xlim(0, max(110.0, 1.18 * longest) if longest > LIMIT_IN_VIEW else 1.25 * longest or 1.0)
-    axes.set_xlabel("% of the machine's limit that was reached", loc="left")
-    plotting.name_rows(plot, axes, [plotting.fold(row.run.short, 30) for row in rows], fontsize=9)
+        axes.set_xlim(right=max(110.0, axes.get_xlim()[1]))
     _name_ceilings(plot, rows, palette, "s", "outside lower left")
     return plot
 

@@ -8,7 +8,7 @@ from spdnn.core.table import NUMBER, PERCENT, RATIO, Column, Number, Table
 from spdnn.report.common import plotting
 from spdnn.report.common.blocks import Block, Paragraph, Section
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.drawing import MOST_BARS, RECORD, Figure
+from spdnn.report.common.drawing import MOST_BARS, Figure
 from spdnn.report.common.run_rows import RunRow, every_run, latest
 
 NAME, TITLE = "own", "Networks of your own"
@@ -67,13 +67,11 @@ def _rates(runs: Sequence[RunRow]) -> Figure:
 
 
 def _plot(shown: Sequence[RunRow], narrow: bool):
-    plot, axes = plotting.canvas(0.9 + 0.36 * len(shown), narrow=narrow)
-    for row, run in enumerate(shown):
-        axes.broken_barh([(0, run.inputs_per_second)], (row - 0.3, 0.6), facecolors=plotting.colours()[0],
-                         gid=f"{RECORD}{run.number}")  # fmt: skip
-        text = f"{significant(run.inference_seconds, 3)} s"
-        plotting.write_after(axes, text, run.inputs_per_second, row, size=9)
-    axes.set_xlim(0, 1.2 * max(run.inputs_per_second for run in shown))
-    axes.set_xlabel("inputs a second; after each bar, its inference seconds", loc="left")
-    plotting.name_rows(plot, axes, [plotting.fold(run.short, 26) for run in shown], fontsize=9)
-    return plot
+    colour = plotting.colours()[0]
+    bars = [
+        plotting.Bar(
+            run.short, [(run.inputs_per_second, colour)], f"{significant(run.inference_seconds, 3)} s", run.number
+        )
+        for run in shown
+    ]
+    return plotting.bars(bars, "inputs a second; after each bar, its inference seconds", narrow)[0]

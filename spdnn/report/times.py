@@ -15,7 +15,7 @@ from spdnn.core.table import BYTES, NUMBER, PERCENT, SECONDS, SHORT, Column, Num
 from spdnn.report.common import plotting, words
 from spdnn.report.common.blocks import Block, Fold, Paragraph, Part, Section, Terms, term
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, RECORD, Figure
+from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, Figure
 from spdnn.report.common.plotting import INK, NO_COLOUR
 from spdnn.report.common.run_rows import RunRow, fair, group_by, latest, run_name
 from spdnn.report.common.words import LANES, STREAMED
@@ -404,25 +404,23 @@ def _plot_bars(bars: Bars, label: str, narrow: bool):
     palette = {name: hues[index] for name, index in COLOURS.items()} | GREYS
     totals = [sum(parts.values()) for _, parts in bars]
     scales = [100 / total if total and label.startswith("%") else 1.0 for total in totals]
-    longest = max(scale * total for scale, total in zip(scales, totals, strict=True)) or 1.0
-    plot, axes = plotting.canvas(1.0 + 0.3 * len(bars) + (0.7 if narrow else 0), narrow=narrow)
-    for row, ((run, parts), scale, total) in enumerate(zip(bars, scales, totals, strict=True)):
-        at, ranges = 0.0, []
+    rows = [
+        plotting.Bar(
+            run.short, [(value * scale, palette[name]) for name, value in parts.items()], f"{significant(total, 3)} s",
+            run.number,
+        )
+        for (run, parts), scale, total in zip(bars, scales, totals, strict=True)
+    ]  # fmt: skip
+    plot, axes = plotting.bars(rows, label, narrow)
+    longest = max(scale * total for scale, total in zip(scales, totals, strict=True))
+    for place, ((_, parts), scale, total) in enumerate(zip(bars, scales, totals, strict=True)):
+        at = 0.0
         for name, value in parts.items():
-            length = value * scale
-            ranges.append((at, length))
-            if length > LEAST_NAMED * longest:
+            if value * scale > LEAST_NAMED * longest:
                 colour = WHITE if name in ON_DARK else INK if name in GREYS else BLACK
-                axes.annotate(f"{100 * value / total:.0f} %", (at + length / 2, row), va="center", ha="center",
-                              fontsize=8, color=colour, zorder=4)  # fmt: skip
-            at += length
-        axes.broken_barh(ranges, (row - 0.31, 0.62), facecolors=[palette[name] for name in parts],
-                         edgecolors=NO_COLOUR, linewidth=0.4, gid=f"{RECORD}{run.number}", zorder=2)  # fmt: skip
-        plotting.write_after(axes, f"{significant(total, 3)} s", at, row)
-    axes.set_xlim(0, longest * (1.3 if narrow else 1.15))
-    axes.set_xticks([tick for tick in axes.get_xticks() if tick <= longest * 1.001])
-    axes.set_xlabel(label, loc="left")
-    plotting.name_rows(plot, axes, [plotting.fold(run.short) for run, _ in bars], fontsize=9)
+                axes.annotate(f"{100 * value / total:.0f} %", ((at + value / 2) * scale, place), va="center",
+                              ha="center", fontsize=8, color=colour, zorder=4)  # fmt: skip
+            at += value
     names = [name for name in ORDER if any(parts.get(name) for _, parts in bars)]
     handles = [plotting.patch(name, facecolor=palette[name], edgecolor=NO_COLOUR, linewidth=0.4) for name in names]
     plot.legend(handles=handles, loc="outside lower left", ncols=2 if narrow else 9, frameon=False)

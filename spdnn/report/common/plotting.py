@@ -3,9 +3,10 @@
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
-from spdnn.report.common.drawing import WIDTHS, libraries
+from spdnn.report.common.drawing import RECORD, WIDTHS, libraries
 
 INK = "#1f2933"
 NO_COLOUR = "#9aa1ab"
@@ -33,6 +34,32 @@ def name_rows(plot, axes, labels: Sequence[str], **settings) -> None:
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     despine(plot, left=True)
+
+
+class Bar(NamedTuple):
+    """A run's bar: lengths with their colours one after the other, a text after them, the number of its record."""
+
+    name: str
+    parts: Sequence[tuple[float, str]]
+    text: str
+    record: int | None
+
+
+def bars(rows: Sequence[Bar], label: str, narrow: bool) -> tuple:
+    """(plot, axes) of horizontal bars, the first on top."""
+    plot, axes = canvas(1.0 + 0.3 * len(rows), narrow=narrow)
+    for place, row in enumerate(rows):
+        ends = list(accumulate(length for length, _ in row.parts))
+        spans = [(end - length, length) for end, (length, _) in zip(ends, row.parts, strict=True)]
+        axes.broken_barh(spans, (place - 0.31, 0.62), facecolors=[colour for _, colour in row.parts],
+                         edgecolors=NO_COLOUR, linewidth=0.4, gid=f"{RECORD}{row.record}", zorder=2)  # fmt: skip
+        write_after(axes, row.text, ends[-1], place, size=9)
+    longest = max(sum(length for length, _ in row.parts) for row in rows) or 1.0
+    axes.set_xlim(0, (1.35 if narrow else 1.2) * longest)
+    axes.set_xticks([tick for tick in axes.get_xticks() if tick <= longest * 1.001])
+    axes.set_xlabel(label, loc="left")
+    name_rows(plot, axes, [fold(row.name, 30) for row in rows], fontsize=9)
+    return plot, axes
 
 
 def logarithmic(axes, letters: str) -> None:
