@@ -21,6 +21,7 @@ from spdnn.core.request import reading
 from spdnn.core.shown import listed, plural
 from spdnn.core.table import BYTES, NUMBER, PERCENT, Column, Table
 from spdnn.engines.taskgraph.settings import TaskgraphSettings
+from spdnn.runs.records.cases import record_files
 
 if TYPE_CHECKING:
     from spdnn.engines.taskgraph.simulation import TaskCosts
@@ -79,13 +80,13 @@ PLAN = Table(
 
 def add(plan) -> None:
     plan.description = (
-        "Predict the time of a run on more ranks and inputs, from a measured record of one rank. Records of several\n"
-        "ranks are shown with their predictions. With --cut, show how the task graph would divide an inference among\n"
+        "Predict the time of a run on more ranks and inputs, from a measured record of one rank. Other records are\n"
+        "shown with their predictions. With --cut, show how the task graph would divide an inference among\n"
         "devices, with memory and time."
     )
     plan.add_argument(
         "records", nargs="*", metavar="RECORD", help="run record of one rank, which calibrates the prediction, and "
-        "records of several ranks to compare with it"
+        "others to compare with theirs: of several ranks, more threads, schedules of the task graph"
     )  # fmt: skip
     plan.add_argument("--devices", type=_counts(MOST_RANKS), metavar="LIST", help="numbers of devices, joined by "
                       "commas (default: 1,10,100,1000,10000); with --cut one, for each rank (default: 1)")  # fmt: skip
@@ -139,13 +140,13 @@ def _counts(most: int):
 
 def _plan(args) -> None:
     from spdnn.core.files import together, write_text
-    from spdnn.runs.records.files import read_record
+    from spdnn.runs.records.files import read_all
 
     for name in OF_RANKS if args.cut else OF_CUTS:
         if getattr(args, name) is not None:
             option = f"--{name.replace('_', '-')}".replace("--join", "--no-join")
             raise InputError(f"{option} is {'not for' if args.cut else 'for'} a cut; see `spdnn plan --help`")
-    records = [read_record(path) for path in args.records]
+    records = [record for name in args.records for record in read_all(record_files(name).records)[0]]
     with together():
         rows, content = (_cut if args.cut else _on_ranks)(args, records)
         show(PLAN, rows)
@@ -160,15 +161,18 @@ def _on_ranks(args, records: list) -> tuple[list[Planned], dict]:
     from spdnn.engines.costs import costs, prediction
     from spdnn.runs import calibration
 
-    record = next((record for record in records if record.ranks == 1), None)
-    if record is None:
+    # The run of one thread or device, or of fewest, calibrates; the others are compared with their predictions.
+    single = sorted((record for record in records if record.ranks == 1), key=_size)
+    if not single:
         raise InputError("the cost of a run is not known: give a record of one rank, or --cut and a problem")
-    several = calibration.check(records) if len(records) > 1 else []
-    rows = [
-        Planned(f"{check.case} (measured)", check.predicted.inputs, check.predicted.seconds, check.predicted.bound,
-                check.measured_seconds)
-        for check in several
-    ]  # fmt: skip
+    record, *others = single
+    rows = []
+    for other in others:
+        (seconds, bound), inputs = calibration.expected(record, other), other.problem.input_count
+        rows.append(Planned(f"{other.case} (measured)", inputs, seconds, bound, statistics.median(other.seconds)))
+    for check in calibration.check(records) if len(single) < len(records) else ():
+        one = check.predicted
+        rows.append(Planned(f"{check.case} (measured)", one.inputs, one.seconds, one.bound, check.measured_seconds))
     device, work = calibration.from_record(record)
     if args.memory:
         device = replace(device, memory_bytes=args.memory)
@@ -188,6 +192,11 @@ def _on_ranks(args, records: list) -> tuple[list[Planned], dict]:
         rows.append(_row(limit, f"{plural(limit.ranks, 'rank')}: more do not help"))
     calibrated = {"case": record.case, "seconds": seconds}
     return rows, {"calibrated_by": calibrated, "messages": asdict(messages), "partition": partition}
+
+
+def _size(record) -> tuple[int, int]:
+    """Devices of the task graph, and threads."""
+    return getattr(record.engine.notes, "devices", None) or 1, record.threads
 
 
 def _row(plan, what: str) -> Planned:

@@ -19,8 +19,8 @@ from spdnn.report.common import words
 from spdnn.report.common.blocks import Block, Fold, Paragraph, Part, Section, Terms
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import MOST_DRAWN, Figure
+from spdnn.report.common.groups import OTHER, RANKS, STRONG, WEAK, Group, workers
 from spdnn.report.common.plotting import INK, canvas, colours, despine, line, logarithmic, patch, plain
-from spdnn.report.common.predictions import OTHER, RANKS, STRONG, THREADS, WEAK, Predicted, PredictedGroup, workers
 from spdnn.report.common.run_rows import RunRow, interval, run_name
 from spdnn.runs.records.distribution import PER_REPEAT, Distribution, OneRank
 from spdnn.runs.records.published import Baseline
@@ -109,40 +109,6 @@ class RankRow(NamedTuple):
     rank: OneRank
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What a model expects of a run of a group, next to what was measured."""
-
-    group: PredictedGroup
-    predicted: Predicted
-
-    @property
-    def inputs(self) -> int:
-        return (self.predicted.run or self.group.base).problem.input_count
-
-    @property
-    def setting(self) -> str:
-        """Network, inputs, engine and reductions in words; of ranks and GPUs, threads too."""
-        base = self.group.base
-        threads = None if self.group.over == THREADS else plural(base.record.threads, "thread")
-        parts = words.network(base.problem), f"{self.inputs:,} inputs", base.engine, threads, base.reductions
-        return ", ".join(filter(None, parts))
-
-    @property
-    def workers(self) -> str:
-        return plural(self.predicted.workers, self.group.over[:-1])
-
-    @property
-    def efficiency(self) -> float:
-        base, seconds = self.group.base, self.predicted.seconds
-        return self.inputs / base.problem.input_count * base.inference_seconds / seconds / self.predicted.workers
-
-    @property
-    def measured(self) -> float | None:
-        """Seconds; None where nobody made such a run."""
-        return self.predicted.run and self.predicted.run.inference_seconds
-
-
 class Curve(NamedTuple):
     """Published figures of one network by the number of devices."""
 
@@ -191,20 +157,6 @@ EACH_RANK = Table(
     ],
     "Medians over the repeats",
 )
-PREDICTED = Table(
-    "Predicted seconds",
-    [
-        Column("Setting", lambda row: row.setting),
-        Column("Run on", lambda row: f"{row.workers} on {plural(row.predicted.nodes, 'node')}"),
-        Column("Partition", lambda row: row.predicted.partition),
-        Column("Predicted", lambda row: row.predicted.seconds, SECONDS),
-        Column("Predicted efficiency", lambda row: row.efficiency, PERCENT),
-        Column("Measured", lambda row: row.measured, SECONDS),
-        Column("Predicted ÷ measured", lambda row: row.measured and row.predicted.seconds / row.measured, RATIO),
-        Column("What costs most", lambda row: row.predicted.bound),
-    ],
-    "Predicted inference seconds; beyond what was run, twice as many each time, until twice as many hardly help",
-)
 
 
 def table(kind: str, over: str) -> Table:
@@ -235,7 +187,7 @@ def table(kind: str, over: str) -> Table:
     )  # fmt: skip
 
 
-def scaled_runs(group: PredictedGroup) -> list[ScaledRun]:
+def scaled_runs(group: Group) -> list[ScaledRun]:
     """The runs of a group; of several of one setting, the latest."""
     return [ScaledRun(run, workers(run, group.over), group.base) for run in group.shown]
 
@@ -249,7 +201,8 @@ def section(collection: Collection) -> Section | None:
     spans = f" The time of several ranks is {words.SEVERAL}." if RANKS in over else ""
     meaning = Styled("What each figure means", href="#meaning")
     compared = f"Runs on several {' or '.join(over)}, compared with the same settings on one.{spans} "
-    blocks: list[Block] = [Paragraph((compared, meaning, " is defined below."))]
+    more = " is defined below; ", code("spdnn plan RECORDS"), " predicts more of them."
+    blocks: list[Block] = [Paragraph((compared, meaning, *more))]
     for place, group in enumerate(groups[:MOST_GROUPS]):
         counts[group.kind] += 1
         drawn = place < MOST_DRAWN and group.kind != OTHER
@@ -259,19 +212,10 @@ def section(collection: Collection) -> Section | None:
         blocks.append(Paragraph(left, "soft"))
     systems = enumerate(published_systems(collection.baselines), 1)
     blocks += [_published(system, f"published-scaling-{number}") for number, system in systems]
-    if expected := [Expected(group, predicted) for group in groups for predicted in group.predicted]:
-        messages = ", and from what messages took in the run of most ranks, between nodes as well" * (RANKS in over)
-        text = (
-            "Seconds in this part are those of a cost model, not of runs: what it expects from the run of one "
-            f"{' or '.join(name[:-1] for name in over)}{messages}. No figure above contains them. Where the same was "
-            "run, the measured seconds show how far off the model is."
-        )
-        rows = PREDICTED.of(expected, title=f"Predicted seconds by {' and '.join(over)}")
-        blocks.append(Part("Predicted", [Paragraph(text, "note"), rows], "predicted"))
     return Section(NAME, TITLE, blocks)
 
 
-def _part(group: PredictedGroup, name: str, drawn: bool) -> Part:
+def _part(group: Group, name: str, drawn: bool) -> Part:
     """A group: what was compared, its figure and table, and the ranks of each run."""
     rows, first, kind, over = scaled_runs(group), group.shown[0], group.kind, group.over
     one, network, cores = over[:-1], words.network(first.problem), first.record.environment.cores
@@ -301,7 +245,7 @@ def _part(group: PredictedGroup, name: str, drawn: bool) -> Part:
     return Part(f"{KINDS[kind]} over {over}: {network}", blocks, f"{name}-head")
 
 
-def _each(group: PredictedGroup) -> str:
+def _each(group: Group) -> str:
     return f"{plural(group.shown[0].record.threads, 'thread')} for each rank" if group.over == RANKS else "one rank"
 
 
@@ -330,7 +274,7 @@ def _ranks(row: ScaledRun) -> Fold:
     return Fold(f"{run.case}: each of its {row.workers} ranks", [Terms(terms), rows])
 
 
-def scaling(group: PredictedGroup, rows: Sequence[ScaledRun], name: str) -> Figure:
+def scaling(group: Group, rows: Sequence[ScaledRun], name: str) -> Figure:
     """Time, speed-up and efficiency over workers; of ranks imbalance, waiting and communication too.
 
     Colour and mark are the partition. The row of one worker, if any, begins the curve of every partition.

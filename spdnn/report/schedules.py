@@ -1,6 +1,6 @@
 """The section on schedules: runs of the task graph on one network, their timelines, and memory against time.
 
-Predictions of the simulator for the same decompositions are kept apart, with the run that calibrated it.
+`spdnn plan` compares such runs with what its simulator predicts of them.
 """
 
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ from functools import partial
 
 from spdnn.core.shown import listed, plural
 from spdnn.core.shown import published as printed
-from spdnn.core.table import BYTES, NUMBER, RATE, RATIO, SECONDS, Column, Number, Table, code
+from spdnn.core.table import BYTES, NUMBER, RATE, SECONDS, Column, Number, Table, code
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.timeline import Span
 from spdnn.report.common import words
 from spdnn.report.common.blocks import Block, Paragraph, Part, Section
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import Figure
+from spdnn.report.common.groups import Group
 from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, line, patch
-from spdnn.report.common.predictions import Predicted, PredictedGroup
 from spdnn.report.common.run_rows import RunRow, interval, run_name
 from spdnn.runs.records.notes import TaskgraphNotes
 from spdnn.runs.records.published import Baseline
@@ -33,10 +33,6 @@ HOW = (
     "Resident: weights stay on every device. Stream: they pass through buffers while layers are computed. Graph: "
     "devices draw batches as they finish. Pipeline: each device has a range of the layers. On a processor, a device is "
     "a part of the threads with memory of its own."
-)
-UNPREDICTED = (
-    "Nothing is predicted here: that takes a run of the schedule resident on one device in one batch, which measures "
-    "what tasks cost."
 )
 MOST_GROUPS, MOST_CUT = 8, 3  # groups, and those of them with figures
 MOST_PANELS = 8  # of a figure of timelines
@@ -60,10 +56,9 @@ Panels = Sequence[tuple[str, Sequence[Span]]]  # labels and timelines
 
 @dataclass(frozen=True)
 class CutRun:
-    """A run of the task graph, and what the simulator expects of it, or None."""
+    """A run of the task graph."""
 
     run: RunRow
-    predicted: Predicted | None
 
     @property
     def cut(self) -> Decomposition:
@@ -119,17 +114,6 @@ PUBLISHED = Table(
         Column("Time includes", lambda row: row.span),
     ],
 )  # fmt: skip
-PREDICTED = Table(
-    "Predicted schedules",
-    [
-        Column("Decomposition", lambda row: row.label),
-        Column("Predicted", lambda row: row.predicted.seconds, SECONDS),
-        Column("Measured", lambda row: row.run.inference_seconds, SECONDS),
-        Column("Predicted ÷ measured", lambda row: row.predicted.seconds / row.run.inference_seconds, RATIO),
-        Column("What takes most of its longest chain", lambda row: row.predicted.bound),
-    ],
-    "Predicted inference seconds; the first is the run that calibrates",
-)
 
 
 def section(collection: Collection) -> Section | None:
@@ -139,9 +123,9 @@ def section(collection: Collection) -> Section | None:
     return Section(NAME, TITLE, [Paragraph(HOW), *parts]) if parts else None
 
 
-def _part(group: PredictedGroup, name: str, drawn: bool, baselines: Sequence[Baseline]) -> Part:
-    """One network: what was measured, what is published, what the simulator expects."""
-    rows, first, size = cut_runs(group), group.shown[0], words.network(group.shown[0].problem)
+def _part(group: Group, name: str, drawn: bool, baselines: Sequence[Baseline]) -> Part:
+    """One network: what was measured, and what is published."""
+    rows, first, size = list(map(CutRun, group.shown)), group.shown[0], words.network(group.shown[0].problem)
     about = f"{first.inputs} inputs; engine {first.engine}, reductions: {first.reductions}; "
     blocks: list[Block] = [Paragraph(f"{about}{plural(first.record.environment.cores, 'core')}.", "soft")]
     blocks += [Paragraph(group.left_out, "soft")] if group.left_out else []
@@ -158,21 +142,6 @@ def _part(group: PredictedGroup, name: str, drawn: bool, baselines: Sequence[Bas
     blocks.append(MEASURED.of(rows, title=f"Schedules on {size}"))
     if published := published_rows(baselines, first.problem):
         blocks.append(_published(published, size))
-    if simulated := [row for row in rows if row.predicted]:
-        panels = [(row.label, row.predicted.timeline) for row in simulated[:MOST_PANELS]]
-        title = f"Predicted timelines of schedules, {size}: tasks of each lane over time"
-        text = "Predicted, not measured: the same decompositions in the simulator, calibrated by "
-        figure = gantt(panels, f"{name}-predicted", title, f"{text}{group.base.case}.")
-        text = (
-            "Seconds in this part are those of a simulator, not of runs: what it predicts for the decompositions above "
-            f"with the costs measured in {group.base.case} alone. No figure above contains them. The measured seconds "
-            "show how far off it is."
-        )
-        table = PREDICTED.of(simulated, title=f"Predicted schedules on {size}")
-        parts = [Paragraph(text, "note"), table, *([figure] if drawn else [])]
-        blocks.append(Part("Predicted", parts, f"{name}-predicted-head"))
-    else:
-        blocks.append(Paragraph(UNPREDICTED, "soft"))
     return Part(size, blocks, f"{name}-head")
 
 
@@ -185,12 +154,6 @@ def _published(rows: Sequence[Baseline], size: str) -> Part:
     )
     table = PUBLISHED.of(rows, title=f"Published schedules on {size}", caption=f"Published by {sources}")
     return Part("Schedules of the field on the same network, published", [Paragraph(text), table])
-
-
-def cut_runs(group: PredictedGroup) -> list[CutRun]:
-    """The runs of a group; of several of one setting, the latest."""
-    predicted = {schedule.run: schedule for schedule in group.predicted}
-    return [CutRun(run, predicted.get(run)) for run in group.shown]
 
 
 def published_rows(baselines: Sequence[Baseline], problem: ProblemRecord) -> list[Baseline]:

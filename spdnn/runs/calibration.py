@@ -19,12 +19,13 @@ from spdnn.engines.costs.prediction import Prediction, predict
 from spdnn.engines.memory import EDGE_BYTES
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.graph import Kind
-from spdnn.engines.taskgraph.simulation import TaskCosts
+from spdnn.engines.taskgraph.simulation import TaskCosts, simulate
 from spdnn.engines.taskgraph.timeline import Span
 from spdnn.runs.records.notes import TaskgraphNotes
 from spdnn.runs.records.run_record import RunRecord
 
 TILES = (16, 32)  # rows that the engine `cpu` puts in a tile when few are left; fewer rows cost as many
+MOST_TASKS = 50_000  # that are simulated, batches x stages, or slots: some seconds
 LOG_TOLERANCE = 0.01  # relative: a log of passes that lacks more of the edges was cut, and is not used
 
 
@@ -130,10 +131,9 @@ def check(records: Sequence[RunRecord]) -> list[CheckedPrediction]:
         InputError: no record of several ranks, or one without a record of one rank to calibrate by.
     """
     single = sorted((record for record in records if record.ranks == 1), key=lambda record: record.threads)
-    same = lambda record: (record.problem.network_identity, record.engine.name, sorted(record.reductions.requested))  # noqa: E731
     checked = []
     for record in (record for record in records if record.ranks > 1):
-        source = next((single_rank for single_rank in reversed(single) if same(single_rank) == same(record)), None)
+        source = next((single_rank for single_rank in reversed(single) if _work(single_rank) == _work(record)), None)
         if source is None:
             raise InputError(f"{record.case}: no record of one rank with the same network, engine and reductions")
         several, ranks = record.distribution, record.ranks
@@ -159,6 +159,35 @@ def check(records: Sequence[RunRecord]) -> list[CheckedPrediction]:
     if not checked:
         raise InputError("no record of several ranks to check the model against")
     return checked
+
+
+def _work(record: RunRecord) -> tuple:
+    """The same for records whose times a model may compare."""
+    problem = record.problem
+    return problem.network_identity, problem.layers, record.engine.name, sorted(record.reductions.requested)
+
+
+def expected(base: RunRecord, record: RunRecord) -> tuple[float, str]:
+    """(seconds, what takes most of them) of a record of one rank, as the model predicts them from another.
+
+    Of a run of the task graph, the simulator does; of any other, the model of its threads.
+
+    Raises:
+        InputError: a record of other work, notes that the model cannot read, or more tasks than MOST_TASKS.
+    """
+    if _work(record) != _work(base):
+        raise InputError(f"{record.case}: another network, engine or list of reductions than {base.case}")
+    decomposition = decomposition_of(record)
+    if decomposition is None:
+        device, work = from_record(base)
+        prediction = predict(work.of(record.problem.input_count), device, threads=record.threads)
+        return prediction.seconds, prediction.bound
+    tasks = max(decomposition.batches * len(decomposition.stages), decomposition.slots)
+    if tasks > MOST_TASKS:
+        raise InputError(f"{record.case}: {tasks:,} tasks are too many to simulate; at most {MOST_TASKS:,}")
+    costs, cores = costs_of(base, decomposition.devices)
+    simulation = simulate(decomposition, costs, cores)
+    return simulation.seconds, simulation.bound
 
 
 def known_shares(record: RunRecord, work: Work, ranks: int, partition: str, per_node: int = 1) -> np.ndarray | None:

@@ -11,8 +11,8 @@ from functools import cached_property, wraps
 from typing import NamedTuple, TypeVar
 
 from spdnn.core.validation import builtins
-from spdnn.report.common import predictions, words
-from spdnn.report.common.predictions import PredictedGroup
+from spdnn.report.common import groups, words
+from spdnn.report.common.groups import Group
 from spdnn.report.common.run_rows import RunRow, name_runs
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.published import Baseline
@@ -92,14 +92,14 @@ class Collection:
         return [run for run in self.runs if not run.record.comparison]
 
     @cached_property
-    def schedules(self) -> list[PredictedGroup]:
-        """Runs of the task graph that differ in their schedule, and what the simulator predicts for them."""
-        return predictions.schedules(self.own)
+    def schedules(self) -> list[Group]:
+        """Runs of the task graph that differ in their schedule."""
+        return groups.schedules(self.own)
 
     @cached_property
-    def scaling(self) -> list[PredictedGroup]:
-        """Runs that differ in their ranks, threads or GPUs, and what models predict for them and for more."""
-        return predictions.scaling(self.own, self.schedules)
+    def scaling(self) -> list[Group]:
+        """Runs that differ in their ranks, threads or GPUs."""
+        return groups.scaling(self.own)
 
 
 def once(function: Callable[[Collection], Entry]) -> Callable[[Collection], Entry]:
