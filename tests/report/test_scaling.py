@@ -1,7 +1,6 @@
 """The section on scaling: its numbers are the records', and runs of several ranks stay where they belong."""
 
 import copy
-import itertools
 import statistics
 
 import pytest
@@ -11,9 +10,9 @@ from test_schedules import scheduled
 from spdnn.report.common import words
 from spdnn.report.common.blocks import Fold, Part
 from spdnn.report.common.drawing import save, style
-from spdnn.report.common.predictions import STRONG, WEAK
+from spdnn.report.common.groups import STRONG, WEAK
 from spdnn.report.peers import comparisons
-from spdnn.report.scaling import Expected, published_systems, scaled_runs, section, shade_start
+from spdnn.report.scaling import published_systems, scaled_runs, section, shade_start
 from spdnn.report.times import ladders
 from spdnn.runs.records.published import read_baselines
 from tests.runs.records.test_run_record import changed
@@ -105,10 +104,6 @@ def rows(records, kind=STRONG, over="ranks"):
     return scaled_runs(next(group for group in groups if (group.kind, group.over) == (kind, over)))
 
 
-def expected(records):
-    return [Expected(group, one) for group in collected(records).scaling for one in group.predicted]
-
-
 def of(records):
     """The section on these records."""
     return section(collected(records, read_baselines(BASELINES)))
@@ -194,7 +189,6 @@ def test_a_base_has_the_same_settings(key, value):
     records = [changed(base, key, value), two, four]
     assert [(row.workers, row.speedup, row.efficiency) for row in rows(records)] == [(2, None, None), (4, None, None)]
     assert "There is no run of one rank with these settings" in told(of(records))
-    assert expected(records) == []
 
 
 def test_threads_are_compared_as_ranks_are():
@@ -215,17 +209,6 @@ def test_threads_are_compared_as_ranks_are():
     assert "Waiting" not in heads
 
 
-def test_threads_are_predicted_up_to_the_cores():
-    found = expected(on_threads(1, 2, cores=8))
-    assert [(row.workers, row.measured) for row in found] == [
-        ("2 threads", 0.75),
-        ("4 threads", None),
-        ("8 threads", None),
-    ]
-    assert [row.predicted.seconds for row in found] == pytest.approx([1.25 / 2, 1.25 / 4, 1.25 / 8])
-    assert [row.efficiency for row in found] == pytest.approx([1, 1, 1])
-
-
 def on_gpus(record, engine="cuda"):
     """The record as if GPUs had made it."""
     record["environment"]["gpu"] = "A GPU"
@@ -241,21 +224,12 @@ def test_ranks_with_a_gpu_each_scale_strongly_and_weakly():
     assert [row.speedup for row in rows(records)] == pytest.approx([0.9 / (0.8 / count + 0.1) for count in counts])
     assert [row.nodes for row in rows(records)] == [None, None, None, "on 2 nodes", "on 4 nodes"]
     assert len(rows(records, WEAK)) == 3
-    found = expected(records)
-    again = [row.measured for row in found if row.measured]
-    assert again == pytest.approx([*(0.8 / count + 0.1 for count in counts[1:]), 0.125, 0.15])
-    assert [row.predicted.workers for row in found][:5] == [2, 4, 8, 16, 32]
 
 
-def test_several_gpus_of_one_rank_are_compared_and_predicted_by_the_simulator():
+def test_several_gpus_of_one_rank_are_compared():
     runs = [scheduled("resident", count, (0.6 / count + 0.1,), f"gpus-{count}") for count in (1, 2, 4)]
     records = [on_gpus(record, "taskgraph-cuda") for record in runs]
     assert [row.workers for row in rows(records, over="GPUs")] == [1, 2, 4]
-    two, four = expected(records)
-    assert [(row.workers, row.measured) for row in (two, four)] == [
-        ("2 GPUs", pytest.approx(0.4)), ("4 GPUs", pytest.approx(0.25)),
-    ]  # fmt: skip
-    assert two.predicted.seconds < 0.7
 
 
 def test_one_run_of_several_ranks_is_listed_without_a_figure():
@@ -330,23 +304,8 @@ def test_runs_of_several_ranks_tell_what_they_include():
     assert run.threads_text == "2 ranks (rebalanced) of 2 threads"
 
 
-def test_predictions_stand_apart_from_what_was_measured():
-    found = expected(strong())
-    again = [(row.predicted.workers, row.measured) for row in found if row.measured is not None]
-    assert again == [(2, 0.415), (2, 0.5), (4, 0.275), (8, (0.3 + 0.35) / 2)]
-    beyond = [row.predicted for row in found if row.measured is None]
-    assert [one.workers for one in beyond] == [16 << place for place in range(len(beyond))]
-    assert beyond[0].nodes == 4  # of 8 cores, with two threads a rank
-    assert all(one.seconds > 1.05 * other.seconds for one, other in itertools.pairwise(beyond))
-    *_, part = of(strong()).every(Part)
-    assert part.name == "predicted"
-    assert [row.predicted.seconds for row in part.blocks[1].rows] == [row.predicted.seconds for row in found]
-    drawn = {number for figure in figures_of(of(strong())).values() for row in figure.rows for number in row}
-    assert not drawn & {row.predicted.seconds for row in found}
-
-
 @pytest.mark.parametrize("log", [[[12, 512, 0.25]], "x", 7, [["a"] * 5], {"a": 1}, [[0, 0, 1, 1, 1.0]]])
-def test_notes_that_the_model_cannot_read_predict_nothing_and_stop_nothing(log):
+def test_notes_that_the_model_cannot_read_stop_nothing(log):
     records = strong()
     for record in records:
         record["engine"]["notes"]["pass_log"] = log

@@ -1,4 +1,4 @@
-"""The page's section on schedules: what was measured is the records', what is predicted stands apart and says so."""
+"""The page's section on schedules: what was measured is the records'."""
 
 import pytest
 from records import BASELINES, cells, collected, figures_of, made_record, table_of, texts, told, typed
@@ -10,7 +10,7 @@ from spdnn.engines.taskgraph.simulation import simulate
 from spdnn.engines.taskgraph.timeline import Span
 from spdnn.report.common.blocks import Part
 from spdnn.report.common.drawing import save, style
-from spdnn.report.schedules import PUBLISHED, UNPREDICTED, gantt, joined, published_rows, section
+from spdnn.report.schedules import PUBLISHED, gantt, joined, published_rows, section
 from spdnn.runs.calibration import costs_of, decomposition_of, timeline_of
 from spdnn.runs.records.published import read_baselines
 
@@ -79,22 +79,8 @@ def test_numbers_are_the_records():
         assert all(save(figures[name], "").svg for name in ("schedules-1", "schedules-1-memory"))
 
 
-def test_predictions_stand_apart_and_name_what_calibrated_them():
-    text, table, figure = parts(of(several()))["Predicted"]
-    assert "with the costs measured in case.resident-d1 alone" in text.text
-    assert figure.caption.endswith("calibrated by case.resident-d1.")
-    assert [row.run.case for row in table.rows] == [record["case"] for record in several()]
-    assert table.rows[0].predicted.seconds == pytest.approx(0.5)
-    assert {(row.label, row.predicted.seconds) for row in table.rows} <= {(row[0], row[-1]) for row in figure.rows}
-    ratios = [row.predicted.seconds / row.run.inference_seconds for row in table.rows]
-    assert [float(line["predicted_measured"]) for line in cells(table)] == pytest.approx(ratios)
-    unpredicted = of(several()[1:])  # without the run that calibrates
-    assert parts(unpredicted) == {}
-    assert UNPREDICTED in told(unpredicted)
-
-
 def test_a_record_without_a_timeline_is_in_the_tables_alone():
-    assert list(figures_of(of([scheduled(timeline=False)]))) == ["schedules-1-predicted"]
+    assert list(figures_of(of([scheduled(timeline=False)]))) == []
     assert of([made_record()]) is None
 
 
