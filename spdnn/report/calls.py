@@ -3,7 +3,8 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
+from typing import NamedTuple
 
 from spdnn.core.shown import plural, printable, significant, time
 from spdnn.core.statistics import Interval, ratios
@@ -46,55 +47,43 @@ HOW = (
 )
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A program that called a network with so many inputs.
 
     Attributes:
         record: of the program; ours: of our own in the same comparison; number: of the record on the page.
+        seconds: the median; rate: inputs a second.
+        ratio: how many times as long as ours it took; fastest: the same of the fastest turns.
     """
 
     record: OperationRecord
     ours: OperationRecord
-    number: int | None = None
+    number: int | None
+    name: str
+    batch: int
+    seconds: float
+    rate: float
+    ratio: Interval
+    fastest: float
 
-    @property
-    def name(self) -> str:
-        return printable(self.record.program.name)
+    @classmethod
+    def of(cls, record: OperationRecord, ours: OperationRecord, number: int | None) -> "Call":
+        """The record of a program beside ours."""
+        seconds, batch, least = statistics.median(record.seconds), record.problem.batch_columns, min(ours.seconds)
+        rate, fastest = batch / seconds if seconds else 0.0, min(record.seconds) / least if least else 0.0
+        ratio, name = ratios(ours.seconds, record.seconds), printable(record.program.name)
+        return cls(record, ours, number, name, batch, seconds, rate, ratio, fastest)
 
     @property
     def is_ours(self) -> bool:
         return self.record is self.ours
 
-    @property
-    def batch(self) -> int:
-        return self.record.problem.batch_columns
 
-    @cached_property
-    def seconds(self) -> float:
-        """The median."""
-        return statistics.median(self.record.seconds)
-
-    @property
-    def rate(self) -> float:
-        """Inputs a second."""
-        return self.batch / self.seconds if self.seconds else 0.0
-
-    @cached_property
-    def ratio(self) -> Interval:
-        """How many times as long as ours it took."""
-        return ratios(self.ours.seconds, self.record.seconds)
-
-    @property
-    def fastest(self) -> float:
-        """The same of the fastest turns."""
-        return min(self.record.seconds) / min(self.ours.seconds) if min(self.ours.seconds) else 0.0
-
-    @property
-    def layout(self) -> str:
-        used, threads = self.record.program.threads_used, self.record.threads
-        parts = [self.record.program.version, f"{plural(used, 'thread')} used" if used < threads else ""]
-        return "; ".join(filter(None, [*parts, self.record.program.notes.get("layout")]))
+def _layout(call: Call) -> str:
+    """Version, threads and layout of a program."""
+    program, used = call.record.program, call.record.program.threads_used
+    threads = f"{plural(used, 'thread')} used" if used < call.record.threads else ""
+    return "; ".join(filter(None, (program.version, threads, program.notes.get("layout"))))
 
 
 CALLS = Table(
@@ -112,7 +101,7 @@ CALLS = Table(
             else (between(*call.ratio[1:3], RATIO), "; fastest ", Number(call.fastest, RATIO)),
         ),
         Column("Weights", lambda call: call.record.matrix_bytes, BYTES),
-        Column("Version and layout", lambda call: call.layout),
+        Column("Version and layout", _layout),
     ],
     record=lambda call: call.number,
     kind=lambda call: "ours" if call.is_ours else "",
@@ -137,13 +126,19 @@ class Called:
 
     @property
     def short(self) -> str:
-        """Times and the fastest other library, in a few words."""
-        return "; ".join(map(_short, self.ends))
+        """Times, and the fastest other library, in a few words."""
+        return "; ".join(_sentence(calls, "in", 1, ", ") for calls in self.ends)
 
     @property
     def results(self) -> list[str]:
         """Sentences on the same, beside the two fastest other libraries."""
-        return [_sentence(calls) for calls in self.ends]
+        return [_sentence(calls, "takes" if calls[0].batch == 1 else "take", 2, ": ") for calls in self.ends]
+
+
+def _sentence(calls: Sequence[Call], verb: str, most: int, joint: str) -> str:
+    """A batch in words: its time, compared with at most so many other libraries."""
+    text = f"{plural(calls[0].batch, 'input')} {verb} {time(calls[0].seconds)}"
+    return f"{text}{joint}{_compared(calls[1 : most + 1])}" if calls[1:] else text
 
 
 @once
@@ -180,20 +175,8 @@ def calls_of(members: Sequence[OperationRecord], numbers: dict[int, int] | None 
     if ours is None:
         return []
     same = [member for member in members if len(member.seconds) == len(ours.seconds)]
-    calls = [Call(member, ours, (numbers or {}).get(id(member))) for member in same]
+    calls = [Call.of(member, ours, (numbers or {}).get(id(member))) for member in same]
     return sorted(calls, key=lambda call: (not call.is_ours, call.ratio.median, call.name))
-
-
-def _sentence(calls: Sequence[Call]) -> str:
-    """A batch in words: its time, compared with the two fastest other libraries."""
-    text = f"{plural(calls[0].batch, 'input')} take{'s' if calls[0].batch == 1 else ''} {time(calls[0].seconds)}"
-    return f"{text}: {_compared(calls[1:3])}" if calls[1:] else text
-
-
-def _short(calls: Sequence[Call]) -> str:
-    """The same in short, compared with the fastest of them."""
-    text = f"{plural(calls[0].batch, 'input')} in {time(calls[0].seconds)}"
-    return f"{text}, {_compared(calls[1:2])}" if calls[1:] else text
 
 
 def _compared(calls: Sequence[Call]) -> str:

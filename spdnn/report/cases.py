@@ -37,28 +37,16 @@ class Case:
     number: int | None = None
     lacks: Sequence[str] | None = None
 
-    @property
-    def inputs(self) -> Phrase:
-        """How many were compared value by value, by category, sums and extremes, and not at all."""
-        truth, every = self.verdict.truth, self.verdict.values.every
-        return Number(every), "; ", Number(truth.checked - every), "; ", Number(truth.inputs - truth.checked)
 
-    @property
-    def result(self) -> Phrase:
-        """Passed or failed."""
-        return good("passed") if self.verdict.passed else bad("failed")
+def _inputs(case: Case) -> Phrase:
+    """How many were compared value by value, by category, sums and extremes, and not at all."""
+    truth, every = case.verdict.truth, case.verdict.values.every
+    return Number(every), "; ", Number(truth.checked - every), "; ", Number(truth.inputs - truth.checked)
 
-    @property
-    def record(self) -> Phrase:
-        """What its record lacks."""
-        if self.lacks is None:
-            return "none"
-        return mark(f"lacks: {'; '.join(self.lacks)}") if self.lacks else "whole"
 
-    @property
-    def reasons(self) -> Phrase:
-        """Why it failed."""
-        return bad("; ".join(self.verdict.reasons)) if self.verdict.reasons else None
+def _record(case: Case) -> Phrase:
+    """What its record lacks."""
+    return "none" if case.lacks is None else mark(f"lacks: {'; '.join(case.lacks)}") if case.lacks else "whole"
 
 
 CASES = Table(
@@ -67,16 +55,20 @@ CASES = Table(
         Column("Case", lambda case: case.name),
         Column(
             "Result",
-            lambda case: case.result,
+            lambda case: good("passed") if case.verdict.passed else bad("failed"),
             below=lambda case: mark("not timed") if case.verdict.passed and case.number is None else None,
         ),
-        Column("Record", lambda case: case.record),
+        Column("Record", _record),
         Column("Compared with", lambda case: words.truth(case.verdict)),
-        Column("Inputs compared value by value; by category, sums and extremes; not", lambda case: case.inputs, NUMBER),
+        Column("Inputs compared value by value; by category, sums and extremes; not", _inputs, NUMBER),
         Column("Categories, of the inputs compared", lambda case: case.verdict.categories, NUMBER),
         Column("Expected", lambda case: case.verdict.expected, NUMBER),
         Column("Borderline", lambda case: case.verdict.borderline.count, NUMBER),
-        Column("Values", lambda case: case.verdict.values.rule, below=lambda case: case.reasons),
+        Column(
+            "Values",
+            lambda case: case.verdict.values.rule,
+            below=lambda case: bad("; ".join(case.verdict.reasons)) if case.verdict.reasons else None,
+        ),
     ],
     "Cases and their verification, failures first",
     record=lambda case: case.number,
