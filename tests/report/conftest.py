@@ -1,25 +1,9 @@
 """The browser of the tests of the report, and the pages that it opens."""
 
 import contextlib
-from unittest import mock
 
-import jinja2
 import pytest
 from browser import chromium, visit
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _templates():
-    """Templates are compiled once: of a page without figures that is most of the time."""
-    known, compiled = {}, jinja2.Environment.compile
-
-    def once(environment, source, name, filename):
-        if (source, filename) not in known:
-            known[source, filename] = compiled(environment, source, name, filename)
-        return known[source, filename]
-
-    with mock.patch.object(jinja2.Environment, "compile", once):
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from operation_cases import made_imbalance, made_operation
-from test_report import HOSTILE, agreed, made_record, measured
+from records import HOSTILE, agreed, made_record, measured
 from test_scaling import spread
 from test_schedules import scheduled
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from operation_cases import made_imbalance, made_operation
+from records import HOSTILE, made_record, made_verdict, many, measured, rendered, solved, stored, stored_verdict
 from test_comparisons import compared
 from test_operations import products
-from test_report import HOSTILE, made_record, made_verdict, many, measured, rendered, solved, stored, stored_verdict
 from test_scaling import strong, weak
 from test_schedules import several
 

@@ -7,7 +7,8 @@ from operation_cases import made_operation
 from records import collected, made_record, made_verdict, section_of, table_of, texts, told, typed
 
 from spdnn.report.cases import outcome
-from spdnn.report.common.collection import Part, collect, distinct, fair
+from spdnn.report.common.collection import Part, collect, distinct
+from spdnn.report.common.run_rows import fair
 from spdnn.runs.records.verdict import Verdict
 
 FAILED = made_verdict(passed=False)

@@ -6,8 +6,8 @@ import sys
 
 import pages
 import pytest
+from records import made_record
 from test_calls import calls
-from test_report import made_record
 from test_scaling import strong
 
 PARTS = dict.fromkeys(("startup", "inputs", "network", "prepare", "verification", "other"), 0.0) | {

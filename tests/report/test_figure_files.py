@@ -14,7 +14,7 @@ from spdnn.report.common.drawing import Drawing
 from spdnn.report.common.figure_files import caption, remove_figures, standalone, write_figures
 from spdnn.report.rendering import RecordFolder, render
 from spdnn.runs.records.files import write_record
-from tests.report.test_report import drawn, made_record, stored
+from tests.report.records import drawn, made_record, stored
 
 SVG = '<svg role="img" viewBox="0 0 8 8"><title>T</title><text x="1" y="7">words</text></svg>'
 KINDS = (".csv", ".rst", ".svg")

@@ -1,7 +1,7 @@
 """The first screen: what ran, how it ended and how fast; on a desk and on a telephone, light and dark."""
 
 import pytest
-from test_report import BASELINES, made_record, solved, stored
+from records import BASELINES, made_record, solved, stored
 
 from spdnn.core import challenge
 from spdnn.report.rendering import RecordFolder, render

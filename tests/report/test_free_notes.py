@@ -6,7 +6,7 @@ import random
 
 import pytest
 from pages import KINDS
-from test_report import many, measured, shown, typed
+from records import many, measured, shown, typed
 from test_scaling import strong
 from test_schedules import several
 

@@ -5,7 +5,7 @@ import csv
 import re
 
 import pytest
-from test_report import made_record, stored
+from records import made_record, stored
 
 import spdnn
 from spdnn.cli import main

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import many
 import pytest
-from test_report import made_verdict
+from records import made_verdict
 
 from spdnn.core.errors import InputError
 from spdnn.core.validation import LARGEST, check_numbers, convert, parse, schema

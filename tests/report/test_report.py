@@ -3,27 +3,7 @@
 import re
 
 import pytest
-from records import (  # noqa: F401  other tests take them from here
-    BASELINES,
-    HOSTILE,
-    SHA,
-    Page,
-    agreed,
-    collected,
-    data,
-    drawn,
-    made_problem,
-    made_record,
-    made_verdict,
-    many,
-    measured,
-    rendered,
-    shown,
-    solved,
-    stored,
-    stored_verdict,
-    typed,
-)
+from records import BASELINES, collected, made_record, made_verdict, shown
 
 from spdnn.core.errors import InputError
 from spdnn.core.table import plain

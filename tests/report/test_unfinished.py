@@ -9,8 +9,8 @@ from spdnn.report.common.figure_files import write_figures
 from spdnn.report.rendering import RecordFolder
 from spdnn.report.unfinished import render_unfinished, report_unfinished
 from spdnn.runs.records.files import write_record
+from tests.report.records import BASELINES, made_record, made_verdict, stored_verdict
 from tests.report.test_figure_files import made
-from tests.report.test_report import BASELINES, made_record, made_verdict, stored_verdict
 
 CASES = ["good", "wrong", "late", "absent"]
 
