@@ -24,14 +24,14 @@ def results(tmp_path, monkeypatch):
 
 
 def test_a_figure_is_as_wide_as_asked(results, tmp_path, capsys):
-    assert main(["plot", "overview", "results", "-o", "fig.pdf", "--width", "84mm"]) == 0
+    for name in ("fig.pdf", "again.pdf"):
+        assert main(["report", "--figure", "overview", "-o", name, "--width", "84mm"]) == 0
     whole = (tmp_path / "fig.pdf").read_bytes()
     assert whole.startswith(b"%PDF")
     box = re.search(rb"/MediaBox \[ 0 0 ([0-9.]+) ", whole)
     assert float(box[1]) == pytest.approx(84 / 25.4 * 72, abs=0.1)
-    assert main(["plot", "overview", "results", "-o", "again.pdf", "--width", "84mm"]) == 0
     assert (tmp_path / "again.pdf").read_bytes() == whole
-    assert main(["plot", "survivors", "results", "-o", "fig.svg", "--style", "page"]) == 0
+    assert main(["report", "--figure", "times-whole", "-o", "fig.svg", "--style", "page"]) == 0
     assert 'width="237.6pt"' in (tmp_path / "fig.svg").read_text("utf-8")
     capsys.readouterr()
 
@@ -45,11 +45,18 @@ def test_a_figure_is_as_wide_as_asked(results, tmp_path, capsys):
     ],
 )
 def test_what_cannot_be_plotted_is_one_sentence(results, capsys, words, said):
-    kind, *options = words
     with contextlib.suppress(SystemExit):  # of the parser
-        assert main(["plot", kind, "results", *options]) == 1
+        assert main(["report", "--figure", *words]) == 1
     assert said in capsys.readouterr().err
     assert not list(results.parent.glob("fig.*"))
+
+
+def test_the_tables_of_a_section_are_printed(results, capsys):
+    assert main(["report", "--print", "times"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^1,024 × 120 busy .* 0\.3000 .* 3\.0 GiB", text, re.MULTILINE)
+    assert main(["report", "--print", "nothing"]) == 1
+    assert "section 'nothing' is not known: it must be one of overview, " in capsys.readouterr().err
 
 
 def test_all_records_as_a_table_and_results_by_default(results, tmp_path, capsys):
