@@ -110,6 +110,8 @@ def test_rows_beyond_the_most_are_left_off_and_counted():
         True,
         "mine",
     )
+    (named,) = page.all("table")
+    assert named["aria-label"] == "Rates"  # for it has no caption
     assert "left off" not in written(TABLE.of([("a", 1e12, None)])).text
     assert "data-record" not in written(TABLE.of([("a", 1e12, None)])).source
 

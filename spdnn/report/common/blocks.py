@@ -196,7 +196,7 @@ class Writer:
             lines.append(f"<tr{_class(table.kind(row))}{record}>{head}{others}</tr>\n")
         label, name = html.escape(printable(shown.title or table.title)), shown.name or table.name
         caption = self.phrase(shown.caption or table.caption)
-        caption = f"<caption>{caption}</caption>" if caption else ""
+        caption = f">\n<caption>{caption}</caption>" if caption else f' aria-label="{label}">'
         more, left = len(shown.rows) - len(rows), ""
         if more > 0:
             rest = f'{plural(more, "more row")} left off here; all are in <a href="#records">the records</a>.'
@@ -205,7 +205,7 @@ class Writer:
             f'<details class="table"{" open" if shown.opened else ""}{_id(name and f"table-{name}")}>'
             f"<summary>{label}</summary>\n"
             f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">\n'
-            f'<table{_id(name)} class="sortable">{caption}\n<thead><tr>{heads}</tr></thead>\n'
+            f'<table{_id(name)} class="sortable"{caption}\n<thead><tr>{heads}</tr></thead>\n'
             f"<tbody>\n{''.join(lines)}</tbody></table>\n</div>\n{left}</details>\n"
         )
 
