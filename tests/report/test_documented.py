@@ -116,7 +116,7 @@ def test_tables_of_other_records(measured, tmp_path):
     assert rows["ladder"][:2] == ["| cpu | none | 10 s | |", "| cpu | dead | 2 s | 5 |"]
     assert rows["ranks"][0] == "| 1024 x 120 | dead inputs | 800 ms | 500 ms | 415 ms | 275 ms | 325 ms |"
     assert rows["operations"][1].startswith("| `spmm` | the fastest dense | 4.00 (4.00) | ")
-    assert rows["calls"][0] == "| 1 | 1 ms | 2 | 3 |"
+    assert rows["calls"][0] == "| 1 | 1.00 ms | 2 | 3 |"
     assert rows["threads"][:2] == ["| 1 | 400 ms | 1.00 |", "| 2 | 200 ms | 2.00 |"]
     assert rows["unstructured"][0] == "| time with all reductions, relative to none | 1.00 (1.00 to 1.00) |"
     assert rows["streamed"][0] == "| 1024 x 120 | 500 ms † | 0.47 | 3 | 10 s |"

@@ -47,16 +47,23 @@ def test_figures_of_a_page(tmp_path):
     paths = stored(tmp_path, made_record())
     render([RecordFolder(paths)], page, figures=folder)
     names = {path.relative_to(folder).with_suffix("") for path in folder.glob("*/*.svg")}
+    tables = {path.relative_to(folder).with_suffix("") for path in folder.glob("*/*.rst")} - names
     assert Path("overview/overview") in names
-    assert listed(folder) == sorted(f"{name}{kind}" for name in names for kind in KINDS)
-    for name in names:
+    assert all(name.name.startswith("table-") for name in tables)
+    files = [f"{name}{kind}" for name in names for kind in KINDS]
+    assert listed(folder) == sorted([*files, *(f"{name}{kind}" for name in tables for kind in KINDS[:2])])
+    for name in names | tables:
         base = folder / name
-        svg, told = base.with_suffix(".svg").read_text("utf-8"), base.with_suffix(".rst").read_text("utf-8")
-        assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
         head, *rows = csv.reader(base.with_suffix(".csv").open(encoding="utf-8"))
         assert rows
         assert {len(row) for row in rows} == {len(head)}
-        assert told.count(" ") > 5
+        assert base.with_suffix(".rst").read_text("utf-8").startswith("**")
+    for name in names:
+        svg = (folder / f"{name}.svg").read_text("utf-8")
+        assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+    (table,) = tables & {Path("networks/table-ours")}
+    (row,) = csv.DictReader((folder / f"{table}.csv").open(encoding="utf-8"))
+    assert float(row["inference_seconds"]) == 0.11
     again = tmp_path / "again"
     render([RecordFolder(paths)], page, figures=again)
     assert [(again / name).read_bytes() for name in listed(folder)] == [
