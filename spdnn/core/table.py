@@ -22,6 +22,7 @@ NARROWEST = 12  # columns of a terminal that a column of texts has at least
 LONGEST = 1000  # characters of a text
 COLOURS = {"good": "\x1b[32m", "bad": "\x1b[31m"}  # of a terminal, by the kind of a phrase
 PLAIN = "\x1b[0m"
+CODE = r"\x1b\[\d+m"  # of a colour
 
 
 @dataclass(frozen=True)
@@ -294,7 +295,7 @@ def columns_of(text: str) -> int:
     """The columns of a terminal that a text takes: two for a wide letter, none for an accent over another letter."""
     return sum(
         0 if unicodedata.category(sign) in ("Mn", "Me") else 2 if unicodedata.east_asian_width(sign) in "WF" else 1
-        for sign in re.sub(r"\x1b\[\d+m", "", text)
+        for sign in re.sub(CODE, "", text)
     )
 
 
@@ -311,7 +312,17 @@ def wrapped(text: str, room: int) -> list[str]:
         while columns_of(lines[-1]) > room:
             head = _fitting(lines[-1], room)
             lines[-1:] = [head, lines[-1][len(head) :]]
-    return lines
+    return _closed(lines)
+
+
+def _closed(lines: Sequence[str]) -> list[str]:
+    """The lines, each with its colour ended at its end, and begun again on the next."""
+    out, colour = [], ""
+    for line in lines:
+        codes = re.findall(CODE, line)
+        begun, colour = colour, codes[-1].replace(PLAIN, "") if codes else colour
+        out.append(f"{begun}{line}{PLAIN if colour else ''}")
+    return out
 
 
 def _fitting(text: str, room: int) -> str:

@@ -121,6 +121,14 @@ def test_long_texts_have_several_lines(text, room, lines):
     assert wrapped(text, room) == lines
 
 
+def test_a_colour_ends_with_its_line():
+    table = Table("", [Column("Why", lambda row: bad("seven categories are missing")), Column("Rest", lambda row: "x")])
+    lines = table.text([0], 22, colours=True).splitlines()[1:]
+    assert len(lines) > 1
+    assert all(re.fullmatch(r"\x1b\[31m[a-z ]+\x1b\[0m *x?", line) for line in lines), lines
+    assert table.text([0], 22).splitlines()[1:] == [re.sub(r"\x1b\[\d+m", "", line) for line in lines]
+
+
 def test_columns_are_those_of_a_terminal():
     assert [columns_of(text) for text in ("abc", "漢字", "e\u0301", "\x1b[32mgood\x1b[0m")] == [3, 4, 1, 4]
 
