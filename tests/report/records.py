@@ -292,11 +292,6 @@ def texts(rows):
     return [dict(zip(heads, line, strict=True)) for line in lines]
 
 
-def data(drawing):
-    """The rows of a figure's table."""
-    return list(csv.DictReader(io.StringIO(drawing.csv)))
-
-
 def many():
     return [
         made_record(),
