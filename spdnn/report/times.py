@@ -411,7 +411,7 @@ def _plot_bars(bars: Bars, label: str, narrow: bool):
         )
         for (run, parts), scale, total in zip(bars, scales, totals, strict=True)
     ]  # fmt: skip
-    plot, axes = plotting.bars(rows, label, narrow)
+    plot, axes = plotting.bars(rows, label, narrow, 5 if narrow else 1)
     longest = max(scale * total for scale, total in zip(scales, totals, strict=True))
     for place, ((_, parts), scale, total) in enumerate(zip(bars, scales, totals, strict=True)):
         at = 0.0

@@ -45,9 +45,9 @@ class Bar(NamedTuple):
     record: int | None
 
 
-def bars(rows: Sequence[Bar], label: str, narrow: bool) -> tuple:
-    """(plot, axes) of horizontal bars, the first on top."""
-    plot, axes = canvas(1.0 + 0.3 * len(rows), narrow=narrow)
+def bars(rows: Sequence[Bar], label: str, narrow: bool, lines: int = 1) -> tuple:
+    """(plot, axes) of horizontal bars, the first on top; `lines`: of the legend."""
+    plot, axes = canvas(0.8 + 0.2 * lines + 0.3 * len(rows), narrow=narrow)
     for place, row in enumerate(rows):
         ends = list(accumulate(length for length, _ in row.parts))
         spans = [(end - length, length) for end, (length, _) in zip(ends, row.parts, strict=True)]
