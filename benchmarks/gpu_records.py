@@ -473,7 +473,7 @@ def page(folder: Path, tally: Tally) -> None:
     print("\npage", flush=True)
 
     def work() -> None:
-        absent = [name for name in ("jinja2", "matplotlib", "seaborn") if importlib.util.find_spec(name) is None]
+        absent = [name for name in ("matplotlib", "seaborn") if importlib.util.find_spec(name) is None]
         if absent:
             raise NotHere(f"{', '.join(absent)} not installed; elsewhere: spdnn report {folder}")
         words = [sys.executable, "-m", "spdnn", "report", folder.resolve(), "-o", folder.resolve() / "report.html"]

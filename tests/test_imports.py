@@ -110,7 +110,7 @@ def test_no_module_imports_itself_through_others():
 
 
 HEAVY = {"cupy", "mpi4py", "matplotlib", "seaborn", "pandas", "sklearn", "requests", "jsonschema",
-         "jinja2", "snakemake", "graphblas", "sparse_dot_mkl", "jax", "onnx", "onnxruntime", "torch",
+         "snakemake", "graphblas", "sparse_dot_mkl", "jax", "onnx", "onnxruntime", "torch",
          "tqdm"}  # fmt: skip
 CORE = {"numpy", "scipy", "blake3", "msgspec"}
 
