@@ -1,4 +1,4 @@
-"""A table is declared once, column by column; HTML (spdnn/report/common/html.py), CSV, terminal and Markdown follow.
+"""A table is declared once, column by column; HTML (spdnn/report/common/blocks.py), CSV, terminal and Markdown follow.
 
 What a cell says is a phrase: a text, a number with its unit, or several one after the other. Texts may come from
 anywhere, so each output makes them harmless.
@@ -19,7 +19,7 @@ from spdnn.core.shown import RATES, printable, significant, size, time, unit_of_
 NOTHING = "–"  # what a cell without a value shows
 GAP = "  "  # between columns of a terminal
 NARROWEST = 12  # columns of a terminal that a column of texts has at least
-LONGEST = 1000  # characters of a text
+LONGEST = 2000  # characters of a text
 COLOURS = {"good": "\x1b[32m", "bad": "\x1b[31m"}  # of a terminal, by the kind of a phrase
 PLAIN = "\x1b[0m"
 CODE = r"\x1b\[\d+m"  # of a colour
@@ -93,7 +93,7 @@ def plain(phrase: Phrase, rates: tuple[float, str] = RATES[0], colours: bool = F
         case None:
             return ""
         case str():
-            return " ".join(printable(phrase, LONGEST).split(" "))
+            return printable(phrase, LONGEST)
         case int() | float():
             return significant(phrase)
         case Number():
