@@ -341,8 +341,9 @@ def plans() -> str | None:
         runs_of = [run.record for run in group.runs]
         for of_ranks in (record for record in runs_of if record.ranks > 1):
             base = next(record for record in runs_of if record.ranks == 1)
-            (checked,) = calibration.check([base, of_ranks])
-            errors[group.shown[0].reductions, of_ranks.ranks].append(100 * checked.error)
+            predicted, _ = calibration.expected(base, of_ranks)
+            error = 100 * (predicted / statistics.median(of_ranks.seconds) - 1)
+            errors[group.shown[0].reductions, of_ranks.ranks].append(error)
     lines = [["reductions", "ranks", "runs", "predicted relative to measured, median", "from", "to"]]
     for (reductions, count), each in errors.items():
         spread = [f"{error:+.0f} %" for error in (statistics.median(each), min(each), max(each))]

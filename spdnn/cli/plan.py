@@ -162,17 +162,13 @@ def _on_ranks(args, records: list) -> tuple[list[Planned], dict]:
     from spdnn.runs import calibration
 
     # The run of one thread or device, or of fewest, calibrates; the others are compared with their predictions.
-    single = sorted((record for record in records if record.ranks == 1), key=_size)
-    if not single:
+    record = min((record for record in records if record.ranks == 1), key=_size, default=None)
+    if record is None:
         raise InputError("the cost of a run is not known: give a record of one rank, or --cut and a problem")
-    record, *others = single
     rows = []
-    for other in others:
+    for other in (other for other in records if other is not record):
         (seconds, bound), inputs = calibration.expected(record, other), other.problem.input_count
         rows.append(Planned(f"{other.case} (measured)", inputs, seconds, bound, statistics.median(other.seconds)))
-    for check in calibration.check(records) if len(single) < len(records) else ():
-        one = check.predicted
-        rows.append(Planned(f"{check.case} (measured)", one.inputs, one.seconds, one.bound, check.measured_seconds))
     device, work = calibration.from_record(record)
     if args.memory:
         device = replace(device, memory_bytes=args.memory)

@@ -7,7 +7,7 @@ are against records of several ranks.
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from spdnn.core import challenge
 from spdnn.core.errors import InputError
 from spdnn.engines.costs.costs import FREE, DeviceCosts, MessageCosts, Work
 from spdnn.engines.costs.official import official_shares
-from spdnn.engines.costs.prediction import Prediction, predict
+from spdnn.engines.costs.prediction import predict
 from spdnn.engines.memory import EDGE_BYTES
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.graph import Kind
@@ -95,72 +95,6 @@ def _read_log(record: RunRecord, alive: np.ndarray) -> tuple[np.ndarray, np.ndar
     return np.full(layers, computed / max(1.0, rows.sum()) if computed else share), rows, None, layers
 
 
-@dataclass(frozen=True)
-class CheckedPrediction:
-    """A measured record of several ranks next to its prediction from one rank.
-
-    Attributes:
-        measured_seconds: median of the record; the measured parts are means over its ranks of their medians.
-        informed: predicted with each rank's measured survivors; None: rows moved between ranks, or were merged.
-    """
-
-    case: str
-    predicted: Prediction
-    informed: Prediction | None
-    measured_seconds: float
-    measured_computing_seconds: float
-    measured_waiting_seconds: float
-    measured_communication_seconds: float
-
-    @property
-    def error(self) -> float:
-        """(predicted - measured) / measured seconds."""
-        return self.predicted.seconds / self.measured_seconds - 1
-
-    @property
-    def informed_error(self) -> float | None:
-        return None if self.informed is None else self.informed.seconds / self.measured_seconds - 1
-
-
-def check(records: Sequence[RunRecord]) -> list[CheckedPrediction]:
-    """Each record of several ranks next to its prediction from the record of one rank that did the same work.
-
-    Of several such records, the one with most threads, for it fills the node.
-
-    Raises:
-        InputError: no record of several ranks, or one without a record of one rank to calibrate by.
-    """
-    single = sorted((record for record in records if record.ranks == 1), key=lambda record: record.threads)
-    checked = []
-    for record in (record for record in records if record.ranks > 1):
-        source = next((single_rank for single_rank in reversed(single) if _work(single_rank) == _work(record)), None)
-        if source is None:
-            raise InputError(f"{record.case}: no record of one rank with the same network, engine and reductions")
-        several, ranks = record.distribution, record.ranks
-        device, work = from_record(source)
-        work = work.of(record.problem.input_count)
-        options = {"per_node": math.ceil(ranks / several.nodes), "threads": record.threads}
-        messages = MessageCosts(several.message_latency_seconds, several.message_bytes_per_second)
-        what = work, device, messages, ranks, several.partition
-        shares = known_shares(record, work, ranks, several.partition, options["per_node"])
-        predicted = predict(*what, **options, shares=shares)
-        # Informed: with the rows that each rank really had, the error that is left is that of the rates.
-        informed = None
-        if not (several.exchanges or several.rows_merged_across_ranks or work.merged or ranks % options["per_node"]):
-            alive = np.array([[rank.inputs, *rank.survivors[:-1]] for rank in several.per_rank], float)
-            informed = predict(*what, **options, shares=alive / np.maximum(1.0, alive.sum(axis=0)))
-        # Measured parts: medians over the repeats of each rank, then means over the ranks, as the prediction has them.
-        inference, waiting, communication = (
-            statistics.mean(statistics.median(getattr(rank, f"{name}_seconds")) for rank in several.per_rank)
-            for name in ("inference", "waiting", "communication")
-        )
-        seconds, computing = statistics.median(record.inference_seconds), inference - waiting - communication
-        checked.append(CheckedPrediction(record.case, predicted, informed, seconds, computing, waiting, communication))
-    if not checked:
-        raise InputError("no record of several ranks to check the model against")
-    return checked
-
-
 def _work(record: RunRecord) -> tuple:
     """The same for records whose times a model may compare."""
     problem = record.problem
@@ -168,26 +102,33 @@ def _work(record: RunRecord) -> tuple:
 
 
 def expected(base: RunRecord, record: RunRecord) -> tuple[float, str]:
-    """(seconds, what takes most of them) of a record of one rank, as the model predicts them from another.
+    """(seconds, what takes most of them) of a record, as the model predicts them from one of one rank.
 
-    Of a run of the task graph, the simulator does; of any other, the model of its threads.
+    Of a run of the task graph, the simulator does; of any other, the model of threads and ranks.
 
     Raises:
         InputError: a record of other work, notes that the model cannot read, or more tasks than MOST_TASKS.
     """
     if _work(record) != _work(base):
         raise InputError(f"{record.case}: another network, engine or list of reductions than {base.case}")
-    decomposition = decomposition_of(record)
-    if decomposition is None:
-        device, work = from_record(base)
-        prediction = predict(work.of(record.problem.input_count), device, threads=record.threads)
-        return prediction.seconds, prediction.bound
-    tasks = max(decomposition.batches * len(decomposition.stages), decomposition.slots)
-    if tasks > MOST_TASKS:
-        raise InputError(f"{record.case}: {tasks:,} tasks are too many to simulate; at most {MOST_TASKS:,}")
-    costs, cores = costs_of(base, decomposition.devices)
-    simulation = simulate(decomposition, costs, cores)
-    return simulation.seconds, simulation.bound
+    if record.ranks == 1 and (cut := decomposition_of(record)):
+        tasks = max(cut.batches * len(cut.stages), cut.slots)
+        if tasks > MOST_TASKS:
+            raise InputError(f"{record.case}: {tasks:,} tasks are too many to simulate; at most {MOST_TASKS:,}")
+        costs, cores = costs_of(base, cut.devices)
+        simulation = simulate(cut, costs, cores)
+        return simulation.seconds, simulation.bound
+    device, work = from_record(base)
+    work, options = work.of(record.problem.input_count), {"threads": record.threads}
+    if record.ranks > 1:
+        several, per_node = record.distribution, math.ceil(record.ranks / record.distribution.nodes)
+        options |= {
+            "messages": MessageCosts(several.message_latency_seconds, several.message_bytes_per_second),
+            "ranks": record.ranks, "partition": several.partition, "per_node": per_node,
+            "shares": known_shares(record, work, record.ranks, several.partition, per_node),
+        }  # fmt: skip
+    prediction = predict(work, device, **options)
+    return prediction.seconds, prediction.bound
 
 
 def known_shares(record: RunRecord, work: Work, ranks: int, partition: str, per_node: int = 1) -> np.ndarray | None:

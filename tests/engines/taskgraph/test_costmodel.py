@@ -211,29 +211,21 @@ def distributed(ranks, seconds, **changes):
     return made | {"ranks": ranks, "case": f"r{ranks}", "inference_seconds": [seconds]}
 
 
-def test_records_of_several_ranks_are_checked_against_one():
-    single, moved = record(), DISTRIBUTED["distribution"]["exchanges"][0]
+def test_records_of_several_ranks_are_predicted_from_one():
+    single = record()
     single["environment"]["cores"], single["threads"] = 2, 1
-    several = [distributed(ranks, 0.3) | {"threads": 1} for ranks in (2, 4)]
-    found = calibration.check([*map(typed, several), typed(single)])
-    assert [one.case for one in found] == ["r2", "r4"]
-    assert found[0].predicted.seconds == pytest.approx(0.25, rel=0.05)
-    assert found[1].predicted.seconds == pytest.approx(
-        0.25, rel=0.07
-    )  # four ranks on two cores are not faster than two
-    assert found[0].error == pytest.approx(found[0].predicted.seconds / 0.3 - 1)
-    assert found[0].informed.waiting_seconds <= found[0].predicted.waiting_seconds
-    assert found[0].measured_computing_seconds == pytest.approx(0.24)
-    assert calibration.check([typed(single), typed(distributed(2, 0.3, exchanges=[moved]))])[0].informed is None
+    found = [
+        calibration.expected(typed(single), typed(distributed(ranks, 0.3) | {"threads": 1}))[0] for ranks in (2, 4)
+    ]
+    assert found[0] == pytest.approx(0.25, rel=0.05)
+    assert found[1] == pytest.approx(0.25, rel=0.07)  # four ranks on two cores are not faster than two
 
 
-def test_checks_need_one_rank_and_several():
-    with pytest.raises(InputError, match="no record of several ranks"):
-        calibration.check([typed(record())])
+def test_a_record_of_one_rank_and_the_same_work_calibrates():
     other = distributed(2, 0.3)
     other["problem"]["network_identity"] = "cd" * 32
-    with pytest.raises(InputError, match="r2: no record of one rank"):
-        calibration.check([typed(record()), typed(other)])
+    with pytest.raises(InputError, match="r2: another network, engine or list of reductions than"):
+        calibration.expected(typed(record()), typed(other))
     with pytest.raises(InputError, match="calibrated by a record of one"):
         calibration.from_record(typed(distributed(2, 0.3)))
 
