@@ -9,8 +9,6 @@ from spdnn.cli import main
 from spdnn.runs.records.files import write_record
 from tests.engines.taskgraph.test_costmodel import record
 from tests.report.records import made_record
-from tests.report.test_scaling import on_threads, strong
-from tests.report.test_schedules import scheduled
 
 OFFICIAL = ("--neurons", 1024, "--layers", 120, "--edges-per-second", 1e12)
 
@@ -129,24 +127,15 @@ def test_a_record_of_several_devices_or_ranks_does_not_calibrate(tmp_path, saved
     assert "two outputs cannot be one file" in capsys.readouterr().err
 
 
-def compared(tmp_path, *records):
-    """What `spdnn plan` writes of these records: of each but the first, predicted and measured seconds."""
-    paths = [tmp_path / f"{place}.json" for place in range(len(records))]
-    for path, made in zip(paths, records, strict=True):
-        write_record(path, made)
-    assert main(["plan", *map(str, paths), "--devices", "1", "--json", str(tmp_path / "plan.json")]) == 0
-    plans = json.loads((tmp_path / "plan.json").read_text())["plans"]
-    return [(plan["seconds"], plan["measured"]) for plan in plans if plan["measured"]]
-
-
-def test_records_are_compared_with_what_is_predicted_of_them(tmp_path):
-    threads = on_threads(1, 2, cores=8)  # 1.25 and 0.75 seconds
-    assert compared(tmp_path, *threads[::-1]) == [(pytest.approx(1.25 / 2), pytest.approx(0.75))]
-    ((predicted, measured),) = compared(tmp_path, scheduled(), scheduled("stream", 1, (0.52, 0.5, 0.51)))
-    assert measured == 0.51
-    assert 0.4 < predicted < 0.6  # its own tasks, by the costs of the other
-    found = compared(tmp_path, *strong())
-    assert sorted(pair[1] for pair in found) == [0.275, (0.3 + 0.35) / 2, 0.415, 0.5]
+def test_records_are_compared_with_what_is_predicted_of_them(tmp_path, saved, capsys):
+    faster = record(inputs=4000, layers=8) | {"threads": 2, "case": "two", "inference_seconds": [0.3], "machine": None}
+    write_record(tmp_path / "two.json", faster)
+    assert main(["plan", str(tmp_path / "two.json"), str(saved), "--json", str(tmp_path / "plan.json")]) == 0
+    first, *others = json.loads((tmp_path / "plan.json").read_text())["plans"]
+    assert (first["what"], first["measured"]) == ("two (measured)", 0.3)
+    assert first["error"] == pytest.approx(first["seconds"] / 0.3 - 1)
+    assert [other["measured"] for other in others] == [None] * 6
+    assert re.search(r"^two \(measured\) +4,000 ", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_records_of_other_work_are_refused(tmp_path, saved, capsys):

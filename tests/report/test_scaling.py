@@ -14,6 +14,7 @@ from spdnn.report.common.groups import STRONG, WEAK
 from spdnn.report.peers import comparisons
 from spdnn.report.scaling import published_systems, scaled_runs, section, shade_start
 from spdnn.report.times import ladders
+from spdnn.runs.calibration import expected
 from spdnn.runs.records.published import read_baselines
 from tests.runs.records.test_run_record import changed
 
@@ -207,6 +208,14 @@ def test_threads_are_compared_as_ranks_are():
     heads = list(texts(table_of(of(records), "Strong scaling over threads"))[0])
     assert heads[1] == "Threads"
     assert "Waiting" not in heads
+
+
+def test_threads_and_ranks_are_predicted_from_the_run_of_one():
+    one, two = map(typed, on_threads(1, 2, cores=8))
+    assert expected(one, two)[0] == pytest.approx(1.25 / 2)
+    base, *others = map(typed, strong())
+    found = [expected(base, record)[0] for record in others]
+    assert all(predicted < statistics.median(base.seconds) for predicted in found)
 
 
 def on_gpus(record, engine="cuda"):

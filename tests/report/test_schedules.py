@@ -11,7 +11,7 @@ from spdnn.engines.taskgraph.timeline import Span
 from spdnn.report.common.blocks import Part
 from spdnn.report.common.drawing import save, style
 from spdnn.report.schedules import PUBLISHED, gantt, joined, published_rows, section
-from spdnn.runs.calibration import costs_of, decomposition_of, timeline_of
+from spdnn.runs.calibration import costs_of, decomposition_of, expected, timeline_of
 from spdnn.runs.records.published import read_baselines
 
 
@@ -158,6 +158,13 @@ def test_a_record_of_the_task_graph_calibrates_stage_by_stage():
     assert told[first[4], first[5]] == pytest.approx(part + turn, rel=1e-6)
     assert told[last[4], last[5]] == pytest.approx(last[7] - last[6] + turn, rel=1e-6)
     assert costs.work.sizes(costs.device).inputs == 60_000
+
+
+def test_another_schedule_is_predicted_by_the_simulator():
+    base, *others = map(typed, several())
+    for record in others:
+        costs, cores = costs_of(base, record.engine.notes.devices)
+        assert expected(base, record)[0] == simulate(decomposition_of(record), costs, cores).seconds
 
 
 def test_gaps_that_are_closed_have_their_time():
