@@ -128,7 +128,7 @@ def test_a_record_of_several_devices_or_ranks_does_not_calibrate(tmp_path, saved
 
 
 def test_records_are_compared_with_what_is_predicted_of_them(tmp_path, saved, capsys):
-    faster = record(inputs=4000, layers=8) | {"threads": 2, "case": "two", "inference_seconds": [0.3], "machine": None}
+    faster = record(inputs=4000, layers=8) | {"threads": 4, "case": "two", "inference_seconds": [0.3], "machine": None}
     write_record(tmp_path / "two.json", faster)
     assert main(["plan", str(tmp_path / "two.json"), str(saved), "--json", str(tmp_path / "plan.json")]) == 0
     first, *others = json.loads((tmp_path / "plan.json").read_text())["plans"]

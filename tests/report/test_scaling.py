@@ -4,7 +4,7 @@ import copy
 import statistics
 
 import pytest
-from records import BASELINES, cells, collected, figures_of, made_record, made_verdict, table_of, texts, told
+from records import BASELINES, cells, collected, figures_of, made_record, made_verdict, table_of, texts, told, typed
 from test_schedules import scheduled
 
 from spdnn.report.common import words
