@@ -77,22 +77,9 @@ class ComparedProblem:
         """The fastest of the programs of some kinds; None where there is none."""
         return min((one for one in self.others if one.record.program.kind in kinds), key=TIMES, default=None)
 
-    @cached_property
-    def sparse(self) -> Other | None:
-        return self.fastest("sparse")
-
-    @cached_property
-    def dense(self) -> Other | None:
-        return self.fastest("dense")
-
-    @property
-    def other(self) -> Other | None:
-        return self.fastest("sparse", "dense")
-
-    @property
-    def in_order(self) -> Other | None:
-        """Ours with rows in their own order."""
-        return next((one for one in self.others if one.record.program.name == IN_ORDER), None)
+    sparse = cached_property(lambda self: self.fastest("sparse"))
+    dense = cached_property(lambda self: self.fastest("dense"))
+    other = cached_property(lambda self: self.fastest("sparse", "dense"))
 
     @property
     def problem(self) -> OperationProblem:
@@ -110,13 +97,6 @@ class ComparedProblem:
     @property
     def network(self) -> str:
         return printable(self.problem.network) + (", training" if self.problem.phase == "training" else "")
-
-    @property
-    def sample(self) -> str | None:
-        """The sample of DLMC that its matrix is of, in words."""
-        dlmc, seed = self.problem.dlmc, self.problem.seed
-        drawn = dlmc and f"a sample of {dlmc.drawn:,} of {dlmc.drawn_from:,} matrices of DLMC, seed {seed}"
-        return drawn and f"{self.network}: {drawn}"
 
     @property
     def seconds(self) -> float:
@@ -148,11 +128,7 @@ class Ratio(NamedTuple):
 
 
 class Means(NamedTuple):
-    """Some problems together: geometric means over those that have a value; None where none has.
-
-    Attributes:
-        faster: problems on which ours is the fastest of all.
-    """
+    """Some problems together: geometric means over those that have a value; None where none has."""
 
     problems: Sequence[ComparedProblem]
     sparse: Ratio | None
@@ -161,7 +137,6 @@ class Means(NamedTuple):
     rate: float | None
     peak: float | None
     memory: float | None
-    faster: int
 
     @property
     def percent(self) -> int:
@@ -169,40 +144,15 @@ class Means(NamedTuple):
         return self.problems[0].percent
 
 
-@dataclass(frozen=True)
-class Network:
-    """The problems of a network of a set, in one phase; by sparsity, ascending."""
-
-    levels: Sequence[Means]
-
-    @property
-    def problems(self) -> list[ComparedProblem]:
-        return [problem for level in self.levels for problem in level.problems]
-
-    @property
-    def name(self) -> str:
-        return self.levels[0].problems[0].network
-
-    @property
-    def crossing(self) -> Phrase:
-        """A sentence on where sparse overtakes dense; None without a dense product."""
-        points = [(level.percent, level.dense.times) for level in self.levels if level.dense]
-        if not points:
-            return None
-        percent = crossing(points)
-        if percent is None:
-            return f"{self.name}: dense is faster at every sparsity up to {self.levels[-1].percent} %."
-        lowest = percent == self.levels[0].percent
-        how = " or below: in the geometric mean it is faster at every one that was run" if lowest else " (interpolated)"
-        return f"{self.name}: sparse overtakes dense at ", Number(percent, RATIO), f" % sparsity{how}."
+Network = Sequence[Means]  # the problems of a network of a set, in one phase; by sparsity, ascending
 
 
 def _ratio(name: str, kind: str, below: Callable) -> Column:
     """A column with the ratio to other programs of a kind, in which rows may have none."""
+    other = attrgetter(kind)
     return Column(
-        name, lambda row: (other := getattr(row, kind)) and other.times, RATIO,
-        below=lambda row: (other := getattr(row, kind)) and below(other),
-    )  # fmt: skip
+        name, lambda row: other(row) and other(row).times, RATIO, lambda row: other(row) and below(other(row))
+    )
 
 
 MEANS = Table(
@@ -213,7 +163,11 @@ MEANS = Table(
         Column("Problems", lambda level: len(level.problems), NUMBER),
         _ratio("Over the fastest sparse library", "sparse", lambda ratio: Number(ratio.best, RATIO)),
         _ratio("Over dense", "dense", lambda ratio: Number(ratio.best, RATIO)),
-        Column("Ours fastest of all", lambda level: f"{level.faster} of {len(level.problems)}", NUMBER),
+        Column(
+            "Ours fastest of all",
+            lambda level: f"{sum(bool(one.other and one.other.times > 1) for one in level.problems)} of "
+            f"{len(level.problems)}", NUMBER,
+        ),
         Column("Useful operations/s", lambda level: level.rate, BILLIONS),
         Column("Of measured peak", lambda level: level.peak, PERCENT),
         Column("Dense memory ÷ ours", lambda level: level.memory, RATIO),
@@ -241,13 +195,13 @@ PROBLEMS = Table(
 BALANCE = Table(
     "Balance on skewed rows",
     [
-        Column("Problem", lambda one: f"{one.operation}, {_case(one.ours)}"),
-        Column("Sparsity", lambda one: one.problem.sparsity, PERCENT),
-        Column("Busy seconds, with", lambda one: one.ours.imbalance, RATIO),
-        Column("Busy seconds, without", lambda one: one.in_order.record.imbalance, RATIO),
-        Column("Nonzeros, with", lambda one: one.ours.nonzero_imbalance, RATIO),
-        Column("Nonzeros, without", lambda one: one.in_order.record.nonzero_imbalance, RATIO),
-        Column("Without takes × with", lambda one: one.in_order.times, RATIO),
+        Column("Problem", lambda other: f"{other.ours.operation}, {_case(other.ours)}"),
+        Column("Sparsity", lambda other: other.ours.problem.sparsity, PERCENT),
+        Column("Busy seconds, with", lambda other: other.ours.imbalance, RATIO),
+        Column("Busy seconds, without", lambda other: other.record.imbalance, RATIO),
+        Column("Nonzeros, with", lambda other: other.ours.nonzero_imbalance, RATIO),
+        Column("Nonzeros, without", lambda other: other.record.nonzero_imbalance, RATIO),
+        Column("Without takes × with", lambda other: other.times, RATIO),
     ],
     "Maximum over mean of the threads; 1 is even. With the swizzle, rows are assigned to threads by descending length; "
     "without, in their own order",
@@ -328,15 +282,16 @@ def section(collection: Collection) -> Section | None:
     records = [record for record in collection.operations if record.operation != "network"]
     if not records:
         return None
-    # Times of another device or another number of threads are never in one table.
-    machines = group_by(records, lambda record: (record.device.kind, printable(record.device.name), record.threads))
     blocks: list[Block] = [Paragraph(
         "Our products and those of other libraries on the same matrices, on equally many threads; above 1, ours is "
         f"faster. {plural(len(records), 'record')}, each of a verified output."
     )]  # fmt: skip
+    # Times of another device or another number of threads are never in one table.
+    machines = group_by(records, lambda record: (record.device.kind, printable(record.device.name), record.threads))
     for place, ((kind, name, threads), members) in enumerate(sorted(machines.items()), 1):
         on = f"{name}, {plural(threads, 'thread')}" if kind == "cpu" else name
-        blocks.append(Part(on, _machine(f"operations-{place}", name, on, members, numbers), f"operations-{place}"))
+        shown = list(_machine(f"operations-{place}", name, on, members, numbers))
+        blocks.append(Part(on, shown, f"operations-{place}"))
     if collection.operation_baselines:
         about = (
             "Figures of the operations' authors, on other machines and other libraries: for orientation, not to be "
@@ -348,26 +303,23 @@ def section(collection: Collection) -> Section | None:
 
 def _machine(
     anchor: str, name: str, on: str, records: Sequence[OperationRecord], numbers: Mapping[int, int]
-) -> list[Block]:
+) -> Iterator[Block]:
     """The blocks of one device (and number of threads)."""
     problems = compare_problems(record for record in records if record.operation != "model")
-    blocks: list[Block] = []
     if machines := [problem.ours.machine for problem in problems if problem.ours.machine]:
         levels = ", ".join(sorted({machine.instruction_set for machine in machines}))
         most = Number(max(machine.fma_per_second for machine in machines), BILLIONS)
-        blocks.append(Paragraph(("Peak: up to ", most, f" × 10⁹ float32 multiply-adds a second ({levels})."), "soft"))
+        yield Paragraph(("Peak: up to ", most, f" × 10⁹ float32 multiply-adds a second ({levels})."), "soft")
     for operation, members in group_by(problems, lambda problem: problem.operation).items():
-        identity = f"{anchor}-{operation}"
-        every = replace(PROBLEMS, record=lambda one: numbers[id(one.ours)])
-        title = f"{PROBLEMS.title} of {operation}, {name}: {len(members):,}"
-        shown = [*_operation(identity, operation, name, on, members), every.of(members, title=title)]
-        blocks.append(Part(NAMES[operation], shown, identity))
-    if skewed := [problem for problem in problems if problem.ours.imbalance and problem.in_order]:
-        blocks.append(BALANCE.of(skewed, title=f"{BALANCE.title}, {name}"))
+        identity, title = f"{anchor}-{operation}", f"{PROBLEMS.title} of {operation}, {name}: {len(members):,}"
+        every = replace(PROBLEMS, record=lambda one: numbers[id(one.ours)]).of(members, title=title)
+        yield Part(NAMES[operation], [*_operation(identity, operation, name, on, members), every], identity)
+    in_order = [other for problem in problems for other in problem.others if other.record.program.name == IN_ORDER]
+    if skewed := [other for other in in_order if other.ours.imbalance]:
+        yield BALANCE.of(skewed, title=f"{BALANCE.title}, {name}")
     if models := models_of(records):
-        every = replace(MODELS, record=lambda other: numbers[id(other.ours)])
-        blocks.append(every.of(models, title=f"{MODELS.title}, {name}"))
-    return blocks
+        table = replace(MODELS, record=lambda other: numbers[id(other.ours)])
+        yield table.of(models, title=f"{MODELS.title}, {name}")
 
 
 def _operation(
@@ -376,17 +328,21 @@ def _operation(
     """Figures, means and sentences on one operation on one device."""
     groups = group_by(problems, lambda one: (one.problem.set, one.problem.network, one.problem.phase)).values()
     by_percent = [sorted(group_by(group, lambda one: one.percent).items()) for group in groups]
-    networks = [Network([means(level) for _, level in levels]) for levels in by_percent]
+    networks = [[means(level) for _, level in levels] for levels in by_percent]
     yield from _figures(identity, f"{operation}, {name}", on, networks)
     sets = {one.problem.set: SETS.get(one.problem.set, one.problem.set) for one in problems}
-    about = [f"{MEANS.caption}. Set {', '.join(f'{kind}: {text}' for kind, text in sets.items())}"]
+    # What was drawn from the collection, once for each sample.
+    samples = dict.fromkeys(
+        f"{one.network}: a sample of {dlmc.drawn:,} of {dlmc.drawn_from:,} matrices of DLMC, seed {one.problem.seed}"
+        for one in problems if (dlmc := one.problem.dlmc)
+    )  # fmt: skip
     yield MEANS.of(
-        [level for network in networks for level in network.levels],
+        [level for network in networks for level in network],
         title=f"{NAMES[operation]} {MEANS.title}, {name}",
-        caption="; ".join([*about, *dict.fromkeys(one.sample for one in problems if one.sample)]),
+        caption="; ".join([f"{MEANS.caption}. Set {', '.join(map(': '.join, sets.items()))}", *samples]),
     )
     high = group_by(problems, lambda one: one.problem.set if one.percent >= HIGH and one.other else None)
-    crossings = [sentence for network in networks if (sentence := network.crossing)]
+    crossings = [sentence for network in networks if (sentence := _crossing(network))]
     if sentences := [*(_high(kind, means(of_set)) for kind, of_set in high.items()), *crossings]:
         yield Bullets(sentences)
 
@@ -398,17 +354,33 @@ def _high(kind: str, mean: Means) -> Phrase:
     return f"Set {kind} from {HIGH} % sparsity on: ", texts
 
 
+def _crossing(levels: Network) -> Phrase:
+    """A sentence on where sparse overtakes dense; None without a dense product."""
+    name, points = (
+        levels[0].problems[0].network,
+        [(level.percent, level.dense.times) for level in levels if level.dense],
+    )
+    if not points:
+        return None
+    percent = crossing(points)
+    if percent is None:
+        return f"{name}: dense is faster at every sparsity up to {levels[-1].percent} %."
+    lowest = percent == levels[0].percent
+    how = " or below: in the geometric mean it is faster at every one that was run" if lowest else " (interpolated)"
+    return f"{name}: sparse overtakes dense at ", Number(percent, RATIO), f" % sparsity{how}."
+
+
 def _how(records: Sequence[OperationRecord]) -> Fold:
     """How it was measured: programs, machines and commands."""
-    checked = sum(record.verification.checked for record in records)
-    worst = max(record.verification.worst for record in records)
     about = (
         "One call is timed, alternately with those of the others; layouts and handles are made before, and operands "
         "are in the caches. Dense is the product with all zeros in it. Ratios are medians over pairs of samples; "
         "several problems are summed up by their geometric mean. The peak is measured between the samples. ",
-        Number(checked), " entries were compared with a float64 reference: the largest error was ",
-        Number(worst, RATIO), " of its tolerance, and every timed output equals the verified one bit for bit.",
-    )  # fmt: skip
+        Number(sum(record.verification.checked for record in records)),
+        " entries were compared with a float64 reference: the largest error was ",
+        Number(max(record.verification.worst for record in records), RATIO),
+        " of its tolerance, and every timed output equals the verified one bit for bit.",
+    )
     programs = {(record.program.name, record.program.version): record for record in records}
     commands = []
     for _, record in sorted({record.comparison: record for record in records}.items()):
@@ -421,22 +393,13 @@ def _how(records: Sequence[OperationRecord]) -> Fold:
 
 def means(problems: Sequence[ComparedProblem]) -> Means:
     """Some problems together."""
-    return Means(
-        problems,
-        sparse=_means(problem.sparse for problem in problems),
-        dense=_means(problem.dense for problem in problems),
-        other=_means(problem.other for problem in problems),
-        rate=geometric(problem.rate for problem in problems),
-        peak=geometric(problem.peak for problem in problems),
-        memory=geometric(problem.memory for problem in problems),
-        faster=sum(problem.other is not None and problem.other.times > 1 for problem in problems),
-    )
-
-
-def _means(others: Iterable[Other | None]) -> Ratio | None:
-    every = list(filter(None, others))
-    times, best = geometric(other.times for other in every), geometric(other.best for other in every)
-    return Ratio(times, best) if times and best else None
+    ratios = {}
+    for kind in ("sparse", "dense", "other"):
+        others = [other for problem in problems if (other := getattr(problem, kind))]
+        times, best = geometric(other.times for other in others), geometric(other.best for other in others)
+        ratios[kind] = Ratio(times, best) if times and best else None
+    numbers = {name: geometric(getattr(problem, name) for problem in problems) for name in ("rate", "peak", "memory")}
+    return Means(problems, **ratios, **numbers)
 
 
 def geometric(values: Iterable[float | None]) -> float | None:
@@ -446,18 +409,17 @@ def geometric(values: Iterable[float | None]) -> float | None:
 
 
 def crossing(points: Sequence[tuple[float, float]]) -> float | None:
-    """The sparsity in percent from which on sparse is faster than dense.
+    """The sparsity in percent from which on sparse is faster than dense; the lowest where it is faster throughout.
 
     Args:
         points: (percent, times as fast as dense). Between two that lie on either side of 1, the logarithm is taken as
             a straight line.
 
     Returns:
-        None where sparse is slower at the highest sparsity, or there is no ratio; the lowest sparsity where it is
-        faster throughout.
+        None where sparse is slower at the highest sparsity.
     """
     curve = sorted(points)
-    if not curve or curve[-1][1] < 1:
+    if curve[-1][1] < 1:
         return None
     for (low, before), (high, after) in reversed(list(zip(curve, curve[1:], strict=False))):
         if before < 1 <= after:
@@ -505,8 +467,8 @@ def _figures(identity: str, what: str, on: str, networks: Sequence[Network]) -> 
     )  # fmt: skip
     for kind, title, label, caption, value in kinds:
         rows = [
-            (network.name, one.problem.layer, one.percent, value(one))
-            for network in networks for one in network.problems if value(one) is not None
+            (one.network, one.problem.layer, one.percent, value(one))
+            for network in networks for level in network for one in level.problems if value(one)
         ]  # fmt: skip
         if rows:
             yield Figure(
@@ -523,26 +485,21 @@ def _plot(networks: Sequence[Network], value: Callable, label: str, ratio: bool,
     """Problems as points and geometric means as a line, of each network; `value`: of a problem or of means."""
     palette = colours(max(10, len(networks)))
     plot, axes = canvas(4.4, narrow=narrow)
-    lines = []
-    for index, network in enumerate(networks):
+    for index, levels in enumerate(networks):
         shift, mark = JITTER * (index - (len(networks) - 1) / 2), MARKS[index % len(MARKS)]
-        points = [(one.percent + shift, value(one)) for one in network.problems if value(one) is not None]
-        axes.scatter(
-            [x for x, _ in points], [y for _, y in points], s=16, marker=mark, color=palette[index], alpha=0.45,
-            linewidths=0,
-        )  # fmt: skip
-        curve = [(level.percent + shift, value(level)) for level in network.levels if value(level) is not None]
-        lines += axes.plot(
-            [x for x, _ in curve], [y for _, y in curve], color=palette[index], marker=mark, linewidth=1.8
-        )
+        problems = [one for level in levels for one in level.problems]
+        names = problems[0].network, None
+        looks = {"linewidth": 1.8}, {"linestyle": "", "markersize": 4, "markeredgewidth": 0, "alpha": 0.45}
+        for entries, name, look in zip((levels, problems), names, looks, strict=True):
+            points = [(entry.percent + shift, value(entry)) for entry in entries]
+            axes.plot(*zip(*points, strict=True), label=name, color=palette[index], marker=mark, **look)
     if ratio:
         axes.axhline(1, color=INK, linewidth=1)
         logarithmic(axes, "y")
     else:
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(plain)
-    axes.set_xlabel("sparsity, %")
-    axes.set_ylabel(label)
+    axes.set(xlabel="sparsity, %", ylabel=label)
     despine(plot)
-    plot.legend(lines, [network.name for network in networks], loc="outside lower left", frameon=False, ncols=3)
+    plot.legend(loc="outside lower left", frameon=False, ncols=3)
     return plot

@@ -9,31 +9,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from spdnn.core import challenge
 from spdnn.core.shown import plural, significant
-from spdnn.core.table import (
-    BILLIONS,
-    NOTHING,
-    NUMBER,
-    RATE,
-    RATIO,
-    SECONDS,
-    Column,
-    Number,
-    Phrase,
-    Styled,
-    Table,
-    code,
-    mark,
-)
+from spdnn.core.table import BILLIONS, NOTHING, RATE, RATIO, SECONDS, Column, Number, Phrase, Styled, Table, code, mark
 from spdnn.engines.reductions.registry import REDUCTIONS
 from spdnn.report.common import layer_counts, plotting, words
 from spdnn.report.common.blocks import Block, Bullets, Fold, Paragraph, Part, Section, term
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, Figure
-from spdnn.report.common.layer_counts import edges_of
+from spdnn.report.common.layer_counts import edges_of, is_radixnet
 from spdnn.report.common.plotting import INK
 from spdnn.report.common.run_rows import RunRow, by_formula, group_by, interval
 from spdnn.runs.records.result import ProblemRecord
@@ -50,6 +37,11 @@ POWERS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 HUES = {name: hue for hue, name in enumerate(REDUCTIONS)}  # in the palette that the colour-blind tell apart
 COLUMNS = 2  # of panels
 DASHES = (0, (4, 1.5))  # of the rows computed
+
+
+def _times(before: float | None, after: float | None) -> float | None:
+    """How many times fewer `after` is; None where either is 0 or no record has it."""
+    return before / after if before and after else None
 
 
 def _divided(factor: float | None) -> Phrase:
@@ -73,33 +65,12 @@ class Step(NamedTuple):
         """The factor, where the reduction was searched for."""
         return None if self.how == UNSEARCHED else _divided(self.factor)
 
-    @property
-    def below(self) -> Phrase:
-        """The factor, and how the edges are known."""
-        return self.gain, " " if self.gain and self.how else "", mark(self.how) if self.how else ""
-
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """One network and its inputs: the edges that are left after each reduction. What no run has is None.
-
-    Attributes:
-        runs: all that there are; most: the one that most reductions were on.
-        dead_of, rows_of, merged_of: those that inputs alive, rows and identical neurons are from.
-        edges, alive, rows: of each layer: edges before reductions, inputs alive when it begins, rows computed.
-        searched: whether identical inputs were searched for.
-    """
+    """One network and its inputs, by all its runs: the edges that each reduction left. What no run has is None."""
 
     runs: Sequence[RunRow]
-    most: RunRow
-    dead_of: RunRow | None
-    rows_of: RunRow | None
-    merged_of: RunRow | None
-    edges: Sequence[int] | None
-    alive: Sequence[int] | None
-    rows: Sequence[int] | None
-    merged: layer_counts.Merged | None
-    searched: bool
 
     @property
     def problem(self) -> ProblemRecord:
@@ -107,11 +78,16 @@ class Network:
 
     @property
     def radixnet(self) -> bool:
-        return layer_counts.is_radixnet(self.problem)
+        return is_radixnet(self.problem)
 
     @property
     def title(self) -> str:
         return _title(self.runs[0])
+
+    @cached_property
+    def most(self) -> RunRow:
+        """The run that most reductions were on."""
+        return min((run for run in self.runs if run.reduced), key=_computes)
 
     @property
     def computed(self) -> int:
@@ -120,35 +96,77 @@ class Network:
 
     @property
     def computed_factor(self) -> float | None:
-        return self.problem.work / self.computed if self.computed else None
+        return _times(self.problem.work, self.computed)
+
+    @property
+    def product(self) -> float | None:
+        """How many times fewer edges all reductions leave."""
+        return _times(self.problem.work, self.steps[-1].edges)
+
+    @cached_property
+    def edges(self) -> Sequence[int] | None:
+        """Of each layer, before reductions."""
+        return layer_counts.layer_edges(run.record for run in self.runs)
+
+    @cached_property
+    def rows_of(self) -> RunRow | None:
+        """The run that rows are from: with dead and identical inputs left out, the one that had fewest."""
+        complete = {
+            run: edges_of(counts.rows, self.edges or [1] * len(counts.rows))
+            for run in self.runs
+            if {"dead", "inputs"} <= run.record.reductions.on and layer_counts.alive(run.record)
+            and (counts := layer_counts.layer_counts(run.record))
+        }  # fmt: skip
+        return min(complete, key=lambda run: (complete[run], run.age), default=None)
+
+    @cached_property
+    def rows(self) -> Sequence[int] | None:
+        """Computed in each layer."""
+        return self.rows_of and layer_counts.layer_counts(self.rows_of.record).rows
+
+    @cached_property
+    def searched(self) -> bool:
+        """Whether that run searched for identical inputs; a search must be cheap compared with the work ahead."""
+        return bool(self.rows_of) and self.rows_of.record.reductions.number("inputs", "looks") != 0
+
+    @cached_property
+    def merged_of(self) -> RunRow | None:
+        """The latest run that counted neurons, one with their edges by layer where there is one."""
+        merging = [run for run in self.runs if layer_counts.merged(run.record)]
+        return max(merging, key=lambda run: (bool(layer_counts.layer_counts(run.record)), *run.age), default=None)
+
+    @cached_property
+    def dead_of(self) -> RunRow | None:
+        """The run that inputs alive are from: as rows, else the latest one, of one rank where there is one."""
+        dying = [run for run in self.runs if layer_counts.alive(run.record)]
+        return self.rows_of or max(dying, key=lambda run: (run.record.ranks == 1, *run.age), default=None)
+
+    @cached_property
+    def alive(self) -> Sequence[int] | None:
+        """The inputs alive when each layer begins."""
+        return self.dead_of and layer_counts.alive(self.dead_of.record)
+
+    @cached_property
+    def left(self) -> Sequence[int] | None:
+        """The edges of each layer where identical neurons are computed once."""
+        counts = self.merged_of and layer_counts.layer_counts(self.merged_of.record)
+        return counts and counts.edges
 
     @property
     def cases(self) -> list[str]:
         """That the edges are from."""
         return sorted({run.case for run in (self.rows_of, self.merged_of, self.dead_of) if run})
 
-    @property
-    def product(self) -> float | None:
-        """How many times fewer edges all reductions leave."""
-        return self.problem.work / self.steps[-1].edges if self.steps[-1].edges else None
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """By step, the edges left where rows and edges of layers are recorded: these multiply."""
-        counts = {}
-        if self.alive and self.edges:
-            counts["dead"] = edges_of(self.alive, self.edges)
-        if self.rows and self.edges:
-            counts["inputs"] = edges_of(self.rows, self.edges)
-        left = self.merged_of and layer_counts.layer_counts(self.merged_of.record)
-        if self.rows and left:
-            counts["neurons"] = edges_of(self.rows, left.edges)
-        return counts
-
     @cached_property
     def steps(self) -> list[Step]:
         """Of each reduction. Without counts, runs with that many reductions say what they really computed."""
-        steps, before, counts = [], self.problem.work, self.counts
+        steps, before = [], self.problem.work
+        factors = {
+            "dead": (self.alive, self.edges),
+            "inputs": (self.rows, self.edges),
+            "neurons": (self.rows, self.left),
+        }
+        counts = {name: edges_of(*pair) for name, pair in factors.items() if all(pair)}
         for name, on in zip(REDUCTIONS, _prefixes()[1:], strict=True):
             edges = counts.get(name)
             how = UNSEARCHED if edges is not None and name == "inputs" and not self.searched else ""
@@ -157,37 +175,37 @@ class Network:
             if same and (edges is None or (name == "dead" and "inputs" not in counts)):
                 edges, how = min(same, key=_computes).record.result.edges_computed, COMPUTED
             # Each factor is relative to the step before, so that their product is the whole reduction.
-            steps.append(Step(name, edges, before / edges if before and edges else None, how))
+            steps.append(Step(name, edges, _times(before, edges), how))
             before = edges
         return steps
 
     @property
     def lacks(self) -> list[Phrase]:
         """Sentences on the numbers that no record has, with the command that measures each."""
-        lacks, first = [], self.runs[0]
-        would = ". This run of the engine cpu would record them: "
+        lacks, merged = [], self.merged_of and layer_counts.merged(self.merged_of.record)
+        would = "This run of the engine cpu would record them: "
         if not self.rows_of or not self.edges:
             lacks.append((
                 "no run here recorded the rows of each layer, so the gain of identical inputs cannot be counted "
-                f"separately{would}", _command(first, "dead,inputs"),
+                f"separately. {would}", _command(self.runs[0], "dead,inputs"),
             ))  # fmt: skip
-        elif not self.searched and self.merged and self.merged.edges_left < self.merged.edges:
+        elif not self.searched and merged and merged.edges_left < merged.edges:
             lacks.append((
                 "the run that recorded its rows never searched for identical inputs, since with identical neurons "
                 "merged too little work was left to pay for a search. This run shows their gain: ",
-                _command(first, "dead,inputs"),
+                _command(self.runs[0], "dead,inputs"),
             ))  # fmt: skip
         elif not self.searched:
-            lacks.append(
+            lacks.append((
                 "identical inputs were not searched for, since a search was never cheap enough compared with the work "
-                "ahead."
-            )
-        if not self.merged_of or (self.rows_of and not layer_counts.layer_counts(self.merged_of.record)):
+                "ahead.",
+            ))  # fmt: skip
+        if not self.merged_of or (self.rows_of and not self.left):
             lacks.append((
                 "no run here recorded the edges of each layer that are left where identical neurons are computed "
-                f"once{would}", _command(first, "all"),
+                f"once. {would}", _command(self.runs[0], "all"),
             ))  # fmt: skip
-        return [(f"{self.title}: ", sentence) for sentence in lacks]
+        return [(f"{self.title}: ", *sentence) for sentence in lacks]
 
     @property
     def found(self) -> Phrase:
@@ -195,43 +213,39 @@ class Network:
         text: list[Phrase] = [f"{self.title} ({self.runs[0].network_text})."]
         if self.dead_of:
             left = significant(self.dead_of.record.result.survivors[-1])
-            text.append(f" {left} of {self.problem.input_count:,} inputs are alive after the last layer")
             may_leave = self.dead_of.record.reductions.number("dead", "rows_may_leave_before_layer") or 0
             late = ", and as later biases revive rows of zeros, none may leave before it"
-            text.append(f"{late if may_leave > self.problem.layers else ''}.")
+            text.append(
+                f" {left} of {self.problem.input_count:,} inputs are alive after the last layer"
+                f"{late if may_leave > self.problem.layers else ''}."
+            )
         if self.rows and self.searched:
             text.append(f" The last layer computed {plural(self.rows[-1], 'row')}.")
-        if self.merged:
-            text.append(f" {self.merged.neurons_left:,} of {self.merged.neurons:,} neurons are different.")
+        if self.merged_of:
+            merged = layer_counts.merged(self.merged_of.record)
+            text.append(f" {merged.neurons_left:,} of {merged.neurons:,} neurons are different.")
         for place, step in enumerate(self.steps):
             gain = step.gain or (UNSEARCHED if step.how == UNSEARCHED else "not recorded")
             text += [", " if place else " Fewer edges: ", f"{REDUCTIONS[step.name].label} ", gain]
         return [*text, "."]
 
 
-@dataclass(frozen=True)
-class Time:
+class Time(NamedTuple):
     """A run, beside the one that had fewer reductions; None where it is the first."""
 
     run: RunRow
     before: RunRow | None
 
-    @property
-    def faster(self) -> float | None:
-        return self.before.inference_seconds / self.run.inference_seconds if self.before else None
 
-    @property
-    def fewer(self) -> float | None:
-        """How many times fewer edges were really computed."""
-        edges = self.run.record.result.edges_computed
-        return self.before.record.result.edges_computed / edges if self.before and edges else None
+def _left(place: int) -> Column:
+    """The edges left after a reduction, and under them the factor, and how they are known."""
 
+    def below(network: Network) -> Phrase:
+        step = network.steps[place]
+        return step.gain, " " if step.gain and step.how else "", mark(step.how) if step.how else ""
 
-def _left(name: str) -> Column:
-    """The edges left after a reduction."""
-    place = list(REDUCTIONS).index(name)
-    label = REDUCTIONS[name].label.capitalize()
-    return Column(label, lambda one: one.steps[place].edges, UNNAMED, lambda one: one.steps[place].below)
+    label = list(REDUCTIONS.values())[place].label.capitalize()
+    return Column(label, lambda network: network.steps[place].edges, UNNAMED, below)
 
 
 EDGES = Table(
@@ -242,8 +256,8 @@ EDGES = Table(
             below=lambda network: None if network.radixnet else network.runs[0].network_text,
         ),
         Column("Counted by the challenge", lambda network: network.problem.work, UNNAMED),
-        *map(_left, REDUCTIONS),
-        Column("Together", lambda network: _divided(network.product), NUMBER),
+        *map(_left, range(len(REDUCTIONS))),
+        Column("Together", lambda network: _divided(network.product), RATIO),
         Column(
             "Really computed", lambda network: network.computed, UNNAMED,
             below=lambda network: _divided(network.computed_factor),
@@ -268,9 +282,15 @@ TIMES = Table(
         ),
         Column("Reductions on", lambda time: time.run.reductions),
         Column("Inference", lambda time: time.run.inference_seconds, SECONDS, below=lambda time: interval(time.run)),
-        Column("Times as fast", lambda time: time.faster, RATIO),
+        Column(
+            "Times as fast", lambda time: time.before and time.before.inference_seconds / time.run.inference_seconds,
+            RATIO,
+        ),
         Column("Edges really computed", lambda time: time.run.record.result.edges_computed, BILLIONS),
-        Column("Times fewer", lambda time: time.fewer, RATIO),
+        Column(
+            "Times fewer",
+            lambda time: time.before and _times(*(run.record.result.edges_computed for run in reversed(time))), RATIO,
+        ),
         Column("Rate", lambda time: time.run.rate.median, RATE),
         Column("Really computed", lambda time: time.run.computed_rate, RATE),
         Column("Case", lambda time: time.run.case),
@@ -278,7 +298,7 @@ TIMES = Table(
     "The same engine, threads and machine with more and more reductions: median inference seconds, under each its "
     "interval; ratios are to the run with fewer reductions",
     record=lambda time: time.run.number,
-)
+)  # fmt: skip
 
 
 def section(collection: Collection) -> Section | None:
@@ -289,13 +309,13 @@ def section(collection: Collection) -> Section | None:
     reduced = [network for network in every if network.product is None or network.product >= LEAST]
     blocks: list[Block] = [
         Paragraph((_example(every), " Each ", term("reduction", "reductions"), " can be switched off.")),
-        *_edges(reduced[:MOST_BARS]),
+        *([_edges(reduced[:MOST_BARS])] if reduced else []),
         EDGES.of(every, most=MOST_SHOWN),
     ]
-    if lacks := [sentence for network in every[:MOST_LINES] for sentence in network.lacks]:
-        shown: list[Block] = [Paragraph(sentence, "soft") for sentence in lacks]
-        blocks.append(Fold("What these records lack, and the runs that would have it", shown))
-    blocks += _rows([network for network in _deepest(every) if network in reduced][:MOST_DRAWN])
+    if lacks := [Paragraph(sentence, "soft") for network in every[:MOST_LINES] for sentence in network.lacks]:
+        blocks.append(Fold("What these records lack, and the runs that would have it", lacks))
+    if deepest := [network for network in _deepest(every) if network in reduced][:MOST_DRAWN]:
+        blocks.append(_rows(deepest))
     if rows := times(collection):
         blocks.append(TIMES.of(rows))
     if others := [network.found for network in every if not network.radixnet]:
@@ -307,13 +327,13 @@ def section(collection: Collection) -> Section | None:
 def _runs(collection: Collection) -> list[RunRow]:
     """Runs of whole networks; first of RadiX-Nets with the official inputs, which published systems have as well."""
     runs = [run for run in collection.own if not run.record.span.startswith("one layer")]
-    return sorted(runs, key=lambda run: (not layer_counts.is_radixnet(run.problem), not run.comparable))
+    return sorted(runs, key=lambda run: (not is_radixnet(run.problem), not run.comparable))
 
 
 def networks(collection: Collection) -> list[Network]:
     """Each network and its inputs that a run with reductions had."""
     groups = group_by(_runs(collection), lambda run: run.problem_key).values()
-    return [_network(runs) for runs in groups if any(run.reduced for run in runs)]
+    return [Network(runs) for runs in groups if any(run.reduced for run in runs)]
 
 
 def times(collection: Collection) -> list[Time]:
@@ -339,35 +359,6 @@ def _prefixes() -> list[frozenset[str]]:
     return [frozenset(list(REDUCTIONS)[:size]) for size in range(len(REDUCTIONS) + 1)]
 
 
-def _network(runs: Sequence[RunRow]) -> Network:
-    """A network, and the runs that its numbers are from."""
-    source = layer_counts.layer_edges(run.record for run in runs)
-    # Rows: of the runs with counts of rows, dead and identical inputs left out, the one that had fewest rows.
-    complete = [
-        (edges_of(counts.rows, source or [1] * len(counts.rows)), run.age, index)
-        for index, run in enumerate(runs)
-        if (counts := layer_counts.layer_counts(run.record)) and {"dead", "inputs"} <= run.record.reductions.on
-        and layer_counts.alive(run.record)
-    ]  # fmt: skip
-    rows_of = runs[min(complete)[2]] if complete else None
-    # Neurons: the latest run that counted them, one with their edges by layer where there is one.
-    merging = [run for run in runs if layer_counts.merged(run.record)]
-    merged_of = max(
-        merging, key=lambda run: (layer_counts.layer_counts(run.record) is not None, *run.age), default=None
-    )
-    # Dead inputs: the run that rows are from, else the latest one, of one rank where there is one.
-    dying = [run for run in runs if layer_counts.alive(run.record)]
-    dead_of = rows_of or max(dying, key=lambda run: (run.record.ranks == 1, *run.age), default=None)
-    return Network(
-        runs, min((run for run in runs if run.reduced), key=_computes), dead_of, rows_of, merged_of,
-        edges=source,
-        alive=dead_of and layer_counts.alive(dead_of.record),
-        rows=rows_of and layer_counts.layer_counts(rows_of.record).rows,
-        merged=merged_of and layer_counts.merged(merged_of.record),
-        searched=bool(rows_of) and layer_counts.has_searched(rows_of.record),
-    )  # fmt: skip
-
-
 def _computes(run: RunRow) -> tuple:
     """A sorting key: the reductions that are on, most first, then the edges that the run really computed."""
     return -len(run.record.reductions.on), run.record.result.edges_computed, run.age
@@ -380,14 +371,13 @@ def _title(run: RunRow) -> str:
 
 def _command(run: RunRow, reductions: str) -> Phrase:
     """What runs the same network and inputs with other reductions: a command, where not only its files have them."""
-    problem = run.problem
-    network, inputs, count = problem.network, problem.inputs.get("source"), problem.input_count
-    size = f"{problem.neurons} --layers {problem.layers}"
+    problem, network = run.problem, run.problem.network
+    inputs, count = problem.inputs.get("source"), problem.input_count
     if inputs in ("mnist", "digits"):
         if problem.official or (network.get("layers") == problem.layers and by_formula(problem)):
+            what = f"--neurons {problem.neurons} --layers {problem.layers} --inputs {inputs}"
             part = "" if count == challenge.INPUTS else f" --count {count}"
-            what = f"--neurons {size} --inputs {inputs}{part} --reductions {reductions} --record run.json"
-            return code(f"spdnn challenge {what}")
+            return code(f"spdnn challenge {what}{part} --reductions {reductions} --record run.json")
         if network.get("source") == "unstructured" and network.get("seed") == 0:
             what = f"neurons={problem.neurons} layers={problem.layers} inputs={inputs} count={count}"
             return code(f"snakemake --cores 2 --config source=unstructured {what} reductions={reductions}")
@@ -425,27 +415,28 @@ def _deepest(every: Sequence[Network]) -> list[Network]:
     return [network for network in every if network in deepest.values()]
 
 
-def _edges(shown: Sequence[Network]) -> list[Figure]:
+def _edges(shown: Sequence[Network]) -> Figure:
     """What each reduction leaves out, by network."""
-    columns = ["network and inputs", "edges counted"]
-    for name in REDUCTIONS:
-        columns += [f"edges left without {REDUCTIONS[name].left_out}", f"{name}, factor"]
-    rows = [
-        (network.title, network.problem.work, *(value for step in network.steps for value in (step.edges, step.factor)),
-         network.product, network.computed)
-        for network in shown
-    ]  # fmt: skip
-    figure = Figure(
+    pairs = [(f"edges left without {kind.left_out}", f"{name}, factor") for name, kind in REDUCTIONS.items()]
+    return Figure(
         "reductions-edges",
         "Edges left after each exact reduction, by network",
         "Inputs × edges, logarithmic: at the right what the challenge counts, at the left what is left. Each bar is "
         "what one reduction leaves out; the number at the right is of all together. Diamond: really computed.",
         partial(_plot_edges, shown),
-        [*columns, "all factors", "edges really computed"],
-        rows,
+        ["network and inputs", "edges counted", *chain(*pairs), "all factors", "edges really computed"],
+        [
+            (
+                one.title,
+                one.problem.work,
+                *chain(*((step.edges, step.factor) for step in one.steps)),
+                one.product,
+                one.computed,
+            )
+            for one in shown
+        ],
         narrow=True,
     )
-    return [figure] if shown else []
 
 
 def _plot_edges(shown: Sequence[Network], narrow: bool):
@@ -494,9 +485,9 @@ def _plot_edges(shown: Sequence[Network], narrow: bool):
     return plot
 
 
-def _rows(shown: Sequence[Network]) -> list[Figure]:
+def _rows(shown: Sequence[Network]) -> Figure:
     """Inputs alive and rows computed, by layer."""
-    figure = Figure(
+    return Figure(
         "reductions-rows",
         "Inputs alive and the rows computed for them, by layer",
         "Inputs alive when a layer begins, and the rows computed for them: identical rows are computed once. "
@@ -504,14 +495,11 @@ def _rows(shown: Sequence[Network]) -> list[Figure]:
         partial(_plot_rows, shown),
         ("network and inputs", "layer", "inputs alive", "rows computed"),
         [
-            (network.title, layer, *counts)
-            for network in shown
-            for layer, counts in plotting.changes(
-                list(zip(network.alive, network.rows or [None] * len(network.alive), strict=True))
-            )
+            (one.title, layer, *counts)
+            for one in shown
+            for layer, counts in plotting.changes(list(zip(one.alive, one.rows or repeat(None), strict=False)))
         ],
-    )  # fmt: skip
-    return [figure] if shown else []
+    )
 
 
 def _plot_rows(shown: Sequence[Network], narrow: bool):

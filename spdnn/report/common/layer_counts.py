@@ -52,11 +52,6 @@ def alive(record: RunRecord) -> list[int] | None:
     return [count, *(count if layer < first else remaining for layer, remaining in enumerate(survivors[:-1], 2))]
 
 
-def has_searched(record: RunRecord) -> bool:
-    """Whether the run searched for identical inputs at all; a search must be cheap compared with the work ahead."""
-    return record.reductions.number("inputs", "looks") != 0
-
-
 def is_radixnet(problem: ProblemRecord) -> bool:
     """Whether the network is of the challenge's formula: by its source, or shown equal to an official one."""
     return problem.official is not None or problem.network.get("source") == "radixnet"
