@@ -5,9 +5,9 @@ events of a GPU. Seconds that none of them attributes are unassigned, never gues
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import groupby
+from functools import partial
+from itertools import accumulate
+from operator import attrgetter
 from typing import NamedTuple
 
 from spdnn.core.shown import plural, significant
@@ -18,7 +18,7 @@ from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, Figure
 from spdnn.report.common.plotting import INK, NO_COLOUR
 from spdnn.report.common.run_rows import RunRow, fair, group_by, latest, run_name
-from spdnn.report.common.words import LANES, STREAMED
+from spdnn.report.common.words import LANES, ONE_LAYER, STREAMED
 from spdnn.runs.records.distribution import PER_REPEAT
 from spdnn.runs.records.notes import Notes, TaskgraphNotes
 from spdnn.runs.records.published import read_preparations
@@ -38,15 +38,16 @@ MEANINGS = {
     JOINED: "The record's timeline has fewer entries than there were tasks: neighbours are one entry, so gaps between "
     "them count as busy.",
 }
+JOINED_MARK = mark("kernel at most")
 COMPUTE = "compute"  # the lane of a device that computes; the others copy
 WITH_COPIES = "with host-to-device copies"  # of a GPU engine's spans: copies made while opening included
 READ, PREPARE, INFERENCE = "read", "prepare", "inference"
 INPUTS, VERIFICATION, REST = "inputs", "verification", "start, network, other"
-KERNEL, COPY, WAIT, UNASSIGNED = "kernel", "copy", "wait", "unassigned"
+KERNEL, COPY, WAIT, UNASSIGNED = INFERENCE_PARTS = ("kernel", "copy", "wait", "unassigned")
 # Indices into seaborn's "colorblind"; the timelines of schedules have the same colour for the same part.
 COLOURS = {INPUTS: 2, VERIFICATION: 4, READ: 2, PREPARE: 8, INFERENCE: 0, KERNEL: 0, COPY: 1}
 GREYS = {REST: "#c3c8cf", WAIT: "#c3c8cf", UNASSIGNED: "#f1f3f5"}
-ORDER = (INPUTS, READ, PREPARE, INFERENCE, VERIFICATION, REST, KERNEL, COPY, WAIT, UNASSIGNED)
+ORDER = (INPUTS, READ, PREPARE, INFERENCE, VERIFICATION, REST, *INFERENCE_PARTS)
 ON_DARK = (INFERENCE, KERNEL)
 BLACK, WHITE = "#010101", "#fefefe"  # of letters on colours, light page or dark
 WIDE = 30  # where the longest whole is so many times the shortest, each bar is all of its own case
@@ -55,68 +56,42 @@ LEAST_RUNGS, MOST_RUNGS = 3, 24  # settings of a ladder
 
 
 class Parts(NamedTuple):
-    """Parts of the inference seconds of a run; copy, kernel, wait and unassigned add up to the whole. None: the record
-    does not have that part, and its seconds are in `unassigned`.
+    """Seconds of the parts of a run's inference. None: the record does not have that part, which is in `unassigned`.
 
     Attributes:
-        whole: the seconds that are split: of all ranks and repeats, or of all devices in the last repeat.
-        copy: while weights, rows or messages were copied and nothing was computed.
-        kernel: while something was computed.
-        wait: while neither happened.
-        unassigned: seconds that the record attributes to none of these.
+        whole: what is split: of all ranks and repeats, or of all devices in the last repeat.
+        kernel: something was computed; copy: only copies ran; wait: neither. These and unassigned add up to the whole.
         hidden: of copies that overlapped computing on the same device; part of `kernel`.
-        joined: (tasks, entries of the timeline) where several tasks are one entry: gaps between them count as busy.
+        joined: whether several tasks are one entry of the timeline: gaps between them count as busy.
         source: where the record has the parts, in a few words.
     """
 
-    whole: float
-    copy: float | None
-    kernel: float | None
-    wait: float | None
-    unassigned: float
-    hidden: float | None
-    joined: tuple[int, int] | None
     source: str
+    whole: float
+    kernel: float | None
+    copy: float | None = None
+    wait: float | None = None
+    unassigned: float = 0.0
+    hidden: float | None = None
+    joined: bool = False
 
 
-@dataclass(frozen=True)
-class Timed:
-    """A run and the parts of its time."""
+class Timed(NamedTuple):
+    """A run and the parts of its inference; None where its record has none."""
 
     run: RunRow
-
-    @cached_property
-    def parts(self) -> Parts | None:
-        """Of its inference; None where its record has none."""
-        return parts(self.run)
-
-    @cached_property
-    def uploaded(self) -> float | None:
-        """Seconds of read in which inputs and weights went to a GPU."""
-        return _upload_seconds(self.run)
+    parts: Parts | None
 
 
-def _stage(name: str, seconds: str) -> Column:
-    """Seconds of a stage, and whether it came from a cache."""
-
-    def below(row: Timed) -> Phrase:
-        return mark("from a cache") if row.run.solution and seconds in row.run.solution.cached else None
-
-    return Column(name, lambda row: getattr(row.run, f"{seconds}_seconds"), SECONDS, below)
-
-
-def _share(name: str, part: str) -> Column:
+def _share(name: str) -> Column:
     """The share of inference that a part is, and its seconds."""
-
-    def below(row: Timed) -> Phrase:
-        value = getattr(row.parts, part)
-        return None if value is None else (Number(value, SECONDS), " ", SHORT)
-
-    def value(row: Timed) -> float | None:
-        seconds = getattr(row.parts, part)
-        return None if seconds is None else seconds / row.parts.whole
-
-    return Column(name, value, PERCENT, below)
+    seconds = attrgetter(f"parts.{name.split()[-1].lower()}")
+    return Column(
+        name,
+        lambda row: None if seconds(row) is None else seconds(row) / row.parts.whole,
+        PERCENT,
+        lambda row: None if seconds(row) is None else (Number(seconds(row), SECONDS), " ", SHORT),
+    )
 
 
 SOLUTION = Table(
@@ -125,10 +100,7 @@ SOLUTION = Table(
         Column("Case", lambda row: run_name(row.run)),
         Column("Wall, start to end", lambda row: row.run.solution.wall, SECONDS),
         Column("To solution", lambda row: row.run.solution.seconds, SECONDS),
-        *(
-            Column(name.capitalize(), lambda row, name=name: row.run.solution.parts[name], SECONDS)
-            for name in PARTS
-        ),
+        *(Column(name.capitalize(), lambda row, name=name: row.run.solution.parts[name], SECONDS) for name in PARTS),
         Column("Of", lambda row: f"a {row.run.solution.of}"),
         Column("From a cache", lambda row: ", ".join(row.run.solution.cached) or "nothing"),
     ],
@@ -153,9 +125,9 @@ TIMES = Table(
     [
         Column("Case", lambda row: run_name(row.run)),
         Column("Read", lambda row: row.run.read_seconds, SECONDS),
-        Column("Of it, copies to a GPU", lambda row: row.uploaded, SECONDS),
-        _stage("Prepare", "prepare"),
-        _stage("Inference", "inference"),
+        Column("Of it, copies to a GPU", lambda row: _upload_seconds(row.run), SECONDS),
+        Column("Prepare", lambda row: row.run.prepare_seconds, SECONDS),
+        Column("Inference", lambda row: row.run.inference_seconds, SECONDS),
         Column("Parts of inference from", lambda row: row.parts and row.parts.source),
         Column("Repeats", lambda row: row.run.repeats, NUMBER),
         Column("Peak memory", lambda row: row.run.record.peak_memory_bytes, BYTES),
@@ -169,24 +141,12 @@ SPLIT = Table(
     "Parts of inference by case",
     [
         Column("Case", lambda row: run_name(row.run)),
-        _share("Kernel", "kernel"),
-        _share("Copy", "copy"),
-        _share("Wait", "wait"),
-        _share("Unassigned", "unassigned"),
-        _share("Copies hidden", "hidden"),
+        *map(_share, ("Kernel", "Copy", "Wait", "Unassigned", "Copies hidden")),
         Column("All of it", lambda row: row.parts.whole, SECONDS),
-        Column(
-            "Source",
-            lambda row: row.parts.source,
-            below=lambda row: mark("kernel at most") if row.parts.joined else None,
-        ),
+        Column("Source", lambda row: row.parts.source, None, lambda row: JOINED_MARK if row.parts.joined else None),
     ],
     "Shares of inference; under each, its seconds; –: not recorded, and counted as unassigned",
     record=lambda row: row.run.number,
-)
-SPLIT_TEXT = (
-    "Copy: only copies ran. Kernel: something was computed; copies beside it are hidden. Wait: neither. Seconds that "
-    "no record attributes are unassigned."
 )
 
 
@@ -196,7 +156,7 @@ def section(collection: Collection) -> Section | None:
     if not runs:
         return None
     # Runs of a comparison with peers come last.
-    rows = [Timed(run) for run in sorted(runs, key=lambda run: bool(run.record.comparison))]
+    rows = [Timed(run, parts(run)) for run in sorted(runs, key=lambda run: bool(run.record.comparison))]
     solved, split = [row for row in rows if row.run.solution], [row for row in rows if row.parts]
     official = any(run.official_size for run in runs)
     blocks: list[Block] = [Paragraph(_sentence(solved, official)), wholes(rows)]
@@ -213,25 +173,27 @@ def section(collection: Collection) -> Section | None:
 
 def _sentence(solved: Sequence[Timed], official: bool) -> Phrase:
     """What the section says first."""
-    shares = [row.run.solution.inference / row.run.solution.seconds for row in solved]
-    if not shares:
+    if not solved:
         return "Only inference enters the rate; reading and preparing come before it, once for any number of repeats."
-    low, high = (significant(100 * share, 2) for share in (min(shares), max(shares)))
+    shares = [100 * row.run.solution.inference / row.run.solution.seconds for row in solved]
+    texts = dict.fromkeys(significant(share, 2) for share in (min(shares), max(shares)))
     rest = "; published rates leave the rest out" if official else ""
-    return f"Inference is {low if low == high else f'{low} to {high}'} % of the ", term("time to solution"), f"{rest}."
+    return f"Inference is {' to '.join(texts)} % of the ", term("time to solution"), f"{rest}."
 
 
 def _split(rows: Sequence[Timed], split: Sequence[Timed]) -> list[Block]:
     """The parts of inference, where records have them."""
-    blocks: list[Block] = [Paragraph(SPLIT_TEXT)]
+    blocks: list[Block] = [Paragraph(
+        "Copy: only copies ran. Kernel: something was computed; copies beside it are hidden. Wait: neither. Seconds "
+        "that no record attributes are unassigned."
+    )]  # fmt: skip
     if others := [row for row in rows if not row.parts]:
         streamed = any(row.run.record.span == STREAMED for row in others)
         told = "; where weights were streamed, reading them is included" if streamed else ""
         sentence = f"The records of {plural(len(others), 'other run')} do not split inference into parts{told}."
         blocks.append(Paragraph(sentence, "note"))
     # Only the meanings of the sources that are on the page are explained.
-    sources = [JOINED] if any(row.parts.joined for row in split) else []
-    sources += [name for name in MEANINGS if any(row.parts.source.startswith(name) for row in split)]
+    sources = {JOINED if row.parts.joined else "" for row in split} | {row.parts.source.split(",")[0] for row in split}
     meanings = [(name, meaning) for name, meaning in MEANINGS.items() if name in sources]
     return [*blocks, shares(split), SPLIT.of(split), Fold("Where the parts are from", [Terms(meanings)])]
 
@@ -242,68 +204,55 @@ def fastest(rows: Sequence[Timed], most: int) -> list[Timed]:
     def network(row: Timed) -> tuple:
         return row.run.problem.neurons, row.run.problem.layers, bool(row.run.record.comparison)
 
-    return fair(rows, most, network, lambda row: row.run.rate.median)
+    return fair(rows, most, network, attrgetter("run.rate.median"))
 
 
 def parts(run: RunRow) -> Parts | None:
     """The parts of a run's inference seconds; None where its record has none."""
-    record = run.record
-    if record.ranks > 1:
+    if run.record.ranks > 1:
         return _of_ranks(run)
-    if record.comparison:
+    if run.record.comparison:
         return None  # engines timed in turn: their notes are of a run before that
-    if "schedule" in record.engine.noted:
-        return _of_timeline(run)
-    return _of_events(run)
+    return _of_timeline(run) if "schedule" in run.record.engine.noted else _of_events(run)
 
 
 def _of_ranks(run: RunRow) -> Parts:
     """Sums over all ranks and repeats. When a rank neither waits nor sends, it computes, or reads weights."""
-    ranks, repeats = run.record.distribution.per_rank, run.repeats
+    ranks = run.record.distribution.per_rank
     whole, waiting, sending = (sum(sum(getattr(rank, name)) for rank in ranks) for name in PER_REPEAT)
-    # A rank that neither waits nor sends computes, unless it also reads weights.
-    rest, source = _positive(whole - waiting - sending), f"{RANKS}, {plural(repeats, 'repeat')}"
-    computed, unassigned = (None, rest) if run.record.span == STREAMED else (rest, 0.0)
-    return Parts(whole, sending, computed, waiting, unassigned, None, None, source) if whole else None
+    rest = max(0.0, whole - waiting - sending)
+    kernel, unassigned = (None, rest) if run.record.span == STREAMED else (rest, 0.0)
+    return Parts(f"{RANKS}, {plural(run.repeats, 'repeat')}", whole, kernel, sending, waiting, unassigned)
 
 
 def _of_timeline(run: RunRow) -> Parts | None:
-    """By device, from the lanes of the last repeat. Copies that overlap computing are hidden, and take no time of their
-    own. Where a captured graph copies weights too, it is one entry of the timeline, and unassigned.
-    """
-    notes, last = run.notes(TaskgraphNotes), run.record.seconds[-1]
-    spans, decomposition = run.timeline, run.decomposition
-    if spans is None or decomposition is None:
+    """By device, from the lanes of the last repeat."""
+    notes, last, spans = run.notes(TaskgraphNotes), run.record.seconds[-1], run.timeline
+    if spans is None or run.decomposition is None:
         return None
+    devices, end = run.decomposition.devices, max(span.end for span in spans)
     # A record may come from anywhere: a timeline that contradicts its decomposition is not interpreted.
-    if not all(0 <= span.device < decomposition.devices and span.lane in LANES for span in spans):
+    if not all(0 <= span.device < devices and span.lane in LANES for span in spans):
         return None
-    end = max(span.end for span in spans)
-    if not last or end > last * (1 + TOLERANCE) + CLOCK:
+    if end > last * (1 + TOLERANCE) + CLOCK:
         return None  # of another repeat
-    # Devices run side by side, so the whole is the seconds of the repeat times the number of devices.
-    whole, computing, copying, busy = max(end, last) * decomposition.devices, 0.0, 0.0, 0.0
-    for _, own in groupby(sorted(spans, key=lambda span: span.device), key=lambda span: span.device):
-        lanes = list(own)
-        computing += _covered_seconds(lane for lane in lanes if lane.lane == COMPUTE)
+    kernel, copying, busy = 0.0, 0.0, 0.0
+    for lanes in group_by(spans, lambda span: span.device).values():
+        kernel += _covered_seconds(lane for lane in lanes if lane.lane == COMPUTE)
         copying += _covered_seconds(lane for lane in lanes if lane.lane != COMPUTE)
         busy += _covered_seconds(lanes)
-    # Hidden copies cost nothing: only the time in which no kernel ran counts as copy.
-    copy, wait, after = busy - computing, end * decomposition.devices - busy, whole - end * decomposition.devices
-    seconds = {"copy": copy, "kernel": computing, "wait": wait, "unassigned": after, "hidden": copying - copy}
+    # Devices run side by side, so the whole is the seconds of the repeat times the number of devices. Copies that
+    # overlap computing are hidden: only the time in which no kernel ran counts as copy.
+    whole, copy = max(end, last) * devices, max(0.0, busy - kernel)
+    wait, unassigned = max(0.0, end * devices - busy), whole - end * devices
     # A captured graph is one span, so copies in it cannot be told from kernels.
-    if notes.captured and run.record.span == STREAMED:
-        seconds |= {"kernel": None, "unassigned": after + computing, "hidden": None}
-    tasks = notes.timeline_tasks or 0
-    # Joined spans make the kernel time an upper bound, which the figure must say.
-    joined = (tasks, len(spans)) if tasks > len(spans) else None
-    source = f"{TIMELINE}, {plural(decomposition.devices, 'device')}, last repeat"
-    return Parts(whole=whole, joined=joined, source=source, **{name: _positive(seconds[name]) for name in seconds})
-
-
-def _positive(seconds: float | None) -> float | None:
-    """A sum of rounded numbers that cannot be negative."""
-    return None if seconds is None else max(0.0, seconds)
+    captured = notes.captured and run.record.span == STREAMED
+    return Parts(
+        f"{TIMELINE}, {plural(devices, 'device')}, last repeat", whole, None if captured else kernel, copy, wait,
+        unassigned + kernel if captured else unassigned,
+        None if captured else max(0.0, copying - copy),
+        (notes.timeline_tasks or 0) > len(spans),
+    )  # fmt: skip
 
 
 def _covered_seconds(spans: Iterable) -> float:
@@ -317,26 +266,20 @@ def _covered_seconds(spans: Iterable) -> float:
 
 def _of_events(run: RunRow) -> Parts | None:
     """A GPU's own seconds in the last repeat, from its first launch to its last; the rest is the host's."""
-    last, kernel = run.record.seconds[-1], _spans(run).get(run.record.span)
-    if kernel is None or not last or kernel > last * (1 + TOLERANCE) + CLOCK:
+    last, kernel = run.record.seconds[-1], (run.notes(Notes).spans or {}).get(run.record.span)
+    if kernel is None or kernel > last * (1 + TOLERANCE) + CLOCK:
         return None
     # Events bracket the launches of a batch; what the host did around them has no clock of its own.
-    unassigned = _positive(last - kernel)
-    return Parts(max(last, kernel), None, kernel, None, unassigned, None, None, f"{EVENTS}, last repeat")
+    return Parts(f"{EVENTS}, last repeat", max(last, kernel), kernel, unassigned=max(0.0, last - kernel))
 
 
 def _upload_seconds(run: RunRow) -> float | None:
     """Seconds of read in which inputs and weights went to a GPU."""
-    spans, whole = _spans(run), sum(run.record.read_seconds)
-    if run.record.ranks > 1 or not {WITH_COPIES, run.record.span} <= set(spans):
+    spans = run.notes(Notes).spans or {}
+    if run.record.ranks > 1 or not {WITH_COPIES, run.record.span} <= spans.keys():
         return None
     copied = spans[WITH_COPIES] - spans[run.record.span]
-    return copied if 0 <= copied <= whole else None
-
-
-def _spans(run: RunRow) -> dict[str, float]:
-    """The spans in the notes of an engine that has a GPU."""
-    return run.notes(Notes).spans or {}
+    return copied if 0 <= copied <= sum(run.record.read_seconds) else None
 
 
 def wholes(rows: Sequence[Timed]) -> Figure:
@@ -345,7 +288,7 @@ def wholes(rows: Sequence[Timed]) -> Figure:
     Where the wholes differ by WIDE, bars are shares of each case's own whole.
     """
     solved = [row for row in rows if row.run.solution]
-    bars = [(row.run, _whole(row)) for row in fastest(solved or rows, MOST_BARS)]
+    bars = [(row.run, _whole(row.run)) for row in fastest(solved or rows, MOST_BARS)]
     totals = [sum(parts.values()) for _, parts in bars]
     relative, whole = max(totals) > WIDE * min(totals), "time to solution" if solved else "read + prepare + inference"
     how = " The totals differ very much, so each bar is 100 % of its own case." if relative else ""
@@ -358,23 +301,19 @@ def shares(rows: Sequence[Timed]) -> Figure:
     """Percent of inference in each part; each bar is 100."""
     caption = "The parts of inference, where the record has them: each bar is 100 % of the seconds that were split."
     title = "Shares of kernel, copy and wait in inference by case"
-    bars = [(row.run, _parts(row)) for row in fastest(rows, MOST_BARS)]
+    bars = [
+        (row.run, {name: value for name in INFERENCE_PARTS if (value := getattr(row.parts, name)) is not None})
+        for row in fastest(rows, MOST_BARS)
+    ]
     return _bars("times-parts", title, caption, bars, len(rows), "% of inference")
 
 
-def _whole(row: Timed) -> dict[str, float]:
+def _whole(run: RunRow) -> dict[str, float]:
     """The parts of the time to solution, or the seconds before and in inference."""
-    run = row.run
     if not run.solution:
         return {READ: run.read_seconds, PREPARE: run.prepare_seconds, INFERENCE: run.inference_seconds}
     parts = run.solution.parts
     return {name: parts.pop(name) for name in (INPUTS, PREPARE, INFERENCE, VERIFICATION)} | {REST: sum(parts.values())}
-
-
-def _parts(row: Timed) -> dict[str, float]:
-    """The parts of inference that the record has."""
-    parts = {name: getattr(row.parts, name) for name in (KERNEL, COPY, WAIT, UNASSIGNED)}
-    return {name: value for name, value in parts.items() if value is not None}
 
 
 Bars = Sequence[tuple[RunRow, Mapping[str, float]]]  # seconds by the name of each part, in the order of the stack
@@ -402,25 +341,20 @@ def _plot_bars(bars: Bars, label: str, narrow: bool):
     """One bar a case, its parts one after the other, with its seconds after its end."""
     hues = plotting.colours()
     palette = {name: hues[index] for name, index in COLOURS.items()} | GREYS
-    totals = [sum(parts.values()) for _, parts in bars]
-    scales = [100 / total if total and label.startswith("%") else 1.0 for total in totals]
-    rows = [
-        plotting.Bar(
-            run.short, [(value * scale, palette[name]) for name, value in parts.items()], f"{significant(total, 3)} s",
-            run.number,
-        )
-        for (run, parts), scale, total in zip(bars, scales, totals, strict=True)
-    ]  # fmt: skip
+    rows, numbers = [], []
+    for place, (run, parts) in enumerate(bars):
+        total = sum(parts.values())
+        scale = 100 / total if label.startswith("%") else 1.0
+        lengths = [(value * scale, palette[name]) for name, value in parts.items()]
+        rows.append(plotting.Bar(run.short, lengths, f"{significant(total, 3)} s", run.number))
+        for (name, value), end in zip(parts.items(), accumulate(parts.values()), strict=True):
+            numbers.append((name, value * scale, f"{100 * value / total:.0f} %", ((end - value / 2) * scale, place)))
     plot, axes = plotting.bars(rows, label, narrow, 5 if narrow else 1)
-    longest = max(scale * total for scale, total in zip(scales, totals, strict=True))
-    for place, ((_, parts), scale, total) in enumerate(zip(bars, scales, totals, strict=True)):
-        at = 0.0
-        for name, value in parts.items():
-            if value * scale > LEAST_NAMED * longest:
-                colour = WHITE if name in ON_DARK else INK if name in GREYS else BLACK
-                axes.annotate(f"{100 * value / total:.0f} %", ((at + value / 2) * scale, place), va="center",
-                              ha="center", fontsize=8, color=colour, zorder=4)  # fmt: skip
-            at += value
+    longest = max(sum(length for length, _ in row.parts) for row in rows)
+    for name, length, text, middle in numbers:
+        if length > LEAST_NAMED * longest:
+            colour = WHITE if name in ON_DARK else INK if name in GREYS else BLACK
+            axes.annotate(text, middle, va="center", ha="center", fontsize=8, color=colour, zorder=4)
     names = [name for name in ORDER if any(parts.get(name) for _, parts in bars)]
     handles = [plotting.patch(name, facecolor=palette[name], edgecolor=NO_COLOUR, linewidth=0.4) for name in names]
     plot.legend(handles=handles, loc="outside lower left", ncols=2 if narrow else 9, frameon=False)
@@ -445,21 +379,21 @@ def ladders(runs: Sequence[RunRow]) -> list[Ladder]:
     Of a setting that was run again the latest is shown; of more than MOST_RUNGS settings, so many evenly from the
     slowest to the fastest.
     """
-
-    def same(run: RunRow) -> tuple | None:
-        where = words.machine(run.record.environment)
-        return (*run.problem_key, run.record.span.startswith("one layer"), where) if run.record.ranks == 1 else None
-
+    single = [run for run in runs if run.record.ranks == 1]
     found = []
-    for group in group_by(runs, same).values():
+    for group in group_by(
+        single, lambda run: (*run.problem_key, run.record.span == ONE_LAYER, words.machine(run.record.environment))
+    ).values():
         members = _latest(group)
         if len(set(map(_setting, members))) < LEAST_RUNGS:
             continue
         spans, threads = {run.record.span for run in members}, {run.threads_text for run in members}
-        labels = []
-        for run in members:
-            label = ", ".join(filter(None, _setting(run))) + (f": {run.record.span}" if len(spans) > 1 else "")
-            labels.append(f"{label}, {run.threads_text}" if len(threads) > 1 else label)
+        labels = [
+            ", ".join(filter(None, _setting(run)))
+            + (f": {run.record.span}" if len(spans) > 1 else "")
+            + (f", {run.threads_text}" if len(threads) > 1 else "")
+            for run in members
+        ]
         found.append(Ladder(members, labels, spans.pop() if len(spans) == 1 else None))
     return found
 
