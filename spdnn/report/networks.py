@@ -8,13 +8,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
 from spdnn.core import challenge
 from spdnn.core.shown import listed, printable, significant
 from spdnn.core.shown import published as printed
-from spdnn.core.table import RATE, RATIO, SECONDS, Column, Number, Phrase, Rows, Styled, Table, mark
+from spdnn.core.table import RATE, RATIO, SECONDS, Column, Number, Phrase, Rows, Styled, Table, Unit, mark
 from spdnn.report.common.blocks import Block, Paragraph, Section, term
 from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.drawing import RECORD, Figure
@@ -23,8 +25,7 @@ from spdnn.report.common.run_rows import BUSY_MARK, RunRow, every_run, group_by
 from spdnn.runs.records.published import DEVICES, KINDS, Baseline, Ratio
 
 _AUTHORS = re.compile(r" \((?!as )[^)]*\)")  # who made a system; not who ran it
-SERIES = ("reduced", "like", "plain")  # ours: work avoided, the same work as published systems, nothing left out
-NAMES = {"reduced": "work avoided, exactly", "like": "same work", "plain": "no reductions"}
+NAMES = {"reduced": "work avoided, exactly", "like": "same work", "plain": "no reductions"}  # of the series of ours
 PUBLISHED = {"one": "one device", "any": "any", "lossy": "any"}  # exact on one device and on any, lossy; the devices
 UNNAMED = replace(RATE, name="")  # of columns whose caption has the unit
 NAME, TITLE = "networks", "The twelve networks"
@@ -38,7 +39,7 @@ class Size:
     """One of the twelve networks, run or not.
 
     Attributes:
-        ours: the best run of each of SERIES, the official inputs and quiet machines first; None where there is none.
+        ours: the best run of each series of NAMES, official inputs and quiet machines first, or None.
         best: the fastest published figure of each of PUBLISHED, or None.
     """
 
@@ -69,14 +70,25 @@ class Size:
 @once
 def twelve(collection: Collection) -> list[Size]:
     """Each official network, run or not."""
+
+    def rank(run: RunRow) -> tuple:
+        return run.comparable, not run.busy, run.rate.median, -run.number
+
+    kinds = ("one", False, DEVICES[:1]), ("any", False, DEVICES), ("lossy", True, DEVICES)
     rows = []
     for problem in challenge.PROBLEMS:
         size = problem.neurons, problem.layers
-        own = [run for run in collection.own if run.official_size == size]
+        own = group_by((run for run in collection.own if run.official_size == size), series)
         published = [row for row in collection.baselines if (row.neurons, row.layers) == size and row.edges_per_second]
-        exact, lossy = ([row for row in published if row.lossy == kind] for kind in (False, True))
-        best = {"one": _fastest(exact, DEVICES[:1]), "any": _fastest(exact, DEVICES), "lossy": _fastest(lossy, DEVICES)}
-        rows.append(Size(problem, {name: _ours(own, name) for name in SERIES}, best))
+        best = {
+            name: [row for row in published if row.lossy == lossy and row.device_class in devices]
+            for name, lossy, devices in kinds
+        }
+        rows.append(Size(
+            problem,
+            {name: max(own.get(name, ()), key=rank, default=None) for name in NAMES},
+            {name: min(best[name], key=_order, default=None) for name in PUBLISHED},
+        ))  # fmt: skip
     return rows
 
 
@@ -99,10 +111,8 @@ def section(collection: Collection) -> Section | None:
     ]  # fmt: skip
     if absent := len(rows) - len(shown):
         have = f"{absent} of the twelve networks {'has' if absent == 1 else 'have'} no run here"
-        where = Styled("published figures", href="#table-published")
-        blocks.append(
-            Paragraph((have, *(["; ", where, " are in a table of their own"] if published else []), "."), "soft")
-        )
+        where = "; ", Styled("published figures", href="#table-published"), " are in a table of their own"
+        blocks.append(Paragraph((have, where if published else "", "."), "soft"))
     blocks += _growth(rows)
     blocks.append(every_run("Every run on these networks", official, "ours"))
     if published:
@@ -112,38 +122,10 @@ def section(collection: Collection) -> Section | None:
 
 def _compared(rows: Sequence[Size]) -> Table:
     """The table of ours and the best published."""
-    columns = [Column("Neurons × layers", lambda row: row.name)]
-    for name in SERIES:
-        columns.append(
-            Column(
-                f"Ours, {NAMES[name]}",
-                lambda row, name=name: (run := row.ours[name]) and Number(run.rate.median, RATE),
-                UNNAMED,
-                below=lambda row, name=name: _ours_below(row.ours[name]),
-                csv=f"ours_{name}_edges_per_second",
-            )
-        )
+    columns = [Column("Neurons × layers", lambda row: row.name), *map(_ours, NAMES)]
     for devices in PUBLISHED:
-        columns.append(
-            Column(
-                f"Best published, {'lossy' if devices == 'lossy' else 'exact'}, {hardware(rows, devices)}",
-                lambda row, devices=devices: _figure_cell(row.best[devices]),
-                UNNAMED,
-                below=lambda row, devices=devices: _figure_below(row.best[devices]),
-                csv=f"published_{devices}_edges_per_second",
-            )
-        )
-        columns += [
-            Column(
-                f"Ratio, {NAMES[name]}",
-                lambda row, pair=(name, devices): (ratio := row.ratio(*pair)) and ratio.times,
-                RATIO,
-                below=lambda row, pair=(name, devices): f"their time: {theirs}"
-                if (ratio := row.ratio(*pair)) and (theirs := ratio.theirs) else None,
-                csv=f"ratio_{name}_{devices}",
-            )
-            for name in SERIES if name != "reduced" and devices != "lossy"
-        ]  # fmt: skip
+        columns.append(_best(devices, f"{'lossy' if devices == 'lossy' else 'exact'}, {hardware(rows, devices)}"))
+        columns += [_ratio(name, devices) for name in ("like", "plain") if devices != "lossy"]
     caption = (
         RATE, ", and under it ", SECONDS, " of inference; ratios: ours ÷ published, exact; their time: what the "
         "published time includes, where ours includes something else",
@@ -151,56 +133,81 @@ def _compared(rows: Sequence[Size]) -> Table:
     return Table("Ours and the best published, by network", columns, caption, "twelve")
 
 
-def _ours_below(run: RunRow | None) -> Phrase:
-    """Seconds of a run of ours, and what a reader must know of it."""
-    if run is None:
-        return None
-    marks = [mark("other inputs")] * (not run.comparable) + [BUSY_MARK] * bool(run.busy)
-    marks += [mark("measured once")] * (run.repeats == 1)
-    return Number(run.inference_seconds, SECONDS), *(part for one in marks for part in (" ", one))
+def _ours(name: str) -> Column:
+    """The rates of a series of ours; under each the seconds, and what a reader must know of the run."""
+
+    def below(row: Size) -> Phrase:
+        if not (run := row.ours[name]):
+            return None
+        marks = [mark("other inputs")] * (not run.comparable) + [BUSY_MARK] * bool(run.busy)
+        marks += [mark("measured once")] * (run.repeats == 1)
+        return Number(run.inference_seconds, SECONDS), *(part for one in marks for part in (" ", one))
+
+    def rate(row: Size) -> Phrase:
+        return row.ours[name] and row.ours[name].rate.median
+
+    return Column(f"Ours, {NAMES[name]}", rate, UNNAMED, below, f"ours_{name}_edges_per_second")
 
 
-def _figure_cell(best: Baseline | None) -> Phrase:
-    """A published rate as it was printed."""
-    text = best and printed(best.edges_per_second / 1e12)
-    return best and Styled(Number(best.edges_per_second, RATE, text), title=label(best))
+def _best(devices: str, what: str) -> Column:
+    """The best published rates, and under each its seconds."""
+
+    def rate(row: Size) -> Phrase:
+        return (best := row.best[devices]) and Styled(_printed(best), title=label(best))
+
+    def below(row: Size) -> Phrase:
+        return _printed(row.best[devices], SECONDS)
+
+    return Column(f"Best published, {what}", rate, UNNAMED, below, f"published_{devices}_edges_per_second")
 
 
-def _figure_below(best: Baseline | None) -> Phrase:
-    return Number(best.seconds, SECONDS, printed(best.seconds)) if best and best.seconds else None
+def _ratio(name: str, devices: str) -> Column:
+    """Ours ÷ the best published, and under each ratio what their time includes, where ours includes something else."""
+
+    def times(row: Size) -> Phrase:
+        return (ratio := row.ratio(name, devices)) and ratio.times
+
+    def below(row: Size) -> Phrase:
+        ratio = row.ratio(name, devices)
+        return f"their time: {ratio.theirs}" if ratio and ratio.theirs else None
+
+    return Column(f"Ratio, {NAMES[name]}", times, RATIO, below, f"ratio_{name}_{devices}")
+
+
+def _printed(row: Baseline | None, unit: Unit = RATE) -> Number | None:
+    """A published rate or its seconds, as they were printed."""
+    if unit is RATE:
+        return row and Number(row.edges_per_second, RATE, printed(row.edges_per_second / 1e12))
+    return Number(row.seconds, SECONDS, printed(row.seconds)) if row and row.seconds else None
 
 
 def _published(rows: Sequence[Baseline]) -> Rows:
     """Every published figure: a row for each system, hardware and publication, a column for each network."""
-    groups = group_by(
-        rows, lambda row: (row.system, row.hardware, row.devices, row.year, row.span, row.source, row.lossy)
-    )
-    best = {key: {(row.neurons, row.layers): row for row in sorted(members, key=_order, reverse=True)}
-            for key, members in groups.items()}  # fmt: skip
-    order = sorted(best.items(), key=lambda item: (-max(row.edges_per_second for row in item[1].values()), item[0]))
+    # (one of the figures of the row, which says what all have; the best figure by size)
+    groups = group_by(rows, attrgetter("system", "hardware", "devices", "year", "span", "source", "lossy"))
+    best = [
+        (key, members[0], {(row.neurons, row.layers): row for row in sorted(members, key=_order, reverse=True)})
+        for key, members in groups.items()
+    ]
+    best.sort(key=lambda item: (-max(row.edges_per_second for row in item[2].values()), item[0]))
     columns = [
-        Column("System", lambda item: (item[0][0], *([" ", mark("lossy")] if item[0][6] else [])),
-               below=lambda item: f"{item[0][5]}"),
-        Column("On", lambda item: f"{item[0][2] or 'devices not stated'} × {item[0][1]}, {item[0][3]}"),
-        Column("Time includes", lambda item: item[0][4]),
-    ]  # fmt: skip
-    for problem in challenge.PROBLEMS:
-        size = problem.neurons, problem.layers
-        columns.append(
+        Column("System", lambda item: (item[1].system, *([" ", mark("lossy")] if item[1].lossy else [])),
+               below=lambda item: item[1].source),
+        Column("On", lambda item: f"{item[1].devices or 'devices not stated'} × {item[1].hardware}, {item[1].year}"),
+        Column("Time includes", lambda item: item[1].span),
+        *(
             Column(
-                f"{size[0]:,} × {size[1]:,}",
-                lambda item, size=size: (
-                    (row := item[1].get(size))
-                    and Number(row.edges_per_second, RATE, printed(row.edges_per_second / 1e12))
-                ),
+                f"{problem.neurons:,} × {problem.layers:,}",
+                lambda item, size=(problem.neurons, problem.layers): _printed(item[2].get(size)),
                 UNNAMED,
-                below=lambda item, size=size: _figure_below(item[1].get(size)),
+                lambda item, size=(problem.neurons, problem.layers): _printed(item[2].get(size), SECONDS),
             )
-        )
+            for problem in challenge.PROBLEMS
+        ),
+    ]  # fmt: skip
     caption = RATE, ", and under it ", SECONDS, " of inference; lossy methods do not give the exact values"
-    return Table("Every published figure on these networks", columns, caption, "published").of(
-        order, title=f"Every published figure on these networks: {len(rows):,}"
-    )
+    title = "Every published figure on these networks"
+    return Table(title, columns, caption, "published").of(best, title=f"{title}: {len(rows):,}")
 
 
 def hardware(rows: Sequence[Size], name: str) -> str:
@@ -220,21 +227,8 @@ def machines(rows: Sequence[Size]) -> str:
 
 
 def series(run: RunRow) -> str:
-    """Which of SERIES a run belongs to."""
+    """Which series of NAMES a run belongs to."""
     return "like" if run.like_for_like else "reduced" if run.reduced else "plain"
-
-
-def _ours(runs: Sequence[RunRow], name: str) -> RunRow | None:
-    """The fastest of our runs of a series, the official inputs and quiet machines first; None without one."""
-
-    def rank(run: RunRow) -> tuple:
-        return run.comparable, not run.busy, run.rate.median, -run.number
-
-    return max((run for run in runs if series(run) == name), key=rank, default=None)
-
-
-def _fastest(rows: Sequence[Baseline], devices: Sequence[str]) -> Baseline | None:
-    return min((row for row in rows if row.device_class in devices), key=_order, default=None)
 
 
 def _order(row: Baseline) -> tuple:
@@ -248,65 +242,63 @@ def label(row: Baseline) -> str:
     return printable(f"{system}, {devices}{row.hardware.split(' (')[0]}, {row.year}")
 
 
+class Curve(NamedTuple):
+    """A series of ours in the figure of growth: seconds of its runs."""
+
+    name: str
+    label: str
+    runs: Sequence[RunRow]
+    seconds: Sequence[float]
+
+
 def _growth(rows: Sequence[Size]) -> list[Figure]:
     """Seconds and peak memory against edges, both logarithmic; none for fewer than LEAST networks."""
-    runs_of = {name: [row.ours[name] for row in rows if row.ours[name]] for name in SERIES}
-    runs_of = {name: runs for name, runs in runs_of.items() if len({run.problem.edges for run in runs}) >= LEAST}
-    if not runs_of:
+    runs_of = {name: [row.ours[name] for row in rows if row.ours[name]] for name in NAMES}
+    solved = [run for run in runs_of["reduced"] if run.solution]
+    curves = [Curve(name, NAMES[name], runs, [run.inference_seconds for run in runs]) for name, runs in runs_of.items()]
+    curves.append(Curve("solution", SOLUTION, solved, [run.solution.seconds for run in solved]))
+    curves = [curve for curve in curves if len({run.problem.edges for run in curve.runs}) >= LEAST]
+    if not curves:
         return []
-    solved = [run for run in runs_of.get("reduced", ()) if run.solution]
-    curves = [(name, NAMES[name], runs, lambda run: run.inference_seconds) for name, runs in runs_of.items()]
-    if len({run.problem.edges for run in solved}) >= LEAST:
-        curves.append(("solution", SOLUTION, solved, lambda run: run.solution.seconds))
-    # Least squares of log seconds over log edges.
-    slopes = {}
-    for name, _, runs, measure in curves:
-        edges, seconds = [run.problem.edges for run in runs], [measure(run) for run in runs]
-        slopes[name] = float(np.polyfit(np.log(edges), np.log(seconds), 1)[0])
-    first = next(iter(runs_of.values()))
     figure = Figure(
         "growth",
         "Time and memory against the edges of a network",
         "Both axes logarithmic. Large marks: medians; dots: every repeat. The slope is that of a fit, seconds = "
         "c × edges^slope, over networks of all widths. Memory: the peak of the process, inputs included.",
-        partial(_plot, curves, slopes),
+        partial(_plot, curves),
         ("case", "what", "edges", "seconds", "peak memory, bytes"),
         [
-            (run.case, label, run.problem.edges, measure(run), run.record.peak_memory_bytes)
-            for _, label, runs, measure in curves for run in runs
+            (run.case, curve.label, run.problem.edges, seconds, run.record.peak_memory_bytes)
+            for curve in curves for run, seconds in zip(curve.runs, curve.seconds, strict=True)
         ],
-        {run.number: f"{run.case}: {run.inference_seconds:.4g} s" for run in first},
+        {run.number: f"{run.case}: {run.inference_seconds:.4g} s" for run in curves[0].runs},
         narrow=True,
     )  # fmt: skip
     return [figure]
 
 
-def _plot(curves: Sequence[tuple], slopes: dict[str, float], narrow: bool):
+def _plot(curves: Sequence[Curve], narrow: bool):
     shape = (2, 1) if narrow else (1, 2)
     plot, (times, memory) = canvas(6.4 if narrow else 4.0, *shape, narrow=narrow)
-    palette, handles = colours(), []
-    for name, label, runs, measure in curves:
+    palette, handles, peaks = colours(), [], []
+    for name, label, runs, seconds in curves:
         mark, hue = MARKS[name]
-        colour, edges = palette[hue], [run.problem.edges / 1e9 for run in runs]
-        if name != "solution":
-            for run in runs:
-                times.plot([run.problem.edges / 1e9] * run.repeats, run.record.seconds, linestyle="", marker=".",
-                           markersize=3, color=colour, alpha=0.5)  # fmt: skip
-        for run in runs:
-            identity = f"{RECORD}{run.number}" if name == curves[0][0] else None
-            times.scatter(
-                [run.problem.edges / 1e9], [measure(run)], marker=mark, s=46, color=colour, zorder=3, gid=identity
-            )
-        if name != "solution":
-            memory.scatter(edges, [run.record.peak_memory_bytes / 2**30 for run in runs], marker=mark, s=46,
-                           color=colour, zorder=3)  # fmt: skip
-        slope = significant(slopes[name], 2)
-        handles.append(line(f"{label}, slope {slope}", linestyle="", marker=mark, color=colour))
+        look = {"marker": mark, "s": 46, "color": palette[hue], "zorder": 3}
+        for run, median in zip(runs, seconds, strict=True):
+            edges, peak = run.problem.edges / 1e9, run.record.peak_memory_bytes / 2**30
+            times.scatter(edges, median, gid=f"{RECORD}{run.number}" if name == curves[0].name else None, **look)
+            if name != "solution":
+                times.plot([edges] * run.repeats, run.record.seconds, ".", markersize=3, color=palette[hue], alpha=0.5)
+                memory.scatter(edges, peak, **look)
+                peaks.append(peak)
+        # Least squares of log seconds over log edges.
+        slope, _ = np.polyfit(np.log([run.problem.edges for run in runs]), np.log(seconds), 1)
+        text = f"{label}, slope {significant(float(slope), 2)}"
+        handles.append(line(text, linestyle="", marker=mark, color=palette[hue]))
     for axes, what in ((times, "seconds"), (memory, "peak memory, GiB")):
         logarithmic(axes, "xy")
-        axes.set_xlabel("edges of the network, 10⁹")
-        axes.set_ylabel(what)
-    set_ticks(memory.yaxis, [run.record.peak_memory_bytes / 2**30 for _, _, runs, _ in curves for run in runs])
+        axes.set(xlabel="edges of the network, 10⁹", ylabel=what)
+    set_ticks(memory.yaxis, peaks)
     despine(plot)
     plot.legend(handles=handles, loc="outside upper left", ncols=1 if narrow else 2, frameon=False)
     return plot

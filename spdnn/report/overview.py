@@ -19,9 +19,9 @@ from spdnn.report.common import words
 from spdnn.report.common.blocks import Block, Paragraph, Section, Tiles
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import RECORD, Figure
-from spdnn.report.common.plotting import INK, canvas, colours, line, logarithmic, name_rows, set_ticks
+from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, line, logarithmic, name_rows, set_ticks
 from spdnn.report.common.run_rows import BUSY_MARK, RunRow, group_by
-from spdnn.report.networks import NAMES, SERIES, Size, hardware, machines, series, twelve
+from spdnn.report.networks import NAMES, Size, hardware, machines, series, twelve
 from spdnn.report.networks import label as published
 from spdnn.runs.records.published import Ratio
 from spdnn.runs.records.run_record import busy_part
@@ -67,23 +67,25 @@ def header(collection: Collection) -> Header:
         what = _what([run.name for run in own], {run.official_size for run in own if run.official_size})
         speed = (_comparison_texts(rows) or _fastest(rows)) if rows else _own(own, networks)
     elif networks:
-        first = networks[0]
         what = _what([network.name for network in networks])
-        title = f"{first.name}: {first.short}" if len(networks) == 1 else ""
-        speed = [] if title else [f"{network.name}: {network.short}." for network in networks[:MOST_SENTENCES]]
+        results = [f"{network.name}: {network.short}" for network in networks[:MOST_SENTENCES]]
+        title, speed = (results[0], []) if len(networks) == 1 else ("", [f"{result}." for result in results])
     short = f"{what}: {ended.short}" if what else ended.ending
     whole = not what or bool(title) or ended.state != "passed"  # whether the title does not say how it ended
     where = Styled("Each case" if every_case(collection) or collection.missing else "Verification", href="#cases")
     verdict = f"{ended.ending} " * whole + ended.compared, " ", where
-    records = [*collection.records, *collection.operations]
-    facts = [("spdnn report", listed(sorted({words.machine(one.environment) for one in records}), 2, "; "))]
-    days = sorted({record.created[:10] for record in records})
-    facts += [(" to ".join(dict.fromkeys([days[0], days[-1]])),)] if days else []
-    facts += [(f"commit {listed(sorted({one.environment.commit or 'unknown' for one in records}), 2)}",)]
-    told = " · ".join([*(text for fact in facts for text in fact), *(collection.decided if what else ())])
     title = title if title and ended.state == "passed" else short if what else "Sparse DNN inference: verified results"
-    verdict = ended.ending if collection.empty else verdict
-    return Header(told if records else "", title, verdict, ended.state, speed, short)
+    records, facts = [*collection.records, *collection.operations], []
+    if records:
+        days = sorted(record.created[:10] for record in records)
+        facts = [
+            "spdnn report",
+            listed(sorted({words.machine(one.environment) for one in records}), 2, "; "),
+            " to ".join(dict.fromkeys([days[0], days[-1]])),
+            f"commit {listed(sorted({one.environment.commit or 'unknown' for one in records}), 2)}",
+            *(collection.decided if what else ()),
+        ]
+    return Header(" · ".join(facts), title, ended.ending if collection.empty else verdict, ended.state, speed, short)
 
 
 def section(collection: Collection) -> Section | None:
@@ -92,19 +94,18 @@ def section(collection: Collection) -> Section | None:
     if not (own or networks):
         return None
     if own:
-        of, numbers = _cards(own, rows, networks)
-        busy, older, count = sum(bool(run.busy) for run in own), sum(run.older for run in own), len(own)
+        unit, (of, numbers) = "run", _cards(own, rows, networks)
+        busy, older = [bool(run.busy) for run in own], [run.older for run in own]
     else:
-        of, numbers = networks[0].name, _latency(networks[0])
-        batches = [calls for network in networks for calls in network.batches]
-        busy, older, count = sum(bool(busy_part(calls[0].ours)) for calls in batches), 0, len(batches)
-    unit, notes = "run" if own else "batch size", []
-    if busy:
+        unit, of, numbers = "batch size", networks[0].name, _latency(networks[0])
+        busy, older = [bool(busy_part(calls[0].ours)) for network in networks for calls in network.batches], []
+    notes = []
+    if any(busy):
         why = Styled("other work", "term", "#term-busy-machine")
-        notes += [BUSY_MARK, f" in {_of_all(busy, count, unit)}: ", why, " may have slowed them. "]
-    if older:
+        notes += [BUSY_MARK, f" in {_of_all(busy, unit)}: ", why, " may have slowed them. "]
+    if any(older):
         why = Styled("spdnn changed", "term", "#term-older-code")
-        notes += [mark("older code"), f" in {_of_all(older, count, unit)}: ", why, " before the newest run."]
+        notes += [mark("older code"), f" in {_of_all(older, unit)}: ", why, " before the newest run."]
     blocks: list[Block] = [Paragraph(f"{of}{', the largest' if len(rows) > 1 else ''}:", "of-cards"), Tiles(numbers)]
     blocks += [Paragraph(notes, "note busy")] if notes else []
     return Section(NAME, "Overview", [*blocks, *([figure(rows)] if rows else [])])
@@ -115,9 +116,11 @@ def ran(collection: Collection) -> list[Size]:
     return [row for row in twelve(collection) if row.runs]
 
 
-def _of_all(count: int, every: int, unit: str) -> str:
-    if count < every:
-        return f"{count} of {plural(every, unit)}"
+def _of_all(which: Sequence[bool], unit: str) -> str:
+    """How many of all units."""
+    count = len(which)
+    if sum(which) < count:
+        return f"{sum(which)} of {plural(count, unit)}"
     return {1: f"the only {unit}", 2: f"both {unit}s"}.get(count, f"all {plural(count, unit)}")
 
 
@@ -154,12 +157,14 @@ def _comparison_texts(rows: Sequence[Size]) -> list[str]:
 
 
 def _against(ratios: Mapping[str, Ratio], best: str, say: bool = True) -> str:
-    """How many times as fast as the published `best`, or slower, in the geometric mean of networks; and, unless a
-    sentence before said it, what its times include."""
+    """How many times as fast as the published `best`, or slower, in the geometric mean of networks and their range;
+    and, unless a sentence before said it, what its times include."""
     times = [ratio.times for ratio in ratios.values()]
     slower = statistics.geometric_mean(times) < 1
-    mean = _mean([1 / each for each in times] if slower else times)
-    return f"{mean} times {'slower than' if slower else 'as fast as'} {best}{_included(ratios) if say else ''}"
+    times = [1 / each for each in times] if slower else times
+    mean, low, high = (significant(number, 2) for number in (statistics.geometric_mean(times), min(times), max(times)))
+    span = "" if low == high else f" (geometric mean, {low} to {high})"
+    return f"{mean}{span} times {'slower than' if slower else 'as fast as'} {best}{_included(ratios) if say else ''}"
 
 
 def _included(ratios: Mapping[str, Ratio]) -> str:
@@ -167,13 +172,6 @@ def _included(ratios: Mapping[str, Ratio]) -> str:
     spans = Counter(ratio.theirs for ratio in ratios.values() if ratio.theirs).most_common()
     texts = [f"{span} in {count} of {len(ratios)}" if len(ratios) > 1 else span for span, count in spans]
     return f" (their time: {', '.join(texts)})" if texts else ""
-
-
-def _mean(numbers: Sequence[float]) -> str:
-    """The geometric mean, and the range of several."""
-    figures = statistics.geometric_mean(numbers), min(numbers), max(numbers)
-    mean, low, high = (significant(number, 2) for number in figures)
-    return mean if low == high else f"{mean} (geometric mean, {low} to {high})"
 
 
 def _cores(rows: Sequence[Size]) -> str:
@@ -189,11 +187,9 @@ def _cores(rows: Sequence[Size]) -> str:
 
 def _fastest(rows: Sequence[Size]) -> list[str]:
     """The highest rate of one of the twelve, compared with nothing."""
-    run, name = max(
-        ((run, name) for row in rows for name, run in row.ours.items() if run), key=lambda pair: pair[0].rate.median
-    )
+    run = max((run for row in rows for run in row.runs), key=lambda run: run.rate.median)
     return [
-        f"Fastest: {significant(run.rate.median / 1e12, 3)} TeraEdges/s on {run.name} ({NAMES[name]}"
+        f"Fastest: {significant(run.rate.median / 1e12, 3)} TeraEdges/s on {run.name} ({NAMES[series(run)]}"
         f"{_once(run)}). Inputs: {run.inputs}, not the challenge's, so no rate is compared with published ones "
         f"({PRESET} runs the official inputs)."
     ]
@@ -218,32 +214,28 @@ def _cards(
     """(a network: the largest of the twelve, or the one of most edges; its numbers: what, number, unit, of what)."""
     if rows:
         row = max(rows, key=lambda row: row.problem.edges)
+        first = row.runs[0]  # of which memory and the whole time are
         numbers = [
             (NAMES[name], significant(run.rate.median / 1e12, 3), "TeraEdges/s", _seconds(run))
             for name in ("like", "reduced", "plain") if (run := row.ours[name])
         ]  # fmt: skip
-        members = row.runs[:1]  # of whose run memory and the whole time are
+        if first.solution:
+            number, unit = time(first.solution.seconds).split()
+            numbers.append(("time to solution", number, unit, f"verified; {_division(first)}"))
     else:
         members = max(group_by(runs, lambda run: run.problem_key).values(), key=lambda some: some[0].problem.edges)
-        best = min(members, key=lambda run: run.inference_seconds)
+        first, best = members[0], min(members, key=lambda run: run.inference_seconds)
         number, unit = time(best.inference_seconds / best.problem.input_count).split()
-        numbers = [
+        numbers = _latency(networks[0]) if networks else [
             ("throughput", significant(best.inputs_per_second, 3), "inputs/s", _seconds(best)),
             ("time for an input", number, unit, f"in a batch of {best.problem.input_count:,}"),
-        ]
-        if networks:
-            numbers = _latency(networks[0])
-        labelled = [run.record.accuracy.top1 / run.problem.input_count for run in members if run.record.accuracy]
-        if labelled:
-            share = significant(100 * labelled[-1], 3)
+        ]  # fmt: skip
+        if labelled := [run for run in members if run.record.accuracy]:
+            share = significant(100 * labelled[-1].record.accuracy.top1 / best.problem.input_count, 3)
             numbers.insert(0, ("accuracy", share, "%", f"top-1 of {best.problem.input_count:,} inputs"))
-    if rows and (solved := [run for run in members if run.solution]):
-        best = min(solved, key=lambda run: run.solution.seconds)
-        number, unit = time(best.solution.seconds).split()
-        numbers.append(("time to solution", number, unit, f"verified; {_division(best)}"))
-    number, unit = size(members[0].record.peak_memory_bytes).split()
-    numbers.append(("peak memory", number, unit, _division(members[0]) if rows else "of the process"))
-    return members[0].name, numbers[:4]
+    number, unit = size(first.record.peak_memory_bytes).split()
+    numbers.append(("peak memory", number, unit, _division(first) if rows else "of the process"))
+    return first.name, numbers[:4]
 
 
 def _latency(network: Called) -> list[tuple[str, str, str, str]]:
@@ -265,34 +257,6 @@ def _seconds(run: RunRow) -> str:
     return f"{time(run.inference_seconds)}{_once(run)}{computed}"
 
 
-def figure(rows: Sequence[Size]) -> Figure:
-    """One row for each of the twelve networks that was run."""
-    labels = {name: label.format(hardware(rows, name) if name not in SERIES else "") for name, label, _, _ in MARKS}
-    points = [point for row in rows for point in _points(row, labels)]
-    once = any(point.series in SERIES and point.ends is None for point in points)
-    return Figure(
-        "overview",
-        "Every network: TeraEdges/s of ours and of the best published",
-        "Networks by neurons × layers. TeraEdges/s: inputs × nonzeros ÷ inference seconds, skipped work included. "
-        f"Ours on {machines(rows)}: medians, 95 % intervals{'; 1×: measured once' if once else ''}. "
-        + (
-            "Pale: other inputs than the challenge's, so no published rates."
-            if not all(point.same for point in points)
-            else "Same work: only dead inputs left out, as the fastest exact published systems do. "
-            "What published times include is in the table of these networks."
-        ),
-        partial(_plot, rows, labels, points),
-        ("network", "who", "TeraEdges/s", "low", "high", "label", "comparable"),
-        [
-            (point.row.key, point.label, point.rate / 1e12,
-             *(end / 1e12 for end in point.ends or (point.rate, point.rate)), point.text, point.same)
-            for point in points
-        ],
-        {point.number: point.text for point in points if point.number is not None},
-        narrow=True,
-    )  # fmt: skip
-
-
 class Point(NamedTuple):
     """A rate in the figure: of a series of ours or of a published kind, and whether on the challenge's inputs (`same`).
 
@@ -301,61 +265,82 @@ class Point(NamedTuple):
 
     row: Size
     series: str
-    label: str
     rate: float
     text: str
-    same: bool
-    number: int | None
-    ends: tuple[float, float] | None
+    same: bool = True
+    number: int | None = None
+    ends: tuple[float, float] | None = None
 
 
-def _points(row: Size, labels: Mapping[str, str]) -> Iterator[Point]:
-    for name, label in labels.items():
+def figure(rows: Sequence[Size]) -> Figure:
+    """One row for each of the twelve networks that was run."""
+    points = [point for row in rows for point in _points(row)]
+    labels = {name: label.format(hardware(rows, name) if name not in NAMES else "") for name, label, _, _ in MARKS}
+    once = any(point.series in NAMES and point.ends is None for point in points)
+    return Figure(
+        "overview",
+        "Every network: TeraEdges/s of ours and of the best published",
+        "Networks by neurons × layers. TeraEdges/s: inputs × nonzeros ÷ inference seconds, skipped work included. "
+        f"Ours on {machines(rows)}: medians, 95 % intervals{'; 1×: measured once' if once else ''}. "
+        + (
+            "Same work: only dead inputs left out, as the fastest exact published systems do. "
+            "What published times include is in the table of these networks."
+            if all(point.same for point in points)
+            else "Pale: other inputs than the challenge's, so no published rates."
+        ),
+        partial(_plot, rows, labels, points),
+        ("network", "who", "TeraEdges/s", "low", "high", "label", "comparable"),
+        [
+            (row.key, labels[name], *(rate / 1e12 for rate in (rate, *(ends or (rate, rate)))), text, same)
+            for row, name, rate, text, same, _, ends in points
+        ],
+        {point.number: point.text for point in points if point.number is not None},
+        narrow=True,
+    )
+
+
+def _points(row: Size) -> Iterator[Point]:
+    for name, *_ in MARKS:
         if run := row.ours.get(name):
-            rate = run.rate.median
-            text = f"{run.case}: {rate / 1e12:.4g} TeraEdges/s"
-            ends = (run.rate.low, run.rate.high) if run.repeats > 1 else None
-            yield Point(row, name, label, rate, text, run.comparable, run.number, ends)
+            rate = run.rate
+            ends = (rate.low, rate.high) if run.repeats > 1 else None
+            text = f"{run.case}: {rate.median / 1e12:.4g} TeraEdges/s"
+            yield Point(row, name, rate.median, text, run.comparable, run.number, ends)
         elif (best := row.best.get(name)) and any(run.comparable for run in row.runs):
-            yield Point(row, name, label, best.edges_per_second, published(best), True, None, None)
+            yield Point(row, name, best.edges_per_second, published(best))
 
 
 def _plot(rows: Sequence[Size], labels: Mapping[str, str], points: Sequence[Point], narrow: bool):
     names = {point.series for point in points}
-    columns = 1 if narrow else (len(names) if len(names) <= WIDEST_LEGEND else 3)
+    columns = 1 if narrow else min(len(names), WIDEST_LEGEND)
     lines = math.ceil(len(names) / columns) - 1
     plot, axes = canvas(1.2 + 0.24 * len(rows) + (0.2 if narrow else 0.3) * lines, narrow=narrow)
-    keys, palette = [row.key for row in rows], colours()
-    marks = {name: (mark, palette[hue]) for name, _, mark, hue in MARKS}
-    for row in rows:
+    palette, looks, handles = colours(), {}, []
+    # Ours are filled, published ones hollow.
+    for name, _, sign, hue in MARKS:
+        looks[name] = sign, *((palette[hue], INK) if name in NAMES else ("#ffffff", palette[hue]))
+        if name in names:
+            label, (_, face, edge) = labels[name].replace("best ", "") if narrow else labels[name], looks[name]
+            handles.append(line(label, linestyle="", marker=sign, markersize=8, markeredgecolor=edge,
+                                markerfacecolor=face))  # fmt: skip
+    for place, row in enumerate(rows):
         rates = [point.rate / 1e12 for point in points if point.row is row]
-        axes.plot([min(rates), max(rates)], [keys.index(row.key)] * 2, color="#9aa1ab", linewidth=1, zorder=1)
-    for row, name, _, rate, _, same, number, ends in points:
-        at = rate / 1e12, keys.index(row.key)
-        mark, colour = marks[name]
-        ours = name in SERIES
+        axes.plot([min(rates), max(rates)], [place] * 2, color=NO_COLOUR, linewidth=1, zorder=1)
+    for row, name, rate, _, same, number, ends in points:
+        at, (sign, face, edge) = (rate / 1e12, rows.index(row)), looks[name]
         axes.scatter(
-            [at[0]], [at[1]], marker=mark, s={"*": 120, "P": 60}.get(mark, 46),
-            facecolors=colour if ours else "#ffffff", edgecolors=INK if ours else colour,
-            linewidths=0.6 if ours else 1.6, alpha=None if same else 0.45, zorder=3,
+            *at, marker=sign, s={"*": 120, "P": 60}.get(sign, 46), facecolors=face, edgecolors=edge,
+            linewidths=0.6 if name in NAMES else 1.6, alpha=None if same else 0.45, zorder=3,
             gid=None if number is None else f"{RECORD}{number}",
         )  # fmt: skip
         if ends:
             axes.plot([end / 1e12 for end in ends], [at[1]] * 2, color=INK, linewidth=2.2, zorder=2)
-        elif ours:
+        elif name in NAMES:
             axes.annotate("1×", at, (0, 5), textcoords="offset points", ha="center", fontsize=7, color=INK)
     logarithmic(axes, "x")
     set_ticks(axes.xaxis, [point.rate / 1e12 for point in points])
     axes.set_xlabel(f"TeraEdges/s{chr(10) if narrow else '; '}ours: {printable(machines(rows), 60)}", loc="left")
     name_rows(plot, axes, [row.name for row in rows])
-    handles = [
-        line(
-            labels[name].replace("best ", "") if narrow else labels[name], linestyle="", marker=mark, markersize=8,
-            markeredgecolor=INK if name in SERIES else palette[hue],
-            markerfacecolor=palette[hue] if name in SERIES else "#ffffff",
-        )
-        for name, _, mark, hue in MARKS if name in names
-    ]  # fmt: skip
     plot.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False,
                 columnspacing=0.8, handletextpad=0.1, fontsize=8 if narrow else 10)  # fmt: skip
     return plot
