@@ -3,11 +3,14 @@
 from dataclasses import replace
 
 from operation_cases import made_operation
-from records import cells, collected, figures_of, section_of, shown, table_of, texts, told
+from records import cells, collected, figures_of, section_of, shown, table_of, texts, told, typed
 
+from spdnn.cli import bench_model
 from spdnn.core.table import BYTES, Column
 from spdnn.report import calls as calls_section
+from spdnn.report import page as page_module
 from spdnn.report.calls import CALLS, called
+from spdnn.runs.records.operation_record import OperationRecord
 
 
 def call(name="ours", batch=1, seconds=(0.001, 0.0011, 0.0012), network="my net", **more):
@@ -65,8 +68,8 @@ def test_sparse_operations_are_no_calls():
     assert section_of("calls", collected(operations=[made_operation()])) is None
 
 
-def test_a_column_more_is_one_line_and_is_everywhere(monkeypatch):
-    """On the page, in CSV, on a terminal and in Markdown."""
+def test_a_column_more_is_one_line_and_is_everywhere(monkeypatch, capsys):
+    """On the page, in its CSV, on the terminal of `spdnn bench model` and in the documentation's Markdown."""
     operand = Column("Operands", lambda call: call.record.operand_bytes, BYTES)
     table = replace(CALLS, columns=[*CALLS.columns, operand])
     monkeypatch.setattr(calls_section, "CALLS", table)
@@ -78,3 +81,7 @@ def test_a_column_more_is_one_line_and_is_everywhere(monkeypatch):
     assert all(line.endswith(",1048576") for line in table.csv(rows).splitlines()[1:])
     assert [line.split("  ")[-1].strip() for line in table.text(rows).splitlines()] == ["Operands", *["1.0 MiB"] * 3]
     assert [line.split("|")[-2].strip() for line in table.markdown(rows).splitlines()[2:]] == ["1.0 MiB"] * 3
+    bench_model._print([typed(one, OperationRecord) for one in calls()[:3]])
+    assert capsys.readouterr().out == f"{table.text(rows)}\n"
+    (written,) = page_module.tables([section_of("calls", collected(operations=calls()))])
+    assert written.csv.splitlines()[0].endswith(",operands_bytes")
