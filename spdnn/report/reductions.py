@@ -34,7 +34,6 @@ LABELLED = 0.055  # of the axis: a bar shorter than that has no room for its num
 UNNAMED = replace(BILLIONS, name="")  # of columns whose caption has the unit
 MOST = 12  # times the most edges: room for the product of all factors
 POWERS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-HUES = {name: hue for hue, name in enumerate(REDUCTIONS)}  # in the palette that the colour-blind tell apart
 COLUMNS = 2  # of panels
 DASHES = (0, (4, 1.5))  # of the rows computed
 
@@ -245,7 +244,7 @@ def _left(place: int) -> Column:
         return step.gain, " " if step.gain and step.how else "", mark(step.how) if step.how else ""
 
     label = list(REDUCTIONS.values())[place].label.capitalize()
-    return Column(label, lambda network: network.steps[place].edges, UNNAMED, below)
+    return Column(label, lambda network: network.steps[place].edges or NOTHING, UNNAMED, below)
 
 
 EDGES = Table(
@@ -256,7 +255,6 @@ EDGES = Table(
             below=lambda network: None if network.radixnet else network.runs[0].network_text,
         ),
         Column("Counted by the challenge", lambda network: network.problem.work, UNNAMED),
-        *map(_left, range(len(REDUCTIONS))),
         Column("Together", lambda network: _divided(network.product), RATIO),
         Column(
             "Really computed", lambda network: network.computed, UNNAMED,
@@ -301,6 +299,12 @@ TIMES = Table(
 )  # fmt: skip
 
 
+def edges_table() -> Table:
+    """EDGES with a column for each reduction of the registry."""
+    first, second, *others = EDGES.columns
+    return replace(EDGES, columns=[first, second, *map(_left, range(len(REDUCTIONS))), *others])
+
+
 def section(collection: Collection) -> Section | None:
     """The section; None without a run that had reductions on."""
     every = networks(collection)
@@ -310,7 +314,7 @@ def section(collection: Collection) -> Section | None:
     blocks: list[Block] = [
         Paragraph((_example(every), " Each ", term("reduction", "reductions"), " can be switched off.")),
         *([_edges(reduced[:MOST_BARS])] if reduced else []),
-        EDGES.of(every, most=MOST_SHOWN),
+        edges_table().of(every, most=MOST_SHOWN),
     ]
     if lacks := [Paragraph(sentence, "soft") for network in every[:MOST_LINES] for sentence in network.lacks]:
         blocks.append(Fold("What these records lack, and the runs that would have it", lacks))
@@ -352,6 +356,11 @@ def _setting(run: RunRow) -> tuple:
     """All but the reductions: what a ratio of times may not come from."""
     record = run.record
     return *run.problem_key, run.engine, run.cut, record.threads, record.span, words.machine(record.environment)
+
+
+def _hue(name: str) -> int:
+    """Of a reduction, in the palette that the colour-blind tell apart."""
+    return list(REDUCTIONS).index(name)
 
 
 def _prefixes() -> list[frozenset[str]]:
@@ -456,7 +465,7 @@ def _plot_edges(shown: Sequence[Network], narrow: bool):
             left = step.edges
             if not left:
                 break
-            axes.barh(row, right - left, left=left, height=0.44, color=palette[HUES[step.name]])
+            axes.barh(row, right - left, left=left, height=0.44, color=palette[_hue(step.name)])
             if left < right and math.log(right / left) > LABELLED * math.log(high / low):
                 axes.annotate(
                     f"÷ {significant(right / left, 3)}", (math.sqrt(left * right), row), ha="center",
@@ -477,7 +486,7 @@ def _plot_edges(shown: Sequence[Network], narrow: bool):
     others = ["" if one.runs[0].comparable else f", {plotting.fold(one.runs[0].inputs, 20)}" for one in shown]
     plotting.name_rows(plot, axes, list(map(str.__add__, sizes, others)))
     handles = [
-        plotting.patch(f"left out: {REDUCTIONS[name].left_out}", color=palette[hue]) for name, hue in HUES.items()
+        plotting.patch(f"left out: {REDUCTIONS[name].left_out}", color=palette[_hue(name)]) for name in REDUCTIONS
     ]
     handles.append(plotting.line("as the challenge counts", color=INK, linestyle="", marker="|", markersize=12))
     handles.append(plotting.line("really computed", color=INK, linestyle="", marker="D", markersize=5))
@@ -512,7 +521,7 @@ def _plot_rows(shown: Sequence[Network], narrow: bool):
     )
     panels, searched = panels.flat, [network for network in shown if network.rows and network.searched]
     for index, (network, axes) in enumerate(zip(shown, panels, strict=False)):
-        plotting.plot_counts(axes, network.alive, color=palette[HUES["dead"]], linewidth=2)
+        plotting.plot_counts(axes, network.alive, color=palette[_hue("dead")], linewidth=2)
         if network in searched:
             plotting.plot_counts(axes, network.rows, color=palette[3], linewidth=2, linestyle=DASHES)
         axes.set_title(network.title, fontsize=9, loc="left")
@@ -523,7 +532,7 @@ def _plot_rows(shown: Sequence[Network], narrow: bool):
     for axes in list(panels):
         axes.set_axis_off()
     plotting.despine(plot)
-    handles = [plotting.line("inputs alive", color=palette[HUES["dead"]], linewidth=2)]
+    handles = [plotting.line("inputs alive", color=palette[_hue("dead")], linewidth=2)]
     if searched:
         handles.append(plotting.line("rows computed for them", color=palette[3], linewidth=2, linestyle=DASHES))
     plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=2)

@@ -13,7 +13,7 @@ from spdnn.report import reductions
 from spdnn.report.common.blocks import Bullets, Fold
 from spdnn.report.common.drawing import Figure, save, style
 from spdnn.report.common.layer_counts import layer_counts
-from spdnn.report.reductions import COMPUTED, EDGES, TIMES, UNSEARCHED
+from spdnn.report.reductions import COMPUTED, TIMES, UNSEARCHED, edges_table
 from spdnn.runs.records.files import check_content
 from spdnn.runs.records.run_record import RunRecord
 
@@ -111,7 +111,7 @@ def test_one_record_has_what_each_reduction_leaves():
     # As the table and the first sentence have them: 10^9 edges, and in brackets the factor.
     whole = f"{nominal / left[2]:.0f}"
     title = "1,024 neurons × 120 layers, official, 60,000 inputs"
-    assert EDGES.texts([one])[1][1] == [
+    assert edges_table().texts([one])[1][1] == [
         title, f"{nominal / 1e9:.1f}", f"{left[0] / 1e9:.2f} (÷ {factors[0]:.1f})",
         f"{left[1] / 1e9:.3f} (÷ {factors[1]:.2f})", f"{left[2] / 1e9:.4f} (÷ {factors[2]:.1f})", f"÷ {whole}",
         f"{computed / 1e9:.4f} (÷ {nominal / computed:.0f})", "case.dead+inputs+neurons",
@@ -149,7 +149,7 @@ def test_where_no_run_searched_the_command_that_does_is_named(official, source):
     record = run(rows=alive(), looks=0, official=official, source=source)
     [one] = networks(record)
     assert [step.how for step in one.steps] == ["", UNSEARCHED, ""]
-    assert EDGES.texts([one])[1][1][3].endswith("(not searched for)")
+    assert edges_table().texts([one])[1][1][3].endswith("(not searched for)")
     [lack] = sentences(record)[1]
     assert lack.endswith(
         f"spdnn challenge --neurons 1024 --layers 120 --inputs {source} --reductions dead,inputs --record run.json"
