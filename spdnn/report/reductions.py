@@ -244,7 +244,12 @@ def _left(place: int) -> Column:
         return step.gain, " " if step.gain and step.how else "", mark(step.how) if step.how else ""
 
     label = list(REDUCTIONS.values())[place].label.capitalize()
-    return Column(label, lambda network: network.steps[place].edges or NOTHING, UNNAMED, below)
+
+    def value(network: Network) -> Phrase:
+        edges = network.steps[place].edges
+        return NOTHING if edges is None else edges
+
+    return Column(label, value, UNNAMED, below)
 
 
 EDGES = Table(
