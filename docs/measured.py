@@ -43,7 +43,7 @@ from spdnn.core.statistics import ratio_of_medians, ratios
 from spdnn.report.calls import CALLS, called
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.limits import limit_rows
-from spdnn.report.operations import compare_problems, means, models_of
+from spdnn.report.operations import Means, compare_problems, models_of
 from spdnn.report.peers import comparisons
 from spdnn.runs import calibration
 from spdnn.runs.records.environment import Environment
@@ -615,12 +615,12 @@ def operations(kind: str = "operations") -> str | None:
     lines = [["operation", "than", *(f"{percent} %" for percent in levels)]]
     for name in dict.fromkeys(problem.operation for problem in problems):
         of_level = [
-            means([problem for problem in problems if (problem.operation, problem.percent) == (name, p)])
+            Means([problem for problem in problems if (problem.operation, problem.percent) == (name, p)])
             for p in levels
         ]
         for kind, label in (("sparse", "the fastest sparse library"), ("dense", "the fastest dense")):
-            ratios_of = [getattr(level, kind) for level in of_level]
-            cells = [f"{ratio.times:.2f} ({ratio.best:.2f})" if ratio else "" for ratio in ratios_of]
+            ratios_of = [(level.get(f"{kind}.times"), level.get(f"{kind}.best")) for level in of_level]
+            cells = [f"{times:.2f} ({best:.2f})" if times else "" for times, best in ratios_of]
             lines.append([f"`{name}`", label, *cells])
         if serial := {
             (record.comparison, record.problem.topology_sha256): statistics.median(record.seconds)
@@ -630,7 +630,7 @@ def operations(kind: str = "operations") -> str | None:
             times = defaultdict(list)
             for one in problems:
                 if spent := serial.get((one.ours.comparison, one.problem.topology_sha256)):
-                    times[one.operation, one.percent].append(spent / one.seconds)
+                    times[one.operation, one.percent].append(spent / statistics.median(one.ours.seconds))
             cells = [f"{statistics.geometric_mean(times[name, p]):.2f}" if times[name, p] else "" for p in levels]
             lines.append([f"`{name}`", "SciPy, which has one thread", *cells])
     below = "Geometric means by medians, in brackets by fastest samples."

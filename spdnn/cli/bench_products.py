@@ -148,7 +148,7 @@ def _show(records: list) -> None:
     for name, some in group_by(problems, lambda one: one.operation).items():
         levels = group_by(some, lambda one: (one.problem.set, one.percent)).values()
         tables.append(operations.PROBLEMS.of(some, title=operations.NAMES[name]))
-        tables += [operations.MEANS.of(list(map(operations.means, levels)), title="Geometric means")] * (len(some) > 1)
+        tables += [operations.MEANS.of(list(map(operations.Means, levels)), title="Geometric means")] * (len(some) > 1)
     tables.append(operations.MODELS.of(operations.models_of(records)))
     tables += [operations.CALLS.of(records)] * (len(problems) == 1)
     for rows in tables:

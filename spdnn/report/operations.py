@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -98,11 +98,6 @@ class ComparedProblem:
     def network(self) -> str:
         return printable(self.problem.network) + (", training" if self.problem.phase == "training" else "")
 
-    @property
-    def seconds(self) -> float:
-        """The median of ours."""
-        return _median(self.ours)
-
     @cached_property
     def rate(self) -> float | None:
         """Useful operations a second."""
@@ -119,40 +114,36 @@ class ComparedProblem:
         held = self.ours.matrix_bytes
         return self.dense.record.matrix_bytes / held if self.dense and held else None
 
-
-class Ratio(NamedTuple):
-    """Geometric means of `Other.times` and `Other.best`."""
-
-    times: float
-    best: float
+    def get(self, name: str) -> float | None:
+        """A number such as `peak` or `sparse.times`; None where it has none."""
+        value: Any = self
+        for part in name.split("."):
+            value = value and getattr(value, part)
+        return value
 
 
 class Means(NamedTuple):
-    """Some problems together: geometric means over those that have a value; None where none has."""
+    """Some problems together."""
 
     problems: Sequence[ComparedProblem]
-    sparse: Ratio | None
-    dense: Ratio | None
-    other: Ratio | None
-    rate: float | None
-    peak: float | None
-    memory: float | None
 
     @property
     def percent(self) -> int:
         """The sparsity of the first."""
         return self.problems[0].percent
 
+    def get(self, name: str) -> float | None:
+        """The geometric mean of the numbers that the problems have; None where none has."""
+        numbers = [number for problem in self.problems if (number := problem.get(name))]
+        return float(np.exp(np.mean(np.log(numbers)))) if numbers else None
+
 
 Network = Sequence[Means]  # the problems of a network of a set, in one phase; by sparsity, ascending
 
 
-def _ratio(name: str, kind: str, below: Callable) -> Column:
-    """A column with the ratio to other programs of a kind, in which rows may have none."""
-    other = attrgetter(kind)
-    return Column(
-        name, lambda row: other(row) and other(row).times, RATIO, lambda row: other(row) and below(other(row))
-    )
+def _best(kind: str) -> Callable:
+    """A function of some means: the ratio of the fastest samples to those of other programs."""
+    return lambda level: (ratio := level.get(f"{kind}.best")) and Number(ratio, RATIO)
 
 
 MEANS = Table(
@@ -161,16 +152,16 @@ MEANS = Table(
         Column("Set and network", lambda level: f"{level.problems[0].problem.set}, {level.problems[0].network}"),
         Column("Sparsity", lambda level: Number(level.percent, text=f"{level.percent} %"), NUMBER),
         Column("Problems", lambda level: len(level.problems), NUMBER),
-        _ratio("Over the fastest sparse library", "sparse", lambda ratio: Number(ratio.best, RATIO)),
-        _ratio("Over dense", "dense", lambda ratio: Number(ratio.best, RATIO)),
+        Column("Over the fastest sparse library", lambda level: level.get("sparse.times"), RATIO, _best("sparse")),
+        Column("Over dense", lambda level: level.get("dense.times"), RATIO, _best("dense")),
         Column(
             "Ours fastest of all",
             lambda level: f"{sum(bool(one.other and one.other.times > 1) for one in level.problems)} of "
             f"{len(level.problems)}", NUMBER,
         ),
-        Column("Useful operations/s", lambda level: level.rate, BILLIONS),
-        Column("Of measured peak", lambda level: level.peak, PERCENT),
-        Column("Dense memory ÷ ours", lambda level: level.memory, RATIO),
+        Column("Useful operations/s", lambda level: level.get("rate"), BILLIONS),
+        Column("Of measured peak", lambda level: level.get("peak"), PERCENT),
+        Column("Dense memory ÷ ours", lambda level: level.get("memory"), RATIO),
     ],
     "Geometric means over the problems of a set at a sparsity; under each ratio, that of the fastest samples, which "
     "other processes interrupt least",
@@ -182,12 +173,14 @@ PROBLEMS = Table(
         Column("Matrix", lambda one: f"{one.problem.rows:,} × {one.problem.columns:,}"),
         Column("Columns", lambda one: one.problem.batch_columns, NUMBER),
         Column("Sparsity", lambda one: one.problem.sparsity, PERCENT),
-        Column("Median", lambda one: one.seconds, SECONDS),
+        Column("Median", lambda one: _median(one.ours), SECONDS),
         Column("Samples", lambda one: len(one.ours.seconds), NUMBER),
         Column("Useful operations/s", lambda one: one.rate, BILLIONS),
         Column("Of peak", lambda one: one.peak, PERCENT),
-        _ratio("Fastest sparse takes × ours", "sparse", lambda other: other.record.program.name),
-        _ratio("Dense takes × ours", "dense", lambda other: other.record.program.name),
+        Column("Fastest sparse takes × ours", lambda one: one.get("sparse.times"), RATIO,
+               lambda one: one.get("sparse.record.program.name")),
+        Column("Dense takes × ours", lambda one: one.get("dense.times"), RATIO,
+               lambda one: one.get("dense.record.program.name")),
         Column("Setting", lambda one: _note(one.ours, "setting")),
     ],
     "Each problem: ours compared with the fastest sparse library and the fastest dense one",
@@ -328,7 +321,7 @@ def _operation(
     """Figures, means and sentences on one operation on one device."""
     groups = group_by(problems, lambda one: (one.problem.set, one.problem.network, one.problem.phase)).values()
     by_percent = [sorted(group_by(group, lambda one: one.percent).items()) for group in groups]
-    networks = [[means(level) for _, level in levels] for levels in by_percent]
+    networks = [[Means(level) for _, level in levels] for levels in by_percent]
     yield from _figures(identity, f"{operation}, {name}", on, networks)
     sets = {one.problem.set: SETS.get(one.problem.set, one.problem.set) for one in problems}
     # What was drawn from the collection, once for each sample.
@@ -343,23 +336,22 @@ def _operation(
     )
     high = group_by(problems, lambda one: one.problem.set if one.percent >= HIGH and one.other else None)
     crossings = [sentence for network in networks if (sentence := _crossing(network))]
-    if sentences := [*(_high(kind, means(of_set)) for kind, of_set in high.items()), *crossings]:
+    if sentences := [*(_high(kind, Means(of_set)) for kind, of_set in high.items()), *crossings]:
         yield Bullets(sentences)
 
 
 def _high(kind: str, mean: Means) -> Phrase:
     """How many times as fast as others ours is on the problems of a set that are sparse."""
-    ratios = (mean.sparse, "the fastest sparse library, "), (mean.dense, "dense, "), (mean.other, "the fastest of all.")
-    texts = [(Number(ratio.times, RATIO), f" times as fast as {name}") for ratio, name in ratios if ratio]
+    names = {"sparse": "the fastest sparse library, ", "dense": "dense, ", "other": "the fastest of all."}
+    ratios = {name: mean.get(f"{kind}.times") for kind, name in names.items()}
+    texts = [(Number(ratio, RATIO), f" times as fast as {name}") for name, ratio in ratios.items() if ratio]
     return f"Set {kind} from {HIGH} % sparsity on: ", texts
 
 
 def _crossing(levels: Network) -> Phrase:
     """A sentence on where sparse overtakes dense; None without a dense product."""
-    name, points = (
-        levels[0].problems[0].network,
-        [(level.percent, level.dense.times) for level in levels if level.dense],
-    )
+    name = levels[0].problems[0].network
+    points = [(level.percent, ratio) for level in levels if (ratio := level.get("dense.times"))]
     if not points:
         return None
     percent = crossing(points)
@@ -389,23 +381,6 @@ def _how(records: Sequence[OperationRecord]) -> Fold:
         commands.append((record.created, machine))
     blocks = [Paragraph(about), PROGRAMS.of([record for _, record in sorted(programs.items())]), Terms(commands)]
     return Fold("How this was measured: programs, machines and commands", blocks)
-
-
-def means(problems: Sequence[ComparedProblem]) -> Means:
-    """Some problems together."""
-    ratios = {}
-    for kind in ("sparse", "dense", "other"):
-        others = [other for problem in problems if (other := getattr(problem, kind))]
-        times, best = geometric(other.times for other in others), geometric(other.best for other in others)
-        ratios[kind] = Ratio(times, best) if times and best else None
-    numbers = {name: geometric(getattr(problem, name) for problem in problems) for name in ("rate", "peak", "memory")}
-    return Means(problems, **ratios, **numbers)
-
-
-def geometric(values: Iterable[float | None]) -> float | None:
-    """The geometric mean of the values that there are; None without any."""
-    numbers = [value for value in values if value is not None]
-    return float(np.exp(np.mean(np.log(numbers)))) if numbers else None
 
 
 def crossing(points: Sequence[tuple[float, float]]) -> float | None:
@@ -453,47 +428,44 @@ def _figures(identity: str, what: str, on: str, networks: Sequence[Network]) -> 
     """By sparsity: times as fast as dense, and percent of the peak, where they were measured."""
     kinds = (
         (
-            "dense", "Times as fast as the dense product", "times as fast as the dense product",
+            "dense.times", 1, "Times as fast as the dense product", "times as fast as the dense product",
             "How many times as fast as the fastest dense product, by sparsity, on a logarithmic scale. "
             "Points: problems; lines: geometric means. Networks are shifted a little.",
-            lambda entry: entry.dense and entry.dense.times,
         ),
         (
-            "peak", "Percent of measured peak", "% of measured peak (useful operations)",
+            "peak", 100, "Percent of measured peak", "% of measured peak (useful operations)",
             "Useful operations (two for each nonzero and column) a second, in percent of what the machine's "
             "multiply-adds in registers were measured to reach.",
-            lambda entry: entry.peak and 100 * entry.peak,
         ),
     )  # fmt: skip
-    for kind, title, label, caption, value in kinds:
+    for value, scale, title, label, caption in kinds:
         rows = [
-            (one.network, one.problem.layer, one.percent, value(one))
-            for network in networks for level in network for one in level.problems if value(one)
+            (one.network, one.problem.layer, one.percent, scale * number)
+            for network in networks for level in network for one in level.problems if (number := one.get(value))
         ]  # fmt: skip
         if rows:
             yield Figure(
-                f"{identity}-{kind}",
+                f"{identity}-{value.split('.')[0]}",
                 f"{title} by sparsity, {what}",
                 f"{caption} On {on}.",
-                partial(_plot, networks, value, label, kind == "dense"),
+                partial(_plot, networks, value, scale, label),
                 ("network", "problem", "sparsity, %", label),
                 rows,
             )
 
 
-def _plot(networks: Sequence[Network], value: Callable, label: str, ratio: bool, narrow: bool):
-    """Problems as points and geometric means as a line, of each network; `value`: of a problem or of means."""
+def _plot(networks: Sequence[Network], value: str, scale: int, label: str, narrow: bool):
+    """Problems as points and geometric means as a line, of each network."""
     palette = colours(max(10, len(networks)))
     plot, axes = canvas(4.4, narrow=narrow)
     for index, levels in enumerate(networks):
         shift, mark = JITTER * (index - (len(networks) - 1) / 2), MARKS[index % len(MARKS)]
         problems = [one for level in levels for one in level.problems]
-        names = problems[0].network, None
-        looks = {"linewidth": 1.8}, {"linestyle": "", "markersize": 4, "markeredgewidth": 0, "alpha": 0.45}
-        for entries, name, look in zip((levels, problems), names, looks, strict=True):
-            points = [(entry.percent + shift, value(entry)) for entry in entries]
-            axes.plot(*zip(*points, strict=True), label=name, color=palette[index], marker=mark, **look)
-    if ratio:
+        dots = {"linestyle": "", "markersize": 4, "markeredgewidth": 0, "alpha": 0.45}
+        for entries, look in ((levels, {"label": problems[0].network}), (problems, dots)):
+            points = [(entry.percent + shift, scale * number) for entry in entries if (number := entry.get(value))]
+            axes.plot(*zip(*points, strict=True), color=palette[index], marker=mark, **look)
+    if scale == 1:
         axes.axhline(1, color=INK, linewidth=1)
         logarithmic(axes, "y")
     else:
