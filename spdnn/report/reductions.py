@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain, repeat
+from itertools import chain, repeat, takewhile
+from operator import attrgetter
 from typing import NamedTuple
 
 from spdnn.core import challenge
@@ -211,13 +212,12 @@ class Network:
         """Sentences on what the searches gave."""
         text: list[Phrase] = [f"{self.title} ({self.runs[0].network_text})."]
         if self.dead_of:
-            left = significant(self.dead_of.record.result.survivors[-1])
-            may_leave = self.dead_of.record.reductions.number("dead", "rows_may_leave_before_layer") or 0
-            late = ", and as later biases revive rows of zeros, none may leave before it"
-            text.append(
-                f" {left} of {self.problem.input_count:,} inputs are alive after the last layer"
-                f"{late if may_leave > self.problem.layers else ''}."
-            )
+            left, late = significant(self.dead_of.record.result.survivors[-1]), ""
+            if (
+                self.dead_of.record.reductions.number("dead", "rows_may_leave_before_layer") or 0
+            ) > self.problem.layers:
+                late = ", and as later biases revive rows of zeros, none may leave before it"
+            text.append(f" {left} of {self.problem.input_count:,} inputs are alive after the last layer{late}.")
         if self.rows and self.searched:
             text.append(f" The last layer computed {plural(self.rows[-1], 'row')}.")
         if self.merged_of:
@@ -401,21 +401,26 @@ def _command(run: RunRow, reductions: str) -> Phrase:
 
 def _example(every: Sequence[Network]) -> Phrase:
     """A sentence on a network: one with official inputs, then all steps, then both curves is the best example."""
-
-    def rank(network: Network) -> tuple:
-        counted = all(step.edges is not None and step.how != COMPUTED for step in network.steps)
-        both = network.rows and network.searched
-        return not network.runs[0].comparable, not counted, not both, network.problem.neurons
-
-    best = min((network for network in every if network.radixnet), key=rank, default=None)
+    best = min(
+        (network for network in every if network.radixnet),
+        key=lambda one: (
+            not one.runs[0].comparable, any(step.edges is None or step.how == COMPUTED for step in one.steps),
+            not (one.rows and one.searched), one.problem.neurons,
+        ),
+        default=None,
+    )  # fmt: skip
     if not (best and best.product):
         return "Work that has no part in any value is searched for and left out; no result changes."
-    size, inputs = f"{best.problem.neurons:,} × {best.problem.layers:,}", best.runs[0].inputs
-    computed = best.computed_factor and (" (one in ", Number(best.computed_factor, RATIO), " was computed)")
     return (
-        f"On {size}, {inputs} inputs, one edge in ", Number(best.product, RATIO), " is left after all reductions",
-        computed, "; leaving out the others changes no result.",
+        f"On {_size(best)}, {best.runs[0].inputs} inputs, one edge in ", Number(best.product, RATIO),
+        " is left after all reductions",
+        best.computed_factor and (" (one in ", Number(best.computed_factor, RATIO), " was computed)"),
+        "; leaving out the others changes no result.",
     )  # fmt: skip
+
+
+def _size(network: Network) -> str:
+    return f"{network.problem.neurons:,} × {network.problem.layers:,}"
 
 
 def _deepest(every: Sequence[Network]) -> list[Network]:
@@ -461,40 +466,35 @@ def _plot_edges(shown: Sequence[Network], narrow: bool):
     palette = plotting.colours()
     plot, axes = plotting.canvas(1.2 + 0.32 * len(shown) + (0.8 if narrow else 0), narrow=narrow)
     # The ends of the axis: all that is drawn, and a little more on both sides.
-    counts = [step.edges for network in shown for step in network.steps]
-    counts += [count for network in shown for count in (network.problem.work, network.computed)]
+    counts = [edges for one in shown for edges in (one.problem.work, one.computed, *(step.edges for step in one.steps))]
     low, high = min(filter(None, counts)) / 2, max(filter(None, counts)) * MOST
     for row, network in enumerate(shown):
-        right = network.problem.work
-        for step in network.steps:
-            left = step.edges
-            if not left:
-                break
+        right = work = network.problem.work
+        for step in takewhile(attrgetter("edges"), network.steps):
+            left, factor = step.edges, right / step.edges
             axes.barh(row, right - left, left=left, height=0.44, color=palette[_hue(step.name)])
-            if left < right and math.log(right / left) > LABELLED * math.log(high / low):
+            if math.log(factor) > LABELLED * math.log(high / low):
                 axes.annotate(
-                    f"÷ {significant(right / left, 3)}", (math.sqrt(left * right), row), ha="center",
-                    va="center", fontsize=8.5, color="#fefefe" if step.name != "inputs" else "#010101",
+                    f"÷ {significant(factor, 3)}", (math.sqrt(left * right), row), ha="center", va="center",
+                    fontsize=8.5, color="#fefefe" if step.name != "inputs" else "#010101",
                 )  # fmt: skip
             right = left
-        axes.plot([network.problem.work] * 2, [row - 0.3, row + 0.3], color=INK, linewidth=1.6)
+        axes.plot([work] * 2, [row - 0.3, row + 0.3], color=INK, linewidth=1.6)
         if network.computed:
             axes.plot([network.computed], [row + 0.34], marker="D", markersize=5, color=INK)
         if network.product:
-            text = f"÷ {significant(network.product, 3)}"
-            plotting.write_after(axes, text, network.problem.work, row, gap=7, size=9)
+            plotting.write_after(axes, f"÷ {significant(network.product, 3)}", work, row, gap=7, size=9)
     plotting.logarithmic(axes, "x")
     axes.xaxis.set_major_formatter(lambda number, _: f"10{str(round(math.log10(number))).translate(POWERS)}")
     axes.set_xlim(low, high)
     axes.set_xlabel("inputs × edges")
-    sizes = [f"{network.problem.neurons:,} × {network.problem.layers:,}" for network in shown]
     others = ["" if one.runs[0].comparable else f", {plotting.fold(one.runs[0].inputs, 20)}" for one in shown]
-    plotting.name_rows(plot, axes, list(map(str.__add__, sizes, others)))
+    plotting.name_rows(plot, axes, list(map(str.__add__, map(_size, shown), others)))
     handles = [
-        plotting.patch(f"left out: {REDUCTIONS[name].left_out}", color=palette[_hue(name)]) for name in REDUCTIONS
+        *(plotting.patch(f"left out: {REDUCTIONS[name].left_out}", color=palette[_hue(name)]) for name in REDUCTIONS),
+        plotting.line("as the challenge counts", color=INK, linestyle="", marker="|", markersize=12),
+        plotting.line("really computed", color=INK, linestyle="", marker="D", markersize=5),
     ]
-    handles.append(plotting.line("as the challenge counts", color=INK, linestyle="", marker="|", markersize=12))
-    handles.append(plotting.line("really computed", color=INK, linestyle="", marker="D", markersize=5))
     plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=1 if narrow else 3)
     return plot
 
@@ -524,11 +524,16 @@ def _plot_rows(shown: Sequence[Network], narrow: bool):
     plot, panels = plotting.canvas(
         0.8 + 1.9 * lines, lines, columns, narrow=narrow, sharex=True, sharey=True, squeeze=False
     )
-    panels, searched = panels.flat, [network for network in shown if network.rows and network.searched]
+    looks = {
+        "inputs alive": {"color": palette[HUES["dead"]], "linewidth": 2},
+        "rows computed for them": {"color": palette[3], "linewidth": 2, "linestyle": DASHES},
+    }
+    panels, names = panels.flat, set()
     for index, (network, axes) in enumerate(zip(shown, panels, strict=False)):
-        plotting.plot_counts(axes, network.alive, color=palette[_hue("dead")], linewidth=2)
-        if network in searched:
-            plotting.plot_counts(axes, network.rows, color=palette[3], linewidth=2, linestyle=DASHES)
+        for (name, look), counts in zip(looks.items(), (network.alive, network.searched and network.rows), strict=True):
+            if counts:
+                plotting.plot_counts(axes, counts, **look)
+                names.add(name)
         axes.set_title(network.title, fontsize=9, loc="left")
         plotting.logarithmic(axes, "xy")
         axes.xaxis.set_tick_params(labelbottom=True)
@@ -537,8 +542,6 @@ def _plot_rows(shown: Sequence[Network], narrow: bool):
     for axes in list(panels):
         axes.set_axis_off()
     plotting.despine(plot)
-    handles = [plotting.line("inputs alive", color=palette[_hue("dead")], linewidth=2)]
-    if searched:
-        handles.append(plotting.line("rows computed for them", color=palette[3], linewidth=2, linestyle=DASHES))
+    handles = [plotting.line(name, **look) for name, look in looks.items() if name in names]
     plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=2)
     return plot

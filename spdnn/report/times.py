@@ -379,31 +379,25 @@ def ladders(runs: Sequence[RunRow]) -> list[Ladder]:
     Of a setting that was run again the latest is shown; of more than MOST_RUNGS settings, so many evenly from the
     slowest to the fastest.
     """
-    single = [run for run in runs if run.record.ranks == 1]
-    found = []
+    single, found = [run for run in runs if run.record.ranks == 1], []
     for group in group_by(
         single, lambda run: (*run.problem_key, run.record.span == ONE_LAYER, words.machine(run.record.environment))
     ).values():
-        members = _latest(group)
+        members = latest(group, lambda run: (*_setting(run), run.threads_text, run.record.span))
         if len(set(map(_setting, members))) < LEAST_RUNGS:
             continue
-        spans, threads = {run.record.span for run in members}, {run.threads_text for run in members}
+        slowest = sorted(members, key=lambda run: (-run.inference_seconds, run.number))
+        if len(slowest) > MOST_RUNGS:
+            slowest = [slowest[index * (len(slowest) - 1) // (MOST_RUNGS - 1)] for index in range(MOST_RUNGS)]
+        spans, threads = {run.record.span for run in slowest}, {run.threads_text for run in slowest}
         labels = [
             ", ".join(filter(None, _setting(run)))
             + (f": {run.record.span}" if len(spans) > 1 else "")
             + (f", {run.threads_text}" if len(threads) > 1 else "")
-            for run in members
+            for run in slowest
         ]
-        found.append(Ladder(members, labels, spans.pop() if len(spans) == 1 else None))
+        found.append(Ladder(slowest, labels, spans.pop() if len(spans) == 1 else None))
     return found
-
-
-def _latest(runs: Sequence[RunRow]) -> list[RunRow]:
-    """The latest run of each setting, the slowest first; not more than MOST_RUNGS."""
-    members = latest(runs, lambda run: (*_setting(run), run.threads_text, run.record.span))
-    slowest = sorted(members, key=lambda run: (-run.inference_seconds, run.number))
-    last, most = len(slowest) - 1, MOST_RUNGS - 1
-    return slowest if last <= most else [slowest[index * last // most] for index in range(MOST_RUNGS)]
 
 
 def _setting(run: RunRow) -> tuple[str, str, str]:
