@@ -14,7 +14,7 @@ from spdnn.core.shown import plural, significant
 from spdnn.core.table import BYTES, NUMBER, PERCENT, SECONDS, SHORT, Column, Number, Phrase, Table, mark
 from spdnn.report.common import plotting, words
 from spdnn.report.common.blocks import Block, Fold, Paragraph, Part, Section, Terms, term
-from spdnn.report.common.collection import Collection
+from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, Figure
 from spdnn.report.common.plotting import INK, NO_COLOUR
 from spdnn.report.common.run_rows import RunRow, fair, group_by, latest, run_name
@@ -76,37 +76,34 @@ class Parts(NamedTuple):
     joined: bool = False
 
 
-class Timed(NamedTuple):
-    """A run and the parts of its inference; None where its record has none."""
-
-    run: RunRow
-    parts: Parts | None
-
-
 def _share(name: str) -> Column:
     """The share of inference that a part is, and its seconds."""
-    seconds = attrgetter(f"parts.{name.split()[-1].lower()}")
-    return Column(
-        name,
-        lambda row: None if seconds(row) is None else seconds(row) / row.parts.whole,
-        PERCENT,
-        lambda row: None if seconds(row) is None else (Number(seconds(row), SECONDS), " ", SHORT),
-    )
+    part = attrgetter(name.split()[-1].lower())
+
+    def share(run: RunRow) -> Phrase:
+        seconds = part(parts(run))
+        return None if seconds is None else seconds / parts(run).whole
+
+    def below(run: RunRow) -> Phrase:
+        seconds = part(parts(run))
+        return None if seconds is None else (Number(seconds, SECONDS), " ", SHORT)
+
+    return Column(name, share, PERCENT, below)
 
 
 SOLUTION = Table(
     "Time to solution by case",
     [
-        Column("Case", lambda row: run_name(row.run)),
-        Column("Wall, start to end", lambda row: row.run.solution.wall, SECONDS),
-        Column("To solution", lambda row: row.run.solution.seconds, SECONDS),
-        *(Column(name.capitalize(), lambda row, name=name: row.run.solution.parts[name], SECONDS) for name in PARTS),
-        Column("Of", lambda row: f"a {row.run.solution.of}"),
-        Column("From a cache", lambda row: ", ".join(row.run.solution.cached) or "nothing"),
+        Column("Case", run_name),
+        Column("Wall, start to end", lambda run: run.solution.wall, SECONDS),
+        Column("To solution", lambda run: run.solution.seconds, SECONDS),
+        *(Column(name.capitalize(), lambda run, name=name: run.solution.parts[name], SECONDS) for name in PARTS),
+        Column("Of", lambda run: f"a {run.solution.of}"),
+        Column("From a cache", lambda run: ", ".join(run.solution.cached) or "nothing"),
     ],
     "Wall time, time to solution and its parts",
     "times-solution",
-    record=lambda row: row.run.number,
+    record=lambda run: run.number,
 )  # fmt: skip
 PREPARATIONS = Table(
     "Published preparation",
@@ -123,90 +120,92 @@ PREPARATIONS = Table(
 TIMES = Table(
     "Times by case",
     [
-        Column("Case", lambda row: run_name(row.run)),
-        Column("Read", lambda row: row.run.read_seconds, SECONDS),
-        Column("Of it, copies to a GPU", lambda row: _upload_seconds(row.run), SECONDS),
-        Column("Prepare", lambda row: row.run.prepare_seconds, SECONDS),
-        Column("Inference", lambda row: row.run.inference_seconds, SECONDS),
-        Column("Parts of inference from", lambda row: row.parts and row.parts.source),
-        Column("Repeats", lambda row: row.run.repeats, NUMBER),
-        Column("Peak memory", lambda row: row.run.record.peak_memory_bytes, BYTES),
-        Column("Reductions on", lambda row: row.run.reductions),
-        Column("Time includes", lambda row: row.run.includes),
+        Column("Case", run_name),
+        Column("Read", lambda run: run.read_seconds, SECONDS),
+        Column("Of it, copies to a GPU", lambda run: _upload_seconds(run), SECONDS),
+        Column("Prepare", lambda run: run.prepare_seconds, SECONDS),
+        Column("Inference", lambda run: run.inference_seconds, SECONDS),
+        Column("Parts of inference from", lambda run: parts(run) and parts(run).source),
+        Column("Repeats", lambda run: run.repeats, NUMBER),
+        Column("Peak memory", lambda run: run.record.peak_memory_bytes, BYTES),
+        Column("Reductions on", lambda run: run.reductions),
+        Column("Time includes", lambda run: run.includes),
     ],
     "Medians; only inference enters the rate",
-    record=lambda row: row.run.number,
+    record=lambda run: run.number,
 )
 SPLIT = Table(
     "Parts of inference by case",
     [
-        Column("Case", lambda row: run_name(row.run)),
+        Column("Case", run_name),
         *map(_share, ("Kernel", "Copy", "Wait", "Unassigned", "Copies hidden")),
-        Column("All of it", lambda row: row.parts.whole, SECONDS),
-        Column("Source", lambda row: row.parts.source, None, lambda row: JOINED_MARK if row.parts.joined else None),
+        Column("All of it", lambda run: parts(run).whole, SECONDS),
+        Column("Source", lambda run: parts(run).source, None, lambda run: JOINED_MARK if parts(run).joined else None),
     ],
     "Shares of inference; under each, its seconds; –: not recorded, and counted as unassigned",
-    record=lambda row: row.run.number,
+    record=lambda run: run.number,
 )
 
 
 def section(collection: Collection) -> Section | None:
     """The section; None without a run."""
-    runs = collection.runs
-    if not runs:
+    if not collection.runs:
         return None
     # Runs of a comparison with peers come last.
-    rows = [Timed(run, parts(run)) for run in sorted(runs, key=lambda run: bool(run.record.comparison))]
-    solved, split = [row for row in rows if row.run.solution], [row for row in rows if row.parts]
+    runs = sorted(collection.runs, key=lambda run: bool(run.record.comparison))
+    solved, split = [run for run in runs if run.solution], [run for run in runs if parts(run)]
     official = any(run.official_size for run in runs)
-    blocks: list[Block] = [Paragraph(_sentence(solved, official)), wholes(rows)]
+    blocks: list[Block] = [Paragraph(_sentence(solved, official)), wholes(runs)]
     if solved:
         blocks += [SOLUTION.of(solved), *([PREPARATIONS.of(read_preparations())] if official else [])]
-    blocks.append(TIMES.of(rows))
+    blocks.append(TIMES.of(runs))
     if split:
-        blocks.append(Part("Parts of inference", _split(rows, split), "times-inference"))
+        blocks.append(Part("Parts of inference", _split(runs, split), "times-inference"))
     if steps := [ladder(group, f"ladder-{k}") for k, group in enumerate(ladders(collection.own)[:MOST_DRAWN], 1)]:
         sentence = Paragraph("One network with every setting that was run, the slowest first.")
         blocks.append(Part("One step at a time", [sentence, *steps], "ladders"))
     return Section(NAME, TITLE, blocks)
 
 
-def _sentence(solved: Sequence[Timed], official: bool) -> Phrase:
+def _sentence(solved: Sequence[RunRow], official: bool) -> Phrase:
     """What the section says first."""
     if not solved:
         return "Only inference enters the rate; reading and preparing come before it, once for any number of repeats."
-    shares = [100 * row.run.solution.inference / row.run.solution.seconds for row in solved]
+    shares = [100 * run.solution.inference / run.solution.seconds for run in solved]
     texts = dict.fromkeys(significant(share, 2) for share in (min(shares), max(shares)))
     rest = "; published rates leave the rest out" if official else ""
     return f"Inference is {' to '.join(texts)} % of the ", term("time to solution"), f"{rest}."
 
 
-def _split(rows: Sequence[Timed], split: Sequence[Timed]) -> list[Block]:
+def _split(runs: Sequence[RunRow], split: Sequence[RunRow]) -> list[Block]:
     """The parts of inference, where records have them."""
     blocks: list[Block] = [Paragraph(
         "Copy: only copies ran. Kernel: something was computed; copies beside it are hidden. Wait: neither. Seconds "
         "that no record attributes are unassigned."
     )]  # fmt: skip
-    if others := [row for row in rows if not row.parts]:
-        streamed = any(row.run.record.span == STREAMED for row in others)
+    if others := [run for run in runs if not parts(run)]:
+        streamed = any(run.record.span == STREAMED for run in others)
         told = "; where weights were streamed, reading them is included" if streamed else ""
         sentence = f"The records of {plural(len(others), 'other run')} do not split inference into parts{told}."
         blocks.append(Paragraph(sentence, "note"))
     # Only the meanings of the sources that are on the page are explained.
-    sources = {JOINED if row.parts.joined else "" for row in split} | {row.parts.source.split(",")[0] for row in split}
+    sources = {JOINED if parts(run).joined else "" for run in split} | {
+        parts(run).source.split(",")[0] for run in split
+    }
     meanings = [(name, meaning) for name, meaning in MEANINGS.items() if name in sources]
     return [*blocks, shares(split), SPLIT.of(split), Fold("Where the parts are from", [Terms(meanings)])]
 
 
-def fastest(rows: Sequence[Timed], most: int) -> list[Timed]:
-    """Those of the rows that a figure has room for: of each network the fastest before the second of any."""
+def fastest(runs: Sequence[RunRow], most: int) -> list[RunRow]:
+    """Those of the runs that a figure has room for: of each network the fastest before the second of any."""
 
-    def network(row: Timed) -> tuple:
-        return row.run.problem.neurons, row.run.problem.layers, bool(row.run.record.comparison)
+    def network(run: RunRow) -> tuple:
+        return run.problem.neurons, run.problem.layers, bool(run.record.comparison)
 
-    return fair(rows, most, network, attrgetter("run.rate.median"))
+    return fair(runs, most, network, attrgetter("rate.median"))
 
 
+@once
 def parts(run: RunRow) -> Parts | None:
     """The parts of a run's inference seconds; None where its record has none."""
     if run.record.ranks > 1:
@@ -282,30 +281,30 @@ def _upload_seconds(run: RunRow) -> float | None:
     return copied if 0 <= copied <= sum(run.record.read_seconds) else None
 
 
-def wholes(rows: Sequence[Timed]) -> Figure:
+def wholes(runs: Sequence[RunRow]) -> Figure:
     """Seconds to a verified result by part, where records have them, else of read, prepare and inference.
 
     Where the wholes differ by WIDE, bars are shares of each case's own whole.
     """
-    solved = [row for row in rows if row.run.solution]
-    bars = [(row.run, _whole(row.run)) for row in fastest(solved or rows, MOST_BARS)]
-    totals = [sum(parts.values()) for _, parts in bars]
+    solved = [run for run in runs if run.solution]
+    bars = [(run, _whole(run)) for run in fastest(solved or runs, MOST_BARS)]
+    totals = [sum(seconds.values()) for _, seconds in bars]
     relative, whole = max(totals) > WIDE * min(totals), "time to solution" if solved else "read + prepare + inference"
     how = " The totals differ very much, so each bar is 100 % of its own case." if relative else ""
     caption = f"{whole[0].upper()}{whole[1:]} by part; only inference enters the rate.{how}"
     label = f"% of the case's own {whole}" if relative else "seconds"
-    return _bars("times-whole", f"Seconds of {whole} by case", caption, bars, len(solved or rows), label)
+    return _bars("times-whole", f"Seconds of {whole} by case", caption, bars, len(solved or runs), label)
 
 
-def shares(rows: Sequence[Timed]) -> Figure:
+def shares(runs: Sequence[RunRow]) -> Figure:
     """Percent of inference in each part; each bar is 100."""
     caption = "The parts of inference, where the record has them: each bar is 100 % of the seconds that were split."
     title = "Shares of kernel, copy and wait in inference by case"
     bars = [
-        (row.run, {name: value for name in INFERENCE_PARTS if (value := getattr(row.parts, name)) is not None})
-        for row in fastest(rows, MOST_BARS)
+        (run, {name: value for name in INFERENCE_PARTS if (value := getattr(parts(run), name)) is not None})
+        for run in fastest(runs, MOST_BARS)
     ]
-    return _bars("times-parts", title, caption, bars, len(rows), "% of inference")
+    return _bars("times-parts", title, caption, bars, len(runs), "% of inference")
 
 
 def _whole(run: RunRow) -> dict[str, float]:

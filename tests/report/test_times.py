@@ -46,7 +46,7 @@ def parts(record):
 def split(records):
     """The rows of the table of parts, by case."""
     rows = table_of(section_of("times", records), "Parts of inference")
-    return {row.run.case: cell for row, cell in zip(rows.rows, cells(rows), strict=True)}
+    return {run.case: cell for run, cell in zip(rows.rows, cells(rows), strict=True)}
 
 
 def lengths(figure, number):

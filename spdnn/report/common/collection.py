@@ -20,7 +20,7 @@ from spdnn.runs.records.published_operations import OperationBaseline
 from spdnn.runs.records.run_record import RunRecord
 from spdnn.runs.records.verdict import Verdict
 
-Entry = TypeVar("Entry")
+Argument, Entry = TypeVar("Argument"), TypeVar("Entry")
 
 
 class Part(NamedTuple):
@@ -102,14 +102,14 @@ class Collection:
         return groups.scaling(self.own)
 
 
-def once(function: Callable[[Collection], Entry]) -> Callable[[Collection], Entry]:
-    """A decorator: the function's value for a collection is computed once, however many sections ask for it."""
+def once(function: Callable[[Argument], Entry]) -> Callable[[Argument], Entry]:
+    """A decorator: the function's value for a collection, or a run, is computed once, however many ask for it."""
 
     @wraps(function)
-    def cached(collection: Collection) -> Entry:
-        values = vars(collection)  # where cached properties are too
+    def cached(argument: Argument) -> Entry:
+        values = vars(argument)  # where cached properties are too
         if function not in values:
-            values[function] = function(collection)
+            values[function] = function(argument)
         return values[function]
 
     return cached
