@@ -525,7 +525,7 @@ def _plot_rows(shown: Sequence[Network], narrow: bool):
         0.8 + 1.9 * lines, lines, columns, narrow=narrow, sharex=True, sharey=True, squeeze=False
     )
     looks = {
-        "inputs alive": {"color": palette[HUES["dead"]], "linewidth": 2},
+        "inputs alive": {"color": palette[_hue("dead")], "linewidth": 2},
         "rows computed for them": {"color": palette[3], "linewidth": 2, "linestyle": DASHES},
     }
     panels, names = panels.flat, set()
