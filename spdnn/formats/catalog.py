@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from spdnn.core import safe_open
+from spdnn.core.config_tables import table
 from spdnn.core.errors import InputError
 from spdnn.core.safe_open import existing
-from spdnn.core.tables import table
 from spdnn.core.validation import quote
 
 COLUMNS = (

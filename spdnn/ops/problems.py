@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.core import tables
+from spdnn.core import config_tables
 from spdnn.core.errors import InputError, unknown
 from spdnn.core.safe_open import existing
 from spdnn.ops.topology import Topology
@@ -183,9 +183,9 @@ def read_shapes(path: str | Path | None = None) -> list[Shape]:
         InputError: no such file, other columns, or a value out of range; one sentence with the line.
         Unavailable: the default table is absent.
     """
-    path = tables.table("ops-problems.csv") if path is None else existing(path, "table of problems")
+    path = config_tables.table("ops-problems.csv") if path is None else existing(path, "table of problems")
     shapes: list[Shape] = []
-    for cell, where in tables.rows(path, COLUMNS):
+    for cell, where in config_tables.rows(path, COLUMNS):
         shape = _shape(cell, where)
         if any((other.set, other.network, other.layer) == (shape.set, shape.network, shape.layer) for other in shapes):
             raise InputError(f"{where}: {shape.network} {shape.layer} is there twice")
@@ -201,9 +201,9 @@ def _shape(cell: dict[str, str], where: str) -> Shape:
             raise InputError(f"{where}: {name} {cell[name]!r} must be of small letters, digits, - and _")
     if not _LENGTHS.fullmatch(cell["lengths"]):
         raise InputError(f"{where}: lengths {cell['lengths']!r} must be random, zipf-S or rising-S with a number S")
-    tables.check_filled(cell, ("source",), where)
+    config_tables.check_filled(cell, ("source",), where)
     for name in ("rows", "columns", "inference", "training", "repeats"):
-        cell[name] = None if name in PHASES and not cell[name] else tables.whole(cell[name], name, where, MOST)
+        cell[name] = None if name in PHASES and not cell[name] else config_tables.whole(cell[name], name, where, MOST)
     return Shape(**cell)
 
 

@@ -8,7 +8,7 @@ from snakemake.exceptions import WorkflowError
 
 from spdnn.core.errors import SpdnnError
 from spdnn.core.resources import usable_cores
-from spdnn.core.tables import table
+from spdnn.core.config_tables import table
 from spdnn.runs.workflow import config as settings, decisions, estimates, lifecycle, slurm
 from spdnn.runs.workflow.targets import content
 from spdnn.runs.workflow.rules import CHECK, INFER, Rules, code, content_of_download, launch

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from spdnn.core import challenge, tables
+from spdnn.core import challenge, config_tables
 from spdnn.engines.costs.costs import Work
 
 EDGE_BYTES = 6  # of streamed weights, an index of 2 bytes and a value of 4
@@ -54,4 +54,4 @@ def official_shares(work: Work, neurons: int, ranks: int, partition: str, distin
 @cache
 def _categories(neurons: int) -> np.ndarray:
     """The official categories, 1-based int64."""
-    return np.loadtxt(tables.table(f"truth/{neurons}.tsv"), dtype=np.int64, ndmin=1)
+    return np.loadtxt(config_tables.table(f"truth/{neurons}.tsv"), dtype=np.int64, ndmin=1)

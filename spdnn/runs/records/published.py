@@ -5,12 +5,11 @@ figures are comparable within a span; a `Ratio` names the span of a figure that 
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from spdnn.core import challenge, tables
+from spdnn.core import challenge, config_tables
 from spdnn.core.errors import InputError
 from spdnn.core.safe_open import existing
 from spdnn.core.validation import quote
@@ -127,19 +126,6 @@ class Ratio(NamedTuple):
         return cls(times, "" if published.span == ours.span else published.span)
 
 
-class BaselineGroup(NamedTuple):
-    """Figures that may be compared: what the time includes, on what, on how many, exact or not."""
-
-    span: str
-    kind: str
-    devices: str
-    lossy: bool
-
-    @property
-    def order(self) -> tuple:
-        return list(SPANS).index(self.span), KINDS.index(self.kind), DEVICES.index(self.devices), self.lossy
-
-
 def read_baselines(path: str | Path | None = None) -> list[Baseline]:
     """The rows of the table at `path`; by default, of the table `baselines.csv`.
 
@@ -148,9 +134,9 @@ def read_baselines(path: str | Path | None = None) -> list[Baseline]:
             rate that does not follow from the seconds.
         Unavailable: the default table is absent.
     """
-    path = tables.table("baselines.csv") if path is None else existing(path, "table of published results")
+    path = config_tables.table("baselines.csv") if path is None else existing(path, "table of published results")
     baselines, seen = [], {}
-    for cell, where in tables.rows(path, COLUMNS):
+    for cell, where in config_tables.rows(path, COLUMNS):
         row = _baseline(cell, where)
         key = (row.system, row.year, row.hardware, row.devices, row.neurons, row.layers)
         if key in seen:
@@ -168,28 +154,16 @@ def read_preparations() -> list[Preparation]:
         Unavailable: the table is absent.
     """
     preparations = []
-    for cell, where in tables.rows(tables.table("preparations.csv"), Preparation._fields):
-        tables.check_filled(cell, Preparation._fields, where)
-        seconds = tables.positive(cell["seconds"], "seconds", where)
-        year = tables.whole(cell["year"], "year", where)
+    for cell, where in config_tables.rows(config_tables.table("preparations.csv"), Preparation._fields):
+        config_tables.check_filled(cell, Preparation._fields, where)
+        seconds = config_tables.positive(cell["seconds"], "seconds", where)
+        year = config_tables.whole(cell["year"], "year", where)
         preparations.append(Preparation(**{**cell, "year": year, "seconds": seconds}))
     return preparations
 
 
-def best(rows: Iterable[Baseline], neurons: int, layers: int) -> dict[BaselineGroup, Baseline]:
-    """The fastest published figure of each group on that network, in the order of SPANS."""
-    fastest: dict[BaselineGroup, Baseline] = {}
-    for row in rows:
-        if (row.neurons, row.layers) != (neurons, layers) or row.edges_per_second is None:
-            continue
-        group = BaselineGroup(row.span, row.kind, row.device_class, row.lossy)
-        if group not in fastest or row.edges_per_second > fastest[group].edges_per_second:
-            fastest[group] = row
-    return {group: fastest[group] for group in sorted(fastest, key=lambda group: group.order)}
-
-
 def _baseline(cell: dict[str, str], where: str) -> Baseline:
-    tables.check_filled(cell, ("system", "venue", "hardware", "source"), where)
+    config_tables.check_filled(cell, ("system", "venue", "hardware", "source"), where)
     for name, allowed in (("span", SPANS), ("lossy", ("yes", "no")), ("quantity", QUANTITIES)):
         if cell[name] not in allowed:
             raise InputError(f"{where}: {name} {quote(cell[name])} must be one of: {'; '.join(allowed)}")
@@ -200,12 +174,14 @@ def _baseline(cell: dict[str, str], where: str) -> Baseline:
     finished, rate = not cell["seconds"].startswith(">"), cell["edges_per_second"]
     row = Baseline(
         **{name: cell[name] for name in TEXTS},
-        year=tables.whole(cell["year"], "year", where),
-        neurons=tables.whole(cell["neurons"], "neurons", where) if cell["neurons"] else None,
-        layers=tables.whole(cell["layers"], "layers", where) if cell["layers"] else None,
-        seconds=tables.positive(cell["seconds"].removeprefix(">"), "seconds", where) if cell["seconds"] else None,
+        year=config_tables.whole(cell["year"], "year", where),
+        neurons=config_tables.whole(cell["neurons"], "neurons", where) if cell["neurons"] else None,
+        layers=config_tables.whole(cell["layers"], "layers", where) if cell["layers"] else None,
+        seconds=config_tables.positive(cell["seconds"].removeprefix(">"), "seconds", where)
+        if cell["seconds"]
+        else None,
         finished=finished,
-        edges_per_second=tables.positive(rate, "edges_per_second", where) if rate else None,
+        edges_per_second=config_tables.positive(rate, "edges_per_second", where) if rate else None,
         lossy=cell["lossy"] == "yes",
     )
     _check_rate(row, rounded="." not in cell["seconds"], where=where)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from spdnn.core import tables
+from spdnn.core import config_tables
 from spdnn.core.errors import InputError
 from spdnn.core.safe_open import existing
 from spdnn.core.validation import quote
@@ -43,12 +43,12 @@ def read_operation_baselines(path: str | Path | None = None) -> list[OperationBa
         InputError: no such file, other columns, an empty cell, a quantity or value that is none.
         Unavailable: the default table is absent.
     """
-    path = tables.table("ops-baselines.csv") if path is None else existing(path, "table of published results")
-    return [_row(cell, where) for cell, where in tables.rows(path, COLUMNS)]
+    path = config_tables.table("ops-baselines.csv") if path is None else existing(path, "table of published results")
+    return [_row(cell, where) for cell, where in config_tables.rows(path, COLUMNS)]
 
 
 def _row(cell: dict[str, str], where: str) -> OperationBaseline:
-    tables.check_filled(cell, (name for name in COLUMNS if name not in OPTIONAL), where)
+    config_tables.check_filled(cell, (name for name in COLUMNS if name not in OPTIONAL), where)
     if cell["quantity"] not in QUANTITIES:
         raise InputError(f"{where}: quantity {quote(cell['quantity'])} must be one of: {'; '.join(QUANTITIES)}")
-    return OperationBaseline(**{**cell, "value": tables.positive(cell["value"], "value", where)})
+    return OperationBaseline(**{**cell, "value": config_tables.positive(cell["value"], "value", where)})

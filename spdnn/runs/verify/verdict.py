@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from spdnn.core import challenge, tables
+from spdnn.core import challenge, config_tables
 from spdnn.core.categories import read_categories
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
@@ -70,7 +70,7 @@ def official_categories(neurons: int) -> np.ndarray:
         raise InputError(
             f"no official ground truth for {neurons} neurons; it exists for {', '.join(map(str, challenge.WIDTHS))}"
         )
-    path = tables.table(f"truth/{neurons}.tsv")
+    path = config_tables.table(f"truth/{neurons}.tsv")
     categories = read_categories(path)
     if challenge.categories_sha256(categories) != challenge.TRUTH_SHA256[neurons]:
         raise InputError(

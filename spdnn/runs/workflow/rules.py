@@ -9,10 +9,10 @@ from pathlib import Path
 
 from snakemake.resources import Resources
 
+from spdnn.core.config_tables import table
 from spdnn.core.errors import InputError
 from spdnn.core.provenance import code_digest
 from spdnn.core.request import RunRequest
-from spdnn.core.tables import table
 from spdnn.core.validation import encode
 from spdnn.engines.registry import ENGINES, engine
 from spdnn.formats.catalog import read_sources

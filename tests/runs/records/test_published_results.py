@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from spdnn.core import challenge, tables
+from spdnn.core import challenge, config_tables
 from spdnn.core.errors import InputError, Unavailable
-from spdnn.runs.records.published import COLUMNS, QUANTITIES, SPANS, best, read_baselines, read_preparations
+from spdnn.runs.records.published import COLUMNS, QUANTITIES, SPANS, read_baselines, read_preparations
 
 CONFIG = Path(__file__).parents[3] / "config"
 ROW = "A,2020,HPEC,NVIDIA V100,1,1024,120,0.0224481,1.051e+13,not stated,no,both,B 2020"
@@ -104,22 +104,11 @@ def test_readme_defines_the_spans():
     assert dict(re.findall(r"^\| `([a-z ,]+)` \| (.+) \|$", text, re.MULTILINE)).items() >= SPANS.items()
 
 
-def test_best_by_group(rows):
-    found = best(rows, 1024, 120)
-    assert [group.span for group in found] == sorted((group.span for group in found), key=list(SPANS).index)
-    by_group = {tuple(group): row.edges_per_second for group, row in found.items()}
-    assert by_group["layer loop, resident", "GPU", "one device", True] == 1.76067e13
-    assert by_group["layer loop, resident", "GPU", "one device", False] == 1.58024e13
-    assert by_group["layer loop, resident", "CPU", "one device", False] == 1.533e11
-    assert by_group["layer loop with weight copies", "GPU", "several devices", False] == 2.917e13
-    assert best(rows, 1000, 120) == {}
-
-
 def test_default_table(tmp_path, monkeypatch):
     (tmp_path / "workflow").mkdir()
     for name in ("pyproject.toml", "workflow/Snakefile"):
         (tmp_path / name).touch()
-    monkeypatch.setattr(tables, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(config_tables, "CHECKOUT", tmp_path)
     with pytest.raises(Unavailable, match=r"baselines\.csv"):
         read_baselines()
     (tmp_path / "config").mkdir()

@@ -166,7 +166,7 @@ def test_official_lists(neurons):
 
 def test_a_damaged_official_list(tmp_path, monkeypatch):
     (tmp_path / "1024.tsv").write_text("1\n2\n")
-    monkeypatch.setattr(verify.tables, "table", lambda name: tmp_path / "1024.tsv")
+    monkeypatch.setattr(verify.config_tables, "table", lambda name: tmp_path / "1024.tsv")
     with pytest.raises(InputError, match="does not have the SHA-256 of the official ground truth"):
         verify.official_categories(1024)
     with pytest.raises(InputError, match="no official ground truth for 512 neurons"):
