@@ -35,7 +35,6 @@ SETS = {"a": "layers of pruned networks", "b": "square", "c": "skewed rows", "ow
 IN_ORDER = "ours-in-order"
 SAME = attrgetter("operation", "problem.set", "problem.network", "problem.layer", "problem.topology_sha256",
                   "problem.batch_columns", "threads", "device.name")  # of records that may be compared  # fmt: skip
-TIMES = attrgetter("times")
 HIGH = 80  # percent of sparsity, which pruning reaches without losing much
 MARKS = ("o", "s", "^", "D", "v", "P")
 JITTER = 0.7  # percent of sparsity between the marks of two networks
@@ -75,7 +74,9 @@ class ComparedProblem:
 
     def fastest(self, *kinds: str) -> Other | None:
         """The fastest of the programs of some kinds; None where there is none."""
-        return min((one for one in self.others if one.record.program.kind in kinds), key=TIMES, default=None)
+        return min(
+            (one for one in self.others if one.record.program.kind in kinds), key=lambda one: one.times, default=None
+        )
 
     sparse = cached_property(lambda self: self.fastest("sparse"))
     dense = cached_property(lambda self: self.fastest("dense"))
@@ -343,8 +344,8 @@ def _operation(
 def _high(kind: str, mean: Means) -> Phrase:
     """How many times as fast as others ours is on the problems of a set that are sparse."""
     names = {"sparse": "the fastest sparse library, ", "dense": "dense, ", "other": "the fastest of all."}
-    ratios = {name: mean.get(f"{kind}.times") for kind, name in names.items()}
-    texts = [(Number(ratio, RATIO), f" times as fast as {name}") for name, ratio in ratios.items() if ratio]
+    ratios = ((mean.get(f"{program}.times"), name) for program, name in names.items())
+    texts = [(Number(ratio, RATIO), f" times as fast as {name}") for ratio, name in ratios if ratio]
     return f"Set {kind} from {HIGH} % sparsity on: ", texts
 
 

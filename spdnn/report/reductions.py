@@ -27,6 +27,7 @@ from spdnn.report.common.run_rows import RunRow, by_formula, group_by, interval
 from spdnn.runs.records.result import ProblemRecord
 
 NAME, TITLE = "reductions", "What the reductions leave out"
+COUNTED = ("dead", "inputs", "neurons")  # reductions whose rows and edges engines note, as they are counted
 COMPUTED, UNSEARCHED = "as computed", "not searched for"  # how edges of a step are known, where not by counting
 LEAST = 1.005  # times fewer edges, of networks in figures
 MOST_SHOWN = 60  # networks
@@ -161,12 +162,8 @@ class Network:
     def steps(self) -> list[Step]:
         """Of each reduction. Without counts, runs with that many reductions say what they really computed."""
         steps, before = [], self.problem.work
-        factors = {
-            "dead": (self.alive, self.edges),
-            "inputs": (self.rows, self.edges),
-            "neurons": (self.rows, self.left),
-        }
-        counts = {name: edges_of(*pair) for name, pair in factors.items() if all(pair)}
+        pairs = (self.alive, self.edges), (self.rows, self.edges), (self.rows, self.left)
+        counts = {name: edges_of(*pair) for name, pair in zip(COUNTED, pairs, strict=True) if all(pair)}
         for name, on in zip(REDUCTIONS, _prefixes()[1:], strict=True):
             edges = counts.get(name)
             how = UNSEARCHED if edges is not None and name == "inputs" and not self.searched else ""
@@ -212,12 +209,11 @@ class Network:
         """Sentences on what the searches gave."""
         text: list[Phrase] = [f"{self.title} ({self.runs[0].network_text})."]
         if self.dead_of:
-            left, late = significant(self.dead_of.record.result.survivors[-1]), ""
-            if (
-                self.dead_of.record.reductions.number("dead", "rows_may_leave_before_layer") or 0
-            ) > self.problem.layers:
-                late = ", and as later biases revive rows of zeros, none may leave before it"
-            text.append(f" {left} of {self.problem.input_count:,} inputs are alive after the last layer{late}.")
+            left = significant(self.dead_of.record.result.survivors[-1])
+            text.append(f" {left} of {self.problem.input_count:,} inputs are alive after the last layer")
+            first = self.dead_of.record.reductions.number("dead", "rows_may_leave_before_layer")
+            late = ", and as later biases revive rows of zeros, none may leave before it"
+            text.append(f"{late * (first > self.problem.layers)}.")
         if self.rows and self.searched:
             text.append(f" The last layer computed {plural(self.rows[-1], 'row')}.")
         if self.merged_of:
