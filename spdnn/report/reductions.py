@@ -237,15 +237,13 @@ def _left(place: int) -> Column:
 
     def below(network: Network) -> Phrase:
         step = network.steps[place]
-        return step.gain, " " if step.gain and step.how else "", mark(step.how) if step.how else ""
-
-    label = list(REDUCTIONS.values())[place].label.capitalize()
+        return [step.gain, " " if step.gain and step.how else "", mark(step.how)] if step.how else step.gain
 
     def value(network: Network) -> Phrase:
         edges = network.steps[place].edges
         return NOTHING if edges is None else edges
 
-    return Column(label, value, UNNAMED, below)
+    return Column(list(REDUCTIONS.values())[place].label.capitalize(), value, UNNAMED, below)
 
 
 EDGES = Table(
