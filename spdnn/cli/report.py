@@ -76,9 +76,12 @@ def _report(args) -> None:
         rendering.plot(args.figure, folders, args.output, args.width, args.style)
         print(args.output)
     elif args.print:
-        for rows in rendering.section(args.print, folders).every(Rows):
+        tables = list(rendering.section(args.print, folders).every(Rows))
+        for rows in tables:
             say(["", rows.title or rows.table.title])
             show(rows.table, rows.rows)
+        if not tables:
+            print(f"section {args.print} has no tables")
     else:
         others = {name: record_files(name) for name in args.other_records}
         count = rendering.render(folders, args.output, figures=args.figures, table=args.csv, others=others)
