@@ -59,6 +59,15 @@ def test_the_tables_of_a_section_are_printed(results, capsys):
     assert "section 'nothing' is not known: it must be one of overview, " in capsys.readouterr().err
 
 
+def test_the_tables_of_a_section_are_printed(results, capsys):
+    assert main(["report", "results", "--print", "cases"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]] == ["Case", "busy", "quiet"]
+    assert main(["report", "results", "--print", "overview"]) == 0
+    assert capsys.readouterr().out == "section overview has no tables\n"
+    assert main(["report", "results", "--print", "nothing"]) == 1
+    assert "section 'nothing' is not known: it must be one of overview, " in capsys.readouterr().err
+
+
 def test_all_records_as_a_table_and_results_by_default(results, tmp_path, capsys):
     assert main(["report", "--csv", "all.csv"]) == 0
     assert capsys.readouterr().out == "report.html: 2 records\n"
