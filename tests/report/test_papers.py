@@ -55,16 +55,9 @@ def test_the_tables_of_a_section_are_printed(results, capsys):
     assert main(["report", "--print", "times"]) == 0
     text = capsys.readouterr().out
     assert re.search(r"^1,024 × 120 busy .* 0\.3000 .* 3\.0 GiB", text, re.MULTILINE)
-    assert main(["report", "--print", "nothing"]) == 1
-    assert "section 'nothing' is not known: it must be one of overview, " in capsys.readouterr().err
-
-
-def test_the_tables_of_a_section_are_printed(results, capsys):
-    assert main(["report", "results", "--print", "cases"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]] == ["Case", "busy", "quiet"]
-    assert main(["report", "results", "--print", "overview"]) == 0
+    assert main(["report", "--print", "overview"]) == 0
     assert capsys.readouterr().out == "section overview has no tables\n"
-    assert main(["report", "results", "--print", "nothing"]) == 1
+    assert main(["report", "--print", "nothing"]) == 1
     assert "section 'nothing' is not known: it must be one of overview, " in capsys.readouterr().err
 
 
