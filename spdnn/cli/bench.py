@@ -102,5 +102,5 @@ def _print(records: list) -> None:
     if records[0].request is None:
         title = f"one layer, {problem.neurons} neurons, {problem.input_count} inputs"
     print(f"{title}; {records[0].threads} threads, {len(records[0].seconds)} rounds; every output verified")
-    runs = [RunRow(record, None, placed=False) for record in records]
+    runs = [RunRow(record) for record in records]
     show(PEERS, [Peer(run, runs[0]) for run in runs])

@@ -75,7 +75,7 @@ class LimitRow:
     @property
     def binds(self) -> str:
         """The ceiling that binds, in words."""
-        return words.binds(self.least, self.machine)
+        return (words.DEVICE_CEILINGS if self.machine.on_device else words.CEILINGS)[self.least.binds]
 
     @property
     def roofs(self) -> Roofs:
@@ -274,7 +274,7 @@ def _plot_roofline(panel: Panel, narrow: bool):
     axes.set_ylabel("10⁹ edges really computed a second")
     plotting.despine(plot)
     # What lines and marks are, the roofs with their numbers.
-    names = words.DEVICE_BINDS if rows[0].machine.on_device else words.BINDS
+    names = words.DEVICE_CEILINGS if rows[0].machine.on_device else words.CEILINGS
     kinds = (
         (names[limits.LOADS], "edges", INK, "-"),
         ("loads from the second-level cache", "edges", INK, DASHED),

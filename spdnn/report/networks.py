@@ -17,6 +17,7 @@ from spdnn.core import challenge
 from spdnn.core.shown import listed, printable, significant
 from spdnn.core.shown import published as printed
 from spdnn.core.table import RATE, RATIO, SECONDS, Column, Number, Phrase, Rows, Styled, Table, Unit, mark
+from spdnn.report.common import words
 from spdnn.report.common.blocks import Block, Paragraph, Section, term
 from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.drawing import RECORD, Figure
@@ -223,7 +224,7 @@ def hardware(rows: Sequence[Size], name: str) -> str:
 def machines(rows: Sequence[Size]) -> str:
     """What our runs in the rows ran on."""
     runs = [run for row in rows for run in row.runs]
-    return listed(sorted({f"{run.hardware}, {run.threads_text}" for run in runs}), 2, "; ")
+    return listed(sorted({f"{words.device(run.record.environment)}, {run.threads_text}" for run in runs}), 2, "; ")
 
 
 def series(run: RunRow) -> str:

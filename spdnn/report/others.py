@@ -1,6 +1,6 @@
 """Records that were named besides those of the page: a group for each name, and in no other number of the page."""
 
-from dataclasses import replace
+from copy import copy
 
 from spdnn.core.shown import listed, plural
 from spdnn.core.table import bad, code
@@ -22,7 +22,9 @@ def section(collection: Collection) -> Section | None:
 
 def _group(name: str, other: Collection) -> Part:
     """The runs under one name. Their records are not in the page, so they have no number."""
-    runs = [replace(run, number=None) for run in other.runs]
+    runs = list(map(copy, other.runs))
+    for run in runs:
+        run.number = None  # the page does not have these records
     failed = [case for case, verdict in other.judged if not verdict.passed]
     machines = sorted({words.machine(record.environment) for record in [*other.records, *other.operations]})
     count = plural(len(runs), "run")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from spdnn.core.shown import listed, plural, size
 from spdnn.core.table import BYTES, NUMBER, Column, Phrase, Styled, Table, code, csv_text
 from spdnn.core.validation import builtins
+from spdnn.engines.reductions.registry import REDUCTIONS
 from spdnn.report.common import words
 from spdnn.report.common.blocks import Block, Fold, Paragraph, Section, Terms, link
 from spdnn.report.common.collection import Collection
@@ -25,6 +26,7 @@ Records = Sequence[RunRecord | OperationRecord]
 MOST_CHARACTERS = 1_000_000  # of the link that holds records; browsers take addresses of 2 MB
 RATIO = 60  # more than gzip makes of records: texts that it could not bring under the limit are not tried
 SHORT_LIST = 8  # entries of a list that are kept where records are thinned
+LISTS = ("pass_log", "layer_rows", "layer_edges", "timeline", "stages", "groups")  # notes that figures show
 MOST_RUNS = 60  # whose command is shown
 # Columns of the table of records that are the page's own words and figures, of runs and of operations; the others are
 # fields of records.
@@ -33,7 +35,7 @@ OF_RUNS = {
     "kind": lambda run: "run",
     "verdict": lambda run: "pass",
     "truth": lambda run: words.truth(run.record.verdict),
-    "network": lambda run: run.network_text,
+    "network": lambda run: words.described(run.problem.network),
     "inputs": lambda run: words.described(run.problem.inputs),
     "reductions": lambda run: run.reductions,
     "time_includes": lambda run: run.includes,
@@ -139,26 +141,32 @@ def _definitions(collection: Collection) -> list[tuple[str, str]]:
     """The terms that the page uses, and their meanings."""
     runs = [run for part in (collection, *collection.others.values()) for run in part.runs]
     busy = any(run.busy for run in runs) or any(map(busy_part, collection.operations))
-    marks = {"Busy machine": busy, "Older code": any(run.older for run in runs)}
-    measured = [record.machine for record in collection.records if record.limit]
-    terms = words.definitions(
-        {name for record in collection.records for name in record.reductions.requested},
-        limited=bool(measured),
-        several=any(record.ranks > 1 for record in collection.records),
-        scaled=bool(collection.scaling),
-        devices=any(machine.on_device for machine in measured),
-        official=any(run.official_size for run in collection.runs),
-    )
-    return [(term, meaning) for term, meaning in terms if marks.get(term, bool(collection.runs))]
+    records, measured = collection.records, [record.machine for record in collection.records if record.limit]
+    # Terms that not every page with runs has.
+    shown = {
+        "Busy machine": busy,
+        "Older code": any(run.older for run in runs),
+        **dict.fromkeys(words.SEVERAL_TERMS, any(record.ranks > 1 for record in records)),
+        **dict.fromkeys(words.SCALING_TERMS, bool(collection.scaling)),
+        **dict.fromkeys(words.LIMIT_TERMS, bool(measured)),
+        **dict.fromkeys(words.OFFICIAL_TERMS, any(run.official_size for run in collection.runs)),
+    }
+    names = {"dead", *(name for record in records for name in record.reductions.requested)}
+    texts = dict.fromkeys(words.GPU, "") | (words.GPU if any(machine.on_device for machine in measured) else {})
+    texts["reductions"] = " ".join(kind.meaning for kind in REDUCTIONS.values() if kind.name in names)
+    terms = [term for term in words.DEFINITIONS if shown.get(term, bool(collection.runs))]
+    return [(term, words.DEFINITIONS[term].format(**texts)) for term in terms]
 
 
 def _again(run: RunRow) -> list[tuple[str, Phrase]]:
     """What was run and what came out, with the digests of both, and the command."""
     record, limit = run.record, run.record.memory_limit_bytes
+    noted = {key: value for key, value in record.engine.noted.items() if key not in LISTS}
+    notes = words.described({"source": record.engine.name, **noted})
     pairs: list[tuple[str, Phrase]] = [
-        ("Network", (f"{run.network_text}: ", code(record.problem.network_identity))),
+        ("Network", (f"{words.described(run.problem.network)}: ", code(record.problem.network_identity))),
         ("Inputs", (f"{words.described(run.problem.inputs)}: ", code(record.problem.inputs_sha256))),
-        ("Engine", f"{run.notes_text}; {run.threads_text}{f', memory limit {size(limit)}' if limit else ''}"),
+        ("Engine", f"{notes}; {run.threads_text}{f', memory limit {size(limit)}' if limit else ''}"),
     ]
     if run.partition:
         ranked = record.distribution

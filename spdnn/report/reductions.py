@@ -207,7 +207,7 @@ class Network:
     @property
     def found(self) -> Phrase:
         """Sentences on what the searches gave."""
-        text: list[Phrase] = [f"{self.title} ({self.runs[0].network_text})."]
+        text: list[Phrase] = [f"{self.title} ({words.described(self.problem.network)})."]
         if self.dead_of:
             left = significant(self.dead_of.record.result.survivors[-1])
             text.append(f" {left} of {self.problem.input_count:,} inputs are alive after the last layer")
@@ -251,7 +251,7 @@ EDGES = Table(
     [
         Column(
             "Network and inputs", lambda network: network.title,
-            below=lambda network: None if network.radixnet else network.runs[0].network_text,
+            below=lambda network: None if network.radixnet else words.described(network.problem.network),
         ),
         Column("Counted by the challenge", lambda network: network.problem.work, UNNAMED),
         Column("Together", lambda network: _divided(network.product), RATIO),

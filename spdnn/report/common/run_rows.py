@@ -1,9 +1,8 @@
 """Run records as tables and figures print them, and the keys by which several runs are grouped."""
 
-import statistics
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import median
 from typing import TypeVar
 
 import numpy as np
@@ -19,92 +18,77 @@ from spdnn.runs.calibration import decomposition_of, timeline_of
 from spdnn.runs.records.notes import Notes
 from spdnn.runs.records.result import ProblemRecord
 from spdnn.runs.records.run_record import RunRecord, busy_part
-from spdnn.runs.records.samples import TimeToSolution, WorkPerSecond
+from spdnn.runs.records.samples import WorkPerSecond
 
 Entry, Key = TypeVar("Entry"), TypeVar("Key", bound=Hashable)
 NotesType = TypeVar("NotesType", bound=Notes)
 LIKE_FOR_LIKE = ["dead"]  # what the fastest exact published systems leave out as well
 MOST_RUNS = 150  # in a table of every run
 BUSY_MARK, OLDER_MARK = Styled("busy machine", "mark busy"), mark("older code")
-LISTS = ("pass_log", "layer_rows", "layer_edges", "timeline", "stages", "groups")  # notes that figures show
 
 
-@dataclass(eq=False)
 class RunRow:
     """A run record as tables and figures print it: texts are printable, seconds are medians over the repeats.
 
     Attributes:
         number: of the record on the page; None: the page does not have the record.
-        placed: whether the setting names machine and day.
         older: whether it ran on older code than the newest record of its machine.
         name, chips: a short name, and what else tells the run from the others of the page (`name_runs`).
+        official_size: (neurons, layers) when the network is one of the twelve, whatever its inputs.
+        comparable: whether network, inputs and their number are the challenge's.
+        inputs: in a few words, saying when they are not the challenge's 60,000.
+        machine: machine and day; None unless they belong to the setting.
+        setting: engine, threads and reductions; with the machine, where it belongs to it.
+        problem_key: the same for two runs of the same network, depth and inputs.
+        age: a sorting key under which the latest of several runs is the last.
+        includes: what the inference seconds include.
+        device_memory: bytes that a run of the task graph was promised of each device; None: what is free.
+        computed_rate: edges really computed in a second; computed_share: of all edges.
     """
 
-    record: RunRecord
-    number: int | None
-    placed: bool
-    older: bool = False
-    name: str = ""
-    chips: list[str] = field(default_factory=list)
+    def __init__(self, record: RunRecord, number: int | None = None, placed: bool = False, older: bool = False) -> None:
+        """`placed`: whether machine and day belong to the setting."""
+        self.record, self.number, self.older = record, number, older
+        self.problem = problem = record.problem
+        self.name, self.chips = "", list[str]()
+        self.case, self.engine = printable(record.case), printable(record.engine.name)
+        # Network and inputs.
+        self.official_size = _official_size(problem)
+        self.comparable = bool(problem.official) and problem.input_count == challenge.INPUTS
+        source = problem.inputs.get("source")
+        origin = printable(source, 40) if isinstance(source, str) else "own"
+        if problem.official:
+            origin = "official" if self.comparable else "official, other count"
+        self.inputs = f"{origin}, {problem.input_count:,}"
+        self.problem_key = problem.network_identity, problem.layers, problem.inputs_sha256, problem.input_count
+        # The setting.
+        self.partition = record.distribution.partition if record.distribution else None
+        self.threads_text = threads = plural(record.threads, "thread")
+        if self.partition:
+            self.threads_text = f"{record.ranks} ranks ({self.partition}) of {threads}"
+        names = record.reductions.requested
+        self.reduced, self.like_for_like = bool(names), names == LIKE_FOR_LIKE
+        self.reductions = ", ".join(kind.label for kind in REDUCTIONS.values() if kind.name in names) or "none"
+        few = {0: "no reductions", len(REDUCTIONS): "all reductions"}
+        self.reductions_in_short = few.get(len(names), self.reductions)
+        self.machine = f"{words.machine(record.environment)}, {record.created[:10]}" if placed else None
+        setting = (self.engine, self.threads_text, self.reductions_in_short, self.machine)
+        self.setting = ", ".join(filter(None, setting))
+        self.device_memory = record.request.settings.get("device_memory") if record.request else None
+        # What was measured.
+        self.busy, self.age = busy_part(record), (record.created, self.case)
+        self.includes = record.span if record.ranks == 1 else f"{record.span}; {words.IN_SHORT}"
+        self.solution, self.repeats = record.time_to_solution, len(record.seconds)
+        self.read_seconds, self.prepare_seconds = map(median, (record.read_seconds, record.prepare_seconds))
+        self.inference_seconds = seconds = median(record.seconds)
+        self.inputs_per_second = problem.input_count / seconds
+        self.computed_rate = record.result.edges_computed / seconds
+        self.computed_share = record.result.edges_computed / problem.work if problem.work else 1.0
 
     @property
     def short(self) -> str:
         """Name and chips as one text."""
         return ", ".join([self.name, *self.chips])
-
-    @property
-    def problem(self) -> ProblemRecord:
-        return self.record.problem
-
-    @property
-    def case(self) -> str:
-        return printable(self.record.case)
-
-    @property
-    def engine(self) -> str:
-        return printable(self.record.engine.name)
-
-    @property
-    def machine(self) -> str | None:
-        """Machine and day; None unless they belong to the setting."""
-        return f"{words.machine(self.record.environment)}, {self.record.created[:10]}" if self.placed else None
-
-    @cached_property
-    def official_size(self) -> tuple[int, int] | None:
-        """(neurons, layers) when the network is one of the twelve, whatever its inputs."""
-        problem = self.problem
-        size = problem.neurons, problem.layers
-        official = challenge.OfficialProblem(*size)
-        if official not in challenge.PROBLEMS or problem.edges != official.edges:
-            return None
-        return size if problem.official or by_formula(problem) else None
-
-    @property
-    def inputs(self) -> str:
-        """The inputs in a few words, saying when they are not the challenge's 60,000."""
-        count, source = self.problem.input_count, self.problem.inputs.get("source")
-        if self.problem.official:
-            return f"official{'' if self.comparable else ', other count'}, {count:,}"
-        return f"{printable(source, 40) if isinstance(source, str) else 'own'}, {count:,}"
-
-    @property
-    def comparable(self) -> bool:
-        """Whether network, inputs and their number are the challenge's."""
-        return bool(self.problem.official) and self.problem.input_count == challenge.INPUTS
-
-    @property
-    def hardware(self) -> str:
-        return words.device(self.record.environment)
-
-    @property
-    def partition(self) -> str | None:
-        return self.record.distribution.partition if self.record.ranks > 1 else None
-
-    @property
-    def threads_text(self) -> str:
-        """Threads, ranks and partition."""
-        text = plural(self.record.threads, "thread")
-        return text if self.record.ranks == 1 else f"{self.record.ranks} ranks ({self.partition}) of {text}"
 
     @cached_property
     def decomposition(self) -> Decomposition | None:
@@ -119,56 +103,12 @@ class RunRow:
     @property
     def cut(self) -> str:
         """The schedule of a run of the task graph and its devices; empty for any other."""
-        decomposition = self.decomposition
-        return f"{decomposition.schedule}, {plural(decomposition.devices, 'device')}" if decomposition else ""
-
-    @property
-    def device_memory(self) -> int | None:
-        """Bytes that a run of the task graph was promised of each device; None: what is free."""
-        return self.record.request.settings.get("device_memory") if self.record.request else None
-
-    @property
-    def reductions(self) -> str:
-        names = self.record.reductions.requested
-        return ", ".join(reduction.label for reduction in REDUCTIONS.values() if reduction.name in names) or "none"
-
-    @property
-    def reductions_in_short(self) -> str:
-        count = len(self.record.reductions.requested)
-        return {0: "no reductions", len(REDUCTIONS): "all reductions"}.get(count, self.reductions)
-
-    @property
-    def reduced(self) -> bool:
-        return bool(self.record.reductions.requested)
-
-    @property
-    def like_for_like(self) -> bool:
-        return self.record.reductions.requested == LIKE_FOR_LIKE
-
-    @property
-    def busy(self) -> float | None:
-        return busy_part(self.record)
-
-    @property
-    def includes(self) -> str:
-        """What the inference seconds include, in a few words."""
-        return self.record.span if self.record.ranks == 1 else f"{self.record.span}; {words.IN_SHORT}"
+        cut = self.decomposition
+        return f"{cut.schedule}, {plural(cut.devices, 'device')}" if cut else ""
 
     @property
     def rate(self) -> WorkPerSecond:
         return self.record.edges_per_second
-
-    @cached_property
-    def read_seconds(self) -> float:
-        return statistics.median(self.record.read_seconds)
-
-    @cached_property
-    def prepare_seconds(self) -> float:
-        return statistics.median(self.record.prepare_seconds)
-
-    @cached_property
-    def inference_seconds(self) -> float:
-        return statistics.median(self.record.seconds)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -177,59 +117,10 @@ class RunRow:
         low, high = (middle * rate.median / end if end else middle for end in (rate.high, rate.low))
         return low, high
 
-    @property
-    def inputs_per_second(self) -> float:
-        return self.problem.input_count / self.inference_seconds
-
-    @property
-    def solution(self) -> TimeToSolution | None:
-        """The time to solution; None where the record has none."""
-        time = self.record.time_to_solution
-        return time if time and time.seconds else None
-
-    @property
-    def repeats(self) -> int:
-        return len(self.record.seconds)
-
-    @property
-    def computed_rate(self) -> float:
-        """Edges really computed in a second."""
-        return self.record.result.edges_computed / self.inference_seconds
-
-    @property
-    def computed_share(self) -> float:
-        return self.record.result.edges_computed / self.problem.work if self.problem.work else 1.0
-
-    @property
-    def network_text(self) -> str:
-        return words.described(self.problem.network)
-
-    @property
-    def notes_text(self) -> str:
-        engine = self.record.engine
-        notes = {key: value for key, value in engine.noted.items() if key not in LISTS}
-        return words.described({"source": engine.name, **notes})
-
     def notes(self, kind: type[NotesType]) -> NotesType:
         """The notes of the engine, if they are of this type; else none."""
         notes = self.record.engine.notes
         return notes if isinstance(notes, kind) else kind()
-
-    @property
-    def setting(self) -> str:
-        """Engine, threads and reductions; with the machine, where runs are placed."""
-        return ", ".join(filter(None, (self.engine, self.threads_text, self.reductions_in_short, self.machine)))
-
-    @property
-    def problem_key(self) -> tuple:
-        """The same for two runs of the same network, depth and inputs."""
-        problem = self.problem
-        return problem.network_identity, problem.layers, problem.inputs_sha256, problem.input_count
-
-    @property
-    def age(self) -> tuple:
-        """A sorting key under which the latest of several runs is the last."""
-        return self.record.created, self.case
 
 
 def run_name(run: RunRow) -> Phrase:
@@ -246,7 +137,7 @@ def interval(run: RunRow) -> Phrase:
 def _inputs(run: RunRow) -> Phrase:
     """The inputs of a run; the network too, where it is none of the twelve."""
     if not run.official_size:
-        return f"{words.network(run.problem)}, {run.network_text}; {run.inputs}"
+        return f"{words.network(run.problem)}, {words.described(run.problem.network)}; {run.inputs}"
     other = "another number of inputs" if run.problem.official else "not the official inputs"
     return run.inputs if run.comparable else (run.inputs, " ", mark(other))
 
@@ -326,6 +217,13 @@ def _settings(run: RunRow) -> dict[str, str]:
         "threads": run.threads_text,
         "machine": words.machine(run.record.environment),
     }
+
+
+def _official_size(problem: ProblemRecord) -> tuple[int, int] | None:
+    size = problem.neurons, problem.layers
+    official = challenge.OfficialProblem(*size)
+    same = official in challenge.PROBLEMS and problem.edges == official.edges
+    return size if same and (problem.official or by_formula(problem)) else None
 
 
 def by_formula(problem: ProblemRecord) -> bool:
