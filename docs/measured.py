@@ -275,7 +275,7 @@ def limit() -> str | None:
     lines = [["network", "really computed, billion edges/s", "billion loads/s of its machine's nearest cache"]]
     lines[0] += ["copies, GB/s", "of its limit", "what bounds it"]
     for row in sorted(limit_rows(collect([Part(list(ours.values()))])), key=lambda row: row.run.number):
-        problem, rates = row.run.problem, (row.run.computed_rate, row.roofs.loads, row.roofs.copies)
+        problem, rates = row.run.problem, (row.run.computed_rate, row.roofs[0], row.roofs[2])
         billions = [f"{rate / 1e9:.0f}" for rate in rates]
         lines.append([_name((problem.neurons, problem.layers)), *billions, f"{100 * row.share:.0f} %", row.binds])
     return table(lines, f"{source(list(ours.values()))}.")

@@ -246,5 +246,5 @@ def _plot(every: Sequence[Call], narrow: bool):
     axes.set_xlabel("inputs of a call")
     axes.set_ylabel("inputs a second")
     despine(plot)
-    plot.legend(lines, list(programs), loc="outside lower left", frameon=False, ncols=3)
+    plot.legend(lines, list(programs), loc="outside lower left", ncols=3)
     return plot

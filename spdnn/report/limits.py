@@ -6,7 +6,6 @@ Source: the roofline model (Williams et al., CACM 52(4), 2009), with edges in pl
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -17,10 +16,9 @@ from spdnn.report.common import plotting, words
 from spdnn.report.common.blocks import Block, Fold, Paragraph, Section, term
 from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, RECORD, Figure
-from spdnn.report.common.plotting import INK, NO_COLOUR, line
+from spdnn.report.common.plotting import INK, NO_COLOUR, Bar, line
 from spdnn.report.common.run_rows import RunRow, group_by, run_name
 from spdnn.runs.records.notes import TaskgraphNotes
-from spdnn.runs.records.result import ResultRecord
 
 NAME, TITLE = "limits", "How far from the limit"
 ABSENT = (
@@ -34,84 +32,41 @@ STRIP = 0.16  # of the axis' width, for runs without a number of bytes moved
 HEIGHT, LEGEND = 4.6, 1.5  # inches
 LIMIT_IN_VIEW = 40  # per cent: below, an axis to 100 would leave bars too short to compare
 LABEL = 9  # points of a label's letters
+RANKED = (
+    "Of several ranks, the loads are those that the busiest rank had at least, and every rank has the ceilings of a "
+    "machine of its own: ranks that share a node's memory, or its cores, reach less."
+)
 MEASURED = {  # on what, and whose the ceilings are; True: of a GPU
     False: ("on as many threads", "of all threads together"),
     True: ("on the whole GPU that it used", "of a whole GPU"),
 }
 
 
-class Roofs(NamedTuple):
-    """What a machine did at best in a second, for each of its ranks.
-
-    Attributes:
-        loads: edges, by the loads from the nearest cache; second: by those from the second-level cache.
-        copies: bytes, from memory to memory.
-    """
-
-    loads: float
-    second: float
-    copies: float
-
-
-@dataclass(frozen=True)
 class LimitRow:
     """A run and the limit of its machine; of several ranks, each is taken as a machine of its own.
 
     Attributes:
-        run: whose machine was measured; result: of its record.
-        least: the least seconds that its work could take, and what binds them.
+        least: the least seconds that its work could take, and what binds them; binds: that ceiling, in words.
+        share: of the limit, that the run reached.
+        roofs: what the machine did at best in a second, all ranks together: edges, by the loads from the nearest cache
+            and by those from the second-level cache; bytes, from memory to memory.
+        own_rate: edges a second at the run's own limit.
+        intensity: edges per byte moved past the caches; edge_bytes: bytes that an edge gathered.
     """
 
-    run: RunRow
-    machine: limits.Machine
-    result: ResultRecord
-    least: limits.Limit
-
-    @property
-    def share(self) -> float:
-        """Of the limit, that the run reached."""
-        return self.least.seconds / self.run.inference_seconds
-
-    @property
-    def binds(self) -> str:
-        """The ceiling that binds, in words."""
-        return (words.DEVICE_CEILINGS if self.machine.on_device else words.CEILINGS)[self.least.binds]
-
-    @property
-    def roofs(self) -> Roofs:
-        """The ceilings."""
-        machine, ranks = self.machine, self.run.record.ranks
-        loads, second = machine.load_bytes_per_second, machine.l2_load_bytes_per_second
+    def __init__(self, run: RunRow) -> None:
+        result, ranks = run.record.result, run.record.ranks
+        self.run, self.machine, self.least = run, run.record.machine, run.record.limit
+        self.binds = words.ceilings(self.machine)[self.least.binds]
+        self.share = self.least.seconds / run.inference_seconds
+        loads, second = self.machine.load_bytes_per_second, self.machine.l2_load_bytes_per_second
         edges = [rate * ranks / limits.EDGE_BYTES for rate in (loads, second)]
-        return Roofs(*edges, machine.copy_bytes_per_second * ranks)
-
-    @property
-    def own_rate(self) -> float | None:
-        """Edges a second at the run's own limit."""
-        return self.result.edges_computed / self.least.seconds if self.least.seconds else None
-
-    @property
-    def intensity(self) -> float | None:
-        """Edges per byte moved past the caches."""
-        return self.result.edges_computed / self.result.bytes_moved if self.result.bytes_moved else None
-
-    @property
-    def edge_bytes(self) -> float | None:
-        """Bytes that an edge gathered."""
-        edges, loaded = self.result.edges_computed, self.result.bytes_loaded
-        return (edges * limits.EDGE_BYTES if loaded is None else loaded) / edges if edges else None
-
-    @property
-    def place(self) -> str:
-        """What was measured, in words: runs that share it have one set of roofs."""
-        record, workers = self.run.record, plural(self.run.record.threads, "thread")
-        if self.machine.on_device:
-            devices = self.run.notes(TaskgraphNotes).devices or 1
-            workers = plural(devices, "GPU") if devices > 1 else ""
-        if record.ranks > 1:
-            workers = f"{record.ranks:,} ranks" + (f" of {workers}" if workers else "")
-        level = printable(self.machine.instruction_set)
-        return ", ".join(filter(None, (words.machine(record.environment), level, workers)))
+        self.roofs = (*edges, self.machine.copy_bytes_per_second * ranks)
+        computed, moved, loaded = result.edges_computed, result.bytes_moved, result.bytes_loaded
+        self.own_rate = computed / self.least.seconds if self.least.seconds else None
+        self.intensity = computed / moved if moved else None
+        loaded = computed * limits.EDGE_BYTES if loaded is None else loaded
+        self.edge_bytes = loaded / computed if computed else None
 
 
 LIMITS = Table(
@@ -124,11 +79,11 @@ LIMITS = Table(
                below=lambda row: row.own_rate and Number(row.own_rate, BILLIONS), csv="edges_per_second"),
         Column("Inference; at the limit", lambda row: row.run.inference_seconds, SECONDS,
                below=lambda row: Number(row.least.seconds, SECONDS), csv="inference_seconds"),
-        Column("Load ceiling, edges a second", lambda row: row.roofs.loads, BILLIONS),
-        Column("Second-level cache, edges a second", lambda row: row.roofs.second, BILLIONS),
-        Column("Memory ceiling, bytes a second", lambda row: row.roofs.copies, BILLIONS),
+        Column("Load ceiling, edges a second", lambda row: row.roofs[0], BILLIONS),
+        Column("Second-level cache, edges a second", lambda row: row.roofs[1], BILLIONS),
+        Column("Memory ceiling, bytes a second", lambda row: row.roofs[2], BILLIONS),
         Column("Bytes moved; edges per byte",
-               lambda row: "not recorded" if row.result.bytes_moved is None else row.result.bytes_moved, BYTES,
+               lambda row: "not recorded" if (moved := row.run.record.result.bytes_moved) is None else moved, BYTES,
                below=lambda row: row.intensity, csv="bytes_moved"),
         Column("Bytes an edge gathered", lambda row: row.edge_bytes, NUMBER),
     ],
@@ -137,32 +92,43 @@ LIMITS = Table(
 
 
 class Panel(NamedTuple):
-    """A machine, and those of its runs that can be drawn, nearest to their limit first; `name`: of its roofline."""
+    """A machine, its runs that can be drawn, and the lowest and highest of each roof; `name`: of its roofline."""
 
     name: str
     machine: str
     rows: Sequence[LimitRow]
-
-    @property
-    def ends(self) -> list[tuple[float, float]]:
-        """The lowest and the highest of each of Roofs that was measured with one of the runs."""
-        return [(min(rates), max(rates)) for rates in zip(*(row.roofs for row in self.rows), strict=True)]
+    roofs: Sequence[tuple[float, float]]
 
 
 @once
 def limit_rows(collection: Collection) -> list[LimitRow]:
     """The runs whose machine was measured, nearest to its limit first."""
-    runs = [(run, run.record) for run in collection.runs]
-    rows = [LimitRow(run, one.machine, one.result, one.limit) for run, one in runs if one.machine]
+    rows = [LimitRow(run) for run in collection.runs if run.record.machine]
     return sorted(rows, key=lambda row: (-row.share, row.run.number))
 
 
 def panels(rows: Sequence[LimitRow]) -> list[Panel]:
     """The machines, that of most runs first."""
     drawable = [row for row in rows if row.run.computed_rate and row.own_rate]
-    machines = group_by(drawable, lambda row: (row.machine.on_device, row.run.record.ranks, row.place))
+    machines = group_by(drawable, lambda row: (row.machine.on_device, row.run.record.ranks, _place(row.run)))
     order = sorted(machines.items(), key=lambda item: (-len(item[1]), item[0]))
-    return [Panel(f"roofline-{k}", place, members) for k, ((*_, place), members) in enumerate(order, 1)]
+    found = []
+    for number, ((*_, place), members) in enumerate(order, 1):
+        roofs = [(min(rates), max(rates)) for rates in zip(*(row.roofs for row in members), strict=True)]
+        found.append(Panel(f"roofline-{number}", place, members, roofs))
+    return found
+
+
+def _place(run: RunRow) -> str:
+    """What was measured, in words: runs that share it have one set of roofs."""
+    record, workers = run.record, plural(run.record.threads, "thread")
+    if record.machine.on_device:
+        devices = run.notes(TaskgraphNotes).devices or 1
+        workers = plural(devices, "GPU") if devices > 1 else ""
+    if record.ranks > 1:
+        workers = f"{record.ranks:,} ranks" + (f" of {workers}" if workers else "")
+    level = printable(record.machine.instruction_set)
+    return ", ".join(filter(None, (words.machine(record.environment), level, workers)))
 
 
 def section(collection: Collection) -> Section | None:
@@ -173,33 +139,24 @@ def section(collection: Collection) -> Section | None:
     machines, best = panels(rows), rows[0]
     kinds = sorted({row.machine.on_device for row in rows})
     measured, ceilings = (" or ".join(texts) for texts in zip(*(MEASURED[kind] for kind in kinds), strict=True))
-    unmeasured = [run.case for run in collection.runs if not run.record.machine]
     nearest: Phrase = (
-        f"{best.run.name} came nearest: ", Number(best.share, PERCENT), " of the ",
-        term("machine's limit"), f", which is set by {best.binds}. The limits were measured right after each run, "
-        f"{measured}.",
+        f"{best.run.name} came nearest: ", Number(best.share, PERCENT), " of the ", term("machine's limit"),
+        f", which is set by {best.binds}. The limits were measured right after each run, {measured}.",
     )  # fmt: skip
     blocks: list[Block] = [Paragraph(nearest), *map(roofline, machines[:1])]
-    if unmeasured:
+    if unmeasured := [run.case for run in collection.runs if not run.record.machine]:
         which = f"{plural(len(unmeasured), 'run')}: {listed(list(dict.fromkeys(unmeasured)))}"
         blocks.append(Paragraph(f"The machine was not measured with {which}.", "note"))
-    folded: list[Block] = [distances(rows)] if len(rows) > 1 else []  # a bar alone says no more than the sentence
-    folded += map(roofline, machines[1:MOST_DRAWN])
-    if more := len(machines[MOST_DRAWN:]):
-        left = f"{plural(more, 'machine')} more {'is' if more == 1 else 'are'} in the table, without a figure."
-        folded.append(Paragraph(left, "soft"))
-    if folded:
+    if len(rows) > 1:  # a bar alone says no more than the sentence
+        folded: list[Block] = [distances(rows), *map(roofline, machines[1:MOST_DRAWN])]
+        if more := len(machines[MOST_DRAWN:]):
+            left = f"{plural(more, 'machine')} more {'is' if more == 1 else 'are'} in the table, without a figure."
+            folded.append(Paragraph(left, "soft"))
         others = ", and rooflines of the other machines" if machines[1:] else ""
         blocks.append(Fold(f"Share of its machine's limit that each run reached{others}", folded))
     blocks.append(LIMITS.of(rows, caption=f"The nearest to its limit first; the ceilings are {ceilings}"))
     if any(row.run.record.ranks > 1 for row in rows):
-        blocks.append(
-            Paragraph(
-                "Of several ranks, the loads are those that the busiest rank had at least, and every rank has the "
-                "ceilings of a machine of its own: ranks that share a node's memory, or its cores, reach less.",
-                "soft",
-            )
-        )
+        blocks.append(Paragraph(RANKED, "soft"))
     notes = "Where memory binds, a share above 100 % means that something else used it while its ceiling was measured."
     if False in kinds:
         which = "of threads " if True in kinds else ""
@@ -214,21 +171,16 @@ def roofline(panel: Panel) -> Figure:
     Roofs are the highest that was measured with one of the runs, shaded down to the lowest; a dash above a run is its
     own limit.
     """
-    rows, beside = panel.rows, not all(row.intensity for row in panel.rows)
-    caption = [
-        f"Measured ceilings of {panel.machine}, both axes logarithmic.",
-        f"The highest that was measured with any of {len(rows)} runs, shaded down to the lowest."
-        if len(rows) > 1
-        else "",
-        "A flat roof is a quarter of the bytes loaded a second: an edge gathers 4 bytes. A dotted line leads "
-        "from a run to its limit.",
-        "Short lines on the right: runs that moved no bytes past the caches, or did not record it." if beside else "",
-        f"The {MOST_DRAWN} nearest to their limit have their names." if len(rows) > MOST_DRAWN else "",
-    ]
+    rows = panel.rows
+    highest = f"The highest that was measured with any of {len(rows)} runs, shaded down to the lowest. "
+    beside = " Short lines on the right: runs that moved no bytes past the caches, or did not record it."
+    named = f" The {MOST_DRAWN} nearest to their limit have their names."
     return Figure(
         panel.name,
         f"Roofline of {panel.machine}: edges a second over edges per byte moved",
-        " ".join(filter(None, caption)),
+        f"Measured ceilings of {panel.machine}, both axes logarithmic. {highest * (len(rows) > 1)}"
+        "A flat roof is a quarter of the bytes loaded a second: an edge gathers 4 bytes. A dotted line leads from a "
+        f"run to its limit.{beside * (not all(row.intensity for row in rows))}{named * (len(rows) > MOST_DRAWN)}",
         partial(_plot_roofline, panel),
         ("case", "edges per byte moved", "10^9 edges/s", "10^9 edges/s at its own limit", "share of the limit, %",
          "ceiling that binds", "nearest cache, 10^9 edges/s", "second-level cache, 10^9 edges/s",
@@ -244,70 +196,59 @@ def roofline(panel: Panel) -> Figure:
 
 def _plot_roofline(panel: Panel, narrow: bool):
     rows, palette = panel.rows, plotting.colours()
-    (_, loads), _, (_, copies) = panel.ends
+    (_, loads), _, (_, copies) = panel.roofs
     # The horizontal axis: numbers, and past their end a strip for runs without a number of bytes moved.
     numbers = [loads / copies, *(row.intensity for row in rows if row.intensity)]
     low, high = min(numbers) / ROOM, max(numbers) * ROOM
-    others = [row.run.number for row in rows if not row.intensity]
-    wide = math.log(high / low) * STRIP
-    past_end = {number: high * math.exp(wide * (i + 1) / len(others)) for i, number in enumerate(others)}
+    strip, others = (high / low) ** STRIP, sum(not row.intensity for row in rows)
+    past_end = (high * strip ** (place / others) for place in range(1, others + 1))
+    places = [row.intensity or next(past_end) for row in rows]
     plot, axes = plotting.canvas(HEIGHT + LEGEND, narrow=narrow)
     plotting.logarithmic(axes, "xy")
-    axes.set_xlim(low, max([high, *past_end.values()]) * (1.15 if past_end else 1.0))
+    axes.set_xlim(low, high * strip * 1.15 if others else high)
     rates = [rate / 1e9 for row in rows for rate in (row.run.computed_rate, row.own_rate)]
     axes.set_ylim(min(rates) / 2, 2 * max(*rates, loads / 1e9))
-    _plot_roofs(axes, panel.ends, low, high, bool(past_end))
+    if others:
+        axes.axvspan(high, axes.get_xlim()[1], color="#f1f3f5", zorder=0)
+        axes.text(1, -0.02, "none, or not\nrecorded", fontsize=8, ha="right", va="top", transform=axes.transAxes)
+    lines = _plot_roofs(axes, panel, low)
     # Each run, and a thin line to its own limit.
-    places = [row.intensity or past_end[row.run.number] for row in rows]
     for row, x in zip(rows, places, strict=True):
-        colour, rate, own = palette[COLOURS[row.least.binds]], row.run.computed_rate / 1e9, row.own_rate / 1e9
-        axes.plot([x, x], [rate, own], color=colour, linestyle=":", linewidth=0.9, zorder=2)
-        axes.plot([x], [own], linestyle="", marker="_", markersize=7, color=colour, zorder=3)
-        mark = {"marker": "o", "s": 34, "edgecolors": INK} if row.intensity else {"marker": "_", "s": 130}
-        axes.scatter([x], [rate], color=colour, linewidths=0.6 if row.intensity else 2.4, zorder=4,
-                     gid=f"{RECORD}{row.run.number}", **mark)  # fmt: skip
+        colour, rate = palette[COLOURS[row.least.binds]], row.run.computed_rate / 1e9
+        axes.plot([x, x], [rate, row.own_rate / 1e9], ":_", color=colour, linewidth=0.9, markersize=7, markevery=[1])
+        axes.plot([x], [rate], "o" if row.intensity else "_", color=colour, markersize=5 if row.intensity else 11,
+                  markeredgewidth=2, gid=f"{RECORD}{row.run.number}")  # fmt: skip
     _label(axes, rows[:MOST_DRAWN], places)
     tens = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
     axes.set_xticks([10.0**power for power in tens])
-    axes.set_xticks([], minor=True)
     axes.set_xlabel("edges really computed per byte moved past the caches")
     axes.set_ylabel("10⁹ edges really computed a second")
     plotting.despine(plot)
-    # What lines and marks are, the roofs with their numbers.
-    names = words.DEVICE_CEILINGS if rows[0].machine.on_device else words.CEILINGS
-    kinds = (
-        (names[limits.LOADS], "edges", INK, "-"),
-        ("loads from the second-level cache", "edges", INK, DASHED),
-        (names[limits.MEMORY], "bytes", NO_COLOUR, "-"),
-    )
-    lines = []
-    for ends, (name, of, colour, dashes) in zip(panel.ends, kinds, strict=True):
-        numbers = dict.fromkeys(significant(rate / 1e9, 3) for rate in ends)
-        lines.append(line(f"{name}: {' to '.join(numbers)} · 10⁹ {of}/s", color=colour, linestyle=dashes))
-    plot.legend(handles=lines, title="measured ceilings", loc="outside lower left", frameon=False, alignment="left",
-                fontsize=8.5)  # fmt: skip
+    plot.legend(handles=lines, title="measured ceilings", loc="outside lower left", alignment="left", fontsize=8.5)
     _name_ceilings(plot, rows, palette, "o", "outside lower right")
     return plot
 
 
-def _plot_roofs(axes, roofs: Sequence[tuple[float, float]], low: float, high: float, beyond: bool) -> None:
-    """Flat from where the slope of the memory reaches them; the slope ends at the highest."""
-    from matplotlib.transforms import blended_transform_factory
+def _plot_roofs(axes, panel: Panel, low: float) -> list:
+    """Roofs, flat from where the slope of the memory reaches them; the slope goes from `low` to the highest.
 
-    right, (loads, second, (least, most)) = axes.get_xlim()[1], roofs
-    for name, (bottom, top), dashes in (("second", second, DASHED), ("loads", loads, "-")):
-        axes.plot([top / most, right], [top / 1e9] * 2, color=INK, linestyle=dashes, linewidth=1.3, zorder=2,
-                  gid=f"roof-{name}")  # fmt: skip
-        axes.fill_between([top / most, right], bottom / 1e9, top / 1e9, color=NO_COLOUR, alpha=0.25, linewidth=0)
-    ends = [low, loads[1] / most]
-    slope = [most * x / 1e9 for x in ends]
-    axes.plot(ends, slope, color=NO_COLOUR, linewidth=1.8, zorder=2, gid="roof-copies")
-    axes.fill_between(ends, [least * x / 1e9 for x in ends], slope, color=NO_COLOUR, alpha=0.25, linewidth=0)
-    if beyond:
-        axes.axvspan(high, right, color="#f1f3f5", zorder=0)
-        below = blended_transform_factory(axes.transData, axes.transAxes)
-        axes.text(math.sqrt(high * right), -0.02, "none, or not\nrecorded", fontsize=8, color=INK, ha="center",
-                  va="top", transform=below)  # fmt: skip
+    Returns matplotlib's lines, each with its name and number.
+    """
+    names, right, (loads, second, copies) = words.ceilings(panel.rows[0].machine), axes.get_xlim()[1], panel.roofs
+    corner, other = loads[1] / copies[1], second[1] / copies[1]
+    kinds = (
+        ("loads", names[limits.LOADS], "edges", loads, (corner, right), (1, 1), INK, "-"),
+        ("second", "loads from the second-level cache", "edges", second, (other, right), (1, 1), INK, DASHED),
+        ("copies", names[limits.MEMORY], "bytes", copies, (low, corner), (low, corner), NO_COLOUR, "-"),
+    )
+    lines = []
+    for gid, name, of, ends, across, factors, colour, dashes in kinds:
+        bottom, top = ([rate / 1e9 * factor for factor in factors] for rate in ends)
+        numbers = " to ".join(dict.fromkeys(significant(rate / 1e9, 3) for rate in ends))
+        lines += axes.plot(across, top, color=colour, linestyle=dashes, gid=f"roof-{gid}",
+                           label=f"{name}: {numbers} · 10⁹ {of}/s")  # fmt: skip
+        axes.fill_between(across, bottom, top, color=NO_COLOUR, alpha=0.25, linewidth=0)
+    return lines
 
 
 def _label(axes, rows: Sequence[LimitRow], places: Sequence[float]) -> None:
@@ -340,12 +281,11 @@ def spread(heights: Sequence[float], sizes: Sequence[float]) -> list[float]:
 
 def distances(rows: Sequence[LimitRow]) -> Figure:
     """The share of its limit that each of the first rows reached; colour is the ceiling that binds."""
-    shown, more = rows[:MOST_BARS], len(rows) > MOST_BARS
+    shown, more = rows[:MOST_BARS], f" The first {MOST_BARS} of {len(rows):,} cases; the table has all."
     return Figure(
         "limit-shares",
         "Share of its machine's limit that each run reached",
-        "Machine's limit ÷ median inference seconds, the nearest first."
-        + (f" The first {len(shown)} of {len(rows):,} cases; the table has all." if more else ""),
+        f"Machine's limit ÷ median inference seconds, the nearest first.{more * (len(rows) > MOST_BARS)}",
         partial(_plot_shares, shown),
         ("case", "share of the limit, %", "ceiling that binds"),
         [(row.run.case, 100 * row.share, row.binds) for row in shown],
@@ -357,9 +297,7 @@ def distances(rows: Sequence[LimitRow]) -> Figure:
 def _plot_shares(rows: Sequence[LimitRow], narrow: bool):
     palette, shares = plotting.colours(), [100 * row.share for row in rows]
     bars = [
-        plotting.Bar(
-            row.run.short, [(share, palette[COLOURS[row.least.binds]])], f"{significant(share, 3)} %", row.run.number
-        )
+        Bar(row.run.short, [(share, palette[COLOURS[row.least.binds]])], f"{significant(share, 3)} %", row.run.number)
         for row, share in zip(rows, shares, strict=True)
     ]
     plot, axes = plotting.bars(bars, "% of the machine's limit that was reached", narrow)
@@ -376,7 +314,7 @@ def _name_ceilings(plot, rows: Sequence[LimitRow], palette: Sequence[str], mark:
         line(name, linestyle="", marker=mark, markersize=7, color=palette[COLOURS[kind]])
         for kind, name in sorted({(row.least.binds, row.binds) for row in rows})
     ]
-    plot.legend(handles=kinds, title="what binds a run", loc=place, frameon=False, alignment="left", fontsize=8.5)
+    plot.legend(handles=kinds, title="what binds a run", loc=place, alignment="left", fontsize=8.5)
 
 
 def _tips(rows: Sequence[LimitRow]) -> dict[int, str]:

@@ -301,5 +301,5 @@ def _plot(curves: Sequence[Curve], narrow: bool):
         axes.set(xlabel="edges of the network, 10⁹", ylabel=what)
     set_ticks(memory.yaxis, peaks)
     despine(plot)
-    plot.legend(handles=handles, loc="outside upper left", ncols=1 if narrow else 2, frameon=False)
+    plot.legend(handles=handles, loc="outside upper left", ncols=1 if narrow else 2)
     return plot

@@ -474,5 +474,5 @@ def _plot(networks: Sequence[Network], value: str, scale: int, label: str, narro
         axes.yaxis.set_major_formatter(plain)
     axes.set(xlabel="sparsity, %", ylabel=label)
     despine(plot)
-    plot.legend(loc="outside lower left", frameon=False, ncols=3)
+    plot.legend(loc="outside lower left", ncols=3)
     return plot

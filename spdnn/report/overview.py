@@ -341,6 +341,6 @@ def _plot(rows: Sequence[Size], labels: Mapping[str, str], points: Sequence[Poin
     set_ticks(axes.xaxis, [point.rate / 1e12 for point in points])
     axes.set_xlabel(f"TeraEdges/s{chr(10) if narrow else '; '}ours: {printable(machines(rows), 60)}", loc="left")
     name_rows(plot, axes, [row.name for row in rows])
-    plot.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False,
+    plot.legend(handles=handles, loc="outside upper left", ncols=columns,
                 columnspacing=0.8, handletextpad=0.1, fontsize=8 if narrow else 10)  # fmt: skip
     return plot

@@ -489,7 +489,7 @@ def _plot_edges(shown: Sequence[Network], narrow: bool):
         plotting.line("as the challenge counts", color=INK, linestyle="", marker="|", markersize=12),
         plotting.line("really computed", color=INK, linestyle="", marker="D", markersize=5),
     ]
-    plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=1 if narrow else 3)
+    plot.legend(handles=handles, loc="outside lower left", ncols=1 if narrow else 3)
     return plot
 
 
@@ -537,5 +537,5 @@ def _plot_rows(shown: Sequence[Network], narrow: bool):
         axes.set_axis_off()
     plotting.despine(plot)
     handles = [plotting.line(name, **look) for name, look in looks.items() if name in names]
-    plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=2)
+    plot.legend(handles=handles, loc="outside lower left", ncols=2)
     return plot

@@ -350,7 +350,7 @@ def _plot(rows: Sequence[ScaledRun], over: str, narrow: bool):
     if any(row.oversubscribed for row in rows):
         handles.append(patch("more threads than cores (hollow marks)", color=SHADE))
     title = "partition" if ranked else None
-    legend.legend(handles=handles, loc="center left", frameon=False, fontsize=9, alignment="left", title=title)
+    legend.legend(handles=handles, loc="center left", fontsize=9, alignment="left", title=title)
     return plot
 
 
@@ -503,6 +503,6 @@ def _plot_published(system: PublishedSystem, narrow: bool):
     efficiency.set_ylim(bottom=0)
     despine(plot)
     labels = [f"{curve.neurons} × {curve.layers}" for curve in system.curves]
-    plot.legend(lines, labels, loc="outside lower center", ncols=max(1, len(widths)), frameon=False,
+    plot.legend(lines, labels, loc="outside lower center", ncols=max(1, len(widths)),
                 title="neurons × layers", fontsize=9)  # fmt: skip
     return plot

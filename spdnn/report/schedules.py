@@ -209,7 +209,7 @@ def _plot_timelines(panels: Panels, narrow: bool):
     despine(plot, left=True)
     kinds = {span.kind for span in spans}
     if handles := [patch(WORDS[kind], color=colour) for kind, colour in palette.items() if kind in kinds]:
-        plot.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False)
+        plot.legend(handles=handles, loc="outside lower left", ncols=3)
     return plot
 
 
@@ -275,5 +275,5 @@ def _plot_memory(rows: Sequence[CutRun], narrow: bool):
     entries = [(name, "o", colour) for name, colour in palette.items() if name in names]
     entries += [(plural(count, "device"), mark, NO_COLOUR) for count, mark in marks.items()]
     handles = [line(name, marker=mark, color=colour, linestyle="", markersize=7) for name, mark, colour in entries]
-    plot.legend(handles=handles, loc="outside right upper", frameon=False)
+    plot.legend(handles=handles, loc="outside right upper")
     return plot

@@ -356,7 +356,7 @@ def _plot_bars(bars: Bars, label: str, narrow: bool):
             axes.annotate(text, middle, va="center", ha="center", fontsize=8, color=colour, zorder=4)
     names = [name for name in ORDER if any(parts.get(name) for _, parts in bars)]
     handles = [plotting.patch(name, facecolor=palette[name], edgecolor=NO_COLOUR, linewidth=0.4) for name in names]
-    plot.legend(handles=handles, loc="outside lower left", ncols=2 if narrow else 9, frameon=False)
+    plot.legend(handles=handles, loc="outside lower left", ncols=2 if narrow else 9)
     return plot
 
 

@@ -150,7 +150,7 @@ def test_each_machine_has_roofs_of_its_own():
         ("A CPU, 2 cores, x86_64_v3, 1 thread", ["one"]), ("A CPU, 2 cores, x86_64_v3, 2 threads", ["two"]),
         ("A CPU, 8 cores, x86_64_v3, 2 ranks of 2 threads", ["ranks"]), ("A GPU (A CPU, 2 cores), sm_90", ["gpu"]),
     ]  # fmt: skip
-    assert found[2].ends[0] == (5e11, 5e11)
+    assert found[2].roofs[0] == (5e11, 5e11)
     assert found[3].rows[0].binds == "loads from shared memory"
     assert sorted(figures(records)) == ["limit-shares", *(f"roofline-{k}" for k in range(1, 5))]
 

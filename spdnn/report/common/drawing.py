@@ -27,6 +27,7 @@ SETTINGS = {
     "text.usetex": False,
     "axes.edgecolor": "#8a8f98",
     "grid.color": "#e3e6ea",
+    "legend.frameon": False,
 }
 FONT = "style=\"font-family: 'DejaVu Sans', sans-serif\""  # of all letters of a figure
 RECORD = "record-"  # begins the id, inside an SVG, of what shows one record; its number in the page's table follows

@@ -86,8 +86,13 @@ GPU = {  # what definitions of limits add on a page that has a GPU
     "gpu_loads": "; of a GPU, what all its multiprocessors loaded from their shared memory",
     "gpu_memory": " (of a GPU, within its own)",
 }
-CEILINGS = {limits.LOADS: "loads from the nearest cache", limits.MEMORY: "memory"}
-DEVICE_CEILINGS = {limits.LOADS: "loads from shared memory", limits.MEMORY: "the GPU's memory"}
+
+
+def ceilings(machine: limits.Machine) -> dict[str, str]:
+    """The names of the ceilings that `limits` knows, of a machine."""
+    if machine.on_device:
+        return {limits.LOADS: "loads from shared memory", limits.MEMORY: "the GPU's memory"}
+    return {limits.LOADS: "loads from the nearest cache", limits.MEMORY: "memory"}
 
 
 def network(problem: ProblemRecord) -> str:
