@@ -6,9 +6,9 @@ challenge's rates, so it means the same in both, and efficiency is speed-up / wo
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
@@ -20,9 +20,9 @@ from spdnn.report.common.blocks import Block, Fold, Paragraph, Part, Section, Te
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import MOST_DRAWN, Figure
 from spdnn.report.common.groups import OTHER, RANKS, STRONG, WEAK, Group, workers
-from spdnn.report.common.plotting import INK, canvas, colours, despine, line, logarithmic, patch, plain
+from spdnn.report.common.plotting import INK, canvas, colours, despine, line, logarithmic, patch, plain, set_ticks
 from spdnn.report.common.run_rows import RunRow, interval, run_name
-from spdnn.runs.records.distribution import PER_REPEAT, Distribution, OneRank
+from spdnn.runs.records.distribution import PER_REPEAT
 from spdnn.runs.records.published import Baseline
 
 NAME, TITLE = "scaling", "Scaling"
@@ -35,17 +35,17 @@ KINDS = {STRONG: "Strong scaling", WEAK: "Weak scaling", OTHER: "Not compared"}
 LEAST_DEVICES = 4  # numbers of devices that make a published scaling curve
 MOST_GROUPS = 8
 MOST_RANKS, MOST_EXCHANGES = 64, 20  # that one run's details list
-MARKS = {"static": "o", "cyclic": "s", "rebalanced": "^", None: "o"}  # None: not of ranks
+# The mark of a partition and its index into seaborn's "colorblind"; None: not of ranks.
+MARKS = {"static": ("o", 0), "cyclic": ("s", 3), "rebalanced": ("^", 2), None: ("o", 0)}
 BASE_MARK = "D"
 WIDE = 4  # seconds that differ by this factor are on a logarithmic scale
-FEW = 100  # rates that differ by less have ticks between the powers of ten
 SHADE, GREY = "#e9ebee", "#7b8794"
 OVER = mark("oversubscribed")
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)))
 
 
 class OfRanks(NamedTuple):
-    """Of several ranks: their imbalance, as of Imbalance, parts of all their seconds, and rows that changed ranks."""
+    """Of several ranks: their Imbalance, parts of all their seconds, rows that changed ranks; of one, nothing."""
 
     edges: float | None = None
     edges_from_exchange: float | None = None
@@ -55,58 +55,29 @@ class OfRanks(NamedTuple):
     moved: int | None = None
 
 
-@dataclass(frozen=True)
 class ScaledRun:
-    """A run on so many workers, compared with `base`, the run on one; None: there is none."""
+    """A run on so many workers, compared with `base`, the run on one.
 
-    run: RunRow
-    workers: int
-    base: RunRow | None
+    Attributes:
+        speedup: the ratio of the challenge's rates; efficiency: of each worker. Both are None without `base`.
+        nodes: how many, where there are several; oversubscribed: whether one has more threads than cores.
+    """
 
-    @property
-    def distribution(self) -> Distribution | None:
-        return self.run.record.distribution
-
-    @property
-    def speedup(self) -> float | None:
-        """The ratio of the challenge's rates."""
-        if self.base is None:
-            return None
-        inputs = self.run.problem.input_count / self.base.problem.input_count
-        return inputs * self.base.inference_seconds / self.run.inference_seconds
-
-    @property
-    def efficiency(self) -> float | None:
-        return None if self.speedup is None else self.speedup / self.workers
-
-    @property
-    def oversubscribed(self) -> bool:
-        """Whether a node has more threads than cores."""
-        hosts = Counter(rank.host for rank in self.distribution.per_rank) if self.distribution else {"": 1}
-        return max(hosts.values()) * self.run.record.threads > self.run.record.environment.cores
-
-    @property
-    def nodes(self) -> str | None:
-        """How many, where there are several."""
-        return f"on {self.distribution.nodes} nodes" if self.distribution and self.distribution.nodes > 1 else None
-
-    @cached_property
-    def of_ranks(self) -> OfRanks:
-        """All are None of a run of one rank."""
-        if not self.distribution:
-            return OfRanks()
-        ranks, moved = self.distribution.per_rank, sum(exchange.rows for exchange in self.distribution.exchanges)
-        whole, waiting, communication = (
-            sum(sum(getattr(rank, part)) for rank in ranks) for part in PER_REPEAT
-        )  # of all repeats together
-        return OfRanks(*self.distribution.imbalance, waiting / whole, communication / whole, moved)
-
-
-class RankRow(NamedTuple):
-    """One rank of a run."""
-
-    number: int
-    rank: OneRank
+    def __init__(self, run: RunRow, workers: int, base: RunRow | None) -> None:
+        record, whole = run.record, run.record.distribution
+        self.run, self.workers = run, workers
+        inputs = base and run.problem.input_count / base.problem.input_count
+        self.speedup = base and inputs * base.inference_seconds / run.inference_seconds
+        self.efficiency = base and self.speedup / workers
+        hosts = Counter(rank.host for rank in whole.per_rank) if whole else {"": 1}
+        self.nodes = f"on {len(hosts)} nodes" if len(hosts) > 1 else None
+        self.oversubscribed = max(hosts.values()) * record.threads > record.environment.cores
+        self.of_ranks = OfRanks()
+        if whole:
+            moved = sum(exchange.rows for exchange in whole.exchanges)
+            # Of all repeats together.
+            spent, *parts = (sum(sum(getattr(rank, name)) for rank in whole.per_rank) for name in PER_REPEAT)
+            self.of_ranks = OfRanks(*whole.imbalance, *(part / spent for part in parts), moved)
 
 
 class Curve(NamedTuple):
@@ -137,23 +108,23 @@ class PublishedSystem(NamedTuple):
     curves: Sequence[Curve]
 
 
-EACH_RANK = Table(
+EACH_RANK = Table(  # of (number, OneRank)
     "Ranks",
     [
-        Column("Rank", lambda row: f"{row.number}"),
-        Column("Host", lambda row: row.rank.host),
-        Column("Inputs", lambda row: row.rank.inputs, NUMBER),
-        Column("Inference", lambda row: median(row.rank.inference_seconds), SECONDS),
-        Column("Computing", lambda row: row.rank.computing_seconds, SECONDS),
-        Column("Waiting", lambda row: median(row.rank.waiting_seconds), SECONDS),
-        Column("Communication", lambda row: median(row.rank.communication_seconds), SECONDS),
-        Column("Edges computed", lambda row: row.rank.edges_computed, NUMBER),
-        Column("From first exchange on", lambda row: row.rank.edges_from_exchange, NUMBER),
-        Column("Rows sent", lambda row: row.rank.rows_sent, NUMBER),
-        Column("Rows received", lambda row: row.rank.rows_received, NUMBER),
-        Column("Active inputs at the end", lambda row: row.rank.survivors[-1], NUMBER),
-        Column("Peak memory of its own", lambda row: row.rank.peak_memory_bytes, BYTES),
-        Column("With its part of what is shared", lambda row: row.rank.proportional_memory_bytes, BYTES),
+        Column("Rank", lambda row: f"{row[0]}"),
+        Column("Host", lambda row: row[1].host),
+        Column("Inputs", lambda row: row[1].inputs, NUMBER),
+        Column("Inference", lambda row: median(row[1].inference_seconds), SECONDS),
+        Column("Computing", lambda row: row[1].computing_seconds, SECONDS),
+        Column("Waiting", lambda row: median(row[1].waiting_seconds), SECONDS),
+        Column("Communication", lambda row: median(row[1].communication_seconds), SECONDS),
+        Column("Edges computed", lambda row: row[1].edges_computed, NUMBER),
+        Column("From first exchange on", lambda row: row[1].edges_from_exchange, NUMBER),
+        Column("Rows sent", lambda row: row[1].rows_sent, NUMBER),
+        Column("Rows received", lambda row: row[1].rows_received, NUMBER),
+        Column("Active inputs at the end", lambda row: row[1].survivors[-1], NUMBER),
+        Column("Peak memory of its own", lambda row: row[1].peak_memory_bytes, BYTES),
+        Column("With its part of what is shared", lambda row: row[1].proportional_memory_bytes, BYTES),
     ],
     "Medians over the repeats",
 )
@@ -161,7 +132,7 @@ EACH_RANK = Table(
 
 def table(kind: str, over: str) -> Table:
     """The table of a group's runs."""
-    ranked = "" if over != RANKS else ". Waiting and communication: parts of all ranks' inference seconds"
+    ranked = ". Waiting and communication: parts of all ranks' inference seconds" * (over == RANKS)
     inputs = [Column("Inputs", lambda row: row.run.problem.input_count, NUMBER)] if kind == WEAK else []
     columns = [
         Column("Case", lambda row: run_name(row.run)),
@@ -207,7 +178,7 @@ def section(collection: Collection) -> Section | None:
         counts[group.kind] += 1
         drawn = place < MOST_DRAWN and group.kind != OTHER
         blocks.append(_part(group, f"scaling-{group.kind}-{counts[group.kind]}", drawn))
-    if (more := len(groups) - MOST_GROUPS) > 0:
+    if more := len(groups[MOST_GROUPS:]):
         left = f"{plural(more, 'more group')} left off here; all are in ", Styled("the records", href="#records"), "."
         blocks.append(Paragraph(left, "soft"))
     systems = enumerate(published_systems(collection.baselines), 1)
@@ -222,8 +193,7 @@ def _part(group: Group, name: str, drawn: bool) -> Part:
     inputs = f"{first.inputs} inputs on any number of {over}"
     if kind == WEAK:
         inputs = f"{plural(first.problem.input_count // workers(first, over), 'input')} for each {one}"
-    settings = f"engine {first.engine}, {_each(group)}, reductions: {first.reductions}"
-    blocks: list[Block] = [Paragraph(f"{inputs}; {settings}; {plural(cores, 'core')} on a node.", "soft")]
+    blocks: list[Block] = [Paragraph(f"{inputs}; {_settings(group)}; {plural(cores, 'core')} on a node.", "soft")]
     notes = []
     if kind == OTHER:
         notes.append(f"No other number of {over} was run with these settings, so there is nothing to compare with.")
@@ -241,37 +211,37 @@ def _part(group: Group, name: str, drawn: bool) -> Part:
     blocks += [scaling(group, rows, name)] if drawn else []
     runs = table(kind, over)
     blocks.append(runs.of(rows, title=f"{runs.title} on {network}"))
-    blocks += [_ranks(row) for row in rows if row.distribution]
+    blocks += [_ranks(row.run) for row in rows if row.run.record.distribution]
     return Part(f"{KINDS[kind]} over {over}: {network}", blocks, f"{name}-head")
 
 
-def _each(group: Group) -> str:
-    return f"{plural(group.shown[0].record.threads, 'thread')} for each rank" if group.over == RANKS else "one rank"
+def _settings(group: Group) -> str:
+    run = group.shown[0]
+    each = f"{plural(run.record.threads, 'thread')} for each rank" if group.over == RANKS else "one rank"
+    return f"engine {run.engine}, {each}, reductions: {run.reductions}"
 
 
-def _ranks(row: ScaledRun) -> Fold:
+def _ranks(run: RunRow) -> Fold:
     """What each rank of a run did, medians over the repeats; of very many, those that computed longest."""
-    whole, run = row.distribution, row.run
+    whole, count = run.record.distribution, run.record.ranks
     exchanges = [
         f"before layer {one.before_layer:,}: {plural(one.rows, 'row')}, {size(one.bytes)}" for one in whole.exchanges
     ]
-    more = len(exchanges) - MOST_EXCHANGES
-    left = [f"and {plural(more, 'more exchange')}"] if more > 0 else []
-    latency, bandwidth = whole.message_latency_seconds, whole.message_bytes_per_second
+    if more := len(exchanges[MOST_EXCHANGES:]):
+        exchanges[MOST_EXCHANGES:] = [f"and {plural(more, 'more exchange')}"]
+    latency, bandwidth = 1e6 * whole.message_latency_seconds, whole.message_bytes_per_second / 1e9
     terms = [
-        ("Rows exchanged", "; ".join([whole.told, *exchanges[:MOST_EXCHANGES], *left])),
+        ("Rows exchanged", "; ".join([whole.told, *exchanges])),
         ("Rows merged across ranks", whole.rows_merged_across_ranks),
         ("Memory", f"Weights: {whole.weights}; {size(whole.shared_bytes)} of weights and inputs in shared windows; "
                    f"{size(run.record.peak_memory_bytes)} at the peak"),
-        ("Messages", f"{significant(1e6 * latency, 3)} µs for a small allgather, {significant(bandwidth / 1e9, 3)} "
-                     "GB/s between two ranks; measured after the repeats"),
+        ("Messages", f"{significant(latency, 3)} µs for a small allgather, {significant(bandwidth, 3)} GB/s between "
+                     "two ranks; measured after the repeats"),
     ]  # fmt: skip
-    ranks = [RankRow(number, rank) for number, rank in enumerate(whole.per_rank)]
-    longest = sorted(ranks, key=lambda one: (-one.rank.computing_seconds, one.number))[:MOST_RANKS]
-    others = f"; the ranks that computed longest, {len(ranks) - MOST_RANKS:,} others are left out"
-    caption = f"{EACH_RANK.caption}{others if len(ranks) > MOST_RANKS else ''}"
-    rows = EACH_RANK.of(sorted(longest), title=f"Ranks of {run.case}", caption=caption)
-    return Fold(f"{run.case}: each of its {row.workers} ranks", [Terms(terms), rows])
+    longest = sorted(enumerate(whole.per_rank), key=lambda row: (-row[1].computing_seconds, row[0]))[:MOST_RANKS]
+    others = f"; the ranks that computed longest, {count - MOST_RANKS:,} others are left out" * (count > MOST_RANKS)
+    rows = EACH_RANK.of(sorted(longest), title=f"Ranks of {run.case}", caption=f"{EACH_RANK.caption}{others}")
+    return Fold(f"{run.case}: each of its {count} ranks", [Terms(terms), rows])
 
 
 def scaling(group: Group, rows: Sequence[ScaledRun], name: str) -> Figure:
@@ -279,19 +249,19 @@ def scaling(group: Group, rows: Sequence[ScaledRun], name: str) -> Figure:
 
     Colour and mark are the partition. The row of one worker, if any, begins the curve of every partition.
     """
-    over, first, kind = group.over, group.shown[0], group.kind.capitalize()
-    ranked = over == RANKS
+    over, kind, ranked = group.over, group.kind.capitalize(), group.over == RANKS
     weak = (
         " With even work for each input the seconds would stay as they are; how many inputs die depends on the inputs."
     )
     of_ranks = "imbalance of edges", "imbalance from the first exchange on", "waiting", "communication"
+    network, settings = words.network(group.shown[0].problem), _settings(group)
     return Figure(
         name,
-        f"{kind} scaling, {words.network(first.problem)}: time, speed-up, efficiency{', imbalance' * ranked} by {over}",
+        f"{kind} scaling, {network}: time, speed-up, efficiency{', imbalance' * ranked} by {over}",
         f"{kind} scaling over {over}. Speed-up is on a logarithmic scale, and so are seconds that differ by a "
         f"factor of four; vertical lines are the medians' intervals; dotted: each {over[:-1]} gaining as much as the "
-        f"first.{' Colour and mark: the partition.' * ranked}{weak if group.kind == WEAK else ''} Engine "
-        f"{first.engine}, {_each(group)}, reductions: {first.reductions}.",
+        f"first.{' Colour and mark: the partition.' * ranked}{weak * (group.kind == WEAK)} "
+        f"{settings[0].upper()}{settings[1:]}.",
         partial(_plot, rows, over),
         ("case", over, "partition", "inference seconds", "low", "high", "speed-up", "efficiency", "oversubscribed",
          *(of_ranks if ranked else ())),
@@ -304,42 +274,52 @@ def scaling(group: Group, rows: Sequence[ScaledRun], name: str) -> Figure:
     )  # fmt: skip
 
 
+PANELS = (  # label, factor, and what is plotted over workers; the second of two is dashed
+    ("inference seconds", 1, [lambda row: row.run.inference_seconds]),
+    ("speed-up", 1, [lambda row: row.speedup]),
+    ("efficiency, %", 100, [lambda row: row.efficiency]),
+    ("imbalance of edges,\nmaximum / mean", 1,
+     [lambda row: row.of_ranks.edges, lambda row: row.of_ranks.edges_from_exchange]),
+    ("% of inference", 100, [lambda row: row.of_ranks.waiting, lambda row: row.of_ranks.communication]),
+)  # fmt: skip
+
+
 def _plot(rows: Sequence[ScaledRun], over: str, narrow: bool):
-    ranked = over == RANKS
-    palette = dict(zip(MARKS, (colours()[k] for k in (0, 3, 2, 0)), strict=True))
-    plot, panels = canvas(6.4, 3, 2, narrow=narrow) if ranked else canvas(4.3, 2, 2, narrow=narrow)
-    time, speedup, efficiency, *others, legend = panels.flat
-    # Where each curve is, and whether it is dashed.
-    drawn: list[tuple] = [
-        (time, lambda row: row.run.inference_seconds, False),
-        (speedup, lambda row: row.speedup, False),
-        (efficiency, lambda row: _percent(row.efficiency), False),
-    ]
-    if ranked:
-        imbalance, shares = others
-        drawn += [
-            (imbalance, lambda row: row.of_ranks.edges, False),
-            (imbalance, lambda row: row.of_ranks.edges_from_exchange, True),
-            (shares, lambda row: _percent(row.of_ranks.waiting), False),
-            (shares, lambda row: _percent(row.of_ranks.communication), True),
-        ]
+    ranked, numbers, start = over == RANKS, sorted({row.workers for row in rows}), shade_start(rows)
+    plot, grid = canvas(6.4 if ranked else 4.3, 3 if ranked else 2, 2, narrow=narrow)
+    *panels, legend = grid.flat
+    time, speedup, efficiency = panels[:3]
     partitions = [name for name in MARKS if any(row.run.partition == name and row.workers > 1 for row in rows)]
-    for name in partitions:
-        curve = [row for row in rows if row.run.partition in (None, name)]
-        for row in curve:
-            time.plot([row.workers] * 2, row.run.ends, color=INK, linewidth=1.2)
-        for axes, value, dashed in drawn:
-            _plot_curve(axes, curve, value, palette[name], MARKS[name], dashed)
-    if any(row.speedup is not None for row in rows):  # the ideal of more workers
-        ends, ideal = [1, max(row.workers for row in rows)], {"color": INK, "linestyle": ":", "linewidth": 1.2}
-        speedup.plot(ends, ends, zorder=1, **ideal)
-        efficiency.plot(ends, [100, 100], zorder=1, **ideal)
-    _scale(rows, over, time, speedup, efficiency, *others)
+    styles = {name: {"marker": mark, "color": colours()[hue]} for name, (mark, hue) in MARKS.items()}
+    for axes, (label, factor, values) in zip(panels, PANELS, strict=False):
+        for name in partitions:
+            curve = [row for row in rows if row.run.partition in (None, name)]
+            for value, dashes in zip(values, ("-", "--"), strict=False):
+                points = [(row, factor * number) for row in curve if (number := value(row)) is not None]
+                _plot_curve(axes, points, dashes, **styles[name])
+        _over(axes, numbers, over, label)
+        if start is not None:
+            axes.axvspan(max(start, axes.get_xlim()[0]), axes.get_xlim()[1], color=SHADE, zorder=0)
+    for row in rows:
+        time.plot([row.workers] * 2, row.run.ends, color=INK, linewidth=1.2)
+    # What more workers bring at best, and the axes of what is plotted.
+    scaled = any(row.speedup is not None for row in rows)
+    if scaled:
+        ends = [1, numbers[-1]]
+        for axes, ideal in ((speedup, ends), (efficiency, [100, 100])):
+            axes.plot(ends, ideal, color=INK, linestyle=":", linewidth=1.2, zorder=1)
+    seconds = [row.run.inference_seconds for row in rows]
+    wide = max(seconds) >= WIDE * min(seconds)
+    for axes in [time] * wide + [speedup] * scaled:
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter(plain)
+    for axes in [time] * (not wide) + [efficiency, *panels[4:]]:
+        axes.set_ylim(bottom=0)
     despine(plot)
     # The meaning of marks, lines and shade, instead of a last panel.
     legend.set_axis_off()
-    handles = [line(name, color=palette[name], marker=MARKS[name]) for name in partitions if name]
-    if any(row.workers == 1 for row in rows):
+    handles = [line(name, **styles[name]) for name in partitions if name]
+    if numbers[0] == 1:
         handles.append(line(f"one {over[:-1]}, the base", color=INK, linestyle="", marker=BASE_MARK))
         handles.append(line("ideal", color=INK, linestyle=":"))
     if any(row.of_ranks.edges_from_exchange is not None for row in rows):
@@ -354,58 +334,22 @@ def _plot(rows: Sequence[ScaledRun], over: str, narrow: bool):
     return plot
 
 
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
-
-
-def _plot_curve(
-    axes, rows: Sequence[ScaledRun], value: Callable[[ScaledRun], float | None], colour: str, shape: str, dashed: bool
-) -> None:
+def _plot_curve(axes, points: Sequence[tuple[ScaledRun, float]], dashes: str, marker: str, color: str) -> None:
     """One partition's figures over workers; one has its own mark, and oversubscribed runs are hollow."""
-    points = [(row, number) for row in rows if (number := value(row)) is not None]
-    if not points:
-        return
-    counts, numbers = [row.workers for row, _ in points], [number for _, number in points]
-    axes.plot(counts, numbers, color=colour, linestyle="--" if dashed else "-", linewidth=1.4, zorder=2)
+    axes.plot([row.workers for row, _ in points], [number for _, number in points], dashes, color=color, zorder=2)
     for row, number in points:
-        single = row.workers == 1
-        edge = INK if single else colour
-        axes.plot(
-            [row.workers], [number], linestyle="", marker=BASE_MARK if single else shape, markersize=6,
-            markeredgecolor=edge, markerfacecolor="white" if row.oversubscribed else edge, zorder=3,
-        )  # fmt: skip
+        mark, edge = (BASE_MARK, INK) if row.workers == 1 else (marker, color)
+        axes.plot([row.workers], [number], mark, color=edge, zorder=3,
+                  markerfacecolor="white" if row.oversubscribed else edge)  # fmt: skip
 
 
-def _scale(rows: Sequence[ScaledRun], over: str, time, speedup, efficiency, *others) -> None:
-    """The axes' labels and limits, and the shade over oversubscribed runs."""
-    numbers = sorted({row.workers for row in rows})
-    start = shade_start(rows)
-    labels = ("inference seconds", "speed-up", "efficiency, %", "imbalance of edges,\nmaximum / mean", "% of inference")
-    for axes, label in zip((time, speedup, efficiency, *others), labels, strict=False):
-        _over(axes, numbers, over)
-        axes.set_ylabel(label)
-        if start is not None and axes.has_data():
-            axes.axvspan(max(start, axes.get_xlim()[0]), axes.get_xlim()[1], color=SHADE, zorder=0)
-    seconds = [row.run.inference_seconds for row in rows]
-    if max(seconds) < WIDE * min(seconds):
-        time.set_ylim(0, 1.05 * time.get_ylim()[1])
-    for axes, wide in ((time, max(seconds) >= WIDE * min(seconds)), (speedup, speedup.has_data())):
-        if wide:
-            axes.set_yscale("log", base=2)
-            axes.yaxis.set_major_formatter(plain)
-    for axes in (efficiency, *others[1:]):
-        axes.set_ylim(0, max(10.0, 1.05 * axes.get_ylim()[1]))
-    for imbalance in others[:1]:
-        imbalance.set_ylim(0.95, max(1.5, imbalance.get_ylim()[1]))
-
-
-def _over(axes, numbers: Sequence[int], label: str) -> None:
-    """A logarithmic axis with a tick at each number that was run."""
+def _over(axes, numbers: Sequence[int], label: str, values: str) -> None:
+    """A logarithmic axis with a tick at each number that was run, and the labels of both axes."""
     axes.set_xscale("log", base=2)
     axes.set_xlim(numbers[0] / 1.25, numbers[-1] * 1.25)
     axes.set_xticks(numbers, list(map(str, numbers)))
     axes.set_xticks([], minor=True)
-    axes.set_xlabel(label)
+    axes.set(xlabel=label, ylabel=values)
 
 
 def shade_start(rows: Sequence[ScaledRun]) -> float | None:
@@ -479,11 +423,9 @@ def published_figure(system: PublishedSystem, name: str) -> Figure:
 
 
 def _plot_published(system: PublishedSystem, narrow: bool):
-    from matplotlib.ticker import LogLocator
-
     plot, (rates, efficiency) = canvas(4.6, 1, 2, narrow=narrow)
     widths, depths = (list(dict.fromkeys(sizes)) for sizes in list(zip(*system.curves, strict=True))[:2])
-    palette, lines, ends = colours(max(10, len(widths))), [], []
+    palette, lines, every = colours(max(10, len(widths))), [], []
     for curve in system.curves:
         depth = depths.index(curve.layers)
         style = {
@@ -491,15 +433,15 @@ def _plot_published(system: PublishedSystem, narrow: bool):
             "marker": "osD^v"[depth % 5], "markersize": 4, "linewidth": 1.3,
         }  # fmt: skip
         numbers = sorted(curve.points)
-        ends += [curve.rate(count) / 1e12 for count in numbers]
-        lines += rates.plot(numbers, [curve.rate(count) / 1e12 for count in numbers], **style)
+        tera = [curve.rate(count) / 1e12 for count in numbers]
+        every += tera
+        lines += rates.plot(numbers, tera, **style)
         if 1 in curve.points:
             efficiency.plot(numbers, [100 * curve.efficiency(count) for count in numbers], **style)
     for axes, label in ((rates, "TeraEdges/s, published"), (efficiency, "efficiency, %, published")):
-        _over(axes, system.devices, system.hardware)
-        axes.set_ylabel(label)
+        _over(axes, system.devices, system.hardware, label)
     logarithmic(rates, "y")
-    rates.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if max(ends) < FEW * min(ends) else (1.0,)))
+    set_ticks(rates.yaxis, every)
     efficiency.set_ylim(bottom=0)
     despine(plot)
     labels = [f"{curve.neurons} × {curve.layers}" for curve in system.curves]

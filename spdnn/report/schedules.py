@@ -4,20 +4,18 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from spdnn.core.shown import listed, plural
 from spdnn.core.shown import published as printed
 from spdnn.core.table import BYTES, NUMBER, RATE, SECONDS, Column, Number, Table, code
-from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.timeline import Span
 from spdnn.report.common import words
 from spdnn.report.common.blocks import Block, Paragraph, Part, Section
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import Figure
 from spdnn.report.common.groups import Group
-from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, line, patch
+from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, line, name_rows, patch
 from spdnn.report.common.run_rows import RunRow, interval, run_name
 from spdnn.runs.records.notes import TaskgraphNotes
 from spdnn.runs.records.published import Baseline
@@ -38,64 +36,52 @@ MOST_GROUPS, MOST_CUT = 8, 3  # groups, and those of them with figures
 MOST_PANELS = 8  # of a figure of timelines
 FIELD = "Lin and Huang, HPEC 2020"  # whose table has schedules of the field side by side
 FIELD_SYSTEMS = ("SNIG", "BF", "GPipe*")
-# Indices into seaborn's "colorblind", of tasks and of schedules.
-COLOURS = {"layer": 0, "copy-weights": 1, "move": 2, "compact": 4, "park": 5, "join": 3, "collect": 8}
+# Colours are indices into seaborn's "colorblind".
 SCHEDULES = {"resident": 0, "stream": 1, "graph": 2, "pipeline": 3}
-WORDS = {
-    "layer": "layers (batches light and dark alternately)",
-    "copy-weights": "copies of weights",
-    "move": "rows between devices",
-    "compact": "rows that leave",
-    "park": "batches that wait for others",
-    "join": "batches that go on as one",
-    "collect": "results",
+TASKS = {
+    "layer": ("layers (batches light and dark alternately)", 0),
+    "copy-weights": ("copies of weights", 1),
+    "move": ("rows between devices", 2),
+    "compact": ("rows that leave", 4),
+    "park": ("batches that wait for others", 5),
+    "join": ("batches that go on as one", 3),
+    "collect": ("results", 8),
 }
 NARROW = 1 / 1500  # of the whole time: shorter bars and gaps cannot be seen, and are drawn with their neighbours
 Panels = Sequence[tuple[str, Sequence[Span]]]  # labels and timelines
 
 
-@dataclass(frozen=True)
-class CutRun:
-    """A run of the task graph."""
+def _memory(run: RunRow) -> int | None:
+    """Bytes of the device that needs most."""
+    return max(run.notes(TaskgraphNotes).memory_bytes or (), default=None)
 
-    run: RunRow
 
-    @property
-    def cut(self) -> Decomposition:
-        return self.run.decomposition
-
-    @property
-    def memory(self) -> int | None:
-        """Bytes of the device that needs most."""
-        return max(self.run.notes(TaskgraphNotes).memory_bytes or (), default=None)
-
-    @property
-    def label(self) -> str:
-        """The decomposition in a few words."""
-        stages, buffers = len(self.cut.ranges), self.cut.buffers
-        parts = [self.run.cut, *([f"pipeline of {stages}"] if stages > 1 else [])]
-        parts.append(plural(self.cut.batches, "batch", "batches"))
-        return ", ".join([*parts, f"{buffers} buffers"] if buffers else parts)
+def _label(run: RunRow) -> str:
+    """The decomposition in a few words."""
+    cut = run.decomposition
+    pipeline = f", pipeline of {len(cut.ranges)}" if len(cut.ranges) > 1 else ""
+    buffers = f", {cut.buffers} buffers" if cut.buffers else ""
+    return f"{run.cut}{pipeline}, {plural(cut.batches, 'batch', 'batches')}{buffers}"
 
 
 MEASURED = Table(
     "Schedules",
     [
-        Column("Case", lambda row: run_name(row.run)),
-        Column("Schedule", lambda row: row.cut.schedule,
-               below=lambda row: f"{stages} in a pipeline" if (stages := len(row.cut.ranges)) > 1 else None),
-        Column("Devices", lambda row: row.cut.devices, NUMBER, below=lambda row: row.run.threads_text),
-        Column("Batches", lambda row: row.cut.batches, NUMBER),
-        Column("Buffers", lambda row: row.cut.buffers or None, NUMBER),
-        Column("Memory of a device", lambda row: row.memory, BYTES),
-        Column("Promised", lambda row: row.run.device_memory, BYTES),
-        Column("Inference", lambda row: row.run.inference_seconds, SECONDS, below=lambda row: interval(row.run)),
-        Column("", lambda row: row.run.rate.median, RATE),
-        Column("Time includes", lambda row: row.run.includes),
-        Column("Why it was cut so", lambda row: row.run.notes(TaskgraphNotes).why or ""),
+        Column("Case", run_name),
+        Column("Schedule", lambda run: run.decomposition.schedule,
+               below=lambda run: f"{stages} in a pipeline" if (stages := len(run.decomposition.ranges)) > 1 else None),
+        Column("Devices", lambda run: run.decomposition.devices, NUMBER, below=lambda run: run.threads_text),
+        Column("Batches", lambda run: run.decomposition.batches, NUMBER),
+        Column("Buffers", lambda run: run.decomposition.buffers or None, NUMBER),
+        Column("Memory of a device", _memory, BYTES),
+        Column("Promised", lambda run: run.device_memory, BYTES),
+        Column("Inference", lambda run: run.inference_seconds, SECONDS, below=interval),
+        Column("", lambda run: run.rate.median, RATE),
+        Column("Time includes", lambda run: run.includes),
+        Column("Why it was cut so", lambda run: run.notes(TaskgraphNotes).why or ""),
     ],
     "Measured medians, under each its interval; memory is of the device that needs most, by the decomposition",
-    record=lambda row: row.run.number,
+    record=lambda run: run.number,
 )  # fmt: skip
 PUBLISHED = Table(
     "Published schedules",
@@ -103,12 +89,8 @@ PUBLISHED = Table(
         Column("System", lambda row: row.system),
         Column("Hardware", lambda row: row.hardware),
         Column("Devices", lambda row: row.devices, NUMBER),
-        Column(
-            "Time",
-            lambda row: Number(row.seconds, SECONDS, printed(row.seconds)) if row.finished
-            else f"given up after {printed(row.seconds)}",
-            SECONDS,
-        ),
+        Column("Time", lambda row: Number(row.seconds, SECONDS, printed(row.seconds)) if row.finished
+               else f"given up after {printed(row.seconds)}", SECONDS),
         Column("", lambda row: row.edges_per_second
                and Number(row.edges_per_second, RATE, printed(row.edges_per_second / 1e12)), RATE),
         Column("Time includes", lambda row: row.span),
@@ -118,28 +100,28 @@ PUBLISHED = Table(
 
 def section(collection: Collection) -> Section | None:
     """The section; None without a run of the task graph."""
-    shown = list(enumerate(collection.schedules[:MOST_GROUPS], 1))
-    parts = [_part(group, f"schedules-{number}", number <= MOST_CUT, collection.baselines) for number, group in shown]
+    groups = enumerate(collection.schedules[:MOST_GROUPS], 1)
+    parts = [_part(group, f"schedules-{number}", number <= MOST_CUT, collection.baselines) for number, group in groups]
     return Section(NAME, TITLE, [Paragraph(HOW), *parts]) if parts else None
 
 
 def _part(group: Group, name: str, drawn: bool, baselines: Sequence[Baseline]) -> Part:
     """One network: what was measured, and what is published."""
-    rows, first, size = list(map(CutRun, group.shown)), group.shown[0], words.network(group.shown[0].problem)
-    about = f"{first.inputs} inputs; engine {first.engine}, reductions: {first.reductions}; "
-    blocks: list[Block] = [Paragraph(f"{about}{plural(first.record.environment.cores, 'core')}.", "soft")]
-    blocks += [Paragraph(group.left_out, "soft")] if group.left_out else []
-    if drawn and (measured := [row for row in rows if row.run.timeline][:MOST_PANELS]):
+    runs, first, size = group.shown, group.shown[0], words.network(group.shown[0].problem)
+    cores = plural(first.record.environment.cores, "core")
+    about = f"{first.inputs} inputs; engine {first.engine}, reductions: {first.reductions}; {cores}."
+    blocks: list[Block] = [Paragraph(text, "soft") for text in (about, group.left_out) if text]
+    if drawn and (measured := [run for run in runs if run.timeline][:MOST_PANELS]):
         caption = (
             "Measured: tasks of each lane of each device over time, in one run of each setting; where a run has very "
             "many tasks, neighbours are drawn as one. Cases: "
-            f"{listed([row.run.case for row in measured], between='; ')}."
+            f"{listed([run.case for run in measured], between='; ')}."
         )
         title = f"Measured timelines of schedules, {size}: tasks of each lane over time"
-        blocks.append(gantt([(row.label, row.run.timeline) for row in measured], name, title, caption))
-    if drawn and len(known := [row for row in rows if row.memory]) > 1:
+        blocks.append(gantt([(_label(run), run.timeline) for run in measured], name, title, caption))
+    if drawn and len(known := [run for run in runs if _memory(run)]) > 1:
         blocks.append(memory(known, name, size))
-    blocks.append(MEASURED.of(rows, title=f"Schedules on {size}"))
+    blocks.append(MEASURED.of(runs, title=f"Schedules on {size}"))
     if published := published_rows(baselines, first.problem):
         blocks.append(_published(published, size))
     return Part(size, blocks, f"{name}-head")
@@ -160,17 +142,15 @@ def published_rows(baselines: Sequence[Baseline], problem: ProblemRecord) -> lis
     """The schedules of the field on an official network, as their authors measured them side by side."""
     size = problem.official and (problem.neurons, problem.layers)
     rows = [row for row in baselines if (row.neurons, row.layers) == size and row.source.startswith(FIELD)]
-    pairs = [(row.system.split(" (")[0], row) for row in rows]
-    pairs = [(name, row) for name, row in pairs if name in FIELD_SYSTEMS]
-    return [row for _, row in sorted(pairs, key=lambda pair: (FIELD_SYSTEMS.index(pair[0]), int(pair[1].devices)))]
+    found = [(FIELD_SYSTEMS.index(name), int(row.devices), row) for row in rows
+             if (name := row.system.split(" (")[0]) in FIELD_SYSTEMS]  # fmt: skip
+    return [row for *_, row in sorted(found, key=lambda entry: entry[:2])]
 
 
 def gantt(panels: Panels, name: str, title: str, caption: str) -> Figure:
-    """Tasks of each lane over time, a panel for each timeline on one scale. Batches are light and dark alternately.
+    """Tasks of each lane over time, a panel for each (label, timeline) on one scale.
 
-    Args:
-        panels: (label, timeline) each.
-        name, title, caption: as `Figure`'s.
+    Batches are light and dark alternately; `name`, `title` and `caption` are the figure's.
     """
     return Figure(
         name,
@@ -183,32 +163,28 @@ def gantt(panels: Panels, name: str, title: str, caption: str) -> Figure:
 
 
 def _plot_timelines(panels: Panels, narrow: bool):
-    lanes = [_lanes(timeline) for _, timeline in panels]
     spans = [span for _, timeline in panels for span in timeline]
     last = max((span.end for span in spans), default=0.0) or 1.0
-    palette = {kind: colours()[hue] for kind, hue in COLOURS.items()}
+    palette = {kind: colours()[hue] for kind, (_, hue) in TASKS.items()}
+    lanes = [_lanes(timeline) for _, timeline in panels]
     heights = [0.7 + 0.24 * max(1, len(own)) for own in lanes]
     plot, axes = canvas(
         sum(heights) + 0.6, len(panels), 1, narrow=narrow, sharex=True, squeeze=False, height_ratios=heights
     )
     for panel, (label, timeline), own in zip(axes[:, 0], panels, lanes, strict=True):
-        for index, lane in enumerate(own):
+        for place, lane in enumerate(own):
             of_lane = [span for span in timeline if (span.device, span.lane) == lane]
             for kind, batch, begin, end in joined(of_lane, last * NARROW):
-                dark = 1.0 if batch is None or batch % 2 == 0 else 0.55
-                panel.barh(index, end - begin, left=begin, height=0.72, color=palette.get(kind, NO_COLOUR),
-                           alpha=dark, linewidth=0)  # fmt: skip
+                panel.barh(place, end - begin, left=begin, height=0.72, color=palette.get(kind, NO_COLOUR),
+                           alpha=0.55 if batch and batch % 2 else 1.0, linewidth=0)  # fmt: skip
         several = len({device for device, _ in own}) > 1
         names = [f"device {device} " * several + words.LANES.get(lane, lane) for device, lane in own]
-        panel.set_yticks(range(len(own)), names, fontsize=8)
-        panel.set_ylim(max(1, len(own)) - 0.4, -0.6)
+        name_rows(plot, panel, names or [""], fontsize=8)
         panel.set_title(label, loc="left", fontsize=10, color=INK)
-        panel.grid(visible=False, axis="y")
     axes[-1, 0].set_xlabel("seconds from the beginning of the run")
     axes[-1, 0].set_xlim(0, last * 1.01)
-    despine(plot, left=True)
     kinds = {span.kind for span in spans}
-    if handles := [patch(WORDS[kind], color=colour) for kind, colour in palette.items() if kind in kinds]:
+    if handles := [patch(TASKS[kind][0], color=colour) for kind, colour in palette.items() if kind in kinds]:
         plot.legend(handles=handles, loc="outside lower left", ncols=3)
     return plot
 
@@ -217,7 +193,7 @@ def _lanes(timeline: Sequence[Span]) -> list[tuple[int, str]]:
     """(device, lane) of what has a bar."""
     order = {lane: index for index, lane in enumerate(words.LANES)}
     lanes = {(span.device, span.lane) for span in timeline if span.end > span.begin}
-    return sorted(lanes, key=lambda row: (row[0], order.get(row[1], len(order)), row[1]))
+    return sorted(lanes, key=lambda lane: (lane[0], order.get(lane[1], len(order)), lane[1]))
 
 
 def joined(timeline: Sequence[Span], narrow: float) -> list[tuple[str, int | None, float, float]]:
@@ -235,43 +211,41 @@ def joined(timeline: Sequence[Span], narrow: float) -> list[tuple[str, int | Non
     return bars
 
 
-def memory(rows: Sequence[CutRun], name: str, size: str) -> Figure:
+def memory(runs: Sequence[RunRow], name: str, size: str) -> Figure:
     """Seconds over the memory of a device, one mark for each decomposition; colour is the schedule, mark the devices.
 
     Args:
-        rows: those that have their memory, of the group of that name.
-        size: of its network, in words.
+        runs: those that have their memory, of the group of that name, on a network of that `size` in words.
     """
     return Figure(
         f"{name}-memory",
         f"Inference seconds over memory of a device, {size}",
         "Measured inference seconds over the memory of the device that needs most; vertical lines are the "
         "medians' intervals. Both axes begin at zero.",
-        partial(_plot_memory, rows),
+        partial(_plot_memory, runs),
         ("decomposition", "schedule", "devices", "bytes of a device", "inference seconds", "low", "high"),
         [
-            (row.label, row.cut.schedule, row.cut.devices, row.memory, row.run.inference_seconds, *row.run.ends)
-            for row in rows
+            (_label(run), run.decomposition.schedule, run.decomposition.devices, _memory(run), run.inference_seconds,
+             *run.ends)
+            for run in runs
         ],
-    )
+    )  # fmt: skip
 
 
-def _plot_memory(rows: Sequence[CutRun], narrow: bool):
+def _plot_memory(runs: Sequence[RunRow], narrow: bool):
     plot, axes = canvas(3.6, narrow=narrow)
     palette = {name: colours()[hue] for name, hue in SCHEDULES.items()}
-    counts = sorted({row.cut.devices for row in rows})
+    counts = sorted({run.decomposition.devices for run in runs})
     marks = dict(zip(counts, "osD^v<>PX*" * len(counts), strict=False))
-    for row in rows:
-        gib, cut = row.memory / 2**30, row.cut
-        axes.plot([gib, gib], row.run.ends, color=INK, linewidth=1.0, zorder=2)
-        axes.scatter([gib], [row.run.inference_seconds], color=palette[cut.schedule], marker=marks[cut.devices],
-                     s=46, edgecolors=INK, linewidths=0.6, zorder=3)  # fmt: skip
-    axes.set_xlabel("GiB of the device that needs most")
-    axes.set_ylabel("inference seconds")
+    for run in runs:
+        gib, cut = _memory(run) / 2**30, run.decomposition
+        axes.plot([gib, gib], run.ends, color=INK, linewidth=1.0)
+        axes.plot([gib], [run.inference_seconds], marks[cut.devices], color=palette[cut.schedule], markersize=7)
+    axes.set(xlabel="GiB of the device that needs most", ylabel="inference seconds")
     axes.set_xlim(left=0)
-    axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
+    axes.set_ylim(bottom=0)
     despine(plot)
-    names = {row.cut.schedule for row in rows}
+    names = {run.decomposition.schedule for run in runs}
     entries = [(name, "o", colour) for name, colour in palette.items() if name in names]
     entries += [(plural(count, "device"), mark, NO_COLOUR) for count, mark in marks.items()]
     handles = [line(name, marker=mark, color=colour, linestyle="", markersize=7) for name, mark, colour in entries]
