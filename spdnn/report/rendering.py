@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from spdnn.core.errors import InputError, Unavailable, install, unknown
 from spdnn.core.files import check_outputs, check_target, replacing, together, write_text
 from spdnn.report import page
-from spdnn.report.common import drawing, figure_files
+from spdnn.report.common import drawing
 from spdnn.report.common.blocks import Section
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.common.drawing import Figure
@@ -47,7 +47,7 @@ def render(
             every number of its case, in its folder, off the page.
         output: an .html file in a folder that exists.
         baselines_path: the table of published results; by default, the project's.
-        figures: a folder for every figure and table as files too (`figure_files.write_figures`).
+        figures: a folder for every figure and table as files too (`drawing.write_figures`).
         table: a file for all records as CSV, a line each.
         summary: a file for what the page says first, in two lines, and where it is, in a third.
         processes: that draw figures at a time.
@@ -68,7 +68,7 @@ def render(
     text = page.text(everything, shown, drawings)
     with together():
         if figures is not None:
-            figure_files.write_figures([*drawings.values(), *page.tables(shown)], figures)
+            drawing.write_figures([*drawings.values(), *page.tables(shown)], figures)
         if table is not None:
             write_text(table, records_table(everything.runs, everything.operations))
         if summary is not None:
@@ -147,5 +147,5 @@ def _check_targets(folders: Sequence[RecordFolder], output: Path, table: Path | 
     outputs = [output] if table is None else [output, table]
     check_outputs(outputs, (path for folder in folders for path in (*folder.records, *folder.verdicts)))
     target = check_target(output)
-    if figures is not None and Path(os.path.realpath(figure_files.check_figures(figures))) in (target, *target.parents):
+    if figures is not None and Path(os.path.realpath(drawing.check_figures(figures))) in (target, *target.parents):
         raise InputError(f"{output} is within {figures}, which is replaced whole; name another place for the figures")

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from spdnn.core.errors import SpdnnError
-from spdnn.report.common.figure_files import remove_figures
+from spdnn.report.common.drawing import remove_figures
 from spdnn.report.rendering import RecordFolder, render
 from spdnn.runs.records.files import read_verdict
 

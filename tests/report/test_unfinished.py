@@ -5,7 +5,7 @@ import os
 import pytest
 
 from spdnn.report import page
-from spdnn.report.common.figure_files import write_figures
+from spdnn.report.common.drawing import write_figures
 from spdnn.report.rendering import RecordFolder
 from spdnn.report.unfinished import render_unfinished, report_unfinished
 from spdnn.runs.records.files import write_record

@@ -1,4 +1,4 @@
-"""A figure of the report: a section plots it as a `Figure`, and the page saves it as a `Drawing`.
+"""A figure of the report: a section plots it as a `Figure`, the page saves it as a `Drawing`, and files hold it.
 
 All figures share one style and one width. The same values give the same bytes of SVG and CSV.
 """
@@ -6,14 +6,17 @@ All figures share one style and one width. The same values give the same bytes o
 import contextlib
 import html
 import io
+import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spdnn.core.errors import Unavailable, install
+from spdnn.core.errors import InputError, SpdnnError, Unavailable, install
+from spdnn.core.files import replacing_folder
 from spdnn.core.shown import printable
 from spdnn.core.table import LONGEST, csv_text
 
@@ -35,6 +38,9 @@ MOST_DRAWN = 5  # figures of one kind on a page, and curves in one; the data of 
 MOST_BARS = 12  # cases in one figure
 WIDTHS: ContextVar[tuple[float, float]] = ContextVar("WIDTHS", default=(8.4, 4.3))  # inches: of a page, a telephone
 FORMATS = (".pdf", ".svg", ".png")
+SUFFIXES = (".csv", ".rst", ".svg")  # of the files of a figure
+WHITE = '<rect width="100%" height="100%" fill="#ffffff"/>'
+STAMP = ".snakemake_timestamp"  # which Snakemake leaves in a folder that is the output of a rule
 STYLES = {  # (seaborn's style, further settings)
     "page": ("whitegrid", {}),
     "paper": ("ticks", {"font.size": 8, "axes.linewidth": 0.6, "lines.linewidth": 1.0, "pdf.fonttype": 42}),
@@ -68,14 +74,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure as files hold it.
+    """A figure as files hold it; a table is one without an SVG.
 
     Attributes:
-        name, title, caption: as `Figure`'s.
         category: the name of its section; figures of `snakemake --report` are in folders by it.
-        svg: one <svg> element.
+        svg, narrow: one <svg> element, and one for a telephone, or empty.
         csv: the numbers plotted, as a table with a line of names.
-        narrow: an <svg> element for a telephone, or empty.
     """
 
     name: str
@@ -99,12 +103,7 @@ def libraries() -> tuple:
 
 @contextlib.contextmanager
 def style(name: str = "page", width: float | None = None) -> Iterator[None]:
-    """The settings under which figures are plotted and saved.
-
-    Args:
-        name: one of STYLES.
-        width: inches, of every figure; by default those of the page and of a telephone.
-    """
+    """Plot and save under one of STYLES; `width`: inches of every figure, in place of page's and telephone's."""
     seaborn, _ = libraries()
     import matplotlib
 
@@ -154,8 +153,7 @@ def _svg(figure: Figure, plot: Any, name: str) -> str:
     for number, tip in figure.tips.items():
         here = f'<g id="{RECORD}{number}">'
         text = text.replace(here, f"{here}<title>{html.escape(printable(tip, LONGEST))}</title>")
-    text = re.sub(r'(?<=[\s"])(id="|xlink:href="#)', rf"\1{name}-", text)
-    text = re.sub(r"url\(#", f"url(#{name}-", text)
+    text = re.sub(r'((?<=[\s"])id="|(?<=[\s"])xlink:href="#|url\(#)', rf"\1{name}-", text)
     label = html.escape(printable(figure.title, LONGEST))
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" {FONT} ', 1)
 
@@ -173,3 +171,66 @@ def _shortened(svg: str) -> str:
 
 def _hundredths(number: re.Match) -> str:
     return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+
+def write_figures(drawings: Iterable[Drawing], folder: str | Path) -> None:
+    """Write each figure to `folder`/CATEGORY/NAME: .svg, its data as .csv, its title and caption as .rst.
+
+    The folder is replaced whole, so nothing of an earlier page remains in it.
+
+    Args:
+        folder: a new one, or one that holds such figures and nothing else.
+
+    Raises:
+        InputError: the folder holds something else, or cannot be where it is asked for.
+        SpdnnError: it cannot be written.
+    """
+    check_figures(folder)
+    with replacing_folder(folder) as whole:
+        for drawing in drawings:
+            part = whole / drawing.category
+            part.mkdir(exist_ok=True)
+            if drawing.svg:
+                (part / f"{drawing.name}.svg").write_text(standalone(drawing.svg), "utf-8")
+            (part / f"{drawing.name}.csv").write_text(drawing.csv, "utf-8", "backslashreplace")
+            (part / f"{drawing.name}.rst").write_text(caption(drawing.title, drawing.caption), "utf-8")
+
+
+def remove_figures(folder: str | Path) -> None:
+    """Remove a folder of figures, if there is one. Raises InputError as `write_figures` does, and SpdnnError."""
+    if not check_figures(folder).exists():
+        return
+    try:
+        shutil.rmtree(os.path.realpath(folder))
+    except OSError as error:
+        raise SpdnnError(f"{folder}: {error.strerror or error}, so its figures were not removed") from error
+
+
+def check_figures(folder: str | Path) -> Path:
+    """The folder itself unless it holds anything that `write_figures` does not leave; InputError names that.
+
+    A figure is recognised by its files together.
+    """
+    top = Path(folder)
+    if top.exists() and not top.is_dir():
+        raise InputError(f"{top} is not a folder; figures are written into one of their own")
+    for part in sorted(top.iterdir()) if top.is_dir() else ():
+        inside = sorted(part.iterdir()) if part.is_dir() and not part.is_symlink() else []
+        whole = {file.stem for file in inside if all(file.with_suffix(end).is_file() for end in SUFFIXES[:2])}
+        other = [file for file in inside if file.suffix not in SUFFIXES or file.stem not in whole]
+        if other or not (inside or part.name == STAMP):
+            odd = (other or [part])[0].relative_to(top)
+            raise InputError(f"{top}: {odd} is no figure of a report, and would be removed; name a folder of its own")
+    return top
+
+
+def standalone(svg: str) -> str:
+    """An <svg> element of a page as a file of its own, white behind it in every viewer."""
+    start, rest = svg.split(">", 1)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{start}>\n{WHITE}{rest}\n'
+
+
+def caption(title: str, text: str) -> str:
+    """Title and caption as a paragraph of reStructuredText, whatever marks they hold."""
+    bold, plain = (re.sub(r"([\\*`|_]|:(?=:))", r"\\\1", " ".join(words.split())) for words in (title, text))
+    return f"**{bold}.** {plain}\n"
