@@ -7,7 +7,7 @@ from operation_cases import made_operation
 from records import collected, made_record, made_verdict, section_of, table_of, texts, told, typed
 
 from spdnn.report.cases import outcome
-from spdnn.report.common.collection import Part, collect, distinct
+from spdnn.report.common.collection import Part, collect
 from spdnn.report.common.run_rows import fair
 from spdnn.runs.records.verdict import Verdict
 
@@ -114,10 +114,11 @@ def test_a_record_that_one_folder_withholds_is_shown_by_no_other():
         assert (contents.records, contents.withheld, contents.judged) == ([], ["same"], [("same", failed)])
 
 
-def test_distinct_keeps_one_of_each():
+def test_of_what_is_there_twice_one_is_kept():
     failed = "broken", typed(FAILED, Verdict)
     assert collect([Part([], [failed, failed])]).judged == [failed]
-    assert distinct([{"a": 1, "b": 2}, {"a": 3}, {"b": 2, "a": 1}]) == [{"a": 1, "b": 2}, {"a": 3}]
+    operations = [{"a": 1, "b": 2}, {"a": 3}, {"b": 2, "a": 1}]
+    assert collect([], operations=operations).operations == [{"a": 1, "b": 2}, {"a": 3}]
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 9])

@@ -37,7 +37,7 @@ class Part(NamedTuple):
     expected: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Collection:
     """All parts together, and the published results.
 
@@ -72,17 +72,13 @@ class Collection:
     def runs(self) -> list[RunRow]:
         """The run records as the page prints them; placed where there are several machines or a GPU."""
         # Code differs from machine to machine, so a record is old by the newest one of its own machine.
-        newest = {
-            words.machine(record.environment): record.environment.code
-            for record in sorted(self.records, key=lambda record: record.created)
-        }
-        runs = [
-            RunRow(
-                record, number, placed=len(newest) > 1 or bool(record.environment.gpu),
-                older=record.environment.code != newest[words.machine(record.environment)],
-            )
-            for number, record in enumerate(self.records)
-        ]  # fmt: skip
+        machines = [words.machine(record.environment) for record in self.records]
+        order = sorted(zip(self.records, machines, strict=True), key=lambda pair: pair[0].created)
+        newest = {machine: record.environment.code for record, machine in order}
+        runs = []
+        for number, (record, machine) in enumerate(zip(self.records, machines, strict=True)):
+            placed = len(newest) > 1 or bool(record.environment.gpu)
+            runs.append(RunRow(record, number, placed, older=record.environment.code != newest[machine]))
         name_runs(runs)
         return runs
 
@@ -140,22 +136,18 @@ def collect(
         # A case that was to be run and left neither file would otherwise vanish without a word.
         missing |= set(part.expected) - cases - {case for case, _ in part.verdicts}
     # A record that one part withholds is shown by no other.
-    shown = sorted((_order(record), text) for text, record in records.items() if text not in withheld)
+    texts = sorted(records.keys() - withheld.keys())
+    shown = sorted((records[text] for text in texts), key=_order)
+    operation_of = {_text(record): record for record in operations}
     return Collection(
-        [records[text] for _, text in shown],
+        shown,
         sorted(judged.values(), key=lambda pair: (pair[1].passed, pair[0], _text(pair[1]))),
         sorted({record.case for record in withheld.values()}),
         sorted(missing),
-        distinct(operations),
+        [operation_of[text] for text in sorted(operation_of)],
         baselines,
         operation_baselines,
     )
-
-
-def distinct(contents: Iterable[Entry]) -> list[Entry]:
-    """The contents without repeats of what is the same to the last value, in an order of their own."""
-    texts = {_text(content): content for content in contents}
-    return [texts[text] for text in sorted(texts)]
 
 
 def _order(record: RunRecord) -> tuple:
