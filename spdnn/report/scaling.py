@@ -400,14 +400,8 @@ def _published(system: PublishedSystem, name: str) -> Part:
     curves = "The published curve" if count == 1 else f"The {count} published curves"
     caption = "Published ", RATE, " by number of devices; under each, the efficiency"
     rows = Table(f"{curves} as numbers: {title}", columns, caption).of(system.curves)
-    blocks = [Paragraph(text), published_figure(system, name), rows]
-    return Part(f"Published scaling: {title}", blocks, f"{name}-head")
-
-
-def published_figure(system: PublishedSystem, name: str) -> Figure:
-    """Published rates and efficiencies over devices: colour is the width, dash and mark the depth."""
     who, hardware, devices = printable(system.system), printable(system.hardware), system.devices
-    return Figure(
+    figure = Figure(
         name,
         f"Published scaling of {who} on {hardware}: TeraEdges/s and efficiency by devices",
         f"Published, not measured here: TeraEdges/s of {who} (logarithmic), and its efficiency (rate ÷ devices "
@@ -420,24 +414,22 @@ def published_figure(system: PublishedSystem, name: str) -> Figure:
             for curve in system.curves for count in devices
         ],
     )  # fmt: skip
+    return Part(f"Published scaling: {title}", [Paragraph(text), figure, rows], f"{name}-head")
 
 
 def _plot_published(system: PublishedSystem, narrow: bool):
+    """Rates and efficiencies over devices: colour is the width, dash and mark the depth."""
     plot, (rates, efficiency) = canvas(4.6, 1, 2, narrow=narrow)
     widths, depths = (list(dict.fromkeys(sizes)) for sizes in list(zip(*system.curves, strict=True))[:2])
     palette, lines, every = colours(max(10, len(widths))), [], []
     for curve in system.curves:
-        depth = depths.index(curve.layers)
-        style = {
-            "color": palette[widths.index(curve.neurons)], "linestyle": DASHES[depth % len(DASHES)],
-            "marker": "osD^v"[depth % 5], "markersize": 4, "linewidth": 1.3,
-        }  # fmt: skip
-        numbers = sorted(curve.points)
+        depth, numbers = depths.index(curve.layers) % len(DASHES), sorted(curve.points)
+        style = {"color": palette[widths.index(curve.neurons)], "linestyle": DASHES[depth], "marker": "osD^"[depth]}
         tera = [curve.rate(count) / 1e12 for count in numbers]
         every += tera
-        lines += rates.plot(numbers, tera, **style)
+        lines += rates.plot(numbers, tera, markersize=4, **style)
         if 1 in curve.points:
-            efficiency.plot(numbers, [100 * curve.efficiency(count) for count in numbers], **style)
+            efficiency.plot(numbers, [100 * curve.efficiency(count) for count in numbers], markersize=4, **style)
     for axes, label in ((rates, "TeraEdges/s, published"), (efficiency, "efficiency, %, published")):
         _over(axes, system.devices, system.hardware, label)
     logarithmic(rates, "y")

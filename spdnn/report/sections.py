@@ -6,7 +6,7 @@ where there is nothing to show; and perhaps ABSENT, a sentence on what is not sh
 Data flows one way, and each step has one owner::
 
     records, verdicts, published tables --rendering--> Collection   the contents of the page; nothing is worded yet
-    Collection --predictions--> Groups, in the Collection too       runs that are compared, and what models predict
+    Collection --groups--> Groups, in the Collection too            runs that are compared
     Collection --section--> Section                                 sentences, tables with their rows, figures
     Figures --drawing--> Drawings                                   plots, saved as SVG and CSV
     Section, Drawings --blocks.Writer--> HTML
