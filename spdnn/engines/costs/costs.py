@@ -23,7 +23,6 @@ class DeviceCosts:
         tiles: sizes of a tile, ascending: rows are padded to the first that holds them, or to a multiple of the last.
         memory_bytes: of the device, or of the node whose ranks share it; None: not known.
         copy_bytes_per_second: of weights streamed for each layer; None: weights stay in memory.
-        overlapped: whether copies of weights go on while a layer is computed.
         cores: that all ranks of a node share; None: what other ranks do slows none.
         threads: that the rates were measured with.
     """
@@ -35,7 +34,6 @@ class DeviceCosts:
     tiles: tuple[int, ...] = (1,)
     memory_bytes: float | None = None
     copy_bytes_per_second: float | None = None
-    overlapped: bool = True
     cores: int | None = None
     threads: int = 1
 
@@ -66,8 +64,7 @@ class DeviceCosts:
         # Double buffering: where weights are streamed, the slower of copying and computing counts.
         computing = self.lanes(rows) * work.edges * self.rates(work.layers)
         copying = batches * self.copy(work.weight_bytes) if streamed else 0.0
-        both = np.maximum(computing, copying) if self.overlapped else computing + copying
-        return np.where(rows > 0, both + batches * self.seconds_per_layer, 0.0)
+        return np.where(rows > 0, np.maximum(computing, copying) + batches * self.seconds_per_layer, 0.0)
 
     def together(self, seconds: np.ndarray, threads: int) -> np.ndarray:
         """When ranks that start together on one node end, (ranks,), when each alone would need `seconds`.

@@ -36,7 +36,6 @@ class TaskCosts:
         threads: of one device, where devices share cores; None: device.threads.
         waiting: for each thread beyond the first of a device, what it adds to the time of all that it shares out, as a
             part: threads wait at the ends of layers, and for what one of them does alone.
-        speeds: of each device, relative to the rates; empty: all alike.
         row_shares: by number of batches, the part of the rows that each has, float64 (batches, layers), as
             `costmodel.official.official_shares` gives it; None: by size.
     """
@@ -49,7 +48,6 @@ class TaskCosts:
     compact_bytes_per_second: float | None = None
     threads: int | None = None
     waiting: float = 0.0
-    speeds: tuple[float, ...] = ()
     row_shares: Callable[[int], np.ndarray | None] = field(default=lambda batches: None)
 
     def speed(self, cores: int, part: float = 1.0) -> float:
@@ -139,7 +137,7 @@ def simulate(decomposition: Decomposition, costs: TaskCosts, cores: int | None =
             moves; None: devices slow each other in nothing.
 
     Raises:
-        InputError: costs of another number of layers, of inputs or of devices.
+        InputError: costs of another number of layers or of inputs.
     """
     _check(decomposition, costs)
     execution, clock = Execution(decomposition), _Clock(decomposition, costs, cores)
@@ -165,10 +163,9 @@ def least_seconds(decomposition: Decomposition, costs: TaskCosts, cores: int | N
     _check(decomposition, costs)
     # Computing, shared out without a gap to all devices, at the speed of all of them at once.
     d, device = decomposition, costs.device
-    speed = sum(costs.speeds) or d.devices
+    speed = float(d.devices)
     if cores is not None:
-        part = min(1.0, cores / (d.devices * (costs.threads or device.threads)))
-        speed = max(costs.speeds, default=1.0) * d.devices * costs.speed(cores, part)
+        speed *= costs.speed(cores, min(1.0, cores / (d.devices * (costs.threads or device.threads))))
     computing = float(costs.layers(costs.rows(d)).sum()) / speed
     if not d.streamed:
         return computing
@@ -184,8 +181,6 @@ def _check(decomposition: Decomposition, costs: TaskCosts) -> None:
             f"costs of {costs.work.inputs} inputs through {costs.work.layers} layers, and a decomposition of "
             f"{decomposition.inputs} through {decomposition.layers}"
         )
-    if len(costs.speeds) not in (0, decomposition.devices) or min(costs.speeds, default=1.0) <= 0:
-        raise InputError(f"speeds {costs.speeds} of {decomposition.devices} devices: one above 0 for each, or none")
 
 
 class _Running:
@@ -243,17 +238,14 @@ class _Clock:
             if first == 0:
                 begin, end = d.members(task.batch)
                 seconds += (end - begin) * costs.device.seconds_per_input
-            return self._by_device(seconds, task)
+            return seconds
         if task.kind == Kind.COMPACT:
-            return self._by_device(self.compacts[task.batch][last], task)
+            return self.compacts[task.batch][last]
         if task.kind == Kind.COPY:
             return self.weights[last] - self.weights[first]
         if task.kind in (Kind.MOVE, Kind.PARK, Kind.JOIN):
             return costs.messages.message(self.rows[task.batch][last] * float(costs.work.row_bytes[last]))
         return 0.0
-
-    def _by_device(self, seconds: float, task: Task) -> float:
-        return seconds / self.costs.speeds[task.device] if self.costs.speeds else seconds
 
     def step(self) -> list[Task]:
         """Go on to the next end of a task; those that end then."""

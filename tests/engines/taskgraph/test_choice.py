@@ -54,8 +54,13 @@ def test_the_simplest_of_equals_is_taken():
     assert found.predicted.seconds <= EQUAL * least
 
 
-def test_uneven_devices_draw():
-    found = chosen(2, None, costs(speeds=(1.0, 3.0), messages=SLOW_MESSAGES))
+def test_uneven_batches_are_drawn():
+    """After the first layer only the second half of the inputs is left: of batches dealt out, one device has these."""
+    later = lambda batches: np.arange(batches)[:, None] >= batches / 2  # noqa: E731
+    shares = lambda batches: later(batches) / later(batches).sum() * np.ones(LAYERS)  # noqa: E731
+    rows = np.full(LAYERS, INPUTS / 2)
+    rows[0] = INPUTS
+    found = chosen(2, None, costs(rows=rows, row_shares=shares, messages=SLOW_MESSAGES))
     assert found.decomposition.drawn
     assert "slower" in found.why
 
