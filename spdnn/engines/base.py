@@ -116,10 +116,6 @@ class Prepared:
         """Of each layer to the end; 0 at last (layers + 1,)."""
         return [*np.cumsum(self.edges[::-1])[::-1].tolist(), 0]
 
-    def edges_passed(self) -> list[int]:
-        """Of the source, as an Inference takes them; made when a session opens, for it reads every header."""
-        return progress.edges_passed(self.source.header(k).edges for k in range(self.network.depth))
-
     def first(self, depth: int) -> "Prepared":
         """Of the first `depth` layers; findings are then of these, and its seconds of all that were prepared.
 
@@ -332,15 +328,21 @@ class Session(abc.ABC):
     Attributes:
         span: what the time of `run` includes, RESIDENT or STREAMED.
         findings: of the reductions that depend on how many layers run; fit for JSON.
+        edges_passed: of the source, as an Inference takes them.
         startup_seconds: of opening it, what its devices took to start, their kernels compiled.
+
+    Raises:
+        InputError: the inputs' width is not the network's.
     """
 
     span: str = RESIDENT
     startup_seconds = 0.0
 
-    def __init__(self, prepared: Prepared):
-        notes = {name: REDUCTIONS[name].session_note(note, prepared.network.depth)
-                 for name, note in prepared.findings.items()}  # fmt: skip
+    def __init__(self, prepared: Prepared, inputs: Inputs):
+        inputs.check_width(prepared.network.inputs)
+        self.prepared, self.inputs, depth = prepared, inputs, prepared.network.depth
+        self.edges_passed = progress.edges_passed(prepared.source.header(k).edges for k in range(depth))
+        notes = {name: REDUCTIONS[name].session_note(note, depth) for name, note in prepared.findings.items()}
         self.findings: dict = {name: note for name, note in notes.items() if note is not None}
 
     @abc.abstractmethod
@@ -383,9 +385,8 @@ class Engine(abc.ABC):
     def missing(self) -> str | None:
         """None when the engine can run here, else one sentence that says what is missing."""
 
-    @abc.abstractmethod
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
-        """Apply the reductions that need the network alone, and lay it out.
+        """Apply the reductions that need the network alone.
 
         Args:
             memory: as in Options.
@@ -393,6 +394,7 @@ class Engine(abc.ABC):
         Raises:
             Unsuitable: the engine cannot run this network.
         """
+        return Prepared.reduce(network, reductions, memory)
 
     def ceilings(self, options: Options, seconds: float, together: int = 1) -> Machine | None:
         """What the machine, or the device that `options` names, does at best, measured now in about so many seconds;

@@ -14,10 +14,9 @@ import numpy as np
 
 from spdnn.core import progress
 from spdnn.core.endings import check_ended
-from spdnn.core.features import Inputs
 from spdnn.core.result import LastRows, Result
 from spdnn.core.threads import in_order
-from spdnn.engines.base import RESIDENT, STREAMED, Counters, MovableRows, Prepared, RowExchange, Rows, Session
+from spdnn.engines.base import RESIDENT, STREAMED, Counters, MovableRows, RowExchange, Rows, Session
 
 
 def advance(
@@ -73,11 +72,6 @@ class BatchSession(Session):
     layers: list | None = None
     bind: Callable[[int], Any]
     least_batches: int = 0
-
-    def __init__(self, prepared: Prepared, inputs: Inputs):
-        super().__init__(prepared)
-        inputs.check_width(prepared.network.inputs)
-        self.prepared, self.inputs, self.edges_passed = prepared, inputs, prepared.edges_passed()
 
     @property
     def span(self) -> str:  # type: ignore[override]

@@ -4,9 +4,8 @@ It is for small cases and for comparison; the oracle itself is `spdnn.engines.or
 """
 
 from spdnn.core.features import Inputs
-from spdnn.core.network import Network
 from spdnn.core.result import Result
-from spdnn.engines import oracle as reference
+from spdnn.engines import oracle
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, RowExchange, Session
 
 
@@ -17,9 +16,6 @@ class OracleEngine(Engine):
     def missing(self) -> str | None:
         return None
 
-    def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
-        return Prepared(network, network, reductions)
-
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return _OracleSession(prepared, inputs, options)
 
@@ -28,8 +24,9 @@ class _OracleSession(Session):
     span = STREAMED
 
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
-        super().__init__(prepared)
-        self.network, self.inputs, self.options = prepared.network, inputs, options
+        super().__init__(prepared, inputs)
+        self.options = options
 
     def run(self, exchange: RowExchange | None = None) -> Result:
-        return reference.infer(self.network, self.inputs, values=self.options.values, workers=self.options.threads)
+        options = self.options
+        return oracle.infer(self.prepared.network, self.inputs, values=options.values, workers=options.threads)

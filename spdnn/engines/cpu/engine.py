@@ -12,7 +12,6 @@ import numpy as np
 from spdnn.core.errors import InputError, past_float32
 from spdnn.core.features import Inputs
 from spdnn.core.limits import Machine
-from spdnn.core.network import Network
 from spdnn.engines.base import AnswersCalls, Options, Prepared, Session, SharesWeights
 from spdnn.engines.cpu import ceilings
 from spdnn.engines.cpu.session import CpuSession
@@ -31,9 +30,6 @@ class CompiledEngine(SharesWeights):
 
     def missing(self) -> str | None:
         return dispatch.missing()
-
-    def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
-        return Prepared.reduce(network, reductions, memory)
 
     def ceilings(self, options: Options, seconds: float, together: int = 1) -> Machine | None:
         memory = None if options.memory is None else max(0, options.memory - resident_bytes())

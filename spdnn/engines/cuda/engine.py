@@ -8,7 +8,6 @@ from spdnn.core import driver
 from spdnn.core.errors import Unsuitable
 from spdnn.core.features import Inputs
 from spdnn.core.limits import Machine
-from spdnn.core.network import Network
 from spdnn.engines.base import OnDevices, Options, Prepared, Session
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED
 from spdnn.kernels import dispatch
@@ -36,9 +35,6 @@ class CudaEngine(OnDevices):
         from spdnn.engines.cuda import ceilings
 
         return ceilings.measure(cupy_device.open_device(options.device), seconds)
-
-    def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
-        return Prepared.reduce(network, reductions, memory)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         from spdnn.engines.cuda.session import CudaSession

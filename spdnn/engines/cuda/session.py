@@ -41,10 +41,8 @@ class CudaSession(Session):
         self, device: Device, prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None,
         sub_batch_tiles: int | None = None,
     ):  # fmt: skip
-        super().__init__(prepared)
-        inputs.check_width(prepared.network.inputs)
-        self.device, self.inputs, self.keep = device, inputs, options.keep
-        self.edges_passed = prepared.edges_passed()
+        super().__init__(prepared, inputs)
+        self.device, self.keep = device, options.keep
         # Inputs come first, for the kernels are chosen by how many there are and what memory they leave.
         device.trim()
         copies = Copies(device)

@@ -32,8 +32,7 @@ class CpuGraphSession(Session):
     """Feature buffers for the slots of all devices, weights that stay, and a graph to go through in every run."""
 
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
-        super().__init__(prepared)
-        inputs.check_width(prepared.network.inputs)
+        super().__init__(prepared, inputs)
         self.settings = options.settings or TaskgraphSettings()
         if self.settings.devices > options.threads:
             raise InputError(
@@ -42,7 +41,7 @@ class CpuGraphSession(Session):
         self.work, self.limit = BatchKernels(prepared, inputs, options), limit_bytes(options.memory)
         work = self.work
         # Decomposition: the schedule that is fastest within the memory.
-        self.predicted, self.edges_passed = None, prepared.edges_passed()
+        self.predicted = None
         self.decomposition, self.why = self._decomposition(options)
         cut = self.decomposition
         self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT

@@ -48,10 +48,8 @@ class CudaGraphSession(Session):
     def __init__(
         self, devices: Sequence[Device], prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None
     ):
-        super().__init__(prepared)
-        network = prepared.network
-        inputs.check_width(network.inputs)
-        self.inputs, self.keep, self.settings = inputs, options.keep, options.settings or TaskgraphSettings()
+        super().__init__(prepared, inputs)
+        self.keep, self.settings = options.keep, options.settings or TaskgraphSettings()
         if len(devices) != self.settings.devices:
             raise InputError(f"{len(devices)} devices, and {self.settings.devices} were asked for")
         # Kernels are chosen on the first device, and the layers laid out on the host, for the cut needs their bytes.
@@ -60,7 +58,7 @@ class CudaGraphSession(Session):
         device_inputs: dict[int, DeviceInputs] = {0: DeviceInputs(copies[0], inputs)}
         copies[0].finish()  # before kernels are timed
         self.plan = plan = KernelPlan.of(devices[0], prepared, inputs, kind)
-        laid = lay_out_all(network, plan, options.threads)
+        laid = lay_out_all(prepared.network, plan, options.threads)
         self.shared = [layer.shared for layer in laid]
         reserved = sum(array.nbytes for array in stored_arrays(inputs)) + 64 * plan.depth
         reserved += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two slots at most
