@@ -65,7 +65,7 @@ def sparse(network: Network, layer: Layer, rows: np.ndarray, threads: int) -> Ca
     buffers = [Buffer(count, neurons) for _ in range(2)]
     source = buffers[0].rows(every)
     level.load(layouts.bind_inputs(Inputs(rows)), np.arange(count), source, threads)
-    bound, scratch, got = spgemm.bind(layer), spgemm.workspace(network, level.panel, threads), np.empty_like(rows)
+    bound, scratch, got = spgemm.bind(network, 0), spgemm.workspace(network, level.panel, threads), np.empty_like(rows)
 
     def run(accumulator: int) -> tuple:
         return level.layer(bound, source, buffers[1].rows(every), scratch, accumulator)

@@ -32,7 +32,7 @@ from spdnn.engines.taskgraph.cuda import probe as cuda_probe
 from spdnn.engines.taskgraph.cuda import session as session_module
 from spdnn.engines.taskgraph.cuda.run import CudaGraphRun, copies_hidden
 from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
-from spdnn.engines.taskgraph.graph import Graph, Kind
+from spdnn.engines.taskgraph.graph import Kind
 from spdnn.engines.taskgraph.settings import SCHEDULES
 from spdnn.engines.taskgraph.settings import TaskgraphSettings as Settings
 from spdnn.engines.taskgraph.timeline import Span
@@ -125,8 +125,7 @@ def test_every_schedule_gives_the_same_bits_in_every_order(asked, reductions):
         way = "from device to device" if peers else "through the host"
         assert got.notes["moves"] == (way if got.notes["pipeline"] > 1 else None)
         # What has run is a sound graph, with the batches that devices drew.
-        groups = dict(enumerate(got.notes["groups"]))
-        assert wrong(session.cut, Graph.of(session.cut, groups).tasks) == []
+        assert wrong(session.cut, session._last_run.execution.graph.tasks) == []
 
 
 def test_progress_is_told_of_batches_that_were_issued(monkeypatch, capsys):

@@ -22,19 +22,14 @@ class Execution:
     """
 
     def __init__(self, decomposition: Decomposition):
-        # Ready tasks of a lane are a heap by number: the order in which the graph made them is a sound one.
         self.graph = Graph(decomposition)
-        self._done = {task.number for task in self.graph.tasks}
+        self._done = {task.number for task in self.graph.tasks if task.batch is None}
         self._waiting: dict[int, int] = {}
         self._followers: dict[int, list[int]] = defaultdict(list)
+        # Ready tasks of a lane are a heap by number: the order in which the graph made them is a sound one.
         self._ready: dict[Lane, list[int]] = defaultdict(list)
         self.left = 0
-        self.graph.begin()
         self._know(self.graph.tasks[len(self._done) :])
-
-    @property
-    def finished(self) -> bool:
-        return not self.left
 
     def ready(self) -> list[Task]:
         """All tasks that may run now, by their numbers."""
@@ -82,7 +77,7 @@ Work = Callable[[Task], int | None]  # does a task, and tells the rows that are 
 
 def run_serially(execution: Execution, work: Work, choose: Callable[[list[Task]], Task]) -> None:
     """Run all tasks one after the other, each time the one that `choose` picks of those that may run."""
-    while not execution.finished:
+    while execution.left:
         task = execution.take_task(choose(execution.ready()))
         execution.done(task, work(task))
 
@@ -113,7 +108,7 @@ def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: 
             while True:
                 # Wait for a task of this lane. The calling thread wakes up now and then, for signals reach it alone.
                 with news:
-                    while (task := execution.take(lane)) is None and not (execution.finished or errors):
+                    while (task := execution.take(lane)) is None and execution.left and not errors:
                         news.wait(SIGNALS_SECONDS if calling else None)
                         if calling:
                             check()

@@ -12,7 +12,7 @@ Tasks are numbered as they come, and wait for earlier ones alone: there is no cy
 batches are drawn or joined grows while it runs (`go_on`); what has run is a graph like any other.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from spdnn.engines.taskgraph.decomposition import Decomposition
@@ -77,17 +77,18 @@ class _Device:
         self.arrived = 0  # batches that came to a slot of it, one after the other
 
 
+@dataclass
 class _Pool:
     """What waits on a group's device to be joined: batches, the tasks that parked them, and their rows."""
 
-    def __init__(self):
-        self.batches: list[int] = []
-        self.parked: list[int] = []
-        self.rows = 0
+    batches: list[int] = field(default_factory=list)
+    parked: list[int] = field(default_factory=list)
+    rows: int = 0
 
 
 class Graph:
-    """Tasks of a decomposition: those of weights that stay, then of every batch that was added.
+    """Tasks of a decomposition: those of weights that stay, then of every batch, where it is known before anything has
+    run; others are added by `go_on`.
 
     Attributes:
         tasks: in an order in which they could run.
@@ -107,32 +108,19 @@ class Graph:
             for device in range(decomposition.devices):
                 for stage in range(*decomposition.range_of(device)):
                     self._weights(None, device, stage)
+        groups, batches = decomposition.groups, decomposition.batches
+        for batch in range(min(groups, batches) if decomposition.dynamic else batches):
+            self._add(batch, batch % groups)
 
-    @classmethod
-    def of(cls, decomposition: Decomposition, groups: dict[int, int] | None = None) -> "Graph":
-        """The whole graph: batches dealt out to groups one by one, or as `groups` says, in order; none is joined."""
-        graph = cls(replace(decomposition, joined=None))
-        dealt = {batch: batch % decomposition.groups for batch in range(decomposition.batches)}
-        for batch, group in (groups or dealt).items():
-            graph.add(batch, group)
-        return graph
-
-    def add(self, batch: int, group: int) -> list[Task]:
-        """The tasks of a batch that passes through that group; as far as the graph says where it goes."""
+    def _add(self, batch: int, group: int) -> None:
+        """Add the tasks of a batch that passes through that group; as far as the graph says where it goes."""
         # The batch goes from device to device of its group's pipeline; beyond the stage where it may be joined to
         # others nothing is known yet, so its tasks end there.
-        number, before, self.groups[batch] = len(self.tasks), None, group
+        before, self.groups[batch] = None, group
         self._left.remove(batch)
         for position, (first, last) in enumerate(self.decomposition.ranges):
             device, last = self.decomposition.device(group, position), self.decomposition.joined or last
             before = self._through(batch, device, range(first, last), before)
-        return self.tasks[number:]
-
-    def begin(self) -> None:
-        """Add the batches that begin before anything has run."""
-        d = self.decomposition
-        for batch in range(min(d.groups, d.batches) if d.dynamic else d.batches):
-            self.add(batch, batch % d.groups)
 
     def go_on(self, done: Task, rows: int | None = None) -> list[Task]:
         """The tasks that follow `done`: of the batch, where it may be joined to others, and of the next.
@@ -159,7 +147,7 @@ class Graph:
             pool.parked.append(parked.number)
         elif (batch := next((b for b in self._left if d.drawn or b % d.groups == group), None)) is not None:
             # Next batch of the group: whichever comes first where batches are drawn, else of those dealt out to it.
-            self.add(batch, group)
+            self._add(batch, group)
         elif pool.batches:
             # Join: no batch is left to fill the pool, so all that waits goes on as one, in the first slot.
             batch, device = d.batches + len(self.joined), d.device(group, 0)

@@ -144,7 +144,7 @@ def simulate(decomposition: Decomposition, costs: TaskCosts, cores: int | None =
     graph = execution.graph
     lanes = [(device, lane) for device in range(decomposition.devices) for lane in LANES]
     # Discrete events: every free lane begins its first ready task, and the clock goes on to the next end of one.
-    while not execution.finished:
+    while execution.left:
         for lane in lanes:
             if lane not in clock.running and (task := execution.take(lane)):
                 clock.running[lane] = _Running(task, clock.seconds(task), clock.now)
@@ -183,13 +183,13 @@ def _check(decomposition: Decomposition, costs: TaskCosts) -> None:
         )
 
 
+@dataclass(slots=True)
 class _Running:
     """A task that is on its way: `left` seconds of it, were nothing to slow it."""
 
-    __slots__ = ("began", "left", "task")
-
-    def __init__(self, task: Task, left: float, began: float):
-        self.task, self.left, self.began = task, left, began
+    task: Task
+    left: float
+    began: float
 
 
 class _Clock:

@@ -73,7 +73,7 @@ class CudaGraphRun:
         try:
             # Polling: tasks are issued as soon as those before them are; the host never waits for the work itself.
             with self.stage:
-                while not self.execution.finished:
+                while self.execution.left:
                     went_on = [self._go_on(), *(self._next(lane) for lane in lanes)]
                     if not any(went_on):
                         check_ended()
