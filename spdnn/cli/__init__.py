@@ -14,10 +14,9 @@ from collections.abc import Collection, Sequence
 
 from spdnn import __version__
 from spdnn.core import resources
-from spdnn.core.endings import check_ended, clean_on_terminate, farewell
+from spdnn.core.endings import check_ended, clean_on_terminate, farewell, process_seconds
 from spdnn.core.errors import SpdnnError, nearest
 from spdnn.runs.ranks.world import connect, launched_count, launched_rank, tell_and_end
-from spdnn.runs.records.time_to_solution import process_seconds
 
 EPILOG = """\
 from nothing to a verified run:

@@ -13,7 +13,6 @@ from spdnn.core.result import Result
 from spdnn.core.shown import plural, unit_of_rate
 from spdnn.runs.records.files import write_result, write_samples
 from spdnn.runs.records.run_record import Measurement, busy_part
-from spdnn.runs.records.time_to_solution import text
 from spdnn.runs.records.verdict import Verdict
 
 ROWS_BYTES = 1 << 24  # of last rows that are written at a time
@@ -44,7 +43,7 @@ def show(request: RunRequest, measurement: Measurement, result: Result, verdict:
         others = f"other work took {100 * part:.0f} % of its {measurement.environment.cores} cores"
         tried = f", in the quietest of {1 + len(measurement.passed_over)} attempts" if measurement.passed_over else ""
         print(f"machine     BUSY: {others}{tried}; times may be too long (--repeat-if-busy 3 measures again)")
-    print(f"solution    {text(measurement.time_to_solution)}")
+    print(f"solution    {measurement.time_to_solution.said}")
     seconds = float(np.median(measurement.inference_seconds))
     rate = challenge.edges_per_second(result.inputs, measurement.problem.edges, seconds)
     print(

@@ -241,13 +241,18 @@ def process(number: int | None = None) -> Process | None:
     return None if start is None else Process(*_system(), number, start)
 
 
+def process_seconds() -> float:
+    """Seconds since this process was started, to the hundredth."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - _start("self") / os.sysconf("SC_CLK_TCK")
+
+
 @cache
 def _system() -> tuple[str, str]:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     return socket.gethostname(), f"{boot}-{os.stat('/proc/self/ns/pid').st_ino}"
 
 
-def _start(number: int) -> int | None:
+def _start(number: int | str) -> int | None:
     """When a process began; None: there is none, or it has ended and nobody has asked for its status yet."""
     try:
         # The name of the program is in brackets, and may hold anything.

@@ -20,7 +20,7 @@ KEPT = 64  # sizes for which it is kept
 
 
 class Interval(NamedTuple):
-    """The median of some samples and a bootstrap interval of it, in the samples' unit."""
+    """A median, of samples in their unit or of what follows from them, and its bootstrap interval."""
 
     median: float
     low: float

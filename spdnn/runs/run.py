@@ -32,7 +32,7 @@ from spdnn.runs.ranks.world import launched_count, world
 from spdnn.runs.records.files import record_of
 from spdnn.runs.records.result import Accuracy
 from spdnn.runs.records.run_record import Measurement, RunRecord
-from spdnn.runs.records.time_to_solution import COMMAND, solution
+from spdnn.runs.records.samples import TimeToSolution
 from spdnn.runs.records.verdict import Verdict
 from spdnn.runs.verify import judging
 from spdnn.runs.verify.official import draw_kept, official_problem
@@ -217,8 +217,8 @@ def judge(run: RunOutcome, telling: bool = False) -> tuple[Verdict | None, Measu
         return verdict, measurement
     # From the start of the process to the verdict, less repeats and measuring of the machine, which nobody needs for a
     # result.
-    total = solution(
-        COMMAND,
+    total = TimeToSolution.of_parts(
+        "command",
         time.perf_counter() - run.begun - measurement.excluded_seconds,
         measurement.excluded_seconds,
         run.cache.taken if run.cache else (),

@@ -26,7 +26,7 @@ from spdnn.report.common.drawing import Figure, save, style
 from spdnn.report.sections import SECTIONS
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.run_record import RunRecord
-from spdnn.runs.records.time_to_solution import solution
+from spdnn.runs.records.samples import TimeToSolution
 from spdnn.runs.records.verdict import Verdict, run_digest
 
 BASELINES = Path(__file__).parents[2] / "config" / "baselines.csv"
@@ -138,7 +138,7 @@ def made_record(case="1024-120.mnist.cpu.all.t2", seconds=(0.11, 0.1, 0.12), red
 def solved(record, seconds=2.5, of="command", cached=()):
     """The record with a time to solution; what is not inference went to the inputs."""
     first = record["inference_seconds"][0]
-    told = solution(of, seconds, 0.25, cached, inputs=seconds - first, inference=first)
+    told = TimeToSolution.of_parts(of, seconds, 0.25, cached, inputs=seconds - first, inference=first)
     return {**record, "time_to_solution": builtins(told)}
 
 

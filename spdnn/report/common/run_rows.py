@@ -9,6 +9,7 @@ import numpy as np
 
 from spdnn.core import challenge
 from spdnn.core.shown import plural, printable
+from spdnn.core.statistics import Interval
 from spdnn.core.table import PERCENT, RATE, SECONDS, Column, Number, Phrase, Rows, Styled, Table, between, mark
 from spdnn.engines.reductions.registry import REDUCTIONS
 from spdnn.engines.taskgraph.decomposition import Decomposition
@@ -18,7 +19,6 @@ from spdnn.runs.calibration import decomposition_of, timeline_of
 from spdnn.runs.records.notes import Notes
 from spdnn.runs.records.result import ProblemRecord
 from spdnn.runs.records.run_record import RunRecord, busy_part
-from spdnn.runs.records.samples import WorkPerSecond
 
 Entry, Key = TypeVar("Entry"), TypeVar("Key", bound=Hashable)
 NotesType = TypeVar("NotesType", bound=Notes)
@@ -107,7 +107,7 @@ class RunRow:
         return f"{cut.schedule}, {plural(cut.devices, 'device')}" if cut else ""
 
     @property
-    def rate(self) -> WorkPerSecond:
+    def rate(self) -> Interval:
         return self.record.edges_per_second
 
     @property

@@ -27,10 +27,11 @@ from spdnn.core.fields import (
     column,
 )  # fmt: skip
 from spdnn.core.limits import Machine
+from spdnn.core.statistics import Interval
 from spdnn.core.validation import END
 from spdnn.runs.records.environment import Environment, Load
 from spdnn.runs.records.result import Accuracy
-from spdnn.runs.records.samples import WorkPerSecond, check_samples
+from spdnn.runs.records.samples import check_samples, work_per_second
 
 SCHEMA, VERSION = "spdnn-operation", 2
 PRODUCTS = ("spmm", "sddmm")  # whose work and output follow from the problem
@@ -248,9 +249,9 @@ class OperationRecord(Record, kw_only=True, dict=True, omit_defaults=True):
         return SPANS[self.operation]
 
     @cached_property
-    def operations_per_second(self) -> WorkPerSecond:
+    def operations_per_second(self) -> Interval:
         """Useful operations / seconds."""
-        return WorkPerSecond.of(self.useful_operations, self.seconds)
+        return work_per_second(self.useful_operations, self.seconds)
 
     def claims(self) -> Iterator[Claim]:
         """Its output was verified, and its numbers agree; no claim is worked out before those ahead of it hold."""

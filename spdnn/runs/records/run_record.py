@@ -17,10 +17,11 @@ from spdnn.core import limits
 from spdnn.core.fields import Case, Claim, Digest, Identity, Positive, Record, Samples, Seconds, Time, column
 from spdnn.core.limits import Limit, Machine
 from spdnn.core.request import RunRequest
+from spdnn.core.statistics import Interval
 from spdnn.runs.records.distribution import Distribution
 from spdnn.runs.records.environment import Environment, Load
 from spdnn.runs.records.result import Accuracy, EngineRecord, ProblemRecord, Reductions, ResultRecord
-from spdnn.runs.records.samples import TimeToSolution, WorkPerSecond, check_samples
+from spdnn.runs.records.samples import TimeToSolution, check_samples, work_per_second
 from spdnn.runs.records.verdict import Verdict, run_digest
 
 SCHEMA, VERSION = "spdnn-record", 2
@@ -111,9 +112,9 @@ class RunRecord(Measured, kw_only=True, dict=True):
         return self.inference_seconds
 
     @cached_property
-    def edges_per_second(self) -> WorkPerSecond:
+    def edges_per_second(self) -> Interval:
         """Inputs x edges / inference seconds, the challenge's formula, whatever work was left out."""
-        return WorkPerSecond.of(self.problem.work, self.seconds)
+        return work_per_second(self.problem.work, self.seconds)
 
     @property
     def busiest(self) -> int:

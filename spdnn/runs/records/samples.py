@@ -1,12 +1,15 @@
-"""How long the parts of a run took, and the rates that follow: parts of run records and operation records."""
+"""How long the parts of a run took, and the rates that follow: parts of run records and operation records.
+
+Published systems time the inference alone, and so does the challenge; the time to solution is in a record besides.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from spdnn.core.errors import InputError
 from spdnn.core.fields import Claim, Record, Seconds, Unique, check_unique
-from spdnn.core.statistics import CONFIDENCE, as_samples, interval
+from spdnn.core.statistics import Interval, as_samples, interval
 
 TOLERANCE = 1e-6  # relative: between figures that follow from one another
 CLOCK = 1e-9  # seconds: parts of a time were rounded apart from it
@@ -44,6 +47,14 @@ class TimeToSolution(Record, omit_defaults=True):
     def __post_init__(self) -> None:
         check_unique("cached", self.cached)
 
+    @classmethod
+    def of_parts(
+        cls, of: str, seconds: float, excluded: float, cached: Sequence[str] = (), **parts: float
+    ) -> "TimeToSolution":
+        """Of the seconds of the whole; what `parts` leave of it is `other`."""
+        every = dict.fromkeys(PARTS, 0.0) | parts | {"other": max(0.0, seconds - sum(parts.values()))}
+        return cls(of, list(cached), **every, excluded=excluded)
+
     @property
     def parts(self) -> dict[str, float]:
         """Seconds of each part."""
@@ -59,6 +70,13 @@ class TimeToSolution(Record, omit_defaults=True):
         """From the start of the command, or of the first stage, until its record is written, downloads left out."""
         return None if self.excluded is None else self.seconds + self.excluded
 
+    @property
+    def said(self) -> str:
+        """One line for a terminal."""
+        parts = ", ".join(f"{name} {spent:.2f}" for name, spent in self.parts.items() if spent >= 0.005)
+        cached = f"; from the cache: {', '.join(self.cached)}" if self.cached else ""
+        return f"{self.seconds:.2f} s from the start to a verified result ({parts}{cached})"
+
     def claims(self, first: float) -> Iterator[Claim]:
         """One of the parts is the first repeat."""
         same = math.isclose(self.inference, first, rel_tol=TOLERANCE)
@@ -68,25 +86,10 @@ class TimeToSolution(Record, omit_defaults=True):
 PARTS = TimeToSolution.__struct_fields__[2:-1]  # all but `of`, `cached` and `excluded`
 
 
-class WorkPerSecond(NamedTuple):
-    """Work / seconds: the median of the samples and its bootstrap interval.
-
-    Attributes:
-        confidence: of the interval from low to high.
-        resamples: that the bootstrap drew.
-    """
-
-    median: float
-    low: float
-    high: float
-    confidence: float
-    resamples: int
-
-    @classmethod
-    def of(cls, work: int, seconds: Sequence[float]) -> "WorkPerSecond":
-        """Of these samples; InputError where they are none."""
-        middle, low, high, resamples = interval(seconds)
-        return cls(work / middle, work / high, work / low, CONFIDENCE, resamples)
+def work_per_second(work: int, seconds: Sequence[float]) -> Interval:
+    """The median of work / seconds over these samples, and its interval; InputError where they are none."""
+    middle, low, high, resamples = interval(seconds)
+    return Interval(work / middle, work / high, work / low, resamples)
 
 
 def check_samples(name: str, seconds: Sequence[float]) -> Iterator[Claim]:

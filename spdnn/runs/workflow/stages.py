@@ -1,9 +1,12 @@
 """The stages of the workflow, each from files to files: what a rule's script calls."""
 
+import math
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from spdnn.core import safe_open
+from spdnn.core.errors import InputError
 from spdnn.core.request import RunRequest
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
@@ -14,7 +17,7 @@ from spdnn.runs import run
 from spdnn.runs.load import store_info
 from spdnn.runs.measure import time_call
 from spdnn.runs.records.files import read_result, read_samples, read_verdict, write_record, write_verdict
-from spdnn.runs.records.time_to_solution import WORKFLOW, solution, stage_seconds
+from spdnn.runs.records.samples import TimeToSolution
 
 
 def prepare(name: str, reductions: str, memory: int | None, network: str | Path, output: str | Path) -> None:
@@ -67,5 +70,23 @@ def benchmark(
     running = seconds.pop("infer") - excluded
     # What a run takes besides its first inference is its start, and opening the stores.
     parts = {"verification": seconds.pop("verify"), "inference": first, "startup": max(0.0, running - first), **seconds}
-    measurement = replace(measurement, time_to_solution=solution(WORKFLOW, sum(parts.values()), excluded, **parts))
+    whole = TimeToSolution.of_parts("workflow", sum(parts.values()), excluded, **parts)
+    measurement = replace(measurement, time_to_solution=whole)
     write_record(output, run.make_record(request, measurement, read_verdict(verdict), configuration))
+
+
+def stage_seconds(path: str | Path) -> float:
+    """Seconds that a job of the workflow took, from the file of Snakemake's directive `benchmark`.
+
+    Raises:
+        InputError: it is no such file.
+    """
+    try:
+        with safe_open.name_errors(path, "not a job's time"):
+            head, first = safe_open.text(path, "file", "UTF-8").splitlines()[:2]
+        seconds = float(dict(zip(head.split("\t"), first.split("\t"), strict=True))["s"])
+        if math.isfinite(seconds) and seconds >= 0:
+            return seconds
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: not a job's time as Snakemake writes it ({safe_open.brief(error)})") from error
+    raise InputError(f"{path}: a job of {seconds} s")

@@ -17,8 +17,8 @@ from spdnn.core.errors import InputError
 from spdnn.core.validation import builtins
 from spdnn.runs.records.files import check_content, read_all, read_record, read_verdict, write_record, write_verdict
 from spdnn.runs.records.run_record import RunRecord
-from spdnn.runs.records.time_to_solution import stage_seconds
 from spdnn.runs.records.verdict import Verdict
+from spdnn.runs.workflow.stages import stage_seconds
 from tests.report.records import SHA, agreed, made_record, made_verdict, measured, solved
 
 ONE = {"count": 1, "first": [4]}
@@ -453,9 +453,7 @@ def test_times_of_stages(tmp_path):
 
 
 def test_a_process_knows_how_old_it_is():
-    code = (
-        "import time; time.sleep(0.2); from spdnn.runs.records.time_to_solution import process_seconds as p; print(p())"
-    )
+    code = "import time; time.sleep(0.2); from spdnn.core.endings import process_seconds; print(process_seconds())"
     begun = time.monotonic()
     told = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     assert 0.2 <= told <= time.monotonic() - begun + 0.02
