@@ -20,8 +20,7 @@ from spdnn.report.common.drawing import Figure
 from spdnn.report.provenance import records_table
 from spdnn.runs.records.cases import RecordFolder, record_files
 from spdnn.runs.records.files import read_all, read_verdict
-from spdnn.runs.records.published import read_baselines
-from spdnn.runs.records.published_operations import read_operation_baselines
+from spdnn.runs.records.published import read_baselines, read_operation_baselines
 
 if TYPE_CHECKING:
     import pandas

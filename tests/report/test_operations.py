@@ -12,7 +12,7 @@ from spdnn.report.common.collection import collect
 from spdnn.report.common.drawing import Figure, save, style
 from spdnn.report.rendering import RecordFolder, render
 from spdnn.runs.records.operation_record import OperationRecord
-from spdnn.runs.records.published_operations import OperationBaseline
+from spdnn.runs.records.published import OperationBaseline
 from tests.runs.records.test_run_record import changed
 
 

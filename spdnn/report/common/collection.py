@@ -15,8 +15,7 @@ from spdnn.report.common import groups, words
 from spdnn.report.common.groups import Group
 from spdnn.report.common.run_rows import RunRow, name_runs
 from spdnn.runs.records.operation_record import OperationRecord
-from spdnn.runs.records.published import Baseline
-from spdnn.runs.records.published_operations import OperationBaseline
+from spdnn.runs.records.published import Baseline, OperationBaseline
 from spdnn.runs.records.run_record import RunRecord
 from spdnn.runs.records.verdict import Verdict
 

@@ -1,11 +1,12 @@
-"""Published results of the Sparse DNN Graph Challenge: the table `config/baselines.csv`, read and checked.
+"""Published results: tables of `config/`, read and checked. Of the Sparse DNN Graph Challenge in `baselines.csv`, of
+sparse operations for deep learning in `ops-baselines.csv`.
 
 Published times do not all include the same. The column `span` says what each includes, in the closed vocabulary SPANS;
 figures are comparable within a span; a `Ratio` names the span of a figure that has another one than our run.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -17,13 +18,9 @@ from spdnn.runs.records.run_record import RunRecord
 
 SPANS = {
     "product only": "the sparse product alone; activation, compaction and every copy are left out",
-    "kernels, resident": (
-        "product, bias and activation, with weights and inputs on the device; compaction is left out"
-    ),
-    "layer loop, resident": ("all layers, compaction included, with weights and inputs in memory (on a GPU: its own)"),
-    "layer loop with weight copies": (
-        "all layers, compaction and the copies of weights to the device; inputs are there"
-    ),
+    "kernels, resident": "product, bias and activation, with weights and inputs on the device; compaction is left out",
+    "layer loop, resident": "all layers, compaction included, with weights and inputs in memory (on a GPU: its own)",
+    "layer loop with weight copies": "all layers, compaction and the copies of weights to the device; inputs are there",
     "host wall clock with weight copies": (
         "the host's clock around all layers, with the copies of weights to the device"
     ),
@@ -35,11 +32,7 @@ SPANS = {
 QUANTITIES = ("seconds", "edges_per_second", "both")
 KINDS = ("CPU", "GPU", "FPGA")
 DEVICES = ("one device", "several devices", "devices not stated")
-COLUMNS = (
-    "system", "year", "venue", "hardware", "devices", "neurons", "layers",
-    "seconds", "edges_per_second", "span", "lossy", "quantity", "source",
-)  # fmt: skip
-TEXTS = ("system", "venue", "hardware", "devices", "span", "quantity", "source")  # kept as they are
+OPERATION_QUANTITIES = ("speed-up", "percent of peak", "memory ratio")
 
 _KIND = {
     "GPU": re.compile(r"NVIDIA|GeForce|GPU"),
@@ -66,19 +59,40 @@ class Preparation(NamedTuple):
     source: str
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """One published figure.
+class OperationBaseline(NamedTuple):
+    """One published figure of sparse operations.
+
+    Attributes:
+        operation: as records name it, or several joined by commas.
+        network: empty where the figure is over several.
+        quantity: one of OPERATION_QUANTITIES; `value` is in its unit (a ratio, or percent).
+        printed: what the source has, of which `value` is the ratio where it is one of two figures.
+        against: what it is a ratio to.
+        source: the publication, with section or table.
+    """
+
+    operation: str
+    network: str
+    quantity: str
+    value: float
+    printed: str
+    hardware: str
+    against: str
+    source: str
+
+
+class Baseline(NamedTuple):
+    """One published figure of the challenge.
 
     Attributes:
         devices: as printed ("1", "2 nodes", "1 thread"...); empty when it is not stated.
         neurons, layers: None when the source does not name the network.
         seconds: None when only a rate was published.
-        finished: False when the run was given up after `seconds`; it then has no rate.
         edges_per_second: the challenge's rate; None when there is none.
         span: a key of SPANS.
         lossy: the method does not give the exact values.
         quantity: which of seconds and edges_per_second was printed; the other one was derived.
+        finished: False when the run was given up after `seconds`; it then has no rate.
     """
 
     system: str
@@ -89,12 +103,12 @@ class Baseline:
     neurons: int | None
     layers: int | None
     seconds: float | None
-    finished: bool
     edges_per_second: float | None
     span: str
     lossy: bool
     quantity: str
     source: str
+    finished: bool
 
     @property
     def kind(self) -> str:
@@ -136,7 +150,7 @@ def read_baselines(path: str | Path | None = None) -> list[Baseline]:
     """
     path = config_tables.table("baselines.csv") if path is None else existing(path, "table of published results")
     baselines, seen = [], {}
-    for cell, where in config_tables.rows(path, COLUMNS):
+    for cell, where in config_tables.rows(path, Baseline._fields[:-1]):
         row = _baseline(cell, where)
         key = (row.system, row.year, row.hardware, row.devices, row.neurons, row.layers)
         if key in seen:
@@ -158,32 +172,48 @@ def read_preparations() -> list[Preparation]:
         config_tables.check_filled(cell, Preparation._fields, where)
         seconds = config_tables.positive(cell["seconds"], "seconds", where)
         year = config_tables.whole(cell["year"], "year", where)
-        preparations.append(Preparation(**{**cell, "year": year, "seconds": seconds}))
+        preparations.append(Preparation(**cell | {"year": year, "seconds": seconds}))
     return preparations
+
+
+def read_operation_baselines(path: str | Path | None = None) -> list[OperationBaseline]:
+    """The rows of the table at `path`; by default, of `ops-baselines.csv`.
+
+    Raises:
+        InputError: no such file, other columns, an empty cell, a quantity or value that is none.
+        Unavailable: the default table is absent.
+    """
+    path = config_tables.table("ops-baselines.csv") if path is None else existing(path, "table of published results")
+    baselines = []
+    for cell, where in config_tables.rows(path, OperationBaseline._fields):
+        config_tables.check_filled(cell, (name for name in cell if name != "network"), where)
+        _check_words(cell, where, quantity=OPERATION_QUANTITIES)
+        value = config_tables.positive(cell["value"], "value", where)
+        baselines.append(OperationBaseline(**cell | {"value": value}))
+    return baselines
+
+
+def _check_words(cell: dict[str, str], where: str, **allowed: Collection[str]) -> None:
+    """Raise InputError where the cell of a column is none of the words allowed there."""
+    for name, words in allowed.items():
+        if cell[name] not in words:
+            raise InputError(f"{where}: {name} {quote(cell[name])} must be one of: {'; '.join(words)}")
 
 
 def _baseline(cell: dict[str, str], where: str) -> Baseline:
     config_tables.check_filled(cell, ("system", "venue", "hardware", "source"), where)
-    for name, allowed in (("span", SPANS), ("lossy", ("yes", "no")), ("quantity", QUANTITIES)):
-        if cell[name] not in allowed:
-            raise InputError(f"{where}: {name} {quote(cell[name])} must be one of: {'; '.join(allowed)}")
+    _check_words(cell, where, span=SPANS, lossy=("yes", "no"), quantity=QUANTITIES)
     if not any(words.search(cell["hardware"]) for words in _KIND.values()):
         raise InputError(f"{where}: hardware {quote(cell['hardware'])} names no CPU, GPU or FPGA")
     if cell["devices"] and not re.match(r"[1-9]\d*(?!\d)", cell["devices"]):
         raise InputError(f"{where}: devices {quote(cell['devices'])} must begin with a number from 1, or be empty")
-    finished, rate = not cell["seconds"].startswith(">"), cell["edges_per_second"]
-    row = Baseline(
-        **{name: cell[name] for name in TEXTS},
-        year=config_tables.whole(cell["year"], "year", where),
-        neurons=config_tables.whole(cell["neurons"], "neurons", where) if cell["neurons"] else None,
-        layers=config_tables.whole(cell["layers"], "layers", where) if cell["layers"] else None,
-        seconds=config_tables.positive(cell["seconds"].removeprefix(">"), "seconds", where)
-        if cell["seconds"]
-        else None,
-        finished=finished,
-        edges_per_second=config_tables.positive(rate, "edges_per_second", where) if rate else None,
-        lossy=cell["lossy"] == "yes",
-    )
+    year, finished = config_tables.whole(cell["year"], "year", where), not cell["seconds"].startswith(">")
+    numbers = {}
+    for name in ("neurons", "layers", "seconds", "edges_per_second"):
+        read = config_tables.whole if name in ("neurons", "layers") else config_tables.positive
+        text = cell[name].removeprefix(">") if name == "seconds" else cell[name]
+        numbers[name] = read(text, name, where) if cell[name] else None
+    row = Baseline(**cell | numbers | {"year": year, "lossy": cell["lossy"] == "yes", "finished": finished})
     _check_rate(row, rounded="." not in cell["seconds"], where=where)
     return row
 
