@@ -14,7 +14,7 @@ import math
 import mmap
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -40,7 +40,31 @@ SWAPPED = "; are --network and --inputs swapped?"  # the end of a sentence on a 
 _MAPPED: "weakref.WeakSet[Tensors]" = weakref.WeakSet()
 
 
-class Tensors(Mapping):
+class Named(Mapping):
+    """The arrays of a file by name; `_names` has the names, for none is read before it is asked for."""
+
+    _names: Collection[str]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+
+def owned(array: np.ndarray, bfloat16: bool) -> np.ndarray:
+    """A copy; of float16, and of bfloat16 (its bits, as uint16), as float32, for SciPy knows neither."""
+    if bfloat16:  # the upper half of a float32
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32 if array.dtype == np.float16 else array.dtype, order="C")
+
+
+class Tensors(Named):
     """The tensors of a .safetensors file, by name: read-only arrays of the mapped file, of their shapes.
 
     Attributes:
@@ -61,7 +85,7 @@ class Tensors(Mapping):
             self._state = _state(self._file)
             self._start, self.metadata, self._tensors = _header(self._file)
             self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        self.types = {name: kind for name, (kind, _, _) in self._tensors.items()}
+        self._names = self.types = {name: kind for name, (kind, _, _) in self._tensors.items()}
         _MAPPED.add(self)
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -78,14 +102,6 @@ class Tensors(Mapping):
         gone = weakref.finalize(content, self._map.madvise, mmap.MADV_DONTNEED, page, first + stop - start - page)
         gone.atexit = False
         return content
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    __eq__, __hash__ = object.__eq__, object.__hash__
 
 
 def check_unchanged() -> None:

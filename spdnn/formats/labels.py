@@ -6,7 +6,7 @@ import numpy as np
 
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError
-from spdnn.core.validation import quote, shorten
+from spdnn.core.validation import quote
 from spdnn.formats import lines
 from spdnn.formats.tensors import NpzArchive, read_array
 
@@ -31,10 +31,7 @@ def read_labels(path) -> np.ndarray:
         return read_array(path)
     if path.suffix == ".npz":
         archive = NpzArchive(path)
-        if len(archive) != 1:
-            names = shorten(", ".join(archive), 60)
-            raise InputError(f"{path}: {len(archive)} arrays ({names}); labels are one array: save it alone")
-        return archive.any(*archive)
+        return archive.any(archive.only("labels are one array: save it alone"))
     raise InputError(f"{path}: labels are .npy, .npz, .csv or .txt files")
 
 

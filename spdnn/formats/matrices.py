@@ -101,11 +101,9 @@ def _numpy(path: Path, several: str):
         return _dense(read_array(path))
     archive = NpzArchive(path)
     if "format" not in archive:
-        if len(archive) != 1:
-            names = shorten(", ".join(archive), 60)
-            raise InputError(f"{path}: {len(archive)} arrays ({names}); {several}")
+        name = archive.only(several)
         with safe_open.name_errors(path, UNSOUND):
-            return _dense(archive.any(*archive))
+            return _dense(archive.any(name))
     with safe_open.name_errors(path, UNSOUND):
         for name in archive:
             archive.shape(name)

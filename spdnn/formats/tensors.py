@@ -3,7 +3,7 @@
 import math
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -33,26 +33,17 @@ class Safetensors(container.Tensors):
 
     def __init__(self, path):
         super().__init__(path)
-        self._stored = dict(zip(self._tensors, self._tensors, strict=True)) | shared(self.metadata, self._tensors)
+        self._names = {name: name for name in self._tensors} | shared(self.metadata, self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return super().__getitem__(self._stored[name]).shape
+        return super().__getitem__(self._names[name]).shape
 
     def __getitem__(self, name: str) -> np.ndarray:
         """float32 or float64, of its shape; float16 and bfloat16 become float32."""
-        name = self._stored[name]
+        name = self._names[name]
         if (kind := self.types[name]) not in TYPES:
             raise InputError(f"{self.path}: {name} is of type {kind}; it must be one of {', '.join(TYPES)}")
-        array = super().__getitem__(name)
-        if kind == "BF16":  # the upper half of a float32
-            return (array.astype(np.uint32) << 16).view(np.float32)
-        return array.astype(np.float32) if kind == "F16" else array.copy()  # SciPy knows no float16
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._stored)
-
-    def __len__(self) -> int:
-        return len(self._stored)
+        return container.owned(super().__getitem__(name), kind == "BF16")
 
 
 def shared(metadata: Mapping, names: Mapping) -> dict[str, str]:
@@ -61,7 +52,7 @@ def shared(metadata: Mapping, names: Mapping) -> dict[str, str]:
     return {name: stored for name, stored in texts if stored in names and name not in names}
 
 
-class Shards(Mapping):
+class Shards(container.Named):
     """The tensors of several .safetensors files beside an index, model.safetensors.index.json, by name.
 
     The index is a JSON object whose `weight_map` names the file of each tensor, as Hugging Face's libraries write it.
@@ -86,11 +77,12 @@ class Shards(Mapping):
         if absent := [name for name, file in names.items() if name not in shards[file]]:
             raise InputError(f"{self.path}: {names[absent[0]]} has no tensor {quote(absent[0])}")
         metadata = [index.get("metadata"), *(shard.metadata for shard in shards.values())]
-        self._stored = dict(zip(names, names, strict=True))
-        self._stored |= {k: v for said in metadata if isinstance(said, dict) for k, v in shared(said, names).items()}
+        self._names = {name: name for name in names}
+        for said in filter(lambda said: isinstance(said, dict), metadata):
+            self._names |= shared(said, names)
         # What the index leaves out would be missing without a word: a bias, or a whole file.
         for file, shard in shards.items():
-            if unnamed := [name for name in shard if name not in self._stored]:
+            if unnamed := [name for name in shard if name not in self._names]:
                 raise InputError(f"{self.path}: it does not name tensor {quote(unnamed[0])}, which is in {file}")
             if of := NUMBERED.fullmatch(file):
                 parts = (f"{of[1]}{k:05}{of[2]}" for k in range(1, int(of[3]) + 1))
@@ -98,19 +90,13 @@ class Shards(Mapping):
                     raise InputError(f"{self.path}: it does not name {quote(missing)}, one of its {int(of[3])} files")
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._shard_of[self._stored[name]].shape(self._stored[name])
+        return self._shard_of[self._names[name]].shape(self._names[name])
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._shard_of[self._stored[name]][self._stored[name]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._stored)
-
-    def __len__(self) -> int:
-        return len(self._stored)
+        return self._shard_of[self._names[name]][self._names[name]]
 
 
-class NpzArchive(Mapping):
+class NpzArchive(container.Named):
     """The arrays of an .npz file, by name; one is read when it is asked for.
 
     No array is larger than its file says, and no file larger than so many packed bytes may hold.
@@ -154,21 +140,19 @@ class NpzArchive(Mapping):
         with safe_open.sound(f"{self.path}: {shorten(name, 30)} cannot be read"):
             return arrays.native(self._file[name])
 
+    def only(self, several: str) -> str:
+        """The name of the only array. Raises InputError, which ends with `several`: there are several, or none."""
+        if len(self) != 1:
+            names = shorten(", ".join(self), 60)
+            raise InputError(f"{self.path}: {len(self)} arrays ({names}); {several}")
+        return self._names[0]
+
     def shape(self, name: str) -> tuple[int, ...]:
         """As the header of an array has it. Raises InputError: it is damaged, or its bytes cannot hold the array."""
         with safe_open.sound(f"{self.path}: {shorten(name, 30)} cannot be read"):
             stored = self._file.zip.NameToInfo.get(f"{name}.npy") or self._file.zip.getinfo(name)
             with self._file.zip.open(stored) as stream:
                 return check_header(stream, stored.file_size)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 def read_array(path) -> np.ndarray:

@@ -10,7 +10,6 @@ import io
 import math
 import pickle
 import zipfile
-from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
@@ -19,6 +18,7 @@ import numpy as np
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.validation import quote, shorten
+from spdnn.formats.container import Named, owned
 
 ENDINGS = (".pt", ".pth")
 OTHERS = (".tar", ".ckpt", ".bin")  # that other files have, too
@@ -158,7 +158,7 @@ def _are_tensors(value: object) -> bool:
     return bool(items) and all(type(name) is str and type(tensor) is _Tensor for name, tensor in items)
 
 
-class TorchFile(Mapping):
+class TorchFile(Named):
     """The tensors of a state dict that torch.save wrote, by name; one is read when it is asked for.
 
     Raises:
@@ -169,7 +169,7 @@ class TorchFile(Mapping):
     def __init__(self, path):
         self.path = safe_open.check_file(path)
         try:
-            self._tensors = self._open()
+            self._names = self._tensors = self._open()
         except _Unread as error:
             raise InputError(f"{self.path}: {error}") from None
 
@@ -230,13 +230,5 @@ class TorchFile(Mapping):
                 return np.zeros(shape, np.float32)
             steps = [stride * flat.itemsize for stride in strides]
             array = np.lib.stride_tricks.as_strided(flat[offset : storage.count], shape, steps, writeable=False)
-            if half:
-                array = (array.astype(np.uint32) << 16).view(np.float32)
-            array = array.astype(np.float32) if array.dtype == np.float16 else array.copy()
+            array = owned(array, half)
             return -array if negated else array
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)

@@ -218,6 +218,17 @@ def test_tensors_that_an_index_leaves_out(tmp_path):
         refuses(said, spdnn.open_network, index, last="none")
 
 
+def test_a_batch_norm_in_a_file_of_several_counts_its_batches(tmp_path):
+    """In int64, a type that no weight has."""
+    parts = {"running_mean": np.ones(3, np.float32), "running_var": np.full(3, 4, np.float32)}
+    norm = {f"1.{name}": array for name, array in (parts | {"num_batches_tracked": np.array(7)}).items()}
+    tensors = made(("0", 3, 4)) | norm
+    path = save(tmp_path / "a.safetensors", tensors)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(tensors, path.name)}))
+    assert spdnn.open_network(index, last="none").sha256() == spdnn.open_network(path, last="none").sha256()
+
+
 def test_a_tensor_of_several_names(tmp_path):
     """As save_model of safetensors and huggingface_hub write it: once, with its other names in the metadata."""
     one, two = made(("fc1", 4, 4)), made(("fc2", 4, 4), ("fc3", 4, 4))
