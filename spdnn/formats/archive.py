@@ -37,16 +37,11 @@ def natural(name: str) -> list:
     return [(len(part) if k % 2 else 0, part) for k, part in enumerate(parts)]
 
 
-class LayerFolder:
+def folder_members(folder: Path) -> Iterator[Member]:
     """The files in a folder, in natural order."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    def members(self) -> Iterator[Member]:
-        for path in sorted(safe_open.listing(self.path), key=lambda path: natural(path.name)):
-            if safe_open.plain_file(path):
-                yield path.name, str(path), lambda path=path: safe_open.whole(path)
+    for path in sorted(safe_open.listing(folder), key=lambda path: natural(path.name)):
+        if safe_open.plain_file(path):
+            yield path.name, str(path), partial(safe_open.whole, path)
 
 
 class TarArchive:

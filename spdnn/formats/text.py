@@ -10,8 +10,10 @@ import os
 import re
 import shutil
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,7 @@ from spdnn.core.resources import usable_cores
 from spdnn.core.threads import in_order
 from spdnn.core.validation import quote
 from spdnn.formats import checks, lines
-from spdnn.formats.archive import LayerFolder, Member, TarArchive
+from spdnn.formats.archive import Member, TarArchive, folder_members
 from spdnn.kernels import dispatch
 
 NAME = re.compile(r"n([1-9]\d{0,8})-l(\d{1,9})\.tsv(\.gz)?", re.ASCII)
@@ -98,29 +100,18 @@ class TextNetwork(Network):
             raise InputError(f"{layers} layers asked for; a network has at least 1")
         for number in bias if isinstance(bias, (list, tuple)) else [] if bias is None else [bias]:
             with np.errstate(over="ignore"):
-                if (
-                    np.ndim(number)
-                    or np.asarray(number).dtype.kind not in "fiub"
-                    or not np.isfinite(np.float32(number))
-                ):
+                real = np.ndim(number) == 0 and np.asarray(number).dtype.kind in "fiub"
+                if not real or not np.isfinite(np.float32(number)):
                     raise InputError(f"bias {quote(number)}: it must be a finite number")
         self.path = safe_open.existing(path, "network")
-        self._source = LayerFolder(self.path) if self.path.is_dir() else TarArchive(self.path)
-        self._bias, self._clip, self._layers, self._last = bias, clip, layers, last
-        layer_activations(1, clip, last)
-        self._expected, self._neurons = neurons, None
+        self._archive = None if self.path.is_dir() else TarArchive(self.path)
+        self._bias, self._layers, self._expected = bias, layers, neurons
+        self._usual, self._final = layer_activations(2, clip, last)
         self._members: dict[int, Member] = {}
-        self._listed, self._headers, self._latest = False, {}, (-1, None)
-        self._description: dict | None = None
+        self._neurons, self._listed, self._headers, self._latest = None, False, {}, (-1, None)
         self._lock = threading.RLock()
-        if isinstance(self._source, LayerFolder):
+        if self._archive is None:
             self._list()
-
-    @property
-    def neurons(self) -> int:
-        """The N of the files' names."""
-        self._list()
-        return self._neurons
 
     @property
     def depth(self) -> int:
@@ -129,18 +120,16 @@ class TextNetwork(Network):
 
     @property
     def inputs(self) -> int:
-        return self.neurons
+        """The N of the files' names."""
+        self._list()
+        return self._neurons
 
-    @property
-    def outputs(self) -> int:
-        return self.neurons
+    outputs = inputs
 
-    @property
+    @cached_property
     def description(self) -> dict:
         """Its `sha256` is of the layers; the first use reads them all."""
-        if self._description is None:
-            self._description = {"source": "text", "path": self.path.name, "sha256": self.sha256()}
-        return self._description
+        return {"source": "text", "path": self.path.name, "sha256": self.sha256()}
 
     def header(self, k: int) -> Header:
         """Layer k's header. Reads the layer the first time: text tells nothing ahead of it."""
@@ -162,7 +151,7 @@ class TextNetwork(Network):
 
     def stream(self) -> Iterator[tuple[int, Layer]]:
         """Every (k, layer) once, in the order in which the source holds them, in one pass."""
-        if self._last != "relu" or isinstance(self._bias, (list, tuple)) or not isinstance(self._source, TarArchive):
+        if self._final != self._usual or isinstance(self._bias, (list, tuple)):
             self._list()  # the depth must be known
         files = list(self._members.items()) if self._listed else self._finding()
         return in_order(self._parse, self._contents(files), LAYERS)
@@ -175,8 +164,8 @@ class TextNetwork(Network):
 
     def _parse(self, item: tuple[int, str, bytes]) -> tuple[int, Layer]:
         k, where, content = item
-        last = self._last == "none" and k == self.depth - 1
-        activation = layer_activations(1, self._clip, "none" if last else "relu")[0]
+        last = self._final != self._usual and k == self.depth - 1  # which an archive knows at its end
+        activation = self._final if last else self._usual
         return k, read_layer(content, where, self._neurons, self._neurons, self._bias_of(k), activation)
 
     def _bias_of(self, k: int) -> float:
@@ -193,13 +182,12 @@ class TextNetwork(Network):
     def _list(self) -> None:
         with self._lock:
             if not self._listed:
-                for _ in self._finding():
-                    pass
+                deque(self._finding(), maxlen=0)
 
     def _finding(self) -> Iterator[tuple[int, Member]]:
         """Find the layers one by one, and check that together they are a network."""
         self._members, self._neurons = {}, None
-        for member in self._source.members():
+        for member in self._archive.members() if self._archive else folder_members(self.path):
             if name := NAME.fullmatch(member[0].rpartition("/")[2]):
                 self._take(int(name[1]), int(name[2]), member)
                 yield int(name[2]), member
@@ -227,8 +215,7 @@ class TextNetwork(Network):
             raise InputError(f"{self.path}: no layers in it; their files are named n{{N}}-l{{k}}.tsv")
         count, most = len(self._members), max(self._members)
         last = most if self._layers is None else min(self._layers, most)
-        missing = [k for k in range(1, last + 1) if k not in self._members]
-        if missing:
+        if missing := [k for k in range(1, last + 1) if k not in self._members]:
             raise InputError(
                 f"{self.path}: layer file n{self._neurons}-l{missing[0]}.tsv is missing, though that of layer {most} "
                 "is there"
@@ -277,12 +264,9 @@ def write_layers(network: Network, folder) -> list[Path]:
                 stream.flush()
                 os.fsync(stream.fileno())  # a file that the disk does not have yet must not get its final name
 
-        pool = ThreadPoolExecutor(LAYERS)
-        try:
-            for _ in progress.bar(pool.map(export, range(network.depth)), "export network", len(targets), "file"):
-                pass
-        finally:  # nobody writes any more when the stage goes
-            pool.shutdown(wait=True, cancel_futures=True)
+        with ThreadPoolExecutor(LAYERS) as pool:  # at its end nobody writes any more
+            exported = pool.map(export, range(network.depth))
+            deque(progress.bar(exported, "export network", len(targets), "file"), maxlen=0)
     return targets
 
 
@@ -298,10 +282,8 @@ def _check_folder(folder: Path, ours: set[str]) -> None:
             if folder.exists() or not folder.parent.is_dir():
                 raise InputError(f"{folder}: layers are written into a folder, and it cannot be made there")
             return
-    others = sorted(
-        path.name for path in safe_open.listing(folder) if NAME.fullmatch(path.name) and path.name not in ours
-    )
-    if others:
+    names = {path.name for path in safe_open.listing(folder)}
+    if others := sorted(filter(NAME.fullmatch, names - ours)):
         raise InputError(f"{folder}: it holds other layers ({others[0]}); name an empty folder")
 
 
