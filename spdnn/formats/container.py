@@ -188,8 +188,7 @@ class Writer:
     def __init__(self, file: io.BufferedRandom, record: dict, reserve: int):
         self._file, self._at, self._header, self._sealed, self.record = file, 0, {}, {}, record
         # Room for the header, which is written last, at a multiple of the alignment.
-        size = 8 + len(json.dumps(json.dumps(record))) + reserve
-        self._start = -(-size // ALIGNMENT) * ALIGNMENT
+        self._start = padded(8 + len(json.dumps(json.dumps(record))) + reserve)
         file.seek(self._start)
 
     def reserve(self, size: int) -> None:
@@ -208,7 +207,7 @@ class Writer:
         for array in arrays:
             self._file.write(array.reshape(-1).view(np.uint8).data)
             self._file.write(bytes(-array.nbytes % ALIGNMENT))
-            self._at += array.nbytes + -array.nbytes % ALIGNMENT
+            self._at += padded(array.nbytes)
         entry["data_offsets"][1] = self._at
         entry["shape"] = [self._at - entry["data_offsets"][0]]
         return begin, entry["shape"][0] - begin
@@ -247,6 +246,11 @@ def creating(path, record: dict, reserve: int = 1 << 13, durable: bool = True) -
         writer = Writer(file, record, reserve)
         yield writer
         writer.finish()
+
+
+def padded(size: int) -> int:
+    """A number of bytes, filled up to a multiple of ALIGNMENT."""
+    return size + -size % ALIGNMENT
 
 
 def blocks(content: np.ndarray, what: str | None = None) -> Iterable[np.ndarray]:
@@ -293,9 +297,9 @@ def read_record(path, form: str) -> tuple[dict, Tensors]:
     with safe_open.sound(f"{path}: the file is damaged, or was not written by spdnn: its header is no JSON"):
         record = json.loads(text)
     # Format and version before the digest, for another version may digest other things.
-    if not isinstance(record, dict) or record.get("format") != form:
-        actual = record.get("format") if isinstance(record, dict) else None
-        swapped = {actual, form} == {"spdnn-inputs", "spdnn-network"}
+    actual = record.get("format") if isinstance(record, dict) else None
+    if actual != form:
+        swapped = actual in ("spdnn-inputs", "spdnn-network")
         raise InputError(f"{path}: its format is {quote(actual)}, not {form!r}{SWAPPED if swapped else ''}")
     if type(version := record.get("version")) is not int or version != VERSION:
         raise InputError(f"{path}: version {shorten(repr(version), 20)} of {form}; version {VERSION} is read here")

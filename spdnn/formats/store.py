@@ -36,6 +36,7 @@ from spdnn.formats.radixnet import RadixNet
 FORMAT = "spdnn-network"
 SAMPLE, FEW = 1024, 256  # weights of few different values, as merged neurons have, take a quarter
 COMPARED = 8  # so many of them are compared with every weight
+WIDTHS, ANY = (1, challenge.MAX_WIDTH), np.iinfo(np.int64).max  # what numbers of a column may be, and are at most
 COLUMNS = {
     "start": np.int64, "size": np.int64, "inputs": np.int64, "outputs": np.int64, "edges": np.int64,
     "different": np.int64, "classes_start": np.int64, "classes_size": np.int64, "ymax": np.float64, "value": np.float32,
@@ -66,9 +67,8 @@ class StoreNetwork(Network):
             self.description = {**self.description, "sha256": self._sha256}
             self._digests = [row.tobytes().hex() for row in columns["sha256"]]
             if digest_of_layers(self._digests) != self._sha256:
-                raise InputError(
-                    f"{path}: the network is damaged: its layers' SHA-256 are not those that it was stored with"
-                )
+                why = "its layers' SHA-256 are not those that it was stored with"
+                raise InputError(f"{path}: the network is damaged: {why}")
         widths = zip(columns["inputs"][1:].tolist(), columns["outputs"].tolist(), strict=False)
         if any(inputs != outputs for inputs, outputs in widths):
             check_chain([self._header(k, None) for k in range(depth)], str(path))
@@ -83,12 +83,11 @@ class StoreNetwork(Network):
 
     def header(self, k: int) -> Header:
         """As Network.header says. Raises InputError, as `layer`, for a layer with a bias for each output."""
-        header = self._headers[k]
-        if header is None:
+        if self._headers[k] is None:
             # A bias is copied: what is kept of a layer would keep all of its memory.
             bias = self.layer(k).bias.copy() if np.isnan(self._columns["bias"][k]) else None
-            header = self._headers[k] = self._header(k, bias)
-        return header
+            self._headers[k] = self._header(k, bias)
+        return self._headers[k]
 
     def _header(self, k: int, bias: np.ndarray | None) -> Header:
         c = self._columns
@@ -112,8 +111,10 @@ class StoreNetwork(Network):
         start, size = int(self._columns["start"][k]), int(self._columns["size"][k])
         content = self._tensors.part("data", start, start + size)
         # Bytes are digested the first time only: the file is mapped, and a change is noticed by its time.
-        if not self._sound[k]:
-            _check_digest(where, content, self._columns["blake3"][k])
+        stored = self._columns["blake3"][k].tobytes().hex()
+        if not self._sound[k] and (actual := container.blake3(content)) != stored:
+            said = f"their BLAKE3 is {actual[:16]}..., the header says {stored[:16]}..."
+            raise InputError(f"{where}: its bytes are damaged: {said}")
         try:
             layer = self._parts(k, content)
         except (ValueError, IndexError) as error:
@@ -127,7 +128,7 @@ class StoreNetwork(Network):
 
         def part(kind, count: int) -> np.ndarray:
             nonlocal at
-            begin, at = at, at + _padded_size(count * np.dtype(kind).itemsize)
+            begin, at = at, at + container.padded(count * np.dtype(kind).itemsize)
             if at > content.size:
                 raise ValueError(f"it needs more than its {content.size} bytes")
             return np.frombuffer(content, kind, count, begin)
@@ -161,8 +162,7 @@ class StoreNetwork(Network):
         return self.sha256()
 
     def sha256(self) -> str:
-        """The digest of all layers, as stored; each layer is checked against its own when it is read. That of a
-        prepared network is not stored."""
+        """As stored, but for a prepared network; each layer is checked against its own when it is read."""
         return self._sha256 or super().sha256()
 
     def neuron_classes(self, k: int) -> np.ndarray | None:
@@ -187,8 +187,7 @@ def _columns(path, tensors: container.Tensors, digested: bool) -> dict[str, np.n
     """The columns of a store, when they can be what a writer wrote; `digested`: with the SHA-256 of each layer."""
     # A file may come from anywhere: types, shapes and ranges are checked before a column is used as a size.
     kinds = {name: kind for name, kind in COLUMNS.items() if digested or name != "sha256"}
-    missing = [name for name in (*kinds, "data", "classes") if name not in tensors]
-    if missing:
+    if missing := [name for name in (*kinds, "data", "classes") if name not in tensors]:
         raise InputError(f"{path}: the file is damaged: it has no tensor {missing[0]!r}")
     columns = {name: tensors[name] for name in kinds}
     depth = len(columns["start"])
@@ -198,13 +197,12 @@ def _columns(path, tensors: container.Tensors, digested: bool) -> dict[str, np.n
             raise InputError(f"{path}: the file is damaged: {name} is {columns[name].dtype} {columns[name].shape}")
     size = tensors["data"].size
     # Sizes that no network has would make readers ask for memory without end.
-    least = {"start": 0, "size": 0, "inputs": 1, "outputs": 1, "edges": 0, "different": -1}
-    least |= {"classes_start": -1, "classes_size": 0}
-    most = {"start": size, "size": size, "inputs": challenge.MAX_WIDTH, "outputs": challenge.MAX_WIDTH, "edges": size}
-    for name, bound in least.items():
-        low, high = int(columns[name].min(initial=bound)), int(columns[name].max(initial=bound))
-        if low < bound or high > most.get(name, high):
-            raise InputError(f"{path}: {name} of a layer is {low if low < bound else high}; that is impossible")
+    limits = {"start": (0, size), "size": (0, size), "edges": (0, size), "inputs": WIDTHS, "outputs": WIDTHS}
+    limits |= {"different": (-1, ANY), "classes_start": (-1, ANY), "classes_size": (0, ANY)}
+    for name, (least, most) in limits.items():
+        low, high = int(columns[name].min(initial=least)), int(columns[name].max(initial=least))
+        if low < least or high > most:
+            raise InputError(f"{path}: {name} of a layer is {low if low < least else high}; that is impossible")
     least_edges = (columns["outputs"] - WIDE) // SPARSE  # a wide layer has some, for its offsets take memory
     if (columns["edges"] < least_edges).any():
         raise InputError(f"{path}: a layer of {int(columns['outputs'].max())} outputs with nearly no edges")
@@ -258,9 +256,7 @@ def write_prepared(path, network: Network, info: dict, durable: bool = True) -> 
     _write(path, network, {"prepared": info}, True, "write prepared network", durable)
 
 
-def write_layers(
-    path, layers: Iterable[tuple[int, Layer]], description: dict, depth: int | None = None, what: str = "write network"
-) -> None:
+def write_layers(path, layers: Iterable[tuple[int, Layer]], description: dict, depth: int | None, what: str) -> None:
     """Store layers as they come, in any order; the description that is read back has the network's `sha256`.
 
     Args:
@@ -308,10 +304,10 @@ def _write_layers(
                 raise InputError(f"layer {k + 1} is there twice")
             headers[k], rows[k] = header, row
             row["start"], row["size"] = writer.append("data", *parts)
-        if not rows or sorted(rows) != list(range(len(rows))):
+        order = range(len(rows))
+        if not rows or set(rows) != set(order):
             raise InputError(f"{len(rows)} layers were given and not every number of theirs; none may be missing")
         # Only now all layers are known: they must chain.
-        order = range(len(rows))
         check_chain([headers[k] for k in order])
         writer.write("classes", _place_classes(network, rows))
         for name, kind in COLUMNS.items():
@@ -342,19 +338,16 @@ def _lay_out(k: int, layer: Layer, digested: bool = True) -> tuple[int, Header, 
     several = np.ndim(layer.bias) != 0
     even = np.arange(layer.outputs + 1, dtype=np.int64) * (layer.edges // layer.outputs)
     uneven = not np.array_equal(layer.offsets, even)
-    few = None if layer.single_value else _few(layer.values)
-    parts = [layer.offsets] if uneven else []
-    parts += [layer.bias] if several else []
-    if not layer.single_value:
-        parts += [layer.values] if few is None else few
-    parts = [np.ascontiguousarray(part) for part in (*parts, layer.indices)]
+    values = [] if layer.single_value else _few(layer.values) or [layer.values]
+    parts = [layer.offsets] * uneven + [layer.bias] * several + values + [layer.indices]
+    parts = [np.ascontiguousarray(part) for part in parts]
     # The digest covers the padding too, as the parts lie in the file.
     padded = (piece for part in parts for piece in (part, np.zeros(-part.nbytes % container.ALIGNMENT, np.uint8)))
     row = {
         "inputs": layer.inputs,
         "outputs": layer.outputs,
         "edges": layer.edges,
-        "different": -1 if layer.single_value else 0 if few is None else few[0].size,
+        "different": -1 if not values else values[0].size if len(values) == 2 else 0,
         "value": layer.values if layer.single_value else 0,
         "bias": np.nan if several else layer.bias,
         "uneven": uneven,
@@ -404,20 +397,8 @@ def _place_classes(network: Network | None, rows: dict[int, dict]) -> np.ndarray
     return np.frombuffer(b"".join(places), np.uint8)
 
 
-def _padded_size(size: int) -> int:
-    return size + -size % container.ALIGNMENT
-
-
 def _bytes(digest: str) -> np.ndarray:
     return np.frombuffer(bytes.fromhex(digest), np.uint8)
-
-
-def _check_digest(where: str, content: np.ndarray, expected: np.ndarray) -> None:
-    actual, stored = container.blake3(content), expected.tobytes().hex()
-    if actual != stored:
-        raise InputError(
-            f"{where}: its bytes are damaged: their BLAKE3 is {actual[:16]}..., the header says {stored[:16]}..."
-        )
 
 
 def _read(path) -> tuple[Network, dict | None]:
@@ -428,10 +409,9 @@ def _read(path) -> tuple[Network, dict | None]:
     if kind != "radixnet":
         raise InputError(f"{path}: a network of kind {quote(kind)}; it must be 'radixnet' or, with tensors, 'layers'")
     try:
-        whole = [record[name] for name in ("neurons", "layers", "seed")]
+        neurons, layers, seed = whole = [record[name] for name in ("neurons", "layers", "seed")]
         if not all(type(number) is int for number in whole):
             raise ValueError("neurons, layers and seed must be whole numbers")
-        neurons, layers, seed = whole
         return RadixNet(neurons, layers, record["bias"], record["ymax"], seed), info
     except KeyError as error:
         raise InputError(f"{path}: {error} is missing") from error

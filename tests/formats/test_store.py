@@ -255,6 +255,7 @@ FAULTS = [
     (told("kind", "other"), "a network of kind 'other'; it must be 'radixnet' or, with tensors, 'layers'"),
     (gone("kind"), "a network of kind None"),
     (told("format", "spdnn-inputs"), "its format is 'spdnn-inputs', not 'spdnn-network'"),
+    (told("format", ["spdnn-inputs"]), r"its format is .*, not 'spdnn-network'"),
     (gone("format"), "its format is None, not 'spdnn-network'"),
 ]
 
@@ -372,9 +373,9 @@ def test_wrong_layers_are_not_stored(path, net):
         ([(1, first), (0, second)], "layer 2 takes 6 inputs but layer 1 has 4 outputs"),
         ([(0, replace(first, bias=np.float32(np.nan)))], "layer 1: a bias is NaN"),
     ):
-        refuses(said, store.write_layers, path, layers, {"source": "test"})
+        refuses(said, store.write_layers, path, layers, {"source": "test"}, None, "write")
         assert os.listdir(path.parent) == []
-    store.write_layers(path, [(1, second), (0, first)], {"source": "test"})
+    store.write_layers(path, [(1, second), (0, first)], {"source": "test"}, None, "write")
     assert store.read_network(path).sha256() == net.sha256()
 
 
