@@ -44,25 +44,11 @@ class Machine(Record):
     l2_load_rates: Rates
     fma_rates: Rates
 
-    @property
-    def copy_bytes_per_second(self) -> float:
-        """The best window; so are the three below."""
-        return max(self.copy_rates)
-
-    @property
-    def load_bytes_per_second(self) -> float:
-        """From the nearest cache."""
-        return max(self.load_rates)
-
-    @property
-    def l2_load_bytes_per_second(self) -> float:
-        """From the second-level cache."""
-        return max(self.l2_load_rates)
-
-    @property
-    def fma_per_second(self) -> float:
-        """Multiply-adds."""
-        return max(self.fma_rates)
+    # Of each rate, the best window.
+    copy_bytes_per_second = property(lambda self: max(self.copy_rates))
+    load_bytes_per_second = property(lambda self: max(self.load_rates))
+    l2_load_bytes_per_second = property(lambda self: max(self.l2_load_rates))
+    fma_per_second = property(lambda self: max(self.fma_rates))
 
     @property
     def on_device(self) -> bool:
