@@ -268,16 +268,15 @@ def check_indices(matrix: Any) -> Any:
     if not matrix.dtype.isnative:
         matrix = matrix.astype(np.float32 if matrix.dtype == ">f2" else matrix.dtype.newbyteorder("="))
     rows, columns = matrix.shape
-    if matrix.format in ("csr", "csc"):
-        by_row = matrix.format == "csr"
-        _check_compressed(matrix, rows if by_row else columns, columns if by_row else rows, 1)
+    if matrix.format == "csr":
+        _check_compressed(matrix, rows, columns, 1)
+    elif matrix.format == "csc":
+        _check_compressed(matrix, columns, rows, 1)
     elif matrix.format == "bsr":
         height, width = matrix.data.shape[1:] if matrix.data.ndim == 3 else (0, 0)
         if min(height, width) < 1 or rows % height or columns % width:
             raise ValueError(f"blocks of shape {matrix.data.shape[1:]} in {rows} x {columns}")
         _check_compressed(matrix, rows // height, columns // width, 3)
-    elif matrix.format == "coo":
-        _check_entries(matrix)
     elif matrix.format == "dia":
         offsets, data = matrix.offsets, matrix.data
         if offsets.ndim != 1 or offsets.dtype.kind != "i" or data.ndim != 2 or len(data) != len(offsets):
@@ -285,12 +284,11 @@ def check_indices(matrix: Any) -> Any:
         outside, different = max(1, rows, columns), len(set(offsets.tolist()))
         if ((offsets <= -outside) | (offsets >= outside)).any() or different < len(offsets):
             raise ValueError(f"a diagonal that is there twice, or lies outside of {rows} x {columns}")
-    elif matrix.format == "lil":
-        lengths = [len(row) for row in matrix.rows], [len(row) for row in matrix.data]
-        if len(lengths[0]) != rows or lengths[0] != lengths[1]:
-            raise ValueError("rows whose columns and values are not as many")
-        _check_entries(matrix.tocoo())
     else:
+        if matrix.format == "lil":
+            lengths = [len(row) for row in matrix.rows]
+            if len(lengths) != rows or lengths != [len(row) for row in matrix.data]:
+                raise ValueError("rows whose columns and values are not as many")
         _check_entries(matrix.tocoo())
     return matrix
 
