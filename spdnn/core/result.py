@@ -233,8 +233,9 @@ class LastLayer:
     """
 
     def __init__(self, network: Network):
-        self._classes = network.neuron_classes(network.depth - 1)
-        classes = np.arange(network.outputs) if self._classes is None else self._classes
+        merged = network.neuron_classes(network.depth - 1)
+        classes = np.arange(network.outputs) if merged is None else merged
+        self._columns = slice(None) if merged is None else merged  # of rows here, those of the original outputs
         self.outputs = classes.size
         self.counts = np.bincount(classes).astype(np.float64)
         self.weights = np.bincount(classes, projection_weights(classes.size).astype(np.float64))
@@ -250,9 +251,8 @@ class LastLayer:
         if not nonzero.all():
             alive = nonzero[row_of]
             numbers, row_of, rows = numbers[alive], (np.cumsum(nonzero) - 1)[row_of[alive]], rows[nonzero]
-        whole = rows if self._classes is None else rows[:, self._classes]
         kept = keep.rows(numbers, row_of, len(rows))
-        return LastRows(numbers, row_of, RowStatistics.of(whole), kept, rows[kept])
+        return LastRows(numbers, row_of, RowStatistics.of(rows[:, self._columns]), kept, rows[kept])
 
     def result(self, inputs: int, batches: Sequence[LastRows], keep: KeptInputs, **counted: Any) -> Result:
         """The result of all batches.
@@ -284,15 +284,14 @@ class LastLayer:
             if (wanted := np.isin(batch.alive, numbers)).any():
                 assert batch.kept is not None
                 assert batch.values is not None
-                block = batch.values[np.searchsorted(batch.kept, batch.row_of[wanted])]
                 valued.append(batch.alive[wanted])
-                rows.append(block if self._classes is None else block[:, self._classes])
+                rows.append(batch.values[np.searchsorted(batch.kept, batch.row_of[wanted])][:, self._columns])
         whole = np.concatenate(valued)
         order = np.argsort(whole, kind="stable")
         return np.concatenate(rows)[order], whole[order]
 
     def _values(self, batches: Sequence[LastRows], position: np.ndarray | None) -> np.ndarray:
-        """float32 (inputs, outputs of the original network); `Keep.nbytes` tells what it holds.
+        """float32 (inputs, outputs of the original network); `KeptInputs.nbytes` tells what it takes.
 
         Args:
             position: int64, where each of the inputs goes; None: they stay in their order.
@@ -304,7 +303,7 @@ class LastLayer:
             for start in range(0, batch.row_of.size, most):
                 block = batch.values[batch.row_of[start : start + most]]
                 where = slice(first, first + len(block)) if position is None else position[first : first + len(block)]
-                values[where] = block if self._classes is None else block[:, self._classes]
+                values[where] = block[:, self._columns]
                 first += len(block)
         return values
 
