@@ -89,12 +89,9 @@ def _tell_and_raise() -> None:
     check_ended()
 
 
-def farewell() -> str:
+def farewell(state: _Signals | None = None) -> str:
     """The sentence of a process that a signal ends; from now on it is told."""
-    return _farewell(_state)
-
-
-def _farewell(state: _Signals) -> str:
+    state = state or _state
     state.reported = True
     word = "interrupted" if state.ended_by == signal.SIGINT else "terminated"
     what = "what has its final name is whole" if state.appeared else "nothing was written under a final name"
@@ -196,7 +193,7 @@ def _end(state: _Signals, number: int) -> None:
             action()
     if not state.reported:
         with contextlib.suppress(OSError):
-            os.write(2, f"spdnn: {_farewell(state)}\n".encode())
+            os.write(2, f"spdnn: {farewell(state)}\n".encode())
     os._exit(128 + number)
 
 
