@@ -49,10 +49,8 @@ def significant(number: float, digits: int = 4) -> str:
 
 def time(seconds: float) -> str:
     """Seconds in the unit that has one to three digits before the point."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale or unit == "µs":
-            return f"{significant(seconds / scale, 3)} {unit}"
-    raise AssertionError
+    scale, unit = (1.0, "s") if seconds >= 1 else (1e-3, "ms") if seconds >= 1e-3 else (1e-6, "µs")
+    return f"{significant(seconds / scale, 3)} {unit}"
 
 
 def published(number: float) -> str:
