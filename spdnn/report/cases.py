@@ -177,7 +177,7 @@ def every_case(collection: Collection) -> list[Case]:
     """A row for each case: failures first, then those that were timed, then the others."""
     failed = [Case(case, verdict) for case, verdict in collection.judged if not verdict.passed]
     timed = [
-        Case(record.case, record.verdict, number, record.missing_evidence())
+        Case(record.case, record.verdict, number, list(record.missing_evidence()))
         for number, record in enumerate(collection.records)
     ]
     return failed + timed + [Case(case, verdict) for case, verdict in collection.judged if verdict.passed]

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 from operation_cases import made_operation
-from records import collected, made_record, made_verdict, section_of, table_of, texts, told, typed
+from records import collected, made_record, made_verdict, measured, section_of, table_of, texts, told, typed
 
 from spdnn.report.cases import outcome
 from spdnn.report.common.collection import Part, collect
@@ -34,6 +34,15 @@ def test_a_failed_verdict_takes_the_numbers_of_its_case_away():
     assert failed["Values"] == f"every value is 32 ({FAILED['reasons'][0]})"
     assert (passed["Case"], passed["Result"], passed["Values"]) == ("other", "passed", "every value is 32")
     assert passed["Record"] == f"lacks: {'; '.join(contents.records[0].missing_evidence())}"
+
+
+def test_a_record_with_all_evidence_is_whole_each_time_that_the_table_is_written():
+    sealed = {"seal": "ab" * 32}
+    contents = collected([measured(made_record("whole")) | sealed, made_record("bare") | sealed])
+    table = table_of(section_of("cases", contents), "Cases")
+    for _ in ("page", "CSV"):
+        assert {row["Case"]: row["Record"].split(":")[0] for row in texts(table)} == {"whole": "whole", "bare": "lacks"}
+        assert "lacks: the machine was not measured" in table.table.csv(table.rows)
 
 
 def test_missing_and_untimed_cases_are_counted_and_named():
