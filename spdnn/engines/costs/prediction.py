@@ -145,7 +145,8 @@ def _check(work: Work, ranks: int, partition: str, per_node: int, shares: np.nda
         )
     if shares is None:
         return
-    some, nodes = per_node == 1 and 1 <= len(shares) <= ranks, len(shares) == ranks and ranks % per_node == 0
+    some = per_node == 1 and 1 <= len(shares) <= ranks
+    nodes = len(shares) == ranks and ranks % min(ranks, per_node) == 0  # fewer ranks than a node has: all on one
     if shares.shape[1:] != (work.layers,) or not (some or nodes):
         raise InputError(
             f"shares of shape {shares.shape} for {ranks} ranks, {per_node} on a node, and {work.layers} layers"

@@ -266,6 +266,13 @@ def test_known_order_needs_all_official_inputs():
     assert calibration.known_shares(typed(made), some, 8, "static") is None
 
 
+@pytest.mark.parametrize("per_node", [3, 4])
+def test_a_node_may_have_room_for_more_ranks_than_there_are(per_node):
+    some, shares = work(), np.full((2, 20), 0.5)
+    few = prediction.predict(some, device(), MESSAGES, 2, shares=shares, per_node=per_node)
+    assert few == prediction.predict(some, device(), MESSAGES, 2, shares=shares, per_node=2)
+
+
 def test_plan_prints_and_writes_predictions(saved, tmp_path, capsys):
     out = tmp_path / "plan.json"
     command = ["plan", saved, "--devices", "1,100", "--inputs", "4000,1e9", "--memory", "64GB"]
