@@ -72,6 +72,10 @@ def _report(args) -> None:
     files = [path for folder in folders for path in (*folder.records, *folder.verdicts)]
     if not any(path.stat().st_size for path in files) and not any(folder.expected for folder in folders):
         raise InputError(f"{', '.join(args.records)}: no records there")
+    only = "--figure" if args.figure else "--print" if args.print else None
+    for option in ("figure", "print", "csv", "figures", "other_records"):
+        if only and only != f"--{option}" and getattr(args, option):
+            raise InputError(f"{only} writes no page, so --{option.replace('_', '-')} has nothing to do: leave one out")
     if args.figure:
         rendering.plot(args.figure, folders, args.output, args.width, args.style)
         print(args.output)

@@ -123,11 +123,11 @@ def plot(kind: str, folders: Sequence[RecordFolder], output: Path, width: float,
         InputError: no figure of that name is on the page of these records; or as `render`.
     """
     target = check_target(output)
-    if target.suffix not in drawing.FORMATS:
-        raise InputError(f"{output}: the name of a figure ends in {', '.join(drawing.FORMATS)}")
     figures = {figure.name: figure for section in page.sections(contents(folders)) for figure in section.every(Figure)}
     if kind not in figures:
         raise unknown("figure", kind, figures) if figures else InputError("these records have no figures")
+    if target.suffix not in drawing.FORMATS:
+        raise InputError(f"{output}: the name of a figure ends in {', '.join(drawing.FORMATS)}")
     figure = figures[kind]
     with drawing.style(style, width), replacing(target) as part:
         drawing.write(figure.plot(figure.narrow and width < NARROW), part, target.suffix[1:])
