@@ -273,11 +273,11 @@ def csv_text(names: Sequence[str], rows: Iterable[Sequence]) -> str:
 
 
 def _raw(phrase: Phrase) -> Any:
-    """A number itself, and else the text."""
+    """A number itself, and else the text; nothing for what is not known."""
     while isinstance(phrase, Styled):
         phrase = phrase.parts
     value = phrase.value if isinstance(phrase, Number) else phrase
-    return value if isinstance(value, int | float) else plain(value)
+    return value if isinstance(value, int | float) else "" if value == NOTHING else plain(value)
 
 
 def _rates(phrase: Phrase) -> Iterator[float]:

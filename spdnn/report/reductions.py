@@ -34,6 +34,7 @@ MOST_SHOWN = 60  # networks
 MOST_LINES = 20  # networks with sentences
 LABELLED = 0.055  # of the axis: a bar shorter than that has no room for its number
 UNNAMED = replace(BILLIONS, name="")  # of columns whose caption has the unit
+DIVIDED = replace(RATIO, write=lambda factor: f"÷ {RATIO.write(factor)}")
 MOST = 12  # times the most edges: room for the product of all factors
 POWERS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 COLUMNS = 2  # of panels
@@ -46,7 +47,7 @@ def _times(before: float | None, after: float | None) -> float | None:
 
 
 def _divided(factor: float | None) -> Phrase:
-    return None if factor is None else ("÷ ", Number(factor, RATIO))
+    return None if factor is None else Number(factor, DIVIDED)
 
 
 class Step(NamedTuple):
@@ -254,7 +255,7 @@ EDGES = Table(
             below=lambda network: None if network.radixnet else words.described(network.problem.network),
         ),
         Column("Counted by the challenge", lambda network: network.problem.work, UNNAMED),
-        Column("Together", lambda network: _divided(network.product), RATIO),
+        Column("Together", lambda network: network.product, DIVIDED),
         Column(
             "Really computed", lambda network: network.computed, UNNAMED,
             below=lambda network: _divided(network.computed_factor),

@@ -1,6 +1,7 @@
 """The section on the exact reductions: every number follows from records, and contradictions in notes are ignored."""
 
 import copy
+import csv
 import itertools
 import statistics
 
@@ -116,6 +117,8 @@ def test_one_record_has_what_each_reduction_leaves():
         f"{left[1] / 1e9:.3f} (÷ {factors[1]:.2f})", f"{left[2] / 1e9:.4f} (÷ {factors[2]:.1f})", f"÷ {whole}",
         f"{computed / 1e9:.4f} (÷ {nominal / computed:.0f})", "case.dead+inputs+neurons",
     ]  # fmt: skip
+    heads, row = csv.reader(edges_table().csv([one]).splitlines())
+    assert float(row[heads.index("together")]) == one.product
     assert text(section(record).blocks[0].text) == (
         f"On 1,024 × 120, official, 60,000 inputs, one edge in {whole} is left after all reductions (one in "
         f"{nominal / computed:.0f} was computed); leaving out the others changes no result. Each reduction can be "
