@@ -6,6 +6,7 @@ comes from a measured record or, of a cut, from rates entered by hand.
 
 import argparse
 import json
+import math
 import statistics
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -149,6 +150,8 @@ def _plan(args) -> None:
     records = [record for name in args.records for record in read_all(record_files(name).records)[0]]
     with together():
         rows, content = (_cut if args.cut else _on_ranks)(args, records)
+        if not all(math.isfinite(row.seconds or 0.0) for row in rows):
+            raise InputError("a time is too long for a number: give other rates or another latency")
         show(PLAN, rows)
         if args.json:
             plans = [{**row._asdict(), "error": row.error} for row in rows]

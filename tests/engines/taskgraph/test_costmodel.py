@@ -302,6 +302,7 @@ def test_plan_prints_and_writes_predictions(saved, tmp_path, capsys):
         (["RUN", "--inputs", "1.5"], 2, "whole numbers from 1"),
         (["RUN", "--inputs", "nan"], 2, "whole numbers from 1"),
         (["RUN", "--latency", "-1"], 2, "must be a positive number"),
+        (["RUN", "--bandwidth", "1e-300", "--inputs", "1e12"], 1, "a time is too long for a number"),
         (["--devices", "10"], 1, "the cost of a run is not known"),
     ],
 )
