@@ -120,5 +120,7 @@ def record_files(name: str | Path) -> RecordFolder:
         records = [path for path in records if not path.name.startswith(".")]  # a Mac's ._ files, among others
     if not (records or verdicts) or not all(path.is_file() for path in records):
         check_no_url(named)
+        if name.is_dir() and (other := next((path for path in records if not path.is_file()), None)):
+            raise InputError(f"{other}: it is named as a record is, and is no file")
         raise InputError(f"{name}: {'no records there' if name.exists() else 'there is no such file or folder'}")
     return RecordFolder(records, verdicts, expected, decided)
