@@ -9,6 +9,7 @@ from spdnn.cli import arguments, bench_model, bench_products
 from spdnn.cli.bench_shared import add_timing, command_of, run
 from spdnn.cli.terminal import show
 from spdnn.core.errors import InputError, install
+from spdnn.core.shown import plural
 
 WIDTHS = (1024, 4096, 16384, 65536)
 
@@ -101,6 +102,7 @@ def _print(records: list) -> None:
     title = f"{problem.neurons} neurons x {problem.layers} layers, {problem.input_count} inputs"
     if records[0].request is None:
         title = f"one layer, {problem.neurons} neurons, {problem.input_count} inputs"
-    print(f"{title}; {records[0].threads} threads, {len(records[0].seconds)} rounds; every output verified")
+    rounds = plural(len(records[0].seconds), "round")
+    print(f"{title}; {plural(records[0].threads, 'thread')}, {rounds}; every output verified")
     runs = [RunRow(record) for record in records]
     show(PEERS, [Peer(run, runs[0]) for run in runs])

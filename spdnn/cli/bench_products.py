@@ -7,6 +7,7 @@ from spdnn.cli.bench_shared import add_timing, command_of, run, writer
 from spdnn.cli.terminal import say, show
 from spdnn.core.errors import InputError
 from spdnn.core.progress import bar
+from spdnn.core.shown import plural
 
 SETS = """\
 problem sets (config/ops-problems.csv):
@@ -116,7 +117,8 @@ def _bench(args) -> None:
         sample=(args.sample or "all") if args.dlmc else None, models=args.models, operations=args.operations,
         seed=args.seed, threads=threads, seconds=f"{args.seconds:g}", libraries=",".join(libraries), o=".",
     )  # fmt: skip
-    print(f"{count} problems, {threads} threads; times are medians, ratios how many times as long as ours", flush=True)
+    what = f"{plural(count, 'problem')}, {plural(threads, 'thread')}"
+    print(f"{what}; times are medians, ratios how many times as long as ours", flush=True)
     groups = models.compare(settings | {"threads": threads, "libraries": libraries}, command, cases)
     run(bar(groups, "compare", count, "problem"), None, writer(target), reasons, _show)
 
