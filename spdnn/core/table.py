@@ -131,8 +131,8 @@ class Column:
         name: its head.
         value: a function of a row: a phrase, a number in `unit`, or None. A column without any value is left out.
         unit: of its numbers, which stand on the right; None: texts.
-        below: a function of a row: what stands below the value, such as its interval.
-        csv: its name in CSV; by default from name and unit.
+        below: a function of a row: what stands below the value, such as its interval; in CSV, in a column KEY_below.
+        csv: its name in CSV, the KEY; by default from name and unit.
     """
 
     name: str
@@ -151,6 +151,11 @@ class Column:
     def head(self, rates: tuple[float, str] = RATES[0]) -> str:
         """Name and unit."""
         return ", ".join(filter(None, (self.name, plain(self.unit, rates))))
+
+    @property
+    def parts(self) -> int:
+        """Of a cell: the value, and what is below it where the column has that."""
+        return 2 if self.below else 1
 
     @property
     def key(self) -> str:
@@ -189,10 +194,11 @@ class Table:
         return Rows(self, rows, **more)
 
     def csv(self, rows: Iterable[Any]) -> str:
-        """All rows and columns as CSV; numbers as they are."""
+        """All rows and columns as CSV, numbers as they are; what is below a value has a column of its own."""
+        names = [name for column in self.columns for name in (column.key, f"{column.key}_below")[: column.parts]]
         return csv_text(
-            [column.key for column in self.columns],
-            ([_raw(column.cell(row).value) for column in self.columns] for row in rows),
+            names,
+            ([_raw(part) for column in self.columns for part in column.cell(row)[: column.parts]] for row in rows),
         )
 
     def texts(self, rows: Sequence[Any], colours: bool = False) -> tuple[list[Column], list[list[str]]]:

@@ -75,17 +75,18 @@ def test_rates_of_a_table_are_in_one_unit_the_largest_that_they_reach():
 def test_columns_without_a_value_are_left_out_but_of_csv():
     assert [column.name for column in TABLE.filled(ROWS[2:])[0]] == ["Name", "Verdict"]
     assert [column.name for column in TABLE.filled([])[0]] == ["Name"]
-    assert TABLE.csv([]) == "name,rate_edges_per_second,time_seconds,verdict,never\n"
+    assert TABLE.csv([]) == "name,rate_edges_per_second,time_seconds,time_seconds_below,verdict,never\n"
 
 
 def test_csv_has_raw_numbers_and_no_formula():
     styled = Column("Best", lambda row: Styled(Number(row.rate, RATE, "2.5"), title="whose"), RATE, csv="published")
     table = Table("Rows", [*TABLE.columns, styled])
     names = ['=HYPERLINK("http://evil.example")', "+cmd|' /C calc'!A0", "-1", "@x", "a,b"]
-    rows = list(csv.DictReader(io.StringIO(table.csv([Row(name, 2.5e12, 1 / 3) for name in names]))))
+    rows = list(csv.DictReader(io.StringIO(table.csv([Row(name, 2.5e12, 1 / 3, (0.25, 0.4)) for name in names]))))
     assert [row["name"] for row in rows] == [*(f"'{name}" for name in names[:4]), "a,b"]
     assert {(row["rate_edges_per_second"], row["time_seconds"]) for row in rows} == {("2500000000000.0", repr(1 / 3))}
     assert {(row["published"], row["verdict"], row["never"]) for row in rows} == {("2500000000000.0", "fast", "")}
+    assert [row["time_seconds_below"] for row in rows] == ["0.2500 to 0.4000"] * 5
     assert list(csv.reader(io.StringIO(table.csv([Row(HOSTILE)]))))[1][0].isprintable()
 
 
