@@ -10,6 +10,7 @@ from typing import Any
 from spdnn.core.errors import InputError, Unavailable, unknown
 from spdnn.core.validation import convert
 from spdnn.engines.base import Engine
+from spdnn.engines.taskgraph.settings import TaskgraphSettings
 
 GROUP = "spdnn.engines"  # of the entry points by which installed packages add engines of their own
 PEERS = ("scipy", "graphblas", "mkl", "jax", "torch", "cusparse")  # other libraries, measured with our own engines
@@ -27,8 +28,7 @@ ENGINES = {
     **{name: f"spdnn.bench.engines.{name}:{name.capitalize()}Engine" for name in PEERS},
 }
 
-# Types of settings, which the command knows before it knows the engine.
-SETTINGS = ("spdnn.engines.taskgraph.settings:TaskgraphSettings",)
+SETTINGS_TYPES = (TaskgraphSettings,)  # which the command knows before the engine
 
 
 def engine(name: str, usable: bool = True) -> Engine:
@@ -83,12 +83,6 @@ def settings_of(name: str, values: Mapping[str, Any]) -> Any:
         hint = f"; the engines {' and '.join(having)} do" if having else f"; it has {', '.join(known) or 'none'}"
         raise InputError(f"engine {name} has no setting {unknown[0]}{hint}")
     return convert(kind, dict(values), f"settings of engine {name}") if kind else None
-
-
-def settings_types() -> list[type]:
-    """The types of settings of the engines of SETTINGS."""
-    pairs = (where.split(":") for where in SETTINGS)
-    return [getattr(importlib.import_module(module), name) for module, name in pairs]
 
 
 def nondefault_settings(name: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,12 +19,12 @@ from spdnn.core.fields import descriptions
 from spdnn.core.request import FILE_FIELDS, GENERATED, RunRequest
 from spdnn.core.safe_open import check_no_url
 from spdnn.core.validation import LONGEST_SENTENCE, allowed_values, shorten
-from spdnn.engines.registry import engine, nondefault_settings, settings_types
+from spdnn.engines.registry import SETTINGS_TYPES, engine, nondefault_settings
 from spdnn.runs.workflow.decisions import WORDS, Decisions, affordable, resolved
 
 NOT_KEYS = ("settings", "cache", "device")  # of a request: a workflow has files of its own, and takes all devices
 FIELDS = [name for name in RunRequest.__struct_fields__ if name not in NOT_KEYS]
-SETTINGS = [field.name for kind in settings_types() for field in dataclasses.fields(kind)]
+SETTINGS = [field.name for kind in SETTINGS_TYPES for field in dataclasses.fields(kind)]
 KEYS = [*FIELDS, *SETTINGS]
 
 
@@ -36,7 +36,7 @@ def schema(path: str | Path) -> dict:
 
     rules = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     keys: dict[str, dict] = {}
-    for kind, names in ((RunRequest, FIELDS), *((kind, SETTINGS) for kind in settings_types())):
+    for kind, names in ((RunRequest, FIELDS), *((kind, SETTINGS) for kind in SETTINGS_TYPES)):
         whole, described = msgspec.json.schema(kind), descriptions(kind)
         nodes = whole["$defs"][kind.__name__]["properties"]
         for name in filter(nodes.__contains__, names):
