@@ -66,22 +66,7 @@ class Tolerances(NamedTuple):
     each: np.ndarray
 
 
-def forward(network: Network, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The last rows that follow from first rows.
-
-    Args:
-        rows: (count, neurons), any real dtype.
-
-    Returns:
-        float64 (count, outputs), and int64 (layers,): rows with a nonzero after each layer.
-
-    Raises:
-        SpdnnError: a sum is past float32.
-    """
-    return _forward(network, rows)[:2]
-
-
-def _forward(
+def forward(
     network: Network,
     rows: np.ndarray,
     tell: Callable[[int, int], None] = lambda layer, left: None,
@@ -89,10 +74,20 @@ def _forward(
     seed: int = 0,
     workers: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """As `forward`, and the last rows of so many copies with drawn errors; `tell` as of execute.advance.
+    """The last rows that follow from first rows. The number of workers changes no bit: a sum belongs to one input, and
+    errors are drawn for weights.
 
-    Threads take blocks of inputs through a layer. A sum belongs to one input, and errors are drawn for weights, so the
-    number of workers changes no bit.
+    Args:
+        rows: (count, neurons), any real dtype.
+        tell: as of execute.advance.
+        copies: with errors drawn from `seed`, that go through the layers too.
+        workers: threads; None: as many as this process may use cores.
+
+    Returns:
+        float64 (count, outputs); int64 (layers,), rows with a nonzero after each layer; and the last rows of each copy.
+
+    Raises:
+        SpdnnError: a sum is past float32.
     """
     # Features lie by neurons, so that a sparse matrix times a block reads rows of the block.
     starts = range(0, max(1, len(rows)), BLOCK)
@@ -110,24 +105,17 @@ def _forward(
                 step = partial(_next, layer, *(_off(weights, bias, random) if number else (weights, bias)))
                 futures.append([pool.submit(step, block, None if number else k) for block in blocks])
             of_copies = [[block.result() for block in blocks] for blocks in futures]
-            survivors[k] = alive = _alive(of_copies[0])
+            survivors[k] = alive = sum(int(np.count_nonzero(block.any(axis=0))) for block in of_copies[0])
             tell(k + 1, alive)
     exact, *drawn = (np.ascontiguousarray(np.concatenate(blocks, axis=1).T) for blocks in of_copies)
     return exact, survivors, drawn
 
 
-def _alive(blocks: list[np.ndarray]) -> int:
-    """Inputs that have a nonzero."""
-    return sum(int(np.count_nonzero(block.any(axis=0))) for block in blocks)
-
-
 def _next(
     layer: Layer, weights: "sp.csr_array", bias: np.ndarray, y: np.ndarray, number: int | None = None
 ) -> np.ndarray:
-    """Features (outputs, inputs) after a layer, of those before it.
-
-    Raises:
-        SpdnnError: a sum is past float32, and the layer has a `number` (0-based).
+    """Features (outputs, inputs) after a layer, of those before it; a sum past float32 is an error of a layer that has
+    a `number` (0-based).
     """
     # Inputs whose row is zero need no product: their next row is the activation of the bias.
     low, high, nonzero = layer.activation.low, layer.activation.high, y.any(axis=0)
@@ -171,35 +159,25 @@ def tolerances(exact: np.ndarray, drawn: list[np.ndarray]) -> np.ndarray:
     return FACTOR * np.maximum(apart.max(axis=0), np.sqrt(square)[:, None]) + ULPS * np.abs(exact)
 
 
-def infer(
-    network: Network,
-    inputs: Inputs,
-    rows: np.ndarray | None = None,
-    values: bool | np.ndarray = False,
-    stage: str | None = None,
-    workers: int | None = None,
-) -> Result:
-    """The oracle's result for all inputs, or for the inputs `rows` (0-based, ascending) alone.
-
-    The result numbers inputs as the whole does; `inputs` of the result counts those gone through.
-
-    Args:
-        values: as of Options.
-        stage: what progress calls it; None: an inference, as of any engine.
-        workers: threads; None: as many as this process may use cores. Their number changes no bit.
+def infer(network: Network, inputs: Inputs, values: bool | np.ndarray = False, workers: int | None = None) -> Result:
+    """The oracle's result; `values`: as of Options; `workers`: as of `forward`.
 
     Raises:
         InputError: the inputs' width is not the network's.
         SpdnnError: a sum is past float32.
     """
-    return _propagate(network, inputs, rows, KeptInputs(values), stage, False, workers)[0]
+    return _propagate(network, inputs, None, KeptInputs(values), None, False, workers)[0]
 
 
 def judge(
     network: Network, inputs: Inputs, rows: np.ndarray | None, drawn: np.ndarray, stage: str | None = None
 ) -> tuple[Result, Tolerances]:
     """As `infer`, and how far a right result may be from it; with the values of the inputs `drawn` (int64, ascending)
-    among those gone through.
+    among those gone through. The result numbers inputs as the whole does, and its `inputs` counts those gone through.
+
+    Args:
+        rows: the inputs to go through (0-based, ascending); None: all.
+        stage: what progress calls it; None: an inference, as of any engine.
     """
     return _propagate(network, inputs, rows, KeptInputs(drawn), stage, True)
 
@@ -227,7 +205,7 @@ def _propagate(
         for start in range(0, rows.size, chunk):
             numbers = rows[start : start + chunk]
             first = inputs.dense(numbers, np.float64)
-            y, alive_after, drawn = _forward(network, first, steps.batch(numbers.size), copies, start, workers)
+            y, alive_after, drawn = forward(network, first, steps.batch(numbers.size), copies, start, workers)
             survivors += alive_after
             nonzero = np.flatnonzero(y.any(axis=1))
             alive.append(numbers[nonzero])

@@ -49,7 +49,7 @@ def exact_depth(network, inputs) -> int:
         unit = min(_unit(values) * _unit(weights.data), _unit(bias))
         if (abs(values) @ abs(weights) + abs(bias)).max() > unit * 2**24:
             return k
-        values, _ = reference.forward(MemoryNetwork([layer]), values)
+        values = reference.forward(MemoryNetwork([layer]), values)[0]
     return network.depth
 
 
