@@ -81,10 +81,6 @@ class MergedNetwork(Network):
         return self._classes[k]
 
 
-class _PastFloat32(Exception):
-    """Weights that fall on one class add up past the range of float32."""
-
-
 def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, dict]:
     """The network with each group of identical neurons of a layer computed once, and notes; fit for JSON.
 
@@ -108,24 +104,22 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
     searched = in_order(partial(_search, network), range(network.depth), ahead)
     before: Any = (None, None)  # the layer before the first
     pairs = pairwise(chain([before], searched))
-    steps = in_order(lambda pair: (pair[1], _try_on_classes(*pair[1], pair[0][1])), pairs, ahead)
+    steps = in_order(lambda pair: (pair[1], _on_classes(*pair[1], pair[0][1])), pairs, ahead)
     again = False  # whether outputs of the layer before became equal on classes only, so that the step is done anew
-    try:
-        for (distinct, own), merged in progress.bar(steps, "prepare, identical neurons", network.depth):
-            if again:
-                merged = _try_on_classes(distinct, own, classes[-1])
-            if isinstance(merged, _PastFloat32):
-                raise merged
-            layer, found, again = merged
-            if found is not None and classes and np.array_equal(found, classes[-1]):
-                found = classes[-1]  # one array for all layers that agree
-            # Merged layers that pass the memory are dropped, and merged again from the source when they are read.
-            same = layer is distinct and own is None
-            nbytes += 0 if same else layer.nbytes
-            layers.append(None if same else layer if nbytes <= memory else layer.header)
-            classes.append(found)
-    except _PastFloat32:
-        layers, notes = [None], {"left_as_it_is": f"weights of layer {len(layers) + 1} would add up past float32"}
+    for (distinct, own), merged in progress.bar(steps, "prepare, identical neurons", network.depth):
+        if again:
+            merged = _on_classes(distinct, own, classes[-1])
+        if merged is None:
+            layers, notes = [None], {"left_as_it_is": f"weights of layer {len(layers) + 1} would add up past float32"}
+            break
+        layer, found, again = merged
+        if found is not None and classes and np.array_equal(found, classes[-1]):
+            found = classes[-1]  # one array for all layers that agree
+        # Merged layers that pass the memory are dropped, and merged again from the source when they are read.
+        same = layer is distinct and own is None
+        nbytes += 0 if same else layer.nbytes
+        layers.append(None if same else layer if nbytes <= memory else layer.header)
+        classes.append(found)
     merged = network if all(layer is None for layer in layers) else MergedNetwork(network, layers, classes)
     return merged, {**merge_notes(network, merged), **notes, "seconds": time.perf_counter() - start}
 
@@ -161,14 +155,6 @@ def _search(network: Network, k: int) -> tuple[Layer, np.ndarray | None]:
     return layer, classes if again is None else again[classes]
 
 
-def _try_on_classes(layer: Layer, classes: np.ndarray | None, previous: np.ndarray | None) -> Any:
-    """As `_on_classes`; what it raises is returned, for the classes of the layer before may turn out to be others."""
-    try:
-        return _on_classes(layer, classes, previous)
-    except _PastFloat32 as error:
-        return error
-
-
 def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
     """The layer of the outputs that differ (the first of each kind), and which of them each output equals.
 
@@ -188,20 +174,19 @@ def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
     indices = np.empty(offsets[-1], layer.indices.dtype)
     row_values = values if layer.single_value else np.empty(offsets[-1], np.float32)
     compiled.take_rows(layer.offsets, layer.indices, values, rows, offsets, indices, row_values)
-    values, bias = (
-        layer.values if layer.single_value else row_values,
-        layer.bias[rows] if np.ndim(layer.bias) else layer.bias,
-    )
+    bias = layer.bias[rows] if np.ndim(layer.bias) else layer.bias
+    values = layer.values if layer.single_value else row_values
     return replace(layer, outputs=count, offsets=offsets, indices=indices, values=values, bias=bias), classes
 
 
 def _on_classes(
     layer: Layer, classes: np.ndarray | None, previous: np.ndarray | None
-) -> tuple[Layer, np.ndarray | None, bool]:
+) -> tuple[Layer, np.ndarray | None, bool] | None:
     """A layer that `_distinct` left, on the classes of its inputs; there rows may be equal that were not before.
 
     Returns:
-        the layer, the class of each original output, and whether more rows were equal.
+        the layer, the class of each original output, and whether more rows were equal; None: weights that fall on one
+        class add up past the range of float32.
     """
     again = None
     if previous is not None:
@@ -213,7 +198,7 @@ def _on_classes(
             layer.offsets, layer.indices, values, previous.astype(np.uint32), offsets, indices, sums
         )
         if edges < 0:
-            raise _PastFloat32
+            return None
         # Rows that differed may be equal on classes, so they are searched once more, and the two maps are composed.
         values, indices = common_value(sums[:edges].copy()), indices[:edges].copy()
         layer, again = _distinct(replace(layer, inputs=inputs, offsets=offsets, indices=indices, values=values))
