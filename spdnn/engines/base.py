@@ -21,7 +21,7 @@ from spdnn.core.network import Layer, Network
 from spdnn.core.result import KeptInputs, LastRows, Result
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.engines.reductions.dead import dead_from
-from spdnn.engines.reductions.inputs import DuplicateSearch, Representatives, search_note
+from spdnn.engines.reductions.inputs import DuplicateSearch, Representatives
 from spdnn.engines.reductions.registry import REDUCTIONS
 
 RESIDENT = "layer loop, resident"
@@ -149,7 +149,7 @@ class Counters:
     def note(self, prepared: "Prepared", findings: dict) -> None:
         """Add to Session.findings what the run found of the reductions that depend on the inputs."""
         if "inputs" in prepared.reductions:
-            findings["inputs"] = search_note(self.searches, self.merged, self.searching)
+            findings["inputs"] = {"looks": self.searches, "rows_merged": self.merged, "seconds": self.searching}
 
 
 class Rows(abc.ABC):

@@ -256,6 +256,5 @@ def hold_in_memory(prepared: Prepared, engine: Engine) -> Prepared:
     if prepared.layout is not None:
         return prepared
     network = _InMemoryNetwork(prepared.network)
-    layout = [engine.layout(layer) if isinstance(engine, SharesWeights) else None for layer in network.layers()]
-    layouts = [arrays for arrays in layout if arrays is not None]
-    return replace(prepared, network=network, layout=layouts if len(layouts) == len(layout) else None)
+    layout = [engine.layout(layer) for layer in network.layers()] if isinstance(engine, SharesWeights) else [None]
+    return replace(prepared, network=network, layout=None if None in layout else layout)

@@ -48,14 +48,13 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
     # Load bandwidth of a cache: each thread reads half of its share again and again, so that all loads hit.
     if (load_bytes := max(_load_bytes(cache, threads) for cache in (near, second))) > allowed:
         raise Unavailable(f"{SMALL.format(allowed)}: what threads load from their caches needs {load_bytes:,}")
-    from spdnn.kernels import _cpu
-
+    kernels = dispatch.compiled_module()
     source, target = buffer(1, copy_bytes // 4, 1), buffer(1, copy_bytes // 4, 1)
-    rates = {"copy_rates": _cpu.copy_samples(level, source, target, threads, quarter)}
+    rates = {"copy_rates": kernels.copy_samples(level, source, target, threads, quarter)}
     del source, target
     for name, cache in (("load_rates", near), ("l2_load_rates", second)):
-        rates[name] = _cpu.load_samples(level, buffer(1, _load_bytes(cache, threads) // 4, 1), threads, quarter)
-    return Machine(level, **rates, fma_rates=_cpu.multiply_add_samples(level, threads, quarter))
+        rates[name] = kernels.load_samples(level, buffer(1, _load_bytes(cache, threads) // 4, 1), threads, quarter)
+    return Machine(level, **rates, fma_rates=kernels.multiply_add_samples(level, threads, quarter))
 
 
 def _load_bytes(cache: CacheLevel, threads: int) -> int:

@@ -44,15 +44,11 @@ class CpuForward:
     """
 
     def __init__(self, prepared: Prepared, options: Options):
-        level = dispatch.level().name
-        from spdnn.kernels import _cpu
-
-        network = prepared.network
+        network, level = prepared.network, dispatch.level().name
         self._classes = network.neuron_classes(network.depth - 1)
         self._outputs, self._threads = network.outputs, options.threads
-        self._layers = _cpu.Forward(
-            level, [bind(layer) for layer in network.layers()], min(options.threads, MOST_PARTS)
-        )
+        layers = [bind(layer) for layer in network.layers()]
+        self._layers = dispatch.compiled_module().Forward(level, layers, min(options.threads, MOST_PARTS))
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """float32 (count, outputs of the source network) of x, float32 (count, inputs), C-contiguous."""

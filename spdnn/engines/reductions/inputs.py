@@ -22,11 +22,6 @@ class IdenticalInputs(Reduction):
     left_out = "inputs that became identical"
 
 
-def search_note(searches: int = 0, merged: int = 0, seconds: float = 0.0) -> dict:
-    """The note of a run: so many searches for equal rows, which merged so many rows, in so many seconds."""
-    return {"looks": searches, "rows_merged": merged, "seconds": seconds}
-
-
 class Representatives:
     """Which row represents which inputs.
 

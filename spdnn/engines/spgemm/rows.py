@@ -12,6 +12,7 @@ from spdnn.core.result import LastRows, RowStatistics
 from spdnn.engines.base import Counters, MovableRows, Parcel
 from spdnn.engines.reductions.inputs import DuplicateSearch, representatives
 from spdnn.engines.spgemm import schedule
+from spdnn.kernels import dispatch
 
 ACCUMULATORS = ("hash", "touched", "sweep", "panel")  # as the kernels number them
 
@@ -28,9 +29,8 @@ class Buffer:
 
     def rows(self, indices):
         """The rows at `indices` (a slice, or int64) as the kernels take them; only a slice can be written."""
-        from spdnn.kernels import _cpu
-
-        return _cpu.FeatureRows(self.begin[indices], self.length[indices], self.columns, self.values)
+        begin, length = self.begin[indices], self.length[indices]
+        return dispatch.compiled_module().FeatureRows(begin, length, self.columns, self.values)
 
 
 @dataclass(kw_only=True)

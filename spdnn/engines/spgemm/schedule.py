@@ -9,6 +9,7 @@ from spdnn.core.network import Header, Network, index_dtype
 from spdnn.core.result import LastLayer
 from spdnn.engines.base import Options
 from spdnn.engines.memory import RunSizes, limit_bytes, plan_batches, process_bytes, process_sentence
+from spdnn.kernels import dispatch
 
 NONZERO_BYTES = 8  # a column and a value
 ROW_BYTES = 256  # what each row needs besides: indices, hashes, representatives, statistics
@@ -27,15 +28,13 @@ def batches(network: Network, inputs: Inputs, options: Options, panel: int, shar
     Raises:
         MemoryTooSmall: not even one input fits; the sentence says the least that does.
     """
-    from spdnn.kernels import _cpu
-
     headers = [network.header(k) for k in range(network.depth)]
     weights = tuple(bytes_by_input(header) for header in headers)
     # Whatever the batch: the accumulators of all threads; of layers the one in use, the next one as it is read and by
     # input, and the arrays that reading it needs.
     held = SMALL_BYTES + 4 * max(header.nbytes for header in headers) + 2 * max(weights)
     widths = max(header.inputs for header in headers), max(header.outputs for header in headers)
-    held += options.threads * _cpu.SpgemmWorkspace.bytes_of(*widths, panel)
+    held += options.threads * dispatch.compiled_module().SpgemmWorkspace.bytes_of(*widths, panel)
     held += process_bytes(inputs, options.keep, LastLayer(network).outputs)
     one_row = 2 * NONZERO_BYTES * network.width + ROW_BYTES
     sizes = RunSizes(inputs.count, 1, weights, one_row, held, 0 if shared else None)
