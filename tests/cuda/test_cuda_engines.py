@@ -23,7 +23,6 @@ from spdnn.core.features import Inputs
 from spdnn.core.network import from_matrices
 from spdnn.engines import oracle as reference
 from spdnn.engines.base import Options
-from spdnn.engines.cuda import buffers as place
 from spdnn.engines.cuda import choice, schedule
 from spdnn.engines.cuda import layers as cuda_layers
 from spdnn.engines.cuda.layers import lay_out, lay_out_ahead
@@ -86,7 +85,7 @@ def test_every_device_gives_the_same_bits(on_shim, monkeypatch, random_network, 
     network, inputs = random_network(widths, **options), rows(count, widths[0])
     on_shim()
     digest = infer(network, inputs, "cuda-csr", reductions="none").digest
-    monkeypatch.setattr(place, "EARLY", 2)  # from layer 3 on, few rows take blocks of few inputs
+    monkeypatch.setattr(schedule, "EARLY", 2)  # from layer 3 on, few rows take blocks of few inputs
     limits = on_shim(**DEVICES[device]).properties
     if "little" in device:
         monkeypatch.setattr(schedule, "MOST_ROOM", 3)  # so that outputs are summed up over many stages
@@ -172,7 +171,7 @@ def _quarters(count, neurons, kind):
 )
 def test_persistent_blocks_of_every_width(on_shim, monkeypatch, widest, valued, multiprocessors):
     """Each setting does the work of its range of rows, and no other; a block counts all inputs that it has room for."""
-    monkeypatch.setattr(place, "EARLY", 0)
+    monkeypatch.setattr(schedule, "EARLY", 0)
     rng, width = np.random.default_rng(widest), max(40, 1200 // widest)
     network = exact_network(rng, [width, 40, width], 8 / width, (1, 3), single=None if valued else 0.25)
     device = on_shim(shared_per_block=least_shared(widest, width), multiprocessors=multiprocessors)
@@ -359,7 +358,7 @@ def test_any_network_equals_the_oracle(on_shim, set_all, name, data):
     )
     most = data.draw(st.sampled_from([1, 3, 65_535]), label="stage")
     set_all(schedule, AHEAD=0, FIRST_SEARCH=first, MOST_ROOM=most)  # identical rows, in networks of few edges too
-    set_all(place, EARLY=data.draw(st.sampled_from([0, 8]), label="early"))
+    set_all(schedule, EARLY=data.draw(st.sampled_from([0, 8]), label="early"))
     reductions = data.draw(st.sampled_from(["none", "dead", "inputs", "dead,inputs", "all"]), label="reductions")
     assert_exact(name, network, inputs, reductions=reductions)
 

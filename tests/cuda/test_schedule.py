@@ -110,8 +110,6 @@ def test_bytes_of_a_tile():
     """Of 32 inputs two rows of the widest layer, what is kept beside them, and a bit for each layer and each input
     neuron."""
     network = RadixNet(64, 9, -0.1)
-    plan = KernelPlan.of(
-        ShimDevice(), Prepared.reduce(network, ()), Inputs.from_array(np.ones((1, 64), np.float32)), None
-    )
+    plan = KernelPlan(ShimDevice(), Prepared.reduce(network, ()), Inputs.from_array(np.ones((1, 64), np.float32)), None)
     assert plan.tile_bytes == 32 * (2 * 4 * 64 + 192) + 4 * (9 + 64)
     assert parts_of(plan.tile_bytes, 32) == 2 * 4 * 64 + 192 + 10  # of one input

@@ -140,7 +140,8 @@ def test_all_rows_at_once_where_sub_batches_save_nothing():
 def test_sub_batches_are_taken_where_they_were_timed_as_faster(device, cuda, set_all, power, faster):
     cuda.free = 1 << 30
     seconds = lambda device, layouts, count, refused: {one.kind: count**power for one in layouts}  # noqa: E731
-    set_all(choice, _seconds=seconds, l2_tiles=lambda *_: 1)
+    set_all(choice, _seconds=seconds)
+    set_all(schedule, l2_tiles=lambda *_: 1)
     network = RadixNet(64, choice.LATER + 2, -0.3)
     found = choice.choose(device, network, 0, 40, later=64)
     assert found.sub_batches == faster

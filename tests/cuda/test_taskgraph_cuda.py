@@ -20,7 +20,6 @@ from spdnn.core.limits import Machine
 from spdnn.core.network import from_matrices
 from spdnn.engines import oracle as reference
 from spdnn.engines.base import Options
-from spdnn.engines.cuda import buffers as place
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.engine import CudaEngine
 from spdnn.engines.cuda.session import CudaSession
@@ -147,7 +146,7 @@ def test_progress_is_told_of_batches_that_were_issued(monkeypatch, capsys):
 )
 def test_kernels_and_inputs_of_every_kind(monkeypatch, kind, given):
     """With weights in buffers that are filled again and again, in which the persistent kernel finds them by a table."""
-    monkeypatch.setattr(place, "EARLY", 2)
+    monkeypatch.setattr(schedule, "EARLY", 2)
     network = exact_network(np.random.default_rng(2), [70, 64, *[40] * 8], 0.2, (-2, 2), 4.0, single=0.25)
     inputs = rows(130, 70, kind=given)
     inputs = inputs if given == "bits" else Inputs.from_array(np.round(4 * inputs.dense(np.arange(130))) / 4)

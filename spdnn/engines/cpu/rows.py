@@ -28,7 +28,6 @@ class TiledRows(MovableRows):
 
     Attributes:
         tile: of the features in `source`.
-        merged: whether any row represents more than one input.
         indices: int64, ascending, of the rows that were nonzero after the last pass; `alive`: how many these were, and
             `deaths`: the share of the rows that died in each of its layers.
         wasted: work on dead rows since gaps were last closed.
@@ -45,8 +44,7 @@ class TiledRows(MovableRows):
         self.counters: TileCounters = counters
         self.kernels, self.threads, self.max_pass_layers, self.block = work, threads, max_pass_layers, block
         self.level, self.tile, self.source, self.target = work.kernels, work.tile, source, target
-        self.merged, self.indices, self.places = False, np.arange(numbers.size), None
-        self.stage_end = 0
+        self.indices, self.places, self.stage_end = np.arange(numbers.size), None, 0
         self.alive, self.deaths, self.wasted = numbers.size, plan.FIRST_DEATHS, 0.0
 
     @property
@@ -120,7 +118,7 @@ class TiledRows(MovableRows):
         alive = np.bitwise_count(active).sum(axis=1, dtype=np.int64)
         # Survivors are inputs: a row that represents several of them counts as often.
         inputs = alive
-        if self.merged:
+        if (self.inputs.weights != 1).any():
             bits = np.unpackbits(active.view(np.uint8).reshape(len(layers), -1, 8), axis=2, bitorder="little")
             inputs = bits[:, :, : self.tile].reshape(len(layers), -1)[:, :size].astype(np.int64) @ self.inputs.weights
         tally.survivors[span] += inputs
@@ -218,7 +216,6 @@ class TiledRows(MovableRows):
         # are identical, and became one row of zeros, which is not alive.
         zeros, kept = self.alive < before, self.inputs.merge(representatives(hashes, same))
         if self.count < before:
-            self.merged = True
             self._close(np.flatnonzero(kept))
             self.alive = self.count - int(zeros)
         return before - self.count
@@ -246,7 +243,6 @@ class TiledRows(MovableRows):
         self.inputs.add(numbers, row_of, len(values))
         self.left, self.indices = numbers.size, np.arange(len(values))
         self.tile, self.alive, self.deaths = self.kernels.tile_for(len(values)), len(values), 0.0
-        self.merged = bool((self.inputs.weights != 1).any())
         self.level.insert(values, self.source, self.tile, 0, self.threads)
 
     def take(self, indices: np.ndarray, spare: bool) -> np.ndarray:
@@ -284,12 +280,11 @@ class TiledRows(MovableRows):
             self._close(places, tile)
         self.counters.closing += time.perf_counter() - start if gaps else 0
         self.level.insert(values, self.source, self.tile, places.size, self.threads)
-        self.alive, self.merged = count, bool((self.inputs.weights != 1).any())
-        self.places = self.indices = np.arange(count)
+        self.alive, self.places = count, np.arange(count)
+        self.indices = self.places
 
     def set_merged(self, rows: int) -> None:
         super().set_merged(rows)
-        self.merged = bool((self.inputs.weights != 1).any())
         # Rows equal to those of other ranks make the next search worth while, however few were equal here.
         if self.searched and rows:
             self.search.finish(self.layer, 1, rows)

@@ -8,7 +8,6 @@ A batch that comes from another device begins with the rows and the features tha
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,20 +16,11 @@ from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
 from spdnn.core.result import KeptInputs, LastLayer, LastRows, Result
 from spdnn.engines.base import Prepared, Rows
-from spdnn.engines.cuda.choice import LATER, MARGIN, Choice, choose, edges_ahead, rows_left
+from spdnn.engines.cuda import schedule
+from spdnn.engines.cuda.choice import LATER, MARGIN, choose, rows_left
 from spdnn.engines.cuda.layers import LayerLayout, widths
 from spdnn.engines.cuda.rows import TILE, DeviceInputs, DeviceRows, Launch, Pool
-from spdnn.engines.cuda.schedule import (
-    BITS,
-    EARLY,
-    EDGE_BYTES,
-    PERSISTENT,
-    LayerPass,
-    SubBatches,
-    passes,
-    sub_batches,
-    variants,
-)
+from spdnn.engines.cuda.schedule import BITS, PERSISTENT, LayerPass, SubBatches
 from spdnn.engines.execute import advance
 from spdnn.kernels.cuda.device import Device, Properties
 from spdnn.kernels.tiles import tiles_of
@@ -38,9 +28,11 @@ from spdnn.kernels.tiles import tiles_of
 ROW_BYTES = 192  # of an input, besides its features: where its row is, hashes and their table, statistics
 
 
-@dataclass(frozen=True)
 class KernelPlan:
-    """The kernel of each layer, chosen before anything but the inputs is on a device.
+    """The kernel of each layer of a network, chosen on `device` before anything but the inputs is there.
+
+    Args:
+        kind: as `choose` takes it.
 
     Attributes:
         kinds, valued: of each layer its kernel, and whether its edges have values; choice: how they were chosen.
@@ -50,40 +42,22 @@ class KernelPlan:
         ahead: as schedule.passes takes it; edges: int64 (depth,).
     """
 
-    depth: int
-    neurons: int
-    outputs: int
-    widest: int
-    kinds: list[str]
-    valued: list[bool]
-    choice: Choice
-    leaving: bool
-    searching: bool
-    dead_from: int
-    last: LastLayer
-    steady: int
-    ahead: Sequence[float] = field(repr=False)
-    edges: np.ndarray = field(repr=False)
-
-    @classmethod
-    def of(cls, device: Device, prepared: Prepared, inputs: Inputs, kind: str | None) -> "KernelPlan":
-        """The kernels for layers of this network, chosen on `device`; `kind`: as `choose` takes it."""
+    def __init__(self, device: Device, prepared: Prepared, inputs: Inputs, kind: str | None):
+        network, widths, depth = prepared.network, prepared.widths, prepared.network.depth
+        self.depth, self.neurons, self.outputs, self.last = depth, network.inputs, network.outputs, LastLayer(network)
+        self.dead_from, self.edges = prepared.dead_from, prepared.edges
+        self.ahead = [edges / neurons for edges, neurons in zip(prepared.edges_ahead, widths, strict=True)]
+        self.searching = "inputs" in prepared.reductions
+        self.leaving = self.searching or "dead" in prepared.reductions
         # Inputs of bits have a kernel of their own for the first layer; the others are chosen by timing.
-        network = prepared.network
-        headers = [network.header(k) for k in range(network.depth)]
-        searching = "inputs" in prepared.reductions
-        leaving = searching or "dead" in prepared.reductions
         first, tiles = 1 if inputs.kind == "bits" else 0, tiles_of(inputs.count, TILE)
-        choice = choose(device, network, first, tiles, kind, rows_left(tiles, leaving, searching))
+        self.choice = choose(device, network, first, tiles, kind, rows_left(tiles, self.leaving, self.searching))
         # The layers and features of the timing are gone: their memory goes back, so that what is free is in one piece.
         device.trim()
-        steady = 1 + max((k for k in range(network.depth) if headers[k].inputs != network.outputs), default=-1)
-        widest = max([header.outputs for header in headers] + [network.inputs] * (1 - first))
-        return cls(
-            network.depth, network.inputs, network.outputs, widest, [BITS] * first + choice.kinds[first:],
-            [not header.single_value for header in headers], choice, leaving, searching, prepared.dead_from,
-            LastLayer(network), steady, edges_ahead(network), np.array([header.edges for header in headers], np.int64),
-        )  # fmt: skip
+        self.kinds = [BITS] * first + self.choice.kinds[first:]
+        self.valued = [not network.header(k).single_value for k in range(depth)]
+        self.steady = 1 + max((k for k in range(depth) if widths[k] != network.outputs), default=-1)
+        self.widest = max(widths[first:])
 
     @property
     def tile_bytes(self) -> int:
@@ -93,7 +67,7 @@ class KernelPlan:
 
     def passes(self, breaks: Sequence[int] = ()) -> list[LayerPass]:
         """All layers, in order; `breaks` as schedule.passes takes it."""
-        return passes(self.kinds, self.valued, self.leaving, self.searching, self.ahead, breaks)
+        return schedule.passes(self.kinds, self.valued, self.leaving, self.searching, self.ahead, breaks)
 
     def sub_batches(self, properties: Properties, tiles: int, size: int | None = None) -> SubBatches | None:
         """The sub-batches in which the rows of a batch go through the layers that have few left; None: all at once.
@@ -107,8 +81,9 @@ class KernelPlan:
         if rows is None or first >= self.depth or (size is None and not self.choice.sub_batches):
             return None
         parts = [part for part in self.passes([first]) if part.first >= first]
-        weights = sum(self.edges[k] * EDGE_BYTES[self.valued[k]] for k in range(first, self.depth))
-        return sub_batches(properties, parts, 4 * self.outputs, weights, min(rows + rows // MARGIN, TILE * tiles), size)
+        weights = sum(self.edges[k] * schedule.EDGE_BYTES[self.valued[k]] for k in range(first, self.depth))
+        rows = min(rows + rows // MARGIN, TILE * tiles)
+        return schedule.sub_batches(properties, parts, 4 * self.outputs, weights, rows, size)
 
     def result(
         self, inputs: Inputs, parts: Sequence[tuple[np.ndarray, dict[str, Any]]], shared: Sequence[int], notes: dict,
@@ -272,11 +247,13 @@ class BufferSlot(Rows):
                 self.features, self._target, run = self._target, self.features, self.rows.inside
             return
         # Persistent: one launch takes all layers of the pass, at a setting for each range of rows that may be left.
-        settings_of, early = variants(self.device.properties, *widths(layers)), part.first < EARLY
+        variants = schedule.variants(self.device.properties, *widths(layers))
+        if part.first < schedule.EARLY:
+            variants = [variants[-1].for_any_rows()]
         self.features, self._target = self._target, self.features
         self.launches += [
-            run.layers(part.first, self.table, variant, layers, self._target, self.features, rows, early)
-            for variant in (settings_of[-1:] if early else settings_of)
+            run.layers(part.first, self.table, setting, layers, self._target, self.features, rows)
+            for setting in variants
         ]
 
     def finish(self, outcome: dict[str, Any], keep: KeptInputs, numbers: np.ndarray | None = None) -> dict[str, Any]:

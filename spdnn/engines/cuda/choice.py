@@ -11,17 +11,9 @@ import numpy as np
 
 from spdnn.core.errors import MemoryTooSmall, Unsuitable
 from spdnn.core.network import Layer, Network
+from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.layers import COLUMNS, LayerLauncher, LayerLayout, lay_out, to_device, widths
-from spdnn.engines.cuda.schedule import (
-    CSR,
-    KINDS,
-    PERSISTENT,
-    STAGED,
-    l2_tiles,
-    persistent_shared,
-    stage_room,
-    variants,
-)
+from spdnn.engines.cuda.schedule import CSR, KINDS, PERSISTENT, STAGED
 from spdnn.kernels.cuda.device import Device, Properties
 from spdnn.kernels.tiles import tiles_of
 
@@ -81,16 +73,14 @@ def choose(
     for k in range(first, network.depth):
         shapes.setdefault((headers[k].inputs, headers[k].outputs, headers[k].single_value), []).append(k)
     heaviest = sorted(shapes, key=lambda shape: -sum(headers[k].edges for k in shapes[shape]))
-    kinds, notes, room, faster = [CSR] * network.depth, [], stage_room(device.properties), []
+    kinds, notes, room, faster = [CSR] * network.depth, [], schedule.stage_room(device.properties), []
     for shape in heaviest:
         # Candidates: kernels whose buffers fit this device; the layer with most edges stands for its shape.
         members = shapes[shape]
         unsuitable = {name: why for name in KINDS if (why := why_unsuitable(device.properties, name, *shape[:2]))}
         suited = [name for name in ((kind,) if kind else KINDS) if name not in unsuitable]
         layer = network.layer(max(members, key=lambda k: headers[k].edges))
-        early: dict[str, float] = {}
-        late: dict[str, float] = {}
-        parts: dict[str, float] = {}
+        early, late, parts = {}, {}, {}  # seconds of a layer with each kernel
         if kind is None and len(notes) < MOST_SHAPES:
             layouts: list[LayerLayout] = []
             try:
@@ -103,7 +93,7 @@ def choose(
             early = _seconds(device, layouts, 32 * tiles, unsuitable)
             if later and members[-1] >= LATER:
                 late = _seconds(device, layouts, later, unsuitable)
-                rows = 32 * l2_tiles(device.properties, 4 * max(shape[:2]))
+                rows = 32 * schedule.l2_tiles(device.properties, 4 * max(shape[:2]))
                 parts = _seconds(device, layouts, rows, unsuitable) if rows < later else {}
         # The fastest wins; where none was timed, the first that suits, or the staged kernel, which suits any layer.
         best = min(early, key=early.__getitem__) if early else (suited or [STAGED])[0]
@@ -128,8 +118,8 @@ def choose(
 def why_unsuitable(properties: Properties, kind: str, inputs: int, outputs: int) -> str | None:
     """Why a kernel cannot take a layer of this shape on such a device, or None."""
     width = max(inputs, outputs)
-    if kind == PERSISTENT and not variants(properties, width, outputs):
-        needed = persistent_shared(1, width)
+    if kind == PERSISTENT and not schedule.variants(properties, width, outputs):
+        needed = schedule.persistent_shared(1, width)
         return (
             f"two buffers of {width:,} neurons take {needed:,} bytes of shared memory for one input, and a block of "
             f"{properties.name} has {properties.shared_per_block:,}"
@@ -138,12 +128,8 @@ def why_unsuitable(properties: Properties, kind: str, inputs: int, outputs: int)
 
 
 def _seconds(device: Device, layers: Sequence[LayerLayout], count: int, refused: dict[str, str]) -> dict[str, float]:
-    """The least seconds that a device takes for one layer with each kind of kernel, the kinds alternating. What follows
-    a pass is the same for all. What there is no memory for is `refused`.
-
-    Args:
-        layers: the same for each kind; count: of rows, without zeros.
-    """
+    """The least seconds that a device takes for `count` rows through one layer, laid out for each kind of kernel. What
+    follows a pass is the same for all. What there is no memory for is `refused`."""
     if not layers:
         return {}
     # Sample: enough tiles to fill the device a few times, of one random tile without zeros, so that no row dies.
@@ -184,9 +170,9 @@ def several_layers(
         several = [laid] * inside
         table = device.upload(np.tile(laid.row(device), inside))
         assert table.size == inside * COLUMNS
-        settings = variants(device.properties, *widths(several))
+        settings = schedule.variants(device.properties, *widths(several))
         setting = next(setting for setting in settings if count <= setting.most)
-        launch = run.layers(0, table, setting, several, source, target, rows, always=True)
+        launch = run.layers(0, table, setting.for_any_rows(), several, source, target, rows)
     else:
         launch = run.layer(0, laid, source, target, rows)
 
@@ -202,10 +188,3 @@ def idle_run(device: Device, tiles: int, layers: int = IN_A_ROW) -> LayerLaunche
     slots, active = np.arange(32 * tiles, dtype=np.int32), np.zeros(layers * tiles, np.uint32)
     work, failed = np.zeros(layers, np.uint64), np.full(1, layers, np.int32)
     return LayerLauncher(device, tiles, *map(device.upload, (slots, active, work, failed)), layers, tiles)
-
-
-def edges_ahead(network: Network) -> Sequence[float]:
-    """Of each layer and past the last, the edges for each of its inputs from it to the end."""
-    headers = [network.header(k) for k in range(network.depth)]
-    ahead = np.concatenate([np.cumsum([float(header.edges) for header in headers][::-1])[::-1], [0.0]])
-    return [ahead[k] / headers[min(k, network.depth - 1)].inputs for k in range(network.depth + 1)]

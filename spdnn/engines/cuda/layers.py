@@ -12,17 +12,8 @@ import numpy as np
 from spdnn.core.errors import Unsuitable
 from spdnn.core.network import Layer, Network
 from spdnn.core.threads import in_order
-from spdnn.engines.cuda.schedule import (
-    ALL_ROWS,
-    BITS,
-    CSR,
-    ELL,
-    PERSISTENT,
-    STAGED,
-    PersistentSetting,
-    stage_blocks,
-    stage_shared_bytes,
-)
+from spdnn.engines.cuda import schedule
+from spdnn.engines.cuda.schedule import BITS, CSR, ELL, PERSISTENT, STAGED, PersistentSetting
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.copies import Copies
 from spdnn.kernels.cuda.device import Device
@@ -164,8 +155,8 @@ class LayerLauncher:
             items, properties = self.tiles * layer.numbers["parts"], self.device.properties
             kernel = settings.staged_kernel(layer.shared, layer.valued, bits)
             room = layer.numbers["room"] // (32 if bits else 1)  # neurons that are floats in as many bytes
-            shared = stage_shared_bytes(room)
-            blocks = min(items, stage_blocks(properties, room) * properties.multiprocessors)
+            shared = schedule.stage_shared_bytes(room)
+            blocks = min(items, schedule.stage_blocks(properties, room) * properties.multiprocessors)
             if items >= 2**31:
                 raise Unsuitable(f"{self.tiles:,} tiles of {layer.outputs:,} outputs are more than the kernel counts")
         else:
@@ -174,36 +165,23 @@ class LayerLauncher:
         return self.device.bind(kernel, blocks, common, shared, sizes)
 
     def layers(
-        self,
-        first: int,
-        table: Any,
-        variant: PersistentSetting,
-        layers: Sequence[LayerLayout],
-        source: Any,
-        target: Any,
-        rows: Any,
-        always: bool = False,
-    ) -> Callable[[], None]:
-        """The launch of `layers`, the network's from `first` on, which keep features in shared memory, at one setting.
-
-        Args:
-            always: for any number of rows, not just those of the setting.
-            table: uint64 (depth x COLUMNS,), a row for each layer of the network.
-        """
+        self, first: int, table: Any, setting: PersistentSetting, layers: Sequence[LayerLayout], source: Any,
+        target: Any, rows: Any,
+    ) -> Callable[[], None]:  # fmt: skip
+        """The launch of `layers`, the network's from `first` on, which keep features in shared memory, at one setting;
+        `table`: uint64 (depth x COLUMNS,), a row for each layer of the network."""
         # Several settings are launched one after the other; each does nothing unless the rows are in its range, so
         # that the host need not know how many are left.
-        last = first + len(layers)
-        width = max(layers[0].inputs, *(layer.outputs for layer in layers))
-        size = 32 * self.tiles
+        size, (width, _) = 32 * self.tiles, widths(layers)
         arguments = {"source": source, "target": target, "list": self.list, "rows": rows, "layers": table}
-        least, most = (1, ALL_ROWS) if always else (variant.least, variant.most)
-        arguments |= {"least": least, "most": most, "first": first, "last": last, "width": width}
+        arguments |= {"least": setting.least, "most": setting.most, "width": width}
+        arguments |= {"first": first, "last": first + len(layers)}
         arguments |= {"inputs": layers[0].inputs, "dead_from": self.dead_from, "tiles": self.stride}
         arguments |= {"active": self.active, "work": self.work, "failed": self.failed}
-        kernel = settings.persistent(variant.inputs, variant.threads, layers[0].valued)
-        groups = -(-min(size, most) // variant.inputs)
+        kernel = settings.persistent(setting.inputs, setting.threads, layers[0].valued)
+        groups = -(-min(size, setting.most) // setting.inputs)
         sizes = {"source": size * layers[0].inputs, "target": size * layers[-1].outputs}
-        return self.device.bind(kernel, min(variant.blocks, groups), arguments, variant.shared, sizes)
+        return self.device.bind(kernel, min(setting.blocks, groups), arguments, setting.shared, sizes)
 
 
 def widths(layers: Sequence[LayerLayout]) -> tuple[int, int]:

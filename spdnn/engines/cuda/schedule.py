@@ -5,7 +5,7 @@ the host never sees. So a run launches the same kernels in the same order whatev
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spdnn.engines.reductions.dead import pass_length
 from spdnn.engines.reductions.inputs import SETTLED as SHARE_SETTLED
@@ -50,6 +50,9 @@ class PersistentSetting:
     blocks: int
     least: int
     most: int
+
+    def for_any_rows(self) -> "PersistentSetting":
+        return replace(self, least=1, most=ALL_ROWS)
 
 
 @dataclass(frozen=True)

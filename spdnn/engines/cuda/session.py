@@ -48,7 +48,7 @@ class CudaSession(Session):
         copies = Copies(device)
         device_inputs = DeviceInputs(copies, inputs)
         copies.finish()  # before kernels are timed
-        self.plan = plan = KernelPlan.of(device, prepared, inputs, kind)
+        self.plan = plan = KernelPlan(device, prepared, inputs, kind)
         # Weights, each layer laid out for its kernel; features get what is left of the memory.
         layers = _upload_layers(copies, prepared.network, plan.kinds, plan.choice.room, options.threads)
         self.copy_seconds = copies.finish()

@@ -17,7 +17,7 @@ from spdnn.engines.costs.costs import FREE, DeviceCosts, MessageCosts, Work
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.execution import Execution, Lane
 from spdnn.engines.taskgraph.graph import COMPUTE, LANES, Graph, Kind, Task
-from spdnn.engines.taskgraph.timeline import Span
+from spdnn.engines.taskgraph.timeline import Span, lane_seconds
 
 FIXED = "fixed costs of the run"
 CLOSED = 1e-3  # relative drop of the row count between two layers that means gaps were closed in between
@@ -122,11 +122,8 @@ class Simulated:
     @cached_property
     def busy(self) -> dict[Lane, float]:
         """Of each lane that did anything: the share of the run in which it did; it was idle in the rest."""
-        lane_seconds: dict[Lane, float] = {}
-        for span in self.timeline:
-            lane = span.device, span.lane
-            lane_seconds[lane] = lane_seconds.get(lane, 0.0) + span.end - span.begin
-        return {lane: seconds / self.seconds if self.seconds else 0.0 for lane, seconds in sorted(lane_seconds.items())}
+        lanes = sorted(lane_seconds(self.timeline).items())
+        return {lane: seconds / self.seconds if self.seconds else 0.0 for lane, seconds in lanes}
 
 
 def simulate(decomposition: Decomposition, costs: TaskCosts, cores: int | None = None) -> Simulated:

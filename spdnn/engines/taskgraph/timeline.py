@@ -3,6 +3,7 @@
 Long runs are coarsened: neighbours on a lane become one entry.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -68,6 +69,15 @@ def _join(spans: Sequence[Span]) -> Span:
     first, last = min(span.first for span in spans), max(span.last for span in spans)
     batch = longest.batch if len({span.batch for span in spans}) == 1 else None
     return Span(longest.device, longest.lane, longest.kind, batch, first, last, spans[0].begin, spans[-1].end)
+
+
+def lane_seconds(spans: Iterable[Span]) -> dict[tuple[int, str], float]:
+    """Of each (device, lane) that did anything, the seconds in which it did."""
+    seconds: dict[tuple[int, str], float] = defaultdict(float)
+    for span in spans:
+        lane = span.device, span.lane
+        seconds[lane] = seconds[lane] + span.end - span.begin
+    return seconds
 
 
 def timeline(spans: Sequence[Span]) -> dict:

@@ -7,7 +7,8 @@ are in the buffers of its slot. Tasks touch only what their edges protect, so no
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,18 +25,11 @@ from spdnn.engines.taskgraph.timeline import Span
 from spdnn.kernels.tiles import buffer, touch
 
 
-@dataclass
-class TaskBatch:
-    """A batch on its way.
-
-    Attributes:
-        inputs: it began with; `left`: of these, when it was last computed.
-        tell: as Inference.batch gives it.
-    """
+class TaskBatch(NamedTuple):
+    """A batch on its way; `inputs`: that it began with; `tell`: as Inference.batch gives it."""
 
     rows: TiledRows
     inputs: int
-    left: int
     tell: Callable[[int, int], None]
 
 
@@ -88,12 +82,10 @@ class CpuGraphRun:
 
     def _copy(self, task: Task) -> None:
         # The old layers of the buffer are dropped before the new ones are read, so that it never holds both.
-        device, kept = self.devices[task.device], self.kept
-        device.weights.pop(task.buffer, None)
-        device.weights[task.buffer] = [
-            self.work.bind(k, copy_layer(kept[k]) if kept else None) for k in range(*self.cut.stages[task.stage])
-        ]
-        nbytes = sum(int(self.work.costs.nbytes[k]) for k in range(*self.cut.stages[task.stage]))
+        weights, kept, stage = self.devices[task.device].weights, self.kept, self.cut.stages[task.stage]
+        weights.pop(task.buffer, None)
+        weights[task.buffer] = [self.work.bind(k, copy_layer(kept[k]) if kept else None) for k in range(*stage)]
+        nbytes = int(self.work.costs.nbytes[slice(*stage)].sum())
         self.tallies[task.lane].moved += 2 * nbytes if kept else nbytes  # read, where it was, and written
 
     def _layer(self, task: Task) -> None:
@@ -102,13 +94,12 @@ class CpuGraphRun:
         if task.stage == 0:
             numbers = self.work.inputs.numbers_of(*self.cut.members(task.batch))
             tell = self.stage.batch(numbers.size)
-            self.batches[task.batch] = TaskBatch(self._rows(task, numbers), numbers.size, numbers.size, tell)
-        batch, rows = self._of(task)
+            self.batches[task.batch] = TaskBatch(self._rows(task, numbers), numbers.size, tell)
+        rows = self._rows_of(task)
         rows.stage_end = last
         advance(rows, last, iter(device.weights[task.buffer]))
-        batch.left = rows.left if rows.count else 0
         with self.telling:
-            batch.tell(last, batch.left)
+            self.batches[task.batch].tell(last, rows.left)
 
     def _count_moved(self, task: Task, rows: int) -> None:
         """So many rows were read and written."""
@@ -122,14 +113,14 @@ class CpuGraphRun:
             self.work, numbers, self.tallies[task.lane], device.threads, *device.slots[task.slot], self.cut.batch
         )
 
-    def _of(self, task: Task) -> tuple[TaskBatch, TiledRows]:
-        """The task's batch and its rows, which count for the task's lane from now on."""
-        batch = self.batches[task.batch]
-        batch.rows.counters = self.tallies[task.lane]
-        return batch, batch.rows
+    def _rows_of(self, task: Task) -> TiledRows:
+        """The rows of the task's batch, which count for the task's lane from now on."""
+        rows = self.batches[task.batch].rows
+        rows.counters = self.tallies[task.lane]
+        return rows
 
     def _compact(self, task: Task) -> int:
-        _, rows = self._of(task)
+        rows = self._rows_of(task)
         if rows.count:
             rows.compact(meeting=False)
         return self._rows_left(rows).size
@@ -140,14 +131,12 @@ class CpuGraphRun:
 
     def _park(self, task: Task) -> None:
         """The rows that are left wait, row by row, behind those that wait already."""
-        batch = self.batches.pop(task.batch)
-        device, waiting, indices = self.devices[task.device], self.waiting[task.device], self._rows_left(batch.rows)
+        batch, device, waiting = self.batches.pop(task.batch), self.devices[task.device], self.waiting[task.device]
+        rows = batch.rows
         # Rows leave their tiles for the pool, where they lie one by one: those of all batches make full tiles again.
-        first = sum(rows for _, _, rows, _ in waiting)
-        numbers, row_of = batch.rows.inputs.of(indices)
-        batch.rows.level.take(
-            batch.rows.source, batch.rows.tile, indices, device.pool[first : first + indices.size], device.threads
-        )
+        first, indices = sum(count for _, _, count, _ in waiting), self._rows_left(rows)
+        numbers, row_of = rows.inputs.of(indices)
+        rows.level.take(rows.source, rows.tile, indices, device.pool[first : first + indices.size], device.threads)
         waiting.append((numbers, first + row_of, indices.size, batch))
         self._count_moved(task, indices.size)
 
@@ -160,9 +149,9 @@ class CpuGraphRun:
         rows = self._rows(task, np.empty(0, np.int64))
         rows.layer = self.cut.stages[task.stage][1]
         rows.join(numbers, row_of, device.pool[:count])
-        inputs, left = (sum(getattr(batch, name) for *_, batch in waiting) for name in ("inputs", "left"))
+        inputs, left = sum(batch.inputs for *_, batch in waiting), sum(batch.rows.left for *_, batch in waiting)
         tell = self.stage.batch(inputs, rows.layer, left, len(waiting))
-        self.batches[task.batch] = TaskBatch(rows, inputs, left, tell)
+        self.batches[task.batch] = TaskBatch(rows, inputs, tell)
         waiting.clear()
         self._count_moved(task, count)
         if count:
@@ -170,7 +159,7 @@ class CpuGraphRun:
 
     def _move(self, task: Task) -> None:
         """The rows that may still be nonzero go to the target's buffers; what was left of their gaps closes."""
-        (_, rows), (device, slot) = self._of(task), task.target
+        rows, (device, slot) = self._rows_of(task), task.target
         target = self.devices[device]
         rows.move(self._rows_left(rows), target.threads, *target.slots[slot])
         self._count_moved(task, rows.count)

@@ -8,7 +8,7 @@ of a graph; the tasks in it are issued with the first of its layers.
 """
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -251,12 +251,3 @@ def copies_hidden(spans: Sequence[Span]) -> float | None:
             within += float(np.diff(np.interp(copies, ends.ravel(), computed)).sum())
         whole += float(np.diff(copies).sum())
     return within / whole if whole else None
-
-
-def busy(spans: Sequence[Span]) -> dict[str, dict[str, float]]:
-    """Seconds that tasks took, by device and lane."""
-    seconds: dict[str, dict[str, float]] = defaultdict(dict)
-    for span in spans:
-        lanes = seconds[str(span.device)]
-        lanes[span.lane] = lanes.get(span.lane, 0.0) + span.end - span.begin
-    return dict(seconds)

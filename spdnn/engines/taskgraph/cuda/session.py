@@ -7,6 +7,7 @@ Source: SNIG (Lin and Huang, HPEC 2020); out-of-core weights: Hidayetoglu et al.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,10 +27,10 @@ from spdnn.engines.taskgraph.choice import choose, choose_unmeasured
 from spdnn.engines.taskgraph.cuda.device import GraphDevice, Graphs, Outcomes, joins_of
 from spdnn.engines.taskgraph.cuda.layers import DeviceWeights, block_bytes, lay_out_all, move_to_block
 from spdnn.engines.taskgraph.cuda.probe import measure_costs
-from spdnn.engines.taskgraph.cuda.run import CudaGraphRun, busy, copies_hidden
+from spdnn.engines.taskgraph.cuda.run import CudaGraphRun, copies_hidden
 from spdnn.engines.taskgraph.decomposition import Decomposition, cut
 from spdnn.engines.taskgraph.settings import AUTO, GRAPH, STREAM, TaskgraphSettings
-from spdnn.engines.taskgraph.timeline import notes, timeline
+from spdnn.engines.taskgraph.timeline import lane_seconds, notes, timeline
 from spdnn.kernels.cuda.copies import Copies
 from spdnn.kernels.cuda.device import Device
 
@@ -57,7 +58,7 @@ class CudaGraphSession(Session):
         copies = [Copies(device) for device in devices]
         device_inputs: dict[int, DeviceInputs] = {0: DeviceInputs(copies[0], inputs)}
         copies[0].finish()  # before kernels are timed
-        self.plan = plan = KernelPlan.of(devices[0], prepared, inputs, kind)
+        self.plan = plan = KernelPlan(devices[0], prepared, inputs, kind)
         laid = lay_out_all(prepared.network, plan, options.threads)
         self.shared = [layer.shared for layer in laid]
         reserved = sum(array.nbytes for array in stored_arrays(inputs)) + 64 * plan.depth
@@ -115,10 +116,12 @@ class CudaGraphSession(Session):
         spans_seconds = {self.span: seconds} | (
             {} if cut.streamed else {"with host-to-device copies": seconds + self.copy_seconds}
         )
-        lanes = busy(spans)
-        busiest = max((spent for lane in lanes.values() for spent in lane.values()), default=0.0)
+        lanes, by_device = lane_seconds(spans), defaultdict(dict)
+        for (device, lane), spent in lanes.items():
+            by_device[str(device)][lane] = spent
+        busiest = max(lanes.values(), default=0.0)
         result.notes |= timeline(spans) | {
-            "busy_seconds": lanes,
+            "busy_seconds": dict(by_device),
             "times_busiest_lane": seconds / busiest if busiest else None,
             "copies_hidden": copies_hidden(spans),
             "spans": spans_seconds,
