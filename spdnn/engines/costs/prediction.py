@@ -33,26 +33,17 @@ class Prediction:
 
     Attributes:
         seconds: of the run, from one barrier to the next.
-        computing_seconds, waiting_seconds, communication_seconds: of a rank in the mean; they add up to `seconds`.
-        imbalance: the slowest rank's computing over the mean.
         efficiency: seconds of one rank / ranks / seconds.
         parts: seconds of the slowest rank, by cause.
-        exchange_before_layer: 1-based; None: no exchange of rows pays.
         memory_bytes: of a rank, with all its inputs at once; batches: that its memory makes of them.
         fits: False when not even the weights and the waiting inputs fit the memory.
     """
 
     ranks: int
     inputs: int
-    partition: str
     seconds: float
-    computing_seconds: float
-    waiting_seconds: float
-    communication_seconds: float
-    imbalance: float
     efficiency: float
     parts: dict[str, float] = field(repr=False)
-    exchange_before_layer: int | None
     memory_bytes: float
     batches: int
     fits: bool
@@ -129,11 +120,8 @@ def predict(
     seconds = last + communication
     single = seconds if ranks == 1 else predict(work, device, ranks=1, threads=threads).seconds
     parts = _parts(work, device, batches, ranks) | {IMBALANCE: last - computing, COMMUNICATION: communication}
-    return Prediction(
-        ranks, work.inputs, partition, seconds, computing, last - computing, communication,
-        last / computing if computing else 1.0, single / ranks / seconds if seconds else 1.0, parts,
-        before + 1 if before < work.layers else None, memory, batches, fits,
-    )  # fmt: skip
+    efficiency = single / ranks / seconds if seconds else 1.0
+    return Prediction(ranks, work.inputs, seconds, efficiency, parts, memory, batches, fits)
 
 
 def _check(work: Work, ranks: int, partition: str, per_node: int, shares: np.ndarray | None) -> None:
