@@ -1,8 +1,4 @@
-"""The contract of every engine: what it prepares, the session that it opens, its rows, and the options of a run.
-
-An engine is one way to run inference. A session is an inference that is ready to run; its `run` is what is timed.
-`Rows` are a batch on its way through the layers; execute.py takes them through, alone or as one rank of several.
-"""
+"""The contract of every engine: what it prepares, the session that it opens, its rows, and the options of a run."""
 
 import abc
 import time
@@ -122,10 +118,9 @@ class Prepared:
         Raises:
             InputError: there are fewer.
         """
-        source, network, findings = self.source.first(depth), self.network.first(depth), dict(self.findings)
-        for name, note in self.findings.items():
-            findings[name] = REDUCTIONS[name].first(note, source, network, self.network.depth)
-        return Prepared(source, network, self.reductions, findings)
+        source, network, made = self.source.first(depth), self.network.first(depth), self.network.depth
+        notes = {name: REDUCTIONS[name].first(note, source, network, made) for name, note in self.findings.items()}
+        return Prepared(source, network, self.reductions, notes)
 
 
 @dataclass(kw_only=True)
@@ -153,7 +148,7 @@ class Counters:
 
 
 class Rows(abc.ABC):
-    """The rows of a batch on their way, as execute.advance takes them through the layers.
+    """The rows of a batch on their way, as execute.advance takes them through the layers, alone or as one rank of many.
 
     Attributes:
         count: of the rows that go on; left: the inputs that had a nonzero row after the last layer.
@@ -323,7 +318,7 @@ class RowExchange(abc.ABC):
 
 
 class Session(abc.ABC):
-    """An inference that is ready to run: weights in memory (or streamed), buffers allocated.
+    """An inference that is ready to run: weights in memory or streamed, buffers allocated. Its `run` is what is timed.
 
     Attributes:
         span: what the time of `run` includes, RESIDENT or STREAMED.

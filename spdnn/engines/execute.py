@@ -107,9 +107,9 @@ class BatchSession(Session):
         return Counters(survivors=np.zeros(self.prepared.network.depth, np.int64))
 
     @abc.abstractmethod
-    def begin(self, numbers: np.ndarray, counters: Counters) -> MovableRows:
-        """The rows of the inputs `numbers` (int64, ascending), before the first layer."""
+    def begin(self, numbers: np.ndarray, counters: Any) -> MovableRows:
+        """The rows of the inputs `numbers` (int64, ascending), before the first layer; `counters`: those of the run."""
 
     @abc.abstractmethod
-    def result(self, parts: list[LastRows], counters: Counters, size: int) -> Result:
+    def result(self, parts: list[LastRows], counters: Any, size: int) -> Result:
         """Of all batches, each of `size` inputs at most."""

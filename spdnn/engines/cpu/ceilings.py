@@ -63,11 +63,7 @@ def _load_bytes(cache: CacheLevel, threads: int) -> int:
 
 
 def _copy_bytes(last: CacheLevel, threads: int, memory: int, together: int) -> int:
-    """Bytes of each array of the copy.
-
-    Raises:
-        Unavailable: they do not fit into `memory`.
-    """
+    """Bytes of each array of the copy, which together fit into `memory`."""
     # Threads reach as many last-level caches as their cores have; processes that measure together share these.
     cached = last.bytes * min(threads, -(-len(affinity()) // last.shared_by)) // together
     unit = COPY_UNIT * threads

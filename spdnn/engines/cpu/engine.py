@@ -7,6 +7,8 @@ Batches are as large as the memory allows. Weights stay in memory when they fit;
 is computed. Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed weights).
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from spdnn.core.errors import InputError, past_float32
@@ -36,31 +38,6 @@ class CompiledEngine(SharesWeights):
         return ceilings.measure(options.threads, seconds, memory, together)
 
 
-class CpuForward:
-    """All layers in one call of the kernels, for Model: rows in, rows out, no statistics.
-
-    Several threads may call it at once; memory for features is each one's own. The first call with one row makes a
-    second copy of the weights, by input neuron.
-    """
-
-    def __init__(self, prepared: Prepared, options: Options):
-        network, level = prepared.network, dispatch.level().name
-        self._classes = network.neuron_classes(network.depth - 1)
-        self._outputs, self._threads = network.outputs, options.threads
-        layers = [bind(layer) for layer in network.layers()]
-        self._layers = dispatch.compiled_module().Forward(level, layers, min(options.threads, MOST_PARTS))
-
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """float32 (count, outputs of the source network) of x, float32 (count, inputs), C-contiguous."""
-        y = np.empty((len(x), self._outputs), np.float32)
-        failed = self._layers.run(x, y, self._threads)
-        if failed == NOT_FINITE:
-            raise InputError("x holds a NaN or an infinity; it must be finite numbers of float32")
-        if failed >= 0:
-            raise past_float32(failed)
-        return y if self._classes is None else y[:, self._classes]
-
-
 class CpuEngine(CompiledEngine, AnswersCalls):
     name = "cpu"
     summary = "fused sparse product, bias and ReLU in C++, on all threads"
@@ -68,8 +45,25 @@ class CpuEngine(CompiledEngine, AnswersCalls):
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return CpuSession(prepared, inputs, options)
 
-    def forward(self, prepared: Prepared, options: Options) -> CpuForward:
-        return CpuForward(prepared, options)
+    def forward(self, prepared: Prepared, options: Options) -> Callable[[np.ndarray], np.ndarray]:
+        # All layers in one call of the kernels. Memory for features is each thread's own; the first call with one row
+        # makes a second copy of the weights, by input neuron.
+        network, threads = prepared.network, options.threads
+        outputs, classes = network.outputs, network.neuron_classes(network.depth - 1)
+        bound = [bind(layer) for layer in network.layers()]
+        layers = dispatch.compiled_module().Forward(dispatch.level().name, bound, min(threads, MOST_PARTS))
+        del bound
+
+        def rows_through(x: np.ndarray) -> np.ndarray:
+            y = np.empty((len(x), outputs), np.float32)
+            failed = layers.run(x, y, threads)
+            if failed == NOT_FINITE:
+                raise InputError("x holds a NaN or an infinity; it must be finite numbers of float32")
+            if failed >= 0:
+                raise past_float32(failed)
+            return y if classes is None else y[:, classes]
+
+        return rows_through
 
 
 class TiledEngine(CompiledEngine):

@@ -9,7 +9,7 @@ from spdnn.core.errors import SpdnnError
 from spdnn.core.features import Inputs
 from spdnn.core.result import LastRows, Result
 from spdnn.core.threads import in_order
-from spdnn.engines.base import Counters, Options, Prepared
+from spdnn.engines.base import Options, Prepared
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.batch import BatchKernels, TileCounters
 from spdnn.engines.cpu.rows import TiledRows
@@ -70,11 +70,9 @@ class CpuSession(BatchSession):
             return 0, 1.0
         return block, MARGIN * share + SAMPLE_TILES * work.tile / self.batch
 
-    def begin(self, numbers: np.ndarray, counters: Counters) -> TiledRows:
-        assert isinstance(counters, TileCounters)
+    def begin(self, numbers: np.ndarray, counters: TileCounters) -> TiledRows:
         rest = self.batch, self.max_pass_layers, self.block
         return TiledRows(self.work, numbers, counters, self.threads, *self.buffers, *rest)
 
-    def result(self, parts: list[LastRows], counters: Counters, size: int) -> Result:
-        assert isinstance(counters, TileCounters)
+    def result(self, parts: list[LastRows], counters: TileCounters, size: int) -> Result:
         return self.work.result(parts, counters, {"batch_inputs": size})

@@ -64,11 +64,7 @@ def measure(device: Device, seconds: float = 0.2) -> Machine:
 
 
 def _windows(device: Device, bind: Bind, work: int, seconds: float) -> list[float]:
-    """Work a second in each of WINDOWS launches, which together take about `seconds`.
-
-    Args:
-        work: of one round.
-    """
+    """Work a second in each of WINDOWS launches, which together take about `seconds`; `work` is that of one round."""
     # Length of a window: rounds grow until one takes long enough that the two events cost nothing next to it.
     window, rounds = seconds / WINDOWS, 1
     while (taken := device.seconds(bind(rounds))) < window / 2 and rounds < MOST_ROUNDS:
@@ -95,11 +91,7 @@ def _copy(device: Device, blocks: int) -> tuple[Bind, int]:
 
 
 def _copy_bytes(cache: int, free: int) -> int:
-    """Bytes of each array of the copy.
-
-    Raises:
-        Unavailable: they do not fit into what is free.
-    """
+    """Bytes of each array of the copy, which fit into what is free."""
     # Far more than the second-level cache holds, so that every byte comes from the device's memory and goes there.
     least = max(LEAST_CACHES * cache, 4 * SEEN)
     size = min(COPY_CACHES * cache, free // FREE_SHARE) // VECTOR * VECTOR

@@ -106,18 +106,12 @@ class DeviceRows:
     def boundary(self, part: LayerPass, features: Any, neurons: int) -> list[Launch]:
         """The launches after a pass that left `features` of so many neurons."""
         # Dead rows leave where zeros stay zeros from here on, and after the last layer, whose rows are the result.
-        origin, following = self.origins
         self.last_pass = part.first
-        rows, marks = self.into(part.first), self.run.marks(part.last - 1)
-        may_leave = int(part.last >= self.dead_from or part.last == self.depth)
-        search = self._search(part, features, neurons, rows, may_leave) if part.search else []
-        # Next rows: a prefix sum over the masks gives every row that goes on its place; the two lists change roles.
-        arguments = {"keep": self.keep if part.search else marks, "active": self.active, "tiles": self.run.stride}
-        arguments |= {"first": part.last if part.search else part.first, "last": part.last, "rows": rows}
-        arguments |= {"next": self.into(part.last), "may_leave": int(part.search or may_leave), "origin": origin}
-        arguments |= {"weight": self.weight, "list": self.list, "next_origin": following}
-        self.origins.reverse()
-        return [*search, self._next_rows(arguments)]
+        rows, may_leave = self.into(part.first), int(part.last >= self.dead_from or part.last == self.depth)
+        if not part.search:
+            return [self._next_rows(self.run.marks(part.last - 1), part.first, part.last, rows, may_leave)]
+        search = self._search(part, features, neurons, rows, may_leave)
+        return [*search, self._next_rows(self.keep, part.last, part.last, rows, 1)]
 
     def _search(self, part: LayerPass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Launch]:
         # Hash every row, insert the hashes in a table whose entries keep the first row, compare each row with it. The
@@ -181,19 +175,20 @@ class DeviceRows:
         if not self.searching:
             return self.begin(), self.into(k), []
         self.origins.reverse()
-        begin, (origin, following) = self.begin(), self.origins
-        count = self.device.empty(1, np.int32)
+        begin, count = self.begin(), self.device.empty(1, np.int32)
         search = self._search(LayerPass(k, k, "", True), features, neurons, count, 0)
-        arguments = {"keep": self.keep, "active": self.active, "tiles": self.tiles, "first": k, "last": k}
-        arguments |= {"rows": count, "next": self.into(k), "may_leave": 1, "origin": origin, "weight": self.weight}
-        arguments |= {"list": self.list, "next_origin": following}
-        self.origins.reverse()
-        return begin, count, [*search, self._next_rows(arguments)]
+        return begin, count, [*search, self._next_rows(self.keep, k, k, count, 1)]
 
-    def _next_rows(self, arguments: dict[str, Any]) -> Launch:
+    def _next_rows(self, keep: Any, first: int, last: int, rows: Any, may_leave: int) -> Launch:
+        """The launch that makes of `rows` those that go into layer `last`, where `keep` has their marks."""
+        # A prefix sum over the masks gives every row that goes on its place; the two lists change roles.
+        origin, following = self.origins
+        self.origins.reverse()
+        arguments = {"keep": keep, "active": self.active, "tiles": self.run.stride, "first": first, "last": last}
+        arguments |= {"rows": rows, "next": self.into(last), "may_leave": may_leave, "origin": origin}
+        arguments |= {"weight": self.weight, "list": self.list, "next_origin": following, "survivors": self.survivors}
         kernel = settings.NEXT_ROWS
-        blocks = -(-self.tiles // (kernel.threads // 32))
-        return self.device.bind(kernel, blocks, {**arguments, "survivors": self.survivors})
+        return self.device.bind(kernel, -(-self.tiles // (kernel.threads // 32)), arguments)
 
     def statistics(self, features: Any, neurons: int) -> Launch:
         """The launch that sums up the last rows."""

@@ -92,11 +92,7 @@ class CudaSession(Session):
         self.launch()
 
     def _feature_buffers(self) -> tuple[int, list[Any]]:
-        """(tiles of a batch, two buffers of as many); fewer than could be where the free memory is in pieces.
-
-        Raises:
-            MemoryTooSmall: not one tile fits.
-        """
+        """(tiles of a batch, two buffers of as many); fewer than could be where the free memory is in pieces."""
         # Batch size: as many tiles as the memory that weights and inputs left has room for, in batches of equal size.
         plan, free = self.plan, int(SHARE * self.device.free_bytes())
         sizes = RunSizes(tiles_of(self.inputs.count, TILE), 1, (), plan.tile_bytes)
@@ -133,11 +129,7 @@ def padding(plan: KernelPlan, layers) -> float:
 
 
 def _upload_layers(copies: Copies, network, kinds: list[str], room: int, threads: int) -> dict[int, LayerLayout]:
-    """All layers on the device once the copies finish, by their numbers, laid out by so many threads.
-
-    Raises:
-        MemoryTooSmall: they do not fit; the sentence says how many do.
-    """
+    """All layers on the device once the copies finish, by their numbers, laid out by so many threads."""
     # Threads read and lay out the next layers while one is copied; what is copied is no longer held on the host.
     layers: dict[int, LayerLayout] = {}
     try:

@@ -8,7 +8,7 @@ from spdnn.core import progress
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer, Network, index_dtype
 from spdnn.core.result import LastLayer, LastRows, Result
-from spdnn.engines.base import Counters, Options, Prepared
+from spdnn.engines.base import Options, Prepared
 from spdnn.engines.execute import BatchSession
 from spdnn.engines.spgemm import schedule
 from spdnn.engines.spgemm.rows import ACCUMULATORS, Buffer, SparseRows, SpgemmCounters
@@ -43,12 +43,10 @@ class SpgemmSession(BatchSession):
         survivors, accumulators = np.zeros(self.prepared.network.depth, np.int64), np.zeros(len(ACCUMULATORS), np.int64)
         return SpgemmCounters(survivors=survivors, accumulators=accumulators)
 
-    def begin(self, numbers: np.ndarray, counters: Counters) -> SparseRows:
-        assert isinstance(counters, SpgemmCounters)
+    def begin(self, numbers: np.ndarray, counters: SpgemmCounters) -> SparseRows:
         return SparseRows(self, numbers, counters)
 
-    def result(self, parts: list[LastRows], counters: Counters, size: int) -> Result:
-        assert isinstance(counters, SpgemmCounters)
+    def result(self, parts: list[LastRows], counters: SpgemmCounters, size: int) -> Result:
         notes = {
             "instruction_set": self.kernels.name,
             "rows_by_accumulator": dict(zip(ACCUMULATORS, counters.accumulators.tolist(), strict=True)),

@@ -11,20 +11,12 @@ from itertools import product
 from spdnn.core.errors import InputError, MemoryTooSmall
 from spdnn.engines.memory import RunSizes
 from spdnn.engines.taskgraph.decomposition import BATCHES_EACH, BUFFERS, Decomposition, MemoryRoom, cut
-from spdnn.engines.taskgraph.settings import (
-    AUTO,
-    GRAPH,
-    PIPELINE,
-    RESIDENT,
-    SCHEDULES,
-    STREAM,
-    Schedule,
-    TaskgraphSettings,
-)
+from spdnn.engines.taskgraph.settings import AUTO, GRAPH, PIPELINE, RESIDENT, SCHEDULES, STREAM, TaskgraphSettings
 from spdnn.engines.taskgraph.simulation import Simulated, TaskCosts, least_seconds, simulate
 
 EQUAL = 1.02  # of two that differ by less than this factor, the simpler is taken
-MORE_BUFFERS = (BUFFERS, 3, 4)
+STREAMED = (BUFFERS, 3, 4)  # buffers of streamed weights
+BUFFER_COUNTS = {RESIDENT: [None], STREAM: [*STREAMED], GRAPH: [None, *STREAMED], PIPELINE: [None, *STREAMED]}
 SHORT = 4  # of the largest layers: bytes of stages that leave more of the memory to features
 MORE_BATCHES = (2, 4)  # times BATCHES_EACH batches for each device, where devices draw them or wait for each other
 UNFIT = "does not fit"
@@ -67,7 +59,7 @@ class Selection:
 
 
 def choose_unmeasured(
-    requested: TaskgraphSettings, sizes: RunSizes, memory: int | None, stays: Schedule = RESIDENT, **options
+    requested: TaskgraphSettings, sizes: RunSizes, memory: int | None, stays: str = RESIDENT, **options
 ) -> tuple[Decomposition, str] | None:
     """(decomposition, why) where what tasks cost cannot matter: the schedule was asked for and its devices all hold the
     same, or all weights fit the one device; None: it can.
@@ -178,16 +170,13 @@ def _candidates(schedule: str, devices: int, requests: dict, short: int | None) 
         waits = name == PIPELINE or (name == GRAPH and devices > 1)
         batches = [None, *(n * BATCHES_EACH * devices for n in MORE_BATCHES)] if waits else [None]
         stages = [math.inf] if short is None or name == RESIDENT else [math.inf, short]
-        options = {"pipeline": parts, "batches": batches, "buffers": _BUFFERS[name], "stage_bytes": stages}
+        options = {"pipeline": parts, "batches": batches, "buffers": BUFFER_COUNTS[name], "stage_bytes": stages}
         # Short stages leave more memory to features; streamed weights may have more buffers than two.
         choices = [[requests[key]] if requests[key] else values for key, values in options.items()]
         for values in product(*choices):
             settings = dict(zip(options, values, strict=True))
             if settings["buffers"] or settings["stage_bytes"] != short:  # weights that stay are as large in any stages
                 yield name, settings
-
-
-_BUFFERS = {RESIDENT: [None], STREAM: [*MORE_BUFFERS], GRAPH: [None, *MORE_BUFFERS], PIPELINE: [None, *MORE_BUFFERS]}
 
 
 def _why(best: Candidate, considered: list[Candidate]) -> str:

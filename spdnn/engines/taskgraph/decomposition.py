@@ -308,11 +308,7 @@ def _check(settings: TaskgraphSettings, pipeline: int) -> None:
 def _cut_batches(
     whole: Decomposition, sizes: RunSizes, rooms: Sequence[MemoryRoom], least: int, most: int | None
 ) -> Decomposition:
-    """The same with batches: `least` of them, or as many as the rooms make it; at most `most`, unless None.
-
-    Raises:
-        MemoryTooSmall: they do not fit.
-    """
+    """The same with batches: `least` of them, or as many as the rooms make it; at most `most`, unless None."""
     # Batches of whole tiles; if rounding up makes fewer batches than asked for, their last tiles stay partly empty.
     each = parts_of(sizes.inputs, least)
     batched = replace(whole, batch=_whole(each, sizes.tile))

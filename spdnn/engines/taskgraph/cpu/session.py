@@ -71,10 +71,7 @@ class CpuGraphSession(Session):
 
     def _decomposition(self, options: Options) -> tuple[Decomposition, str]:
         """How the inference is cut, and why so, within what each device may take: its promise, and its part of what the
-        process may take, which has weights that stay once for all of them.
-
-        Raises:
-            MemoryTooSmall: it cannot be cut so fine; the sentence says the least that is needed, and of which of both.
+        process may take, which has weights that stay once for all of them. An error says of which the least is needed.
         """
         devices, self.reserved = self.settings.devices, 0
         try:

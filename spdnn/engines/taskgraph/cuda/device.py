@@ -93,13 +93,6 @@ class GraphDevice:
             self._events[key] = self.device.event()
         return self._events[key]
 
-    def launches(self, task: Task) -> list[Launch]:
-        """What a layer, compact or collect task launches, the same for every batch: what a graph can hold."""
-        slot, stage = self.slots[task.slot], task.stage - self.first
-        if task.kind == Kind.LAYER:
-            return [*(slot.arrive if stage == 0 else []), *slot.through[stage]]
-        return slot.after[stage] if task.kind == Kind.COMPACT else slot.collect
-
     def before(self, task: Task, batches: np.ndarray) -> None:
         """What precedes the launches of a layer task and is of its batch alone: its number and size."""
         if task.kind == Kind.LAYER and task.stage == 0:
@@ -184,11 +177,15 @@ class GraphDevice:
         return device.capture(work)
 
     def launch(self, task: Task, blocks: Sequence[np.ndarray]) -> None:
-        """What a task launches, on the current stream."""
+        """What a task of IN_GRAPHS launches, on the current stream: the same for every batch."""
         if task.kind == Kind.COPY:
             self.weights.copy(task.stage, blocks[task.stage])
-        else:
-            launch_all(self.launches(task))
+            return
+        slot, stage = self.slots[task.slot], task.stage - self.first
+        if task.kind == Kind.LAYER and stage == 0:
+            launch_all(slot.arrive)
+        launches = {Kind.LAYER: slot.through, Kind.COMPACT: slot.after}
+        launch_all(launches[task.kind][stage] if task.kind in launches else slot.collect)
 
 
 class Graphs:

@@ -128,11 +128,7 @@ class CudaGraphSession(Session):
         }
 
     def _device_bytes(self, device: Device) -> int:
-        """Bytes that this session may take on a device: what was promised, or most of what is free.
-
-        Raises:
-            MemoryTooSmall: the device does not have as many as were promised.
-        """
+        """Bytes that this session may take on a device: what was promised, or most of what is free."""
         device.trim()
         promised = self.settings.device_memory
         if promised is None:
