@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from engine_cases import rows
+from engine_cases import opened, rows
 
 from spdnn.api import infer
 from spdnn.core.errors import InputError
@@ -13,7 +13,6 @@ from spdnn.engines import oracle as reference
 from spdnn.engines.base import Options
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu import session as sessions
-from spdnn.engines.cpu.engine import CpuEngine
 from spdnn.engines.memory import resident_bytes
 from spdnn.engines.reductions.inputs import DuplicateSearch
 from spdnn.formats.radixnet import RadixNet
@@ -22,10 +21,7 @@ from spdnn.formats.radixnet import RadixNet
 def merging(count=300, neurons=64, layers=60):
     """A network whose rows become equal late (all clipped), and inputs of which some are equal from the start."""
     rng = np.random.default_rng(5)
-    matrices = []
-    for _ in range(layers):
-        matrix = (rng.random((neurons, neurons)) < 0.3) * 0.5
-        matrices.append(matrix.astype(np.float32))
+    matrices = [np.float32(0.5) * (rng.random((neurons, neurons)) < 0.3) for _ in range(layers)]
     values = (rng.random((count, neurons)) < np.linspace(0.02, 0.5, count)[:, None]).astype(np.float32)
     values[1::3] = values[::3]
     return from_matrices(matrices, -2.5, 8.0, last="relu"), Inputs.from_array(values)
@@ -35,7 +31,7 @@ def test_identical_rows_share_one_and_are_all_restored(set_all):
     set_all(plan, SEARCH=0, SEARCH_ROW=0)  # so that a search pays in a small run too
     network, inputs = merging()
     plain = infer(network, inputs, reductions="none", values=True)
-    session = CpuEngine().open(CpuEngine().prepare(network, ("dead", "inputs")), inputs, Options(2, values=True))
+    session = opened("cpu", network, inputs, ("dead", "inputs"), threads=2, values=True)
     got = session.run()
     found = session.findings["inputs"]
     assert found["rows_merged"] > 100
@@ -52,7 +48,7 @@ def test_rows_of_equal_hash_and_other_values_stay_apart(set_all):
     set_all(plan, SEARCH=0, SEARCH_ROW=0, HASH=0, COMPARE=0)
     network, inputs = merging()
     plain = infer(network, inputs, reductions="none")
-    session = CpuEngine().open(CpuEngine().prepare(network, ("inputs",)), inputs, Options(2))
+    session = opened("cpu", network, inputs, ("inputs",), threads=2)
 
     class AllAlike:
         def __init__(self, level):
@@ -73,9 +69,7 @@ def test_a_search_that_cannot_pay_is_not_made():
     rng = np.random.default_rng(0)
     matrices = [rng.normal(size=(64, 64)).astype(np.float32) / 8 for _ in range(4)]
     inputs = Inputs.from_array(rng.random((2000, 64)).astype(np.float32))
-    session = CpuEngine().open(
-        CpuEngine().prepare(from_matrices(matrices, 0.1, last="relu"), ("inputs",)), inputs, Options(1)
-    )
+    session = opened("cpu", from_matrices(matrices, 0.1, last="relu"), inputs, ("inputs",))
     session.run()
     assert session.findings["inputs"] == {"looks": 0, "rows_merged": 0, "seconds": 0.0}
 
@@ -100,12 +94,9 @@ def test_reductions_save_work_and_say_so():
     assert dead.edges_computed < full.edges_computed / 2
 
 
-def test_small_memory_and_other_engines_are_one_sentence():
-    network = RadixNet(1024, 2)
+def test_small_memory_is_one_sentence():
     with pytest.raises(InputError, match="memory of 1,000 bytes is too small for one tile of 16 inputs.*at least"):
-        infer(network, rows(3, 1024), memory=1000)
-    with pytest.raises(InputError, match=r"engine 'gpu' is not known: it must be one of cpu"):
-        infer(network, rows(3, 1024), "gpu")
+        infer(RadixNet(1024, 2), rows(3, 1024), memory=1000)
 
 
 def test_memory_is_kept_to():
@@ -137,7 +128,7 @@ def test_bytes_are_counted_as_they_are_moved_and_gathered():
     assert other.bytes_loaded == 4 * other.edges_computed // 8  # a load serves 8 outputs
     first, rest = 640 * edges // 8 // 8, 640 * edges * 11 * 4 // 8
     assert got.bytes_loaded == first + rest  # the first layer loads bits
-    session = CpuEngine().open(CpuEngine().prepare(network, ()), bits, Options(1))
+    session = opened("cpu", network, bits)
     session.work.cache = 2**40  # all of it fits a cache
     alone = infer(network, dense, "csr", reductions="none")  # a rung in which every output has its own list
     assert alone.bytes_loaded == 4 * alone.edges_computed
@@ -168,7 +159,7 @@ def test_the_first_pass_in_blocks_gives_the_same(set_all, bias, left):
     network, inputs = RadixNet(64, 30, bias), rows(5000, 64, kind="bits", density=0.3)
     expected = infer(network, inputs, reductions="dead", values=True)
     set_all(sessions, BLOCK_BYTES=0)
-    session = CpuEngine().open(CpuEngine().prepare(network, ("dead",)), inputs, Options(2, values=True))
+    session = opened("cpu", network, inputs, ("dead",), threads=2, values=True)
     got = session.run()
     assert session.block == 16
     outlived = got.survivors[got.notes["pass_log"][0][1] - 1]
@@ -182,4 +173,4 @@ def test_the_first_pass_has_no_blocks_where_most_rows_outlive_it(set_all):
     set_all(sessions, BLOCK_BYTES=0)
     inputs = rows(5000, 64, kind="bits", density=0.3)
     for network, reductions in ((RadixNet(64, 30, 0.0), ("dead",)), (RadixNet(64, 200, -0.35), ())):
-        assert not CpuEngine().open(CpuEngine().prepare(network, reductions), inputs, Options(2)).block
+        assert not opened("cpu", network, inputs, reductions, threads=2).block

@@ -1,7 +1,6 @@
 """The memory limit is a promise: the peak of a process of its own, in settings that have broken it or could."""
 
 import json
-import re
 import subprocess
 import sys
 
@@ -44,10 +43,11 @@ try:
 except InputError as error:
     least = int(str(error).split("at least ")[1].split()[0].replace(",", ""))
 limit = least + {more}
-result = runner.open(prepared, rows, Options(threads, limit, values)).run()
+session = runner.open(prepared, rows, Options(threads, limit, values))
+result = session.run()
 # Not ru_maxrss, which a process takes over from the one that started it.
 peak = 1024 * int(re.search(r"VmHWM:\\s+([0-9]+) kB", open("/proc/self/status").read())[1])
-print(limit, peak, result.notes["batches"])
+print(limit, peak, result.notes["batches"], int("streamed" in session.span))
 """
 
 CASES = {
@@ -58,21 +58,28 @@ CASES = {
                                 "more": 200_000_000},
     "narrow rows": {"width": 4, "degree": 1, "depth": 3, "count": 1_000_000, "threads": 2},
     "wide scratch": {"width": 16384, "degree": 8, "depth": 4, "count": 200, "threads": 4},
+    "streamed": {"width": 2048, "degree": 32, "depth": 60, "count": 600, "threads": 2, "more": 5_000_000},
 }  # fmt: skip
+
+
+def printed(code, *arguments, **options):
+    """What a process of its own prints."""
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize(
     ("case", "name"),
-    [rung(case, name, default=(name == "cpu") != (case == "values"))
+    [rung(case, name, default=(name == "cpu") != (case == "values") or (case, name) == ("streamed", "spgemm"))
      for case in CASES for name in ("cpu", "spgemm", "taskgraph")],
 )  # fmt: skip
 def test_the_peak_stays_below_the_limit(name, case):
     setting = {"values": False, "reductions": (), "more": 20_000_000, **CASES[case]}
-    program = PROGRAM.format(name=name, **setting)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    limit, peak, _ = map(int, re.findall(r"[0-9]+", done.stdout))
+    limit, peak, batches, streamed = map(int, printed(PROGRAM.format(name=name, **setting)).split())
     assert peak <= limit
+    assert (case, name) != ("streamed", "spgemm") or (streamed and batches > 1)
 
 
 CUT = """
@@ -114,10 +121,7 @@ CUTS = {
 
 @pytest.mark.parametrize("case", [rung(case, default=case.startswith("values")) for case in CUTS])
 def test_the_peak_of_a_task_graph_stays_below_the_limit(case):
-    program = CUT.format(**{"values": False, **CUTS[case]})
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    limit, peak, tasks, joined = map(int, done.stdout.split())
+    limit, peak, tasks, joined = map(int, printed(CUT.format(**{"values": False, **CUTS[case]})).split())
     assert peak <= limit
     assert case != "many tasks" or tasks > 10_000
     assert case != "values of joined batches" or joined > 1
@@ -137,27 +141,12 @@ def test_a_task_graph_streams_from_the_store_within_the_limit(tmp_path):
     bits = (rng.random((3000, 4096)) < np.linspace(0.1, 0.4, 3000)[:, None]).astype(np.float32)
     write_inputs(tmp_path / "in.safetensors", Inputs.from_array(bits))
     write_network(tmp_path / "net.safetensors", RadixNet(4096, 240))
-    command = [
-        sys.executable,
-        "-c",
-        HELD,
-        "infer",
-        "--network",
-        "net.safetensors",
-        "--inputs",
-        "in.safetensors",
-        "--threads",
-        "2",
-    ]
-    found = {}
-    for name, limit in (("cpu", []), ("taskgraph", ["--memory", "130MB"])):
-        files = ["--samples", "samples.json", "--categories", f"{name}.txt"]
-        command_of = [*command, "--engine", name, "--reductions", "dead", *limit, *files]
-        done = subprocess.run(command_of, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        found[name] = (tmp_path / f"{name}.txt").read_text()
-    assert found["cpu"] == found["taskgraph"] != ""
-    assert int(done.stdout.split()[-1]) < 130e6
+    command = "infer --network net.safetensors --inputs in.safetensors --threads 2 --reductions dead"
+    for name, limit in (("cpu", ""), ("taskgraph", "--memory 130MB")):
+        arguments = f"{command} --engine {name} --samples samples.json --categories {name}.txt {limit}"
+        told = printed(HELD, *arguments.split(), cwd=tmp_path)
+    assert (tmp_path / "cpu.txt").read_text() == (tmp_path / "taskgraph.txt").read_text() != ""
+    assert int(told.split()[-1]) < 130e6
     notes = json.loads((tmp_path / "samples.json").read_text())["engine"]["notes"]
     assert notes["streamed_from"] == "the network's source"
     assert notes["batches"] > 1

@@ -30,13 +30,6 @@ def images(count, neurons, seed=0):
     return np.where(values > 0, values, 0)
 
 
-def layer_by_layer(network, x):
-    """float64."""
-    for layer in network.layers():
-        x = np.clip(x @ layer.matrix(np.float64) + layer.bias, layer.activation.low, layer.activation.high)
-    return x
-
-
 def close(got, expected):
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * max(1.0, float(abs(expected).max(initial=0))))
 
@@ -53,7 +46,7 @@ def test_any_batch_gives_what_the_layers_say(shape, level, monkeypatch):
     _, widths, options = SHAPES[shape]
     network = random_network(widths, **options)
     x = images(COUNTS[-1], widths[0])
-    expected = layer_by_layer(network, x.astype(np.float64))
+    expected = oracle.forward(network, x)[0]
     for threads in (1, 2, 5):
         with spdnn.compile(network, threads=threads) as model:
             whole = model(x)
@@ -71,7 +64,7 @@ def test_more_threads_than_tiles_go_from_layer_to_layer_together():
                 for shape, d in [((50, 70_000), 0.05), ((70_000, 40), 0.05), ((40, 6000), 0.5)]]  # fmt: skip
     network = spdnn.from_matrices(matrices, 0.1, last="none")
     x = images(20, 50)
-    expected = layer_by_layer(network, x.astype(np.float64))
+    expected = oracle.forward(network, x)[0]
     with spdnn.compile(network, threads=4) as model, spdnn.compile(network, threads=1) as alone:
         for count in (1, 3, 20):
             close(model(x[:count]), expected[:count])
@@ -81,7 +74,7 @@ def test_more_threads_than_tiles_go_from_layer_to_layer_together():
 @pytest.mark.parametrize("engine", ["cpu", "tiled", "spgemm", "taskgraph", "reference", "scipy"])
 def test_every_engine_is_a_model_and_infers(engine, digits):
     x = images(9, 30)
-    expected = layer_by_layer(digits, x.astype(np.float64))
+    expected = oracle.forward(digits, x)[0]
     truth = oracle.infer(digits, spdnn.Inputs.from_array(x))
     with spdnn.compile(digits, engine=engine, batch=4) as model:
         assert model(x[:0]).shape == (0, 10)
@@ -100,7 +93,7 @@ def test_identical_neurons_are_computed_once_and_come_back():
     x = images(40, 4)
     with spdnn.compile(network, reductions="neurons") as model:
         for count in (1, 40):
-            close(model(x[:count]), layer_by_layer(network, x[:count].astype(np.float64)))
+            close(model(x[:count]), oracle.forward(network, x[:count])[0])
 
 
 def test_deep_networks_lose_rows_on_the_way():
@@ -116,7 +109,7 @@ def test_the_network_is_read_once(digits, tmp_path):
     """A bias for each output is read for what the header tells; weights are not read again."""
     write_network(tmp_path / "digits.safetensors", digits)
     network, x = spdnn.open_network(tmp_path / "digits.safetensors"), images(5, 30)
-    expected, read = layer_by_layer(digits, x.astype(np.float64)), []
+    expected, read = oracle.forward(digits, x)[0], []
     layer = network.layer
     network.layer = lambda k: read.append(k) or layer(k)
     with spdnn.compile(network, reductions="none") as model:

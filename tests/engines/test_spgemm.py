@@ -1,8 +1,5 @@
 """What is the engine `spgemm`'s own: accumulators, equal rows, the work it counts, memory. Results: test_engines.py."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -15,17 +12,11 @@ from spdnn.core.features import Inputs
 from spdnn.core.network import Layer, from_matrices
 from spdnn.engines.base import RESIDENT, STREAMED, Options
 from spdnn.engines.memory import resident_bytes
-from spdnn.engines.reductions import inputs as identical
-from spdnn.engines.registry import engine
 from spdnn.engines.spgemm import schedule
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
 from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels.tiles import bind_inputs
-from spdnn.runs import measure
-from spdnn.runs.records.files import check_content, record_of
-from spdnn.runs.records.run_record import RunRecord
-from spdnn.runs.verify.judging import judge
 
 CHOICES = range(spgemm.BEST, len(spgemm.ACCUMULATORS))
 
@@ -89,18 +80,6 @@ def test_work_is_the_multiply_adds_really_done(random_network):
     assert 0 < expected < 50 * network.edges / 2
 
 
-def test_a_record_takes_its_numbers():
-    runner, network = engine("spgemm"), RadixNet(1024, 20)
-    inputs = rows(300, 1024, kind="bits", density=np.linspace(0, 0.35, 300)[:, None])
-    prepared = runner.prepare(network, ("dead", "inputs"))
-    measured, result = measure.measure(runner, measure.LoadedRun(inputs, prepared, 0.0, 0.0), Options(2), 2)
-    verdict = judge(network, inputs, result)
-    record = record_of("case", measured, verdict, "spdnn")
-    check_content(RunRecord, record, "record")
-    assert record.reductions.requested == ["dead", "inputs"]
-    assert record.reductions.found["inputs"]["rows_merged"] > 0
-
-
 def test_equal_rows_share_one_and_change_nothing():
     network, density = RadixNet(1024, 30), np.linspace(0, 0.35, 60)[:, None]
     inputs = rows(60, 1024, kind="bits", density=density).first(500)
@@ -120,30 +99,6 @@ def test_equal_rows_share_one_and_change_nothing():
     alone = opened("spgemm", network, inputs, ("inputs",))
     assert alone.run().digest == plain.digest
     assert 440 <= alone.findings["inputs"]["rows_merged"] <= 499
-
-
-def test_only_rows_that_are_equal_are_merged():
-    asked = []
-
-    def same(first, second):
-        asked.extend(zip(first.tolist(), second.tolist(), strict=True))
-        return np.array([pair != (4, 1) for pair in asked])
-
-    hashes = np.array([7, 5, 7, 9, 5, 5], np.uint64)  # row 4 collides with row 1 without being equal to it
-    found = identical.representatives(hashes, same)
-    np.testing.assert_array_equal(found, [0, 1, 0, 3, 4, 1])
-    assert sorted(asked) == [(2, 0), (4, 1), (5, 1)]
-
-
-def test_representatives_stand_for_their_inputs():
-    inputs = identical.Representatives(np.array([10, 11, 12, 13, 14]))
-    np.testing.assert_array_equal(inputs.merge(np.array([0, 1, 0, 3, 1])), [True, True, False, True, False])
-    np.testing.assert_array_equal(inputs.row_of, [0, 1, 0, 2, 1])
-    np.testing.assert_array_equal(inputs.weights, [2, 2, 1])
-    inputs.keep(np.array([False, True, True]))
-    np.testing.assert_array_equal(inputs.numbers, [11, 13, 14])
-    np.testing.assert_array_equal(inputs.row_of, [0, 1, 0])
-    np.testing.assert_array_equal(inputs.weights, [2, 1])
 
 
 def test_rows_differ_by_columns_values_and_length():
@@ -194,34 +149,6 @@ def test_small_memory_streams_in_batches_or_is_one_sentence():
     assert got.notes["batches"] > 1
     assert got.alive.size
     assert got.digest == whole.run().digest
-
-
-PEAK = """
-import re
-import numpy as np
-from spdnn.api import infer
-from spdnn.engines.memory import resident_bytes
-from spdnn.core.features import Inputs
-from spdnn.kernels import _cpu
-from spdnn.formats.radixnet import RadixNet
-
-inputs = Inputs(np.full(({inputs}, 256), 0xAA, np.uint8), 2048)
-limit = resident_bytes() + {more}
-notes = infer(RadixNet(2048, {layers}, -0.3), inputs, "spgemm", "none", 2, limit).notes
-# Not ru_maxrss, which a process takes over from the one that started it.
-peak = 1024 * int(re.search(r"VmHWM:\\s+([0-9]+) kB", open("/proc/self/status").read())[1])
-print(notes["batches"], limit - peak)
-"""
-
-
-@pytest.mark.parametrize(("more", "inputs", "layers"), [(12_000_000, 600, 60), (40_000_000, 1000, 20)])
-def test_memory_is_kept_to(more, inputs, layers):
-    """Streamed, and resident."""
-    code = PEAK.format(more=more, inputs=inputs, layers=layers)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    batches, left = map(int, done.stdout.split())
-    assert batches > 1
-    assert left >= 0
 
 
 def test_zeros_that_are_stored_are_no_features():

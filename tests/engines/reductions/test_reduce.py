@@ -95,13 +95,6 @@ def test_edges_on_one_class_are_summed_even_to_zero():
     assert found["neurons_left"] == found["neurons"] == 4
 
 
-def test_sums_are_taken_in_double_precision():
-    first = np.ones((1, 3))
-    second = np.array([[1e8], [1.0], [-1e8]])
-    merged, _ = merge_neurons(from_matrices([first, second], 0.0, last="none"))
-    np.testing.assert_array_equal(merged.layer(1).matrix().toarray(), [[1.0]])
-
-
 def test_layers_beyond_the_memory_are_merged_again_when_read():
     network = RadixNet(256, 9, -0.3)
     whole, _ = merge_neurons(network)

@@ -140,7 +140,3 @@ def test_a_decomposition_is_sound(change, sentence):
     assert Decomposition(**sound).batches == 3
     with pytest.raises(InputError, match=sentence):
         Decomposition(**{**sound, **change})
-
-
-def test_a_schedule_is_known_by_its_letters():
-    assert cut("".join(["pipe", "line"]), SIZES, 2) == cut("pipeline", SIZES, 2)  # not the same object
