@@ -12,7 +12,7 @@ seconds. The system counts in ticks of 10 ms, so a short clock is watched a litt
 import os
 import resource
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -50,6 +50,14 @@ class LoadedRun(NamedTuple):
     inputs_seconds: float = 0.0  # of read_seconds
 
 
+class RepeatSeconds(NamedTuple):
+    """Seconds of one repeat, and what of them a rank spent on others."""
+
+    inference: float
+    waiting: float = 0.0
+    communication: float = 0.0
+
+
 class Samples(NamedTuple):
     """Seconds of every repeat."""
 
@@ -83,19 +91,18 @@ def measure(
     session, opened = time_call(engine.open, loaded.prepared, loaded.inputs, options)
     digests, result = [], None
 
-    def once() -> float:
+    def once() -> RepeatSeconds:
         nonlocal result
         result, seconds = time_call(session.run)
         digests.append(result.digest)
-        return seconds
+        return RepeatSeconds(seconds)
 
-    seconds, loads = repeat(once, repeats, again, LoadMonitor.load, watch, partial(fits, until))
+    kept, load, passed_over = repeat(once, repeats, again, LoadMonitor.load, watch, partial(fits, until))
     # Before anything is kept: repeats that differ have no number.
     check_repeats(engine, digests)
     session.tell(result)
-    best = quietest(loads)
-    fastest = of_attempt(seconds, best, len(loads))
-    samples = Samples([loaded.read_seconds + opened], [loaded.prepare_seconds], fastest)
+    seconds = [one.inference for one in kept]
+    samples = Samples([loaded.read_seconds + opened], [loaded.prepare_seconds], seconds)
     # What the record says, taken while the session is open.
     measurement = measurement_of(
         engine.name, loaded.prepared, loaded.inputs, options, session.findings, session.span, result, samples
@@ -107,19 +114,13 @@ def measure(
         measurement,
         machine=ceilings(engine, options),
         # One attempt: the load is measured over the longest span, ceilings too.
-        load=loads[best] if again else watch.load(),
-        passed_over=loads[:best] + loads[best + 1 :],
+        load=load if again else watch.load(),
+        passed_over=passed_over,
         # Time that a user who wants one result would not spend: further repeats and the ceilings.
-        excluded_seconds=time.perf_counter() - begun - opened - fastest[0],
+        excluded_seconds=time.perf_counter() - begun - opened - seconds[0],
         startup_seconds=startup,
     )
     return measurement, result
-
-
-def of_attempt(seconds: Sequence[float], attempt: int, attempts: int) -> Sequence[float]:
-    """The repeats of one of several attempts, which have as many each."""
-    each = len(seconds) // attempts
-    return seconds[attempt * each : (attempt + 1) * each]
 
 
 def check_repeats(engine: Engine, digests: list[str]) -> None:
@@ -229,44 +230,41 @@ def fits(until: float | None, seconds: float) -> bool:
 
 
 def repeat(
-    once: Callable[[], float],
+    once: Callable[[], RepeatSeconds],
     repeats: int,
     again: int,
     load: Callable[[LoadMonitor, float], Load],
     watch: LoadMonitor,
     in_time: Callable[[float], bool],
-) -> tuple[list[float], list[Load]]:
+) -> tuple[list[RepeatSeconds], Load, list[Load]]:
     """Call `once` for each repeat, and all repeats up to `again` times more while the machine was busy.
 
     Args:
-        once: returns its seconds.
         load: of a watch that began before the repeats, of at least so many seconds.
         watch: of the first attempt.
         in_time: whether so many seconds are left; a repeat is begun only if it would end by the slowest one so far.
 
     Returns:
-        seconds of all repeats of all attempts, and the load of each attempt.
+        of the attempt on the quietest machine, the first of equals: its repeats and load; the loads of the others.
     """
-    seconds: list[float] = []
+    attempts: list[list[RepeatSeconds]] = []
     loads: list[Load] = []
     begun, first = time.perf_counter(), 0.0
     while not loads or (loads[-1].busy > BUSY and len(loads) <= again and in_time(first)):
-        for number in progress.repeats(repeats):
-            if number == len(seconds) > 0 and not in_time(max(seconds)):
+        seconds: list[RepeatSeconds] = []
+        for _ in progress.repeats(repeats):
+            # Only the first attempt may stop early: later ones repeat its count.
+            if seconds and not attempts and not in_time(max(one.inference for one in seconds)):
                 break
             # A library may have swallowed what a signal raised.
             check_ended()
             seconds.append(once())
-        # Only the first attempt may stop early: later ones repeat its count.
-        repeats, first = len(seconds) // (len(loads) + 1), first or time.perf_counter() - begun
+        attempts.append(seconds)
+        repeats, first = len(seconds), first or time.perf_counter() - begun
         loads.append(load(watch, LEAST if again else 0.0))
         watch = LoadMonitor()
-    return seconds, loads
-
-
-def quietest(loads: list[Load]) -> int:
-    """The place of the least load, the first of equals."""
-    return min(range(len(loads)), key=lambda k: loads[k].busy)
+    best = min(range(len(loads)), key=lambda k: loads[k].busy)
+    return attempts[best], loads[best], loads[:best] + loads[best + 1 :]
 
 
 def _counters() -> Usage:

@@ -5,6 +5,7 @@ row sums is inside. Every rank tells how much of it was waiting for others and h
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +19,10 @@ from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session, Sha
 from spdnn.engines.execute import BatchSession
 from spdnn.engines.memory import free_share, process_sentence, proportional_bytes, resident_bytes, shared_bytes
 from spdnn.runs import measure
-from spdnn.runs.measure import LoadedRun, LoadMonitor, Samples, fits, load_of, quietest, repeat
+from spdnn.runs.measure import LoadedRun, LoadMonitor, RepeatSeconds, Samples, fits, load_of, repeat
 from spdnn.runs.ranks import partition as parts
 from spdnn.runs.ranks.exchange import Log, RankExchange
 from spdnn.runs.ranks.gather import gather_results, messages_cost, with_values
-from spdnn.runs.ranks.partition import device
 from spdnn.runs.ranks.shared import room, share_inputs, share_prepared
 from spdnn.runs.ranks.world import World
 from spdnn.runs.records.distribution import Distribution, OneRank
@@ -33,19 +33,6 @@ SLACK = 1.05  # of the least memory in an error: what a rank holds already diffe
 WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill
 
 
-class _Times:
-    """Seconds of this rank, one of each for every repeat; and the largest proportional set size seen."""
-
-    def __init__(self):
-        self.inference, self.waiting, self.communication = [], [], []
-        self.proportional: int | None = None
-
-    def keep(self, attempt: int, attempts: int) -> None:
-        """Of several attempts, keep one; the others were on a busier machine."""
-        for name in ("inference", "waiting", "communication"):
-            setattr(self, name, measure.of_attempt(getattr(self, name), attempt, attempts))
-
-
 class Ranks:
     """A run on the ranks of a world, step by step; every rank takes the same steps.
 
@@ -53,10 +40,10 @@ class Ranks:
         engine: the same on each rank.
         memory: bytes that the ranks of one node may hold together, or None: most of what is free.
         settings: those of the engine; a rank has as many devices as they say.
-        device: that all ranks use; None: each has its own (devices.device).
+        device: that all ranks use; None: each has its own (partition.device).
 
     Raises:
-        Unavailable: the engine needs a device, and this rank has none (devices.device).
+        Unavailable: the engine needs a device, and this rank has none (partition.device).
     """
 
     def __init__(
@@ -73,7 +60,7 @@ class Ranks:
             return None
         identities = world.local.allgather(world.together(engine.device_identities))
         each = getattr(self.settings, "devices", 1)
-        return world.together(device, engine.name, world.node, identities, world.local_rank, each)
+        return world.together(parts.device, engine.name, world.node, identities, world.local_rank, each)
 
     def load(self, read: Callable[[Inputs | None], LoadedRun]) -> LoadedRun:
         """What `read` gives on the leader of each node, inputs and weights in memory that its ranks share.
@@ -95,16 +82,16 @@ class Ranks:
             shares = loaded.prepared.network.nbytes <= min(WEIGHTS_SHARE * self._node_bytes() - self.shared, room())
         shares = world.local.bcast(shares)
         # Otherwise every rank reads and prepares its own copy, of the shared inputs.
-        own = world.together(lambda: loaded if shares or world.leader else read(inputs))
-        prepared = own.prepared if own else None
+        once = shares or world.leader
+        own = world.together(lambda: loaded if once else read(inputs)) or LoadedRun(inputs, None, 0.0, 0.0)
+        prepared = own.prepared
         self.weights = "one copy a node" if shares else "a copy a rank"
         if shares:
             prepared = share_prepared(world, self.engine, prepared)
             self.shared += prepared.network.shared_nbytes
         # Sharing counts as reading: it is part of bringing weights and inputs into memory.
-        read_seconds, prepare_seconds = (own.read_seconds, own.prepare_seconds) if own else (0.0, 0.0)
-        read_seconds += time.perf_counter() - start if own is loaded else 0.0
-        return LoadedRun(inputs, prepared, read_seconds, prepare_seconds, own.inputs_seconds if own else 0.0)
+        read_seconds = own.read_seconds + (time.perf_counter() - start if once else 0.0)
+        return own._replace(inputs=inputs, prepared=prepared, read_seconds=read_seconds)
 
     def _node_bytes(self) -> int:
         """Bytes that the ranks of this node may hold together."""
@@ -117,8 +104,10 @@ class Ranks:
         """
         world = self.world
         # A limit includes what the process holds already; free memory does not, so that is added.
-        nbytes = (self._node_bytes() - (self.shared if self.memory is not None else 0)) // world.local_size
-        nbytes += 0 if self.memory is not None else resident_bytes()
+        if self.memory is None:
+            nbytes = free_share() // world.local_size + resident_bytes()
+        else:
+            nbytes = (self.memory - self.shared) // world.local_size
         world.local.Barrier()
         return Options(threads, max(1, nbytes), values, self.device, self.settings)
 
@@ -139,29 +128,28 @@ class Ranks:
         numbers = parts.part(self.partition, inputs.count, world.size, world.rank)
         session, opened = measure.time_call(world.together, self._open, prepared, inputs.part(numbers), options)
         exchange = self._exchange(session, prepared)
-        timer, digests, own, result = _Times(), [], None, None
+        digests, own, result = [], None, None
+        self.proportional = 0  # the largest proportional set size seen; 0 where the system has no such number
 
         # Decisions that end the repeats are made once, so that all ranks make the same number of them.
         def in_time(seconds: float) -> bool:
             return until is None or world.comm.bcast(fits(until, seconds))
 
-        def once() -> float:
+        def once() -> RepeatSeconds:
             nonlocal own, result
-            own, result = self._repeat(session, exchange, inputs, timer)
+            own, result, seconds = self._repeat(session, exchange, inputs)
             digests.append(result.digest if result else "")
-            return timer.inference[-1]
+            return seconds
 
         # Repeat; where another process took a node, all ranks repeat all of it.
-        _, loads = repeat(once, repeats, again, self._load, watch, in_time)
-        best = quietest(loads)
-        timer.keep(best, len(loads))
+        kept, load, passed_over = repeat(once, repeats, again, self._load, watch, in_time)
         # Before anything is kept: repeats that differ have no number.
         measure.check_repeats(self.engine, digests)
         if session is not None and result is not None:
             session.tell(result)
         if options.keep:
             result = with_values(world, result, own, options.keep)
-        rank = self._of_rank(exchange, own, numbers, timer, prepared.network.depth)
+        rank = self._of_rank(own, int(numbers.size), kept, prepared.network.depth)
         spent = loaded.read_seconds + opened, loaded.prepare_seconds
         reduced = (session.findings, session.span) if session is not None else None
         startup = session.startup_seconds if session is not None else 0.0
@@ -180,8 +168,8 @@ class Ranks:
         return replace(
             measurement,
             machine=ceilings,
-            load=loads[best],
-            passed_over=loads[:best] + loads[best + 1 :],
+            load=load,
+            passed_over=passed_over,
             excluded_seconds=time.perf_counter() - begun - total,
             startup_seconds=startup,
         ), result
@@ -213,8 +201,8 @@ class Ranks:
         session.least_batches = comm.allreduce(session.batches, world.mpi.MAX)
         return RankExchange(world, comm, rebalanced, merging)
 
-    def _repeat(self, session, exchange, inputs: Inputs, timer: _Times) -> tuple[Result | None, Result | None]:
-        """(this rank's result, on rank 0 the whole one) of one run, timed."""
+    def _repeat(self, session, exchange, inputs: Inputs) -> tuple[Result | None, Result | None, RepeatSeconds]:
+        """(this rank's result, on rank 0 the whole one, seconds) of one run."""
         world = self.world
         if exchange:
             exchange.begin()
@@ -230,12 +218,10 @@ class Ranks:
         whole = gather_results(world, own, inputs.count)
         end = time.perf_counter()
         waited += world.barrier()
-        log = exchange.log if exchange else Log()
-        timer.inference.append(time.perf_counter() - start)
-        timer.waiting.append(waited + log.waiting)
-        timer.communication.append(end - gathering + log.communication)
-        timer.proportional = max(timer.proportional or 0, proportional_bytes() or 0) or None
-        return own, whole
+        self.log = log = exchange.log if exchange else Log()
+        seconds = RepeatSeconds(time.perf_counter() - start, waited + log.waiting, end - gathering + log.communication)
+        self.proportional = max(self.proportional, proportional_bytes() or 0)
+        return own, whole, seconds
 
     def _load(self, watch: LoadMonitor, least: float) -> Load:
         """The load of the busiest node; every rank has the same."""
@@ -245,25 +231,22 @@ class Ranks:
             used = max(nodes.values(), key=lambda load: load.busy)
         return self.world.comm.bcast(used)
 
-    def _of_rank(
-        self, exchange: RankExchange | None, own: Result | None, numbers: np.ndarray, timer: _Times, depth: int
-    ) -> OneRank:
+    def _of_rank(self, own: Result | None, inputs: int, repeats: list[RepeatSeconds], depth: int) -> OneRank:
         """This rank's entry in the record."""
-        log = exchange.log if exchange else Log()
-        self.log = log
+        log = self.log
         return OneRank(
             host=self.world.node,
-            inputs=int(numbers.size),
-            inference_seconds=timer.inference,
-            waiting_seconds=timer.waiting,
-            communication_seconds=timer.communication,
+            inputs=inputs,
+            inference_seconds=[one.inference for one in repeats],
+            waiting_seconds=[one.waiting for one in repeats],
+            communication_seconds=[one.communication for one in repeats],
             edges_computed=int(own.edges_computed) if own else 0,
             edges_from_exchange=int(log.edges_from_exchange or 0) if log.exchanges else None,
             survivors=own.survivors.tolist() if own else [0] * depth,
             rows_sent=log.sent,
             rows_received=log.received,
             peak_memory_bytes=measure.peak_memory() - shared_bytes(),
-            proportional_memory_bytes=timer.proportional,
+            proportional_memory_bytes=self.proportional or None,
         )
 
     def _measurement(self, prepared, inputs, options, result, everyone, messages) -> Measurement:
@@ -274,7 +257,7 @@ class Ranks:
             ranks = [replace(rank, edges_from_exchange=rank.edges_from_exchange or 0) for rank in ranks]
         span = STREAMED if STREAMED in spans else spans[0]
         # Memory counts by node: what its ranks hold, and the windows that they share once.
-        nodes = {rank.host: 0 for rank in ranks}
+        nodes = Counter()
         windows = dict(zip(self.world.nodes, (shared for *_, shared, _ in everyone), strict=True))
         for rank in ranks:
             nodes[rank.host] += rank.peak_memory_bytes
@@ -323,7 +306,6 @@ class Ranks:
 
 def _together(name: str, findings: list[dict]) -> dict:
     """One reduction's findings in all sessions: rows of all, seconds and searches of the rank that spent most."""
-    notes_of_ranks = [notes[name] for notes in findings]
     return {
-        key: (sum if key == "rows_merged" else max)(notes[key] for notes in notes_of_ranks) for key in notes_of_ranks[0]
+        key: (sum if key == "rows_merged" else max)(notes[name][key] for notes in findings) for key in findings[0][name]
     }
