@@ -217,10 +217,10 @@ def _stage_rates(device: DeviceCosts, work: Work, record: RunRecord) -> tuple[De
     # Closing gaps: seconds for each byte of the rows that moved; where none moved, it stays with the inputs.
     tried = TaskCosts(work, device, compact_bytes_per_second=1.0)
     moved = float(tried.compacts(work.rows)[sorted(starts)].sum())
-    entries = {"seconds_per_task": each, "compact_bytes_per_second": moved / (closing * factor) if closing else None}
+    compact = moved / (closing * factor) if closing and moved else None
     rest = (explained - closing) * factor - float(spent.sum()) * factor + (0.0 if moved else closing * factor)
     device = replace(device, seconds_per_edge=tuple(rates.tolist()), seconds_per_input=max(0.0, rest) / work.inputs)
-    return device, entries if moved else {**entries, "compact_bytes_per_second": None}
+    return device, {"seconds_per_task": each, "compact_bytes_per_second": compact}
 
 
 def notes_of(record: RunRecord) -> TaskgraphNotes:

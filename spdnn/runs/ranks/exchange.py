@@ -10,6 +10,7 @@ Source of what it mends: Hidayetoglu et al., HPEC 2020, section IV.C (static par
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,6 @@ EXCHANGE = 3_000_000  # an exchange as such: small messages to all, one large on
 MOVE = 120  # each neuron of a row that moves: packing, sending, placing
 QUIET = 0.02  # of the rows die in a layer: below it, nothing is expected to change soon
 SLOWING = 0.75  # how much fewer of the rows die in each layer than in the one before (measured: 0.7 to 0.8, RadiX-Net)
-
 
 NOTHING = Parcel(*(np.empty(0, kind) for kind in (np.int64, np.uint8, np.int64, np.int64)))
 
@@ -51,9 +51,8 @@ class Log:
     best: tuple[float, float, int] = (0.0, 0.0, 0)
 
 
-@dataclass
-class _RankState:
-    """What each rank sends before an exchange; arrays (ranks,)."""
+class _RankState(NamedTuple):
+    """What each rank sends before an exchange; int64 (ranks,)."""
 
     rows: np.ndarray
     room: np.ndarray
@@ -73,7 +72,6 @@ class RankExchange(RowExchange):
 
     def __init__(self, world: World, comm, rebalanced: bool, merging: bool):
         self.world, self.comm, self.rebalanced, self.merging = world, comm, rebalanced, merging
-        self.log = Log()
         self.begin()
 
     def begin(self) -> None:
@@ -123,8 +121,7 @@ class RankExchange(RowExchange):
 
     def _state(self, local: MovableRows) -> _RankState:
         counts = self._gather([local.count, local.capacity, local.planned, local.searched, local.may_leave])
-        rows, room, planned, searched, may_leave = counts.astype(np.int64).T
-        return _RankState(rows, room, planned, searched > 0, may_leave > 0)
+        return _RankState(*counts.astype(np.int64).T)
 
     def _next(self, k: int, state: _RankState, changed: int, deaths: float) -> int:
         """The next exchange: after as many layers as any rank wants to go; twice as many when nothing changes."""
@@ -172,12 +169,7 @@ class RankExchange(RowExchange):
         if outgoing or arrived.sizes.size:
             local.replace(keep, arrived)
         # Bytes of all ranks, which the record of rank 0 has.
-        arrays = (
-            array
-            for parcel in outgoing.values()
-            for array in (parcel.sizes, parcel.data, parcel.numbers, parcel.row_of)
-        )
-        sent = sum(array.nbytes for array in arrays)
+        sent = sum(array.nbytes for parcel in outgoing.values() for array in vars(parcel).values())
         total = int(self._gather([sent])[:, 0].sum())
         self.log.sent += int((~keep).sum())
         self.log.received += arrived.sizes.size
@@ -233,8 +225,7 @@ class RankExchange(RowExchange):
     def _swap(self, outgoing: dict[int, Parcel], memory: Callable | None = None) -> tuple[Parcel, dict[int, int]]:
         """(the rows that come from all other ranks, how many of them by rank); `memory` (bytes) gives room for them."""
         # Sizes and numbers first, then the features as one message, straight into the memory where they stay.
-        heads = {other: _head(parcel) for other, parcel in outgoing.items()}
-        heads, _ = self._send(heads, np.int64)
+        heads, _ = self._send({other: _head(parcel) for other, parcel in outgoing.items()}, np.int64)
         _, whole = self._send({other: parcel.data for other, parcel in outgoing.items()}, np.uint8, memory)
         # What `_head` joined, apart again: sizes, numbers, row_of.
         parts = [(head[1 : 1 + head[0]], *np.split(head[1 + head[0] :], 2)) for head in heads.values()]

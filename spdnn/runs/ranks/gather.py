@@ -10,34 +10,22 @@ from spdnn.core.result import KeptInputs, Result, RowStatistics
 from spdnn.runs.ranks.world import World
 
 SMALL, LARGE, TRIES = 8, 8 << 20, 50  # bytes of the messages whose cost is measured, and how often the small one is
+COUNTS = ("edges_computed", "bytes_moved", "bytes_loaded")  # bytes may be missing
 PER_INPUT = ("alive", *RowStatistics._fields)
 
 
 def gather_results(world: World, own: Result | None, count: int) -> Result | None:
     """The result of all ranks, for `count` inputs, on rank 0; values are left out."""
-    whole = world.comm.gather(
-        None
-        if own is None
-        else ([getattr(own, name) for name in PER_INPUT], own.survivors, own.edges_computed, own.bytes_moved,
-              own.bytes_loaded)
-    )  # fmt: skip
+    names = ("survivors", *COUNTS, *PER_INPUT)
+    parts = world.comm.gather(None if own is None else [getattr(own, name) for name in names])
     if world.rank:
         return None
-    some = [part for part in whole if part is not None]
-    columns = [np.concatenate([part[0][i] for part in some]) for i in range(len(PER_INPUT))]
-    order = np.argsort(columns[0], kind="stable")
-    edges, moved, loaded = (None if None in values else sum(values) for values in zip(*(part[2:] for part in some)))  # noqa: B905
-    return replace(
-        own,
-        inputs=count,
-        survivors=sum(part[1] for part in some),
-        edges_computed=edges,
-        bytes_moved=moved,
-        bytes_loaded=loaded,
-        values=None,
-        valued=None,
-        **dict(zip(PER_INPUT, (column[order] for column in columns), strict=True)),
-    )
+    survivors, *columns = zip(*(part for part in parts if part is not None), strict=True)
+    counts = [None if None in values else sum(values) for values in columns[: len(COUNTS)]]
+    rows = [np.concatenate(values) for values in columns[len(COUNTS) :]]
+    order = np.argsort(rows[0], kind="stable")
+    whole = dict(zip(names[1:], [*counts, *(column[order] for column in rows)], strict=True))
+    return replace(own, inputs=count, survivors=sum(survivors), values=None, valued=None, **whole)
 
 
 def with_values(world: World, result: Result | None, own: Result | None, keep: KeptInputs) -> Result | None:

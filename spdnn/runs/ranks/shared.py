@@ -39,8 +39,7 @@ class Window:
     def __init__(self, world: World, arrays: Sequence[np.ndarray] | None):
         mpi, local = world.mpi, world.local
         # Types and shapes first: the other ranks build the same views without a copy.
-        specs = [(array.dtype.str, array.shape) for array in arrays] if world.leader else None
-        specs = _broadcast(world, specs)
+        specs = _broadcast_specs(world, arrays)
         sizes = [np.dtype(kind).itemsize * int(np.prod(shape)) for kind, shape in specs]
         starts = np.cumsum([0, *(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)])
         self.nbytes = int(starts[-1])
@@ -49,7 +48,7 @@ class Window:
         memory = np.frombuffer(self._window.Shared_query(0)[0], np.uint8)
         memory = memory[-memory.ctypes.data % ALIGNMENT :]
         self.arrays = []
-        for number, (kind, shape), start, size in zip(range(len(specs)), specs, starts, sizes, strict=False):
+        for number, ((kind, shape), start, size) in enumerate(zip(specs, starts, sizes, strict=False)):
             view = memory[start : start + size].view(kind).reshape(shape)
             if world.leader:
                 view[...] = arrays[number]
@@ -65,6 +64,11 @@ def _broadcast(world: World, content: Any) -> Any:
     return world.local.bcast(content)
 
 
+def _broadcast_specs(world: World, arrays: Sequence[np.ndarray] | None) -> list[tuple[str, tuple[int, ...]]]:
+    """(type, shape) of each of the leader's arrays, on every rank of its node."""
+    return _broadcast(world, [(array.dtype.str, array.shape) for array in arrays] if world.leader else None)
+
+
 def share_inputs(world: World, inputs: Inputs | None) -> tuple[Inputs, int]:
     """(the leader's inputs on every rank of its node, bytes of the window that holds them)."""
     if world.local_size == 1:
@@ -77,30 +81,27 @@ def share_inputs(world: World, inputs: Inputs | None) -> tuple[Inputs, int]:
         arrays = [rows]
         if inputs.kind == "csr":
             arrays = [rows.data, rows.indices.astype(np.int64), rows.indptr.astype(np.int64)]
-    shared, near = _broadcast(world, (skeleton, world.leader and inputs.nbytes <= room()))
+    shared, fits = _broadcast(world, (skeleton, world.leader and inputs.nbytes <= room()))
     # A full /dev/shm would kill the ranks at the first write, so room is asked for first.
-    window = Window(world, arrays) if near else _Copies(world, arrays)
+    window = Window(world, arrays) if fits else None
+    near = window.arrays if window else _copies(world, arrays)
     if shared.kind == "csr":
         # Set by parts: the constructor of SciPy would check and copy the arrays.
-        values, indices, indptr = window.arrays
         shared.data = sp.csr_array((shared.base, shared.neurons), dtype=np.float32)
-        shared.data.data, shared.data.indices, shared.data.indptr = values, indices, indptr
+        shared.data.data, shared.data.indices, shared.data.indptr = near
     else:
-        (shared.data,) = window.arrays
+        (shared.data,) = near
     shared.window = window
-    return shared, window.nbytes
+    return shared, window.nbytes if window else 0
 
 
-class _Copies:
+def _copies(world: World, arrays: Sequence[np.ndarray] | None) -> list[np.ndarray]:
     """The leader's arrays on every rank of its node, a copy each: where shared memory has no room for a window."""
-
-    nbytes = 0
-
-    def __init__(self, world: World, arrays: Sequence[np.ndarray] | None):
-        specs = _broadcast(world, [(array.dtype.str, array.shape) for array in arrays] if world.leader else None)
-        self.arrays = list(arrays) if world.leader else [np.empty(shape, kind) for kind, shape in specs]
-        for array in self.arrays:
-            world.local.Bcast(np.ascontiguousarray(array) if world.leader else array)
+    specs = _broadcast_specs(world, arrays)
+    copies = list(arrays) if world.leader else [np.empty(shape, kind) for kind, shape in specs]
+    for array in copies:
+        world.local.Bcast(np.ascontiguousarray(array) if world.leader else array)
+    return copies
 
 
 class SharedNetwork(Network):

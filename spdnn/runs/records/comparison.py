@@ -10,6 +10,7 @@ asv compare (two sets of results). The test: Mann and Whitney, Annals of Mathema
 import json
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from spdnn.runs.records.run_record import RunRecord, busy_part
 
 RUNS, OPERATIONS = "runs", "operations"  # kinds of records
 
-Value = str | int | float | None
+Value = str | int | None
 Key = tuple[tuple[str, Value], ...]  # (what must be the same, its value)
 SIGNIFICANCE = 0.05  # of the rank test
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference beyond noise"
@@ -139,17 +140,14 @@ def _group(records: Iterable[Comparable]) -> dict[Key, list[Comparable]]:
 
 def _names(*sets: dict[Key, list[Comparable]]) -> dict[Key, str]:
     """A name for each key: the case of its first records, with the values in which other keys of that case differ."""
-    cases: dict[Key, str] = {}
-    for groups in sets:
-        for key, members in groups.items():
-            cases.setdefault(key, min(record.case for record in members))
-    alike: dict[str, list[Key]] = {}
+    cases = {key: min(one.case for one in members) for groups in reversed(sets) for key, members in groups.items()}
+    alike = defaultdict(list)
     for key, case in cases.items():
-        alike.setdefault(case, []).append(key)
+        alike[case].append(dict(key))
     # Of each key, the values that tell it from the others of its case.
     names = {}
     for key, case in cases.items():
-        others = [dict(other) for other in alike[case]]
+        others = alike[case]
         apart = [f"{name} {abbreviate(value)}" for name, value in key if len({other.get(name) for other in others}) > 1]
         names[key] = ", ".join([case, *apart])
     return names
@@ -256,7 +254,7 @@ def nearest(only_a: Sequence[OnlyIn], only_b: Sequence[OnlyIn]) -> NearestPair |
 def key_of(record: RunRecord | OperationRecord) -> Key:
     """The values that two records must share for their times to be compared."""
     values = _run_key(record) if isinstance(record, RunRecord) else _operation_key(record)
-    return tuple((name, _plain(value)) for name, value in values.items())
+    return tuple(values.items())
 
 
 def _run_key(record: RunRecord) -> dict:
@@ -291,11 +289,6 @@ def _operation_key(record: OperationRecord) -> dict:
         "threads": record.threads,
         "device": record.device.kind,
     }
-
-
-def _plain(value: object) -> Value:
-    """A value of a record as part of a key; notes may hold anything."""
-    return value if value is None or isinstance(value, str | int | float) else json.dumps(value, sort_keys=True)
 
 
 def abbreviate(value: Value) -> str:
