@@ -1,15 +1,15 @@
 """How busy the machine is with other work: read from the system's counters, kept in records, and repeated if asked."""
 
-import copy
 import time
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from spdnn.cli import main
-from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.limits import BUSY
+from spdnn.core.validation import builtins
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
 from spdnn.runs import measure
@@ -17,6 +17,7 @@ from spdnn.runs.records.environment import Load
 from spdnn.runs.records.files import check_content, record_of
 from spdnn.runs.records.run_record import RunRecord, busy_part
 from spdnn.runs.verify.judging import judge
+from tests.runs.records.test_run_record import changed
 
 STAT = (
     "cpu  9 9 9 9\ncpu0 {user} 0 0 500 0 0 0 {steal} 0 0\ncpu1 0 0 {system} 500 0 0 0 0 0 0\ncpu7 9 9 9 9 9 9 9 9\nx\n"
@@ -125,19 +126,11 @@ def test_repeats_end_with_the_time_and_the_first_is_kept(made):
 
 
 def test_attempts_passed_over_were_busier(made):
-    from spdnn.core.validation import builtins
-
-    content = builtins(made(of(0.5), of(0.2), again=1))
-    content["seal"] = None
+    content = builtins(made(of(0.5), of(0.2), again=1)) | {"seal": None}
     check_content(RunRecord, content, "r")
-    worse = copy.deepcopy(content)
-    worse["passed_over"][0]["others"] = 0.1
-    with pytest.raises(InputError, match="passed_over: an attempt on a quieter machine"):
-        check_content(RunRecord, worse, "r")
-    worse = copy.deepcopy(content)
-    worse["load"]["others"] = 1.5
-    with pytest.raises(InputError, match=r"load\.others"):
-        check_content(RunRecord, worse, "r")
+    quieter, more = changed(content, "passed_over.0.others", 0.1), changed(content, "load.others", 1.5)
+    refuses("passed_over: an attempt on a quieter machine", check_content, RunRecord, quieter, "r")
+    refuses(r"load\.others", check_content, RunRecord, more, "r")
 
 
 def test_the_terminal_and_compare_say_it(tmp_path, capsys, machine_has):

@@ -5,9 +5,10 @@ import math
 import msgspec
 import numpy as np
 import pytest
+from refusals import refuses
 
 from spdnn.core import limits
-from spdnn.core.errors import InputError, Unavailable
+from spdnn.core.errors import Unavailable
 from spdnn.core.features import Inputs
 from spdnn.core.limits import LOADS, MEMORY
 from spdnn.core.resources import affinity
@@ -84,8 +85,7 @@ def test_the_compiled_part_refuses_what_does_not_fit():
      (1, 61, "61 seconds of measuring: it must be above 0 and at most 60")],
 )  # fmt: skip
 def test_out_of_range(threads, seconds, told):
-    with pytest.raises(InputError, match=told):
-        machine.measure(threads, seconds)
+    refuses(told, machine.measure, threads, seconds)
 
 
 def test_too_little_memory_is_told():
@@ -166,8 +166,7 @@ def test_limit(edges, moved, seconds, binds):
 
 @pytest.mark.parametrize(("edges", "moved"), [(-1, 0), (0, -1)])
 def test_negative_work(edges, moved):
-    with pytest.raises(InputError, match="neither may be negative"):
-        limits.limit(MACHINE, edges, moved)
+    refuses("neither may be negative", limits.limit, MACHINE, edges, moved)
 
 
 def measured(runner=None, **options):

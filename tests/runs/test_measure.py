@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from refusals import refuses
 
 from spdnn.core import challenge, provenance
-from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.validation import builtins
 from spdnn.engines.base import Options
@@ -50,12 +50,10 @@ def test_a_verdict_on_another_run_makes_no_record(random_network):
             if one == other:
                 check_content(RunRecord, record_of("case", measurement, verdict, ""), "r")
             else:
-                with pytest.raises(InputError, match=r"verdict\.judged: the digest of another network"):
-                    record_of("case", measurement, verdict, "")
+                refuses(r"verdict\.judged: the digest of another network", record_of, "case", measurement, verdict, "")
     record = record_of("case", *runs[0, 0], "")
     record = replace(record, problem=replace(record.problem, edges=4 * record.problem.edges))
-    with pytest.raises(InputError, match=r"verdict\.judged: the digest of another network"):
-        check_content(RunRecord, record, "r")
+    refuses(r"verdict\.judged: the digest of another network", check_content, RunRecord, record, "r")
 
 
 def test_inputs_that_say_they_are_official():
@@ -94,8 +92,7 @@ def test_a_result_whose_parts_do_not_belong_together_is_refused(name, value, say
     assert read_result(tmp_path / "r.npz").digest == result[1].digest
     with np.load(tmp_path / "r.npz") as stored:
         np.savez(tmp_path / "r.npz", **{**stored, name: value})
-    with pytest.raises(InputError, match=rf"r\.npz: not a result of an inference \(.*{says}"):
-        read_result(tmp_path / "r.npz")
+    refuses(rf"r\.npz: not a result of an inference \(.*{says}", read_result, tmp_path / "r.npz")
 
 
 @pytest.mark.parametrize("change", [{"more": 1}, {"categories": -1}, {"survivors": "9"}, {"categories_sha256": "x"}])
@@ -104,5 +101,4 @@ def test_samples_with_another_result_are_refused(change, result, tmp_path):
     write_samples(path, result[0])
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "result": {**content["result"], **change}}))
-    with pytest.raises(InputError, match=rf"s\.json: result\.?.*{next(iter(change))}"):
-        read_samples(path)
+    refuses(rf"s\.json: result\.?.*{next(iter(change))}", read_samples, path)

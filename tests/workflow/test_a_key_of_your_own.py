@@ -7,8 +7,8 @@ import shutil
 import pytest
 import yaml
 from how_to import BIN, HOW_TO, ROOT, checkout, code_blocks, follow
+from refusals import refuses
 
-from spdnn.core.errors import InputError
 from spdnn.runs.workflow import config
 
 PAGE = "add-a-configuration-key.md"
@@ -39,11 +39,9 @@ def test_a_key_of_your_own_is_checked_read_and_described(changed):
     given, schema = yaml.safe_load((changed / "config/config.yaml").read_text()), "workflow/schemas/config.schema.yaml"
     assert config.check(given, changed / schema)["input_threads"] == 2
     sentence = "input_threads: 0 is not allowed; threads of a job that makes inputs, an integer from 1"
-    with pytest.raises(InputError, match=sentence):
-        config.check(given | {"input_threads": 0}, changed / schema)
+    refuses(sentence, config.check, given | {"input_threads": 0}, changed / schema)
     del given["input_threads"]
-    with pytest.raises(InputError, match="config: top level: input_threads is missing"):
-        config.check(given, changed / schema)
+    refuses("config: top level: input_threads is missing", config.check, given, changed / schema)
     follow("".join(code_blocks(PAGE, "sh")), changed)
     page = (changed / "docs/reference/configuration.md").read_text()
     assert "| `input_threads` | `2` | threads of a job that makes inputs, an integer from 1 |\n" in page

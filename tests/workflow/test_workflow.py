@@ -442,11 +442,8 @@ def test_a_launcher_of_ones_own_is_given_the_ranks_and_the_case(failed):
     assert "--memory" not in words
 
 
-def test_ranks_that_never_met_have_no_record(failed):
+def test_ranks_that_never_met_and_a_mistake_in_a_rule_are_a_sentence_each(failed):
     assert "2 ranks were asked for and 1 started; start as many" in failed[1]
-
-
-def test_a_mistake_of_a_user_in_a_rule_is_one_sentence(failed):
     assert re.search(r"^spdnn: damaged\.npy: ", failed[1], re.MULTILINE)
 
 

@@ -3,21 +3,9 @@
 import json
 
 import pytest
+from refusals import refuses
 
-from spdnn.core.errors import InputError
 from spdnn.runs.records.cases import read_cases, write_cases
-
-
-def content(**changed):
-    good = {
-        "schema": "spdnn-cases",
-        "version": 1,
-        "cases": ["a"],
-        "configfiles": [],
-        "command": "snakemake",
-        "decided": [],
-    }
-    return {**good, "peers": False, "ops": False, **changed}
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -33,8 +21,7 @@ def test_what_is_written_is_read(tmp_path):
 
 
 def test_two_cases_of_one_name_are_refused(tmp_path):
-    with pytest.raises(InputError, match="cases"):
-        write_cases(tmp_path / "cases.json", ["a", "a"], [], [])
+    refuses("cases", write_cases, tmp_path / "cases.json", ["a", "a"], [], [])
     assert not (tmp_path / "cases.json").exists()
 
 
@@ -51,16 +38,13 @@ def test_two_cases_of_one_name_are_refused(tmp_path):
 )
 def test_a_list_that_is_not_sound_is_one_sentence(tmp_path, changed, sentence):
     path = tmp_path / "cases.json"
-    path.write_text(json.dumps(content(**changed)))
-    with pytest.raises(InputError, match=sentence) as error:
-        read_cases(path)
-    assert "\n" not in str(error.value)
+    write_cases(path, ["a"], [], ["snakemake"])
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    refuses(sentence, read_cases, path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", "NaN"])
 def test_what_is_no_list_at_all(tmp_path, text):
     (tmp_path / "cases.json").write_text(text)
-    with pytest.raises(InputError, match="cases.json: "):
-        read_cases(tmp_path / "cases.json")
-    with pytest.raises(InputError, match="there is no such list of cases"):
-        read_cases(tmp_path / "absent.json")
+    refuses("cases.json: ", read_cases, tmp_path / "cases.json")
+    refuses("there is no such list of cases", read_cases, tmp_path / "absent.json")

@@ -1,9 +1,11 @@
 """Operation records: sound ones go through files, and what is wrong or made up is refused in one sentence."""
 
 import json
+import re
 
 import pytest
 from operation_cases import SHA, made_imbalance, made_operation
+from refusals import refuses
 
 from spdnn.core.errors import InputError
 from spdnn.core.validation import builtins
@@ -22,13 +24,7 @@ def test_sound_records_go_through_a_file(tmp_path, name, operation):
     assert builtins(read_all([tmp_path / "a.jsonl"])[1]) == [record, record]
     (tmp_path / "b.json").write_text(json.dumps(record))
     assert builtins(read_all([tmp_path / "a.jsonl", tmp_path / "b.json"])) == ([], [record] * 3)
-    with pytest.raises(InputError, match="b.json: "):
-        read_record(tmp_path / "b.json")
-
-
-def test_text_that_is_no_unicode(tmp_path):
-    write_operations(tmp_path / "a.jsonl", [changed(SOUND, "environment.command", "spdnn ops caf\udce9.npz")])
-    assert read_all([tmp_path / "a.jsonl"])[1][0].environment.command == "spdnn ops caf&#56553;.npz"
+    refuses("b.json: ", read_record, tmp_path / "b.json")
 
 
 def test_a_record_of_a_device_and_one_without_a_machine():
@@ -48,8 +44,7 @@ def test_the_accuracy_of_a_network_with_labels():
         ("accuracy.top1", 4, "accuracy.confusion: 5 right answers, and top-1 is 4"),
         ("accuracy.confusion", None, "accuracy.confusion: null, so the number of inputs is unknown"),
     ):
-        with pytest.raises(InputError, match=sentence):
-            check_content(OperationRecord, changed(record, path, value), "r")
+        refuses(sentence, check_content, OperationRecord, changed(record, path, value), "r")
 
 
 def test_what_follows_from_the_facts():
@@ -69,6 +64,7 @@ def test_what_follows_from_the_facts():
         ("verification", ..., "verification"),
         ("problem.rows", 0, "problem.rows: "),
         ("problem.layer", "<script>", "problem.layer: "),
+        ("problem.columns", 1 << 17, "problem.index_bits: 16, and they do not reach 131072 columns"),
         ("problem.nonzeros", 512 * 1024 + 1, "problem.nonzeros: 524289 in 512 x 1024"),
         ("problem.sparsity", 0.91, 'problem: there is no field "sparsity"'),
         ("version", 1, "version: 1 is not 2"),
@@ -92,18 +88,13 @@ def test_what_follows_from_the_facts():
     ],
 )
 def test_what_is_wrong_is_one_sentence(path, value, sentence):
-    with pytest.raises(InputError) as error:
-        check_content(OperationRecord, changed(SOUND, path, value), "record.json")
-    assert str(error.value).startswith("record.json: ")
-    assert sentence in str(error.value)
-    assert "\n" not in str(error.value)
+    refuses(f"^r: .*{re.escape(sentence)}", check_content, OperationRecord, changed(SOUND, path, value), "r")
 
 
 def test_the_output_of_another_size_is_refused():
     record = changed(SOUND, "verification.entries", 7)
     record["verification"]["checked"] = 7
-    with pytest.raises(InputError, match="verification.entries: 7, but the output has 131072"):
-        check_content(OperationRecord, record, "r")
+    refuses("verification.entries: 7, but the output has 131072", check_content, OperationRecord, record, "r")
 
 
 def test_a_rate_beyond_the_machine_is_no_record():
@@ -115,19 +106,10 @@ def test_a_rate_beyond_the_machine_is_no_record():
         check_content(OperationRecord, made_operation("blas", seconds=(0.0002,)), "r")
 
 
-def test_16_bit_indices_that_do_not_reach():
-    record = made_operation()
-    problem = record["problem"]
-    problem["columns"] = 1 << 17
-    with pytest.raises(InputError, match="problem.index_bits: 16, and they do not reach 131072 columns"):
-        check_content(OperationRecord, record, "r")
-
-
 def test_a_sample_of_dlmc_that_cannot_be():
     matrix = {"name": "rn50/random_pruning/0.5/a.smtx", "drawn": 3, "drawn_from": 2}
     record = changed(SOUND, "problem.dlmc", matrix)
-    with pytest.raises(InputError, match="problem.dlmc: a matrix of it, and origin is generated"):
-        check_content(OperationRecord, record, "r")
+    refuses("problem.dlmc: a matrix of it, and origin is generated", check_content, OperationRecord, record, "r")
     with pytest.raises(InputError, match="problem.dlmc.drawn: 3 of 2 matrices"):
         check_content(OperationRecord, changed(record, "problem.origin", "dlmc"), "r")
 
@@ -145,5 +127,4 @@ def test_files_that_hold_none(tmp_path, text):
         if name == "a.jsonl" and not text:
             assert read_all([tmp_path / name]) == ([], [])
             continue
-        with pytest.raises(InputError, match=f"{name}"):
-            read_all([tmp_path / name])
+        refuses(f"{name}", read_all, [tmp_path / name])

@@ -1,8 +1,8 @@
 """Which files an argument RECORDS stands for."""
 
 import pytest
+from refusals import refuses
 
-from spdnn.core.errors import InputError
 from spdnn.runs.records.cases import record_files, write_cases
 
 
@@ -65,5 +65,4 @@ def test_what_is_named_as_a_record_and_is_no_file_is_named(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "nowhere", "nowhere.json", "other.txt"])
 def test_nothing_is_one_sentence(tmp_path, name):
-    with pytest.raises(InputError, match=r"(no records there|there is no such file or folder)$"):
-        record_files(tmp_path / name)
+    refuses(r"(no records there|there is no such file or folder)$", record_files, tmp_path / name)

@@ -99,14 +99,12 @@ def test_digests_of_official_records(key):
 def test_number_of_official_categories():
     record = official_record(challenge.INPUTS)
     record["result"]["categories"] = record["verdict"]["categories"] = record["verdict"]["expected"] = 1811
-    with pytest.raises(InputError, match=r"r: result\.categories: 1811, not 1812"):
-        check_content(RunRecord, record, "r")
+    refuses(r"r: result\.categories: 1811, not 1812", check_content, RunRecord, record, "r")
 
 
 def test_the_oracle_does_not_verify_itself():
     record = changed(RECORD, "engine.name", "reference")
-    with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: the engine is the float64 reference"):
-        check_content(RunRecord, record, "r")
+    refuses(r"r: verdict\.truth\.kind: the engine is the float64 reference", check_content, RunRecord, record, "r")
     check_content(RunRecord, changed(record, "verdict.truth.kind", "file"), "r")
 
 
@@ -125,8 +123,7 @@ def test_survivors_may_rise_and_may_die_before_any_edge():
 def test_outputs_share_loads_of_bits():
     check_content(RunRecord, changed(RECORD, "result.bytes_loaded", 20480 // 8 // 8), "r")
     record = changed(RECORD, "result.bytes_loaded", 20480 // 8 // 8 - 1)
-    with pytest.raises(InputError, match=r"r: result\.bytes_loaded: 319 for 20480 edges"):
-        check_content(RunRecord, record, "r")
+    refuses(r"r: result\.bytes_loaded: 319 for 20480 edges", check_content, RunRecord, record, "r")
 
 
 def test_values_of_borderline_and_listed_categories_need_no_check():
@@ -136,34 +133,14 @@ def test_values_of_borderline_and_listed_categories_need_no_check():
     check_content(RunRecord, record, "r")
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "problem.input_count",
-        "problem.edges",
-        "problem.neurons",
-        "problem.layers",
-        "result.edges_computed",
-        "threads",
-        "ranks",
-        "peak_memory_bytes",
-        "memory_limit_bytes",
-        "environment.memory_bytes",
-        "verdict.expected",
-        "verdict.truth.checked",
-        "engine.notes.tile",
-        "read_seconds",
-    ],
-)
+@pytest.mark.parametrize("key", ["ranks", "verdict.truth.checked", "engine.notes.tile", "read_seconds"])
 @pytest.mark.parametrize("value", [10**400, 10**5000, 2**63], ids=["400 digits", "5000 digits", "64 bits"])
 def test_absurd_numbers(tmp_path, key, value):
     record = changed(RECORD, key, [value] if key == "read_seconds" else value)
-    with pytest.raises(InputError, match=rf"^r: {key}.*: a whole number beyond 2\*\*63 - 1$"):
-        check_content(RunRecord, record, "r")
+    refuses(rf"^r: {key}.*: a whole number beyond 2\*\*63 - 1$", check_content, RunRecord, record, "r")
     if value < 10**4000:
         (tmp_path / "r.json").write_text(json.dumps(record))
-        with pytest.raises(InputError, match=rf"{key}.*: a whole number beyond"):
-            read_record(tmp_path / "r.json")
+        refuses(rf"{key}.*: a whole number beyond", read_record, tmp_path / "r.json")
 
 
 @pytest.mark.parametrize(
@@ -208,9 +185,6 @@ def test_absurd_numbers(tmp_path, key, value):
         ("read_seconds", [1e13], "read_seconds[0]: 10000000000000.0 is not a number from 0 to 1e+12"),
         ("engine.notes", {"speed": math.nan}, "engine.notes.speed: nan is not a finite number"),
         ("problem.input_count", 1e300, "problem.input_count: 1e+300 is not a whole number from"),
-        ("problem.edges", 1e300, "problem.edges: 1e+300 is not a whole number from"),
-        ("result.edges_computed", 1e300, "result.edges_computed: 1e+300 is not a whole number from"),
-        ("peak_memory_bytes", 1e300, "peak_memory_bytes: 1e+300 is not a whole number from"),
         ("peak_memory_bytes", math.inf, "peak_memory_bytes: inf is not"),
     ],
 )
@@ -235,9 +209,7 @@ def test_sentences_have_no_control_characters(hostile):
         changed(RECORD, "engine.notes", {hostile: math.nan}),
         changed(RECORD, "problem.official", hostile),
     ):
-        with pytest.raises(InputError, match="^r: ") as caught:
-            check_content(RunRecord, record, "r")
-        assert str(caught.value).isprintable()
+        assert refuses("^r: ", check_content, RunRecord, record, "r").isprintable()
 
 
 def test_machines_are_optional_and_may_be_null(tmp_path):
@@ -258,18 +230,6 @@ def test_a_number_above_the_limit_is_refused():
         check_content(RunRecord, measured(record, load=rate / 3.01), "r")
 
 
-@pytest.mark.parametrize(
-    ("machine", "told"),
-    [
-        ({"instruction_set": "x86_64"}, 'machine: the field "copy_rates" is missing'),
-        ({"speed": 1}, 'machine: there is no field "speed"'),
-    ],
-)
-def test_unsound_machines(machine, told):
-    with pytest.raises(InputError, match=re.escape(f"r: {told}")):
-        check_content(RunRecord, {**RECORD, "machine": machine}, "r")
-
-
 def test_the_rate_follows_from_the_samples():
     rate = check_content(RunRecord, RECORD, "r").edges_per_second
     assert (rate.median, rate.low, rate.high) == (20480 / 0.5, 20480 / 0.7, 20480 / 0.4)
@@ -280,8 +240,7 @@ def test_sampled_truth_need_not_see_all_categories():
     record = changed(changed(record, "verdict.expected", 1), "verdict.categories", 1)
     check_content(RunRecord, record, "r")
     record["verdict"]["truth"]["checked"] = 10
-    with pytest.raises(InputError, match="result.categories: 2, but `verdict` is on 1"):
-        check_content(RunRecord, record, "r")
+    refuses("result.categories: 2, but `verdict` is on 1", check_content, RunRecord, record, "r")
 
 
 @pytest.mark.parametrize(
@@ -291,23 +250,17 @@ def test_no_json(tmp_path, text):
     path = tmp_path / "record.json"
     path.write_text(text)
     for read in (read_record, read_verdict):
-        with pytest.raises(InputError, match=re.escape(f"{path}: it is not a ")) as caught:
-            read(path)
-        assert "\n" not in str(caught.value)
+        refuses(re.escape(f"{path}: it is not a "), read, path)
 
 
 def test_unreadable_files(tmp_path):
-    with pytest.raises(InputError, match="there is no such run record"):
-        read_record(tmp_path / "absent.json")
-    with pytest.raises(InputError, match="it is not a verdict in JSON"):
-        read_verdict(tmp_path)
+    refuses("there is no such run record", read_record, tmp_path / "absent.json")
+    refuses("it is not a verdict in JSON", read_verdict, tmp_path)
     (tmp_path / "latin.json").write_bytes(b'"\xe9"')
-    with pytest.raises(InputError, match="it is not a run record in JSON"):
-        read_record(tmp_path / "latin.json")
+    refuses("it is not a run record in JSON", read_record, tmp_path / "latin.json")
     for content in ("null", "[]", '"x"'):
         (tmp_path / "r.json").write_text(content)
-        with pytest.raises(InputError, match=r"r\.json: .* is not an object"):
-            read_record(tmp_path / "r.json")
+        refuses(r"r\.json: .* is not an object", read_record, tmp_path / "r.json")
 
 
 @pytest.mark.parametrize(
@@ -325,8 +278,7 @@ def test_unreadable_files(tmp_path):
 )
 def test_unsound_verdicts(tmp_path, verdict, told):
     (tmp_path / "verdict.json").write_text(json.dumps(verdict))
-    with pytest.raises(InputError, match=re.escape(f"verdict.json: {told}")):
-        read_verdict(tmp_path / "verdict.json")
+    refuses(re.escape(f"verdict.json: {told}"), read_verdict, tmp_path / "verdict.json")
 
 
 @pytest.mark.parametrize(
@@ -345,15 +297,6 @@ def test_sound_verdicts(changes):
     assert builtins(check_content(Verdict, verdict, "v")) == verdict
 
 
-def test_many_records_of_one_file(tmp_path):
-    other = {**RECORD, "case": "another"}
-    path = tmp_path / "all.jsonl"
-    path.write_text(f"{json.dumps(RECORD)}\n{json.dumps(other)}\n")
-    assert builtins(read_all([path])[0]) == [RECORD, other]
-    write_record(tmp_path / "one.json", RECORD)
-    assert builtins(read_all([tmp_path / "one.json"])[0]) == [RECORD]
-
-
 def test_a_line_ends_where_json_lets_it(tmp_path):
     """Texts may hold what Python, but not JSON, takes for the end of a line."""
     hostile = changed(RECORD, "environment.command", "a\u2028b\u2029c\u0085d\x1ce")
@@ -362,7 +305,8 @@ def test_a_line_ends_where_json_lets_it(tmp_path):
         path.write_text(f"{json.dumps(hostile, ensure_ascii=False)}\n{json.dumps(RECORD)}{end}", encoding="utf-8")
         assert builtins(read_all([path])[0]) == [hostile, RECORD]
     path.write_text("")
-    assert read_all([path])[0] == []
+    write_record(tmp_path / "one.json", RECORD)
+    assert builtins(read_all([path, tmp_path / "one.json"])[0]) == [RECORD]
 
 
 def test_text_that_is_no_unicode(tmp_path):
@@ -370,21 +314,18 @@ def test_text_that_is_no_unicode(tmp_path):
     write_record(tmp_path / "record.json", changed(RECORD, "environment.command", "spdnn infer caf\udce9.npz"))
     assert read_record(tmp_path / "record.json").environment.command == "spdnn infer caf&#56553;.npz"
     (tmp_path / "record.json").write_text(json.dumps(changed(RECORD, "case", "\udce9")))
-    with pytest.raises(InputError, match="it is not a run record in JSON"):
-        read_record(tmp_path / "record.json")
+    refuses("it is not a run record in JSON", read_record, tmp_path / "record.json")
     check_content(RunRecord, changed(RECORD, "environment.versions", dict.fromkeys(("\ud800", "\ud801"), "1")), "r")
     for key, value in (("span", "\ud800"), ("created", "\ud800"), ("environment.versions", {"\ud800": 1})):
-        with pytest.raises(InputError, match=rf"^r: {key}") as caught:
-            check_content(RunRecord, changed(RECORD, key, value), "r")
-        assert str(caught.value).encode()
+        caught = refuses(rf"^r: {key}", check_content, RunRecord, changed(RECORD, key, value), "r")
+        assert caught.encode()
 
 
 def test_numbers_of_numpy_are_as_they_would_be_in_the_file(tmp_path):
     record = changed(RECORD, "prepare_seconds", [np.float64(0.25)])
     write_record(tmp_path / "record.json", record)
     assert builtins(read_record(tmp_path / "record.json")) == record
-    with pytest.raises(InputError, match="it cannot be written as JSON"):
-        check_content(RunRecord, changed(RECORD, "threads", np.int64(1)), "r")
+    refuses("it cannot be written as JSON", check_content, RunRecord, changed(RECORD, "threads", np.int64(1)), "r")
     with pytest.raises(InputError, match="it cannot be written as JSON"):
         write_record(tmp_path / "other.json", changed(RECORD, "engine.notes", {"tile": np.int64(32)}))
 
@@ -399,8 +340,7 @@ def test_notes_may_be_nested(tmp_path):
         notes = {"deeper": [notes]}
     for key in ("engine.notes", "threads"):
         record = {**RECORD, **({"engine": {"name": "cpu", "notes": notes}} if key == "engine.notes" else {key: notes})}
-        with pytest.raises(InputError, match="it cannot be written as JSON|it is no JSON"):
-            write_record(tmp_path / "deep.json", record)
+        refuses("it cannot be written as JSON|it is no JSON", write_record, tmp_path / "deep.json", record)
 
 
 @pytest.mark.parametrize(
@@ -415,16 +355,13 @@ def test_notes_may_be_nested(tmp_path):
 def test_a_broken_line_is_named(tmp_path, second, told):
     path = tmp_path / "all.jsonl"
     path.write_text(f"{json.dumps(RECORD)}\n{second}\n{json.dumps(RECORD)}\n")
-    with pytest.raises(InputError, match=f"{re.escape(str(path))}, {told}"):
-        read_all([path])
+    refuses(f"{re.escape(str(path))}, {told}", read_all, [path])
 
 
 def test_no_file_of_records(tmp_path):
-    with pytest.raises(InputError, match="there is no such file of run records"):
-        read_all([tmp_path / "all.jsonl"])
+    refuses("there is no such file of run records", read_all, [tmp_path / "all.jsonl"])
     (tmp_path / "all.jsonl").write_bytes(b"\xff\n")
-    with pytest.raises(InputError, match="it is not a file of run records in JSON"):
-        read_all([tmp_path / "all.jsonl"])
+    refuses("it is not a file of run records in JSON", read_all, [tmp_path / "all.jsonl"])
 
 
 def test_time_to_solution():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import refuses
 from sklearn.metrics import accuracy_score, confusion_matrix, top_k_accuracy_score
 
 import spdnn
@@ -41,8 +42,7 @@ def test_a_result_is_scored_as_its_values_are_dead_inputs_too():
     network = spdnn.from_matrices([rng.normal(size=(30, 8))], -2.0, last="relu")
     x, labels = rng.random((90, 30)), rng.integers(0, 8, 90)
     result = spdnn.infer(network, x)
-    with pytest.raises(InputError, match=r"not kept: run model\.infer\(x, values=True\), or spdnn\.infer"):
-        spdnn.score(result, labels)
+    refuses(r"not kept: run model\.infer\(x, values=True\), or spdnn\.infer", spdnn.score, result, labels)
     with spdnn.compile(network) as model:
         result = model.infer(x, values=True)
     assert 0 < result.alive.size < 90
@@ -87,19 +87,16 @@ def test_another_class_is_allowed_where_the_two_largest_of_the_reference_are_clo
     ],
 )
 def test_labels_that_do_not_fit_are_refused(labels, sentence):
-    with pytest.raises(InputError, match=sentence):
-        spdnn.score(outputs_and_labels()[0], labels)
+    refuses(sentence, spdnn.score, outputs_and_labels()[0], labels)
 
 
 def test_outputs_and_references_that_do_not_fit_are_refused():
     outputs, labels = outputs_and_labels()
     for wrong in (outputs[0], np.where(outputs == 0, np.nan, outputs), outputs.astype(complex)):
-        with pytest.raises(InputError, match="the outputs: "):
-            spdnn.score(wrong, labels)
+        refuses("the outputs: ", spdnn.score, wrong, labels)
     with pytest.raises(InputError, match=r"the reference has shape \(700, 11\); the outputs have \(700, 12\)"):
         spdnn.agreement(outputs, outputs[:, 1:])
     for tolerance in (-1, np.inf, "1e-5", True):
-        with pytest.raises(InputError, match="a number from 0"):
-            spdnn.agreement(outputs, outputs, tolerance)
+        refuses("a number from 0", spdnn.agreement, outputs, outputs, tolerance)
     with pytest.raises(InputError, match="20000 classes; a confusion matrix has at most 10,000"):
         _ = spdnn.score(np.eye(3, 20000), [0, 1, 2]).confusion

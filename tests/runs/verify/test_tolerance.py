@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from refusals import refuses
 
 from spdnn.api import infer
-from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.network import from_matrices
 from spdnn.core.result import RowStatistics
@@ -97,8 +97,7 @@ def test_a_run_that_kept_other_rows_is_not_judged():
     drawn = np.sort(draw(inputs.count, 256, 0))
     kept = infer(network, inputs, "cpu", "none", values=drawn[:-20])
     assert kept.valued.size == drawn.size - 20
-    with pytest.raises(InputError, match="lacks rows of inputs that were drawn"):
-        verify.judge(kept, verify.oracle(network, inputs))
+    refuses("lacks rows of inputs that were drawn", verify.judge, kept, verify.oracle(network, inputs))
 
 
 def test_a_sample_begins_with_what_was_drawn():

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from spdnn.api import infer
 from spdnn.core import challenge
-from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.result import Result, projection_weights
 from spdnn.engines.oracle import Tolerances
@@ -167,10 +167,8 @@ def test_official_lists(neurons):
 def test_a_damaged_official_list(tmp_path, monkeypatch):
     (tmp_path / "1024.tsv").write_text("1\n2\n")
     monkeypatch.setattr(verify.config_tables, "table", lambda name: tmp_path / "1024.tsv")
-    with pytest.raises(InputError, match="does not have the SHA-256 of the official ground truth"):
-        verify.official_categories(1024)
-    with pytest.raises(InputError, match="no official ground truth for 512 neurons"):
-        verify.official_categories(512)
+    refuses("does not have the SHA-256 of the official ground truth", verify.official_categories, 1024)
+    refuses("no official ground truth for 512 neurons", verify.official_categories, 512)
 
 
 def test_an_engine_that_is_wrong_fails():
@@ -183,8 +181,6 @@ def test_an_engine_that_is_wrong_fails():
 
 
 def test_truths_of_another_size(tmp_path):
-    with pytest.raises(InputError, match="a result of 100 inputs and a ground truth of 60000"):
-        verify.judge(result([3]), verify.official(1024))
+    refuses("a result of 100 inputs and a ground truth of 60000", verify.judge, result([3]), verify.official(1024))
     (tmp_path / "truth.txt").write_text("3\n101\n")
-    with pytest.raises(InputError, match="category 101 is above the number of inputs, 100"):
-        verify.from_file(tmp_path / "truth.txt", 100)
+    refuses("category 101 is above the number of inputs, 100", verify.from_file, tmp_path / "truth.txt", 100)

@@ -5,9 +5,10 @@ import subprocess
 
 import pytest
 import yaml
+from refusals import refuses
 
 from spdnn.core import challenge
-from spdnn.core.errors import InputError, SpdnnError
+from spdnn.core.errors import SpdnnError
 from spdnn.runs.workflow import config, decisions
 from spdnn.runs.workflow.decisions import Decisions, decide, own_cases, read
 from spdnn.runs.workflow.targets import MNIST
@@ -94,8 +95,7 @@ def test_what_was_decided_is_kept_unless_a_file_is_given(here, checked, monkeypa
     assert {case.inputs for case in config.requests(checked(), made)} == {"digits"}
     assert decided(checked(mnist="images.gz"), cores=8).inputs == "mnist"
     (here / decisions.FILE).write_text('{"schema": "spdnn-decisions", "version": 1, "inputs": "auto"}')
-    with pytest.raises(InputError, match=r"^results/decisions.json: "):
-        decided(checked())
+    refuses(r"^results/decisions.json: ", decided, checked())
 
 
 def test_no_request_holds_a_word(here, checked):
@@ -106,8 +106,7 @@ def test_no_request_holds_a_word(here, checked):
     assert scaling == [(6, 1), (1, 1), (2, 1), (4, 1), (1, 2), (1, 4)]
     assert sum(case.reductions == "all" for case in found) == 12
     assert {case.threads for case in found if case.reductions == "all"} == {6}
-    with pytest.raises(InputError, match="config: threads: 'most' is not allowed; .* all, or each"):
-        checked(threads="most")
+    refuses("config: threads: 'most' is not allowed; .* all, or each", checked, threads="most")
 
 
 def test_a_configuration_that_chooses_what_runs_has_its_own_cases_alone(here, checked):

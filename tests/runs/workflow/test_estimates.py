@@ -57,10 +57,6 @@ def test_memory_is_that_of_the_ranks_of_one_node():
         assert one >= estimates.infer(replace(case, ranks=1, count=7500), [SMALL], 0).megabytes
 
 
-def test_a_run_ends_before_its_job():
-    assert [estimates.time_limit(minutes) for minutes in (1, 2, 10)] == [1, 60, 540]
-
-
 def test_the_oracle_is_bounded_by_the_configuration():
     long = estimates.verify(replace(SMALL, oracle_edges=1e12), [SMALL], 0)
     assert long.minutes > estimates.verify(SMALL, [SMALL], 0).minutes >= 2
@@ -76,6 +72,7 @@ def test_networks_of_ones_own_are_judged_by_their_files():
 def test_what_snakemake_leaves_of_a_job():
     assert estimates.allowed_bytes(2000) == 2000 * 10**6 - estimates.SNAKEMAKE_BYTES
     assert estimates.allowed_bytes(1) == 1
+    assert [estimates.time_limit(minutes) for minutes in (1, 2, 10)] == [1, 60, 540]
 
 
 CUDA = [name for name in ENGINES if name.startswith("cuda")]
