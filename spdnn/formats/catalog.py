@@ -1,15 +1,10 @@
-"""The table of downloads, `config/data.tsv`: where each file is, and the digest that it must have.
-
-Columns, separated by tabs: name; urls (one or more, separated by spaces); algorithm (sha256, md5 or none);
-digest; digest_of (file, or content: what a .gz holds); bytes (of the file; empty when they are unknown or may
-differ); at_most (bytes, where they are unknown); seconds (of all attempts together); stall (seconds in which something
-must arrive); redirects (of an address); path (below a mirror or a folder of downloads); note.
-"""
+"""The table of downloads, `config/data.tsv`: where each file is, and the digest that it must have."""
 
 import hashlib
 import os
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from spdnn.core import safe_open
@@ -23,20 +18,21 @@ COLUMNS = (
     "note",
 )  # fmt: skip
 DIGITS = {"sha256": 64, "md5": 32, "none": 0}  # hexadecimal digits of each digest
-CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Source:
-    """One row of the table: addresses, how the file is checked, and its path below a mirror or a folder.
+    """One row of the table, whose columns are separated by tabs.
 
     Attributes:
+        urls: one or more, in the table separated by spaces.
         algorithm, digest: "sha256", "md5" or "none", and the hexadecimal digest ("" for none).
         digest_of: "file", or "content": what a .gz holds, so that any compression of it is accepted.
-        size: bytes of the file, or None when they are unknown or may differ.
-        most: bytes that it has at most; `size` where that is known.
-        seconds, stall: seconds that a download may take in all, and in which at least STALL bytes must arrive.
+        size: bytes of the file, or None when they are unknown or may differ; in the table `bytes`.
+        most: bytes that it has at most, in the table `at_most`, where `bytes` are empty; else `size`.
+        seconds, stall: that all attempts together may take, and in which at least fetch.LEAST bytes must arrive.
         redirects: that are followed from one address.
+        path: below a mirror or a folder of downloads.
     """
 
     name: str
@@ -61,18 +57,14 @@ class Source:
             return f"{size:,} bytes, more than {self.most:,}"
         if self.algorithm == "none":
             return None
-        digest = hashlib.new(self.algorithm, usedforsecurity=False)
+        unpacked = self.digest_of == "content"
         try:
-            with (
-                safe_open.open_file(file, any_name=True) if self.digest_of == "content" else open(file, "rb") as stream
-            ):
-                while chunk := stream.read(CHUNK):
-                    digest.update(chunk)
+            with safe_open.open_file(file, any_name=True) if unpacked else open(file, "rb") as stream:
+                new = partial(hashlib.new, self.algorithm, usedforsecurity=False)
+                digest = hashlib.file_digest(stream, new).hexdigest()
         except InputError as error:
             return f"broken gzip data ({str(error).removeprefix(f'{file}: ')})"
-        if digest.hexdigest() != self.digest:
-            return f"{self.algorithm} {digest.hexdigest()}, not {self.digest}"
-        return None
+        return None if digest == self.digest else f"{self.algorithm} {digest}, not {self.digest}"
 
 
 def read_sources(path: str | os.PathLike | None = None) -> dict[str, Source]:

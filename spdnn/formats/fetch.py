@@ -182,9 +182,9 @@ def _fetch_url(source: Source, url: str, target: Path, retries: int, backoff: fl
             with _lock(part) as stream:
                 if target.is_file() and source.fault(target) is None:  # another process was faster
                     os.unlink(stream.name)
-                    return None
-                _download(source, url, stream, until)
-                os.replace(stream.name, target)
+                else:
+                    _download(source, url, stream, until)
+                    os.replace(stream.name, target)
                 return None
         except _DownloadError as bad:
             why = str(bad)
@@ -201,15 +201,13 @@ def _lock(part: Path) -> Iterator:
 
     After an error it stays for another try when there is something in it, and it is no one's own file.
     """
-    stream = _open_locked(part)
-    try:
-        yield stream
-    except BaseException:
-        if stream.name != str(part) or os.fstat(stream.fileno()).st_size == 0:
-            os.unlink(stream.name)
-        raise
-    finally:
-        stream.close()
+    with _open_locked(part) as stream:
+        try:
+            yield stream
+        except BaseException:
+            if stream.name != str(part) or os.fstat(stream.fileno()).st_size == 0:
+                os.unlink(stream.name)
+            raise
 
 
 def _open_locked(part: Path):
@@ -316,17 +314,15 @@ def _answer(session, source: Source, url: str, headers: dict):
 def _start(answer, stream, have: int) -> int:
     """The bytes of `stream` that the answer continues; the rest is removed."""
     status = answer.status_code
-    if status == 206:
-        if re.match(rf"bytes {have}-", answer.headers.get("Content-Range", "")):
-            return have
-        stream.truncate(0)
-        raise _DownloadError("the server continued at another place than asked", again=True)
-    if status == 416 and have:
-        stream.truncate(0)
-        raise _DownloadError("the server has no more than what was left of an earlier download", again=True)
-    if status != 200:
+    if status == 206 and re.match(rf"bytes {have}-", answer.headers.get("Content-Range", "")):
+        return have
+    if status not in (200, 206) and not (status == 416 and have):
         raise _DownloadError(f"the server answered {status} {answer.reason}", again=status in TRANSIENT)
     stream.truncate(0)
+    if status == 206:
+        raise _DownloadError("the server continued at another place than asked", again=True)
+    if status == 416:
+        raise _DownloadError("the server has no more than what was left of an earlier download", again=True)
     return 0
 
 

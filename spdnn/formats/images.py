@@ -53,8 +53,7 @@ def read_images(path, neurons: int | None = None, count: int | None = None, bloc
         for text, first_line in progress.bar(lines.blocks(stream, block), "read inputs", unit="block"):
             rows, columns, values = lines.parse(text, str(path), form, first_line)
             images.check_size(f"{path}:{first_line}", rows, count)
-            again = images.add(rows, columns, values)
-            if again is not None:
+            if (again := images.add(rows, columns, values)) is not None:
                 raise InputError(
                     f"{path}:{lines.line_of(text, again, first_line)}: pixel {columns[again] + 1} of image "
                     f"{rows[again] + 1} is given twice; each is allowed once"
@@ -99,16 +98,15 @@ class _Images:
         flat = self._bits.reshape(-1)
         indices = rows * self._bits.shape[1] + (columns >> 3)
         bits = np.uint8(128) >> (columns & 7).astype(np.uint8)
-        before = np.flatnonzero(flat[indices] & bits)
-        if before.size or again is not None:
-            return min([*before[:1].tolist(), *([] if again is None else [again])])
+        twice = np.flatnonzero(flat[indices] & bits)[:1].tolist() + [again] * (again is not None)
+        if twice:
+            return min(twice)
         if (indices[1:] < indices[:-1]).any():
             order = np.argsort(indices, kind="stable")
             indices, bits = indices[order], bits[order]
         starts = np.flatnonzero(np.diff(indices, prepend=-1))
         flat[indices[starts]] |= np.bitwise_or.reduceat(bits, starts)
-        if not (values == 1).all():
-            other = values != 1
+        if (other := values != 1).any():
             self._others.append((rows[other], columns[other], values[other]))
         return None
 

@@ -1,8 +1,7 @@
 """Text files of entries, one `row column value` a line, 1-based: parsed in C, diagnosed line by line.
 
-The slow parser is the authority on what a line may hold. The fast one takes only blocks in which nothing can
-be amiss and leaves every other block to the slow one, which finds the line at fault and says what is wrong
-with it.
+The slow parser is the authority on what a line may hold. The fast one takes only blocks in which nothing can be amiss;
+every other block the slow one reads, which finds the line at fault and says what is wrong with it.
 """
 
 import codecs
@@ -28,8 +27,7 @@ FULL = re.compile(rb"\S[^\r\n]*")  # of a line that is not blank, from its first
 class LineFormat:
     """What the fields of a line are: `row column value`, or `row column` alone when `value` is None.
 
-    `rows` and `columns` are the highest numbers allowed; `tabs` says that tabs part the fields, else any
-    blanks do.
+    `rows` and `columns` are the highest numbers allowed; fields are parted by `tabs`, else by any blanks.
     """
 
     row: str
@@ -38,15 +36,6 @@ class LineFormat:
     columns: int
     value: str | None = "value"
     tabs: bool = True
-
-    @property
-    def fields(self) -> str:
-        names = ", ".join(name for name in (self.row, self.column, self.value) if name)
-        return f"{names}, parted by {'tabs' if self.tabs else 'blanks'}"
-
-    @property
-    def width(self) -> int:
-        return 2 if self.value is None else 3
 
 
 def blocks(stream, size: int = BLOCK) -> Iterator[tuple[bytes, int]]:
@@ -82,10 +71,7 @@ def parse(block: bytes, where: str, form: LineFormat, first_line: int = 1) -> tu
             many, not a number, a number out of range, a value that is NaN, infinite or too large for float32.
     """
     block = block.removeprefix(codecs.BOM_UTF8) if first_line == 1 else block
-    table = _fast(block, form)
-    if table is None:
-        table = _slow(block, where, form, first_line)
-    rows, columns, values = table
+    rows, columns, values = _fast(block, form) or _slow(block, where, form, first_line)
     return rows - 1, columns - 1, values
 
 
@@ -150,8 +136,10 @@ def _slow(block: bytes, where: str, form: LineFormat, first_line: int) -> tuple[
 
 def _entry(line: str, where: str, form: LineFormat) -> tuple[int, int, np.float32]:
     fields = [field.strip() for field in (line.split("\t") if form.tabs else line.split())]
-    if len(fields) != form.width:
-        raise InputError(f"{where}: {quote(line)} has {len(fields)} of {form.width} fields; a line is {form.fields}")
+    names = [name for name in (form.row, form.column, form.value) if name]
+    if len(fields) != len(names):
+        parted = f"{', '.join(names)}, parted by {'tabs' if form.tabs else 'blanks'}"
+        raise InputError(f"{where}: {quote(line)} has {len(fields)} of {len(names)} fields; a line is {parted}")
     numbers = []
     for field, what, highest in zip(fields, (form.row, form.column), (form.rows, form.columns), strict=False):
         if not INTEGER.fullmatch(field) or not 1 <= int(field) <= highest:

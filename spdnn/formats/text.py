@@ -32,7 +32,7 @@ NAME = re.compile(r"n([1-9]\d{0,8})-l(\d{1,9})\.tsv(\.gz)?", re.ASCII)
 LAYERS = min(4, usable_cores())  # that are read or written at once, each in memory as text
 
 
-def read_layer(content: bytes, where: str, inputs: int, outputs: int, bias, activation: Activation) -> Layer:
+def read_layer(content: bytes, where: str, neurons: int, bias, activation: Activation) -> Layer:
     """One layer from the text of its file; lines with the value 0 are no edges.
 
     Args:
@@ -44,12 +44,12 @@ def read_layer(content: bytes, where: str, inputs: int, outputs: int, bias, acti
         InputError: `where:line: ...` for a line that is wrong, an index out of range, a value that is not
             finite in float32, an edge given twice; or a file without any line.
     """
-    form = lines.LineFormat("input neuron", "output neuron", inputs, outputs)
+    form = lines.LineFormat("input neuron", "output neuron", neurons, neurons)
     rows, columns, values = lines.parse(content, where, form)
     if not rows.size:
         raise InputError(f"{where}: the file is empty; a layer has at least one line")
-    checks.check_widths(where, inputs, outputs, entries=rows.size)
-    keys = columns * inputs + rows
+    checks.check_widths(where, neurons, entries=rows.size)
+    keys = columns * neurons + rows
     if (again := lines.find_repeated(keys)) is not None:
         raise InputError(
             f"{where}:{lines.line_of(content, again)}: the edge from input neuron {rows[again] + 1} to "
@@ -61,10 +61,10 @@ def read_layer(content: bytes, where: str, inputs: int, outputs: int, bias, acti
     if not values.all():
         edges = values != 0
         rows, columns, values = rows[edges], columns[edges], values[edges]
-    offsets = np.zeros(outputs + 1, np.int64)
-    np.cumsum(np.bincount(columns, minlength=outputs), out=offsets[1:])
-    indices = rows.astype(index_dtype(inputs))
-    return Layer(inputs, outputs, offsets, indices, common_value(values), np.float32(bias), activation).check(where)
+    offsets = np.zeros(neurons + 1, np.int64)
+    np.cumsum(np.bincount(columns, minlength=neurons), out=offsets[1:])
+    indices = rows.astype(index_dtype(neurons))
+    return Layer(neurons, neurons, offsets, indices, common_value(values), np.float32(bias), activation).check(where)
 
 
 class TextNetwork(Network):
@@ -166,7 +166,7 @@ class TextNetwork(Network):
         k, where, content = item
         last = self._final != self._usual and k == self.depth - 1  # which an archive knows at its end
         activation = self._final if last else self._usual
-        return k, read_layer(content, where, self._neurons, self._neurons, self._bias_of(k), activation)
+        return k, read_layer(content, where, self._neurons, self._bias_of(k), activation)
 
     def _bias_of(self, k: int) -> float:
         if isinstance(self._bias, (list, tuple)):
