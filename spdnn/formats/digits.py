@@ -78,10 +78,7 @@ def _draws(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(horizontal, vertical, level) of the first `count` pictures: rows of `_weights`, and float32 grey levels."""
     random = np.random.RandomState(SEED)
     size = (challenge.INPUTS, 2)
-    stretch, shift = (
-        random.randint(len(CELLS), size=size, dtype=np.int64),
-        random.randint(SHIFTS, size=size, dtype=np.int64),
-    )
+    stretch, shift = (random.randint(several, size=size, dtype=np.int64) for several in (len(CELLS), SHIFTS))
     level = random.randint(*LEVELS, size=challenge.INPUTS, dtype=np.int64).astype(np.float32) / 64
     rows = (stretch * SHIFTS + shift)[:count]
     return rows[:, 0], rows[:, 1], level[:count]

@@ -10,7 +10,6 @@ give the official categories, and every value of a survivor is 32.
 """
 
 import threading
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -23,14 +22,6 @@ from spdnn.kernels import dispatch
 MAX_LAYERS = 2**31 - 1
 GROUP = 16  # input neurons of one class, and output neurons that share their inputs
 READERS = 4  # that may go through the layers at different depths without drawing permutations anew
-
-
-@dataclass
-class _Cursor:
-    """A generator that has drawn the numbers of the first so many blocks but the very first, which needs none."""
-
-    random: np.random.RandomState
-    drawn: int = 0
 
 
 class RadixNet(Network):
@@ -60,8 +51,8 @@ class RadixNet(Network):
         ymax: float | None = challenge.YMAX,
         seed: int = challenge.SEED,
     ):
-        blocks, rest = divmod(neurons, GROUP)
-        if rest or blocks < 2 or blocks & (blocks - 1):
+        classes, rest = divmod(neurons, GROUP)
+        if rest or classes < 2 or classes & (classes - 1):
             raise InputError(f"{neurons} neurons: a RadiX-Net has 16 * 2^m of them (32, 64, ..., 1024, 2048, ...)")
         if neurons > challenge.MAX_WIDTH:
             raise InputError(f"{neurons} neurons: at most {challenge.MAX_WIDTH} are possible here")
@@ -75,58 +66,47 @@ class RadixNet(Network):
             if neurons not in challenge.BIAS:
                 raise InputError(f"{neurons} neurons have no official bias; give one (--bias)")
             bias = challenge.BIAS[neurons]
-        self.neurons, self.classes, self.block = neurons, blocks, blocks.bit_length() - 1
+        self.neurons, self.classes, self.block = neurons, classes, classes.bit_length() - 1  # layers of a block
         self._layers, self.seed = layers, seed
         with np.errstate(over="ignore"):
             self.bias, self.activation = np.float32(bias), Activation("relu", ymax)
         if not np.isfinite(self.bias):
             raise InputError(f"bias {bias}: it must be a finite number")
-        self.description = {
-            "source": "radixnet",
-            "neurons": neurons,
-            "layers": layers,
-            "seed": seed,
-            "bias": float(self.bias),
-            "ymax": self.activation.ymax,
-        }
+        self.description = {"source": "radixnet", "neurons": neurons, "layers": layers, "seed": seed}
+        self.description |= {"bias": float(self.bias), "ymax": self.activation.ymax}
         self._lock = threading.Lock()  # of the next two, for several threads may read layers
-        self._cursors: list[_Cursor] = []  # the last used is the last
+        # By a block, a generator that has drawn the numbers of all up to it; the last used is the last.
+        self._generators: dict[int, np.random.RandomState] = {}
         self._held: dict[int, np.ndarray] = {}
 
     @cached_property
     def _offsets(self) -> np.ndarray:
         return np.arange(self.neurons + 1, dtype=np.int64) * (2 * GROUP)
 
-    def _inputs_by_class(self, permutation: np.ndarray) -> np.ndarray:
-        """(classes, 16): the input neurons p_t[i] of each class i mod K, ascending."""
-        groups = permutation.reshape(GROUP, self.classes).T.astype(index_dtype(self.neurons))
-        return np.sort(groups, axis=1)
-
     def _groups_of(self, t: int) -> np.ndarray:
-        """As `_inputs_by_class`, of block t; those of the last few blocks that were asked for are held."""
+        """(classes, 16): the input neurons p_t[i] of each class i mod K, ascending; those of a few blocks are held."""
         with self._lock:
             # Consecutive layers are of one block: its permutation is drawn once for all of them.
             if t not in self._held:
                 if len(self._held) == READERS:
                     self._held.pop(next(iter(self._held)))
-                self._held[t] = self._inputs_by_class(_order(self._numbers(t)) if t else np.arange(self.neurons))
+                permutation = _order(self._numbers(t)) if t else np.arange(self.neurons)
+                groups = permutation.reshape(GROUP, self.classes).T.astype(index_dtype(self.neurons))
+                self._held[t] = np.sort(groups, axis=1)
             return self._held[t]
 
     def _numbers(self, t: int) -> np.ndarray:
-        """float64 (neurons,), what orders block t, which is not the first: from the nearest position before it."""
-        # The generator only goes forward, so a reader goes on from the nearest position before its block.
-        before = [cursor for cursor in self._cursors if cursor.drawn < t]
-        if before:
-            cursor = max(before, key=lambda cursor: cursor.drawn)
-            self._cursors.remove(cursor)
-        else:
-            cursor = _Cursor(np.random.RandomState(self.seed))
-            self._cursors = self._cursors[-READERS + 1 :]
-        # Numbers of blocks in between are drawn and dropped: the generator cannot skip them.
-        while cursor.drawn < t:
-            numbers = cursor.random.random_sample(self.neurons)
-            cursor.drawn += 1
-        self._cursors.append(cursor)
+        """float64 (neurons,), what orders block t; the first block needs none."""
+        # A generator only goes forward, so the one that is nearest before the block goes on.
+        drawn = max((before for before in self._generators if before < t), default=0)
+        random = self._generators.pop(drawn, None) or np.random.RandomState(self.seed)
+        # Numbers of blocks in between are drawn and dropped: a generator cannot skip them.
+        for _ in range(drawn, t):
+            numbers = random.random_sample(self.neurons)
+        self._generators.pop(t, None)
+        self._generators[t] = random
+        if len(self._generators) > READERS:
+            self._generators.pop(next(iter(self._generators)))
         return numbers
 
     @property
@@ -172,8 +152,7 @@ class RadixNet(Network):
     def first(self, depth: int) -> Network:
         if not 1 <= depth <= self._layers:
             return super().first(depth)
-        ymax = self.activation.ymax
-        return RadixNet(self.neurons, depth, float(self.bias), ymax, self.seed)
+        return RadixNet(self.neurons, depth, float(self.bias), self.activation.ymax, self.seed)
 
 
 def _order(numbers: np.ndarray) -> np.ndarray:
