@@ -90,7 +90,6 @@ def read_matrix(path, several: str = "save one matrix alone"):
     if path.suffix not in (".npz", ".npy", ".csv"):
         raise InputError(f"{path}: a matrix is in a .npz, .npy, .mtx, .mtx.gz or .csv file")
     matrix = _text(path) if path.suffix == ".csv" else _numpy(path, several)
-    check_widths(path, *matrix.shape)
     check_widths(path, *matrix.shape, entries=matrix.nnz if sp.issparse(matrix) else matrix.size)
     return matrix
 
@@ -246,7 +245,7 @@ def _array(rest: bytes, where: str, number: int, sizes: list[int], symmetry: str
     parts, position = [], 0
     for text, _ in lines.blocks(io.BytesIO(rest), ARRAY_BLOCK):
         words = text.split()
-        parts.append(_numbers(words[: count - position], where, f"number {{}} after line {number}", position))
+        parts.append(_numbers(words[: count - position], where, number, position))
         position += len(words)
     if position != count:
         raise InputError(f"{where}: {position} numbers, though line {number} says {count}")
@@ -259,12 +258,12 @@ def _array(rest: bytes, where: str, number: int, sizes: list[int], symmetry: str
     return matrix
 
 
-def _numbers(words: list[bytes], where: str, which: str, before: int) -> np.ndarray:
-    """float64: the numbers that words are; `which` names one in an error, of which so many came before these."""
+def _numbers(words: list[bytes], where: str, line: int, before: int) -> np.ndarray:
+    """float64: the numbers that words after that line are, of which so many came before these."""
     for k, word in enumerate(words, before + 1):
         if not lines.NUMBER.fullmatch(word.decode("latin-1")):
             text = quote(word.decode("utf-8", "replace"))
-            raise InputError(f"{where}: {which.format(k)}, {text}, is none")
+            raise InputError(f"{where}: number {k} after line {line}, {text}, is none")
     return np.fromiter(map(float, words), np.float64, len(words))
 
 

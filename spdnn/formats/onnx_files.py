@@ -5,6 +5,7 @@ inference, and fold BatchNorm into convolutions. Weights may be in the file or i
 """
 
 import contextlib
+import itertools
 import os
 import re
 import tempfile
@@ -107,21 +108,19 @@ class OnnxGraph:
             def change(options) -> None:
                 options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
                 options.optimized_model_filepath = str(written)
-                options.add_session_config_entry("session.disable_prepacking", "1")
-                options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
-                options.add_session_config_entry(
-                    "session.optimized_model_external_initializers_min_size_in_bytes", "1024"
-                )
                 options.intra_op_num_threads = 1
+                configure, weights = options.add_session_config_entry, "session.optimized_model_external_initializers"
+                configure("session.disable_prepacking", "1")
+                configure(f"{weights}_file_name", "weights")
+                configure(f"{weights}_min_size_in_bytes", "1024")
 
             session(path, change, name)
             model = onnx.load(written)
         _densify(model.graph)
         if model.ir_version < 4:  # whose initializers are listed among the inputs, and are constants all the same
             held = {tensor.name for tensor in model.graph.initializer}
-            for place in reversed(range(len(model.graph.input))):
-                if model.graph.input[place].name in held:
-                    del model.graph.input[place]
+            for value in [value for value in model.graph.input if value.name in held]:
+                model.graph.input.remove(value)
         return cls(path, name, model)
 
     @classmethod
@@ -140,9 +139,8 @@ class OnnxGraph:
     def signature(self) -> Signature:
         """The inputs that a caller must give."""
         given = {tensor.name for tensor in self.model.graph.initializer}
-        return Signature(
-            str(self.name), tuple(_input(value) for value in self.model.graph.input if value.name not in given)
-        )
+        inputs = tuple(_input(value) for value in self.model.graph.input if value.name not in given)
+        return Signature(str(self.name), inputs)
 
     def chain(self, layers: int | None = None) -> tuple[MemoryNetwork, Step | None]:
         """(the network of a chain of layers, of the first so many; the softmax behind the last layer, if there is one).
@@ -198,9 +196,8 @@ class OnnxGraph:
             )
         sizes = [size if isinstance(size, int) and size else None for size in shape]
         reader = Chain(constants, numpy_helper.to_array, sizes, dtype == np.float32)
-        read = Counter(value for node in graph.node for value in node.input) + Counter(
-            output.name for output in graph.output
-        )
+        read = Counter(value for node in graph.node for value in node.input)
+        read.update(output.name for output in graph.output)
         for node in graph.node:
             try:
                 if read[last] != 1 or last not in node.input or sum(map(bool, node.output)) != 1:
@@ -239,11 +236,8 @@ def _densify(graph) -> None:
 
 def subgraphs(node) -> list:
     """The branches or the body of a node."""
-    return [
-        graph
-        for attribute in node.attribute
-        for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
-    ]
+    graphs = ([attribute.g] if attribute.HasField("g") else attribute.graphs for attribute in node.attribute)
+    return list(itertools.chain.from_iterable(graphs))
 
 
 def names_in(graph) -> Iterator[str]:
@@ -324,9 +318,8 @@ class Chain:
         self.rows()
         weight, bias = self.constant(node, 1 - place), self.constant(node, 2) if node.op_type == "Gemm" else None
         if weight is None or weight.ndim != 2 or place or given.get("transA"):
-            raise UnsupportedStep(
-                ": weights times values" if place else ": a weight of other dimensions than two, or transA"
-            )
+            why = "weights times values" if place else "a weight of other dimensions than two, or transA"
+            raise UnsupportedStep(f": {why}")
         weight = weight if given.get("transB") else weight.T
         if given.get("alpha", 1) != 1:
             weight = weight.astype(np.float64) * given["alpha"]
@@ -341,16 +334,12 @@ class Chain:
         constant = self.constant(node, 1 - place)
         if constant is None:
             raise UnsupportedStep(" of two values")
-        kind, number = node.op_type, channels(constant, tuple(self.shape[1:]))
-        if kind == "Add":
-            return Step("", "scale", 1.0, number)
-        if kind == "Mul":
-            return Step("", "scale", number, 0.0)
-        if kind == "Sub":
-            return Step("", "scale", -1.0, number) if place else Step("", "scale", 1.0, -number)
-        if place:
+        number = channels(constant, tuple(self.shape[1:]))
+        if place and node.op_type == "Div":
             raise UnsupportedStep(": a constant divided by a value")
-        return Step("", "scale", 1 / number, 0.0)
+        difference = (-1.0, number) if place else (1.0, -number)
+        kinds = {"Add": (1.0, number), "Sub": difference, "Mul": (number, 0.0), "Div": (1 / number, 0.0)}
+        return Step("", "scale", *kinds[node.op_type])
 
     def norm(self, node, given: dict, place: int) -> Step:
         self.rows()
@@ -364,8 +353,9 @@ class Chain:
 
     def clip(self, node, given: dict, place: int) -> Step | None:
         """Clip, or Max or Min with one number, which torch makes of a clamp."""
-        low, high = (self.constant(node, k) for k in (1, 2)) if node.op_type == "Clip" else (None, None)
-        if node.op_type != "Clip":
+        if node.op_type == "Clip":
+            low, high = (self.constant(node, k) for k in (1, 2))
+        else:
             bound = self.constant(node, 1 - place) if len(node.input) == 2 else None
             if bound is None or bound.size != 1 or bound.ndim > len(self.shape):
                 raise UnsupportedStep(" of several values")

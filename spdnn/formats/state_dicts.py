@@ -23,7 +23,6 @@ from spdnn.formats.tensors import INDEX, NUMBERED
 
 EPSILON = 1e-5  # of torch's BatchNorm by default
 MEAN, VARIANCE, COUNT = "running_mean", "running_var", "num_batches_tracked"
-PARTS = ("weight", "bias", "weight_orig", "weight_mask", "bias_orig", "bias_mask", MEAN, VARIANCE, COUNT)
 GROUPS = 6  # kinds of names whose order widths may tell
 # Names of tensors that are no layer of their own: what they are of, and what to do.
 OTHERS = (
@@ -89,7 +88,7 @@ def _read_steps(path, tensors: Mapping[str, np.ndarray], options: ReadOptions) -
     if options.bias is not None and (own := [prefix for prefix in layers if layers[prefix] & {"bias", "bias_orig"}]):
         raise InputError(f"{path}: bias {options.bias} given, but the file has biases of its own ({own[0]}bias)")
     by_inputs = options.rows == steps.INPUTS
-    widths = {prefix: _shape(tensors, prefix, layers[prefix])[:: 1 if by_inputs else -1] for prefix in layers}
+    widths = {p: tensors.shape(_weight(p, own))[:: 1 if by_inputs else -1] for p, own in layers.items()}
     order = _order(path, widths)
     following = _places(path, order, norms)
     if not norms:
@@ -137,11 +136,10 @@ def _problems(tensors: Mapping, parts: dict, layers: dict, norms: set) -> Iterat
         if prefix in layers:
             masked = {"weight_orig", "weight_mask"} if "weight_orig" in own else {"weight"}
             allowed = masked | ({"bias_orig", "bias_mask"} if "bias_orig" in own else {"bias"})
-            missing = (masked | (allowed - {"bias"} if "bias_orig" in own else masked)) - own
-            if missing:
+            if missing := allowed - {"bias"} - own:
                 yield f"tensor {prefix + min(missing)!r} is missing"
                 continue
-            name = prefix + ("weight" if "weight" in own else "weight_orig")
+            name = _weight(prefix, own)
             if (rank := len(tensors.shape(name))) != 2:
                 yield f"{name} has {rank} dimensions; a layer's weight is a matrix"
                 continue
@@ -149,8 +147,8 @@ def _problems(tensors: Mapping, parts: dict, layers: dict, norms: set) -> Iterat
             yield f"tensor {prefix + part!r} is no weight of a layer, nor the bias of one"
 
 
-def _shape(tensors: Mapping, prefix: str, own: set[str]) -> tuple[int, ...]:
-    return tensors.shape(prefix + ("weight" if "weight" in own else "weight_orig"))
+def _weight(prefix: str, own: set[str]) -> str:
+    return prefix + ("weight" if "weight" in own else "weight_orig")
 
 
 def _tensor(tensors: Mapping, prefix: str, part: str, own: set[str]) -> np.ndarray:
@@ -210,12 +208,12 @@ def _places(path, order: list[str], norms: set[str]) -> dict[str, str]:
 
 def _scale(path, tensors: Mapping, norm: str, own: set[str], outputs: int, epsilon: float) -> Step:
     """A BatchNorm as the scale that it is."""
-    values = {}
+    values = []
     for part in ("weight", "bias", MEAN, VARIANCE):
         if part in own and (shape := tensors.shape(norm + part)) != (outputs,):
             raise InputError(f"{path}: {norm}{part} is {shape}; it must be {(outputs,)}, as the outputs")
-        values[part] = tensors[norm + part].astype(np.float64) if part in own else None
-    return norm_scale(norm, values["weight"], values["bias"], values[MEAN], values[VARIANCE], epsilon)
+        values.append(tensors[norm + part].astype(np.float64) if part in own else None)
+    return norm_scale(norm, *values, epsilon)
 
 
 def norm_scale(name: str, weight, bias, mean, variance, epsilon: float) -> Step:
