@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from spdnn.core import challenge, files, safe_open
 from spdnn.core.categories import read_categories, write_categories
@@ -134,31 +134,24 @@ def is_onnx(path: str | PathLike) -> bool:
 
 
 @safe_open.releasing()
-def import_network(
-    path: str | PathLike,
-    output: str | PathLike,
-    bias: float | Sequence | None = None,
-    clip: float | Literal["usual"] | None = USUAL,
-    layers: int | None = None,
-    last: str | None = None,
-    neurons: int | None = None,
-    rows: str | None = None,
-    epsilon: float | None = None,
-) -> Network:
+def import_network(path: str | PathLike, output: str | PathLike, **stated: Any) -> Network:
     """Read the network at `path`, store its layers at `output` (.safetensors), and open that.
 
-    Text goes through a layer at a time, in one pass over the source, in whatever order its files lie. The
-    arguments are those of open_network.
+    Text goes through a layer at a time, in one pass over the source, in whatever order its files lie.
+
+    Args:
+        stated: of the network, as open_network takes it.
 
     Raises:
         InputError: as open_network; or `output` is a file that is read.
         SpdnnError: the store cannot be written.
     """
     files.check_outputs([output], network_files(path))
-    network, what = open_network(path, bias, clip, layers, last, neurons, rows, epsilon), "import network"
+    network, what = open_network(path, **stated), "import network"
     # Text is parsed in the order of the archive, for seeking in compressed data reads it anew.
     if isinstance(network, text.TextNetwork):
-        store.write_layers(output, network.stream(), {"source": "text", "path": network.path.name}, layers, what)
+        description, depth = {"source": "text", "path": network.path.name}, stated.get("layers")
+        store.write_layers(output, network.stream(), description, depth, what)
     else:
         store.write_network(output, network, what=what)
     return store.read_network(output)
@@ -287,19 +280,15 @@ def _onnx(path: Path, options: ReadOptions) -> Network:
     return OnnxGraph.read(path).network(options.last, options.layers)
 
 
-def _weights(tensors_of: Callable, source: str) -> Callable[[Path, ReadOptions], Network]:
-    return lambda path, options: state_dicts.read_network(tensors_of(path), source, options)
-
-
 def _take_first(result: Inputs, count: int | None) -> Inputs:
     return result if count is None else result.first(count)
 
 
 # How names of each format end, and its reader: (path, ReadOptions) -> Network, which refuses what it does not take.
 NETWORKS = (
-    ((tensors.INDEX,), _weights(tensors.Shards, "safetensors")),
+    ((tensors.INDEX,), lambda path, options: state_dicts.read_network(tensors.Shards(path), "safetensors", options)),
     ((".safetensors",), _safetensors),
-    (torch_files.ENDINGS, _weights(torch_files.TorchFile, "pt")),
+    (torch_files.ENDINGS, lambda path, options: state_dicts.read_network(torch_files.TorchFile(path), "pt", options)),
     ((".tar", ".tar.gz", ".tgz"), _text),
     ((".onnx",), _onnx),
     ((*matrices.LAYERS, ".txt", "/"), matrices.read_network),

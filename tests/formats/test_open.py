@@ -7,6 +7,7 @@ import json
 import os
 import tarfile
 import tracemalloc
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -156,11 +157,6 @@ def test_options_that_do_not_fit(tmp_path, folder):
     assert open_network(folder, bias=0, last="none").header(11).activation.name == "none"
     (folder / "a.npz").write_bytes(b"")
     refuses(r"layers: it holds \.tsv layers and other matrices", open_network, folder, bias=0)
-
-
-def test_junk_with_the_name_of_a_store(tmp_path):
-    (tmp_path / "a.safetensors").write_text("junk")
-    refuses(r"a\.safetensors: this is no sound \.safetensors file", open_network, tmp_path / "a.safetensors", bias=0)
 
 
 def test_paths_that_cannot_be_looked_at(tmp_path, monkeypatch):
@@ -318,7 +314,7 @@ def refused_files(folder):
         with tarfile.open(path, f"w:{ending[4:]}") as archive:
             archive.add(folder / "layers", "neuron32")
         yield import_network, path, folder / "out.safetensors"
-        yield import_network, path, folder / "out.safetensors", 0  # the bias
+        yield partial(import_network, bias=0), path, folder / "out.safetensors"
         path = folder / f"junk.{ending}"
         path.write_bytes((b"" if ending == "tar" else safe_open.GZIP) + bytes(range(256)) * 4)
         yield TarArchive, path
@@ -356,13 +352,13 @@ def refusal(read, *arguments):
         read(*arguments)
     except InputError as error:
         return error
-    raise AssertionError(f"{read.__name__} takes {arguments[0].name}")
+    raise AssertionError(f"{read} takes {arguments[0].name}")
 
 
 def test_no_file_is_open_while_the_error_that_refused_it_lives(tmp_path):
     for read, path, *more in refused_files(tmp_path):
         error = refusal(read, path, *more)
-        assert not open_files(tmp_path), f"{read.__name__}: {error}"
+        assert not open_files(tmp_path), f"{read}: {error}"
 
 
 @pytest.mark.filterwarnings("error")  # those of the garbage collector are pytest's, and fail the test
