@@ -97,8 +97,7 @@ def spread(array: Any, dimensions: int, batch: int | None) -> Any:
     """`array` with its batch in front; what is shared is repeated, for kernels step through it."""
     if array.ndim > dimensions or (batch or 1) == 1:
         return with_batch(array, dimensions)
-    repeated = array[None].repeat(batch, axis=0)
-    return np.ascontiguousarray(repeated) if isinstance(repeated, np.ndarray) else repeated.copy(order="C")
+    return array[None].repeat(batch, axis=0)
 
 
 def own(matrix: SparseMatrix) -> Operand:

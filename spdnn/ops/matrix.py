@@ -47,15 +47,15 @@ class SparseMatrix(WithRepr):
                 f"values have shape {stored.array.shape}; a matrix of {topology.nnz} nonzeros needs ({topology.nnz},), "
                 f"a batch of them (batch, {topology.nnz})"
             )
-        self.topology, self.values, self._device = topology, stored.array, stored.device
+        self.topology, self.values = topology, stored.array
         if self.values.size and bool((self.values != self.values).any()):
             raise InputError("values hold NaN; a sparse matrix must have none")
 
     @classmethod
-    def of(cls, topology: Topology, values: Any, device: str) -> "SparseMatrix":
+    def of(cls, topology: Topology, values: Any) -> "SparseMatrix":
         """As the constructor, of values from a kernel: nothing is checked."""
         matrix = cls.__new__(cls)
-        matrix.topology, matrix.values, matrix._device = topology, values, device
+        matrix.topology, matrix.values = topology, values
         return matrix
 
     @property
@@ -78,7 +78,7 @@ class SparseMatrix(WithRepr):
     @property
     def device(self) -> str:
         """Where the values are: "cpu" or "cuda"."""
-        return self._device
+        return CPU if isinstance(self.values, np.ndarray) else CUDA
 
     @property
     def nbytes(self) -> int:
@@ -95,7 +95,7 @@ class SparseMatrix(WithRepr):
         Raises:
             InputError: another dtype, or a value that becomes infinite.
         """
-        return SparseMatrix.of(self.topology, _round_to(self.values, dtype), self._device)
+        return SparseMatrix.of(self.topology, _round_to(self.values, dtype))
 
     def to(self, device: str) -> "SparseMatrix":
         """The same with values on "cpu" or "cuda" (CuPy's current device); itself when they are there.
@@ -106,13 +106,13 @@ class SparseMatrix(WithRepr):
         """
         if device not in (CPU, CUDA):
             raise InputError(f'device {device!r}: it must be "cpu" or "cuda"')
-        if device == self._device:
+        if device == self.device:
             return self
         try:
             values = cupy().asarray(self.values) if device == CUDA else cupy().asnumpy(self.values)
         except RuntimeError as error:  # CuPy's own are of this class
             raise Unavailable(f"CuPy cannot use a GPU: {' '.join(str(error).split())}") from error
-        return SparseMatrix.of(self.topology, values, device)
+        return SparseMatrix.of(self.topology, values)
 
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: Any = np.float32, index_bits: int | None = None) -> "SparseMatrix":
@@ -167,7 +167,7 @@ class SparseMatrix(WithRepr):
         if not np.isfinite(dense).all():
             raise InputError("the dense matrix holds NaN or an infinity; pruning needs finite numbers")
         mask = dense != 0 if sparsity is None else prune(dense, sparsity, method, seed)
-        return cls(*of_mask(mask, _round_to(dense[mask], dtype), index_bits))
+        return cls(of_mask(mask, index_bits), _round_to(dense[mask], dtype))
 
     @classmethod
     def from_torch(cls, tensor: Any, dtype: Any = None, index_bits: int | None = None) -> "SparseMatrix":
@@ -252,14 +252,13 @@ class SparseMatrix(WithRepr):
         smtx.write(path, self.shape, self.topology.offsets, self.topology.columns)
 
     def _check_one(self, library: str) -> None:
-        if self.values.ndim > 1:
-            count = len(self.values)
+        if self.batch is not None:
             raise InputError(
-                f"a batch of {count} matrices is no {library} matrix; take one with with_values(values[i])"
+                f"a batch of {self.batch} matrices is no {library} matrix; take one with with_values(values[i])"
             )
 
     def _check_on_host(self) -> None:
-        if not isinstance(self.values, np.ndarray):
+        if self.device != CPU:
             raise InputError('the values are on a GPU; matrix.to("cpu") brings them')
 
     def _facts(self) -> dict[str, str]:
@@ -275,13 +274,12 @@ def prune(dense: np.ndarray, sparsity: float, method: str = "magnitude", seed: i
         raise InputError(f"sparsity {sparsity!r}: it must be a number from 0 to below 1")
     if method not in METHODS:
         raise InputError(f"method {method!r}: it must be one of {', '.join(METHODS)}")
-    keep, flat = round((1 - sparsity) * dense.size), np.zeros(dense.size, bool)
+    keep, mask = round((1 - sparsity) * dense.size), np.zeros(dense.size, bool)
     if method == "random":
-        flat[_random(seed).choice(dense.size, keep, replace=False)] = True
-        return flat.reshape(dense.shape)
-    sizes = np.abs(dense, dtype=np.float64).ravel() if dense.dtype.kind != "b" else dense.ravel()
-    flat[np.argsort(-sizes, kind="stable")[:keep]] = True
-    return flat.reshape(dense.shape)
+        mask[_random(seed).choice(dense.size, keep, replace=False)] = True
+    else:
+        mask[np.argsort(-np.abs(dense, dtype=np.float64), axis=None, kind="stable")[:keep]] = True
+    return mask.reshape(dense.shape)
 
 
 def _round_to(values: Any, dtype) -> Any:
@@ -322,7 +320,7 @@ def _of_tensor(tensor, dtype, index_bits) -> tuple[Topology, np.ndarray]:
     if tensor.layout != torch.strided:
         raise InputError(f"a torch tensor of layout {tensor.layout}: it must be dense, sparse CSR or sparse COO")
     mask = (tensor != 0).cpu().numpy()
-    return of_mask(mask, _round_to(_values(tensor.cpu(), dtype)[mask], dtype), index_bits)
+    return of_mask(mask, index_bits), _round_to(_values(tensor.cpu(), dtype)[mask], dtype)
 
 
 def _values(tensor, dtype) -> Any:
@@ -339,16 +337,18 @@ def _values(tensor, dtype) -> Any:
 def _of_entries(shape, rows, columns, values, dtype, index_bits) -> tuple[Topology, np.ndarray]:
     """Of entries in any order; Topology refuses what is there twice."""
     order = np.lexsort((columns, rows))
-    counts = np.bincount(rows, minlength=shape[0]) if len(rows) else np.zeros(shape[0], np.int64)
-    offsets = np.concatenate(([0], np.cumsum(counts)))
-    return Topology(shape, offsets, columns[order], index_bits), _round_to(values[order], dtype)
+    return _of_rows(shape, rows, columns[order], index_bits), _round_to(values[order], dtype)
 
 
-def of_mask(mask: np.ndarray, values: np.ndarray, index_bits: int | None = None) -> tuple[Topology, np.ndarray]:
-    """The arguments of SparseMatrix, of nonzeros where a mask (rows, columns) is set."""
-    rows, columns = np.nonzero(mask)
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(mask)))))
-    return Topology(mask.shape, offsets, columns, index_bits), values
+def of_mask(mask: np.ndarray, index_bits: int | None = None) -> Topology:
+    """Of nonzeros where a mask (rows, columns) is set."""
+    return _of_rows(mask.shape, *np.nonzero(mask), index_bits)
+
+
+def _of_rows(shape: tuple[int, int], rows: np.ndarray, columns: np.ndarray, index_bits: int | None) -> Topology:
+    """Of nonzeros whose columns are in order of rows."""
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=shape[0]))))
+    return Topology(shape, offsets, columns, index_bits)
 
 
 def _random(seed) -> np.random.Generator:

@@ -152,7 +152,7 @@ def sddmm(
     target, _ = checks.output(run, (topology.nnz,), batch, q, out, (q.array, k.array))
     if target.size:
         run.sddmm(topology, checks.spread(q.array, 2, batch), checks.spread(k.array, 2, batch), factor, target)
-    return SparseMatrix.of(topology, target if batch is not None else target[0], q.device)
+    return SparseMatrix.of(topology, target if batch is not None else target[0])
 
 
 @on_callers_stream
@@ -182,7 +182,7 @@ def softmax(A: SparseMatrix, scale: float = 1.0, out: Any = None, threads: int |
     target, _ = checks.output(run, (A.nnz,), A.batch, values, out, same=A.values)
     if target.size:
         run.softmax(A.topology, checks.with_batch(A.values, 1), factor, target)
-    return SparseMatrix.of(A.topology, target if A.batch is not None else target[0], A.device)
+    return SparseMatrix.of(A.topology, target if A.batch is not None else target[0])
 
 
 @on_callers_stream
@@ -209,7 +209,7 @@ def transpose(A: SparseMatrix, out: Any = None, threads: int | None = None) -> S
     target, _ = checks.output(run, (A.nnz,), A.batch, checks.own(A), out, (A.values,))
     if target.size:
         run.gather(checks.with_batch(A.values, 1), permutation, target)
-    return SparseMatrix.of(topology, target if A.batch is not None else target[0], A.device)
+    return SparseMatrix.of(topology, target if A.batch is not None else target[0])
 
 
 @on_callers_stream
@@ -355,11 +355,10 @@ def spmm_gradients(A: SparseMatrix, B: Any, dC: Any, threads: int | None = None)
         raise InputError(f"B has shape {dense.array.shape}; A of {checks.times(A.topology)} needs {A.shape[1]} rows")
     if gradient.array.shape != (A.shape[0], dense.array.shape[1]):
         raise InputError(f"dC has shape {gradient.array.shape}; it must be {(A.shape[0], dense.array.shape[1])}, as C")
-    if not dense.array.shape[1]:  # sums of nothing
-        nothing = A.values.copy()
-        nothing[...] = 0
-        return SparseMatrix.of(A.topology, nothing, A.device), spmm(transpose(A, threads=threads), dC, threads=threads)
-    dA = sddmm(A, gradient.array, dense.array, threads=threads)
+    if dense.array.shape[1]:
+        dA = sddmm(A, gradient.array, dense.array, threads=threads)
+    else:  # sums of nothing
+        dA = SparseMatrix.of(A.topology, np.zeros_like(A.values))
     return dA, spmm(transpose(A, threads=threads), dC, threads=threads)
 
 
@@ -390,5 +389,5 @@ def sddmm_gradients(
     checks.batch({"dS": dS.batch, "Q": checks.lead(q, 2), "K": checks.lead(k, 2)})
     factor = np.float32(checks.number(scale, "scale"))
     with np.errstate(over="ignore", under="ignore"):
-        scaled = SparseMatrix.of(dS.topology, (dS.values * factor).astype(dS.dtype), dS.device)
+        scaled = SparseMatrix.of(dS.topology, (dS.values * factor).astype(dS.dtype))
     return spmm(scaled, K, threads=threads), spmm(transpose(scaled, threads=threads), Q, threads=threads)

@@ -92,6 +92,7 @@ def test_pruning_keeps_the_largest():
     assert equal.to_dense().tolist() == [[1, 1, 1], [0, 0, 0]]
     assert ops.SparseMatrix.from_dense(dense).nnz == 6
     assert ops.SparseMatrix.from_dense(np.array([[0.0, 2.0]])).nnz == 1
+    assert ops.SparseMatrix.from_dense([[False, True, True]], sparsity=1 / 3).to_dense().tolist() == [[0, 1, 1]]
 
 
 def test_random_pruning_is_drawn_with_its_seed():

@@ -241,7 +241,7 @@ def prune_weight(module: nn.Module, sparsity: float | None) -> SparseMatrix:
         raise InputError("its weights hold NaN or an infinity")
     if sparsity is not None:
         mask = mask & prune(np.where(mask, dense, 0), sparsity)
-    return SparseMatrix(*of_mask(mask, dense[mask]))
+    return SparseMatrix(of_mask(mask), dense[mask])
 
 
 def _restore(layer: SparseWeight, module: nn.Module) -> Any:
