@@ -1,10 +1,10 @@
 """The operations on the processor: the compiled kernels on all threads, with tiles chosen by timing (tuning.py)."""
 
+import math
 import os
 import sys
 import time
 import weakref
-from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -51,14 +51,13 @@ class CpuBackend(Backend):
         threads: of each call. It is one in a process that was forked off one that had loaded the kernels: OpenMP's
             threads are not in it, and OpenMP would wait for them for ever.
         swizzle: deal rows out by descending length; without, in their own order.
-        setting: of every call, instead of what tuning finds; fit for the operation.
         refuse_nan: a NaN in a result is an error; else it is left there.
     """
 
-    def __init__(self, threads: int, swizzle: bool = True, setting: Any = None, refuse_nan: bool = True):
+    def __init__(self, threads: int, swizzle: bool = True, refuse_nan: bool = True):
         self.refuse_nan = refuse_nan
         self.kernels, self.level = _load(os.environ.get("SPDNN_ISA"))
-        self.threads, self.swizzle, self.setting = 1 if _forked else threads, swizzle, setting
+        self.threads, self.swizzle = 1 if _forked else threads, swizzle
         self.notes: dict = {}
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -69,17 +68,17 @@ class CpuBackend(Backend):
 
     def spmm(self, topology, values, b, bias, low, high, out) -> None:
         bias = np.zeros(topology.rows, np.float32) if bias is None else bias
-        arguments = self._where(topology), (values, b, bias, low, high, out)
-        self._run_tuned("spmm", topology, (b.shape[2], b.shape[0]), arguments, "the product")
+        sizes = b.shape[2], b.shape[0]
+        self._run_tuned("spmm", topology, sizes, "the product", *self._where(topology), values, b, bias, low, high, out)
 
     def linear(self, topology, values, x, bias, low, high, out) -> None:
         bias = np.zeros(topology.rows, np.float32) if bias is None else bias
-        arguments = (topology.offsets, topology.columns), (values, x, bias, low, high, out)
-        self._run_tuned("spmm_by_rows", topology, (len(x), 1), arguments, "the product")
+        arguments = topology.offsets, topology.columns, values, x, bias, low, high, out
+        self._run_tuned("spmm_by_rows", topology, (len(x), 1), "the product", *arguments)
 
     def sddmm(self, topology, q, k, scale, out) -> None:
-        arguments = self._where(topology), (q, k, scale, out)
-        self._run_tuned("sddmm", topology, (q.shape[2], q.shape[0]), arguments, "Q K^T")
+        sizes = q.shape[2], q.shape[0]
+        self._run_tuned("sddmm", topology, sizes, "Q K^T", *self._where(topology), q, k, scale, out)
 
     def softmax(self, topology, values, scale, out) -> None:
         outcome = self.kernels.softmax(self.level, topology.offsets, values, scale, out, self.threads)
@@ -90,8 +89,8 @@ class CpuBackend(Backend):
         self.notes = {"operation": "gather"}
 
     def attention(self, topology, q, k, v, scale, out) -> None:
-        arguments = self._where(topology), (q, k, v, scale, out)
-        self._run_tuned("attention", topology, (q.shape[2] + v.shape[2], q.shape[0]), arguments, "attention")
+        sizes = q.shape[2] + v.shape[2], q.shape[0]
+        self._run_tuned("attention", topology, sizes, "attention", *self._where(topology), q, k, v, scale, out)
 
     def depthwise(self, x, weights, bias, low, high, stride, nhwc, out) -> None:
         bias = np.zeros(len(weights), np.float32) if bias is None else bias
@@ -109,57 +108,43 @@ class CpuBackend(Backend):
         order = topology.order if self.swizzle else np.arange(topology.rows, dtype=np.int32)
         return topology.offsets, topology.columns, order
 
-    def _run_tuned(
-        self, operation: str, topology: Topology, sizes: tuple[int, int], call: tuple[tuple, tuple], what: str
-    ) -> None:
-        """Run with the setting of the class that the call belongs to, small work on one thread.
+    def _run_tuned(self, operation: str, topology: Topology, sizes: tuple[int, int], what: str, *call: Any) -> None:
+        """Run with the setting of the class of shapes that the call belongs to, small work on one thread.
 
         Args:
             sizes: multiply-adds of a nonzero; matrices of the batch.
-            call: where the nonzeros are, and the other arguments of the kernel; the last is the output.
             what: is NaN, in the error's sentence.
+            call: the arguments of the kernel; the last is the output.
         """
-        kernel, work, dtype = (getattr(self.kernels, operation), topology.nnz * sizes[0] * sizes[1], call[1][-1].dtype)
+        kernel, work, dtype = getattr(self.kernels, operation), topology.nnz * math.prod(sizes), call[-1].dtype
         threads = self.threads if work >= LEAST_SHARED else 1
 
         def run(setting: Any) -> tuple[np.ndarray, bool]:
             parameters = setting if isinstance(setting, tuple) else (setting,)
-            return kernel(self.level, *call[0], *call[1], *parameters, threads)
+            return kernel(self.level, *call, *parameters, threads)
 
         def seconds(setting: Any) -> float:
             began = time.perf_counter()
             run(setting)
             return time.perf_counter() - began
 
-        setting = self.setting
-        if setting is None:
-            cached = _settings.setdefault(topology, {})
-            alike = operation, sizes, dtype.char, self.level, threads, os.environ.get("SPDNN_TUNING")
-            if alike not in cached:
-                cached[alike] = self._setting(operation, topology, sizes, dtype, threads, seconds)
-            setting = cached[alike]
-        self._note(operation, setting, run(setting), what)
+        cached = _settings.setdefault(topology, {})
+        alike = operation, sizes, dtype.char, self.level, threads, os.environ.get("SPDNN_TUNING")
+        if alike not in cached:
+            shape = tuning.shape_class(*topology.shape, *sizes, sparsity=topology.sparsity)
+            kind, code = f"{dtype}/{topology.index_bits}", self.kernels.source_digest[:16]
+            key = f"{cpu_name()} {self.level} t{threads} {code} {operation} {kind} {shape}"
+            cached[alike] = tuning.choose(key, self._candidates(operation, topology, sizes[0]), 2 * work, seconds)
+        self._note(operation, cached[alike], run(cached[alike]), what)
 
-    def _setting(
-        self,
-        operation: str,
-        topology: Topology,
-        sizes: tuple[int, int],
-        dtype: np.dtype,
-        threads: int,
-        seconds: Callable[[Any], float],
-    ) -> Any:
-        """The setting of the class of shapes that a call belongs to."""
+    def _candidates(self, operation: str, topology: Topology, width: int) -> list:
+        """The settings that suit an operation, the usual one first."""
         settings = getattr(self.kernels, f"{operation}_settings")(self.level)
         if operation == "spmm":
             # B is read in place when its rows are used few times (measured): that setting is tried first.
-            few = topology.nnz < FEW_USES * topology.shape[1] and sizes[0] % 16 == 0
-            usual = next((setting for setting in settings if setting[1] != few), settings[0])
-            settings = [usual, *(setting for setting in settings if setting != usual)]
-        shape = tuning.shape_class(*topology.shape, *sizes, sparsity=topology.sparsity)
-        kind, code = f"{dtype}/{topology.index_bits}", self.kernels.source_digest[:16]
-        key = f"{cpu_name()} {self.level} t{threads} {code} {operation} {kind} {shape}"
-        return tuning.choose(key, settings, 2 * topology.nnz * sizes[0] * sizes[1], seconds)
+            few = topology.nnz < FEW_USES * topology.shape[1] and width % 16 == 0
+            settings = sorted(settings, key=lambda setting: setting[1] == few)
+        return settings
 
     def _note(self, operation: str, setting: Any, outcome: tuple[np.ndarray, bool], what: str) -> None:
         """Keep the kernel's outcome.
