@@ -117,8 +117,8 @@ class Sample:
                 )  # fmt: skip
 
 
-def locate(copy: str | Path, folder: str | Path | None = None) -> Path:
-    """The path of a copy; "fetch": of the archive in `folder` (by default, of downloads), fetched unless it is there.
+def locate(copy: str | Path) -> Path:
+    """The path of a copy; "fetch": of the archive in the folder of downloads, fetched unless it is there.
 
     Raises:
         InputError: no such copy. SpdnnError: it could not be fetched; the sentence says what was tried, and what helps.
@@ -126,7 +126,7 @@ def locate(copy: str | Path, folder: str | Path | None = None) -> Path:
     if copy != FETCH:
         return existing(copy, "DLMC archive or folder")
     try:
-        return fetch("dlmc", cache_folder() if folder is None else folder)
+        return fetch("dlmc", cache_folder())
     except SpdnnError as error:
         raise SpdnnError(f"{error}{INSTEAD['dlmc']}") from error
 
@@ -136,8 +136,8 @@ def _readers(path: Path) -> dict[str, Callable[[], bytes]]:
     readers: dict[str, Callable[[], bytes]]
     if path.is_dir():
         base = path / "dlmc" if (path / "dlmc").is_dir() else path
-        files = {file.relative_to(base).as_posix(): file for file in base.glob("*/*/*/*.smtx")}
-        readers = {name: partial(safe_open.whole, file) for name, file in files.items()}
+        files = base.glob("*/*/*/*.smtx")
+        readers = {file.relative_to(base).as_posix(): partial(safe_open.whole, file) for file in files}
     else:
         with safe_open.name_errors(path, "not a whole tar archive"):
             members = {PurePosixPath(name): content for name, _, content in TarArchive(path).members()}

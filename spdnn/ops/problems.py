@@ -16,13 +16,11 @@ import re
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from spdnn.core import config_tables
 from spdnn.core.errors import InputError, unknown
-from spdnn.core.safe_open import existing
 from spdnn.ops.topology import Topology
 
 SETS = ("a", "b", "c")
@@ -108,7 +106,6 @@ def problems(
     phases: Sequence[str] = PHASES[:1],
     networks: Sequence[str] | None = None,
     seed: int = 0,
-    shapes: Iterable[Shape] | None = None,
 ) -> list[ShapeProblem]:
     """The problems of some sets, in the order of the table.
 
@@ -116,12 +113,11 @@ def problems(
         sets: sparsities in percent for each set; None: SPARSITIES.
         phases: which batch columns; those that a shape does not have are left out.
         networks: only these; None: all of the sets.
-        shapes: by default, of the table.
 
     Raises:
         InputError: a set, phase or network that is not there, a sparsity out of range, or no problem at all.
     """
-    shapes = read_shapes() if shapes is None else list(shapes)
+    shapes = read_shapes()
     _check_names("set", sets, SETS)
     _check_names("phase", phases, PHASES)
     _check_names("network", networks or (), dict.fromkeys(shape.network for shape in shapes))
@@ -176,16 +172,15 @@ def _falling(rows: int, columns: int, nonzeros: int, power: float) -> np.ndarray
     return np.sort(np.minimum(whole, columns))[::-1]
 
 
-def read_shapes(path: str | Path | None = None) -> list[Shape]:
-    """The rows of the table at `path`; by default, `ops-problems.csv`.
+def read_shapes() -> list[Shape]:
+    """The rows of the table `ops-problems.csv`.
 
     Raises:
-        InputError: no such file, other columns, or a value out of range; one sentence with the line.
-        Unavailable: the default table is absent.
+        InputError: other columns, or a value out of range; one sentence with the line.
+        Unavailable: the table is absent.
     """
-    path = config_tables.table("ops-problems.csv") if path is None else existing(path, "table of problems")
     shapes: list[Shape] = []
-    for cell, where in config_tables.rows(path, COLUMNS):
+    for cell, where in config_tables.rows(config_tables.table("ops-problems.csv"), COLUMNS):
         shape = _shape(cell, where)
         if any((other.set, other.network, other.layer) == (shape.set, shape.network, shape.layer) for other in shapes):
             raise InputError(f"{where}: {shape.network} {shape.layer} is there twice")

@@ -109,9 +109,10 @@ def test_a_copy_comes_from_the_mirror_or_the_sentence_says_what_was_tried(tmp_pa
     monkeypatch.setenv("SPDNN_DATA", str(tmp_path / "data"))
     assert dlmc.Sample("fetch").path == tmp_path / "data/dlmc/dlmc.tar.gz"
     monkeypatch.setenv("SPDNN_MIRROR", str(tmp_path / "empty"))
+    monkeypatch.setenv("SPDNN_DATA", str(tmp_path / "elsewhere"))
     monkeypatch.setattr("spdnn.formats.fetch._fetch_url", lambda *_: "the server answered 403 Forbidden")
     with pytest.raises(SpdnnError) as error:
-        dlmc.locate("fetch", tmp_path / "elsewhere")
+        dlmc.Sample("fetch")
     for part in (f"{tmp_path}/empty/dlmc/dlmc.tar.gz: there is no such file", "answered 403", "--dlmc PATH", "mirror"):
         assert part in str(error.value)
 

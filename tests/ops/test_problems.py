@@ -131,8 +131,9 @@ def test_lengths_that_are_none(lengths):
         (HEAD + ROW + ROW, "line 3: net layer_1 is there twice"),
     ],
 )
-def test_a_broken_table_is_one_sentence(tmp_path, text, sentence):
-    (tmp_path / "t.csv").write_text(text)
-    refuses(re.escape(sentence), read_shapes, tmp_path / "t.csv")
-    (tmp_path / "t.csv").write_text(HEAD + ROW)
-    assert read_shapes(tmp_path / "t.csv")[0].training is None
+def test_a_broken_table_is_one_sentence(tmp_path, monkeypatch, text, sentence):
+    monkeypatch.setattr(problems.config_tables, "table", tmp_path.joinpath)
+    (tmp_path / "ops-problems.csv").write_text(text)
+    refuses(re.escape(sentence), read_shapes)
+    (tmp_path / "ops-problems.csv").write_text(HEAD + ROW)
+    assert read_shapes()[0].training is None
