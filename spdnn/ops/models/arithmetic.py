@@ -20,25 +20,22 @@ def difference(actual: np.ndarray, expected: np.ndarray) -> float:
     return float(np.abs(np.subtract(actual, expected, dtype=np.float64)).max() / np.abs(expected).max())
 
 
-def check_arithmetic(arithmetic: Any, offered: tuple[str, ...]) -> str:
-    """The name of an arithmetic. Raises InputError for another word."""
+def check_arithmetic(arithmetic: Any, offered: tuple[str, ...]) -> None:
+    """Raise InputError for a word that is no arithmetic."""
     if arithmetic not in offered:
         raise InputError(f"arithmetic {arithmetic!r}: it must be one of {', '.join(offered)}")
-    return arithmetic
 
 
-def whole(name: str, value: Any, least: int, most: int) -> int:
-    """A whole number of a configuration. Raises InputError when it is none, or out of range."""
+def check_whole(name: str, value: Any, least: int, most: int) -> None:
+    """Raise InputError when a value of a configuration is no whole number, or out of range."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise InputError(f"{name} {value!r}: it must be a whole number from {least} to {most:,}")
-    return value
 
 
-def share(name: str, value: Any, least: float, most: float) -> float:
-    """A number of a configuration, `most` itself left out. Raises InputError when it is none, or out of range."""
+def check_below(name: str, value: Any, least: float, most: float) -> None:
+    """Raise InputError when a value of a configuration is no number, or not from `least` to below `most`."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not least <= value < most:
         raise InputError(f"{name} {value!r}: it must be a number from {least} to below {most}")
-    return value
 
 
 def finite(logits: np.ndarray) -> np.ndarray:

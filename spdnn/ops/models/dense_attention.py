@@ -17,22 +17,18 @@ KEYS = 1024  # of a tile
 LEAST = np.float32(-1e30)  # below every score; finite, so that differences with it are no NaN
 
 
-def attend_blocks(q, k, v, mask: Topology | None, out, workers: Workers, hold=None) -> None:
+def attend_blocks(q, k, v, mask: Topology | None, out, workers: Workers, scratch: list) -> None:
     """out <- softmax(q k^T / sqrt(D), masked) v; everything (heads, sequence, D) float32, causal.
 
     Args:
         mask: the positions that are seen, none past the diagonal; None: all up to the diagonal.
-        hold: of `buffers`, where it is kept between calls.
+        scratch: of `buffers`.
     """
-    scratch = hold if hold is not None else buffers(q.shape, mask is not None, workers.threads)
-    sequence = q.shape[1]
-    starts = range(0, sequence, QUERIES)[::-1]
 
-    def work(first: int, worker: int) -> None:
-        rows = slice(first, min(first + QUERIES, sequence))
+    def work(rows: slice, worker: int) -> None:
         _block(q, k, v, mask, out, rows, scratch[worker])
 
-    workers.each(work, starts)
+    workers.each(work, _blocks(q.shape[1])[::-1])
 
 
 def buffers(shape: tuple[int, int, int], masked: bool, threads: int) -> list[dict[str, np.ndarray]]:
@@ -69,8 +65,11 @@ def attend_stored(q, k, v, mask: Topology, out, workers: Workers) -> None:
         part /= part.sum(1, keepdims=True)
         np.matmul(part, v[head], out=out[head, rows])
 
-    blocks = [slice(first, min(first + QUERIES, sequence)) for first in range(0, sequence, QUERIES)]
-    workers.each(work, [(head, rows) for head in range(heads) for rows in blocks])
+    workers.each(work, [(head, rows) for head in range(heads) for rows in _blocks(sequence)])
+
+
+def _blocks(sequence: int) -> list[slice]:
+    return [slice(first, min(first + QUERIES, sequence)) for first in range(0, sequence, QUERIES)]
 
 
 def _block(q, k, v, mask, out, rows: slice, scratch: dict[str, np.ndarray]) -> None:

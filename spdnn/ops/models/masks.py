@@ -4,7 +4,7 @@ import numpy as np
 
 from spdnn.core.errors import InputError
 from spdnn.ops import Topology
-from spdnn.ops.models.arithmetic import share, whole
+from spdnn.ops.models.arithmetic import check_below, check_whole
 
 MOST_SEQUENCE = 1 << 16
 DRAWN_AT_ONCE = 1 << 21  # positions; some 40 bytes each
@@ -27,9 +27,9 @@ def band_and_decay(sequence: int, band: int, sparsity: float, seed: int = 0) -> 
 
     Source: Gale et al., "Sparse GPU Kernels for Deep Learning", section VIII-A (band 256, sparsity 0.95).
     """
-    whole("sequence", sequence, 1, MOST_SEQUENCE)
-    whole("band", band, 1, MOST_SEQUENCE)
-    share("sparsity", sparsity, 0, 1)
+    check_whole("sequence", sequence, 1, MOST_SEQUENCE)
+    check_whole("band", band, 1, MOST_SEQUENCE)
+    check_below("sparsity", sparsity, 0, 1)
     far = max(sequence - band, 0)
     far_rows, far_columns = _draw(far, band, round(far * (far + 1) / 2 * (1 - sparsity)), seed)
     rows = np.arange(sequence)

@@ -31,7 +31,7 @@ from spdnn.ops import SparseMatrix
 from spdnn.ops.backends import thread_count
 from spdnn.ops.cpu import CpuBackend
 from spdnn.ops.models import weights as files
-from spdnn.ops.models.arithmetic import Clock, Workers, blas_threads, check_arithmetic, finite, share, whole
+from spdnn.ops.models.arithmetic import Clock, Workers, blas_threads, check_arithmetic, check_below, check_whole, finite
 
 ARITHMETICS = ("sparse", "dense")
 BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
@@ -60,12 +60,12 @@ class MobileNetConfig:
     dense_blocks: int = 1
 
     def __post_init__(self):
-        share("width", self.width, 0.1, 8)
-        whole("size", self.size, 8, 4096)
-        whole("classes", self.classes, 1, 1 << 20)
-        whole("dense_blocks", self.dense_blocks, 0, len(BLOCKS))
+        check_below("width", self.width, 0.1, 8)
+        check_whole("size", self.size, 8, 4096)
+        check_whole("classes", self.classes, 1, 1 << 20)
+        check_whole("dense_blocks", self.dense_blocks, 0, len(BLOCKS))
         if self.sparsity is not None:
-            share("sparsity", self.sparsity, 0, 1)
+            check_below("sparsity", self.sparsity, 0, 1)
 
     @property
     def channels(self) -> tuple[int, ...]:
@@ -127,10 +127,9 @@ class MobileNet:
     """
 
     def __init__(self, config: MobileNetConfig, weights: Mapping[str, np.ndarray] | str | int = 0):
-        self.config, shapes = config, tensor_shapes(config)
-        if isinstance(weights, int):
-            weights = random_weights(config, weights)
-        tensors = files.check_tensors(weights, shapes) if isinstance(weights, Mapping) else files.read(weights, shapes)
+        self.config = config
+        source = random_weights(config, weights) if isinstance(weights, int) else weights
+        tensors = files.read(source, tensor_shapes(config))
         dense = [tensors.pop(_pointwise(k)) for k in range(len(BLOCKS))]
         first = config.dense_blocks
         sparse = [SparseMatrix.from_dense(weight, sparsity=config.sparsity) for weight in dense[first:]]
@@ -175,18 +174,17 @@ class MobileNet:
             passes = self._passes[1]
             pointwise = self.pointwise if arithmetic == "sparse" else [self.dense(k) for k in range(len(BLOCKS))]
             groups = [slice(first, min(first + together, len(x))) for first in range(0, len(x), together)]
+
+            def run(group: slice, worker: int) -> None:
+                passes[worker].logits(self.weights, pointwise, x[group], out[group], clock, apart)
+
             if apart == 1:
                 with blas_threads(threads):
                     for group in groups:
-                        passes[0].logits(self.weights, pointwise, x[group], out[group], clock, 1)
+                        run(group, 0)
             else:
                 with Workers(apart) as workers:
-                    workers.each(
-                        lambda group, worker: passes[worker].logits(
-                            self.weights, pointwise, x[group], out[group], clock, apart
-                        ),
-                        groups,
-                    )
+                    workers.each(run, groups)
         self.seconds = clock.seconds
         return finite(out)
 

@@ -28,7 +28,7 @@ from spdnn.ops.backends import thread_count
 from spdnn.ops.cpu import CpuBackend
 from spdnn.ops.models import dense_attention
 from spdnn.ops.models import weights as files
-from spdnn.ops.models.arithmetic import Clock, Workers, check_arithmetic, finite, share, whole
+from spdnn.ops.models.arithmetic import Clock, Workers, check_arithmetic, check_below, check_whole, finite
 from spdnn.ops.models.masks import MOST_SEQUENCE, band_and_decay, first_rows
 from spdnn.ops.topology import Topology
 
@@ -64,9 +64,9 @@ class TransformerConfig:
         limits = {"sequence": MOST_SEQUENCE, "layers": 256, "heads": 256, "band": MOST_SEQUENCE}
         for field in fields(self):
             if field.name not in ("sparsity", "seed"):
-                whole(field.name, getattr(self, field.name), 1, limits.get(field.name, 1 << 18))
-        whole("seed", self.seed, 0, (1 << 63) - 1)
-        share("sparsity", self.sparsity, 0, 1)
+                check_whole(field.name, getattr(self, field.name), 1, limits.get(field.name, 1 << 18))
+        check_whole("seed", self.seed, 0, (1 << 63) - 1)
+        check_below("sparsity", self.sparsity, 0, 1)
         if self.width % self.heads:
             raise InputError(f"width {self.width}: it must be a multiple of the {self.heads} heads")
 
@@ -140,12 +140,9 @@ class Transformer:
     """
 
     def __init__(self, config: TransformerConfig, weights: Mapping[str, np.ndarray] | str | int = 0):
-        self.config, shapes = config, tensor_shapes(config)
-        if isinstance(weights, int):
-            weights = random_weights(config, weights)
-        self.weights = (
-            files.check_tensors(weights, shapes) if isinstance(weights, Mapping) else files.read(weights, shapes)
-        )
+        self.config = config
+        source = random_weights(config, weights) if isinstance(weights, int) else weights
+        self.weights = files.read(source, tensor_shapes(config))
         self.mask = band_and_decay(config.sequence, config.band, config.sparsity, config.seed)
         self.seconds: dict[str, float] = {}
 

@@ -7,6 +7,7 @@ of `tensor_shapes` of each model. A convolution may come with its batch norm ins
 """
 
 from collections.abc import Mapping
+from os import PathLike
 
 import numpy as np
 
@@ -20,13 +21,15 @@ EPSILON = 1e-5  # of a batch norm, as torch and the paper's models have it
 
 
 @safe_open.releasing()
-def read(path, shapes: Shapes) -> dict[str, np.ndarray]:
-    """The tensors of a file, batch norms folded.
+def read(source: Mapping[str, np.ndarray] | str | PathLike, shapes: Shapes) -> dict[str, np.ndarray]:
+    """The tensors of a mapping or of a file, batch norms folded.
 
     Raises:
         InputError: a tensor that is missing, unknown, of another shape, or holds NaN or infinities; no sound file.
     """
-    return check_tensors(open_tensors(path), shapes, str(path))
+    if isinstance(source, Mapping):
+        return check_tensors(source, shapes)
+    return check_tensors(open_tensors(source), shapes, str(source))
 
 
 def write(path, tensors: Mapping[str, np.ndarray], shapes: Shapes) -> None:
