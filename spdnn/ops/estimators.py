@@ -156,10 +156,8 @@ class EstimatorModel(WithRepr):
                 x = scaler.inverse_transform(x)
             expected = (estimator.predict if self.classes is None else estimator.predict_proba)(x)
         actual = self(x)
-        near = actual.shape == expected.shape and abs(actual - expected).max() <= TOLERANCE * max(
-            1, abs(expected).max()
-        )
-        if not near:
+        allowed = TOLERANCE * max(1, abs(expected).max())
+        if actual.shape != expected.shape or not abs(actual - expected).max() <= allowed:
             raise InputError(
                 f"compiled, this {type(estimator).__name__} gives other numbers than its own predict does: float32 is "
                 "not enough for its weights, or a class of yours predicts in another way"
@@ -201,10 +199,8 @@ ENDS = {  # logistic: by tanh, which no sum overflows
 
 def _scales(scaler: Any) -> list[Scale]:
     if _is(scaler, "preprocessing", "StandardScaler"):
-        return [
-            *([Scale(np.subtract, scaler.mean_, True)] if scaler.with_mean else []),
-            *([Scale(np.divide, scaler.scale_, True)] if scaler.with_std else []),
-        ]
+        means = [Scale(np.subtract, scaler.mean_, True)] if scaler.with_mean else []
+        return means + ([Scale(np.divide, scaler.scale_, True)] if scaler.with_std else [])
     low, high = scaler.feature_range
     clips = [Scale(np.maximum, low), Scale(np.minimum, high)] if scaler.clip else []
     return [Scale(np.multiply, scaler.scale_), Scale(np.add, scaler.min_), *clips]
