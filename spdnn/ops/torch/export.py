@@ -112,11 +112,8 @@ def _in_inference(module: nn.Module) -> Iterator[nn.Module]:
     precision; afterwards it is as it was."""
     whole = nn.ModuleList([module])  # so that the module itself may be a sparse layer
     training = [module for module in module.modules() if module.training]
-    sparse = {
-        name: layer
-        for name, layer in whole.named_modules(remove_duplicate=False)
-        if isinstance(layer, SparseLinear | SparseConv2d)
-    }
+    named = dict(whole.named_modules(remove_duplicate=False))
+    sparse = {name: layer for name, layer in named.items() if isinstance(layer, SparseLinear | SparseConv2d)}
     dense = {layer: layer.to_dense() for layer in sparse.values()}
     try:
         for name, layer in sparse.items():

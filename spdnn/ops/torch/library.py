@@ -116,6 +116,12 @@ def _product_shape(x: Tensor, outer: int, by_rows: bool) -> tuple:
     return (x.shape[0], outer) if by_rows else (x.shape[0], outer, x.shape[2])
 
 
+def _row_numbers(offsets: Tensor, nonzeros: int) -> Tensor:
+    """The row of each nonzero."""
+    rows = torch.arange(offsets.shape[0] - 1, device=offsets.device)
+    return torch.repeat_interleave(rows, offsets.diff(), output_size=nonzeros)
+
+
 @torch.library.custom_op("spdnn::product", mutates_args=())
 @on_callers_stream
 def product(
@@ -238,9 +244,7 @@ def _softmax_context(ctx, inputs, output):
 def _softmax_backward(ctx, gradient):
     output, offsets = ctx.saved_tensors
     count = offsets.shape[0] - 1
-    number = torch.repeat_interleave(
-        torch.arange(count, device=offsets.device), offsets.diff(), output_size=output.shape[1]
-    )
+    number = _row_numbers(offsets, output.shape[1])
     weighed = output * gradient
     sums = weighed.new_zeros((len(output), count)).index_add(1, number, weighed)
     return ctx.scale * (weighed - output * sums[:, number]), None, None, None, None
@@ -280,9 +284,7 @@ def _attention_backward(ctx, gradient):
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         rows = (gradient.float() * product(v, weights, *topology, None, False, False).float()).sum(2)
         of_weights = sample_product(gradient, v, *topology, False)
-        number = torch.repeat_interleave(
-            torch.arange(q.shape[1], device=q.device), offsets.diff(), output_size=columns.shape[0]
-        )
+        number = _row_numbers(offsets, columns.shape[0])
         of_scores = (scale * weights * (of_weights - rows[:, number])).to(q.dtype)
         of_q = product(k, of_scores, *topology, None, False, False) if ctx.needs_input_grad[0] else None
         of_k = product(q, of_scores, *topology, None, True, False) if ctx.needs_input_grad[1] else None

@@ -190,31 +190,28 @@ def _judge(
     lazy = nn.parameter.is_lazy(weight)  # it has no shape
     size = (len(weight), weight[0].numel()) if not lazy and len(weight) else (0, 0)
 
-    def stays(reason: str, sparsity: float = 0.0, *times: float) -> tuple[LayerRow, None]:
-        return LayerRow(name, type(layer).__name__, size, sparsity, False, reason, *times), None
+    def row(replaced: bool, reason: str, sparsity: float = 0.0, *times: float) -> LayerRow:
+        return LayerRow(name, type(layer).__name__, size, sparsity, replaced, reason, *times)
 
     if replacement is not None:
-        return LayerRow(
-            name, type(layer).__name__, size, replacement.sparsity, True, "the same layer under another name"
-        ), replacement
+        return row(True, "the same layer under another name", replacement.sparsity), replacement
     reason = "excluded" if excluded else _reason(layer, weight, rules)
     if reason:
-        return stays(reason)
+        return row(False, reason), None
     try:
         sparse = KINDS[type(layer)].from_dense(layer, rules.sparsity)
     except InputError as error:
-        return stays(str(error))
+        return row(False, str(error)), None
     zeros = sparse.sparsity
     if not zeros:
-        return stays("no weight is zero or masked; give a sparsity")
+        return row(False, "no weight is zero or masked; give a sparsity"), None
     if not rules.measure:
-        return LayerRow(name, type(layer).__name__, size, zeros, True, "not measured"), sparse
-    dense_time, sparse_time = _times(layer, sparse, shape)
+        return row(True, "not measured", zeros), sparse
+    times = dense_time, sparse_time = _times(layer, sparse, shape)
     ratio = dense_time / sparse_time
     if ratio <= 1:
-        return stays(f"dense is {1 / ratio:.2f} times as fast", zeros, dense_time, sparse_time)
-    speedup = f"{ratio:.2f} times as fast"
-    return LayerRow(name, type(layer).__name__, size, zeros, True, speedup, dense_time, sparse_time), sparse
+        return row(False, f"dense is {1 / ratio:.2f} times as fast", zeros, *times), None
+    return row(True, f"{ratio:.2f} times as fast", zeros, *times), sparse
 
 
 def _reason(layer: nn.Module, weight: Tensor, rules: _Rules) -> str | None:
@@ -230,11 +227,7 @@ def _reason(layer: nn.Module, weight: Tensor, rules: _Rules) -> str | None:
     others = {*rules.owners.get(id(weight), ()), *rules.owners.get(id(layer.bias), ())} - {layer}
     if others:
         return f"its parameters are shared with a {type(next(iter(others))).__name__}"
-    hooks = [
-        forward_pre_hook
-        for forward_pre_hook in layer._forward_pre_hooks.values()
-        if not isinstance(forward_pre_hook, prune.BasePruningMethod)
-    ]
+    hooks = [hook for hook in layer._forward_pre_hooks.values() if not isinstance(hook, prune.BasePruningMethod)]
     hooks += [*layer._forward_hooks.values(), *layer._backward_hooks.values(), *layer._backward_pre_hooks.values()]
     return "it has hooks, which would be lost" if hooks else None
 
@@ -344,9 +337,8 @@ def fuse(model: nn.Module) -> list[str]:
         if not isinstance(before, fx.Node) or before.op != "call_module" or len(before.users) > 1:
             continue
         norm, layer = modules[node.target], modules[before.target]
-        if type(norm) is NORMS.get(type(layer)) and all(_alone(layer, calls, owners) for layer in (norm, layer)):
-            if norm.running_mean is None or norm.training:
-                continue
+        pair = type(norm) is NORMS.get(type(layer)) and norm.running_mean is not None and not norm.training
+        if pair and _alone(norm, calls, owners) and _alone(layer, calls, owners):
             _fold(layer, norm)
             model.set_submodule(node.target, nn.Identity())
             names.append(node.target)
@@ -355,13 +347,10 @@ def fuse(model: nn.Module) -> list[str]:
 
 def _alone(module: nn.Module, calls: Counter, owners: Counter) -> bool:
     """Whether a change of the module is one of this place alone, and its weights are what it computes with."""
-    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-    plain = not hooks and not hasattr(module, "parametrizations")
-    return (
-        plain
-        and calls[id(module)] == 1
-        and all(owners[id(parameter)] == 1 for parameter in module.parameters(recurse=False))
-    )
+    if module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations"):
+        return False
+    own = all(owners[id(parameter)] == 1 for parameter in module.parameters(recurse=False))
+    return own and calls[id(module)] == 1
 
 
 @torch.no_grad()
