@@ -130,7 +130,7 @@ def contest(
 def make_programs(
     makers: Mapping[str, Callable[[], Any]],
     opened: contextlib.ExitStack,
-    tolerated: type[Exception] | tuple[type[Exception], ...] = (),
+    tolerated: type[Exception] | tuple[type[Exception], ...],
 ) -> tuple[dict[str, Entrant], dict[str, str]]:
     """(entrants by name, why each of the others was not made), as `contest`; `opened` closes the programs."""
     entrants, refused = {}, {}
@@ -217,10 +217,9 @@ def usable(
             raise unknown("library", name, offered)
         if names.count(name) > 1:
             raise InputError(f"library {name!r} is named twice")
-    absent = {}
-    for name in offered if names is None else names:
-        if reason := offered[name]():
-            absent[name] = reason
-            if kind and names is not None:
-                raise Unavailable(f"{kind} {name} cannot run here: {reason}")
-    return [name for name in (offered if names is None else names) if name not in absent], absent
+    asked = offered if names is None else names
+    absent = {name: reason for name in asked if (reason := offered[name]())}
+    if absent and kind and names is not None:
+        name, reason = next(iter(absent.items()))
+        raise Unavailable(f"{kind} {name} cannot run here: {reason}")
+    return [name for name in asked if name not in absent], absent

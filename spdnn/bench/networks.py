@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from spdnn.bench.contest import ComparisonSettings, Entrant, Pace, contest, usable
 from spdnn.bench.engines.library import Library
 from spdnn.bench.engines.session import upper_bound
-from spdnn.bench.libraries.base import DenseLayer, TimedProgram
+from spdnn.bench.libraries.base import TimedProgram
 from spdnn.bench.libraries.ours import OurLayer
 from spdnn.core import provenance
 from spdnn.core.errors import Unsuitable
 from spdnn.core.features import Inputs
 from spdnn.core.files import together
-from spdnn.core.network import MemoryNetwork, Network
+from spdnn.core.network import Layer, MemoryNetwork, Network
 from spdnn.core.request import RunRequest
 from spdnn.core.result import Result, RowStatistics
 from spdnn.engines.base import Options, Prepared
@@ -49,10 +49,10 @@ SEED = 0  # of the random features
 
 
 class LibraryLayer(TimedProgram):
-    """A library on one layer; the array of the call before is offered to it again."""
+    """A library on one layer, as OurLayer; the array of the call before is offered to it again."""
 
-    def __init__(self, library: Library, problem: DenseLayer, threads: int):
-        (layer, rows), self.library, self.spare = problem, library, None
+    def __init__(self, library: Library, layer: Layer, rows: np.ndarray, threads: int):
+        self.library, self.spare = library, None
         self.notes = library.start(threads)
         upper_bound(layer, float(rows.max()), 0, library.name)
         self.weights, self.features = library.weights(layer), library.features(rows)
@@ -147,7 +147,7 @@ def compare_layers(
 
 def _compare_layer(network: Network, inputs: Inputs, comparison: ComparisonSettings) -> list[RunRecord]:
     """Records of one layer, a network of its own."""
-    problem, threads = DenseLayer(network.layer(0), inputs.data), comparison.threads
+    problem, threads = (network.layer(0), inputs.data), comparison.threads
     truth, results = verify.oracle(network, inputs), {}
 
     def judge(name: str, entrant: Entrant, out: Any) -> verify.Verdict:
@@ -160,8 +160,8 @@ def _compare_layer(network: Network, inputs: Inputs, comparison: ComparisonSetti
         judged = verdict_key(network, inputs, results[name], entrant.digest)
         return replace(verify.judge(results[name], truth), judged=judged)
 
-    makers = {OURS: partial(OurLayer, problem, threads)}
-    makers |= {name: partial(LibraryLayer, engine(name), problem, threads) for name in comparison.libraries}
+    makers = {OURS: partial(OurLayer, *problem, threads)}
+    makers |= {name: partial(LibraryLayer, engine(name), *problem, threads) for name in comparison.libraries}
     entrants, _, load = contest(makers, judge, LAYER_PACE, comparison.seconds)
     measured = {}
     for name, entrant in entrants.items():

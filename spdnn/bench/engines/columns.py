@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.bench.engines.library import Library, Weights, uniform
-from spdnn.core.network import Layer
+from spdnn.bench.engines.library import Library, Weights
+from spdnn.core.network import Layer, common_value
 
 BLOCK_VALUES = 1 << 19  # 2 MB: a block of features, of some hundred inputs
 LEAST_INPUTS, MOST_INPUTS = 64, 512
@@ -29,15 +29,13 @@ class Columns(Library):
     def weights(self, layer: Layer) -> Weights:
         # W^T by row: a row holds the weights of one output, each of which scales a run of neighbouring inputs.
         matrix = self.matrix(sp.csr_array(layer.matrix().T))
-        bias = layer.bias.flat[0] if np.ndim(layer.bias) and uniform(layer.bias) else layer.bias
-        column = np.float32(bias) if np.ndim(bias) == 0 else bias.reshape(-1, 1)
+        bias = common_value(np.atleast_1d(layer.bias))
+        column = bias.reshape(-1, 1) if np.ndim(bias) else bias
         low, high = layer.activation.low, layer.activation.high
         return Weights(matrix, self.native(column), low, high, layer.inputs, layer.outputs, layer.edges)
 
     def features(self, rows: np.ndarray) -> list:
-        size = block_inputs(rows.shape[1])
-        starts = range(0, len(rows), size)
-        return [self.native(np.ascontiguousarray(rows[start : start + size].T)) for start in starts]
+        return self._blocks(rows.T)
 
     def step(self, features: list, weights: Weights, spare: list | None = None) -> list:
         # Buffers of the layer before last are written again where their shapes agree, so that no page is new.
@@ -52,10 +50,12 @@ class Columns(Library):
         # Blocks are filled up again after rows have left: narrow ones make poor use of the cache and of vectors.
         ends = np.cumsum([block.shape[1] for block in features])[:-1]
         parts = [self.array(block)[:, part] for block, part in zip(features, np.split(kept, ends), strict=True)]
-        whole = np.concatenate(parts, axis=1)
-        size = block_inputs(whole.shape[0])
-        starts = range(0, whole.shape[1], size)
-        return [self.native(np.ascontiguousarray(whole[:, start : start + size])) for start in starts]
+        return self._blocks(np.concatenate(parts, axis=1))
+
+    def _blocks(self, columns: np.ndarray) -> list:
+        size = block_inputs(len(columns))
+        starts = range(0, columns.shape[1], size)
+        return [self.native(np.ascontiguousarray(columns[:, start : start + size])) for start in starts]
 
     def dense(self, features: list) -> np.ndarray:
         return np.concatenate([self.array(block).T for block in features])

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.bench.engines.library import Library, Weights, uniform
+from spdnn.bench.engines.library import Library, Weights
 from spdnn.core.errors import Unsuitable, absent
-from spdnn.core.network import Header, Layer
+from spdnn.core.network import Header, Layer, common_value
 
 
 class GraphblasEngine(Library):
@@ -52,10 +52,8 @@ class GraphblasEngine(Library):
     def weights(self, layer: Layer) -> Weights:
         from graphblas import Matrix, Vector
 
-        bias = layer.bias
-        if uniform(bias):
-            bias = np.float32(bias) if np.ndim(bias) == 0 else bias[0]
-        else:
+        bias = common_value(np.atleast_1d(layer.bias))
+        if np.ndim(bias):
             bias = Vector.from_dense(bias).diag()
         matrix = Matrix.ss.import_csr(**_parts(sp.csr_array(layer.matrix())))
         low, high = layer.activation.low, layer.activation.high

@@ -117,8 +117,3 @@ class Library(Engine):
     def work(self, features: Any, weights: Weights, count: int) -> int:
         """Inputs x edges that a step goes through, for features of `count` inputs."""
         return count * weights.edges
-
-
-def uniform(bias: np.float32 | np.ndarray) -> bool:
-    """Whether a bias is one number for all outputs."""
-    return np.size(bias) <= 1 or bool((bias == bias.flat[0]).all())

@@ -1,13 +1,13 @@
 """The contract of a program in a contest: prepared outside the clock, called on it, its outputs as arrays.
 
-A program solves a `Product` (one sparse product), a `DenseLayer`, a `Network`, or another ONNX model.
+A program solves a `Product` (one sparse product), a layer with its features, a `Network`, or another ONNX model.
 """
 
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -74,13 +74,6 @@ class Product:
         """Of dense operands and the output."""
         second = 0 if self.second is None else self.second.nbytes
         return self.first.nbytes + second + 4 * int(np.prod(self.shape, dtype=np.int64))
-
-
-class DenseLayer(NamedTuple):
-    """One layer and its features, float32 (count, inputs)."""
-
-    layer: Layer
-    rows: np.ndarray
 
 
 class TimedProgram(abc.ABC):

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from spdnn.api import compile as compiled
-from spdnn.bench.libraries.base import OURS, DenseLayer, Product, TimedProgram
+from spdnn.bench.libraries.base import OURS, Product, TimedProgram
 from spdnn.bench.libraries.onnx import OnnxFile
-from spdnn.core.network import Network
+from spdnn.core.network import Layer, Network
 from spdnn.kernels import dispatch, tiles
 from spdnn.ops.cpu import CpuBackend
 
@@ -92,11 +92,10 @@ class OurProductInOrder(OurProduct):
 
 
 class OurLayer(OurProgram):
-    """The kernel on one layer: features tiled already."""
+    """The kernel on one layer: features, given as float32 (count, inputs), tiled already."""
 
-    def __init__(self, problem: DenseLayer, threads: int):
-        (layer, rows), self.level = problem, dispatch.level()
-        self.count, self.outputs, self.threads_used = len(rows), layer.outputs, threads
+    def __init__(self, layer: Layer, rows: np.ndarray, threads: int):
+        self.level, self.count, self.outputs, self.threads_used = dispatch.level(), len(rows), layer.outputs, threads
         self.tile = tiles.best_tile(self.level, self.count, max(layer.inputs, layer.outputs))
         self.tiles = tiles.tiles_of(self.count, self.tile)
         self.bound = tiles.bind(layer, share=True)
