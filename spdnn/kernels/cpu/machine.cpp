@@ -10,11 +10,7 @@
 // Source        STREAM's copy (McCalpin 1995) and the peaks of the roofline model (Williams et al., CACM 52(4), 2009).
 #include "machine.hpp"
 
-#include "level.hpp"
-
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
+#include "lanes.hpp"
 
 namespace spdnn {
 namespace {
@@ -28,20 +24,9 @@ static_assert(kLoadFloats % (kAccumulators * kLanes) == 0, "a round of loads mus
 // The compiler must hold `v` ready here, so it cannot leave out what made it; and it must read memory anew after.
 inline void keep(const Vec& v) { asm volatile("" : : "m"(v) : "memory"); }
 
-inline void stream(float* dst, Vec v) {
-#if defined(__x86_64__) && SPDNN_VECTOR_BYTES == 64
-    _mm512_stream_ps(dst, v);
-#elif defined(__x86_64__) && SPDNN_VECTOR_BYTES == 32
-    _mm256_stream_ps(dst, v);
-#elif defined(__x86_64__)
-    _mm_stream_ps(dst, v);
-#else
-    *reinterpret_cast<Vec*>(dst) = v;
-#endif
-}
-
 void copy(const float* __restrict src, float* __restrict dst, int64_t floats) {
-    for (int64_t i = 0; i < floats; i += kLanes) stream(dst + i, *reinterpret_cast<const Vec*>(src + i));
+    for (int64_t i = 0; i < floats; i += kLanes)
+        stream(*reinterpret_cast<const Vec*>(src + i), reinterpret_cast<Vec*>(dst + i));
 #ifdef __x86_64__
     _mm_sfence();  // streaming stores may still be under way
 #endif

@@ -14,11 +14,7 @@
 #include <cstring>
 #include <vector>
 
-#include "level.hpp"
-
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
+#include "lanes.hpp"
 
 namespace spdnn {
 namespace {
@@ -318,28 +314,13 @@ double largest(const Columns& all, double value) {
     return value;
 }
 
-// Bit i is lane i of a comparison.
-uint32_t mask_of(IntVec lanes) {
-#if defined(__x86_64__) && SPDNN_VECTOR_BYTES == 64
-    return _mm512_movepi32_mask(reinterpret_cast<__m512i>(lanes));
-#elif defined(__x86_64__) && SPDNN_VECTOR_BYTES == 32
-    return _mm256_movemask_ps(reinterpret_cast<__m256>(lanes));
-#elif defined(__x86_64__)
-    return _mm_movemask_ps(reinterpret_cast<__m128>(lanes));
-#else
-    uint32_t mask = 0;
-    for (int lane = 0; lane < kLanes; ++lane) mask |= static_cast<uint32_t>(lanes[lane] & 1) << lane;
-    return mask;
-#endif
-}
-
 // A bit for each pair of rows j and side - j, in the order of j, of one column: row j's and row side - j's.
 struct PairBits {
     explicit PairBits(int64_t half) : low(half / 8 + 8), high(half / 8 + 8) {}
 
     static void set(std::vector<uint8_t>& bits, int64_t j, const IntVec* lanes) {
         uint32_t mask = 0;
-        for (int v = 0; v < kVectors; ++v) mask |= mask_of(lanes[v]) << v * kLanes;
+        for (int v = 0; v < kVectors; ++v) mask |= nonzero(lanes[v]) << v * kLanes;
         std::memcpy(&bits[j / 8], &mask, kStep / 8);
     }
 
@@ -386,7 +367,7 @@ void threshold(const Columns& all, double level, uint8_t* bits) {
                 high[half / 8] = middle[c] > single;
                 if (std::abs(middle[c] - single) <= error[c]) decide(high, half, half);
                 // Doubtful rows are rare: most columns skip this loop.
-                for (int64_t j = 0; j < half && mask_of(any[c]); ++j) {
+                for (int64_t j = 0; j < half && nonzero(any[c]); ++j) {
                     if (near[c].low[j / 8] >> j % 8 & 1) decide(low, j, j);
                     if (near[c].high[j / 8] >> j % 8 & 1) decide(high, j, (side - j) % side);
                 }

@@ -19,7 +19,7 @@
 //            Algorithms for Sparse Matrices", ACM TOMS 4(3), 1978.
 #include "spgemm.hpp"
 
-#include "half.hpp"
+#include "transposed.hpp"
 
 #include <omp.h>
 
@@ -223,27 +223,6 @@ void hash(const Layer& layer, const Row& row, int64_t products, const Scratch& s
         const uint32_t output = scratch.order[k] >> 32, entry = static_cast<uint32_t>(scratch.order[k]);
         out.add(output, epilogue.scalar(scratch.key_sums[entry], output));
         scratch.keys[entry] = kFree, scratch.key_sums[entry] = 0.0f;
-    }
-}
-
-// (kLanes, kLanes) in place: vectors kStep apart exchange half of their lanes, then those twice as far apart.
-template <int kStep = 1>
-inline void transpose(Vec (&block)[kLanes]) {
-    if constexpr (kStep < kLanes) {
-        // Shuffles that swap the off-diagonal blocks of a pair: lanes with bit kStep of a for those without it of b.
-        IntVec upper, lower;
-        for (int i = 0; i < kLanes; ++i) {
-            upper[i] = i & kStep ? kLanes + i - kStep : i;
-            lower[i] = i & kStep ? kLanes + i : i + kStep;
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) {
-            if (i & kStep) continue;
-            const Vec a = block[i], b = block[i + kStep];
-            block[i] = __builtin_shuffle(a, b, upper);
-            block[i + kStep] = __builtin_shuffle(a, b, lower);
-        }
-        transpose<2 * kStep>(block);
     }
 }
 
