@@ -12,6 +12,9 @@ struct LaneFlags {
     uint64_t not_finite = 0;  // lanes with a value that was not finite before the activation
 };
 
+// A bit for each lane of a tile that holds one of `count` inputs, the first of which is in lane 0.
+inline uint64_t filled_lanes(int64_t count) { return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
+
 // Outputs first .. last - 1 of dst (outputs, tile) <- activation(Y W + b) of src, float (inputs, tile).
 using TileBlock = LaneFlags (*)(const Layer&, const void* src, float* dst, int64_t first, int64_t last);
 

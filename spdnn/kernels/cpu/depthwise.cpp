@@ -37,8 +37,6 @@ inline Vec first_of(Vec x, int64_t count) {
     return *reinterpret_cast<const IntVec*>(&kNumbers) < static_cast<int32_t>(count) ? x : Vec{};
 }
 
-int64_t padded(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
-
 thread_local KeptMemory kept;
 
 // Of the lanes of two vectors side by side.

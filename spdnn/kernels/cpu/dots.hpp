@@ -18,8 +18,6 @@ struct Chunk {
     int vectors;
 };
 
-inline int64_t padded(int64_t depth) { return (depth + kLanes - 1) / kLanes * kLanes; }
-
 inline Vector<Chunk> chunks_of(int64_t depth) {
     Vector<Chunk> chunks;
     // Greedy: as many of the widest chunks as fit, then at most one of each smaller power of two.

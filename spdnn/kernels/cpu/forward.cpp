@@ -30,18 +30,12 @@ constexpr int64_t kLeastEdges = 16384;  // x vectors, of a layer on average, tha
 constexpr int64_t kApart = 32;          // floats between the data of threads: no shared cache line, nor the next one
 constexpr int64_t kStrip = 16;          // neurons that are transposed at a time
 constexpr int64_t kChecked = 64;        // inputs whose values are looked at by one thread
-constexpr int64_t kNoLayer = INT64_MAX;
 
 static_assert(kScattered == 4, "a vector of four");
 typedef float Four __attribute__((vector_size(16)));
 typedef float LooseFour __attribute__((vector_size(16), aligned(4)));
 
 thread_local KeptMemory scratch;
-
-void atomic_min(std::atomic<int64_t>& layer, int64_t k) {
-    int64_t least = layer.load(std::memory_order_relaxed);
-    while (k < least && !layer.compare_exchange_weak(least, k, std::memory_order_relaxed)) {}
-}
 
 bool finite(const float* x, int64_t count) {
     typedef float Loose __attribute__((vector_size(SPDNN_VECTOR_BYTES), aligned(4)));
@@ -133,7 +127,7 @@ int64_t run_scatter(const Forward& p, const Sizes& sizes, Team& team) {
     float* const features = scratch.floats(2 * row + p.parts * (summed + listed));
     float* const sums = features + 2 * row;
     int32_t* const nonzero = reinterpret_cast<int32_t*>(sums + p.parts * summed);
-    std::atomic<int64_t> failed{kNoLayer};
+    FirstFailed failed;
     // Ping-pong between the rows; the end of `each` is the barrier between layers.
     for (int64_t k = 0; k < p.depth; ++k) {
         const float* const from = k ? features + (k - 1) % 2 * row : p.x;
@@ -141,10 +135,10 @@ int64_t run_scatter(const Forward& p, const Sizes& sizes, Team& team) {
         team.each(p.parts, [&](int64_t part) {
             if (!scatter_part(p.layers[k], p.scatter_layers[k], part, from, nonzero + part * listed,
                               sums + part * summed, to))
-                atomic_min(failed, k);
+                failed.at(k);
         });
     }
-    return failed == kNoLayer ? kAllFinite : failed.load();
+    return failed.layer();
 }
 
 // tile (neurons, size) <- neurons from .. to - 1 of `count` rows; its other lanes are zero.
@@ -170,14 +164,12 @@ void to_rows(const float* tile, int64_t neurons, int64_t count, int size, int64_
     }
 }
 
-uint64_t lanes(int64_t count) { return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
-
 // Tiles on threads, or blocks of each layer where tiles are fewer.
 struct Tiled {
     const Forward& p;
     const int tile;
     const int64_t tiles, last, buffer, room;  // floats of a tile: of its features between layers, and of all
-    std::atomic<int64_t> failed{kNoLayer};
+    FirstFailed failed;
 
     Tiled(const Forward& p, int tile, const Sizes& sizes)
         : p(p),
@@ -195,7 +187,7 @@ struct Tiled {
     void compute(int64_t t, int64_t k, float* memory, int64_t first, int64_t end) {
         const LaneFlags flags =
             block_for(p.layers[k], tile)(p.layers[k], before(memory, k), before(memory, k + 1), first, end);
-        if (flags.not_finite & lanes(filled(t))) atomic_min(failed, k);
+        if (flags.not_finite & filled_lanes(filled(t))) failed.at(k);
     }
 
     int64_t each_alone(Team& team) {
@@ -216,7 +208,7 @@ struct Tiled {
             to_rows(before(memory, p.depth), last, filled(t), tile, 0, last, p.y + t * tile * last);
         });
         if (out_of_memory) throw std::bad_alloc();
-        return failed == kNoLayer ? kAllFinite : failed.load();
+        return failed.layer();
     }
 
     int64_t lockstep(Team& team, int threads) {
@@ -238,7 +230,7 @@ struct Tiled {
                             p.y + t * tile * last);
             });
         }
-        return failed == kNoLayer ? kAllFinite : failed.load();
+        return failed.layer();
     }
 };
 

@@ -37,32 +37,18 @@ constexpr int64_t kNear = 1 << 20;     // bytes of features that need not be fet
 constexpr int64_t kPackedEdges = 64, kPackedOutputs = 8;  // of sets whose rows are packed: at most, at least
 constexpr int64_t kLeastBlock = 64;                       // output neurons a thread takes at least
 constexpr int64_t kLeastWork = 8192;                      // edges x vectors of a layer that are worth a thread
-constexpr uint64_t kNoLayer = ~uint64_t{0};
 constexpr int64_t kStepBytes = 16 << 20;  // of the buffers between layers that all tiles take in step, at most
 
-// What a kernel computes with: a vector of neighbouring inputs, or one float for tiles of one input.
+// Of V, which kernels compute with: a vector of neighbouring inputs, or one float for tiles of one input.
 template <class V>
-struct Unit;
+using Bits = std::conditional_t<sizeof(V) == sizeof(float), int32_t, IntVec>;
 
-template <>
-struct Unit<Vec> {
-    typedef IntVec Int;
-    static constexpr int lanes = kLanes;
-    static Vec broadcast(float x) { return SPDNN_LEVEL::broadcast(x); }
-    static IntVec raw(Vec v) { return reinterpret_cast<IntVec>(v); }
-};
-
-template <>
-struct Unit<float> {
-    typedef int32_t Int;
-    static constexpr int lanes = 1;
-    static float broadcast(float x) { return x; }
-    static int32_t raw(float v) {
-        int32_t x;
-        std::memcpy(&x, &v, 4);
-        return x;
-    }
-};
+template <class V>
+inline Bits<V> bits_of(V v) {
+    Bits<V> bits;
+    std::memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
 
 template <class V, int kVectors>
 inline __attribute__((always_inline)) void stream_row(const V (&row)[kVectors], V* to) {
@@ -73,16 +59,16 @@ inline __attribute__((always_inline)) void stream_row(const V (&row)[kVectors], 
 template <class V, int kVectors>
 struct Epilogue {
     const Layer& layer;
-    const V low = Unit<V>::broadcast(layer.low), high = Unit<V>::broadcast(layer.high);
-    const V value = Unit<V>::broadcast(layer.value);
-    typename Unit<V>::Int seen[kVectors] = {};
+    const V low = broadcast_as<V>(layer.low), high = broadcast_as<V>(layer.high);
+    const V value = broadcast_as<V>(layer.value);
+    Bits<V> seen[kVectors] = {};
     V poison[kVectors] = {};  // sums of 0 * y: 0 while every y is finite, else NaN
 
     // One output, whose vector 0 is `out`.
     template <bool kValued, bool kMayStream = true>
     inline __attribute__((always_inline)) void store(const V (&even)[kVectors], const V (&odd)[kVectors],
                                                      int64_t output, V* out) {
-        const V bias = Unit<V>::broadcast(layer.bias[output * layer.bias_stride]);
+        const V bias = broadcast_as<V>(layer.bias[output * layer.bias_stride]);
         V row[kVectors];
         // The two partial sums meet here, always even + odd: the same order for every tile and level.
         for (int v = 0; v < kVectors; ++v)
@@ -102,10 +88,10 @@ struct Epilogue {
         constexpr int kChains = std::min(kOutputs, 2);  // short ones
         const V least = low, most = high, scale = value;
         V bad[kChains][kPart] = {};
-        typename Unit<V>::Int any[kChains][kPart] = {};
+        Bits<V> any[kChains][kPart] = {};
 #pragma GCC unroll 8
         for (int o = 0; o < kOutputs; ++o) {
-            const V bias = Unit<V>::broadcast(layer.bias[output(o) * layer.bias_stride]);
+            const V bias = broadcast_as<V>(layer.bias[output(o) * layer.bias_stride]);
             V* const to = out(o) + start;
             const int c = o % kChains;
 #pragma GCC unroll 4
@@ -119,7 +105,7 @@ struct Epilogue {
 
     template <bool kValued>
     static inline __attribute__((always_inline)) V activated(V sum, V bias, V value, V low, V high, V& bad,
-                                                             typename Unit<V>::Int& any) {
+                                                             Bits<V>& any) {
         // A common weight is applied once an output, fused with the bias, instead of once an edge.
         V y = kValued ? sum + bias : multiply_add(sum, value, bias);
         // Range check without a branch: 0 * y is NaN where y is not finite. The clamp below would hide it.
@@ -127,7 +113,7 @@ struct Epilogue {
         y = y > low ? y : low;
         y = y < high ? y : high;
         // The OR of all outputs' bits: a lane is active where anything but the sign was ever set.
-        any |= Unit<V>::raw(y);
+        any |= bits_of(y);
         return y;
     }
 
@@ -135,30 +121,12 @@ struct Epilogue {
         LaneFlags all;
         // Reduce each lane to one bit; the shift drops the sign, so that -0 counts as zero.
         for (int v = 0; v < kVectors; ++v) {  // but for their signs
-            all.active |= uint64_t{nonzero(seen[v] << 1)} << (v * Unit<V>::lanes);
-            all.not_finite |= uint64_t{nonzero(Unit<V>::raw(poison[v]) << 1)} << (v * Unit<V>::lanes);
+            all.active |= uint64_t{nonzero(seen[v] << 1)} << (v * lanes<V>);
+            all.not_finite |= uint64_t{nonzero(bits_of(poison[v]) << 1)} << (v * lanes<V>);
         }
         return all;
     }
 };
-
-// outputs(count, j) for all outputs j of first .. last - 1: kOutputs at a time where these have equally many edges.
-template <int kOutputs, class Outputs>
-void by_outputs(const int64_t* offsets, int64_t first, int64_t last, Outputs outputs) {
-    int64_t j = first;
-    while (j < last) {
-        // Outputs of equal length share one loop over their edges, without remainders of their own.
-        bool together = kOutputs > 1 && j + kOutputs <= last;
-        for (int o = 1; together && o < kOutputs; ++o)
-            together = offsets[j + o + 1] - offsets[j + o] == offsets[j + 1] - offsets[j];
-        if (together) {
-            outputs(std::integral_constant<int, kOutputs>{}, j);
-            j += kOutputs;
-        } else {
-            outputs(std::integral_constant<int, 1>{}, j++);
-        }
-    }
-}
 
 // Fetches `kFloats` floats ahead, to be written if kWrite.
 template <int kFloats, int kWrite>
@@ -196,7 +164,7 @@ struct Ahead {
         return reinterpret_cast<const V*>(src + static_cast<int64_t>(inputs[edge]) * kTile);
     }
     void fetch(int64_t edge) const {
-        SPDNN_LEVEL::fetch<kVectors * Unit<V>::lanes, 0>(reinterpret_cast<const float*>(row(edge)));
+        SPDNN_LEVEL::fetch<kVectors * lanes<V>, 0>(reinterpret_cast<const float*>(row(edge)));
     }
 
     inline __attribute__((always_inline)) void turn() {
@@ -239,7 +207,7 @@ inline __attribute__((always_inline)) void set_part(const Layer& layer, float* _
                 const V x = vectors[v];
 #pragma GCC unroll 8
                 for (int o = 0; o < kOutputs; ++o) {
-                    if (kValued) sum[o][v] += Unit<V>::broadcast(values[edge * size + o]) * x;
+                    if (kValued) sum[o][v] += broadcast_as<V>(values[edge * size + o]) * x;
                     else sum[o][v] += x;
                 }
             }
@@ -310,7 +278,7 @@ LaneFlags all_sets(const Layer& layer, const float* __restrict src, float* __res
         // Prefetch the output lines of the next set for writing: members lie scattered.
         if (j + 1 < last && !layer.streamed)
             for (int64_t m = sets.begins[j + 1]; m < sets.begins[j + 2]; ++m)
-                fetch<kVectors * Unit<V>::lanes, 1>(dst + int64_t{sets.members[m]} * kTile);
+                fetch<kVectors * lanes<V>, 1>(dst + int64_t{sets.members[m]} * kTile);
         Rows next = rows(j + 1);
         // Divide the packing of the next set evenly among the turns of this one; rows of set j + 2 are prefetched
         // alike.
@@ -361,7 +329,7 @@ __attribute__((noinline)) LaneFlags singles(const Layer& layer, const float* __r
     auto add = [&](V(&sum)[kVectors], int64_t edge) __attribute__((always_inline)) {
         const V* row = reinterpret_cast<const V*>(src + static_cast<int64_t>(indices[edge]) * kTile);
         for (int v = 0; v < kVectors; ++v) {
-            if (kValued) sum[v] += Unit<V>::broadcast(values[edge]) * row[v];
+            if (kValued) sum[v] += broadcast_as<V>(values[edge]) * row[v];
             else sum[v] += row[v];
         }
     };
@@ -430,7 +398,7 @@ LaneFlags bit_block(const Layer& layer, const uint64_t* __restrict words, int sh
     auto add = [&](Vec(&sum)[kVectors], int64_t edge, const float* weight) __attribute__((always_inline)) {
         // Gather 8 bytes, a bit for each input of the tile, in place of `tile` floats.
         const uint64_t word = words[indices[edge]] >> shift;
-        const Vec value = Unit<Vec>::broadcast(kValued ? *weight : 1.0f);
+        const Vec value = broadcast(kValued ? *weight : 1.0f);
         for (int v = 0; v < kVectors; ++v) {
             // Broadcast the half word and select the weight where the lane's bit is set: a masked addition, no branch.
             const IntVec all = static_cast<int32_t>(word >> (v / kHalf * 32)) - IntVec{};
@@ -524,9 +492,14 @@ LaneFlags count_block(const Layer& layer, const uint64_t* __restrict words, floa
         for (; m < size; ++m) outputs(one, std::true_type{}, j, m);
     }
     // Then lists of single outputs, eight neighbours where they have equally many edges.
-    by_outputs<8>(layer.offsets, first_single, last, [&](auto together, int64_t j) __attribute__((always_inline)) {
-        outputs(together, std::false_type{}, j, 0);
-    });
+    for (int64_t j = first_single; j < last;) {
+        bool together = j + 8 <= last;
+        for (int o = 1; together && o < 8; ++o)
+            together = layer.offsets[j + o + 1] - layer.offsets[j + o] == layer.offsets[j + 1] - layer.offsets[j];
+        if (together) outputs(eight, std::false_type{}, j, 0);
+        else outputs(one, std::false_type{}, j, 0);
+        j += together ? 8 : 1;
+    }
     return epilogue.result();
 }
 #endif
@@ -600,21 +573,9 @@ LaneFlags first_layer(const Pass& pass, const Layer& layer, int64_t t, float* ro
 
 int64_t tiles_of(const Pass& pass) { return (pass.count + pass.tile - 1) / pass.tile; }
 
-// The lanes of tile t that hold an input.
-uint64_t filled(const Pass& pass, int64_t t) {
-    const int64_t lanes = pass.count - t * pass.tile;
-    return lanes >= 64 ? ~uint64_t{0} : (uint64_t{1} << lanes) - 1;
-}
-
-void atomic_min(std::atomic<uint64_t>& layer, uint64_t k) {
-    // Atomic minimum by compare and swap: threads fail in any order, the first layer is reported.
-    uint64_t least = layer.load(std::memory_order_relaxed);
-    while (k < least && !layer.compare_exchange_weak(least, k, std::memory_order_relaxed)) {}
-}
-
 // Each thread takes a tile through all layers of the pass.
 int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
-    std::atomic<uint64_t> failed{kNoLayer};
+    FirstFailed failed;
     std::atomic<bool> out_of_memory{false};
     // Scratch of a thread: the tile's own inputs, then two buffers of the widest layer, all in whole cache lines.
     const bool words = pass.rows && pass.rows->bits && pass.tile > 1;  // 64 inputs in 8 bytes
@@ -646,7 +607,7 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
                                          : first_layer(pass, layer, t, memory, to);
             pass.active[k * tiles + t] = flags.active;
             // Lanes past the last input are padding, and fail nothing.
-            if (flags.not_finite & filled(pass, t)) atomic_min(failed, k);
+            if (flags.not_finite & filled_lanes(pass.count - t * pass.tile)) failed.at(k);
             // Early exit: a tile of zeros stays zeros through the remaining layers.
             if (!flags.active && k >= pass.still_from && k + 1 < pass.depth) {
                 for (int64_t rest = k + 1; rest < pass.depth; ++rest) pass.active[rest * tiles + t] = 0;
@@ -659,12 +620,12 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
         if (pass.streamed) std::atomic_thread_fence(std::memory_order_seq_cst);  // others see such stores late
     }
     if (out_of_memory) throw std::bad_alloc();
-    return failed == kNoLayer ? -1 : static_cast<int64_t>(failed.load());
+    return failed.layer();
 }
 
 // Few tiles: all threads share each layer, parallel over tiles and blocks of outputs, with a barrier after it.
 int64_t run_lockstep(const Pass& pass, int64_t widest, int threads) {
-    std::atomic<uint64_t> failed{kNoLayer};
+    FirstFailed failed;
     const int64_t tiles = tiles_of(pass), buffer = widest * pass.tile * tiles;
     float* const memory = scratch.floats(2 * buffer);
     // Blocks of a tile OR their lanes into one word, which has to start at zero.
@@ -696,12 +657,12 @@ int64_t run_lockstep(const Pass& pass, int64_t widest, int threads) {
                                             begin(layer.lists, b + 1));
                 // Threads share a tile, so its lanes are merged atomically, once a block.
                 if (flags.active) __atomic_fetch_or(&pass.active[k * tiles + t], flags.active, __ATOMIC_RELAXED);
-                if (flags.not_finite & filled(pass, t)) atomic_min(failed, k);
+                if (flags.not_finite & filled_lanes(pass.count - t * pass.tile)) failed.at(k);
             }
             from = to;
         }
     }
-    return failed == kNoLayer ? -1 : static_cast<int64_t>(failed.load());
+    return failed.layer();
 }
 
 int64_t run(const Pass& pass, int threads) {

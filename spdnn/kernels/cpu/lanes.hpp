@@ -23,6 +23,9 @@ inline Vec load(const Half* from) { return load<Vec>(from); }
 inline void store(Vec x, float* to) { *reinterpret_cast<LooseVec*>(to) = x; }
 inline void store(Vec x, Half* to) { store(to, x); }
 
+// In whole vectors.
+inline int64_t padded(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
+
 // The first `count` (1 .. kLanes) of a vector; the lanes past them are zeros.
 template <class Real>
 inline Vec load_part(const Real* from, int64_t count) {
@@ -206,7 +209,7 @@ inline Vec exponential(Vec x) {
 
 // Numbers `count` .. of the last vector <- -inf, so that what follows knows whole vectors alone.
 inline int64_t fill_up(float* numbers, int64_t count) {
-    const int64_t whole = (count + kLanes - 1) / kLanes * kLanes;
+    const int64_t whole = padded(count);
     for (; count < whole; ++count) numbers[count] = -INFINITY;
     return whole;
 }

@@ -20,7 +20,15 @@ typedef float Vec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
 typedef int32_t IntVec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
 typedef uint64_t WordVec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
 
-inline Vec broadcast(float x) { return x - Vec{}; }  // x - 0 is x, of either sign, so no subtraction is left of it
+// A vector of floats, or one float.
+template <class V>
+constexpr int lanes = sizeof(V) / sizeof(float);
+
+template <class V>
+inline V broadcast_as(float x) {
+    return x - V{};  // x - 0 is x, of either sign, so no subtraction is left of it
+}
+inline Vec broadcast(float x) { return broadcast_as<Vec>(x); }
 
 }  // namespace SPDNN_LEVEL
 }  // namespace spdnn

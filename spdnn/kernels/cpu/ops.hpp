@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -142,6 +143,22 @@ void own_shares(int threads, double* busy, const Body& body) {
         busy[t] += processor_seconds() - began;
     }
 }
+
+// The first of the layers that failed, which threads find in any order.
+class FirstFailed {
+  public:
+    void at(int64_t layer) {
+        // Atomic minimum by compare and swap.
+        int64_t least = first.load(std::memory_order_relaxed);
+        while (layer < least && !first.compare_exchange_weak(least, layer, std::memory_order_relaxed)) {}
+    }
+    // -1: none.
+    int64_t layer() const { return first == kNone ? -1 : first.load(); }
+
+  private:
+    static constexpr int64_t kNone = INT64_MAX;
+    std::atomic<int64_t> first{kNone};
+};
 
 // Memory that a thread keeps for the next call; only ever grows. Pages are made once, and stay warm.
 class KeptMemory {

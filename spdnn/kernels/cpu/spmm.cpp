@@ -39,12 +39,6 @@ namespace {
 constexpr int kMostVectors =
     kLanes == 16 ? 8 : 4;  // of one row at a time: with two partial sums, half of the registers
 
-template <class V>
-inline V broadcast_as(float x) {
-    if constexpr (lanes<V> == 1) return x;
-    else return x - V{};
-}
-
 thread_local KeptMemory scratch;
 
 // What the rows of one panel are computed from and into.
@@ -254,10 +248,7 @@ void pack(const T* from, int64_t inner, int64_t row, int64_t width, float* to, i
         // One row of B: whole vectors, the remainder, padding to the stride.
         int64_t n = 0;
         for (; n + kLanes <= width; n += kLanes) store(to + n, load<Vec>(from + n));
-        for (; n < width; ++n) {
-            if constexpr (sizeof(T) == 2) to[n] = float_of(from[n]);
-            else to[n] = from[n];
-        }
+        for (; n < width; ++n) to[n] = load<float>(from + n);
         for (; n < stride; ++n) to[n] = to[width - 1];
     }
 }
@@ -331,13 +322,12 @@ bool block_of(Panel panel, int64_t lanes_used, int64_t from, int64_t to, int64_t
         const int64_t rows = std::min(kBlock, to - from), end = std::min(last * lanes_used, panel.width);
         panel.row = from;
         nan |= vectors_of<Index>(panel, lanes_used, from, from + rows, first, last);
+        auto unpack = [&](auto* to) {
+            unpack_rows(memory, panel.c_stride, rows, first * lanes_used, end, to + from, p.pattern.rows);
+        };
         if (p.pitch) keep_used(p, memory, panel, rows, first * lanes_used, end, reinterpret_cast<float*>(c));
-        else if (p.half)
-            unpack_rows(memory, panel.c_stride, rows, first * lanes_used, end, reinterpret_cast<Half*>(c) + from,
-                        p.pattern.rows);
-        else
-            unpack_rows(memory, panel.c_stride, rows, first * lanes_used, end, reinterpret_cast<float*>(c) + from,
-                        p.pattern.rows);
+        else if (p.half) unpack(reinterpret_cast<Half*>(c));
+        else unpack(reinterpret_cast<float*>(c));
     }
     return nan;
 }

@@ -19,9 +19,6 @@ constexpr int64_t kRowCost = 2;  // of a row on top of its nonzeros, in nonzeros
 typedef float Quarter __attribute__((vector_size(16)));
 typedef float Octet __attribute__((vector_size(SPDNN_VECTOR_BYTES < 32 ? 16 : 32)));  // where there are no 8 lanes, 4
 
-template <class V>
-constexpr int lanes = sizeof(V) / sizeof(float);
-
 // Lanes of the vectors that a product of this width is computed with: no wider than there are columns.
 inline int lanes_for(int64_t width) { return width == 1 ? 1 : width <= 4 ? 4 : width <= 8 ? lanes<Octet> : kLanes; }
 
