@@ -1,13 +1,12 @@
 """The section on calls of a network: a compiled model and other libraries, timed alternately, by inputs of a call."""
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from operator import attrgetter
 
 from spdnn.core.shown import plural, printable, significant, time
-from spdnn.core.statistics import Interval, ratios
+from spdnn.core.statistics import ratios
 from spdnn.core.table import (
     BYTES,
     DURATION,
@@ -47,7 +46,7 @@ HOW = (
 )
 
 
-class Call(NamedTuple):
+class Call:
     """A program that called a network with so many inputs.
 
     Attributes:
@@ -56,27 +55,13 @@ class Call(NamedTuple):
         ratio: how many times as long as ours it took; fastest: the same of the fastest turns.
     """
 
-    record: OperationRecord
-    ours: OperationRecord
-    number: int | None
-    name: str
-    batch: int
-    seconds: float
-    rate: float
-    ratio: Interval
-    fastest: float
-
-    @classmethod
-    def of(cls, record: OperationRecord, ours: OperationRecord, number: int | None) -> "Call":
-        """The record of a program beside ours."""
-        seconds, batch, least = statistics.median(record.seconds), record.problem.batch_columns, min(ours.seconds)
-        rate, fastest = batch / seconds if seconds else 0.0, min(record.seconds) / least if least else 0.0
-        ratio, name = ratios(ours.seconds, record.seconds), printable(record.program.name)
-        return cls(record, ours, number, name, batch, seconds, rate, ratio, fastest)
-
-    @property
-    def is_ours(self) -> bool:
-        return self.record is self.ours
+    def __init__(self, record: OperationRecord, ours: OperationRecord, number: int | None) -> None:
+        self.record, self.ours, self.number, self.is_ours = record, ours, number, record is ours
+        self.name, self.batch = printable(record.program.name), record.problem.batch_columns
+        self.ratio = ratios(ours.seconds, record.seconds)
+        self.fastest = min(record.seconds) / min(ours.seconds)
+        self.seconds = statistics.median(record.seconds)
+        self.rate = self.batch / self.seconds
 
 
 def _layout(call: Call) -> str:
@@ -108,31 +93,20 @@ CALLS = Table(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
 class Called:
-    """A network that was called, with the calls of each batch: ours, then the others, the fastest first."""
+    """A network that was called.
 
-    newest: OperationRecord
-    batches: Sequence[Sequence[Call]]
+    Attributes:
+        batches: the calls of each batch, by size: ours, then the others, the fastest first.
+        short: times of the largest batch and the smallest, and the fastest other library, in a few words.
+        results: sentences on the same, beside the two fastest other libraries.
+    """
 
-    @property
-    def name(self) -> str:
-        return printable(self.newest.problem.network)
-
-    @property
-    def ends(self) -> Sequence[Sequence[Call]]:
-        """The largest batch, and the smallest."""
-        return [self.batches[-1], *self.batches[:-1][:1]]
-
-    @property
-    def short(self) -> str:
-        """Times, and the fastest other library, in a few words."""
-        return "; ".join(_sentence(calls, "in", 1, ", ") for calls in self.ends)
-
-    @property
-    def results(self) -> list[str]:
-        """Sentences on the same, beside the two fastest other libraries."""
-        return [_sentence(calls, "takes" if calls[0].batch == 1 else "take", 2, ": ") for calls in self.ends]
+    def __init__(self, newest: OperationRecord, batches: Sequence[Sequence[Call]]) -> None:
+        self.newest, self.batches, self.name = newest, batches, printable(newest.problem.network)
+        ends = [batches[-1], *batches[:-1][:1]]
+        self.short = "; ".join(_sentence(calls, "in", 1, ", ") for calls in ends)
+        self.results = [_sentence(calls, "takes" if calls[0].batch == 1 else "take", 2, ": ") for calls in ends]
 
 
 def _sentence(calls: Sequence[Call], verb: str, most: int, joint: str) -> str:
@@ -144,38 +118,30 @@ def _sentence(calls: Sequence[Call], verb: str, most: int, joint: str) -> str:
 @once
 def called(collection: Collection) -> list[Called]:
     """The networks that were called. Of several comparisons of one network and batch on one machine, the latest."""
-    numbers = {id(record): number for number, record in enumerate(collection.operations, len(collection.records))}
     records = [operation for operation in collection.operations if operation.operation == "network"]
-    groups = group_by(
-        records,
-        lambda record: (
-            record.problem.network, record.device.name, record.threads, record.problem.topology_sha256
-        ),
-    )  # fmt: skip
+    network = attrgetter("problem.network", "device.name", "threads", "problem.topology_sha256")
     networks = []
-    for _, members in sorted(groups.items()):
+    for _, members in sorted(group_by(records, network).items()):
         batches = []
         for _, of_batch in sorted(group_by(members, lambda member: member.problem.batch_columns).items()):
-            compared = group_by(of_batch, lambda record: record.comparison).values()
-            whole = [calls for some in compared if (calls := calls_of(some, numbers))]
-            if whole:
-                batches.append(max(whole, key=lambda calls: (calls[0].record.created, calls[0].record.comparison)))
+            own = [record for record in of_batch if record.program.kind == "ours"]
+            if ours := max(own, key=attrgetter("created", "comparison"), default=None):
+                compared = [record for record in of_batch if record.comparison == ours.comparison]
+                batches.append(calls_of(compared, collection.operation_numbers))
         if batches:
             networks.append(Called(members[-1], batches))
     return networks
 
 
-def calls_of(members: Sequence[OperationRecord], numbers: dict[int, int] | None = None) -> list[Call]:
-    """The programs of a comparison, ours first and then the fastest by its ratio to ours; empty without ours.
+def calls_of(members: Sequence[OperationRecord], numbers: Mapping[int, int] | None = None) -> list[Call]:
+    """The programs of a comparison, ours first and then the fastest by its ratio to ours.
 
     Args:
         numbers: of the records on the page, by the identity of each.
     """
-    ours = next((member for member in members if member.program.kind == "ours"), None)
-    if ours is None:
-        return []
+    ours = next(member for member in members if member.program.kind == "ours")
     same = [member for member in members if len(member.seconds) == len(ours.seconds)]
-    calls = [Call.of(member, ours, (numbers or {}).get(id(member))) for member in same]
+    calls = [Call(member, ours, (numbers or {}).get(id(member))) for member in same]
     return sorted(calls, key=lambda call: (not call.is_ours, call.ratio.median, call.name))
 
 

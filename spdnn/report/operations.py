@@ -5,8 +5,8 @@ Programs are compared within one comparison on one problem, by pairs of samples;
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import Figure
 from spdnn.report.common.plotting import INK, canvas, colours, despine, logarithmic, plain
 from spdnn.report.common.run_rows import group_by
-from spdnn.runs.records.operation_record import OperationProblem, OperationRecord
+from spdnn.runs.records.operation_record import OperationRecord
 
 NAME, TITLE = "operations", "Sparse operations"
 ABSENT = (
@@ -40,66 +40,46 @@ MARKS = ("o", "s", "^", "D", "v", "P")
 JITTER = 0.7  # percent of sparsity between the marks of two networks
 
 
-@dataclass(frozen=True)
 class Other:
-    """The record of another program, beside that of ours in the same comparison."""
+    """The record of another program, beside that of ours in the same comparison.
 
-    record: OperationRecord
-    ours: OperationRecord
+    Attributes:
+        times: how many times as long as ours it took: the median over pairs of samples.
+        best: as `times`, of the fastest samples, which other processes interrupt least.
+        memory: bytes that it held / those that ours held.
+    """
 
-    @cached_property
-    def times(self) -> float:
-        """How many times as long as ours it took: the median over pairs of samples."""
-        own, other = self.ours.seconds, self.record.seconds
+    def __init__(self, record: OperationRecord, ours: OperationRecord) -> None:
+        self.record, self.ours, own, other = record, ours, ours.seconds, record.seconds
         # Samples were taken alternately: pairs see the same state of the machine.
-        return ratios(own, other).median if len(own) == len(other) else _median(self.record) / _median(self.ours)
-
-    @property
-    def best(self) -> float:
-        """As `times`, of the fastest samples, which other processes interrupt least."""
-        return min(self.record.seconds) / min(self.ours.seconds)
-
-    @property
-    def memory(self) -> float | None:
-        """Bytes that it held / those that ours held."""
-        return self.record.held_bytes / self.ours.held_bytes if self.ours.held_bytes else None
+        self.times = ratios(own, other).median if len(own) == len(other) else _median(record) / _median(ours)
+        self.best = min(other) / min(own)
+        self.memory = record.held_bytes / ours.held_bytes if ours.held_bytes else None
 
 
-@dataclass(frozen=True)
 class ComparedProblem:
-    """One problem of a comparison: ours, and the other programs."""
+    """One problem of a comparison: ours, and the other programs.
 
-    ours: OperationRecord
-    others: Sequence[Other]
+    Attributes:
+        sparse, dense, other: the fastest of the sparse programs, of the dense ones and of both; None: there is none.
+        percent: of the problem's sparsity, rounded to a whole one; of a matrix of DLMC, that of its pruned model.
+        memory: bytes of the dense matrix / of ours.
+    """
 
-    def fastest(self, *kinds: str) -> Other | None:
-        """The fastest of the programs of some kinds; None where there is none."""
-        return min(
-            (one for one in self.others if one.record.program.kind in kinds), key=lambda one: one.times, default=None
+    def __init__(self, ours: OperationRecord, others: Iterable[OperationRecord]) -> None:
+        self.ours, self.problem, self.operation = ours, ours.problem, ours.operation
+        self.others = [Other(record, ours) for record in others]
+        fastest = sorted(self.others, key=lambda one: one.times)
+        self.sparse, self.dense, self.other = (
+            next((one for one in fastest if one.record.program.kind in kinds), None)
+            for kinds in (("sparse",), ("dense",), ("sparse", "dense"))
         )
-
-    sparse = cached_property(lambda self: self.fastest("sparse"))
-    dense = cached_property(lambda self: self.fastest("dense"))
-    other = cached_property(lambda self: self.fastest("sparse", "dense"))
-
-    @property
-    def problem(self) -> OperationProblem:
-        return self.ours.problem
+        self.percent = round(100 * (self.problem.dlmc or self.problem).sparsity)
+        self.network = printable(self.problem.network) + ", training" * (self.problem.phase == "training")
+        held = ours.matrix_bytes
+        self.memory = self.dense.record.matrix_bytes / held if self.dense and held else None
 
     @property
-    def operation(self) -> str:
-        return self.ours.operation
-
-    @property
-    def percent(self) -> int:
-        """Of the problem's sparsity, rounded to a whole one; of a matrix of DLMC, that of its pruned model."""
-        return round(100 * (self.problem.dlmc or self.problem).sparsity)
-
-    @property
-    def network(self) -> str:
-        return printable(self.problem.network) + (", training" if self.problem.phase == "training" else "")
-
-    @cached_property
     def rate(self) -> float | None:
         """Useful operations a second."""
         return self.ours.operations_per_second.median or None
@@ -108,12 +88,6 @@ class ComparedProblem:
     def peak(self) -> float | None:
         """The part of the machine's multiply-adds that useful operations reached."""
         return self.rate / (2 * self.ours.machine.fma_per_second) if self.ours.machine and self.rate else None
-
-    @property
-    def memory(self) -> float | None:
-        """Bytes of the dense matrix / of ours."""
-        held = self.ours.matrix_bytes
-        return self.dense.record.matrix_bytes / held if self.dense and held else None
 
     def get(self, name: str) -> float | None:
         """A number such as `peak` or `sparse.times`; None where it has none."""
@@ -270,8 +244,6 @@ def _note(record: OperationRecord, name: str) -> str | None:
 
 def section(collection: Collection) -> Section | None:
     """The section; None without records of operations. Of several comparisons on one problem, the latest counts."""
-    # Operation records follow the run records in the page, which numbers both in one sequence.
-    numbers = {id(record): number for number, record in enumerate(collection.operations, len(collection.records))}
     # Those of whole networks are of the section `calls`.
     records = [record for record in collection.operations if record.operation != "network"]
     if not records:
@@ -284,7 +256,7 @@ def section(collection: Collection) -> Section | None:
     machines = group_by(records, lambda record: (record.device.kind, printable(record.device.name), record.threads))
     for place, ((kind, name, threads), members) in enumerate(sorted(machines.items()), 1):
         on = f"{name}, {plural(threads, 'thread')}" if kind == "cpu" else name
-        shown = list(_machine(f"operations-{place}", name, on, members, numbers))
+        shown = list(_machine(f"operations-{place}", name, on, members, collection.operation_numbers))
         blocks.append(Part(on, shown, f"operations-{place}"))
     if collection.operation_baselines:
         about = (
@@ -409,12 +381,10 @@ def compare_problems(records: Iterable[OperationRecord]) -> list[ComparedProblem
     for group in group_by(records, SAME).values():
         # Samples are comparable within one comparison only, so the latest whole comparison is taken, not the latest
         # record of each program; and every ratio is to ours, so one without ours is left out.
-        compared = []
-        for members in group_by(group, lambda record: record.comparison).values():
-            own = [one for one in members if one.program.kind == "ours" and one.program.name != IN_ORDER]
-            for ours in own[:1]:
-                compared.append(ComparedProblem(ours, [Other(one, ours) for one in members if one is not ours]))
-        latest += sorted(compared, key=lambda one: (one.ours.created, one.ours.comparison))[-1:]
+        own = [record for record in group if record.program.kind == "ours" and record.program.name != IN_ORDER]
+        if ours := max(own, key=attrgetter("created", "comparison"), default=None):
+            others = (one for one in group if one.comparison == ours.comparison and one is not ours)
+            latest.append(ComparedProblem(ours, others))
     order = attrgetter("operation", "problem.set", "problem.network", "percent")
     return sorted(latest, key=lambda one: (*order(one), -one.problem.repeats, one.problem.layer))
 

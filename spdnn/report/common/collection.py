@@ -87,6 +87,11 @@ class Collection:
         return [run for run in self.runs if not run.record.comparison]
 
     @cached_property
+    def operation_numbers(self) -> dict[int, int]:
+        """By the identity of each operation record, its number on the page: they follow the run records."""
+        return {id(record): number for number, record in enumerate(self.operations, len(self.records))}
+
+    @cached_property
     def schedules(self) -> list[Group]:
         """Runs of the task graph that differ in their schedule."""
         return groups.schedules(self.own)
