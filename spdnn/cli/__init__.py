@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from spdnn import __version__
 from spdnn.core import resources
 from spdnn.core.endings import check_ended, clean_on_terminate, farewell, process_seconds
-from spdnn.core.errors import SpdnnError, nearest
+from spdnn.core.errors import SpdnnError, fail, nearest
 from spdnn.runs.ranks.world import connect, launched_count, launched_rank, tell_and_end
 
 EPILOG = """\
@@ -38,7 +38,7 @@ class _Parser(argparse.ArgumentParser):
     """A command or subcommand: descriptions keep their lines, options are spelled out, a mistake is one sentence."""
 
     def __init__(self, **words):
-        super().__init__(**{"formatter_class": _Formatter, "allow_abbrev": False} | words)
+        super().__init__(**{"formatter_class": _formatter, "allow_abbrev": False} | words)
 
     def parse_known_args(self, args=None, namespace=None):
         self._words = args or []
@@ -83,11 +83,9 @@ def _options(parser: argparse.ArgumentParser) -> set[str]:
     return options
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    def __init__(self, prog: str):
-        super().__init__(
-            prog, max_help_position=32, width=max(60, min(110, shutil.get_terminal_size((100, 24)).columns))
-        )
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    width = max(60, min(110, shutil.get_terminal_size((100, 24)).columns))
+    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=32, width=width)
 
 
 # Subcommands: the function that adds the arguments, and the line of `spdnn --help`.
@@ -224,18 +222,14 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def _refuse(sentence: str) -> int:
     """Print a sentence that all processes would print, on the first one alone; the exit status."""
-    if launched_rank() == 0:
-        print(f"spdnn: {sentence}", file=sys.stderr)
-    return 1
+    return fail(sentence) if launched_rank() == 0 else 1
 
 
 def _fail(sentence: str | None, status: int) -> int:
     """Print an error of this process; one of several ranks ends all of them."""
     if connect():
         tell_and_end(sentence or "standard output was closed", status)
-    if sentence:
-        print(f"spdnn: {sentence}", file=sys.stderr)
-    return status
+    return fail(sentence, status) if sentence else status
 
 
 def _discard_output() -> None:

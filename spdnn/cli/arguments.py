@@ -119,12 +119,12 @@ def settings(args: argparse.Namespace) -> dict:
     return {name: value for name in names if (value := getattr(args, name, None)) is not None}
 
 
-def request(args: argparse.Namespace, **more: Any) -> RunRequest:
-    """The request that the options of a command make; `more`: fields that no option has."""
+def request(args: argparse.Namespace, ranks: int = 1) -> RunRequest:
+    """The request that the options of a command make, on so many ranks."""
     names = (field for field in RunRequest.__struct_fields__ if field != "settings")
     values = {name: value for name in names if (value := getattr(args, name, None)) is not None}
     own_settings = nondefault_settings(values.get("engine", "cpu"), settings(args))
-    return RunRequest.of(values | {"settings": own_settings} | more, "")
+    return RunRequest.of(values | {"settings": own_settings, "ranks": ranks}, "")
 
 
 def check_files(args: argparse.Namespace, request: RunRequest | None = None) -> None:
@@ -220,15 +220,12 @@ def _parser(kind: inspect.Type, extra: dict) -> Callable[[str], Any]:
 
 def _either(kinds: tuple[inspect.Type, ...], text: str) -> Any:
     """A number, one of some words, or numbers joined by commas, as the types allow."""
-    kinds = tuple(kind.type if isinstance(kind, inspect.Metadata) else kind for kind in kinds)
-    for kind in kinds:
-        if isinstance(kind, inspect.LiteralType) and text in kind.values:
-            return text
-        if isinstance(kind, inspect.ListType) and "," in text:
-            return [number(part, float, math.isfinite, "a number, or one for each layer joined by commas")
-                    for part in text.split(",")]  # fmt: skip
-    simple = next(kind for kind in kinds if isinstance(kind, inspect.FloatType))
-    words = [f" or {value}" for kind in kinds if isinstance(kind, inspect.LiteralType) for value in kind.values]
-    if simple.gt == 0:
-        return above_zero(text, "a positive number" + "".join(words))
-    return number(text, float, math.isfinite, "a number, or one for each layer joined by commas")
+    plain = (kind.type if isinstance(kind, inspect.Metadata) else kind for kind in kinds)
+    by_type = {type(kind): kind for kind in plain}
+    if words := by_type.get(inspect.LiteralType):
+        allowed = "a positive number" + "".join(f" or {word}" for word in words.values)
+        return text if text in words.values else above_zero(text, allowed)
+    parts = text.split(",")
+    allowed = "a number, or one for each layer joined by commas"
+    numbers = [number(part, float, math.isfinite, allowed) for part in parts]
+    return numbers if len(numbers) > 1 else numbers[0]

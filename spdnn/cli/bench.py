@@ -8,10 +8,9 @@ from functools import partial
 from spdnn.cli import arguments, bench_model, bench_products
 from spdnn.cli.bench_shared import add_timing, command_of, run
 from spdnn.cli.terminal import show
+from spdnn.core.challenge import WIDTHS
 from spdnn.core.errors import InputError, install
 from spdnn.core.shown import plural
-
-WIDTHS = (1024, 4096, 16384, 65536)
 
 
 def add(group) -> None:
@@ -79,10 +78,10 @@ def _compare(args) -> None:
         raise InputError("nothing to compare: --layer-widths is none, and there is no --neurons and --layers")
     names = args.libraries if args.libraries == "all" else args.libraries.split(",")
     libraries, reasons = networks.find_libraries(names)
-    threads = arguments.threads(args.threads)
+    threads = args.threads = arguments.threads(args.threads)
     settings = {
         "widths": widths, "count": args.count, "seconds": args.seconds, "libraries": libraries, "threads": threads,
-        "network": arguments.request(args, threads=threads).values if whole else None,
+        "network": arguments.request(args).values if whole else None,
     }  # fmt: skip
     command = command_of(
         "kernels", layer_widths=",".join(map(str, widths)) or "none", neurons=args.neurons, layers=args.layers,

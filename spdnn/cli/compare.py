@@ -1,14 +1,13 @@
 """`spdnn compare`: compare two sets of records, pair by pair."""
 
 import json
-import sys
 from collections.abc import Sequence
 
 from spdnn.cli.terminal import say, show
-from spdnn.core.errors import InputError, SpdnnError
+from spdnn.core.errors import InputError, SpdnnError, fail
 from spdnn.core.files import write_text
 from spdnn.core.limits import BUSY
-from spdnn.core.shown import plural, printable, significant
+from spdnn.core.shown import listed, plural, printable, significant
 from spdnn.core.table import NUMBER, Column, Styled, Table, between
 from spdnn.runs.records.cases import record_files
 from spdnn.runs.records.comparison import FASTER, SLOWER, TOO_FEW, Comparable, Comparison, compare, enough
@@ -63,8 +62,7 @@ def _compare(args) -> int:
         (a, unrecorded_a), (b, unrecorded_b) = _read(args.a), _read(args.b)
         comparison = compare(a, b)
     except (SpdnnError, OSError) as error:  # 1 is an answer here, as of diff
-        print(f"spdnn: {printable(error, 1000)}", file=sys.stderr)
-        return 2
+        return fail(printable(error, 1000), 2)
     if not comparison.pairs:
         raise InputError(printable(f"{args.a} and {args.b}: {_unlike(comparison)}", 2000))
     if args.sort == "ratio":
@@ -217,5 +215,4 @@ def _alone(comparison: Comparison, sides: Sequence[tuple[str, int, list[str]]]) 
 
 
 def _join_names(names: Sequence[str]) -> str:
-    some, more = "; ".join(_clean(name, 1000) for name in names[:MOST_LISTED]), len(names) - MOST_LISTED
-    return f"{some}; and {more} more" if more > 0 else some
+    return listed([_clean(name, 1000) for name in names], MOST_LISTED, "; ")

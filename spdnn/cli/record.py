@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import NamedTuple
 
 from spdnn.cli import arguments
 from spdnn.cli.terminal import colour_text, show
 from spdnn.core import challenge
-from spdnn.core.errors import InputError, SpdnnError
+from spdnn.core.errors import InputError, SpdnnError, fail
 from spdnn.core.request import reading
 from spdnn.core.safe_open import existing
 from spdnn.core.shown import plural, printable
@@ -48,8 +47,7 @@ def _verify(args) -> int:
     truth = load_truth(args.truth, challenge.INPUTS if official else None)
     verdict = judge_categories(categories, truth)
     if not verdict.passed:
-        print(f"spdnn: verification failed: {'; '.join(verdict.reasons)}", file=sys.stderr)
-        return 1
+        return fail(f"verification failed: {'; '.join(verdict.reasons)}")
     print(f"{colour_text('pass', 'good')}: {verdict.categories:,} categories, {truth.source}")
     return 0
 
@@ -107,8 +105,7 @@ def _check(args) -> int:
         try:
             runs, operations = read_all([path])
         except SpdnnError as error:
-            _print_error(error)
-            failed += 1
+            failed += fail(printable(error, 1000))
             continue
         count += len(runs) + len(operations)
         if operations:
@@ -120,18 +117,13 @@ def _check(args) -> int:
                 findings += [Finding(record.case, "lacks", phrase) for phrase in record.missing_evidence()]
                 findings += _rerun(args, record) if args.rerun else []
             except SpdnnError as error:
-                _print_error(error)
-                failed += 1
+                failed += fail(printable(error, 1000))
         failed += any(finding.result == "WRONG" for finding in findings)
         if findings:
             show(FINDINGS, findings)
     if not count and not failed:
         print("no record there")
     return 1 if failed else 0
-
-
-def _print_error(error: SpdnnError) -> None:
-    print(f"spdnn: {printable(error, 1000)}", file=sys.stderr)
 
 
 def _rerun(args, record) -> list[Finding]:

@@ -1,12 +1,11 @@
 """`spdnn challenge`, `infer` and `run`: make a request, run it, verify it, write its record and its outputs."""
 
 import os
-import sys
 import time
 from functools import partial
 
 from spdnn.cli import answers, arguments, summary
-from spdnn.core.errors import InputError
+from spdnn.core.errors import InputError, fail
 from spdnn.core.files import together
 from spdnn.core.request import GENERATED, RunRequest
 from spdnn.runs.cache import InputCache
@@ -110,7 +109,7 @@ def _add_outputs(command) -> None:
 
 
 def _challenge(args) -> int:
-    request = world().together(_request_of, args)
+    request = world().together(arguments.request, args, launched_count())
     cache = InputCache() if request.cache else None
     outcome = run(request, cache=cache, begun=args.begun)
     if outcome.result is None:  # rank 0 has it
@@ -122,15 +121,10 @@ def _challenge(args) -> int:
 
 
 def _infer(args) -> int:
-    request = world().together(_request_of, args)
+    request = world().together(arguments.request, args, launched_count())
     judged = bool(args.record or request.truth or args.oracle_edges)
     inputs = None if request.inputs in GENERATED else request.inputs
     return _from_files(args, request, Sources(request.network, inputs, args.prepared), judged)
-
-
-def _request_of(args) -> RunRequest:
-    """The request of the command line, on as many ranks as were started."""
-    return arguments.request(args, ranks=launched_count())
 
 
 def _run(args) -> int:
@@ -172,7 +166,7 @@ def _from_files(args, request: RunRequest, sources: Sources, judged: bool) -> in
             summary.write_outputs(args, measurement, outcome.result)
         status = _finish(args, outcome, verdict, measurement, answer)
         wrong = answer.judge(outcome.result) if answer and not status else None
-    return _fail(wrong) if wrong else status
+    return fail(wrong) if wrong else status
 
 
 def _check(args, answer, network, inputs) -> None:
@@ -193,9 +187,4 @@ def _finish(args, outcome, verdict, measurement, answer=None) -> int:
         accuracy = answer.accuracy(result) if answer else None
         write_record(args.record, make_record(request, measurement, verdict, accuracy=accuracy))
     summary.show(request, measurement, result, verdict)
-    return 0 if verdict is None or verdict.passed else _fail(f"verification failed: {'; '.join(verdict.reasons)}")
-
-
-def _fail(sentence: str) -> int:
-    print(f"spdnn: {sentence}", file=sys.stderr)
-    return 1
+    return 0 if verdict is None or verdict.passed else fail(f"verification failed: {'; '.join(verdict.reasons)}")

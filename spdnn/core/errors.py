@@ -2,6 +2,7 @@
 
 import difflib
 import importlib.util
+import sys
 from collections.abc import Collection
 
 
@@ -23,6 +24,12 @@ class SpdnnError(Exception):
 
 class InputError(SpdnnError, ValueError):
     """A file, argument or configuration that is not what it must be."""
+
+
+def fail(sentence: str, status: int = 1) -> int:
+    """Print what a command ends with on standard error; its exit status."""
+    print(f"spdnn: {sentence}", file=sys.stderr)
+    return status
 
 
 def unknown(what: str, name: str, allowed: Collection[str]) -> InputError:
