@@ -9,10 +9,11 @@ import pytest
 import scipy.sparse as sp
 from ladders import covering
 from onnx_models import Maker
+from refusals import misused, refused
+from refusals import spdnn as command
 from scipy.io import mmwrite
 
 import spdnn
-from spdnn.cli import main
 from spdnn.core.errors import install
 from spdnn.core.validation import builtins
 from spdnn.engines.registry import PEERS
@@ -26,7 +27,7 @@ MODEL = "my net.safetensors"
 
 
 def bench(*arguments):
-    return main(["bench", *map(str, arguments)])
+    return command("bench", *arguments)
 
 
 @pytest.fixture
@@ -40,12 +41,8 @@ def folder(tmp_path, monkeypatch):
 
 def test_the_table_the_records_and_the_page(folder, capsys, nothing_installed):
     arguments = ["--inputs", "x.npy", "--batches", "1,4", "--seconds", 0.01, "--threads", 2, "-o", "records"]
-    assert bench("model", MODEL, *arguments, "--against", "torch,scipy") == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert (
-        captured.err == f"spdnn: --against: torch: the package torch is not installed; {install('torch')} brings it\n"
-    )
+    said = refused(capsys, "bench", "model", MODEL, *arguments, "--against", "torch,scipy")
+    assert said == f"--against: torch: the package torch is not installed; {install('torch')} brings it"
     assert bench("model", MODEL, *arguments, "--against", "scipy,blas") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == (
@@ -86,14 +83,11 @@ def test_a_model_that_is_no_chain(folder, capsys):
     assert (
         "bench model net.onnx --batches 1,8 --threads 1 --against onnxruntime,scipy" in records[0].environment.command
     )
-    assert main(["report", "records", "-o", "report.html"]) == 0
+    assert command("report", "records", "-o", "report.html") == 0
     page = (folder / "report.html").read_text()
     assert "every value within 0.0001 of the largest of its output, by ONNX Runtime without optimisations" in page
-    capsys.readouterr()
-    assert bench("model", "net.onnx", "--zeros", 0.5) == 1
-    assert capsys.readouterr() == (
-        "", "spdnn: --zeros is for chains of pruned layers; give another model its inputs with --inputs\n",
-    )  # fmt: skip
+    said = refused(capsys, "bench", "model", "net.onnx", "--zeros", 0.5)
+    assert said == "--zeros is for chains of pruned layers; give another model its inputs with --inputs"
 
 
 def test_libraries_that_are_absent_are_named_at_the_end(folder, capsys, nothing_installed):
@@ -162,7 +156,7 @@ def test_problem_sets_have_a_table_and_records(tmp_path, capsys, small):
     assert len({record["comparison"] for record in records}) == 1
     command = records[0]["environment"]["command"]
     assert command.startswith("spdnn bench sets --set a --sparsity 80,90 --operations spmm --seed 0 --threads 2")
-    assert main(["report", str(tmp_path / "records"), "-o", str(tmp_path / "page.html")]) == 0
+    assert command("report", tmp_path / "records", "-o", tmp_path / "page.html") == 0
     assert "Sparse operations for deep learning" in (tmp_path / "page.html").read_text()
 
 
@@ -175,7 +169,7 @@ def test_a_sample_of_dlmc_has_records_that_name_it(tmp_path, capsys, monkeypatch
     records = builtins(read_all([tmp_path / "records/operations.jsonl"])[1])
     assert {(one["problem"]["dlmc"]["drawn"], one["problem"]["dlmc"]["drawn_from"]) for one in records} == {(4, 24)}
     assert "dlmc.tar.gz --sample 4 --operations spmm --seed 0" in records[0]["environment"]["command"]
-    assert main(["report", str(tmp_path / "records"), "-o", str(tmp_path / "page.html")]) == 0
+    assert command("report", tmp_path / "records", "-o", tmp_path / "page.html") == 0
     assert "a sample of 4 of 24 matrices of DLMC, seed 0" in (tmp_path / "page.html").read_text()
 
 
@@ -255,12 +249,7 @@ def test_mistakes_are_one_sentence(arguments, sentence, folder, capsys, nothing_
     np.save("flat.npy", np.ones(3, np.float32))
     (folder / "a.smtx").write_text("3, 3, 1\n0 1 1 1\n7\n")
     (folder / "a.mtx").write_text("nothing")
-    assert bench(*arguments) == 1
-    captured = capsys.readouterr()
-    assert captured.out == "" or arguments[0] == "sets"
-    assert captured.err.startswith("spdnn: ")
-    assert sentence in captured.err
-    assert captured.err.count("\n") == 1
+    assert sentence in refused(capsys, "bench", *arguments, silent=arguments[0] != "sets")
 
 
 @pytest.mark.parametrize(
@@ -272,15 +261,5 @@ def test_mistakes_are_one_sentence(arguments, sentence, folder, capsys, nothing_
     ],
 )
 def test_numbers_out_of_range_are_an_argument_error(arguments, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        bench(*arguments)
-    assert ("must be an integer from 1" if arguments[0] == "kernels" else "must be") in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["sets", "spmm"])
-def test_help_says_what_is_measured(capsys, command):
-    with pytest.raises(SystemExit) as ended:
-        bench(command, "--help")
-    assert ended.value.code == 0
-    text = capsys.readouterr().out
-    assert ".smtx" in text if command == "spmm" else "A sample is one float32 call" in text
+    sentence = "must be an integer from 1" if arguments[0] == "kernels" else "must be"
+    assert sentence in misused(capsys, "bench", *arguments)

@@ -11,10 +11,10 @@ import pytest
 import scipy.sparse as sp
 from children import ended, finished, started, until
 from ladders import rung
-from refusals import small_disk
+from refusals import misused, refused, small_disk, spdnn
 
 from spdnn import infer
-from spdnn.cli import main, summary
+from spdnn.cli import parser, summary
 from spdnn.core import challenge, driver
 from spdnn.core.features import Inputs
 from spdnn.core.network import from_matrices
@@ -27,11 +27,6 @@ from spdnn.formats.readers import open_inputs, open_network
 from spdnn.kernels.cuda import cupy_device
 from spdnn.runs.records.files import read_record
 from spdnn.runs.verify.official import official_problem
-
-
-def spdnn(*arguments):
-    return main([str(argument) for argument in arguments])
-
 
 STATED = ["--last", "relu", "--rows", "inputs"]  # of matrices, which are square here
 MAKE = ["network", "make", "radixnet", "--neurons", 64, "--layers", 3, "--bias", -0.3, "-o"]
@@ -219,15 +214,7 @@ def test_official_files_through_every_format(tmp_path, mnist_file, capsys):
 
 
 def test_what_cannot_be_written_is_refused_before_the_run(files, capsys):
-    arguments = [
-        "infer",
-        "--network",
-        files / "net.safetensors",
-        "--inputs",
-        files / "x.npy",
-        "--categories",
-        files / "out.txt",
-    ]
+    arguments = ["infer", *given(files), "--categories", files / "out.txt"]
     for more, sentence in (
         (["--record", files / "nowhere/run.json"], "does not exist; make that folder"),
         (["--record", files / "out.txt"], "two outputs cannot be one file"),
@@ -238,8 +225,7 @@ def test_what_cannot_be_written_is_refused_before_the_run(files, capsys):
             "is the float64 reference and cannot verify itself",
         ),
     ):
-        assert spdnn(*arguments, *more) == 1
-        assert sentence in capsys.readouterr().err
+        assert sentence in refused(capsys, *arguments, *more)
         assert not (files / "out.txt").exists()
 
 
@@ -279,11 +265,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES)
 def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert spdnn(*arguments) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("spdnn: ")
-    assert sentence in said
-    assert said.count("\n") == 1
+    assert sentence in refused(capsys, *arguments)
     assert not list(tmp_path.iterdir())
 
 
@@ -301,11 +283,8 @@ ON_GPUS = [name for name in ENGINES if name.startswith("cu")]
 def test_without_a_gpu_its_engines_end_in_one_sentence(files, without_gpu, capsys, command, name):
     record = files / "run.json"
     what = {"challenge": ["--neurons", 1024, "--layers", 120, "--inputs", "digits"], "infer": given(files)}
-    capsys.readouterr()
-    assert spdnn(command, *what[command], "--engine", name, "--record", record) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"spdnn: engine {name} cannot run here: {cupy_device.missing()}")
-    assert said.count("\n") == 1
+    said = refused(capsys, command, *what[command], "--engine", name, "--record", record)
+    assert said.startswith(f"engine {name} cannot run here: {cupy_device.missing()}")
     assert not record.exists()
 
 
@@ -323,10 +302,7 @@ def test_engines_are_listed_with_what_is_missing(without_gpu, capsys):
     ["compare", "one", "two", "three"], ["compare", "one", "two", "--sort", "size"],
 ])  # fmt: skip
 def test_wrong_arguments_are_one_sentence_and_status_2(arguments, capsys):
-    with pytest.raises(SystemExit) as ended:
-        spdnn(*arguments)
-    assert ended.value.code == 2
-    assert re.fullmatch(r"spdnn.*: .* \(see `spdnn.* --help`\)\n", capsys.readouterr().err)
+    assert re.fullmatch(r"spdnn.*: .* \(see `spdnn.* --help`\)\n", misused(capsys, *arguments))
 
 
 @pytest.mark.parametrize(("arguments", "meant"), [
@@ -336,18 +312,24 @@ def test_wrong_arguments_are_one_sentence_and_status_2(arguments, capsys):
     (["challenge", "--neurons", "1024", "--layers", "1", "--partition", "statik"], "static"),
 ])  # fmt: skip
 def test_a_typing_error_gets_the_nearest_word(arguments, meant, capsys):
-    with pytest.raises(SystemExit) as ended:
-        spdnn(*arguments)
-    assert ended.value.code == 2
-    assert f" (did you mean {meant!r}?)" in capsys.readouterr().err
+    assert f" (did you mean {meant!r}?)" in misused(capsys, *arguments)
 
 
 @pytest.mark.parametrize("arguments", [[], ["help"], ["help", "infer"], ["--help"]])
 def test_help_is_shown_in_every_usual_way(arguments, capsys):
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit, match="^0$"):
         spdnn(*arguments)
-    assert ended.value.code == 0
     assert capsys.readouterr().out.startswith(f"usage: spdnn {'infer' if 'infer' in arguments else '[-h]'}")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("bench sets", "A sample is one float32 call"), ("bench spmm", ".smtx"), ("compare", "exit status: ")],
+)
+def test_help_ends_with_more_on_a_command(command, said, capsys):
+    with pytest.raises(SystemExit, match="^0$"):
+        spdnn(*command.split(), "--help")
+    assert said in capsys.readouterr().out
 
 
 def test_more_threads_than_cores_warn(files, capsys):
@@ -359,9 +341,8 @@ def test_more_threads_than_cores_warn(files, capsys):
     ("text", "size"), [("8000000000", 8 * 10**9), ("8GB", 8 * 10**9), ("7.5GiB", 15 * 2**29), ("8e9", 8 * 10**9)]
 )
 def test_sizes(text, size):
-    from spdnn.cli.arguments import size as parsed
-
-    assert parsed(text) == size
+    words = ["infer", "--network", "x", "--inputs", "y", "--memory", text]
+    assert parser(["infer"]).parse_args(words).memory == size
 
 
 ALL_CLOSED = ">&- 2>&- <&-"
@@ -427,15 +408,6 @@ def test_a_user_without_a_home_has_records(files):
     assert "Traceback" not in told
 
 
-def test_python_m_spdnn_is_quiet_when_piped(tmp_path):
-    command = [sys.executable, "-m", "spdnn", "challenge", "--neurons", "1024", "--layers", "20", "--inputs", "digits",
-               "--count", "64", "--record", tmp_path / "run.json"]  # fmt: skip
-    status, out, told = finished(command)
-    assert (status, told) == (0, "")
-    assert "verified    pass" in out
-    assert read_record(tmp_path / "run.json").problem.input_count == 64
-
-
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_stopped_run_leaves_nothing(tmp_path, number, status):
     """Of a network of 2 GB, for which room is kept."""
@@ -472,13 +444,13 @@ def test_a_signal_that_a_library_makes_an_error_of_ends_the_command_all_the_same
 
 def test_an_empty_file_of_records_makes_no_page(tmp_path, capsys):
     (tmp_path / "empty.jsonl").touch()
-    assert spdnn("report", str(tmp_path / "empty.jsonl"), "-o", str(tmp_path / "page.html")) == 1
-    assert "empty.jsonl: no records there" in capsys.readouterr().err
+    words = ("report", tmp_path / "empty.jsonl", "-o", tmp_path / "page.html")
+    assert refused(capsys, *words).endswith("empty.jsonl: no records there")
     assert not (tmp_path / "page.html").exists()
 
 
 def test_a_shell_completes_commands_and_options(tmp_path, capsys):
-    assert main(["completion", "bash"]) == 0
+    assert spdnn("completion", "bash") == 0
     (tmp_path / "completion.bash").write_text(capsys.readouterr().out)
     asked = """source completion.bash
     for words in "spdnn chal" "spdnn challenge --neur" "spdnn network im"; do

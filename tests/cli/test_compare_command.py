@@ -12,9 +12,10 @@ import termios
 import threading
 
 import pytest
+import refusals
 from operation_cases import made_operation
+from refusals import spdnn
 
-from spdnn.cli import main
 from spdnn.core.table import COLOURS, PLAIN, columns_of
 from spdnn.runs.records.cases import write_cases
 from spdnn.runs.records.comparison import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW
@@ -24,10 +25,6 @@ TIGHT = (0.1, 0.101, 0.102, 0.103, 0.104)
 OWN = {"official": False, "source": "digits", "neurons": 64, "layers": 12, "inputs": 1000}
 HOSTILE = "\x1b[2J\x1b]0;title\x07 a \u202e\u200bname \r\n\x9b31m with 漢字漢字漢字 e\u0301 in it" + "x" * 100
 COLOUR = re.compile("\x1b\\[(?:32|31|0)m")
-
-
-def spdnn(*arguments):
-    return main([str(argument) for argument in arguments])
 
 
 def scaled(values, factor):
@@ -228,12 +225,7 @@ def test_a_workflows_results(tmp_path, before, capsys):
 
 
 def refused(capsys, *arguments, status=2):
-    """The one sentence that it ends with."""
-    assert spdnn("compare", *arguments) == status
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert re.fullmatch(r"spdnn: [^\n]*\n", captured.err)
-    return captured.err.removeprefix("spdnn: ").rstrip("\n")
+    return refusals.refused(capsys, "compare", *arguments, status=status)
 
 
 def test_nothing_that_matches_is_one_sentence_on_the_nearest(tmp_path, before, capsys):
@@ -318,17 +310,6 @@ def test_a_terminal_that_knows_few_letters(on_terminal, hostile):
     text, status = on_terminal(60, *hostile, encoding="ascii")
     assert status == 0
     assert "?" in text
-
-
-def test_help(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        spdnn("--help")
-    assert re.search(r"^ +compare +compare two sets of records", capsys.readouterr().out, re.MULTILINE)
-    with pytest.raises(SystemExit, match="0"):
-        spdnn("compare", "--help")
-    text = capsys.readouterr().out
-    assert "Mann-Whitney" in text
-    assert "exit status" in text
 
 
 def test_machines_that_changed_places_are_told(tmp_path, capsys):

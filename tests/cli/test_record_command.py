@@ -149,8 +149,3 @@ def test_nothing_that_a_record_names_is_opened_or_run(text, tmp_path, capsys):
         assert "--network" in capsys.readouterr().err
     assert main(["record", "check", str(tmp_path / "run.json"), "--inputs", "x.npz"]) == 1
     assert "--inputs is for --rerun alone" in capsys.readouterr().err
-
-
-def _written(tmp_path, text):
-    (tmp_path / "one.json").write_text(text, encoding="utf-8")
-    return tmp_path / "one.json"
