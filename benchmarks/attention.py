@@ -4,7 +4,7 @@
 
 The topology: every position sees the `band` before it, and earlier ones at random, until `sparsity` of the square is
 left out (as in the sparse Transformer of Gale et al. 2020: 12288 positions, 8 heads, band 256, 95 %). Timed in turn:
-`fused` at each tile of `_cpu.attention_settings`; `parts`: sampled product, softmax, and SciPy's sparse product with V;
+`fused` at each tile of spdnn/ops/cpu.py; `parts`: sampled product, softmax, and SciPy's sparse product with V;
 `dense`: NumPy's products and a softmax over all positions up to the last, in blocks of 512 rows; `torch` dense causal
 attention (scaled_dot_product_attention) where it is installed. Dense ones leave no weight out, so their results differ;
 fused and parts are compared with float64 on some rows first. A ratio is the median over turns of the time over that of
@@ -23,6 +23,7 @@ import scipy.sparse as sp
 
 from spdnn.core.resources import usable_cores
 from spdnn.kernels import _cpu, dispatch
+from spdnn.ops.cpu import SETTINGS
 
 # Threads of a peer that wait for its next call leave the cores to the next program: read when libraries are loaded.
 WAITS = {"KMP_BLOCKTIME": "1", "OPENBLAS_THREAD_TIMEOUT": "18"}
@@ -52,7 +53,7 @@ def programs(arrays: tuple, q, k, v, out, scale: float, threads: int) -> dict:
         return lambda: _cpu.attention(level, *arrays, q, k, v, scale, out, tile, threads)[0].sum()
 
     def parts():
-        _cpu.sddmm(level, *arrays, q, k, scale, scores, *_cpu.sddmm_settings(level)[0], threads)
+        _cpu.sddmm(level, *arrays, q, k, scale, scores, *SETTINGS["sddmm"][0], threads)
         _cpu.softmax(level, offsets, scores, 1.0, scores, threads)
         wide = columns.astype(np.int32)
         for head in range(q.shape[0]):
@@ -67,7 +68,7 @@ def programs(arrays: tuple, q, k, v, out, scale: float, threads: int) -> dict:
                 np.exp(weights, out=weights)
                 (weights @ v[head, :last]) / weights.sum(axis=1, keepdims=True)
 
-    found = {f"fused {tile}": fused(tile) for tile in _cpu.attention_settings(level)}
+    found = {f"fused {tile}": fused(tile) for tile in SETTINGS["attention"]}
     return found | {"parts": parts, "dense": dense} | torch_program(q, k, v, scale, threads)
 
 

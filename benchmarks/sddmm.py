@@ -7,7 +7,7 @@ these, what is installed takes part: `blas` NumPy's dense product, then the nonz
 MKL's sgemm; `einsum` rows gathered and multiplied; `torch` torch.sparse.sampled_addmm; `jax` compiled, dense and
 gathered. Each is compared with float64 before it is timed. All are timed alternately, again and again, so that a busy
 machine slows all alike; a ratio is the median over turns of a peer's time over ours in the same turn. Ours is the
-fastest setting of `_cpu.sddmm_settings`; `busy` is its slowest thread's work over the mean.
+fastest setting of spdnn/ops/cpu.py; `busy` is its slowest thread's work over the mean.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 
 from spdnn.core.resources import usable_cores
 from spdnn.kernels import _cpu, dispatch
+from spdnn.ops.cpu import SETTINGS
 
 SHAPES = ("512x512", "2048x512", "512x2048", "64x256", "512x128", "256x1024", "1024x256")
 SCALE = 0.125
@@ -96,7 +97,7 @@ def problem(m: int, n: int, depth: int, sparsity: float, threads: int, seconds: 
     order = np.argsort(-np.diff(offsets), kind="stable").astype(np.int32)
     out, narrow, level = np.empty((1, rows.size), np.float32), columns.astype(np.uint16), dispatch.level().name
     given = (level, offsets, narrow, order, q[None], k[None], SCALE, out)
-    every = [lambda setting=setting: _cpu.sddmm(*given, *setting, threads) for setting in _cpu.sddmm_settings(level)]
+    every = [lambda setting=setting: _cpu.sddmm(*given, *setting, threads) for setting in SETTINGS["sddmm"]]
     run = dict(enumerate(every)) | peers(q, k, rows, columns, threads)
     expected = SCALE * np.einsum("ed,ed->e", q[rows].astype(np.float64), k[columns])
     for name, function in run.items():
@@ -114,7 +115,7 @@ def problem(m: int, n: int, depth: int, sparsity: float, threads: int, seconds: 
     own_times = np.array(turns[best])
     ratios = {name: float(np.median(turns[name] / own_times)) for name in run if not isinstance(name, int)}
     busy = every[best]()[0]
-    return _cpu.sddmm_settings(level)[best], float(np.median(own_times)), ratios, busy.max() / busy.mean()
+    return SETTINGS["sddmm"][best], float(np.median(own_times)), ratios, busy.max() / busy.mean()
 
 
 def main() -> None:

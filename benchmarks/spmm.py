@@ -30,6 +30,7 @@ from threadpoolctl import threadpool_limits
 from spdnn.bench.engines.mkl import _runtime
 from spdnn.core.resources import usable_cores
 from spdnn.kernels import _cpu, dispatch
+from spdnn.ops.cpu import SETTINGS
 
 TRANSFORMER = "512x512x256 2048x512x256 512x2048x256 512x512x2048 2048x512x2048 512x2048x2048"
 RESNET = "64x256x3136 256x64x3136 128x512x784 128x1152x784 256x1024x196 256x2304x196 2048x512x49 512x4608x49"
@@ -137,7 +138,7 @@ def medians(ways: dict[object, Callable], seconds: float) -> dict[object, float]
 
 def compare(case: Case, args: argparse.Namespace, mkl: Mkl) -> tuple[str, tuple[float, float, float]]:
     """A line of the table, and its three ratios: sparse, dense, default."""
-    settings = _cpu.spmm_settings(args.level)
+    settings = SETTINGS["spmm"]
     ours = {setting: case.ours(args.level, args.threads, *setting) for setting in settings}
     sparse, dense = case.peers(mkl)
     found = medians(ours | sparse | dense, args.seconds)

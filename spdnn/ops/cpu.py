@@ -21,6 +21,16 @@ from spdnn.ops.topology import Topology
 ALIGNMENT = 64  # of what is allocated here: a cache line
 LEAST_SHARED = 1_000_000  # multiply-adds of a call that are worth waking threads for, some 30 us each (measured)
 FEW_USES = 25  # of a row of B, below which copying it costs more than it saves (measured)
+# Of each operation the settings worth trying, the best default first: (tile, packed), or a tile alone. Measured with 16
+# lanes (benchmarks/spmm.py --tiles): (64, packed) is best or nearly so where each row of B is used by 25 nonzeros or
+# more; (32, packed) where a panel of 64 columns does not fit L2, or half as many columns fit L1; (128, packed) at 95 %
+# and more, for rows are short; B where it lies, (128, not packed), where a row of B is used less, or B is small.
+SETTINGS = {
+    "spmm": [(64, True), (128, False), (32, True), (64, False), (128, True)],
+    "spmm_by_rows": [64, 32, 128, 16],  # 32 where a panel of 64 does not fit L2
+    "sddmm": [(512, True), (1024, True), (0, True), (0, False)],
+    "attention": [512, 1024, 256],
+}
 _settings: weakref.WeakKeyDictionary[Topology, dict] = weakref.WeakKeyDictionary()  # of calls alike
 
 
@@ -139,7 +149,7 @@ class CpuBackend(Backend):
 
     def _candidates(self, operation: str, topology: Topology, width: int) -> list:
         """The settings that suit an operation, the usual one first."""
-        settings = getattr(self.kernels, f"{operation}_settings")(self.level)
+        settings = SETTINGS[operation]
         if operation == "spmm":
             # B is read in place when its rows are used few times (measured): that setting is tried first.
             few = topology.nnz < FEW_USES * topology.shape[1] and width % 16 == 0

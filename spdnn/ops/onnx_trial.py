@@ -23,7 +23,7 @@ from spdnn.ops import tuning
 from spdnn.ops.cpu import _load
 from spdnn.ops.onnx_products import DOMAIN, GraphProduct, jumps, products
 
-TILES = (64, 32, 128)  # worth trying; see `spmm_settings`
+TILES = (64, 32, 128)  # worth trying; see SETTINGS of cpu.py
 UNKNOWN = 64  # the size of a dimension that neither the model nor an example states
 SURE = 0.2  # of the weights: a product with no more nonzeros is ours where it cannot be timed
 TURNS, TURN = 4, 0.002  # of a timing, after one that warms up; seconds of a turn, at least one call

@@ -6,6 +6,7 @@ from ladders import LEVELS, covering, every_level
 from ops_cases import ULP, Pattern, assert_within, banded_mask, masks, numbers, random_mask
 
 from spdnn.kernels import _cpu
+from spdnn.ops.cpu import SETTINGS
 
 MASKS = {
     **masks(),
@@ -72,7 +73,7 @@ def test_bits_do_not_depend_on_how_the_work_is_cut(level, dtype, mask):
     rows, width = pattern.shape
     q, k, v = (numbers(dtype, 3, count, 64, seed=s) for s, count in enumerate((rows, width, width)))
     expected, _ = attention(level, pattern, q, k, v, 0.2, threads=1)
-    for tile in (0, 1, 16, 40, 1024):
+    for tile in (0, 1, 16, 40, *SETTINGS["attention"]):
         for threads in (1, 2, 5):
             np.testing.assert_array_equal(attention(level, pattern, q, k, v, 0.2, tile, threads)[0], expected)
     unsorted = Pattern(MASKS[mask], np.int32, swizzle=False)
@@ -138,8 +139,3 @@ def test_what_could_crash_is_refused():
     ):
         with pytest.raises(ValueError, match=what):
             _cpu.attention(*arguments)
-
-
-@every_level
-def test_settings_are_tiles(level):
-    assert all(tile > 0 for tile in _cpu.attention_settings(level))

@@ -242,12 +242,3 @@ def test_what_could_crash_is_refused():
     ):
         with pytest.raises(ValueError, match=what):
             _cpu.sddmm(*arguments)
-
-
-@every_level
-def test_settings_can_be_run(level):
-    pattern = Pattern(random_mask(60, 700, 2500))
-    q, k = numbers(np.float32, 1, 60, 80), numbers(np.float32, 1, 700, 80)
-    expected, _ = sddmm(level, pattern, q, k)
-    for tile, packed in _cpu.sddmm_settings(level):
-        np.testing.assert_array_equal(sddmm(level, pattern, q, k, 1.0, tile, packed)[0], expected)

@@ -1,6 +1,5 @@
 // The part of the Python module spdnn.kernels._cpu that holds sampled products, softmax, gathered values, fused
 // attention and depthwise convolutions.
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include "ops_binding.hpp"
@@ -61,12 +60,6 @@ static void gather_values(const std::string& level, ReadNumbers<2> values, Array
     else run(0.0f);
 }
 
-// (tile, packed) worth a try, the best default first.
-static std::vector<std::pair<int64_t, bool>> sddmm_settings(const std::string& level) {
-    at_level(sddmm_levels, level);
-    return {{512, true}, {1024, true}, {0, true}, {0, false}};
-}
-
 static std::vector<int64_t> dealt_nonzeros(Array<const int64_t, 1> offsets, Array<const int32_t, 1> order, int group,
                                            int threads) {
     require(group >= 1 && threads >= 1, "groups have rows, and teams have threads");
@@ -95,12 +88,6 @@ static nb::tuple attention(const std::string& level, Array<const int64_t, 1> off
                                    data<Real>(k), data<Real>(v), scale,        data<Real>(out), tile};
         return at.run(work, busy, threads);
     });
-}
-
-// Tiles worth a try, the best default first.
-static std::vector<int64_t> attention_settings(const std::string& level) {
-    at_level(attention_levels, level);
-    return {512, 1024, 256};
 }
 
 SPDNN_LEVELS(DepthwiseLevel, depthwise);
@@ -135,14 +122,11 @@ void bind_ops(nb::module_& m) {
           "out <- softmax of scale * values over the nonzeros of each row; gives (busy, nan).");
     m.def("gather_values", &gather_values, "level"_a, "values"_a, "permutation"_a, "out"_a.noconvert(), "threads"_a,
           "out[b, e] = values[b, permutation[e]]; the permutation is trusted.");
-    m.def("sddmm_settings", &sddmm_settings, "level"_a, "(tile, packed) of sddmm worth a try, the best default first.");
     m.def("dealt_nonzeros", &dealt_nonzeros, "offsets"_a, "order"_a, "group"_a, "threads"_a,
           "How many nonzeros each thread gets when rows are dealt out in `order`, in groups of `group` neighbours.");
     m.def("attention", &attention, "level"_a, "offsets"_a, "columns"_a, "order"_a, "q"_a, "k"_a, "v"_a, "scale"_a,
           "out"_a.noconvert(), "tile"_a, "threads"_a,
           "out <- softmax over the nonzeros of each row of scale * q k^T, times v; gives (busy, nan).");
-    m.def("attention_settings", &attention_settings, "level"_a,
-          "Tiles of attention worth a try, the best default first.");
     m.def("depthwise", &depthwise, "level"_a, "x"_a, "weights"_a, "bias"_a, "low"_a, "high"_a, "stride"_a, "nhwc"_a,
           "out"_a.noconvert(), "threads"_a,
           "out <- activation(3 x 3 convolution of each channel by itself, padding 1, + bias); gives (busy, nan).");

@@ -432,8 +432,7 @@ bool bias_activation(void* x, bool half, int64_t batch, int64_t rows, int64_t wi
 }  // namespace SPDNN_LEVEL
 
 extern const SpmmKernels SPDNN_JOIN(spmm_, SPDNN_LEVEL);
-const SpmmKernels SPDNN_JOIN(spmm_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), SPDNN_LEVEL::kLanes,
-                                                    SPDNN_LEVEL::run,          SPDNN_LEVEL::part,
-                                                    SPDNN_LEVEL::shares,       SPDNN_LEVEL::bias_activation};
+const SpmmKernels SPDNN_JOIN(spmm_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), SPDNN_LEVEL::run, SPDNN_LEVEL::part,
+                                                    SPDNN_LEVEL::shares, SPDNN_LEVEL::bias_activation};
 
 }  // namespace spdnn

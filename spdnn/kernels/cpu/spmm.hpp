@@ -31,7 +31,6 @@ struct SpmmProblem {
 
 struct SpmmKernels {
     const char* name;
-    int lanes;  // floats in a vector
     // busy[t] <- processor seconds of thread t. Returns whether a value before the activation was NaN.
     bool (*run)(const SpmmProblem&, int threads, double* busy);
     // What thread k of `threads` does in `run`, on the caller's thread.

@@ -1,5 +1,4 @@
 // The part of the Python module spdnn.kernels._cpu that holds the sparse times dense product of spdnn.ops.
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include <numeric>
@@ -103,12 +102,6 @@ std::vector<int64_t> spmm_shares(const std::string& level, Array<const int64_t, 
     return work;
 }
 
-// (tile,) for columns that are rows in memory: 32 where a panel of 64 does not fit L2.
-std::vector<int> spmm_by_rows_settings(const std::string& level) {
-    at_level(spmm_levels, level);
-    return {64, 32, 128, 16};
-}
-
 nb::tuple bias_activation(const std::string& level, Numbers<3> x, Array<const float, 1> bias, float low, float high,
                           int threads) {
     const SpmmKernels& kernels = at_level(spmm_levels, level);
@@ -118,15 +111,6 @@ nb::tuple bias_activation(const std::string& level, Numbers<3> x, Array<const fl
         return kernels.bias_activation(x.data(), half, x.shape(0), x.shape(1), x.shape(2), bias.data(), low, high,
                                        threads, busy);
     });
-}
-
-// Measured with 16 lanes (benchmarks/spmm.py --tiles). (64, packed) is best or nearly so where each row of B is used by
-// 25 nonzeros or more; (32, packed) where a panel of 64 columns does not fit L2, or half as many columns fit L1; (128,
-// packed) at 95 % and more, for rows are short; B where it lies, (128, not packed), where a row of B is used less, or B
-// is small.
-std::vector<std::pair<int, bool>> spmm_settings(const std::string& level) {
-    at_level(spmm_levels, level);
-    return {{64, true}, {128, false}, {32, true}, {64, false}, {128, true}};
 }
 
 }  // namespace
@@ -139,12 +123,8 @@ void bind_spmm(nb::module_& m) {
           "Whether int32 or int64 columns are those of a topology, uint16 or int32.");
     m.def("spmm_shares", &spmm_shares, "level"_a, "offsets"_a, "order"_a, "width"_a, "batch"_a, "tile"_a, "threads"_a,
           "What each thread does in `spmm`, in nonzeros x columns.");
-    m.def("spmm_settings", &spmm_settings, "level"_a,
-          "(tile, packed) worth trying at a level, the best default first.");
     m.def("spmm_by_rows", &spmm_by_rows, "level"_a, "offsets"_a, "columns"_a, "values"_a, "b"_a, "bias"_a, "low"_a,
           "high"_a, "c"_a.noconvert(), "tile"_a, "threads"_a, "c <- activation(b A^T + bias). Returns as `spmm`.");
-    m.def("spmm_by_rows_settings", &spmm_by_rows_settings, "level"_a,
-          "Tiles worth trying at a level, the best default first.");
     m.def("bias_activation", &bias_activation, "level"_a, "x"_a.noconvert(), "bias"_a, "low"_a, "high"_a, "threads"_a,
           "x <- activation(x + bias) in place. Returns the processor seconds of each thread, and whether a value was "
           "NaN.");

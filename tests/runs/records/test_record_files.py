@@ -59,8 +59,7 @@ def test_verdicts_alone_are_something(tmp_path):
 def test_what_is_named_as_a_record_and_is_no_file_is_named(tmp_path):
     made(tmp_path, "a.json")
     (tmp_path / "b.json").mkdir()
-    with pytest.raises(InputError, match=r"b\.json: it is named as a record is, and is no file$"):
-        record_files(tmp_path)
+    refuses(r"b\.json: it is named as a record is, and is no file$", record_files, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["", "nowhere", "nowhere.json", "other.txt"])
