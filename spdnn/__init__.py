@@ -18,29 +18,10 @@ __version__ = "0.1.0"
 
 _PARTS = {"models": "spdnn.ops.models", "ops": "spdnn.ops"}
 _ON_REQUEST = {"torch": "spdnn.torch"}  # with another library; not among the names of `import *`
-_NAMES = {
-    "Activation": "spdnn.core.network",
-    "Agreement": "spdnn.runs.verify.classes",
-    "EstimatorModel": "spdnn.ops.estimators",
-    "Inputs": "spdnn.core.features",
-    "Layer": "spdnn.core.network",
-    "Model": "spdnn.engines.model",
-    "Network": "spdnn.core.network",
-    "OnnxModel": "spdnn.ops.onnx_model",
-    "RadixNet": "spdnn.formats.radixnet",
-    "Result": "spdnn.core.result",
-    "SpdnnError": "spdnn.core.errors",
-    "TaskgraphSettings": "spdnn.engines.taskgraph.settings",
-    "Scores": "spdnn.runs.verify.classes",
-    "agreement": "spdnn.runs.verify.classes",
-    "compile": "spdnn.api",
-    "from_matrices": "spdnn.core.network",
-    "infer": "spdnn.api",
-    "load_records": "spdnn.report.rendering",
-    "open_inputs": "spdnn.formats.readers",
-    "open_network": "spdnn.formats.readers",
-    "score": "spdnn.runs.verify.classes",
-}
+# The stub, which type checkers read, says where each name is: `from spdnn.api import infer as infer`.
+with open(f"{__file__}i", encoding="utf-8") as _stub:
+    _IMPORTS = [line.split() for line in _stub if line.startswith("from ")]
+_NAMES = {words[-1]: words[1] for words in _IMPORTS if words[-1] not in _PARTS}
 __all__ = sorted(["__version__", *_NAMES, *_PARTS])
 
 
