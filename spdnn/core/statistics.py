@@ -28,24 +28,22 @@ class Interval(NamedTuple):
     resamples: int
 
 
-def interval(samples_seconds: Sequence[float], confidence: float = CONFIDENCE, seed: int = 0) -> Interval:
+def interval(samples_seconds: Sequence[float]) -> Interval:
     """The median of the samples and its percentile bootstrap interval.
 
-    The same samples and seed give the same interval. One sample is its own interval, with 0 resamples.
+    The same samples give the same interval. One sample is its own interval, with 0 resamples.
 
     Args:
         samples_seconds: positive seconds, at least one.
-        confidence: of the interval, between 0 and 1.
-        seed: of the resampling.
 
     Raises:
-        InputError: no sample, a sample that is not a positive number, or a confidence out of range.
+        InputError: no sample, or a sample that is not a positive number.
     """
-    samples = as_samples(samples_seconds, confidence)
+    samples = as_samples(samples_seconds)
     median = float(np.median(samples))
     if samples.size == 1:
         return Interval(median, median, median, 0)
-    return _percentiles(median, _medians(samples, seed), confidence)
+    return _percentiles(median, _medians(samples, 0))
 
 
 def ratios(samples_ours: Sequence[float], samples_theirs: Sequence[float]) -> Interval:
@@ -86,21 +84,19 @@ def ratio_of_medians(samples_a: Sequence[float], samples_b: Sequence[float]) -> 
         over = Interval(ratio, ratio, ratio, 0)
         if a.size > 1 or b.size > 1:
             drawn = [_medians(side, (0, i)) for i, side in enumerate((first, second))]
-            over = _percentiles(ratio, drawn[0] / drawn[1], CONFIDENCE)
+            over = _percentiles(ratio, drawn[0] / drawn[1])
     if not 0 < over.low <= over.high < math.inf or not math.isfinite(1 / over.low):
         raise InputError(f"medians of {np.median(a):g} and {np.median(b):g} seconds have no ratio that is a number")
     return Interval(1 / over.median, 1 / over.high, 1 / over.low, over.resamples) if swapped else over
 
 
-def as_samples(samples_seconds: Sequence[float], confidence: float = CONFIDENCE) -> np.ndarray:
+def as_samples(samples_seconds: Sequence[float]) -> np.ndarray:
     """The samples as float64 (samples,). Raises InputError as of `interval`."""
     samples = np.asarray(samples_seconds, dtype=np.float64)
     if samples.ndim != 1 or not samples.size:
         raise InputError("an interval needs at least one sample, in a list")
     if not (np.isfinite(samples) & (samples > 0)).all():
         raise InputError("every sample must be a positive number of seconds")
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence {confidence} must lie between 0 and 1")
     return samples
 
 
@@ -140,8 +136,8 @@ def _draw_resamples(size: int, seed: int | tuple[int, int]) -> np.ndarray:
     return np.ascontiguousarray(counts.T, dtype=np.uint8)
 
 
-def _percentiles(value: float, resampled: np.ndarray, confidence: float) -> Interval:
+def _percentiles(value: float, resampled: np.ndarray) -> Interval:
     """The value, with the percentile interval of what resamples gave."""
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail])
     return Interval(value, min(float(low), value), max(float(high), value), resampled.size)
