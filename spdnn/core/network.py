@@ -164,11 +164,7 @@ class Layer(WithRepr):
         return digest.hexdigest()
 
     def check(self, where: str) -> "Layer":
-        """The layer itself when it is sound.
-
-        Raises:
-            InputError: offsets, indices, values or bias break a rule above; the sentence starts with `where`.
-        """
+        """The layer itself when it is sound; else an InputError, which begins with `where`, for the rule broken."""
         if self.inputs < 1 or self.outputs < 1:
             raise InputError(f"{where}: a layer of {self.inputs} x {self.outputs}; both widths must be at least 1")
         offsets, indices = self.offsets, self.indices
@@ -258,10 +254,7 @@ def check_indices(matrix: Any) -> Any:
     """A SciPy sparse matrix or array, when none of its indices lies outside: SciPy and ours would follow them.
 
     SciPy's own check passes over offsets that end at 0, and knows only some of the formats. Values of another byte
-    order, of which SciPy converts only some formats, become this machine's.
-
-    Raises:
-        ValueError: it is damaged; what is wrong.
+    order, of which SciPy converts only some formats, become this machine's. A ValueError says what is wrong.
     """
     if matrix.ndim != 2:
         raise ValueError(f"it has {matrix.ndim} dimensions")
@@ -426,11 +419,7 @@ class Network(WithRepr, abc.ABC):
             yield self.layer(k)
 
     def first(self, depth: int) -> "Network":
-        """The network of the first `depth` layers.
-
-        Raises:
-            InputError: there are fewer.
-        """
+        """The network of the first `depth` layers. Raises InputError where there are fewer."""
         if not 1 <= depth <= self.depth:
             raise InputError(f"{depth} layers asked for; the network has 1 to {self.depth}")
         return self if depth == self.depth else _FirstLayers(self, depth)
@@ -457,43 +446,24 @@ def digest_of_layers(digests: Iterator[str]) -> str:
     return whole.hexdigest()
 
 
+def _of_whole(method: str) -> Any:
+    """A method that asks the whole network for its layer k."""
+    return lambda self, k: getattr(self._network, method)(k)
+
+
 class _FirstLayers(Network):
     def __init__(self, network: Network, depth: int):
         self._network, self._depth = network, depth
         self.description = {**network.description, "first_layers": depth}
 
-    @property
-    def depth(self) -> int:
-        return self._depth
-
-    def header(self, k: int) -> Header:
-        return self._network.header(k)
-
-    def layer(self, k: int) -> Layer:
-        return self._network.layer(k)
-
-    def repeated(self, k: int) -> tuple[Layer, np.ndarray] | None:
-        return self._network.repeated(k)
-
-    def in_memory(self, k: int) -> bool:
-        return self._network.in_memory(k)
-
-    def release(self, k: int) -> None:
-        self._network.release(k)
-
-    def neuron_classes(self, k: int) -> np.ndarray | None:
-        return self._network.neuron_classes(k)
-
-    def layer_sha256(self, k: int) -> str:
-        return self._network.layer_sha256(k)
+    depth = property(lambda self: self._depth)
+    header, layer, repeated, in_memory, release, neuron_classes, layer_sha256 = map(
+        _of_whole, ("header", "layer", "repeated", "in_memory", "release", "neuron_classes", "layer_sha256")
+    )
 
 
 class MemoryNetwork(Network):
-    """A network whose layers are all in memory.
-
-    Raises:
-        InputError: no layer, or widths that do not chain.
-    """
+    """A network whose layers are all in memory. Raises InputError for no layer, or widths that do not chain."""
 
     def __init__(self, layers: Sequence[Layer], description: dict | None = None):
         self._layers = list(layers)
@@ -575,7 +545,7 @@ def from_matrices(matrices: Sequence, bias: Any = 0.0, clip: float | None = None
     )
 
 
-def layer_activations(depth: int, clip: float | None, last: str = "relu") -> list[Activation]:
+def layer_activations(depth: int, clip: float | None, last: str) -> list[Activation]:
     """The activation of each of `depth` layers: ReLU clipped at `clip` (None: not clipped), the last one apart."""
     if last not in ("relu", "none"):
         raise InputError(f"last activation {last!r} is not known: it must be 'relu' or 'none'")
