@@ -116,11 +116,11 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     def __post_init__(self):
         if (self.network is None) == (self.neurons is None):
             raise InputError("a run needs a network file, or the neurons of a network of the challenge, and not both")
-        defaults = _defaults()
-        absent = CHALLENGE_FIELDS if self.network is not None else FILE_FIELDS
+        kind, absent = "a network file", CHALLENGE_FIELDS
+        if self.network is None:
+            kind, absent = "a network of the challenge", FILE_FIELDS
         for name in absent:
-            if getattr(self, name) != defaults[name]:
-                kind = "a network file" if self.network is not None else "a network of the challenge"
+            if getattr(self, name) != DEFAULTS[name]:
                 raise InputError(f"{name} {getattr(self, name)!r} does not go with {kind}")
         if self.neurons is None:
             return
@@ -134,11 +134,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
     @classmethod
     def of(cls, values: dict[str, Any], where: str = "request") -> "RunRequest":
-        """The request of these values, each checked against its type and bounds.
-
-        Raises:
-            InputError: a value that is not allowed; `where` begins the sentence, unless it is empty.
-        """
+        """The request of these values; of one that is not allowed an InputError, which begins with `where`, if any."""
         try:
             return convert(cls, values, where)
         except InputError as error:
@@ -152,8 +148,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     @property
     def values(self) -> dict[str, Any]:
         """The fields that differ from their defaults, fit for JSON."""
-        default = _defaults()
-        return {name: value for name, value in builtins(self).items() if value != default[name]}
+        return {name: value for name, value in builtins(self).items() if value != DEFAULTS[name]}
 
     @property
     def official(self) -> bool:
@@ -213,6 +208,9 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         return ["mpiexec", "-n", str(self.ranks), *words] if self.ranks > 1 else words
 
 
+DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(RunRequest)} | {"settings": {}}
+
+
 def option_words(name: str, value: Any) -> list[str]:
     """An option of a command line with its value."""
     option = f"--{name.replace('_', '-')}"
@@ -226,10 +224,6 @@ def reading(values: Any) -> dict[str, Any]:
     """What the attributes of READING that are not None say of a file of weights, as open_network takes it."""
     said = {name: value for name in READING if (value := getattr(values, name)) is not None}
     return said | ({"clip": None} if said.get("clip") == "none" else {})
-
-
-def _defaults() -> dict[str, Any]:
-    return {field.name: field.default for field in msgspec.structs.fields(RunRequest)} | {"settings": {}}
 
 
 def _word(path: str) -> str:
