@@ -78,11 +78,7 @@ def _compare(args) -> int:
 
 
 def _read(name: str) -> tuple[list[Comparable], list[str]]:
-    """(records, cases that failed verification and so have no record).
-
-    Raises:
-        InputError: a file that is not sound, or a record of a case whose verdict is fail.
-    """
+    """(records, cases that failed verification and so have no record); an InputError for a record of such a case."""
     from spdnn.runs.records.files import read_all, read_verdict
 
     files = record_files(name)
@@ -115,30 +111,27 @@ def _json(comparison, sides) -> str:
     from spdnn.core.statistics import CONFIDENCE
     from spdnn.runs.records.comparison import SIGNIFICANCE
 
-    tables = [
+    a, b = (
         {"path": path, "records": count, "failed_verification": failed, "told": values}
         for (path, count, failed), values in zip(sides, comparison.circumstances, strict=True)
-    ]
-    alone = [
+    )
+    only_a, only_b = (
         [{"name": group.name, "key": dict(group.key), "records": group.records} for group in only]
         for only in (comparison.only_a, comparison.only_b)
-    ]
+    )
     pairs = [
-        {
-            **pair._asdict(), "key": dict(pair.key), "a": pair.a._asdict(), "b": pair.b._asdict(),
-            "ratio": pair.ratio._asdict(),
-        }
+        pair._asdict() | {name: getattr(pair, name)._asdict() for name in ("a", "b", "ratio")} | {"key": dict(pair.key)}
         for pair in comparison.pairs
-    ]  # fmt: skip
+    ]
     content = {
         "ratio": "median seconds of A / of B: how many times as fast B is; the result is for B",
         "confidence": CONFIDENCE,
         "significance": SIGNIFICANCE,
-        "a": tables[0],
-        "b": tables[1],
+        "a": a,
+        "b": b,
         "pairs": pairs,
-        "only_a": alone[0],
-        "only_b": alone[1],
+        "only_a": only_a,
+        "only_b": only_b,
         "geometric_mean": comparison.geometric_mean,
         "verdicts": comparison.counts,
     }
