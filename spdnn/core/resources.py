@@ -67,12 +67,12 @@ def kernel_bytes(path: str | Path, name: str) -> int | None:
     return int(line[1]) * 1024 if len(line) > 1 and line[1].isdigit() else None
 
 
-def most_threads(root: Path = ROOT) -> float:
+def most_threads() -> float:
     """As many threads as this process may have, the first included, before its resource limits leave no room for
     another; infinity without such limits."""
     stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
     each = ARENA_BYTES + (STACK_BYTES if stack == resource.RLIM_INFINITY else stack)
-    return min((1 + max(0, limit - used) // each for limit, used in _resource_limits(root).values()), default=math.inf)
+    return min((1 + max(0, limit - used) // each for limit, used in _resource_limits(ROOT).values()), default=math.inf)
 
 
 def too_small_to_start() -> str | None:

@@ -67,11 +67,7 @@ def name_errors(path, sentence: str | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def keep_open(path, owner) -> Iterator[io.BufferedReader]:
-    """The file, open for reading as long as the object `owner` lives; closed at once when the block fails.
-
-    Raises:
-        InputError: the operating system refuses it.
-    """
+    """The file, open for reading as long as `owner` lives; closed at once when the block fails. Raises as `reading`."""
     with reading(path):
         file = open(path, "rb")  # noqa: SIM115
     weakref.finalize(owner, file.close)
@@ -143,11 +139,7 @@ def check_no_url(path: str | os.PathLike) -> None:
 
 
 def check_file(path, what: str = "file") -> Path:
-    """`path`, where there is a plain file: what is no file (a pipe, a device) may never end.
-
-    Raises:
-        InputError: there is none; `what` it should be.
-    """
+    """`path` of a plain file, a `what`; else an InputError, for what is no file (a pipe, a device) may never end."""
     return _plain(existing(path, what), what)
 
 
@@ -238,7 +230,7 @@ def whole(path, most: int = MOST, any_name: bool = False) -> bytes:
         return stream.read() if isinstance(stream.raw, io.FileIO) else _read_rest(stream)
 
 
-def text(path, what: str, form: str = "JSON", most: int = TEXT) -> str:
+def text(path, what: str, form: str = "JSON") -> str:
     """The text of a file that should be a `what` of that form, as `decoded` has it; it is never packed.
 
     Raises:
@@ -246,8 +238,8 @@ def text(path, what: str, form: str = "JSON", most: int = TEXT) -> str:
     """
     path = existing(path, what)
     with name_errors(path, sentence := f"it is not a {what} in {form}"):
-        if (size := _plain(path).stat().st_size) > most:
-            raise InputError(f"{size:,} bytes, more than {most:,}")
+        if (size := _plain(path).stat().st_size) > TEXT:
+            raise InputError(f"{size:,} bytes, more than {TEXT:,}")
     with sound(f"{path}: {sentence}"):
         return decode(path.read_bytes(), "strict")
 
@@ -263,10 +255,9 @@ def decode(content: bytes, errors: str = "replace") -> str:
 
 
 def lines(path) -> Iterator[tuple[int, str]]:
-    """(number from 1, text without blanks at its ends) of each line of a text file, gzip or not.
+    """(number from 1, text without blanks at its ends) of each line of a file, gzip or not.
 
-    Raises:
-        InputError: as `whole`; or the file is no text.
+    Raises InputError as `whole`, and for a file that is no text.
     """
     content = decode(whole(path, TEXT))
     if "\0" in content:
