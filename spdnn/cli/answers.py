@@ -55,11 +55,7 @@ def add(command) -> None:
 
 
 class Answers:
-    """What was asked of the classes, and what the outputs say.
-
-    Raises:
-        InputError: options that need others, or files that cannot be read.
-    """
+    """What was asked of the classes, and what the outputs say. Raises InputError for options that need others."""
 
     def __init__(self, args):
         from spdnn.formats.labels import read_labels

@@ -29,11 +29,7 @@ def read_categories(path) -> np.ndarray:
 
 
 def write_categories(path, categories: np.ndarray) -> None:
-    """Write categories (int64, ascending, from 1), one a line, each line ended by a newline.
-
-    Raises:
-        InputError: they do not ascend from 1 or more.
-    """
+    """Write categories (int64), a line for each. Raises InputError where they do not ascend from 1 or more."""
     numbers = np.asarray(categories, dtype=np.int64)
     if numbers.ndim != 1 or (numbers.size and numbers[0] < 1) or (np.diff(numbers) < 1).any():
         raise InputError(f"{path}: categories to write must ascend, from 1")

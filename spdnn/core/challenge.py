@@ -73,11 +73,7 @@ PROBLEMS = tuple(OfficialProblem(neurons, layers) for neurons in WIDTHS for laye
 
 
 def problem(neurons: int, layers: int) -> OfficialProblem:
-    """The official problem of that size.
-
-    Raises:
-        InputError: it is not one of the twelve.
-    """
+    """The official problem of that size. Raises InputError where it is none of the twelve."""
     official = OfficialProblem(neurons, layers)
     if official not in PROBLEMS:
         raise InputError(

@@ -15,11 +15,7 @@ CHECKOUT = PACKAGE.parent
 
 
 def table(name: str) -> Path:
-    """The path of the table `name` (data.tsv, baselines.csv, truth/1024.tsv...).
-
-    Raises:
-        Unavailable: the package was installed without it.
-    """
+    """The path of the table `name` (data.tsv, truth/1024.tsv...). Raises Unavailable where the package lacks it."""
     in_checkout = (CHECKOUT / "pyproject.toml").is_file() and (CHECKOUT / "workflow/Snakefile").is_file()
     path = (CHECKOUT / "config" if in_checkout else PACKAGE / "tables") / name
     if not path.is_file():

@@ -54,11 +54,7 @@ def count() -> int:
 
 
 def identities() -> tuple[str, ...]:
-    """Of each device that `count` counts, its UUID: the same in every process, whatever number the device has there.
-
-    Raises:
-        Unavailable: the driver does not tell.
-    """
+    """The UUID of each device, by which every process knows it. Raises Unavailable where the driver does not say."""
     devices = []
     for number in range(count()):
         driver = ctypes.CDLL(DRIVER)

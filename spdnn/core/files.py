@@ -79,10 +79,8 @@ def together() -> Iterator[None]:
     """What is written in this block by `replacing` and `replacing_folder` gets its names at the end, or none does.
 
     All of it is whole before the first is renamed, and no signal comes between the renames. What kills the process or
-    the machine in these few system calls leaves the first of them renamed, and the others as they were before.
-
-    Raises:
-        SpdnnError: one cannot be renamed.
+    the machine in these few system calls leaves the first of them renamed, and the others as they were before. Raises
+    SpdnnError where one cannot be renamed.
     """
     global _together
     if _together is not None:
@@ -135,11 +133,7 @@ def _temporary(target: Path) -> Path:
 
 
 def reserve(stream: BinaryIO, size: int) -> None:
-    """Have the disk keep room for the first `size` bytes of a file, so a full disk is known before they are written.
-
-    Raises:
-        OSError: there is no such room.
-    """
+    """Have the disk keep room for the first `size` bytes of a file; an OSError says before writing that it has none."""
     try:
         if size:
             os.posix_fallocate(stream.fileno(), 0, size)
@@ -233,8 +227,7 @@ def _sentence(error: OSError, target: Path) -> SpdnnError:
 def cache_folder() -> Path:
     """Where downloads and what is made of them are kept by default: $SPDNN_DATA, or ~/.cache/spdnn.
 
-    Raises:
-        Unavailable: the user has no home folder, as in a container whose user id has no name.
+    Raises Unavailable where the user has no home folder, as in a container whose user id has no name.
     """
     folder = os.environ.get("SPDNN_DATA")
     try:
