@@ -8,7 +8,7 @@ import tomllib
 from itertools import groupby
 from pathlib import Path
 
-from children import SECONDS, ended, started
+from children import SECONDS, ended, executable, started
 
 ROOT = Path(__file__).resolve().parents[1]
 HOW_TO = ROOT / "docs" / "how-to"
@@ -86,6 +86,5 @@ def replaced(folder: Path, programs: dict[str, str]) -> str:
     """A line of shell after which programs of these names do what is said, in a `folder` that is made."""
     folder.mkdir()
     for name, what in programs.items():
-        (folder / name).write_text(f"#!/bin/sh\n{what}\n")
-        (folder / name).chmod(0o755)
+        executable(folder / name, what)
     return f'PATH="{folder}:$PATH"\n'

@@ -1,14 +1,15 @@
 """What is kept from one run of the tests to the next: environments, what tests compile, which slice passed."""
 
-import importlib.util
 import json
 import multiprocessing
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import compile_cache
 import pytest
@@ -28,10 +29,7 @@ def test_what_is_tested_is_this_checkout():
 
 @pytest.fixture
 def environments():
-    specification = importlib.util.spec_from_file_location("environments", ROOT / ".ci/environments.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(ROOT / ".ci/environments.py"))
 
 
 def checkout(folder, lock=""):

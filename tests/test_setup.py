@@ -11,7 +11,7 @@ from children import executable, finished
 
 ROOT = Path(__file__).resolve().parents[1]
 # A Python that makes an environment as Debian's does without python3-venv: bin/python is there, pip is not.
-PYTHON = """#!/bin/sh
+PYTHON = """
 case "$*" in
 *version_info*) ;;
 *Python.h*) exit {headers} ;;
@@ -33,9 +33,7 @@ def locked(tmp_path):
     shutil.copy(ROOT / "Makefile", tmp_path)
 
     def make(headers=0, venv=0):
-        python = tmp_path / "python"
-        python.write_text(PYTHON.format(headers=headers, venv=venv))
-        python.chmod(0o755)
+        executable(python := tmp_path / "python", PYTHON.format(headers=headers, venv=venv))
         status, _, told = finished(["make", "-s", f"PYTHON={python}", ".venv/.locked"], cwd=tmp_path)
         return status, told
 
