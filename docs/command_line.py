@@ -22,19 +22,19 @@ def page() -> str:
     lines = [HEAD, "| command | does |", "|---|---|"]
     lines += [f"| [`spdnn {name}`](#{_anchor(f'spdnn {name}')}) | {line} |" for name, (_, line) in COMMANDS.items()]
     top = parser()
-    for command in _commands(top):
+    for command in commands(top):
         if command is not top:
             lines += _section(command)
     return "\n".join(lines)
 
 
-def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     """A parser and, in order, all parsers of its subcommands."""
     yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for below in action.choices.values():
-                yield from _commands(below)
+                yield from commands(below)
 
 
 def _section(parser: argparse.ArgumentParser) -> list[str]:

@@ -8,23 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from command_line import commands
 from safetensors.numpy import save_file
 
-from spdnn.cli import COMMANDS, main, parser
+from spdnn.cli import main, parser
 from spdnn.runs.records.files import write_record
 from tests.engines.taskgraph.test_costmodel import record
 
 WEIGHTS = np.arange(12.0, dtype=np.float32).reshape(4, 3)
 INFER = ("infer", "--network", "w.npz", "--inputs", "x.npy", "--last", "none", "--threads", "1")
-
-
-def parsers(one):
-    """A parser and all parsers of its subcommands."""
-    yield one
-    for action in one._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                yield from parsers(below)
 
 
 @pytest.fixture
@@ -144,11 +136,11 @@ NO_FILES = {
 
 def test_every_command_says_which_files_it_reads_and_writes():
     """Each argument that takes words is among what is read or written, or known to be neither."""
-    commands = [one for one in parsers(parser(COMMANDS)) if one.get_default("run")]
-    assert {command.prog.removeprefix("spdnn ") for command in commands if not command.get_default("writes")} == {
+    all_commands = [one for one in commands(parser()) if one.get_default("run")]
+    assert {command.prog.removeprefix("spdnn ") for command in all_commands if not command.get_default("writes")} == {
         "verify", "network info", "record check", "completion",
     }  # fmt: skip
-    for one in (command for command in commands if command.get_default("writes")):
+    for one in (command for command in all_commands if command.get_default("writes")):
         files = {name.partition("/")[0] for name in (*one.get_default("reads"), *one.get_default("writes"))}
         words = {action.dest for action in one._actions if action.type in (None, Path) and not action.choices
                  and action.nargs != 0 and not isinstance(action, argparse._HelpAction)}  # fmt: skip
