@@ -1,10 +1,10 @@
 // The part of the Python module spdnn.kernels._cpu that holds the sparse-sparse kernels (engine `spgemm`).
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 
 #include "bound.hpp"
+#include "ops.hpp"
 #include "spgemm.hpp"
 
 using namespace nb::literals;
@@ -50,14 +50,10 @@ void by_input(Array<const int64_t, 1> offsets, ReadIndices indices, Array<const 
     });
 }
 
-struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-};
-
 // The scratch of all threads; made once, for the widest layer.
 struct Workspace {
     std::vector<Scratch> scratch;
-    std::vector<std::unique_ptr<void, Free>> memory;
+    std::unique_ptr<KeptMemory[]> memory;
     int64_t inputs, outputs;
 
     static int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -69,24 +65,22 @@ struct Workspace {
     Workspace(const Workspace&) = delete;
     Workspace(int64_t inputs, int64_t outputs, int panel, int threads) : inputs(inputs), outputs(outputs) {
         require(threads >= 1 && inputs >= 1 && outputs >= 1, "a workspace needs threads and widths");
+        memory.reset(new KeptMemory[threads]);
+        const int64_t bytes = bytes_of(inputs, outputs, panel);
         for (int t = 0; t < threads; ++t) {
-            const int64_t bytes = bytes_of(inputs, outputs, panel);
-            memory.emplace_back(std::aligned_alloc(64, bytes));
-            if (!memory.back()) throw std::bad_alloc();
-            uint8_t* at = static_cast<uint8_t*>(memory.back().get());
+            uint8_t* at = reinterpret_cast<uint8_t*>(memory[t].floats(bytes / 4));
             std::memset(at, 0, bytes);
-            auto take = [&](int64_t size) {
-                uint8_t* taken = at;
-                at += padded(size);
-                return taken;
+            auto take = [&](auto*& part, int64_t count) {
+                part = reinterpret_cast<std::remove_reference_t<decltype(part)>>(at);
+                at += padded(count * sizeof *part);
             };
             Scratch s;
-            s.sums = reinterpret_cast<float*>(take(4 * sum_index(outputs)));
-            s.marks = take(std::max(inputs, outputs / kGroup + 8));
-            s.panel = reinterpret_cast<float*>(take(4 * panel * panel_index(outputs)));
-            s.keys = reinterpret_cast<uint32_t*>(take(4 * kHashEntries));
-            s.key_sums = reinterpret_cast<float*>(take(4 * kHashEntries));
-            s.order = reinterpret_cast<uint64_t*>(take(8 * kHashEntries));
+            take(s.sums, sum_index(outputs));
+            take(s.marks, std::max(inputs, outputs / kGroup + 8));
+            take(s.panel, panel * panel_index(outputs));
+            take(s.keys, kHashEntries);
+            take(s.key_sums, kHashEntries);
+            take(s.order, kHashEntries);
             std::fill(s.keys, s.keys + kHashEntries, kFree);
             scratch.push_back(s);
         }
