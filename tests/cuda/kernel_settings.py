@@ -19,50 +19,26 @@ class Setting(NamedTuple):
     blocks: int = 1
 
 
-OPERATIONS = (
+DTYPES = tuple(ops.VALUES)
+OPERATIONS = (  # the macro BLOCKS says how many of each
+    *(ops.spmm(dtype, tile) for dtype in DTYPES for tile in (*ops.SPMM_TILES[dtype], *ops.SPMM_FEW_TILES[dtype])),
     *(
-        (ops.spmm(dtype, tile), tile.blocks)
-        for dtype, tiles in ops.SPMM_TILES.items()
-        for tile in (*tiles, *ops.SPMM_FEW_TILES[dtype])
+        ops.sddmm(dtype, vector, unroll)
+        for dtype in DTYPES
+        for vector in ops.VECTORS[dtype]
+        for unroll in (ops.DOT_UNROLL[vector], ops.DEEP_UNROLL)
     ),
-    *(
-        (ops.sddmm(dtype, vector, unroll), blocks)
-        for dtype, vectors in ops.VECTORS.items()
-        for vector in vectors
-        for unroll, blocks in ((ops.DOT_UNROLL[vector], ops.DOT_BLOCKS[vector]), (ops.DEEP_UNROLL, ops.DEEP_BLOCKS))
-    ),
-    *(
-        (ops.attention(dtype, vector), ops.ATTENTION_BLOCKS[vector])
-        for dtype, vectors in ops.VECTORS.items()
-        for vector in vectors
-    ),
-    *((ops.rowwise(name, dtype), ops.BLOCKS) for name in ("sparse_softmax", "gather_values") for dtype in ops.VALUES),
-    *(
-        (ops.depthwise(dtype, vector, True), ops.DEPTHWISE_BLOCKS[vector])
-        for dtype in ops.VALUES
-        for vector in ops.CHANNELS
-    ),
-    *((ops.depthwise(dtype, 1, False), ops.DEPTHWISE_BLOCKS[1]) for dtype in ops.VALUES),
+    *(ops.attention(dtype, vector) for dtype in DTYPES for vector in ops.VECTORS[dtype]),
+    *(ops.rowwise(name, dtype) for name in ("sparse_softmax", "gather_values") for dtype in DTYPES),
+    *(ops.depthwise(dtype, vector, True) for dtype in DTYPES for vector in ops.CHANNELS),
+    *(ops.depthwise(dtype, 1, False) for dtype in DTYPES),
 )
 
 SETTINGS = (
     *(
         Setting(kernel, settings.RESIDENT // kernel.threads)
-        for kernel in (
-            settings.WORDS,
-            settings.DENSE_TILES,
-            settings.SPARSE_TILES,
-            settings.BEGIN,
-            settings.NEXT_ROWS,
-            settings.CUT_ROWS,
-            settings.ROW_INDEX,
-            settings.RESOLVE,
-            settings.PARK_ROWS,
-        )
-    ),
-    *(
-        Setting(kernel, settings.RESIDENT // kernel.threads)
-        for kernel in (settings.HASH_ROWS, settings.INSERT_ROWS, settings.COMPARE_ROWS, settings.ROW_STATISTICS)
+        for kernel in vars(settings).values()
+        if isinstance(kernel, Kernel)
     ),
     *(
         Setting(settings.layer(name, index_bytes, valued), settings.RESIDENT // settings.SIMPLE)
@@ -77,7 +53,7 @@ SETTINGS = (
         for bits in (False, True)
     ),
     *(Setting(kernel, ceilings.BLOCKS) for kernel in ceilings.KERNELS),
-    *(Setting(kernel, blocks) for kernel, blocks in OPERATIONS),
+    *(Setting(kernel, kernel.defines["BLOCKS"]) for kernel in OPERATIONS),
     *(
         Setting(settings.persistent(inputs, threads, valued), settings.RESIDENT // threads)
         for inputs in settings.PERSISTENT_INPUTS

@@ -82,33 +82,34 @@ MOST_ACROSS, RUN = 32, 4  # threads side by side on channels; outputs of a threa
 DEPTHWISE_BLOCKS = {4: 4, 1: 5}  # by the channels of a load
 
 
+def _kernel(file: str, name: str, dtype: np.dtype, **macros: int) -> Kernel:
+    return Kernel(file, name, THREADS, (("VALUE", VALUES[dtype]), *macros.items()))
+
+
 def spmm(dtype: np.dtype, tile: Tile) -> Kernel:
     """C = activation(A B + bias)."""
-    macros = (("LANES", tile.lanes), ("VECTOR", tile.vector), ("HELD", tile.held), ("TOGETHER", tile.loads))
-    macros = (*macros, ("BLOCKS", tile.blocks))
-    return Kernel("ops_spmm.cu", "spmm", THREADS, (("VALUE", VALUES[dtype]), *macros))
+    macros = {"LANES": tile.lanes, "VECTOR": tile.vector, "HELD": tile.held, "TOGETHER": tile.loads}
+    return _kernel("ops_spmm.cu", "spmm", dtype, **macros, BLOCKS=tile.blocks)
 
 
 def sddmm(dtype: np.dtype, vector: int, unroll: int) -> Kernel:
     """scale * Q K^T at the nonzeros, with loads of so many numbers, 5 x `unroll` of them in flight."""
     blocks = DOT_BLOCKS[vector] if unroll == DOT_UNROLL[vector] else DEEP_BLOCKS
-    macros = (("VECTOR", vector), ("UNROLL", unroll), ("BLOCKS", blocks))
-    return Kernel("ops_sddmm.cu", "sddmm", THREADS, (("VALUE", VALUES[dtype]), *macros))
+    return _kernel("ops_sddmm.cu", "sddmm", dtype, VECTOR=vector, UNROLL=unroll, BLOCKS=blocks)
 
 
 def rowwise(name: str, dtype: np.dtype) -> Kernel:
     """sparse_softmax or gather_values."""
-    return Kernel("ops_softmax.cu", name, THREADS, (("VALUE", VALUES[dtype]), ("HELD", HELD), ("BLOCKS", BLOCKS)))
+    return _kernel("ops_softmax.cu", name, dtype, HELD=HELD, BLOCKS=BLOCKS)
 
 
 def attention(dtype: np.dtype, vector: int) -> Kernel:
     """softmax(scale * Q K^T at the nonzeros) V, with loads of Q and K of so many numbers."""
-    macros = ("VECTOR", vector), ("UNROLL", DOT_UNROLL[vector]), ("WIDE", WIDE[vector])
-    macros = *macros, ("HELD", HELD_COLUMNS[vector]), ("BLOCKS", ATTENTION_BLOCKS[vector])
-    return Kernel("ops_attention.cu", "sparse_attention", THREADS, (("VALUE", VALUES[dtype]), *macros))
+    macros = {"VECTOR": vector, "UNROLL": DOT_UNROLL[vector], "WIDE": WIDE[vector], "HELD": HELD_COLUMNS[vector]}
+    return _kernel("ops_attention.cu", "sparse_attention", dtype, **macros, BLOCKS=ATTENTION_BLOCKS[vector])
 
 
 def depthwise(dtype: np.dtype, vector: int, nhwc: bool) -> Kernel:
     """3 x 3 convolution by channel, with loads of so many channels (without `nhwc`: 1)."""
-    macros = (("VALUE", VALUES[dtype]), ("VECTOR", vector), ("BLOCKS", DEPTHWISE_BLOCKS[vector]))
-    return Kernel("ops_depthwise.cu", "depthwise_nhwc" if nhwc else "depthwise_nchw", THREADS, macros)
+    name = "depthwise_nhwc" if nhwc else "depthwise_nchw"
+    return _kernel("ops_depthwise.cu", name, dtype, VECTOR=vector, BLOCKS=DEPTHWISE_BLOCKS[vector])
