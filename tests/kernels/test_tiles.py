@@ -27,14 +27,22 @@ def stored(rows, neurons=None):
     return layouts.bind_inputs(Inputs(rows, neurons))
 
 
+def masks_of(layers, count, tile):
+    return np.zeros((layers, layouts.tiles_of(count, tile)), np.uint64)
+
+
+def through(level, layer, inputs, numbers, outputs, tile, streamed=False):
+    """The stored rows of these numbers through one layer, in tiles; and the activity masks."""
+    out, masks = layouts.buffer(numbers.size, outputs, tile), masks_of(1, numbers.size, tile)
+    assert level.layers_stored([layer], inputs, numbers, out, tile, 1, masks, 2, streamed=streamed) == -1
+    return out, masks
+
+
 def tiled(level, rows, tile):
     """The rows (count, neurons) in tiles, through a layer that changes nothing."""
     count, neurons = rows.shape
     identity = layouts.bind(Layer.from_matrix(np.eye(neurons), 0.0, IDENTITY))
-    out = layouts.buffer(count, neurons, tile)
-    active = np.zeros((1, layouts.tiles_of(count, tile)), np.uint64)
-    assert level.layers_stored([identity], stored(rows), np.arange(count), out, tile, 1, active, 2) == -1
-    return out, active
+    return through(level, identity, stored(rows), np.arange(count), neurons, tile)
 
 
 def untiled(level, features, count, neurons, tile):
@@ -115,7 +123,7 @@ def test_sums_do_not_depend_on_tile_threads_or_pass(level, valued, degrees):
     found = []
     for tile, threads, cut in itertools.product(TILES, (1, 3), (3, 1, 2)):  # one pass, or two
         source, target = layouts.buffer(150, 90, tile), layouts.buffer(150, 90, tile)
-        masks = np.zeros((3, layouts.tiles_of(150, tile)), np.uint64)
+        masks = masks_of(3, 150, tile)
         done = level.layers_stored(layers[:cut], stored(rows), np.arange(150), source, tile, 3, masks[:cut], threads)
         if cut < 3:
             assert done == -1
@@ -171,7 +179,7 @@ def test_outputs_that_share_a_list_of_inputs_give_the_same_bits(level, kind, val
         for bound, streamed in itertools.product((alone, together), (False, True)):
             target = layouts.buffer(150, outputs, tile)
             target.fill(np.nan)
-            mask = np.zeros((1, layouts.tiles_of(150, tile)), np.uint64)
+            mask = masks_of(1, 150, tile)
             source = layouts.tile_rows(rows, tile)
             assert level.layers([bound], source, target, 150, tile, 1, mask, threads, streamed=streamed) == -1
             found.append((target.view(np.uint32), mask))
@@ -191,9 +199,8 @@ def test_shared_lists_give_the_same_bits_for_binary_inputs(level, kind, valued):
     for tile in TILES:
         found = []
         for share in (False, True):
-            target, mask = layouts.buffer(150, outputs, tile), np.zeros((1, layouts.tiles_of(150, tile)), np.uint64)
             bound = layouts.bind(layer, share=share)
-            assert level.layers_stored([bound], bits, np.arange(150), target, tile, 1, mask, 2, streamed=share) == -1
+            target, mask = through(level, bound, bits, np.arange(150), outputs, tile, share)
             found.append((untiled(level, target, 150, outputs, tile), mask))
         np.testing.assert_array_equal(found[0][0], found[1][0])
         np.testing.assert_array_equal(found[0][1], found[1][1])
@@ -231,8 +238,7 @@ def test_bits_are_the_rows_that_they_stand_for(level, tile):
         matrix = rng.normal(size=(neurons, 20)).astype(np.float32) * (rng.random((neurons, 20)) < 0.5)
         layer, outputs = layouts.bind(Layer.from_matrix(matrix, 0.1)), []
         for data in (stored(np.packbits(bits, axis=1), neurons), stored(bits.astype(np.float32))):
-            out, masks = layouts.buffer(90, 20, tile), np.zeros((1, layouts.tiles_of(90, tile)), np.uint64)
-            assert level.layers_stored([layer], data, numbers, out, tile, 1, masks, 2) == -1
+            out, _ = through(level, layer, data, numbers, 20, tile)
             outputs.append(untiled(level, out, 90, 20, tile))
         np.testing.assert_array_equal(*outputs, err_msg=f"{neurons} neurons")
 
@@ -244,7 +250,7 @@ def test_the_first_layer_past_float32_is_told(level, tile):
     source, target = layouts.buffer(70, 4, tile), layouts.buffer(70, 4, tile)
     source[:] = 1
     for threads in (1, 2):
-        masks = np.zeros((4, layouts.tiles_of(70, tile)), np.uint64)
+        masks = masks_of(4, 70, tile)
         assert level.layers(layers, source, target, 70, tile, 4, masks, threads) == 2
 
 
@@ -254,7 +260,7 @@ def test_lanes_without_an_input_may_overflow(level, tile):
     # A row of zeros becomes 1e30 and then passes float32; the rows that are inputs do neither.
     layers = [layouts.bind(Layer.from_matrix([[value]], bias)) for value, bias in ((-1.0, 1e30), (1e20, 0.0))]
     rows = np.full((tile + 3, 1), 1e35, np.float32)
-    out, masks = layouts.buffer(len(rows), 1, tile), np.zeros((2, layouts.tiles_of(len(rows), tile)), np.uint64)
+    out, masks = layouts.buffer(len(rows), 1, tile), masks_of(2, len(rows), tile)
     for threads in (1, 2):
         assert level.layers_stored(layers, stored(rows), np.arange(len(rows)), out, tile, 2, masks, threads) == -1
         source = layouts.tile_rows(rows, tile)
@@ -311,6 +317,5 @@ def test_inputs_that_are_all_on_are_counted_past_a_byte(level, degree):
     layer = Layer.from_matrix(np.full((degree, 20), 0.25), -0.5)
     bits = stored(np.packbits(np.ones((70, degree), np.uint8), axis=1), degree)
     for tile in layouts.TILES:
-        out, active = layouts.buffer(70, 20, tile), np.zeros((1, layouts.tiles_of(70, tile)), np.uint64)
-        assert level.layers_stored([layouts.bind(layer)], bits, np.arange(70), out, tile, 1, active, 1) == -1
+        out, _ = through(level, layouts.bind(layer), bits, np.arange(70), 20, tile)
         assert (untiled(level, out, 70, 20, tile) == degree / 4 - 0.5).all()
