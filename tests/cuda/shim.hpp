@@ -101,11 +101,7 @@ inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
 
 // Atomics: each returns what was there before. The second argument converts to the type of the first, as CUDA's do.
 template <class T>
-struct ShimSame {
-    using type = T;
-};
-template <class T>
-using ShimArgument = typename ShimSame<T>::type;
+using ShimArgument = std::common_type_t<T>;
 
 template <class T, class Change>
 inline T shim_atomic(T* address, Change change) {

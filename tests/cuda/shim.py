@@ -52,7 +52,8 @@ class ShimDevice(ShimStreams):
 
     Args:
         order: of threads and blocks, and of work on streams; by default the environment variable SHIM_ORDER, or 0.
-        capability, multiprocessors, shared_per_block: what it pretends to be; memory_bytes: that can be taken at most.
+        capability, multiprocessors, shared_per_block, l2_bytes: what it pretends to be; memory_bytes: that can be taken
+            at most.
         workers: blocks in flight; by default as many as there are processors, and one where shared memory is sanitized.
         node: that it is a device of; by default one of its own, whose `order` is this one.
 
@@ -67,6 +68,7 @@ class ShimDevice(ShimStreams):
         capability: int = 90,
         multiprocessors: int = 4,
         shared_per_block: int = 227 * 1024,
+        l2_bytes: int = 4 << 20,
         memory_bytes: int = 4 << 30,
         workers: int | None = None,
         node: Node | None = None,
@@ -84,7 +86,7 @@ class ShimDevice(ShimStreams):
             threads=2048,
             shared_per_block=shared_per_block,
             shared=shared_per_block + 1024,
-            l2_bytes=4 << 20,
+            l2_bytes=l2_bytes,
             memory_bytes=memory_bytes,
             software=_version(),
         )

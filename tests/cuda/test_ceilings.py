@@ -1,7 +1,6 @@
 """The ceilings of a device: every kernel does its work, and what is measured is sound. Nothing here depends on time."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,8 +64,7 @@ def test_every_multiply_add_is_done(device, rounds):
 
 
 def test_a_device_is_measured():
-    device = ShimDevice(multiprocessors=1, capability=86)
-    device.properties = replace(device.properties, l2_bytes=1 << 18)
+    device = ShimDevice(multiprocessors=1, capability=86, l2_bytes=1 << 18)
     found = ceilings.measure(device, 0.02)
     assert found.instruction_set == "sm_86"
     for name in limits.RATES:
@@ -88,8 +86,7 @@ class Clocked(ShimDevice):
 
 
 def test_windows_are_as_long_as_asked_for_and_rates_are_work_over_time():
-    device = Clocked(multiprocessors=1)
-    device.properties = replace(device.properties, l2_bytes=1 << 18)
+    device = Clocked(multiprocessors=1, l2_bytes=1 << 18)
     threads = ceilings.BLOCKS * ceilings.THREADS
     found = ceilings.measure(device, 0.32)  # windows of 10 ms, so of 5,000 rounds at least
     work = {
@@ -117,8 +114,7 @@ def test_too_little_memory_is_told():
 
 
 def test_memory_that_others_take_meanwhile():
-    device = ShimDevice(multiprocessors=1)
-    device.properties = replace(device.properties, l2_bytes=1 << 16)
+    device = ShimDevice(multiprocessors=1, l2_bytes=1 << 16)
 
     def upload(values):
         raise MemoryTooSmall("9 bytes were asked for, and 3 are free", 9)
@@ -137,7 +133,6 @@ def test_a_kernel_that_does_not_do_its_work_measures_nothing(kernel):
             launch = super().bind(asked, *given, **named)
             return (lambda: None) if asked == kernel else launch
 
-    device = Idle(multiprocessors=1)
-    device.properties = replace(device.properties, l2_bytes=1 << 18)
+    device = Idle(multiprocessors=1, l2_bytes=1 << 18)
     with pytest.raises(SpdnnError, match=rf"kernel {kernel.name} \(ceilings.cu; .* so it measures nothing"):
         ceilings.measure(device, 0.001)

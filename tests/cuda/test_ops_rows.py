@@ -12,24 +12,24 @@ DTYPES = [FLOAT, HALF]
 DEPTHS = [1, 8, 33, 64]  # K = 1, one vector of halves, no vector and one more than a round, vectors
 
 
-def made(device, host, shift=0):
-    return misaligned(device, host, shift) if shift else device.upload(host)
+def called(operation, where, arrays, shape, scale, device=None, shift=0):
+    """The result of an operation, each of whose arrays is so many elements past a multiple of 16 bytes."""
+    backend = CudaBackend(device or ShimDevice())
+    out = backend.empty(shape, arrays[0].dtype)
+    getattr(backend, operation)(where, *(misaligned(backend.device, one, shift) for one in arrays), scale, out)
+    return backend.device.read(out)
 
 
-def sddmm(where, depth, dtype, device=None, batch=1, scale=0.37, shift=0):
+def sddmm(where, depth, dtype, device=None, batch=1, shift=0):
     """(result, q, k)."""
-    device = device or ShimDevice()
     q = random_values((batch, where.rows, depth), dtype, 1)
     k = random_values((batch, where.shape[1], depth), dtype, 2)
-    backend = CudaBackend(device)
-    out = backend.empty((batch, where.nnz), dtype)
-    backend.sddmm(where, made(device, q, shift), made(device, k, shift), scale, out)
-    return device.read(out), q, k
+    return called("sddmm", where, (q, k), (batch, where.nnz), 0.37, device, shift), q, k
 
 
-def check_sddmm(got, where, q, k, scale=0.37):
-    expected = oracle.sddmm(where, q, k, scale)
-    magnitude = oracle.sddmm(where, np.abs(q), np.abs(k), scale)
+def check_sddmm(got, where, q, k):
+    expected = oracle.sddmm(where, q, k, 0.37)
+    magnitude = oracle.sddmm(where, np.abs(q), np.abs(k), 0.37)
     assert (np.abs(got - expected) <= oracle.tolerance(magnitude, q.shape[-1] + 1, got.dtype)).all()
 
 
@@ -54,12 +54,9 @@ def test_bits_of_sddmm_depend_on_no_vector_batch_or_span(dtype, monkeypatch):
     )
     monkeypatch.setattr(cuda_launches, "sddmm_spans", lambda longest, mean, fair: (32,))
     np.testing.assert_array_equal(sddmm(where, 40, dtype, batch=3)[0], expected)
-    device = ShimDevice()
-    backend = CudaBackend(device)
     for i in range(3):
-        out = backend.empty((1, where.nnz), dtype)
-        backend.sddmm(where, device.upload(q[i : i + 1]), device.upload(k[i : i + 1]), 0.37, out)
-        np.testing.assert_array_equal(device.read(out)[0], expected[i])
+        one = called("sddmm", where, (q[i : i + 1], k[i : i + 1]), (1, where.nnz), 0.37)
+        np.testing.assert_array_equal(one[0], expected[i])
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
@@ -157,15 +154,11 @@ def test_gather_transposes(dtype):
     assert taken[0] is taken[1]
 
 
-def attention(where, depth, width, dtype, device=None, batch=1, shift=0, scale=0.5):
+def attention(where, depth, width, dtype, device=None, batch=1, shift=0):
     """(result, q, k, v)."""
-    device = device or ShimDevice()
     q, k = (random_values((batch, n, depth), dtype, seed) for seed, n in enumerate(where.shape))
     v = random_values((batch, where.shape[1], width), dtype, 2)
-    backend = CudaBackend(device)
-    out = backend.empty((batch, where.rows, width), dtype)
-    backend.attention(where, *(made(device, one, shift) for one in (q, k, v)), scale, out)
-    return device.read(out), q, k, v
+    return called("attention", where, (q, k, v), (batch, where.rows, width), 0.5, device, shift), q, k, v
 
 
 def check_attention(got, where, q, k, v, scale=0.5):
@@ -195,12 +188,9 @@ def test_bits_of_attention_depend_on_no_vector_batch_or_order(dtype):
     expected, q, k, v = attention(where, 24, 40, dtype, batch=2)
     np.testing.assert_array_equal(attention(where, 24, 40, dtype, batch=2, shift=1)[0], expected)
     np.testing.assert_array_equal(attention(where, 24, 40, dtype, ShimDevice(3), batch=2)[0], expected)
-    device = ShimDevice()
-    backend = CudaBackend(device)
     for i in range(2):
-        out = backend.empty((1, where.rows, 40), dtype)
-        backend.attention(where, *(device.upload(one[i : i + 1]) for one in (q, k, v)), 0.5, out)
-        np.testing.assert_array_equal(device.read(out)[0], expected[i])
+        one = called("attention", where, [array[i : i + 1] for array in (q, k, v)], (1, where.rows, 40), 0.5)
+        np.testing.assert_array_equal(one[0], expected[i])
 
 
 def test_attention_of_extremes():
@@ -209,13 +199,9 @@ def test_attention_of_extremes():
     q = np.ones((1, 3, 1), np.float32)
     k = np.linspace(-500, 500, 80, dtype=np.float32)[None, :, None]
     v = random_values((1, 80, 4), FLOAT)
-    device = ShimDevice()
-    backend = CudaBackend(device)
 
     def run(k, v=v):
-        out = backend.empty((1, 3, 4), FLOAT)
-        backend.attention(where, device.upload(q), device.upload(k), device.upload(v), 1.0, out)
-        return device.read(out)
+        return called("attention", where, (q, k, v), (1, 3, 4), 1.0)
 
     got = run(k)
     check_attention(got, where, q, k, v, 1.0)

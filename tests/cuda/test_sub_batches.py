@@ -1,7 +1,5 @@
 """Sub-batches that stay in L2: the same bits as all rows at once, and less traffic of memory."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cuda_cases import RUNGS, assert_exact, repeated
@@ -25,7 +23,7 @@ from spdnn.engines.cuda.schedule import (
 from spdnn.engines.reductions import dead
 from spdnn.formats.radixnet import RadixNet
 
-H100 = replace(ShimDevice(multiprocessors=132).properties, l2_bytes=50 << 20)
+H100 = ShimDevice(multiprocessors=132, l2_bytes=50 << 20).properties
 MEMORY = 3.35e12  # bytes a second, by the data sheet
 DEPTH = 1920
 
@@ -153,8 +151,7 @@ def test_sub_batches_are_taken_where_they_were_timed_as_faster(device, cuda, set
 def test_the_engine_takes_them_by_itself(on_shim, force, set_all):
     """Where a tile's two buffers are half of L2, and a layer takes less for each row of a tile."""
     force(None)
-    device = on_shim()
-    device.properties = replace(device.properties, l2_bytes=2 * 2 * 32 * 4 * 80)
+    on_shim(l2_bytes=2 * 2 * 32 * 4 * 80)
     seconds = lambda device, layouts, count, refused: {  # noqa: E731
         one.kind: count**1.1 * (1 if one.kind == STAGED else 2) for one in layouts
     }
