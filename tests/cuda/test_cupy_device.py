@@ -34,9 +34,13 @@ def probe(tmp_path):
     return Kernel(str(tmp_path / "probe.cu"), "probe", 64, (("VALUE", "unsigned char"),))
 
 
+def arguments_on(device):
+    return {**ARGUMENTS, "values": device.empty(6, np.float32), "marks": device.empty(6, np.uint8)}
+
+
 @pytest.fixture
 def arguments(device):
-    return {**ARGUMENTS, "values": device.empty(6, np.float32), "marks": device.empty(6, np.uint8)}
+    return arguments_on(device)
 
 
 def test_properties(device, cuda):
@@ -99,21 +103,23 @@ def test_bad_launches_are_refused_before_anything_is_compiled(device, cuda, prob
     assert cuda.compiled == []
 
 
-def test_a_kernel_that_does_not_compile_shows_the_log(device, cuda, probe, arguments):
-    cuda.compile_fault = CompileFault('kernel.cu(3): error: identifier "y" is undefined\n')
-    with pytest.raises(SpdnnError, match=r"probe \(.*THREADS=64.*does not compile:\n.*\"y\" is undefined$"):
-        device.bind(probe, 1, arguments)
-
-
-def test_a_compiler_that_cannot_be_loaded_is_one_sentence(device, cuda, probe, arguments):
-    cuda.compile_fault = RuntimeError('Failure finding "libnvrtc.so":\n  no such file')
-    with pytest.raises(SpdnnError, match=r'cannot be compiled or loaded: Failure finding "libnvrtc.so": no such file$'):
-        device.bind(probe, 1, arguments)
-
-
-def test_a_cache_that_cannot_be_written_is_one_sentence(device, cuda, probe, arguments):
-    cuda.compile_fault = OSError(28, "No space left on device", "/home/.cupy/kernel_cache/x")
-    with pytest.raises(SpdnnError, match=r"cannot be compiled or loaded: .*No space left on device.*kernel_cache"):
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (CompileFault('kernel.cu(3): error: identifier "y" is undefined\n'), r'not compile:\n.*"y" is undefined$'),
+        (
+            RuntimeError('Failure finding "libnvrtc.so":\n  no such'),
+            r'or loaded: Failure finding "libnvrtc.so": no such$',
+        ),
+        (
+            OSError(28, "No space left on device", "/kernel_cache/x"),
+            r"or loaded: .*No space left on device.*kernel_cache",
+        ),
+    ],
+)
+def test_why_a_kernel_cannot_be_had_is_told(device, cuda, probe, arguments, fault, told):
+    cuda.compile_fault = fault
+    with pytest.raises(SpdnnError, match=rf"probe \(.*THREADS=64.*{told}"):
         device.bind(probe, 1, arguments)
 
 
@@ -154,8 +160,7 @@ def test_what_fails_later_names_the_last_launch_that_it_can_be_of(device, cuda, 
 def test_launches_are_waited_for_when_asked_and_then_the_one_that_fails_is_named(cuda, probe, monkeypatch):
     monkeypatch.setenv("SPDNN_CUDA_SYNCHRONIZE", "1")
     device = CupyDevice(cuda, 0)
-    arguments = {**ARGUMENTS, "values": device.empty(6, np.float32), "marks": device.empty(6, np.uint8)}
-    first, guilty = device.bind(probe, 9, arguments), device.bind(probe, 10, arguments)
+    first, guilty = (device.bind(probe, blocks, arguments_on(device)) for blocks in (9, 10))
     first()
     assert len(cuda.launched) == 1
 
@@ -278,8 +283,9 @@ class Driver:
 
 
 @pytest.fixture
-def driver(monkeypatch):
-    """A function that puts a driver there, or takes it away (None), beside a CuPy that is installed."""
+def driver(monkeypatch, cuda):
+    """A function that puts a driver there, or takes it away (None), beside a CuPy that is installed: `cuda`."""
+    monkeypatch.setitem(sys.modules, "cupy", cuda)
     monkeypatch.setattr(nvidia.importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(nvidia, "_cupy_cuda", lambda: 12)
 
@@ -336,20 +342,17 @@ def test_cupy_that_is_not_installed_is_the_first_thing_missing(driver, nothing_i
 def test_opening_and_compiling_are_seconds_of_startup(driver, monkeypatch, cuda, probe):
     driver(Driver())
     clock = count()
-    monkeypatch.setitem(sys.modules, "cupy", cuda)
     monkeypatch.setattr(cupy_device, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     opened = cupy_device.open_device()
     assert opened.startup_seconds == 1
-    given = {"values": opened.empty(6, np.float32), "marks": opened.empty(6, np.uint8)}
-    launch = opened.bind(probe, 7, {**ARGUMENTS, **given})
+    launch = opened.bind(probe, 7, arguments_on(opened))
     assert opened.startup_seconds == 2
     launch()
     assert opened.startup_seconds == 2
 
 
-def test_devices_are_opened_by_number(driver, monkeypatch, cuda):
+def test_devices_are_opened_by_number(driver, cuda):
     driver(Driver(devices=2))
-    monkeypatch.setitem(sys.modules, "cupy", cuda)
     assert cupy_device.count() == 2
     for given, used in ((None, 0), (1, 1)):
         opened = cupy_device.open_device(given)
@@ -367,7 +370,6 @@ def test_cupy_that_cannot_use_the_driver_is_one_sentence(driver, monkeypatch, cu
         raise RuntimeFault("cudaErrorInsufficientDriver:\n too old")
 
     cuda.cuda.Device = refuse
-    monkeypatch.setitem(sys.modules, "cupy", cuda)
     with pytest.raises(Unavailable, match="^CuPy cannot open device 0: cudaErrorInsufficientDriver: too old$"):
         cupy_device.open_device()
     monkeypatch.setitem(sys.modules, "cupy", None)
@@ -379,11 +381,8 @@ def test_cupy_that_cannot_use_the_driver_is_one_sentence(driver, monkeypatch, cu
     ("capability", "nvrtc", "refused"),
     [((7, 0), (13, 0), True), ((7, 2), (14, 1), True), ((7, 0), (12, 9), False), ((7, 5), (13, 0), False)],
 )
-def test_a_device_that_the_compiler_has_forgotten_is_one_sentence(
-    driver, monkeypatch, cuda, capability, nvrtc, refused
-):
+def test_a_device_that_the_compiler_has_forgotten_is_one_sentence(driver, cuda, capability, nvrtc, refused):
     driver(Driver())
-    monkeypatch.setitem(sys.modules, "cupy", cuda)
     cuda.told["major"], cuda.told["minor"] = capability
     cuda.nvrtc = nvrtc
     if not refused:
