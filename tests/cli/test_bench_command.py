@@ -6,11 +6,10 @@ import re
 import dlmc_copy
 import numpy as np
 import pytest
+import refusals
 import scipy.sparse as sp
 from ladders import covering
 from onnx_models import Maker
-from refusals import misused, refused
-from refusals import spdnn as command
 from scipy.io import mmwrite
 
 import spdnn
@@ -27,7 +26,7 @@ MODEL = "my net.safetensors"
 
 
 def bench(*arguments):
-    return command("bench", *arguments)
+    return refusals.spdnn("bench", *arguments)
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_the_table_the_records_and_the_page(folder, capsys, nothing_installed):
     arguments = ["--inputs", "x.npy", "--batches", "1,4", "--seconds", 0.01, "--threads", 2, "-o", "records"]
-    said = refused(capsys, "bench", "model", MODEL, *arguments, "--against", "torch,scipy")
+    said = refusals.refused(capsys, "bench", "model", MODEL, *arguments, "--against", "torch,scipy")
     assert said == f"--against: torch: the package torch is not installed; {install('torch')} brings it"
     assert bench("model", MODEL, *arguments, "--against", "scipy,blas") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -80,13 +79,12 @@ def test_a_model_that_is_no_chain(folder, capsys):
     assert [(record.program.name, record.problem.batch_columns) for record in records] == [
         (name, batch) for batch in (1, 8) for name in ("ours", "onnxruntime")
     ]
-    assert (
-        "bench model net.onnx --batches 1,8 --threads 1 --against onnxruntime,scipy" in records[0].environment.command
-    )
-    assert command("report", "records", "-o", "report.html") == 0
+    command = records[0].environment.command
+    assert "bench model net.onnx --batches 1,8 --threads 1 --against onnxruntime,scipy" in command
+    assert refusals.spdnn("report", "records", "-o", "report.html") == 0
     page = (folder / "report.html").read_text()
     assert "every value within 0.0001 of the largest of its output, by ONNX Runtime without optimisations" in page
-    said = refused(capsys, "bench", "model", "net.onnx", "--zeros", 0.5)
+    said = refusals.refused(capsys, "bench", "model", "net.onnx", "--zeros", 0.5)
     assert said == "--zeros is for chains of pruned layers; give another model its inputs with --inputs"
 
 
@@ -97,11 +95,7 @@ def test_libraries_that_are_absent_are_named_at_the_end(folder, capsys, nothing_
 
 def test_the_same_seed_draws_the_same_inputs(folder, capsys):
     arguments = ["--batches", 2, "--seconds", 0.01, "--against", "scipy", "-o"]
-    assert (
-        bench("model", MODEL, *arguments, "one", "--zeros", 0.8)
-        == bench("model", MODEL, *arguments, "two", "--zeros", 0.8)
-        == 0
-    )
+    assert [bench("model", MODEL, *arguments, name, "--zeros", 0.8) for name in ("one", "two")] == [0, 0]
     assert "drawn inputs, 80 % of them 0" in capsys.readouterr().out
     one, two = (read_all([f"{name}/calls.jsonl"])[1][0] for name in ("one", "two"))
     assert one.verification.digest == two.verification.digest
@@ -114,11 +108,8 @@ def test_kernels_have_a_table_and_records(tmp_path, capsys, nothing_installed):
     assert bench("kernels", *arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     titles = [line for line in lines if "; 2 threads, " in line]
-    assert [line.split(";")[0] for line in titles] == [
-        "one layer, 1024 neurons, 70 inputs",
-        "one layer, 4096 neurons, 70 inputs",
-        "1024 neurons x 3 layers, 70 inputs",
-    ]
+    layers = [f"one layer, {neurons} neurons, 70 inputs" for neurons in (1024, 4096)]
+    assert [line.split(";")[0] for line in titles] == [*layers, "1024 neurons x 3 layers, 70 inputs"]
     rows = [line for line in lines if line.startswith(("cpu ", "scipy "))]
     assert [row.split()[0] for row in rows] == ["cpu", "scipy", "cpu", "scipy", "cpu", "cpu", "scipy"]
     assert sum("1.00 (1.00 to 1.00)" in row for row in rows if row.startswith("cpu ")) == 3
@@ -156,7 +147,7 @@ def test_problem_sets_have_a_table_and_records(tmp_path, capsys, small):
     assert len({record["comparison"] for record in records}) == 1
     command = records[0]["environment"]["command"]
     assert command.startswith("spdnn bench sets --set a --sparsity 80,90 --operations spmm --seed 0 --threads 2")
-    assert command("report", tmp_path / "records", "-o", tmp_path / "page.html") == 0
+    assert refusals.spdnn("report", tmp_path / "records", "-o", tmp_path / "page.html") == 0
     assert "Sparse operations for deep learning" in (tmp_path / "page.html").read_text()
 
 
@@ -169,26 +160,23 @@ def test_a_sample_of_dlmc_has_records_that_name_it(tmp_path, capsys, monkeypatch
     records = builtins(read_all([tmp_path / "records/operations.jsonl"])[1])
     assert {(one["problem"]["dlmc"]["drawn"], one["problem"]["dlmc"]["drawn_from"]) for one in records} == {(4, 24)}
     assert "dlmc.tar.gz --sample 4 --operations spmm --seed 0" in records[0]["environment"]["command"]
-    assert command("report", tmp_path / "records", "-o", tmp_path / "page.html") == 0
+    assert refusals.spdnn("report", tmp_path / "records", "-o", tmp_path / "page.html") == 0
     assert "a sample of 4 of 24 matrices of DLMC, seed 0" in (tmp_path / "page.html").read_text()
 
 
-@pytest.fixture
-def matrix():
-    return sp.random_array((30, 40), density=0.2, rng=np.random.default_rng(0), format="coo", dtype=np.float32)
+SAVE = {
+    "npz": sp.save_npz,
+    "mtx": mmwrite,
+    "npy": lambda path, matrix: np.save(path, matrix.toarray()),
+    "smtx": lambda path, matrix: SparseMatrix.from_scipy(matrix).to_smtx(path),
+}
 
 
-@pytest.mark.parametrize(("suffix", "operation"), covering(["npz", "mtx", "npy", "smtx"], ["spmm", "sddmm"]))
-def test_a_matrix_of_ones_own(tmp_path, capsys, matrix, suffix, operation):
+@pytest.mark.parametrize(("suffix", "operation"), covering([*SAVE], ["spmm", "sddmm"]))
+def test_a_matrix_of_ones_own(tmp_path, capsys, suffix, operation):
+    matrix = sp.random_array((30, 40), density=0.2, rng=np.random.default_rng(0), format="coo", dtype=np.float32)
     path = tmp_path / f"my matrix.{suffix}"
-    if suffix == "npz":
-        sp.save_npz(path, matrix)
-    elif suffix == "mtx":
-        mmwrite(path, matrix)
-    elif suffix == "npy":
-        np.save(path, matrix.toarray())
-    else:
-        SparseMatrix.from_scipy(matrix).to_smtx(path)
+    SAVE[suffix](path, matrix)
     arguments = [path, "--columns", 5, "--threads", 2, "--seconds", 0.01, "--libraries", "blas"]
     assert bench(operation, *arguments, "--record", tmp_path / "r.jsonl") == 0
     text = capsys.readouterr().out
@@ -196,42 +184,30 @@ def test_a_matrix_of_ones_own(tmp_path, capsys, matrix, suffix, operation):
     assert re.search("^blas  +[0-9]", text, re.MULTILINE)
     records = builtins(read_all([tmp_path / "r.jsonl"])[1])
     assert [record["program"]["name"] for record in records] == ["ours", "ours-in-order", "blas"]
-    for record in records:
-        assert record["problem"]["origin"] == "file"
-        assert record["problem"]["set"] == "own"
-        assert record["problem"]["layer"] == f"my matrix.{suffix}"
+    named = {tuple(record["problem"][name] for name in ("origin", "set", "layer")) for record in records}
+    assert named == {("file", "own", f"my matrix.{suffix}")}
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (
-            ["model", MODEL, "--against", "scipi"],
-            "library 'scipi' is not known (did you mean 'scipy'?): it must be one of scipy, blas, torch",
-        ),
-        (["model", MODEL, "--against", "scipy,scipy"], "library 'scipy' is named twice"),
+        (["model", MODEL, "--against", "scipi"], "library 'scipi' is not known (did you mean 'scipy'?): it must"),
         (["model", MODEL, "--inputs", "x.npy", "--zeros", "0.5"], "--zeros is for random inputs"),
         (["model", MODEL, "--inputs", "nowhere.npy"], "nowhere.npy"),
         (["model", MODEL, "--inputs", "wide.npy"], "wide.npy is (3, 21); the network takes (inputs, 20)"),
         (["model", MODEL, "-o", "x.npy"], "x.npy: a folder is needed for what is written"),
         (["sets", "--set", "d"], "set 'd' is not known: it must be one of a, b, c"),
-        (["sets", "--network", "bert"], "network 'bert' is not known"),
         (["sets", "--sparsity", "many"], "--sparsity 'many': percents joined by commas"),
         (["sets", "--sparsity", "100"], "sparsity 100.0: it must be in percent"),
-        (["sets", "--operations", "gemm"], "operation 'gemm' is not known: it must be one of spmm, sddmm"),
         (["sets", "--operations", ""], "operation '' is not known"),
         (["sets", "--models", "bert"], "model 'bert' is not known: it must be one of transformer-small"),
-        (["sets", "--libraries", "mlk"], "library 'mlk' is not known"),
         (["sets", "-o", __file__], "a folder is needed for what is written"),
         (["sets", "--dlmc", "nowhere.tar.gz"], "nowhere.tar.gz: there is no such DLMC archive"),
         (["spmm", "nowhere.npz"], "nowhere.npz: there is no such matrix"),
         (["spmm", __file__], "test_bench_command.py"),
         (["spmm", "nowhere.npz", "--record", "nowhere/r.jsonl"], "nowhere does not exist"),
         (["kernels", "--libraries", "mkl"], "engine mkl cannot run here: the package sparse-dot-mkl is not installed"),
-        (
-            ["kernels", "--libraries", "mlk"],
-            "library 'mlk' is not known: it must be one of scipy, graphblas, mkl, jax, torch",
-        ),
+        (["kernels", "--libraries", "mlk"], "library 'mlk' is not known: it must be one of scipy, graphblas, mkl, jax"),
         (["kernels", "--neurons", "1024"], "--neurons and --layers go together"),
         (["kernels", "--layer-widths", "none"], "nothing to compare"),
         (["kernels", "--layer-widths", "1000"], "1000 neurons: a RadiX-Net has"),
@@ -249,7 +225,7 @@ def test_mistakes_are_one_sentence(arguments, sentence, folder, capsys, nothing_
     np.save("flat.npy", np.ones(3, np.float32))
     (folder / "a.smtx").write_text("3, 3, 1\n0 1 1 1\n7\n")
     (folder / "a.mtx").write_text("nothing")
-    assert sentence in refused(capsys, "bench", *arguments, silent=arguments[0] != "sets")
+    assert sentence in refusals.refused(capsys, "bench", *arguments, silent=arguments[0] != "sets")
 
 
 @pytest.mark.parametrize(
@@ -262,4 +238,4 @@ def test_mistakes_are_one_sentence(arguments, sentence, folder, capsys, nothing_
 )
 def test_numbers_out_of_range_are_an_argument_error(arguments, capsys):
     sentence = "must be an integer from 1" if arguments[0] == "kernels" else "must be"
-    assert sentence in misused(capsys, "bench", *arguments)
+    assert sentence in refusals.misused(capsys, "bench", *arguments)

@@ -72,9 +72,7 @@ def test_own_network_end_to_end(files, capsys):
 @pytest.mark.parametrize(("verify", "compared"), [("all", "300 of 300"), ("1e-7", "6[0-4] of 300")])
 def test_how_many_inputs_are_compared(files, capsys, verify, compared):
     assert spdnn("infer", *given(files), "--verify", verify) == 0
-    assert re.search(
-        rf"verified    pass: {compared} inputs compared with a float64 reference; ", capsys.readouterr().out
-    )
+    assert re.search(rf"verified    pass: {compared} inputs compared with a float64 ref", capsys.readouterr().out)
 
 
 def test_the_largest_per_input(files):
@@ -128,10 +126,8 @@ def test_a_file_of_weights_comes_with_what_is_done_with_them(files, tmp_path, ca
     spdnn("record", "check", record, "--rerun", "--network", layers, *several, "--inputs", inputs)
     assert "digest of the output the same, to the bit" in capsys.readouterr().out
     assert spdnn("infer", "--network", layers, "--inputs", inputs) == 1
-    assert (
-        "it does not say what follows its last layer; the others have ReLU: state --last relu or"
-        in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "it does not say what follows its last layer; the others have ReLU: state --last relu or" in said
 
 
 def test_values_in_blocks_and_on_a_full_disk(files, tmp_path, monkeypatch, capsys):
@@ -163,9 +159,8 @@ def test_challenge_with_digits(tmp_path, capsys):
     assert f"solution    {time.seconds:.2f} s from the start to a verified" in shown
     assert time.seconds < time.wall == time.seconds + time.excluded
     assert 0 < written["result"]["categories"] < 500
-    assert written["environment"]["command"].startswith(
-        "spdnn challenge --neurons 1024 --layers 120 --inputs digits --count 500"
-    )
+    words = "spdnn challenge --neurons 1024 --layers 120 --inputs digits --count 500"
+    assert written["environment"]["command"].startswith(words)
 
 
 OFFICIAL = [(1024, 120), *(pytest.param(*p, marks=pytest.mark.full("official")) for p in [(1024, 1920), (4096, 120)])]
@@ -220,10 +215,7 @@ def test_what_cannot_be_written_is_refused_before_the_run(files, capsys):
         (["--record", files / "out.txt"], "two outputs cannot be one file"),
         (["--values", files / "top.npz", "--top", 41], "the 41 largest asked for (--top); the last layer has 40"),
         (["--truth", files / "nowhere.txt"], "there is no such file of categories"),
-        (
-            ["--engine", "reference", "--record", files / "run.json"],
-            "is the float64 reference and cannot verify itself",
-        ),
+        (["--engine", "reference", "--record", files / "run.json"], "the float64 reference and cannot verify itself"),
     ):
         assert sentence in refused(capsys, *arguments, *more)
         assert not (files / "out.txt").exists()
@@ -232,28 +224,16 @@ def test_what_cannot_be_written_is_refused_before_the_run(files, capsys):
 CHALLENGE = ["challenge", "--neurons", "1024", "--layers", "3"]
 MISTAKES = [
     (["challenge", "--neurons", "1000", "--layers", "3"], "1000 neurons have no official bias; they must be 1024,"),
-    (["challenge", "--neurons", "32", "--layers", "3", "--inputs", "digits"], "32 neurons have no official bias"),
-    (
-        ["challenge", "--neurons", "2048", "--layers", "3"],
-        "2048 neurons have no official bias; they must be 1024, 4096,",
-    ),
     ([*CHALLENGE, "--inputs", "nowhere.safetensors"], "nowhere.safetensors: there is no such file of inputs"),
     ([*CHALLENGE, "--engine", "warp"], "engine 'warp' is not known"),
     ([*CHALLENGE, "--inputs", "digits", "--reductions", "all,dead"], "reduction 'all'"),
     ([*CHALLENGE, "--devices", "2"], "engine cpu has no setting devices; the engines taskgraph and"),
     ([*CHALLENGE, "--device", "1"], "--device 1: engine cpu runs on none; those that do: cuda, "),
     ([*CHALLENGE, "--no-join"], "engine cpu has no setting join; the engines taskgraph and"),
-    (
-        ["infer", "--network", "nowhere.safetensors", "--inputs", "x.safetensors"],
-        "nowhere.safetensors: there is no such model file",
-    ),
+    (["infer", "--network", "nowhere.npz", "--inputs", "x.npy"], "nowhere.npz: there is no such model file"),
     (["network", "make", "radixnet", "--neurons", "48", "--layers", "1", "-o", "x.safetensors"], "48 neurons"),
     (["network", "import", "net.onnx", "-o", "o.npz"], "-o o.npz: the name of a model file must end with .safetensors"),
-    (
-        ["network", "make", "unstructured", "--neurons", "16", "--layers", "1", "-o", "net.json"],
-        "-o net.json: the name of a model file must end with .safetensors",
-    ),
-    (["network", "info", "nowhere.safetensors"], "there is no such model file"),
+    ([*MAKE, "net.json"], "-o net.json: the name of a model file must end with .safetensors"),
     (["verify", "--categories", "nowhere.txt", "--truth", "official:1024"], "there is no such list of categories"),
     (["report", "nowhere.json", "-o", "x.html"], "nowhere.json: there is no such file or folder"),
     (["report", "https://example.org/r.json"], "https://example.org/r.json: this is a URL, and files are named by"),

@@ -1,6 +1,5 @@
 """`spdnn compare`: what it prints on terminals and into pipes, how it ends, and that records' texts stay texts."""
 
-import copy
 import fcntl
 import json
 import os
@@ -36,10 +35,6 @@ def stored(folder, *records):
     folder.mkdir(exist_ok=True, parents=True)
     (folder / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return folder
-
-
-def changed(record, **parts):
-    return {**copy.deepcopy(record), **parts}
 
 
 @pytest.fixture
@@ -219,9 +214,8 @@ def test_a_workflows_results(tmp_path, before, capsys):
     assert "Failed verification in A, 1 case: wrong." in text
     assert json.loads(as_json(capsys, results, before))["a"]["failed_verification"] == ["wrong"]
     (results / "runs" / "halved" / "verdict.json").write_text(json.dumps(made_verdict(passed=False)))
-    assert (
-        refused(capsys, results, before) == f"{results}: halved: its verification failed, so its record has no number"
-    )
+    said = refused(capsys, results, before)
+    assert said == f"{results}: halved: its verification failed, so its record has no number"
 
 
 def refused(capsys, *arguments, status=2):
@@ -229,7 +223,7 @@ def refused(capsys, *arguments, status=2):
 
 
 def test_nothing_that_matches_is_one_sentence_on_the_nearest(tmp_path, before, capsys):
-    other = changed(made_record("halved", TIGHT), threads=4)
+    other = made_record("halved", TIGHT) | {"threads": 4}
     far = made_record("far", TIGHT, reductions=(), **OWN)
     there = stored(tmp_path / "there", other, far)
     sentence = refused(capsys, stored(tmp_path / "here", made_record("halved", TIGHT)), there, status=1)
@@ -292,7 +286,7 @@ def test_a_pipe_has_whole_names_and_no_colours(hostile, capsys, monkeypatch):
 
 def test_hostile_texts_in_json_and_in_errors(hostile, capsys):
     assert all(line.isprintable() for line in as_json(capsys, *hostile).splitlines())
-    (hostile[1] / "records.jsonl").write_text(json.dumps(changed(made_record(HOSTILE, TIGHT), threads=4)))
+    (hostile[1] / "records.jsonl").write_text(json.dumps(made_record(HOSTILE, TIGHT) | {"threads": 4}))
     assert refused(capsys, *hostile, status=1).isprintable()
 
 

@@ -55,13 +55,7 @@ def twice(kind, values, seed=0):
 @pytest.mark.parametrize("kind", ["csr", "csc", "bsr", "coo"])
 @pytest.mark.parametrize(
     "values",
-    [
-        [True],
-        np.array([100, 7], np.int8),
-        [(1 << 53) + 1, -(1 << 53)],
-        [1e8, 1.0, -1e8],
-        np.array([1e8, 1, -1e8, 0.1], np.float32),
-    ],
+    [[True], np.int8([100, 7]), [(1 << 53) + 1, -(1 << 53)], [1e8, 1.0, -1e8], np.float32([1e8, 1, -1e8, 0.1])],
     ids=["bool", "int8", "int64", "float64", "float32"],
 )
 def test_duplicates_are_summed_in_their_own_type_as_toarray_does(kind, values):
@@ -93,10 +87,7 @@ def test_duplicates_may_pass_float32_where_their_sum_does_not():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"indices": np.array([1, 0, 0, 2], np.uint16)},
-            r"x: input neuron 2 \(counted from 0\) is out of range; .* 2 input",
-        ),
+        ({"indices": np.array([1, 0, 0, 2], np.uint16)}, "x: input neuron 2 .* is out of range; .* 2 input neurons"),
         ({"indices": np.array([1, 0, 1, 0], np.uint16)}, r"output neuron 2 \(from 0\) are unsorted or repeated"),
         ({"indices": np.array([1, 0, 1, 1], np.uint16)}, r"output neuron 2 \(from 0\) are unsorted or repeated"),
         ({"indices": np.array([1, 0, 0, 1], np.int64)}, "indices are int64, not uint16"),
@@ -105,10 +96,7 @@ def test_duplicates_may_pass_float32_where_their_sum_does_not():
         ({"offsets": np.array([0, 1, 4])}, "length outputs"),
         ({"values": np.array([1, np.nan, 1, 1], np.float32)}, "a weight is NaN or infinite"),
         ({"bias": np.float32(np.inf)}, "a bias is NaN or infinite"),
-        (
-            {"bias": np.zeros(2, np.float32)},
-            r"the bias is of shape \(2,\); it must be one number, or 3, one for each output",
-        ),
+        ({"bias": np.zeros(2, np.float32)}, r"bias is of shape \(2,\); .* one number, or 3, one for each output"),
         ({"outputs": 0}, "both widths must be at least 1"),
     ],
 )
@@ -159,11 +147,9 @@ def test_matrices_are_a_list(matrices):
 
 
 def test_no_bias_is_a_bias_of_zero():
-    same = from_matrices([np.eye(3)] * 2, bias=[0.0, 1.0], last="relu")
-    assert from_matrices([np.eye(3)] * 2, bias=[None, 1.0], last="relu").sha256() == same.sha256()
-    assert (
-        from_matrices([np.eye(3)], bias=None, last="relu").sha256() == from_matrices([np.eye(3)], last="relu").sha256()
-    )
+    for none, zero in (([None, 1.0], [0.0, 1.0]), (None, 0.0)):
+        one, same = (from_matrices([np.eye(3)] * 2, bias=bias, last="relu") for bias in (none, zero))
+        assert one.sha256() == same.sha256()
 
 
 @pytest.mark.parametrize("kind", [">f2", ">f4", ">f8", ">i2", ">i4", ">u8"])
@@ -174,11 +160,8 @@ def test_numbers_of_another_byte_order(kind, form):
     if form != "dense":
         matrix = sp.csr_array(numbers).asformat(form)
         matrix.data = matrix.data.astype(kind)
-    bias = np.arange(4, dtype=kind)
-    assert (
-        from_matrices([matrix], [bias], last="relu").sha256()
-        == from_matrices([numbers], [np.arange(4)], last="relu").sha256()
-    )
+    same = from_matrices([numbers], [np.arange(4)], last="relu")
+    assert from_matrices([matrix], [np.arange(4, dtype=kind)], last="relu").sha256() == same.sha256()
     assert np.array_equal(Inputs.from_array(matrix).dense(np.arange(3)), numbers)
     if form != "dense":
         assert np.array_equal(SparseMatrix.from_scipy(matrix).to_dense(), numbers)

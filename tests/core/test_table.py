@@ -7,26 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from spdnn.core.table import (
-    BILLIONS,
-    BYTES,
-    DURATION,
-    NUMBER,
-    PERCENT,
-    RATE,
-    RATIO,
-    SECONDS,
-    Column,
-    Number,
-    Styled,
-    Table,
-    bad,
-    between,
-    columns_of,
-    good,
-    plain,
-    wrapped,
-)
+from spdnn.core import table
+from spdnn.core.table import NUMBER, RATE, SECONDS, Column, Number, Styled, Table, bad, between, columns_of, good, plain
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07 a \u202e\u200bname \r\n\x9b31m with 漢字漢字漢字 e\u0301 | in <b>it" + "x" * 100
 
@@ -53,9 +35,9 @@ ROWS = [Row("first", 2.5e12, 0.125, (0.1, 0.15)), Row("second", 5e9), Row("third
 
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
-    [(0.12345, NUMBER, "0.1235"), (1812, NUMBER, "1,812"), (2 / 3, RATIO, "0.667"), (0.125, PERCENT, "12.5 %"),
-     (0.5, SECONDS, "0.5000"), (2.5e12, RATE, "2.500"), (15e9, BILLIONS, "15.00"), (3 << 30, BYTES, "3.0 GiB"),
-     (0.002, DURATION, "2.00 ms")],
+    [(0.12345, NUMBER, "0.1235"), (1812, NUMBER, "1,812"), (2 / 3, table.RATIO, "0.667"),
+     (0.125, table.PERCENT, "12.5 %"), (0.5, SECONDS, "0.5000"), (2.5e12, RATE, "2.500"),
+     (15e9, table.BILLIONS, "15.00"), (3 << 30, table.BYTES, "3.0 GiB"), (0.002, table.DURATION, "2.00 ms")],
 )  # fmt: skip
 def test_units_write_numbers(value, unit, text):
     assert plain(Number(value, unit)) == text
@@ -80,14 +62,14 @@ def test_columns_without_a_value_are_left_out_but_of_csv():
 
 def test_csv_has_raw_numbers_and_no_formula():
     styled = Column("Best", lambda row: Styled(Number(row.rate, RATE, "2.5"), title="whose"), RATE, csv="published")
-    table = Table("Rows", [*TABLE.columns, styled])
+    more = Table("Rows", [*TABLE.columns, styled])
     names = ['=HYPERLINK("http://evil.example")', "+cmd|' /C calc'!A0", "-1", "@x", "a,b"]
-    rows = list(csv.DictReader(io.StringIO(table.csv([Row(name, 2.5e12, 1 / 3, (0.25, 0.4)) for name in names]))))
+    rows = list(csv.DictReader(io.StringIO(more.csv([Row(name, 2.5e12, 1 / 3, (0.25, 0.4)) for name in names]))))
     assert [row["name"] for row in rows] == [*(f"'{name}" for name in names[:4]), "a,b"]
     assert {(row["rate_edges_per_second"], row["time_seconds"]) for row in rows} == {("2500000000000.0", repr(1 / 3))}
     assert {(row["published"], row["verdict"], row["never"]) for row in rows} == {("2500000000000.0", "fast", "")}
     assert [row["time_seconds_below"] for row in rows] == ["0.2500 to 0.4000"] * 5
-    assert list(csv.reader(io.StringIO(table.csv([Row(HOSTILE)]))))[1][0].isprintable()
+    assert list(csv.reader(io.StringIO(more.csv([Row(HOSTILE)]))))[1][0].isprintable()
 
 
 def test_a_terminal_has_a_line_a_row_numbers_on_the_right():
@@ -119,15 +101,15 @@ def test_lines_fit_the_terminal(width):
     ("漢字漢字", 5, ["漢字", "漢字"]), ("a e\u0301e\u0301", 2, ["a", "e\u0301e\u0301"]), ("", 5, [""]),
 ])  # fmt: skip
 def test_long_texts_have_several_lines(text, room, lines):
-    assert wrapped(text, room) == lines
+    assert table.wrapped(text, room) == lines
 
 
 def test_a_colour_ends_with_its_line():
-    table = Table("", [Column("Why", lambda row: bad("seven categories are missing")), Column("Rest", lambda row: "x")])
-    lines = table.text([0], 22, colours=True).splitlines()[1:]
+    why = Table("", [Column("Why", lambda row: bad("seven categories are missing")), Column("Rest", lambda row: "x")])
+    lines = why.text([0], 22, colours=True).splitlines()[1:]
     assert len(lines) > 1
     assert all(re.fullmatch(r"\x1b\[31m[a-z ]+\x1b\[0m *x?", line) for line in lines), lines
-    assert table.text([0], 22).splitlines()[1:] == [re.sub(r"\x1b\[\d+m", "", line) for line in lines]
+    assert why.text([0], 22).splitlines()[1:] == [re.sub(r"\x1b\[\d+m", "", line) for line in lines]
 
 
 def test_columns_are_those_of_a_terminal():
