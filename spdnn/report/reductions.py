@@ -7,8 +7,8 @@ run that computed identical neurons once. Where no engine noted its rows, steps 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from itertools import chain, repeat, takewhile
 from operator import attrgetter
 from typing import NamedTuple
@@ -24,7 +24,6 @@ from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, Figure
 from spdnn.report.common.layer_counts import edges_of, is_radixnet
 from spdnn.report.common.plotting import INK
 from spdnn.report.common.run_rows import RunRow, by_formula, group_by, interval
-from spdnn.runs.records.result import ProblemRecord
 
 NAME, TITLE = "reductions", "What the reductions leave out"
 COUNTED = ("dead", "inputs", "neurons")  # reductions whose rows and edges engines note, as they are counted
@@ -68,99 +67,51 @@ class Step(NamedTuple):
         return None if self.how == UNSEARCHED else _divided(self.factor)
 
 
-@dataclass(frozen=True, eq=False)
 class Network:
-    """One network and its inputs, by all its runs: the edges that each reduction left. What no run has is None."""
+    """One network and its inputs, by all its runs: the edges that each reduction left. What no run has is None.
 
-    runs: Sequence[RunRow]
+    Attributes:
+        most: the run that most reductions were on; computed: edges that it really computed.
+        edges, left: of each layer, before reductions and where identical neurons are computed once.
+        alive, rows: inputs alive when each layer begins, and the rows computed in it.
+        dead_of: the run that `alive` is from.
+        searched: whether the run of `rows` searched for identical inputs; a search must be cheap compared with the work
+            ahead.
+        merged: what the search for identical neurons found.
+        cases: that the edges are from.
+        product, computed_factor: how many times fewer edges all reductions leave, and were computed.
+    """
 
-    @property
-    def problem(self) -> ProblemRecord:
-        return self.runs[0].problem
-
-    @property
-    def radixnet(self) -> bool:
-        return is_radixnet(self.problem)
-
-    @property
-    def title(self) -> str:
-        return _title(self.runs[0])
-
-    @cached_property
-    def most(self) -> RunRow:
-        """The run that most reductions were on."""
-        return min((run for run in self.runs if run.reduced), key=_computes)
-
-    @property
-    def computed(self) -> int:
-        """Edges really computed."""
-        return self.most.record.result.edges_computed
-
-    @property
-    def computed_factor(self) -> float | None:
-        return _times(self.problem.work, self.computed)
-
-    @property
-    def product(self) -> float | None:
-        """How many times fewer edges all reductions leave."""
-        return _times(self.problem.work, self.steps[-1].edges)
-
-    @cached_property
-    def edges(self) -> Sequence[int] | None:
-        """Of each layer, before reductions."""
-        return layer_counts.layer_edges(run.record for run in self.runs)
-
-    @cached_property
-    def rows_of(self) -> RunRow | None:
-        """The run that rows are from: with dead and identical inputs left out, the one that had fewest."""
+    def __init__(self, runs: Sequence[RunRow]) -> None:
+        self.runs, self.problem, self.title = runs, runs[0].problem, _title(runs[0])
+        self.radixnet = is_radixnet(self.problem)
+        self.most = min((run for run in runs if run.reduced), key=_computes)
+        self.computed = self.most.record.result.edges_computed
+        self.edges = layer_counts.layer_edges(run.record for run in runs)
+        counts = {run: found for run in runs if (found := layer_counts.layer_counts(run.record))}
+        living = {run: found for run in runs if (found := layer_counts.alive(run.record))}
+        merging = {run: found for run in runs if (found := layer_counts.merged(run.record))}
+        # Rows: with dead and identical inputs left out, of the run that had fewest.
         complete = {
-            run: edges_of(counts.rows, self.edges or [1] * len(counts.rows))
-            for run in self.runs
-            if {"dead", "inputs"} <= run.record.reductions.on and layer_counts.alive(run.record)
-            and (counts := layer_counts.layer_counts(run.record))
+            run: edges_of(counts[run].rows, self.edges or [1] * len(counts[run].rows))
+            for run in living if run in counts and "inputs" in run.record.reductions.on
         }  # fmt: skip
-        return min(complete, key=lambda run: (complete[run], run.age), default=None)
+        rows_of = min(complete, key=lambda run: (complete[run], run.age), default=None)
+        self.rows = counts[rows_of].rows if rows_of else None
+        self.searched = bool(rows_of) and rows_of.record.reductions.number("inputs", "looks") != 0
+        # Inputs alive: as rows, else of the latest run, of one rank where there is one.
+        self.dead_of = rows_of or max(living, key=lambda run: (run.record.ranks == 1, *run.age), default=None)
+        self.alive = living[self.dead_of] if self.dead_of else None
+        # Neurons: of the latest run that counted them, one with their edges by layer where there is one.
+        merged_of = max(merging, key=lambda run: (run in counts, *run.age), default=None)
+        self.merged = merging[merged_of] if merged_of else None
+        self.left = counts[merged_of].edges if merged_of in counts else None
+        self.cases = sorted({run.case for run in (rows_of, merged_of, self.dead_of) if run})
+        self.steps = self._steps()
+        self.product = _times(self.problem.work, self.steps[-1].edges)
+        self.computed_factor = _times(self.problem.work, self.computed)
 
-    @cached_property
-    def rows(self) -> Sequence[int] | None:
-        """Computed in each layer."""
-        return self.rows_of and layer_counts.layer_counts(self.rows_of.record).rows
-
-    @cached_property
-    def searched(self) -> bool:
-        """Whether that run searched for identical inputs; a search must be cheap compared with the work ahead."""
-        return bool(self.rows_of) and self.rows_of.record.reductions.number("inputs", "looks") != 0
-
-    @cached_property
-    def merged_of(self) -> RunRow | None:
-        """The latest run that counted neurons, one with their edges by layer where there is one."""
-        merging = [run for run in self.runs if layer_counts.merged(run.record)]
-        return max(merging, key=lambda run: (bool(layer_counts.layer_counts(run.record)), *run.age), default=None)
-
-    @cached_property
-    def dead_of(self) -> RunRow | None:
-        """The run that inputs alive are from: as rows, else the latest one, of one rank where there is one."""
-        dying = [run for run in self.runs if layer_counts.alive(run.record)]
-        return self.rows_of or max(dying, key=lambda run: (run.record.ranks == 1, *run.age), default=None)
-
-    @cached_property
-    def alive(self) -> Sequence[int] | None:
-        """The inputs alive when each layer begins."""
-        return self.dead_of and layer_counts.alive(self.dead_of.record)
-
-    @cached_property
-    def left(self) -> Sequence[int] | None:
-        """The edges of each layer where identical neurons are computed once."""
-        counts = self.merged_of and layer_counts.layer_counts(self.merged_of.record)
-        return counts and counts.edges
-
-    @property
-    def cases(self) -> list[str]:
-        """That the edges are from."""
-        return sorted({run.case for run in (self.rows_of, self.merged_of, self.dead_of) if run})
-
-    @cached_property
-    def steps(self) -> list[Step]:
+    def _steps(self) -> list[Step]:
         """Of each reduction. Without counts, runs with that many reductions say what they really computed."""
         steps, before = [], self.problem.work
         pairs = (self.alive, self.edges), (self.rows, self.edges), (self.rows, self.left)
@@ -180,9 +131,8 @@ class Network:
     @property
     def lacks(self) -> list[Phrase]:
         """Sentences on the numbers that no record has, with the command that measures each."""
-        lacks, merged = [], self.merged_of and layer_counts.merged(self.merged_of.record)
-        would = "This run of the engine cpu would record them: "
-        if not self.rows_of or not self.edges:
+        lacks, merged, would = [], self.merged, "This run of the engine cpu would record them: "
+        if not self.rows or not self.edges:
             lacks.append((
                 "no run here recorded the rows of each layer, so the gain of identical inputs cannot be counted "
                 f"separately. {would}", _command(self.runs[0], "dead,inputs"),
@@ -198,7 +148,7 @@ class Network:
                 "identical inputs were not searched for, since a search was never cheap enough compared with the work "
                 "ahead.",
             ))  # fmt: skip
-        if not self.merged_of or (self.rows_of and not self.left):
+        if not merged or (self.rows and not self.left):
             lacks.append((
                 "no run here recorded the edges of each layer that are left where identical neurons are computed "
                 f"once. {would}", _command(self.runs[0], "all"),
@@ -217,9 +167,8 @@ class Network:
             text.append(f"{late * (first > self.problem.layers)}.")
         if self.rows and self.searched:
             text.append(f" The last layer computed {plural(self.rows[-1], 'row')}.")
-        if self.merged_of:
-            merged = layer_counts.merged(self.merged_of.record)
-            text.append(f" {merged.neurons_left:,} of {merged.neurons:,} neurons are different.")
+        if self.merged:
+            text.append(f" {self.merged.neurons_left:,} of {self.merged.neurons:,} neurons are different.")
         for place, step in enumerate(self.steps):
             gain = step.gain or (UNSEARCHED if step.how == UNSEARCHED else "not recorded")
             text += [", " if place else " Fewer edges: ", f"{REDUCTIONS[step.name].label} ", gain]
@@ -247,28 +196,6 @@ def _left(place: int) -> Column:
     return Column(list(REDUCTIONS.values())[place].label.capitalize(), value, UNNAMED, below)
 
 
-EDGES = Table(
-    "Edges that are left after each reduction",
-    [
-        Column(
-            "Network and inputs", lambda network: network.title,
-            below=lambda network: None if network.radixnet else words.described(network.problem.network),
-        ),
-        Column("Counted by the challenge", lambda network: network.problem.work, UNNAMED),
-        Column("Together", lambda network: network.product, DIVIDED),
-        Column(
-            "Really computed", lambda network: network.computed, UNNAMED,
-            below=lambda network: _divided(network.computed_factor),
-        ),
-        Column(
-            "From the cases", lambda network: ", ".join(network.cases) or NOTHING,
-            below=lambda network: None if network.most.case in network.cases else f"computed by {network.most.case}",
-        ),
-    ],
-    "Inputs × edges in 10⁹ that are left after each reduction, one after the other, and under it how many times fewer "
-    "that is. Counted layer by layer: rows from the run with the fewest rows, edges from a run that computed identical "
-    "neurons once; “as computed”: edges that a run with that many reductions really computed",
-)  # fmt: skip
 TIMES = Table(
     "Inference seconds with more and more reductions",
     [
@@ -300,9 +227,30 @@ TIMES = Table(
 
 
 def edges_table() -> Table:
-    """EDGES with a column for each reduction of the registry."""
-    first, second, *others = EDGES.columns
-    return replace(EDGES, columns=[first, second, *map(_left, range(len(REDUCTIONS))), *others])
+    """What is left after each reduction of the registry."""
+    columns = [
+        Column(
+            "Network and inputs", lambda network: network.title,
+            below=lambda network: None if network.radixnet else words.described(network.problem.network),
+        ),
+        Column("Counted by the challenge", lambda network: network.problem.work, UNNAMED),
+        *map(_left, range(len(REDUCTIONS))),
+        Column("Together", lambda network: network.product, DIVIDED),
+        Column(
+            "Really computed", lambda network: network.computed, UNNAMED,
+            below=lambda network: _divided(network.computed_factor),
+        ),
+        Column(
+            "From the cases", lambda network: ", ".join(network.cases) or NOTHING,
+            below=lambda network: None if network.most.case in network.cases else f"computed by {network.most.case}",
+        ),
+    ]  # fmt: skip
+    caption = (
+        "Inputs × edges in 10⁹ that are left after each reduction, one after the other, and under it how many times "
+        "fewer that is. Counted layer by layer: rows from the run with the fewest rows, edges from a run that computed "
+        "identical neurons once; “as computed”: edges that a run with that many reductions really computed"
+    )
+    return Table("Edges that are left after each reduction", columns, caption)
 
 
 def section(collection: Collection) -> Section | None:
