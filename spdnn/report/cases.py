@@ -16,12 +16,10 @@ from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.verdict import Verdict
 
 NAME, TITLE = "cases", "Verification"
-COMPARED = {
-    "official": "the official categories",
-    "oracle": "a float64 reference",
-    "file": "a file of categories",
-}  # with what, by the kind of truth
+# With what outputs were compared, by the kind of truth.
+COMPARED = {"official": "the official categories", "oracle": "a float64 reference", "file": "a file of categories"}
 MOST_WITHHELD = 20  # sentences
+RULE = "A case passes when its categories and every value checked are right; otherwise no number of it is shown."
 SAMPLE = (
     "A sample has three groups of inputs. Value by value: active inputs drawn before the run. By category, sum, "
     "projection, smallest and largest value: the rest of the sample. Not compared: inputs outside the sample."
@@ -88,10 +86,7 @@ def section(collection: Collection) -> Section | None:
         count += [bad(f"{failed:,} failed")] if failed else []
         count += [f"{len(collection.missing):,} missing"] if collection.missing else []
         joined = [part for text in count for part in (text, ", ")][:-1]
-        rest = (
-            ". A case passes when its categories and every value checked are right; otherwise no number of it is shown."
-        )
-        blocks = [Paragraph([*joined, f"; {operations} passed" if operations else "", rest])]
+        blocks = [Paragraph([*joined, f"; {operations} passed. " if operations else ". ", RULE])]
     if any(case.verdict.truth.checked < case.verdict.truth.inputs for case in cases):
         blocks.append(Paragraph(SAMPLE))
     if ran := ran_on(collection):
@@ -100,9 +95,8 @@ def section(collection: Collection) -> Section | None:
         sentence = "a record exists, but another run of this case failed verification, so its numbers are left out."
         blocks.append(Paragraph(f"{case}: {sentence}", "note"))
     if collection.missing:
-        blocks.append(
-            Paragraph(f"Configured, but neither passed nor failed: {listed(collection.missing, 40)}.", "note")
-        )
+        sentence = f"Configured, but neither passed nor failed: {listed(collection.missing, 40)}."
+        blocks.append(Paragraph(sentence, "note"))
     if cases:
         blocks.append(CASES.of(cases, opened=bool(failed)))
     return Section(NAME, TITLE, blocks)
@@ -135,26 +129,26 @@ class Outcome(NamedTuple):
 def outcome(collection: Collection) -> Outcome:
     """How all of it ended."""
     cases, missing, operations = every_case(collection), collection.missing, collection.operations
-    failed = [case.name for case in cases if not case.verdict.passed]
-    verdicts = [case.verdict for case in cases]
-    sample = _sample(verdicts)
-    return Outcome(
-        _ending(cases, failed, missing, len(operations), sample),
-        _short(len(cases), len(failed), len(missing), len(operations), sample),
-        "failed" if failed else "missing" if missing else "empty" if collection.empty else "passed",
-        _comparison_text(verdicts) if cases else _entries(operations),
-    )
-
-
-def _short(cases: int, failed: int, missing: int, operations: int, sample: str) -> str:
-    """How it ended, in a few words."""
+    verdicts, failed = [case.verdict for case in cases], [case.name for case in cases if not case.verdict.passed]
+    count, state, compared = plural(len(cases), "case"), "passed", _comparison_text(verdicts)
     if failed:
-        return f"{failed:,} of {plural(cases, 'case')} failed"
+        state, short = "failed", f"{len(failed):,} of {count} failed"
+        ending = f"{count} run, and {len(failed):,} failed verification: {listed(failed)}"
+    elif cases:
+        passed = f"passed{_sample(verdicts) or ' verification'}"
+        short = passed if len(cases) == 1 else f"all {count} {passed}"
+        ending = f"{count} run, and {'it' if len(cases) == 1 else 'all'} {passed}"
+    elif operations:
+        short, compared = f"{_operations(len(operations))} passed verification", _entries(operations)
+        ending = short.capitalize()
+    else:
+        state, short = "empty", ""
+        ending = "Nothing was run: there are no records and no verification results"
     if missing:
-        return f"{plural(missing, 'case')} missing"
-    if operations and not cases:
-        return f"{_operations(operations)} passed verification"
-    return f"{f'all {cases:,} cases ' if cases > 1 else ''}passed{sample or ' verification'}"
+        absent = f"{plural(len(missing), 'case')} missing"
+        ending = f"{ending}; {absent} that should have run"
+        state, short = (state, short) if failed else ("missing", absent)
+    return Outcome(f"{ending}.", short, state, compared)
 
 
 def _operations(count: int) -> str:
@@ -209,18 +203,4 @@ def _entries(operations: Sequence[OperationRecord]) -> str:
     reference = "a float64 reference"
     if any("ONNX Runtime" in operation.verification.rule for operation in operations):
         reference += " or ONNX Runtime"
-    return f"Compared: {count} output values with {reference}." if operations else ""
-
-
-def _ending(cases: Sequence[Case], failed: Sequence[str], missing: Sequence[str], operations: int, sample: str) -> str:
-    """How it ended, in a sentence."""
-    count = plural(len(cases), "case")
-    if not cases and operations:
-        text = f"{_operations(operations).capitalize()} passed verification"
-    elif not cases:
-        text = "Nothing was run: there are no records and no verification results"
-    elif failed:
-        text = f"{count} run, and {len(failed):,} failed verification: {listed(failed)}"
-    else:
-        text = f"{count} run, and {'it' if len(cases) == 1 else 'all'} passed{sample or ' verification'}"
-    return f"{text}; {plural(len(missing), 'case')} missing that should have run." if missing else f"{text}."
+    return f"Compared: {count} output values with {reference}."

@@ -43,13 +43,15 @@ COMPUTE = "compute"  # the lane of a device that computes; the others copy
 WITH_COPIES = "with host-to-device copies"  # of a GPU engine's spans: copies made while opening included
 READ, PREPARE, INFERENCE = "read", "prepare", "inference"
 INPUTS, VERIFICATION, REST = "inputs", "verification", "start, network, other"
-KERNEL, COPY, WAIT, UNASSIGNED = INFERENCE_PARTS = ("kernel", "copy", "wait", "unassigned")
-# Indices into seaborn's "colorblind"; the timelines of schedules have the same colour for the same part.
-COLOURS = {INPUTS: 2, VERIFICATION: 4, READ: 2, PREPARE: 8, INFERENCE: 0, KERNEL: 0, COPY: 1}
-GREYS = {REST: "#c3c8cf", WAIT: "#c3c8cf", UNASSIGNED: "#f1f3f5"}
-ORDER = (INPUTS, READ, PREPARE, INFERENCE, VERIFICATION, REST, *INFERENCE_PARTS)
-ON_DARK = (INFERENCE, KERNEL)
+INFERENCE_PARTS = ("kernel", "copy", "wait", "unassigned")
 BLACK, WHITE = "#010101", "#fefefe"  # of letters on colours, light page or dark
+# In the order of legends, the colour of each part, a grey or an index into seaborn's "colorblind", and of letters on
+# it. The timelines of schedules have the same colour for the same part.
+LOOKS: dict[str, tuple[int | str, str]] = {
+    INPUTS: (2, BLACK), READ: (2, BLACK), PREPARE: (8, BLACK), INFERENCE: (0, WHITE), VERIFICATION: (4, BLACK),
+    REST: ("#c3c8cf", INK), "kernel": (0, WHITE), "copy": (1, BLACK), "wait": ("#c3c8cf", INK),
+    "unassigned": ("#f1f3f5", INK),
+}  # fmt: skip
 WIDE = 30  # where the longest whole is so many times the shortest, each bar is all of its own case
 LEAST_NAMED = 0.09  # of the axis: shorter parts have no number on them
 LEAST_RUNGS, MOST_RUNGS = 3, 24  # settings of a ladder
@@ -80,13 +82,12 @@ def _share(name: str) -> Column:
     """The share of inference that a part is, and its seconds."""
     part = attrgetter(name.split()[-1].lower())
 
-    def share(run: RunRow) -> Phrase:
+    def share(run: RunRow) -> float | None:
         seconds = part(parts(run))
         return None if seconds is None else seconds / parts(run).whole
 
     def below(run: RunRow) -> Phrase:
-        seconds = part(parts(run))
-        return None if seconds is None else (Number(seconds, SECONDS), " ", SHORT)
+        return None if part(parts(run)) is None else (Number(part(parts(run)), SECONDS), " ", SHORT)
 
     return Column(name, share, PERCENT, below)
 
@@ -339,22 +340,21 @@ def _bars(name: str, title: str, caption: str, bars: Bars, count: int, label: st
 def _plot_bars(bars: Bars, label: str, narrow: bool):
     """One bar a case, its parts one after the other, with its seconds after its end."""
     hues = plotting.colours()
-    palette = {name: hues[index] for name, index in COLOURS.items()} | GREYS
-    rows, numbers = [], []
-    for place, (run, parts) in enumerate(bars):
-        total = sum(parts.values())
-        scale = 100 / total if label.startswith("%") else 1.0
+    palette = {name: hues[hue] if isinstance(hue, int) else hue for name, (hue, _) in LOOKS.items()}
+    totals = [sum(parts.values()) for _, parts in bars]
+    scales = [100 / total if label.startswith("%") else 1.0 for total in totals]
+    rows = []
+    for (run, parts), total, scale in zip(bars, totals, scales, strict=True):
         lengths = [(value * scale, palette[name]) for name, value in parts.items()]
         rows.append(plotting.Bar(run.short, lengths, f"{significant(total, 3)} s", run.number))
-        for (name, value), end in zip(parts.items(), accumulate(parts.values()), strict=True):
-            numbers.append((name, value * scale, f"{100 * value / total:.0f} %", ((end - value / 2) * scale, place)))
     plot, axes = plotting.bars(rows, label, narrow, 5 if narrow else 1)
-    longest = max(sum(length for length, _ in row.parts) for row in rows)
-    for name, length, text, middle in numbers:
-        if length > LEAST_NAMED * longest:
-            colour = WHITE if name in ON_DARK else INK if name in GREYS else BLACK
-            axes.annotate(text, middle, va="center", ha="center", fontsize=8, color=colour, zorder=4)
-    names = [name for name in ORDER if any(parts.get(name) for _, parts in bars)]
+    longest = max(total * scale for total, scale in zip(totals, scales, strict=True))
+    for place, ((_, parts), total, scale) in enumerate(zip(bars, totals, scales, strict=True)):
+        for (name, value), end in zip(parts.items(), accumulate(parts.values()), strict=True):
+            if value * scale > LEAST_NAMED * longest:
+                axes.annotate(f"{100 * value / total:.0f} %", ((end - value / 2) * scale, place), va="center",
+                              ha="center", fontsize=8, color=LOOKS[name][1], zorder=4)  # fmt: skip
+    names = [name for name in LOOKS if any(parts.get(name) for _, parts in bars)]
     handles = [plotting.patch(name, facecolor=palette[name], edgecolor=NO_COLOUR, linewidth=0.4) for name in names]
     plot.legend(handles=handles, loc="outside lower left", ncols=2 if narrow else 9)
     return plot
