@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn.core.features import Inputs
-from spdnn.core.network import Layer, Network
+from spdnn.core.network import Layer, MemoryNetwork
 from spdnn.core.resources import usable_cores
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
@@ -59,13 +59,14 @@ def fused(layer: Layer, rows: np.ndarray, threads: int) -> Callable[[], None]:
     return run
 
 
-def sparse(network: Network, layer: Layer, rows: np.ndarray, threads: int) -> Callable[[int], tuple]:
+def sparse(layer: Layer, rows: np.ndarray, threads: int) -> Callable[[int], tuple]:
     """The sparse-sparse kernel as a function of the accumulator, compared with each and ready to time."""
     level, (count, neurons), every = spgemm.level(), rows.shape, slice(0, rows.shape[0])
     buffers = [Buffer(count, neurons) for _ in range(2)]
     source = buffers[0].rows(every)
     level.load(layouts.bind_inputs(Inputs(rows)), np.arange(count), source, threads)
-    bound, scratch, got = spgemm.bind(network, 0), spgemm.workspace(network, level.panel, threads), np.empty_like(rows)
+    network, got = MemoryNetwork([layer]), np.empty_like(rows)
+    bound, scratch = spgemm.bind(network, 0), spgemm.workspace(network, level.panel, threads)
 
     def run(accumulator: int) -> tuple:
         return level.layer(bound, source, buffers[1].rows(every), scratch, accumulator)
@@ -103,7 +104,7 @@ def main() -> None:
             rng = np.random.default_rng(0)
             rows = (rng.random((count, neurons)) < density) * rng.random((count, neurons), np.float32)
             ways = {"cpu": (fused(layer, rows, args.threads),)}
-            run = sparse(network, layer, rows, args.threads)
+            run = sparse(layer, rows, args.threads)
             taken = run(spgemm.BEST)[2]
             ways |= {"spgemm": (run, spgemm.BEST), **{name: (run, k) for k, name in enumerate(names)}}
             samples = {name: [] for name in ways}
