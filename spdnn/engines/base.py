@@ -77,10 +77,7 @@ class Prepared:
     @classmethod
     def reduce(cls, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> "Prepared":
         """Without what the reductions leave out of the network itself; the engine keeps its layers by output neuron.
-
-        Args:
-            memory: see Engine.prepare; merged layers take a part of what it leaves, others are merged again when read.
-        """
+        Merged layers take a part of what `memory` (as of Options) leaves, others are merged again when read."""
         # Reductions build on each other, in order; each gets a part of the memory that those before it left.
         findings, prepared = {}, network
         for name in reductions:
@@ -113,11 +110,8 @@ class Prepared:
         return [*np.cumsum(self.edges[::-1])[::-1].tolist(), 0]
 
     def first(self, depth: int) -> "Prepared":
-        """Of the first `depth` layers; findings are then of these, and its seconds of all that were prepared.
-
-        Raises:
-            InputError: there are fewer.
-        """
+        """Of the first `depth` layers, InputError if there are fewer; findings are then of these, and its seconds of
+        all that were prepared."""
         source, network, made = self.source.first(depth), self.network.first(depth), self.network.depth
         notes = {name: REDUCTIONS[name].first(note, source, network, made) for name, note in self.findings.items()}
         return Prepared(source, network, self.reductions, notes)
@@ -173,11 +167,8 @@ class Rows(abc.ABC):
 
     @abc.abstractmethod
     def compact(self, meeting: bool) -> None:
-        """Let dead rows go and identical ones merge before `layer`, where that pays.
-
-        Args:
-            meeting: other ranks see the rows next: dead rows leave and identical ones merge, so that none is sent.
-        """
+        """Let dead rows go and identical ones merge before `layer`, where that pays. At a `meeting` other ranks see the
+        rows next: dead ones leave and identical ones merge, so that none is sent."""
 
 
 @dataclass(frozen=True)
@@ -270,11 +261,8 @@ class MovableRows(Rows):
 
     @abc.abstractmethod
     def pack(self, rows: np.ndarray, spare: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """(sizes, data) of a Parcel of these rows (int64); equal bytes for equal rows, and for no others.
-
-        Args:
-            spare: the data may lie in memory that `scratch` gives as well.
-        """
+        """(sizes, data) of a Parcel of these rows (int64); equal bytes for equal rows, and for no others. With `spare`,
+        the data may lie in memory that `scratch` gives as well."""
 
     def scratch(self, nbytes: int) -> np.ndarray:
         """uint8 (nbytes,), for rows that arrive: memory that need not be kept after `replace`, nor before it."""
@@ -302,11 +290,8 @@ class RowExchange(abc.ABC):
 
     @abc.abstractmethod
     def first(self, planned: int, depth: int, count: int) -> int:
-        """The layer before which all ranks meet first; the depth for none. Begins a batch of `count` inputs.
-
-        Args:
-            planned: layers that this rank would go through without a break.
-        """
+        """The layer before which all ranks meet first; the depth for none. Begins a batch of `count` inputs, of which
+        this rank would take `planned` layers without a break."""
 
     @abc.abstractmethod
     def meet(self, rows: MovableRows) -> int:

@@ -42,11 +42,7 @@ def proportional_bytes() -> int | None:
 
 def limit_bytes(limit: int | None) -> int:
     """Bytes that this process may hold: `limit`, or less where a control group or resource limit allows less; without
-    a `limit`, what the process holds now and `free_share`.
-
-    Raises:
-        SpdnnError: the system does not say what is free.
-    """
+    a `limit`, what the process holds now and `free_share`."""
     if limit is None:
         return resident_bytes() + free_share()
     return int(min(limit, resident_bytes() + tightest()[1]))
@@ -59,7 +55,11 @@ def more_memory(least: int) -> str:
 
 
 def free_share() -> int:
-    """DEFAULT_SHARE of the bytes that can be taken without swapping and within all limits; raises as `limit_bytes`."""
+    """DEFAULT_SHARE of the bytes that can be taken without swapping and within all limits.
+
+    Raises:
+        SpdnnError: the system does not say what is free.
+    """
     free = available_bytes()
     if free is None:
         raise SpdnnError("/proc/meminfo does not say MemAvailable; give a memory limit (--memory)")
@@ -74,11 +74,8 @@ def process_bytes(inputs: Inputs, keep: KeptInputs, outputs: int) -> int:
 
 
 def process_sentence(limit: int, what: str, who: str, least: int, about: str = "at least") -> str:
-    """The text of an error: a run does not fit `limit` bytes of this process or node, and needs `least`.
-
-    Args:
-        what: the words that follow "too small", with a space before them; who: the threads or devices that compute.
-    """
+    """The text of an error: a run of `who`, threads or devices, does not fit `limit` bytes of this process or node, and
+    needs `least`; `what` follows "too small", with a space before it."""
     return (
         f"memory of {limit:,} bytes is too small{what}; this network, these inputs and {who} need {about} {least:,} "
         f"({more_memory(least)})"

@@ -178,11 +178,8 @@ def enough(
     order: Callable[[int], np.ndarray | None] = lambda ranks: None,
     **options,
 ) -> Prediction:
-    """The fewest ranks (a power of two, up to one an input) that come within HELPS of the least time any number has.
-
-    Args:
-        order: the shares of that many ranks (see `predict`); options: further ones of `predict`.
-    """
+    """The fewest ranks (a power of two, up to one an input) that come within HELPS of the least time any number has;
+    `order`: the shares of that many ranks; `options`: further ones of `predict`."""
     # Powers of two are enough: the time falls with the ranks until communication and full tiles stop it.
     counts = [1 << power for power in range(min(MOST, work.inputs).bit_length())]
     predicted = [predict(work, device, messages, ranks, partition, shares=order(ranks), **options) for ranks in counts]

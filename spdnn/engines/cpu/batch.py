@@ -50,11 +50,8 @@ class TileCounters(Counters):
 
 
 class BatchKernels:
-    """What the batches of a run share: the network's costs, the inputs, the kernels. Holds no features.
-
-    Args:
-        tile: of the features, always, and each output has a list of its own; None: what fits the rows that are left.
-    """
+    """What the batches of a run share: the network's costs, the inputs, the kernels. Holds no features. With a `tile`,
+    features have that one always, and each output has a list of its own; None: what fits the rows that are left."""
 
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options, tile: int | None = None):
         network = prepared.network

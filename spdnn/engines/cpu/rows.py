@@ -234,12 +234,8 @@ class TiledRows(MovableRows):
         self.target, self.indices = target, np.arange(self.count)
 
     def join(self, numbers: np.ndarray, row_of: np.ndarray, values: np.ndarray) -> None:
-        """There are no rows yet: these become the rows.
-
-        Args:
-            numbers: int64, the inputs that they represent, in any order; row_of: int64, the row of each of these.
-            values: float32 (rows, neurons).
-        """
+        """There are no rows yet: `values`, float32 (rows, neurons), become the rows; `numbers`, int64, are the inputs
+        that they represent, in any order, and `row_of`, int64, the row of each of these."""
         self.inputs.add(numbers, row_of, len(values))
         self.left, self.indices = numbers.size, np.arange(len(values))
         self.tile, self.alive, self.deaths = self.kernels.tile_for(len(values)), len(values), 0.0
@@ -312,11 +308,8 @@ class TiledRows(MovableRows):
             self.counters.closing += time.perf_counter() - start
 
     def _close(self, indices: np.ndarray, tile: int | None = None, neurons: int | None = None) -> None:
-        """The rows at `indices` (int64, ascending), those that `inputs` knows, close up.
-
-        Args:
-            tile: of the result; neurons: of the rows, where they are not before `layer`.
-        """
+        """The rows at `indices` (int64, ascending), those that `inputs` knows, close up in tiles of `tile`; `neurons`:
+        of the rows, where they are not before `layer`."""
         # Fewer rows take smaller tiles at last, so that all threads have one; the rows change buffers on the way.
         tile, neurons = tile or self.kernels.tile_for(indices.size), neurons or self.neurons
         self.level.compact(self.source, self.tile, self.target, tile, neurons, indices, self.threads)

@@ -95,11 +95,8 @@ class Costs:
 
 
 def run_sizes(network: Network, inputs: Inputs, widest: int, outputs: int, options: Options, tile: int) -> RunSizes:
-    """What a run takes of this process, with what the process holds now.
-
-    Args:
-        widest: outputs of the widest layer; outputs: of the last one, before identical neurons were merged.
-    """
+    """What a run takes of this process, with what the process holds now; `widest`: outputs of the widest layer;
+    `outputs`: of the last one, before identical neurons were merged."""
     # Scratch memory of kernels, at most: for each thread a tile of inputs (words of bits, or floats) and of features;
     # for all of them what goes through the layers in step.
     threads, one_input = options.threads, 8 if inputs.kind == "bits" and tile > 1 else 4 * tile
@@ -115,11 +112,7 @@ def run_sizes(network: Network, inputs: Inputs, widest: int, outputs: int, optio
 def batches(
     network: Network, inputs: Inputs, widest: int, outputs: int, options: Options, tile: int
 ) -> tuple[int, bool]:
-    """(inputs in a batch, whether all weights stay in memory) within the memory allowed; arguments as `run_sizes`.
-
-    Raises:
-        MemoryTooSmall: not even one tile fits; the sentence says the least that does.
-    """
+    """As `plan_batches`, within the memory allowed; arguments as `run_sizes`."""
     # Weights stay where what they leave takes a few tiles for each thread.
     sizes, limit = run_sizes(network, inputs, widest, outputs, options, tile), limit_bytes(options.memory)
     sentence = partial(process_sentence, limit, f" for one tile of {tile} inputs", f"{options.threads} threads")

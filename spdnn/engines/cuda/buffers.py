@@ -175,8 +175,9 @@ class BufferSlot(Rows):
         self.features = self.source
         if inputs:
             self.arrive = [*self.rows.begin(), *inputs.launches(self.rows, self.words, self.source)]
-        else:
-            self.arrive = self.rows.arrive()
+        else:  # the state of the rows comes from the other device, but for the marks of active inputs
+            active = self.rows.active
+            self.arrive = [lambda: device.fill(active, 0)]
         self.through: list[list[Launch]] = []
         self.after: list[list[Launch]] = []
         self.collect: list[Launch] = []
@@ -257,14 +258,8 @@ class BufferSlot(Rows):
         ]
 
     def finish(self, outcome: dict[str, Any], keep: KeptInputs, numbers: np.ndarray | None = None) -> dict[str, Any]:
-        """The outcome of a batch, checked, with the values of its rows that are kept, read from the device.
-
-        Args:
-            numbers: int64, of the batch's inputs; None: not known yet, so that of all rows are kept.
-
-        Raises:
-            SpdnnError: a sum is not finite.
-        """
+        """The outcome of a batch, an error where a sum is not finite, with the values of its rows that are kept, read
+        from the device; `numbers`: int64, of the batch's inputs; None: not known yet, so that of all rows are kept."""
         if outcome["failed"] < self.plan.depth:
             raise past_float32(outcome["failed"])
         # Kept values: rows are in tiles, so each tile that has a kept row is read once and its lanes are taken out.

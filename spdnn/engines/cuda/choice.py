@@ -45,11 +45,8 @@ class Choice:
 
 
 def rows_left(tiles: int, leaving: bool, searching: bool) -> int | None:
-    """Rows that are expected to be left after LATER layers; None where none leaves.
-
-    Args:
-        tiles: of inputs in a batch; leaving: dead rows leave; searching: identical ones are merged too.
-    """
+    """Rows that are expected to be left after LATER layers of so many `tiles` of inputs; None where none leaves.
+    `leaving`: dead rows leave; `searching`: identical ones are merged too."""
     if not leaving:
         return None
     return 1 if searching else 32 * -(-tiles // LEFT)

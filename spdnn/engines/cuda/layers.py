@@ -57,11 +57,8 @@ class LayerLayout:
 
 
 def lay_out(layer: Layer, kind: str, room: int = 0) -> LayerLayout:
-    """The layer for kernels of that kind; `room`: neurons of a stage at most.
-
-    Raises:
-        Unsuitable: it has more edges than such kernels count.
-    """
+    """The layer for kernels of that kind, Unsuitable if it has more edges than these count; `room`: neurons of a stage
+    at most."""
     valued = not layer.single_value
     numbers: dict[str, Any] = {"low": layer.activation.low, "high": layer.activation.high}
     host, bias = {}, np.atleast_1d(layer.bias).astype(np.float32)
@@ -106,11 +103,7 @@ def lay_out_ahead(network: Network, kinds: Sequence[str], room: int, threads: in
 
 
 def to_device(device: Device | Copies, host: LayerLayout) -> LayerLayout:
-    """The layer on the device; through Copies it is there once they finish.
-
-    Raises:
-        MemoryTooSmall: the device has no room for it.
-    """
+    """The layer on the device, MemoryTooSmall if it has no room; through Copies it is there once they finish."""
     return replace(host, arrays={name: device.upload(array) for name, array in host.arrays.items()})
 
 
@@ -119,8 +112,7 @@ class LayerLauncher:
     """What the kernels of a run share on the device.
 
     Attributes:
-        tiles: that there is room for; list, active, work, failed: as the kernels describe them; dead_from:
-            see Prepared.
+        tiles: that there is room for; list, active, work, failed: as kernels describe them; dead_from: as of Prepared.
         stride: from the marks of a layer in `active` to those of the next one.
     """
 

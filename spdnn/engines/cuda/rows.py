@@ -98,11 +98,6 @@ class DeviceRows:
         blocks = self.run.blocks(max(self.depth, 32) * self.tiles, settings.SIMPLE)
         return [self.device.bind(settings.BEGIN, blocks, {**arguments, "merged": self.merged})]
 
-    def arrive(self) -> list[Launch]:
-        """What is to be done before a batch's `state` comes from another device, besides that."""
-        device, active = self.device, self.active
-        return [lambda: device.fill(active, 0)]
-
     def boundary(self, part: LayerPass, features: Any, neurons: int) -> list[Launch]:
         """The launches after a pass that left `features` of so many neurons."""
         # Dead rows leave where zeros stay zeros from here on, and after the last layer, whose rows are the result.
@@ -222,11 +217,8 @@ class DeviceRows:
         return int(_views(counters, self.depth)[2][k])
 
     def outcome(self, counters: np.ndarray, row_of: np.ndarray, statistics: np.ndarray) -> dict[str, Any]:
-        """The outcome of a batch: arrays of the rows at the end, counters, and where inputs are.
-
-        Args:
-            counters, row_of (of its inputs), statistics (of the rows that are left, or more): on the host.
-        """
+        """The outcome of a batch: arrays of the rows at the end, counters, and where inputs are. Of arrays on the host;
+        `statistics` may be of more rows than are left."""
         survivors, work, counts, failed, merged = _views(counters, self.depth)
         rows = int(counts[-1])
         statistics = statistics[: rows * COLUMNS].view(STATISTICS)
@@ -258,11 +250,7 @@ def _views(counters: Any, depth: int) -> list[Any]:
 
 class DeviceInputs:
     """What is stored of the inputs, and which of it is behind each of them, on a device; and the launches that make of
-    it what the first layer reads, words of bits or features; there once the copies finish.
-
-    Raises:
-        MemoryTooSmall: they do not fit; the sentence says what they take.
-    """
+    it what the first layer reads, words of bits or features; there once the copies finish."""
 
     def __init__(self, copies: Copies, inputs: Inputs):
         device, self.kind, self.neurons = copies.device, inputs.kind, inputs.neurons

@@ -110,11 +110,8 @@ def persistent_shared(inputs: int, width: int) -> int:
 def variants(properties: Properties, width: int, groups: int) -> list[PersistentSetting]:
     """Settings of the persistent kernel for features of at most `width` neurons, the narrowest first; none if one input
     does not fit. Few rows take narrow blocks, so that all multiprocessors have work: each setting but the widest is for
-    as many rows as it holds at once.
-
-    Args:
-        groups: of outputs that share loads, in the layer that has most, with padding.
-    """
+    as many rows as it holds at once. `groups`: of outputs that share loads, in the layer that has most, with
+    padding."""
     fitting = [n for n in PERSISTENT_INPUTS if persistent_shared(n, width) <= properties.shared_per_block]
     if not fitting:
         return []
@@ -156,11 +153,8 @@ def stage_room(properties: Properties) -> int:
 
 
 def memory_bytes(parts: Sequence[LayerPass], row_bytes: int, weights: float, rows: int, count: int, l2: int) -> float:
-    """Bytes between a device's memory and its L2 cache while rows go through these passes in `count` sub-batches.
-
-    Args:
-        row_bytes: of the features of a row; weights: bytes of all layers; l2: of the cache.
-    """
+    """Bytes between a device's memory and its L2 cache, of `l2` bytes, while rows of `row_bytes` go through these
+    passes, of `weights` bytes, in `count` sub-batches."""
     # Features are read and written by every launch, unless two buffers of a sub-batch stay in L2; weights are read for
     # every sub-batch.
     stay = 2 * row_bytes * rows / count <= L2_SHARE * l2

@@ -30,12 +30,8 @@ MOST_TILES = 2**30 // TILE  # of a batch, so that kernels count its inputs in 32
 
 
 class CudaSession(Session):
-    """Weights and inputs on the device, two feature buffers for one batch of inputs, and all launches captured.
-
-    Args:
-        kind: of the kernels (schedule.KINDS), or None: the ones that are fastest.
-        sub_batch_tiles: as KernelPlan.sub_batches takes it.
-    """
+    """Weights and inputs on the device, two feature buffers for one batch of inputs, and all launches captured; `kind`:
+    as `choose` takes it; `sub_batch_tiles`: as KernelPlan.sub_batches."""
 
     def __init__(
         self, device: Device, prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None,

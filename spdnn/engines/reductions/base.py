@@ -38,11 +38,8 @@ class Reduction(abc.ABC):
         return network, None
 
     def first(self, note: dict, source: Network, network: Network, layers: int) -> dict:
-        """The note of `prepare`, of `layers` layers, for the first layers of them alone.
-
-        Args:
-            source, network: the first layers of the original network and of the prepared one.
-        """
+        """The note of `prepare`, of `layers` layers, for the first of them alone, of the original network (`source`)
+        and the prepared one."""
         return note
 
     def session_note(self, note: dict, depth: int) -> dict | None:

@@ -42,11 +42,8 @@ def reviving(network: Network) -> list[int]:
 
 
 def dead_from(layers: Iterable[int], depth: int) -> int:
-    """The first layer (0-based) before which a row of zeros may leave a network of `depth` layers.
-
-    Args:
-        layers: those that revive zeros (`reviving`). `depth` when the last layer is one: no row may leave early.
-    """
+    """The first layer (0-based) before which a row of zeros may leave a network of `depth` layers, of which `layers`
+    revive zeros (`reviving`); `depth` when the last layer is one of them: no row may leave early."""
     # A row that left cannot come back: it must wait for the last layer that could give it values again.
     return 1 + max((k for k in layers if k < depth), default=-1)
 

@@ -34,7 +34,7 @@ class IdenticalNeurons(Reduction):
         return merge_neurons(network, memory)
 
     def first(self, note: dict, source: Network, network: Network, layers: int) -> dict:
-        """The note for the first `layers` layers: counts are theirs, seconds are those of the whole preparation."""
+        """Counts are those of the first layers, seconds those of the whole preparation."""
         return {**note, **merge_notes(source, network), "layers_prepared": layers}
 
 
@@ -136,14 +136,8 @@ def merge_notes(source: Network, merged: Network) -> dict:
 
 
 def merge_layer(layer: Layer, previous: np.ndarray | None) -> tuple[Layer, np.ndarray | None]:
-    """One layer with its identical outputs merged.
-
-    Args:
-        previous: of each of its inputs, the class; None: the inputs are as they were.
-
-    Returns:
-        the layer (itself when nothing changed) and the class of each original output, or None when each is its own.
-    """
+    """One layer (itself when nothing changed) with its identical outputs merged, and the class of each original output,
+    or None when each is its own; `previous`: the class of each input; None: the inputs are as they were."""
     return _on_classes(*_distinct(layer), previous)[:2]
 
 

@@ -35,21 +35,15 @@ class Buffer:
 
 @dataclass(kw_only=True)
 class SpgemmCounters(Counters):
-    """What one run counted, over all its batches; `edges` are multiply-adds done.
-
-    Attributes:
-        accumulators: int64 (ACCUMULATORS,), output rows that each of them took.
-    """
+    """What one run counted, over all its batches; `edges` are multiply-adds done, and `accumulators`, int64
+    (ACCUMULATORS,), the output rows that each of them took."""
 
     accumulators: np.ndarray
 
 
 class SparseRows(MovableRows):
-    """Rows `kept` (a slice, or int64 indices) of `source`; the next layer writes to `target`.
-
-    Args:
-        session: what the batches of a run share, a SpgemmSession.
-    """
+    """Rows `kept` (a slice, or int64 indices) of `source`; the next layer writes to `target`. The batches of a run
+    share the `session`, a SpgemmSession."""
 
     def __init__(self, session: Any, numbers: np.ndarray, counters: SpgemmCounters):
         super().__init__(session.prepared, numbers, counters, session.batch)

@@ -20,14 +20,8 @@ SEARCH_SHARE = 0.03  # of the work ahead that a search may cost: equal rows are 
 
 
 def batches(network: Network, inputs: Inputs, options: Options, panel: int, shared: bool = False) -> tuple[int, bool]:
-    """(inputs in a batch, whether all weights stay in memory) within the memory allowed, were every row full.
-
-    Args:
-        shared: the weights are in memory by input neuron already.
-
-    Raises:
-        MemoryTooSmall: not even one input fits; the sentence says the least that does.
-    """
+    """As `plan_batches`, within the memory allowed, were every row full; `shared`: the weights are in memory by input
+    neuron already."""
     headers = [network.header(k) for k in range(network.depth)]
     weights = tuple(bytes_by_input(header) for header in headers)
     # Whatever the batch: the accumulators of all threads; of layers the one in use, the next one as it is read and by

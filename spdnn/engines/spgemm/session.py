@@ -2,6 +2,8 @@
 input neuron, as the sparse-sparse kernels take them.
 """
 
+from functools import partial
+
 import numpy as np
 
 from spdnn.core import progress
@@ -24,7 +26,7 @@ class SpgemmSession(BatchSession):
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
         super().__init__(prepared, inputs)
         network = prepared.network
-        self.threads, self.keep = options.threads, options.keep
+        self.threads, self.keep, self.bind = options.threads, options.keep, partial(bind, network)
         self.kernels, self.accumulator = level(), BEST
         # Batches assume full rows, for no one knows how sparse they stay; weights by input neuron stay if they fit.
         shared = prepared.layout is not None
@@ -35,9 +37,6 @@ class SpgemmSession(BatchSession):
         self.buffers = [Buffer(self.batch, network.width) for _ in range(2)]
         self.workspace = workspace(network, self.kernels.panel, self.threads)
         self.last, self.stored = LastLayer(network), bind_inputs(inputs)
-
-    def bind(self, k: int):
-        return bind(self.prepared.network, k)
 
     def counters(self) -> SpgemmCounters:
         survivors, accumulators = np.zeros(self.prepared.network.depth, np.int64), np.zeros(len(ACCUMULATORS), np.int64)

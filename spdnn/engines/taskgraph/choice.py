@@ -155,11 +155,8 @@ def choose(
 
 
 def _candidates(schedule: str, devices: int, requests: dict, short: int | None) -> Iterator[tuple[str, dict]]:
-    """(schedule, settings of `cut`), the simplest first, with what was requested; `cut` interprets None.
-
-    Args:
-        short: bytes of short stages, where memory is promised, so that what stages leave is worth having.
-    """
+    """(schedule, settings of `cut`), the simplest first, with what was requested; `cut` interprets None. `short`: bytes
+    of short stages, where memory is promised, so that what stages leave is worth having."""
     for name in SCHEDULES if schedule == AUTO else (schedule,):
         # A schedule that was asked for keeps its settings; `auto` leaves out those that devices or buffers rule out.
         free = schedule == AUTO

@@ -29,9 +29,7 @@ MOST = 1 << 20  # of batches, buffers and devices
 
 @dataclass(frozen=True)
 class MemoryRoom:
-    """Bytes that each device has for what `sizes` counts; `device`: they are the device's own, and not its part of what
-    the process has.
-    """
+    """Bytes that each device has for what `sizes` counts, its own (`device`) or its part of what the process has."""
 
     sizes: RunSizes
     memory: int
@@ -180,14 +178,8 @@ def stages_of(
 
 
 def ranges_of(costs: Sequence[float], devices: int) -> tuple[tuple[int, int], ...]:
-    """The stages in so many ranges, none empty, the most expensive of which is as cheap as it can be.
-
-    Args:
-        costs: of each stage, in any unit.
-
-    Raises:
-        InputError: fewer stages than devices.
-    """
+    """The stages, of these costs in any unit, in a range for each device, none empty, the most expensive of which is as
+    cheap as it can be; InputError for fewer stages than devices."""
     if devices > len(costs):
         raise InputError(f"{devices} devices in a pipeline of {len(costs)} stages of layers: each must have one")
     # Bisection on the cost of the dearest range: ranges are filled one after the other up to it, and the least that

@@ -93,15 +93,15 @@ def lanes_of(decomposition: Decomposition) -> list[Lane]:
 
 
 def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: Callable[[], None]) -> None:
-    """Run all tasks, each lane on a thread of its own, the first of them on the calling thread.
-
-    Args:
-        check: called now and then on the calling thread; what it raises ends the run.
-
-    Raises:
-        whatever `work` or `check` raises first; tasks that have begun are then waited for, and no other begins.
-    """
+    """Run all tasks, each lane on a thread of its own, the first of them on the calling thread, which calls `check` now
+    and then. What `work` or `check` raises first ends the run: tasks that have begun are waited for, no other
+    begins."""
     news, errors = threading.Condition(), []
+
+    def fail(error: BaseException) -> None:
+        with news:
+            errors.append(error)
+            news.notify_all()
 
     def through(lane: Lane, calling: bool = False) -> None:
         try:
@@ -122,10 +122,7 @@ def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: 
                     execution.done(task, rows)
                     news.notify_all()
         except BaseException as error:
-            # The first failure ends all lanes: each looks for it before it begins another task.
-            with news:
-                errors.append(error)
-                news.notify_all()
+            fail(error)  # the first one ends all lanes: each looks for it before it begins another task
 
     others = [threading.Thread(target=through, args=(lane,), name=f"{lane}", daemon=True) for lane in lanes[1:]]
     threads = []
@@ -134,11 +131,7 @@ def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: 
             other.start()
             threads.append(other)
     except RuntimeError as error:
-        with news:
-            errors.append(
-                SpdnnError(f"{len(lanes)} threads for the lanes of the task graph cannot be started: {error}")
-            )
-            news.notify_all()
+        fail(SpdnnError(f"{len(lanes)} threads for the lanes of the task graph cannot be started: {error}"))
     through(lanes[0], calling=True)
     for other in threads:
         other.join()

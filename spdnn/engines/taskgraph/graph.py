@@ -123,11 +123,8 @@ class Graph:
             before = self._through(batch, device, range(first, last), before)
 
     def go_on(self, done: Task, rows: int | None = None) -> list[Task]:
-        """The tasks that follow `done`: of the batch, where it may be joined to others, and of the next.
-
-        Args:
-            rows: of the batch that are left; needed where batches are joined.
-        """
+        """The tasks that follow `done`: of the batch, where it may be joined to others, for which its `rows` that are
+        left must be known; and of the next."""
         number, d = len(self.tasks), self.decomposition
         joins = d.joined is not None and (done.kind, done.stage) == (Kind.COMPACT, d.joined - 1)
         ends = d.dynamic and done.kind in (Kind.COLLECT, Kind.PARK, Kind.MOVE) and done.device % len(d.ranges) == 0

@@ -35,11 +35,7 @@ class TaskBatch(NamedTuple):
 
 class CpuDevice:
     """A part of the threads, the bound layers in its buffers of weights, the feature buffers of its slots, and rows of
-    features that wait to be joined.
-
-    Args:
-        pooled: neurons of the rows that wait; 0 where none do.
-    """
+    features, of `pooled` neurons, that wait to be joined; 0 where none do."""
 
     def __init__(self, threads: int, cut: Decomposition, widest: int, tile: int, pooled: int):
         self.threads = threads

@@ -64,8 +64,7 @@ class CpuGraphSession(Session):
 
     def _keeps(self, decomposition: Decomposition) -> bool:
         """Whether the process has room for all layers besides its devices: what is streamed is then copied from there,
-        as to a GPU, and else read from its source whenever it is streamed.
-        """
+        as to a GPU, and else read from its source whenever it is streamed."""
         devices = sum(decomposition.memory(self.room.sizes, device) for device in range(decomposition.devices))
         return self.unread + devices + self.reserved <= self.limit
 

@@ -39,12 +39,8 @@ def joins_of(cut: Decomposition) -> int:
 
 
 class GraphDevice:
-    """A device that runs tasks.
-
-    Args:
-        number: of the device in the decomposition; parts: the passes of all layers.
-        inputs: None if batches come from another device.
-    """
+    """Device `number` of the decomposition; `parts`: the passes of all layers; `inputs`: None if batches come from
+    another device."""
 
     def __init__(
         self, device: Device, number: int, plan: KernelPlan, cut: Decomposition, parts: Sequence[LayerPass],

@@ -54,11 +54,8 @@ def move_to_block(laid: list[LayerLayout], first: int, last: int, empty: Callabl
 
 
 class DeviceWeights:
-    """The buffers of one device, and its layers in them.
-
-    Attributes:
-        stream: of copies to the buffers; layers: by their numbers, each in the buffer that its stage always uses.
-    """
+    """The buffers of one device, the stream of copies to them, and its layers by their numbers, each in the buffer that
+    its stage always uses."""
 
     def __init__(self, copies: Copies, cut: Decomposition, sizes: RunSizes, number: int, laid: Sequence[LayerLayout]):
         # Rolling buffers: a stage always uses the same one, so that launches keep the addresses they were bound to.

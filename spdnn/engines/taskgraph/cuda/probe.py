@@ -32,11 +32,8 @@ def measure_costs(
     laid: Sequence[LayerLayout],
     sizes: RunSizes,
 ) -> TaskCosts | None:
-    """The costs of tasks on devices that are like the first; None where too little memory is free to measure them.
-
-    Args:
-        device_inputs: the inputs, on the first device.
-    """
+    """The costs of tasks on devices that are like the first, which has the `device_inputs`; None where too little
+    memory is free to measure them."""
     device, depth = devices[0], min(LAYERS, plan.depth)
     tiles = min(tiles_of(inputs.count, TILE), TILES * device.properties.multiprocessors)
     # Sample: enough tiles for all multiprocessors, half as many tiles and layers until the memory has room for them.

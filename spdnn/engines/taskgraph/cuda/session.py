@@ -39,12 +39,8 @@ UNIT = 512  # bytes, in which a device gives memory
 
 
 class CudaGraphSession(Session):
-    """Weights, slots and launches on several devices, and a graph to go through in every run.
-
-    Args:
-        devices: as many as `options.settings` says.
-        kind: of the kernels, as CudaSession takes it.
-    """
+    """Weights, slots and launches on as many devices as `options.settings` says, and a graph to go through in every
+    run; `kind`: as `choose` takes it."""
 
     def __init__(
         self, devices: Sequence[Device], prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None
