@@ -10,10 +10,8 @@ from spdnn.core.features import Inputs
 from spdnn.core.network import from_matrices
 from spdnn.core.result import projection_weights
 from spdnn.engines import oracle as reference
-from spdnn.engines.base import Options
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu import session as sessions
-from spdnn.engines.memory import resident_bytes
 from spdnn.engines.reductions.inputs import DuplicateSearch
 from spdnn.formats.radixnet import RadixNet
 
@@ -97,14 +95,6 @@ def test_reductions_save_work_and_say_so():
 def test_small_memory_is_one_sentence():
     with pytest.raises(InputError, match="memory of 1,000 bytes is too small for one tile of 16 inputs.*at least"):
         infer(RadixNet(1024, 2), rows(3, 1024), memory=1000)
-
-
-def test_memory_is_kept_to():
-    network, inputs = RadixNet(1024, 30), rows(4000, 1024, kind="bits")
-    batch, resident = plan.batches(network, inputs, 1024, 1024, Options(1, resident_bytes() + 14_000_000), 32)
-    assert 32 <= batch < 4000
-    assert batch % 32 == 0
-    assert 2 * 4 * 1024 * batch + (network.nbytes if resident else 0) <= 14_000_000
 
 
 def test_work_that_dead_tiles_were_spared_is_not_counted():

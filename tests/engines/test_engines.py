@@ -104,16 +104,6 @@ def test_more_inputs_than_stored_repeat(name):
     np.testing.assert_array_equal(twice.alive, expected)
 
 
-@pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 1.5}, {"threads": 10**12}, {"memory": 0}])
-def test_options_out_of_range_are_one_sentence(name, options):
-    refuses(r"(threads|memory) .*: an? (integer|number)", infer, RadixNet(32, 1, -0.1), rows(1, 32), name, **options)
-
-
-def test_a_level_that_is_not_here(name, monkeypatch):
-    monkeypatch.setenv("SPDNN_ISA", "z80")
-    refuses("'z80' cannot run here", infer, RadixNet(32, 1, -0.1), rows(1, 32), name)
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_any_network_equals_the_oracle(name, data):

@@ -223,7 +223,7 @@ def test_a_sum_past_float32_is_an_error(count):
     [
         ({"engine": "gpu"}, "engine 'gpu' is not known"),
         ({"batch": 0}, "batch 0: a number of inputs from 1 to 16,777,216, or None"),
-        ({"threads": 0}, "threads 0: an integer from 1"),
+        *(({"threads": count}, f"threads {count}: an integer from 1") for count in (0, 1.5, 10**12)),
         ({"reductions": "layers"}, "reduction 'layers' is not offered here"),
         ({"memory": 0}, "memory 0: a number of bytes"),
         ({"settings": spdnn.TaskgraphSettings()}, "the engine cpu has no settings"),

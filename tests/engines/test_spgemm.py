@@ -7,12 +7,8 @@ from engine_cases import assert_same, opened, rows
 from ladders import LEVELS
 
 from spdnn.api import infer
-from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer, from_matrices
-from spdnn.engines.base import RESIDENT, STREAMED, Options
-from spdnn.engines.memory import resident_bytes
-from spdnn.engines.spgemm import schedule
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
 from spdnn.formats.radixnet import RadixNet
@@ -129,26 +125,6 @@ def test_weights_by_input_are_the_transposed_matrix(outputs, single):
     np.testing.assert_array_equal(by_input, expected.indices)
     np.testing.assert_array_equal(np.broadcast_to(values, expected.nnz), expected.data)
     assert by_input.dtype == (np.uint32 if outputs > 65_536 else np.uint16)
-
-
-def test_small_memory_streams_in_batches_or_is_one_sentence():
-    network = RadixNet(1024, 200)
-    inputs = rows(700, 1024, kind="bits", density=np.linspace(0, 0.3, 700)[:, None])
-    with pytest.raises(InputError, match="memory of 1,000 bytes is too small for one input.*at least") as told:
-        infer(network, inputs, "spgemm", memory=1000)
-    least = int(str(told.value).split("at least ")[1].split()[0].replace(",", ""))
-    batch, resident = schedule.batches(network, inputs, Options(1, least + 10_000_000), 16)
-    assert not resident
-    assert 1 <= batch < 700
-    assert 2 * 8 * 1024 * batch <= 10_100_000
-    session = opened("spgemm", network, inputs, threads=1, memory=resident_bytes() + 10_000_000)
-    assert session.span == STREAMED
-    whole = opened("spgemm", network, inputs, threads=1)
-    assert whole.span == RESIDENT
-    got = session.run()
-    assert got.notes["batches"] > 1
-    assert got.alive.size
-    assert got.digest == whole.run().digest
 
 
 def test_zeros_that_are_stored_are_no_features():

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from engine_cases import SHAPES, assert_same, official_inputs, rows
+from engine_cases import SHAPES, assert_same, official_inputs, opened, rows
 from ladders import covering, rung
 
 from spdnn.api import infer
@@ -16,7 +16,6 @@ from spdnn.core.features import Inputs
 from spdnn.core.network import from_matrices
 from spdnn.engines.base import Options
 from spdnn.engines.cpu.batch import BatchKernels
-from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
 from spdnn.engines.taskgraph.cpu import session as executor
 from spdnn.engines.taskgraph.cpu.probe import measure_costs
@@ -54,19 +53,23 @@ def problem():
 @functools.cache
 def expected(reductions="all"):
     """What the engine `cpu` makes of the problem on one thread."""
-    network, inputs = problem()
-    found = infer(network, inputs, "cpu", threads=1, reductions=reductions, values=True)
+    found = infer(*problem(), "cpu", threads=1, reductions=reductions, values=True)
     assert 0 < found.alive.size < INPUTS
     return found
 
 
+def ran_as(settings, reductions="all", threads=4, **options):
+    """What the task graph makes of it."""
+    return infer(*problem(), "taskgraph", reductions, threads, settings=settings, **options)
+
+
 @pytest.mark.parametrize(("cut", "reductions"), covering(CUTS, ["all", "dead,inputs", "none"]))
 def test_schedules_change_nothing(cut, reductions):
-    (network, inputs), one, request = problem(), expected(reductions), CUTS[cut]
-    got = infer(network, inputs, "taskgraph", threads=4, reductions=reductions, settings=request)
+    one, request = expected(reductions), CUTS[cut]
+    got = ran_as(request, reductions, values=True)
     assert got.digest == one.digest
-    np.testing.assert_array_equal(got.survivors, one.survivors)
-    np.testing.assert_array_equal(got.alive, one.alive)
+    for name in ("survivors", "alive", "values", "row_sum"):
+        np.testing.assert_array_equal(getattr(got, name), getattr(one, name))
     assert (got.notes["schedule"], got.notes["devices"]) == (
         {"auto": "resident"}.get(request.schedule, request.schedule),
         request.devices,
@@ -94,12 +97,10 @@ def serially(monkeypatch, choose):
     "name", ["stream on 2", "graph on 4", "each to its end alone", "a streamed pipeline", "pipelines side by side"]
 )
 def test_any_order_that_the_edges_allow(monkeypatch, name):
-    (network, inputs), one = problem(), expected()
-    for order in (min, max, random.Random(0).choice):
-        choose = (lambda ready, pick=order: pick(ready, key=lambda task: task.number)) if order in (min, max) else order
+    for choose in (lambda ready: ready[0], lambda ready: ready[-1], random.Random(0).choice):
         ran = serially(monkeypatch, choose)
-        got = infer(network, inputs, "taskgraph", threads=4, settings=replace(CUTS[name], batches=5))
-        assert got.digest == one.digest
+        got = ran_as(replace(CUTS[name], batches=5))
+        assert got.digest == expected().digest
         graph = ran[-1][1]
         assert wrong(graph.decomposition, graph.tasks) == []
         assert len(ran) == got.notes["timeline_tasks"] == len(graph.tasks) - sum(t.batch is None for t in graph.tasks)
@@ -108,25 +109,22 @@ def test_any_order_that_the_edges_allow(monkeypatch, name):
 @pytest.mark.parametrize("reductions", ["dead", "all"])
 def test_batches_with_few_rows_left_go_on_as_one(monkeypatch, reductions):
     """At layer 32 a batch of 117 inputs has about 60 left, so two of three go on as one."""
-    (network, inputs), one = problem(), expected(reductions)
-    options = {"reductions": reductions, "threads": 2, "values": True}
+    one = expected(reductions)
     for seed in range(2):
         ran = serially(monkeypatch, random.Random(seed).choice)
-        got = infer(network, inputs, "taskgraph", **options, settings=Settings("stream", 1, batches=6))
+        got = ran_as(Settings("stream", 1, batches=6), reductions, 2, values=True)
         assert got.notes["batches_joined"] >= 2
         assert got.notes["joined_before_layer"] == 33
         graph = ran[-1][1]
         assert wrong(graph.decomposition, graph.tasks) == []
         assert got.digest == one.digest
-        np.testing.assert_array_equal(got.values, one.values)
-        np.testing.assert_array_equal(got.row_sum, one.row_sum)
-        np.testing.assert_array_equal(got.survivors, one.survivors)
+        for name in ("values", "row_sum", "survivors"):
+            np.testing.assert_array_equal(getattr(got, name), getattr(one, name))
 
 
 @pytest.mark.parametrize("kind", [Kind.COPY, Kind.LAYER])
 def test_without_its_edges_some_order_is_wrong(monkeypatch, kind):
     """The same orders find a graph in which copies wait for no reader, or layers not for their place."""
-    (network, inputs), one = problem(), expected("dead")
     task = Graph._task
 
     def without(self, made, batch, stage, device, buffer, place, after, target=None):
@@ -136,14 +134,13 @@ def test_without_its_edges_some_order_is_wrong(monkeypatch, kind):
 
     monkeypatch.setattr(Graph, "_task", without)
     found = set()
-    for choose in (lambda ready: max(ready, key=lambda task: task.number), random.Random(1).choice):
+    for choose in (lambda ready: ready[-1], random.Random(1).choice):
         serially(monkeypatch, choose)
         try:
-            request = Settings("stream", 1, batches=4)
-            found.add(infer(network, inputs, "taskgraph", threads=2, reductions="dead", settings=request).digest)
+            found.add(ran_as(Settings("stream", 1, batches=4), "dead", 2).digest)
         except (SpdnnError, KeyError, ValueError):  # of layers that do not fit
             found.add("an error")
-    assert found - {one.digest}
+    assert found - {expected("dead").digest}
 
 
 @pytest.mark.parametrize(("shape", "kind"), covering(SHAPES, ["bits", "dense", "csr"]))
@@ -172,31 +169,15 @@ def test_devices_read_one_source_at_once(monkeypatch, schedule):
 
 def test_what_is_copied_and_moved_counts_as_moved():
     """Nothing here passes a cache but by what the task graph adds: streamed weights, parked and moved rows."""
-    network, inputs = problem()
-    moved = {}
-    for name, request in {
-        "none": Settings("resident"),
-        "streamed": Settings("stream"),
-        "on two": Settings("pipeline", 2),
-    }.items():
-        found = infer(network, inputs, "taskgraph", threads=2, reductions="dead", settings=request)
-        moved[name] = found.bytes_moved
-    assert moved["streamed"] == moved["none"] + 2 * network.nbytes
-    assert moved["on two"] > moved["none"]
-
-
-def test_values_come_in_the_order_of_the_inputs():
-    (network, inputs), one = problem(), expected()
-    got = infer(network, inputs, "taskgraph", threads=4, values=True, settings=Settings("graph", 4, batches=9))
-    np.testing.assert_array_equal(got.values, one.values)
-    np.testing.assert_array_equal(got.row_sum, one.row_sum)
+    requests = Settings("resident"), Settings("stream"), Settings("pipeline", 2)
+    none, streamed, on_two = (ran_as(request, "dead", 2).bytes_moved for request in requests)
+    assert streamed == none + 2 * problem()[0].nbytes
+    assert on_two > none
 
 
 def test_a_session_runs_again_and_again():
-    network, inputs = problem()
-    chosen = engine("taskgraph")
-    prepared = chosen.prepare(network, parse_reductions("all", chosen.offers))
-    session = chosen.open(prepared, inputs, Options(4, settings=Settings("stream", 2, pipeline=2, batches=3)))
+    settings = Settings("stream", 2, pipeline=2, batches=3)
+    session = opened("taskgraph", *problem(), engine("taskgraph").offers, threads=4, settings=settings)
     assert len({session.run().digest for _ in range(4)}) == 1
 
 
@@ -210,15 +191,7 @@ def test_an_error_of_any_device_ends_the_run(schedule):
 
 
 def test_the_notes_tell_what_was_run():
-    network, inputs = problem()
-    got = infer(
-        network,
-        inputs,
-        "taskgraph",
-        threads=2,
-        settings=Settings("stream", 2, batches=4, device_memory=10**7, join=False),
-    )
-    told = got.notes
+    told = ran_as(Settings("stream", 2, batches=4, device_memory=10**7, join=False), threads=2).notes
     assert (told["buffers"], told["places"], told["drawn"], told["groups"]) == (2, 1, False, [0, 1, 0, 1])
     assert told["streamed_from"] == "memory"
     assert told["why"] == "stream was asked for"
@@ -258,9 +231,8 @@ REFUSED = {
 
 @pytest.mark.parametrize(("options", "kind", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_cut_is_one_sentence(options, kind, sentence):
-    network, inputs = problem()
     with pytest.raises(kind, match=sentence):
-        infer(network, inputs, **{"engine": "taskgraph", "threads": 2, **options})
+        infer(*problem(), **{"engine": "taskgraph", "threads": 2, **options})
 
 
 @pytest.mark.parametrize("asked", [{"schedule": "eager"}, {"devices": 0}, {"buffers": 2.5}, {"batches": -1}])
@@ -278,7 +250,7 @@ def test_wishes_out_of_range_are_one_sentence(asked):
 def test_all_inputs_against_the_official_truth(mnist_file, neurons, devices):
     """Every schedule on devices of which each may take less than weights and inputs of its batches need."""
     network, chosen, inputs = RadixNet(neurons, 120), engine("taskgraph"), official_inputs(neurons, mnist_file)
-    prepared = chosen.prepare(network, parse_reductions("all", chosen.offers))
+    prepared = chosen.prepare(network, chosen.offers)
     official = verify.official(neurons, inputs.count)
     assert official_problem(network, inputs)
     for schedule in SCHEDULES:
