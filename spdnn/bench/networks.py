@@ -30,7 +30,7 @@ from spdnn.engines.registry import PEERS, engine
 from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels import tiles as layouts
 from spdnn.runs import measure
-from spdnn.runs.load import load_inputs, load_network
+from spdnn.runs.load import load_named_inputs, load_network
 from spdnn.runs.records.environment import Environment
 from spdnn.runs.records.files import record_of, write_record
 from spdnn.runs.records.run_record import RunRecord
@@ -116,7 +116,7 @@ def compare(
         )
         network = load_network(request)
         if inputs is None:
-            inputs = load_inputs(request, network.inputs)
+            inputs = load_named_inputs(request.inputs, network.inputs, request.count, request.mnist)
         elif request.count is not None:
             inputs = inputs.first(request.count)
         yield compare_networks(request, network, inputs, comparison)

@@ -1,7 +1,6 @@
 """The base of the classes of records, and types of values with the limits that a file must keep."""
 
 import re
-import sys
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -16,7 +15,6 @@ Whole = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Samples = Annotated[list[Seconds], Meta(min_length=1)]
 Part = Annotated[float, Meta(ge=0, le=1)]
-Amount = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 Work = Annotated[float, Meta(ge=0, le=1e30)]
 Rate = Annotated[float, Meta(gt=0, le=1e30)]
 Rates = Annotated[list[Rate], Meta(min_length=1)]

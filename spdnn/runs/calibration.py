@@ -95,12 +95,6 @@ def _read_log(record: RunRecord, alive: np.ndarray) -> tuple[np.ndarray, np.ndar
     return np.full(layers, computed / max(1.0, rows.sum()) if computed else share), rows, None, layers
 
 
-def _work(record: RunRecord) -> tuple:
-    """The same for records whose times a model may compare."""
-    problem = record.problem
-    return problem.network_identity, problem.layers, record.engine.name, sorted(record.reductions.requested)
-
-
 def expected(base: RunRecord, record: RunRecord) -> tuple[float, str]:
     """(seconds, what takes most of them) of a record, as the model predicts them from one of one rank.
 
@@ -109,7 +103,10 @@ def expected(base: RunRecord, record: RunRecord) -> tuple[float, str]:
     Raises:
         InputError: a record of other work, notes that the model cannot read, or more tasks than MOST_TASKS.
     """
-    if _work(record) != _work(base):
+    a, b = (
+        (one.problem.network_identity, one.problem.layers, one.engine.name, one.reductions.on) for one in (base, record)
+    )
+    if a != b:
         raise InputError(f"{record.case}: another network, engine or list of reductions than {base.case}")
     if record.ranks == 1 and (cut := decomposition_of(record)):
         tasks = max(cut.batches * len(cut.stages), cut.slots)
@@ -232,8 +229,8 @@ def notes_of(record: RunRecord) -> TaskgraphNotes:
 def decomposition_of(record: RunRecord) -> Decomposition | None:
     """The decomposition that a record of the task graph tells of; None where its notes are not of one, or not sound."""
     notes = notes_of(record)
-    sizes = notes.batch_inputs, notes.devices, notes.pipeline, notes.places
-    if None in (notes.schedule, notes.stages, *sizes) or not notes.ranges or notes.pipeline != len(notes.ranges):
+    needed = notes.schedule, notes.stages, notes.batch_inputs, notes.devices, notes.pipeline, notes.places
+    if None in needed or not notes.ranges or notes.pipeline != len(notes.ranges):
         return None
     try:
         layer = notes.joined_before_layer

@@ -45,20 +45,6 @@ def load_network(request: RunRequest, path: str | None = None, whole: bool = Fal
     return network.first(request.layers) if request.layers and not whole else network
 
 
-def load_inputs(request: RunRequest, neurons: int, path: str | None = None, cache: InputCache | None = None) -> Inputs:
-    """The inputs of a request, as many as it counts.
-
-    Args:
-        neurons: the width of the network's first layer.
-        path: where their file is now; by default where the request says.
-
-    Raises:
-        InputError: no such file, or none that holds inputs of that width. SpdnnError: a download failed.
-    """
-    name = request.inputs if path is None else path
-    return load_named_inputs(name, neurons, request.count, request.mnist, cache, is_file=path is not None)
-
-
 def load_named_inputs(
     name: str,
     neurons: int,
@@ -67,11 +53,15 @@ def load_named_inputs(
     cache: InputCache | None = None,
     is_file: bool = False,
 ) -> Inputs:
-    """The inputs that `mnist`, `digits`, `official` or the path of a file names; raises as load_inputs.
+    """The inputs that `mnist`, `digits`, `official` or the path of a file names.
 
     Args:
+        neurons: the width of the network's first layer.
         count: the first so many; None: all.
         is_file: it is a path, whatever it is called.
+
+    Raises:
+        InputError: no such file, or none that holds inputs of that width. SpdnnError: a download failed.
     """
     if name in GENERATED and not is_file:
         inputs = generate_inputs(name, neurons, mnist, cache)

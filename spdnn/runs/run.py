@@ -26,7 +26,7 @@ from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine, names, settings_of
 from spdnn.runs import measure
 from spdnn.runs.cache import InputCache
-from spdnn.runs.load import load_inputs, load_network, read_store
+from spdnn.runs.load import load_named_inputs, load_network, read_store
 from spdnn.runs.measure import LoadedRun
 from spdnn.runs.ranks.world import launched_count, world
 from spdnn.runs.records.files import record_of
@@ -36,8 +36,6 @@ from spdnn.runs.records.samples import TimeToSolution
 from spdnn.runs.records.verdict import Verdict
 from spdnn.runs.verify import judging
 from spdnn.runs.verify.official import draw_kept, official_problem
-
-Check = Callable[[Network, Inputs], None]
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Sources:
     inputs: str | Inputs | None = None
     prepared: str | None = None
     seconds: float = 0.0
-    check: Check | None = None
+    check: Callable[[Network, Inputs], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -129,9 +127,7 @@ def run(
 
     def kept(loaded: LoadedRun) -> bool | np.ndarray:
         """Whose last rows are kept."""
-        if keep is None or keep:
-            return bool(keep)
-        return draw_kept(loaded.prepared.source, loaded.inputs, request.seed)
+        return draw_kept(loaded.prepared.source, loaded.inputs, request.seed) if keep is False else bool(keep)
 
     # One rank measures itself; several share inputs and weights within a node first.
     if ranks.size == 1:
@@ -162,12 +158,12 @@ def _load(
     # Network: what was prepared may be deeper than the request, so its source is opened whole.
     network, opening = sources.network, 0.0
     if not isinstance(network, Network):
-        whole = sources.prepared is not None
-        network, opening = measure.time_call(load_network, request, network, whole)
+        network, opening = measure.time_call(load_network, request, network, sources.prepared is not None)
     # Inputs: they need the width of the network, which is why they come second.
     inputs, spent = shared_inputs or sources.inputs, 0.0
     if not isinstance(inputs, Inputs):
-        inputs, spent = measure.time_call(load_inputs, request, network.inputs, inputs, cache)
+        named = request.inputs if inputs is None else inputs, network.inputs, request.count, request.mnist, cache
+        inputs, spent = measure.time_call(load_named_inputs, *named, inputs is not None)
     # Refusals come before preparing, which may take minutes.
     if sources.check:
         sources.check(network, inputs)
@@ -188,10 +184,8 @@ def _load(
 def open_session(
     request: RunRequest, network: Network, inputs: Inputs, kept: np.ndarray | bool
 ) -> tuple[Session, LoadedRun]:
-    """A session that is ready to run a request on one rank, and what it was made of.
-
-    Raises:
-        Unsuitable: the engine cannot run this network.
+    """A session that is ready to run a request on one rank, and what it was made of; Unsuitable where the engine
+    cannot run this network.
     """
     runner, reductions, settings = check_request(request)
     prepared, spent = measure.time_call(runner.prepare, network, reductions, request.memory)
@@ -233,11 +227,7 @@ def judge(run: RunOutcome, telling: bool = False) -> tuple[Verdict | None, Measu
 
 
 def verdict_on(request: RunRequest, network: Network, inputs: Inputs, result: Result, telling: bool = False) -> Verdict:
-    """The verdict on a result of a request: against the ground truth that it names, the official one, or the reference.
-
-    Args:
-        telling: fail also when none or all of the inputs compared survive.
-    """
+    """The verdict on a result of a request, as `judging.judge`, against the ground truth that the request names."""
     truth = "official" if request.truth is None and request.official else request.truth
     return judging.judge(network, inputs, result, truth, request.oracle_edges, request.seed, telling)
 
@@ -249,15 +239,7 @@ def make_record(
     configuration: str | None = None,
     accuracy: Accuracy | None = None,
 ) -> RunRecord:
-    """The record of a run that passed.
-
-    Args:
-        configuration: names of the workflow's configuration files; None: the run was not the workflow's.
-        accuracy: of the output; None: no labels were given.
-
-    Raises:
-        SpdnnError: the verdict did not pass.
-    """
+    """The record of a run that passed, as `record_of`, with what it raises."""
     command = shlex.join(request.command())
     stated = RunRequest.of(request.values)  # a file leaves out what is at its default
     return record_of(request.name, measurement, verdict, command, None, stated, configuration, accuracy)

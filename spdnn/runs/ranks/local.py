@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from spdnn.core import endings, progress
@@ -34,10 +35,7 @@ def stage_files(world: World, folder: str | None, *paths: str | None) -> Iterato
         yield list(paths)
         return
     where = Path(folder, f"spdnn-{os.urandom(4).hex()}")  # a signal may come as soon as it is there
-
-    def discard():
-        shutil.rmtree(where, ignore_errors=True)
-
+    discard = partial(shutil.rmtree, where, ignore_errors=True)
     with contextlib.ExitStack() as discarded:
         if world.leader:
             discarded.callback(discard)

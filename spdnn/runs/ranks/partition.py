@@ -14,10 +14,9 @@ STATIC, CYCLIC, REBALANCED = PARTITIONS = ("static", "cyclic", "rebalanced")
 
 
 def part(partition: str, count: int, ranks: int, rank: int) -> np.ndarray:
-    """int64, ascending: the inputs, of `count`, that a rank starts with. `rebalanced` starts as `static`.
+    """int64, ascending: the inputs, of `count`, that a rank starts with (`rebalanced`: as `static`).
 
-    Raises:
-        InputError: there is no partition of that name.
+    InputError where there is no partition of that name.
     """
     if partition not in PARTITIONS:
         raise unknown("partition", partition, PARTITIONS)

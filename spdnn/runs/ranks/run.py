@@ -114,13 +114,8 @@ class Ranks:
     def measure(
         self, loaded: LoadedRun, options: Options, repeats: int, again: int = 0, until: float | None = None
     ) -> tuple[Measurement | None, Result | None]:
-        """Open a session on each rank, run them `repeats` times; the measurement and the whole result on rank 0.
-
-        Args:
-            again, until: as measure.measure takes them; the clock of rank 0 counts.
-
-        Raises:
-            SpdnnError: as measure.check_repeats.
+        """As measure.measure, with a session on each rank and by the clock of rank 0, which alone gets what it returns:
+        the measurement and the whole result.
         """
         world, prepared, inputs = self.world, loaded.prepared, loaded.inputs
         # Each rank opens a session on its part of the inputs; one without inputs has none, and takes part all the same.

@@ -37,11 +37,7 @@ SPINS = 200  # checks without a pause, before a rank gives its core to others
 
 
 def launched_count() -> int:
-    """How many processes were started together; 1 without a launcher.
-
-    Raises:
-        InputError: the launcher says something else than a number.
-    """
+    """How many processes were started together; 1 without a launcher. InputError where it says no number."""
     value = next((os.environ[name] for name in SIZES if name in os.environ), None)
     if value is None and "PMIX_RANK" in os.environ:  # srun --mpi=pmix tells the number in Slurm's own words
         value = os.environ.get("SLURM_STEP_NUM_TASKS", os.environ.get("SLURM_NTASKS"))
@@ -133,10 +129,6 @@ class World:
     def leader(self) -> bool:
         """Whether this rank reads and prepares for its node."""
         return self.local_rank == 0
-
-    @property
-    def name(self) -> str:
-        return f"rank {self.rank} on {self.node}"
 
     def wait(self, request, patient: bool = False) -> None:
         """Until the request is through. A rank that waits long, or is `patient`, leaves its core to others."""
@@ -243,7 +235,7 @@ def tell_and_end(sentence: str, status: int) -> NoReturn:
     ranks = connect()
     if not ranks.ending:
         time.sleep(min(1.0, GRACE * ranks.rank))
-    print(f"spdnn: {ranks.name}: {sentence}", file=sys.stderr, flush=True)
+    print(f"spdnn: rank {ranks.rank} on {ranks.node}: {sentence}", file=sys.stderr, flush=True)
     if ranks.ending:
         raise SystemExit(status)
     ranks.abort(status)

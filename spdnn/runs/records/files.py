@@ -123,11 +123,7 @@ def write_result(path: str | Path, result: Result) -> None:
 
 @safe_open.releasing()
 def read_result(path: str | Path) -> Result:
-    """A result as write_result wrote it.
-
-    Raises:
-        InputError: the file is not one of them.
-    """
+    """A result as `write_result` wrote it; InputError where the file is none."""
     stored = NpzArchive(path)
     with safe_open.sound(f"{path}: not a result of an inference"):
         parts = dict(stored)
@@ -169,9 +165,7 @@ def as_text(content: Any, where: str, indent: int | None = None) -> str:
     """An object of typed classes, or a dictionary, in JSON: the text of a file, or a line of it.
 
     Names of files in another encoding than UTF-8 are no Unicode; what is not becomes a number, such as &#56553;.
-
-    Raises:
-        InputError: it holds something that JSON does not know.
+    InputError where it holds something that JSON does not know.
     """
     with safe_open.sound(f"{where}: it cannot be written as JSON"):
         content = builtins(content)

@@ -5,6 +5,7 @@ As with a run record (`spdnn.runs.records.run_record`), a file follows its class
 
 import math
 import statistics
+import sys
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
@@ -12,20 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Meta
 
 from spdnn.core import limits
-from spdnn.core.fields import (
-    Amount,
-    Case,
-    Claim,
-    Count,
-    Digest,
-    Identity,
-    Name,
-    Positive,
-    Record,
-    Samples,
-    Time,
-    column,
-)  # fmt: skip
+from spdnn.core.fields import Case, Claim, Count, Digest, Identity, Name, Positive, Record, Samples, Time, column
 from spdnn.core.limits import Machine
 from spdnn.core.statistics import Interval
 from spdnn.core.validation import END
@@ -45,6 +33,7 @@ SPANS = {
     "network": "one call, weights in place; mean of a turn of calls",
 }
 NEAR = 1e-9  # relative: between numbers that follow from each other
+Amount = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 AtLeastOne = Annotated[float, Meta(ge=1, le=float(2**63 - 1))]
 Version = Annotated[str, Meta(min_length=1, max_length=200)]
 

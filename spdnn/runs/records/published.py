@@ -161,12 +161,7 @@ def read_baselines(path: str | Path | None = None) -> list[Baseline]:
 
 
 def read_preparations() -> list[Preparation]:
-    """The rows of the table `preparations.csv`.
-
-    Raises:
-        InputError: other columns, an empty cell, or seconds that are no positive number.
-        Unavailable: the table is absent.
-    """
+    """The rows of the table `preparations.csv`; raises as `read_baselines`."""
     preparations = []
     for cell, where in config_tables.rows(config_tables.table("preparations.csv"), Preparation._fields):
         config_tables.check_filled(cell, Preparation._fields, where)
@@ -177,12 +172,7 @@ def read_preparations() -> list[Preparation]:
 
 
 def read_operation_baselines(path: str | Path | None = None) -> list[OperationBaseline]:
-    """The rows of the table at `path`; by default, of `ops-baselines.csv`.
-
-    Raises:
-        InputError: no such file, other columns, an empty cell, a quantity or value that is none.
-        Unavailable: the default table is absent.
-    """
+    """The rows of the table at `path`; by default, of `ops-baselines.csv`. Raises as `read_baselines`."""
     path = config_tables.table("ops-baselines.csv") if path is None else existing(path, "table of published results")
     baselines = []
     for cell, where in config_tables.rows(path, OperationBaseline._fields):

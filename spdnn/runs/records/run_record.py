@@ -175,7 +175,7 @@ class RunRecord(Measured, kw_only=True, dict=True):
         least = self.load.busy if self.load else 0.0
         busier = all(load.busy >= least for load in self.passed_over)
         yield busier, "passed_over: an attempt on a quieter machine than that of inference_seconds"
-        yield from self._machine() if self.machine else self._any_machine()
+        yield from self._speed()
 
     def _verdict_claims(self) -> Iterator[Claim]:
         """Its verdict allows a number, and is on this run."""
@@ -189,26 +189,21 @@ class RunRecord(Measured, kw_only=True, dict=True):
         yield verdict.passed, "verdict.passed: verification failed, and a record needs one that passed"
         yield on_this, "verdict.judged: the digest of another network, inputs or output than this run's"
         yield inputs == count, f"verdict.truth.inputs: {inputs}, but the run had {count} inputs"
-        oracle = "the engine is the float64 reference, which cannot verify itself"
-        yield not itself, f"verdict.truth.kind: {oracle}"
+        yield not itself, "verdict.truth.kind: the engine is the float64 reference, which cannot verify itself"
         yield compared >= needed, f"verdict.values.checked: {compared}, but {needed} categories have values to compare"
 
-    def _any_machine(self) -> Iterator[Claim]:
-        """No machine is known: what none can do is refused all the same."""
-        workers = self.ranks * self.threads
-        most = self.ranks * limits.DEVICE_BYTES if self.environment.gpu else workers * limits.THREAD_BYTES
-        edges, fastest = self.result.edges_computed, min(self.seconds)
-        too_fast = f"{edges} edges in {fastest:g} s are more than any machine can load with {workers} threads"
-        yield (
-            self._bytes_by_one_rank() * self.ranks <= most * fastest,
-            f"result.edges_computed: {too_fast}; {limits.BEYOND}",
-        )
-
-    def _machine(self) -> Iterator[Claim]:
-        edges, fastest = self.result.edges_computed, min(self.seconds)
-        times = limits.limit(self.machine, edges, None, self._bytes_by_one_rank()).seconds / fastest
-        wrong = f"{edges} edges in {fastest:g} s, {times:.3g} times what the machine can load"
-        yield times <= limits.TOLERANCE, f"result.edges_computed: {wrong}; {limits.BEYOND}"
+    def _speed(self) -> Iterator[Claim]:
+        """It is no faster than its machine can be; where that is not known, than any machine can."""
+        edges, fastest, loaded = self.result.edges_computed, min(self.seconds), self._bytes_by_one_rank()
+        if self.machine:
+            times = limits.limit(self.machine, edges, None, loaded).seconds / fastest
+            possible, how = times <= limits.TOLERANCE, f", {times:.3g} times what the machine can load"
+        else:
+            workers = self.ranks * self.threads
+            most = self.ranks * limits.DEVICE_BYTES if self.environment.gpu else workers * limits.THREAD_BYTES
+            possible = loaded * self.ranks <= most * fastest
+            how = f" are more than any machine can load with {workers} threads"
+        yield possible, f"result.edges_computed: {edges} edges in {fastest:g} s{how}; {limits.BEYOND}"
 
 
 def busy_part(record: Any) -> float | None:

@@ -62,7 +62,7 @@ def truth_for(
     """What `judge` compares a result with; the result tells which inputs a sample for the oracle is drawn from.
 
     Raises:
-        InputError: the official truth was asked for, and the data are not the official ones; or as named_truth.
+        InputError: the official truth was asked for, and the data are not the official ones; or as load_truth.
     """
     demanded = truth is not None and truth.startswith("official")
     if truth is None or demanded:
@@ -86,10 +86,8 @@ def truth_for(
 
 
 def load_truth(text: str, count: int | None) -> verify.Truth:
-    """The truth that `text` names, official:N or a file, for `count` inputs (None: as many as a file lists).
-
-    Raises:
-        InputError: it names none.
+    """The truth that `text` names, official:N or a file, for `count` inputs (None: as many as a file lists); InputError
+    where it names none.
     """
     if text.startswith("official:"):
         width = text.removeprefix("official:")

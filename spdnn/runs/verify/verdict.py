@@ -24,8 +24,7 @@ from spdnn.core.result import Result
 from spdnn.core.safe_open import existing
 from spdnn.engines import oracle as reference
 from spdnn.engines.oracle import Tolerances
-from spdnn.runs.records.verdict import SCHEMA, VERSION, Difference, Values, Verdict
-from spdnn.runs.records.verdict import TruthRecord as Against
+from spdnn.runs.records.verdict import SCHEMA, VERSION, Difference, TruthRecord, Values, Verdict
 from spdnn.runs.verify.official import draw
 
 BORDERLINE = 1e-5
@@ -61,11 +60,7 @@ class Truth:
 
 
 def official_categories(neurons: int) -> np.ndarray:
-    """The official list of a width (int64, ascending, 1-based), checked against its digest.
-
-    Raises:
-        InputError: not an official width, or the table is damaged.
-    """
+    """The official list of a width (int64, ascending, 1-based); InputError where there is none, or it is damaged."""
     if neurons not in challenge.WIDTHS:
         raise InputError(
             f"no official ground truth for {neurons} neurons; it exists for {', '.join(map(str, challenge.WIDTHS))}"
@@ -82,11 +77,9 @@ def official_categories(neurons: int) -> np.ndarray:
 def official(neurons: int, count: int = challenge.INPUTS) -> Truth:
     """The official truth for the first `count` MNIST inputs; past 60,000 the inputs, and so the truth, repeat."""
     once = official_categories(neurons)
-    copies = [once + first for first in range(0, count, challenge.INPUTS)]
-    categories = np.concatenate(copies)
-    return Truth(
-        "official", f"official list for {neurons} neurons", count, categories[categories <= count], ymax=challenge.YMAX
-    )
+    categories = np.concatenate([once + first for first in range(0, count, challenge.INPUTS)])
+    source = f"official list for {neurons} neurons"
+    return Truth("official", source, count, categories[categories <= count], ymax=challenge.YMAX)
 
 
 def from_file(path, count: int | None) -> Truth:
@@ -96,7 +89,7 @@ def from_file(path, count: int | None) -> Truth:
         count: the number of inputs; None: as many as the last number.
 
     Raises:
-        InputError: see problem.categories.read_categories; or a number above `count`.
+        InputError: as core.categories.read_categories; or a number above `count`.
     """
     categories = read_categories(existing(path, "file of categories"))
     if count is None:
@@ -143,11 +136,7 @@ def sample(result: Result, edges: list[int], budget: float, seed: int) -> np.nda
 
 
 def judge(result: Result, truth: Truth) -> Verdict:
-    """The verdict on a result.
-
-    Raises:
-        InputError: the truth is for another number of inputs.
-    """
+    """The verdict on a result; InputError where the truth is for another number of inputs."""
     if result.inputs != truth.inputs:
         raise InputError(f"a result of {result.inputs} inputs and a ground truth of {truth.inputs}")
     # The categories of the run, of the inputs compared: active inputs whose sum is not zero.
@@ -194,7 +183,7 @@ def verdict(truth: Truth, categories: int, missing, unexpected, borderline, valu
         schema=SCHEMA,
         version=VERSION,
         passed=not reasons,
-        truth=Against(truth.kind, truth.source, truth.inputs, checked, truth.seed),
+        truth=TruthRecord(truth.kind, truth.source, truth.inputs, checked, truth.seed),
         categories=int(categories),
         expected=int(truth.categories.size),
         missing=_listed(missing),
@@ -280,9 +269,8 @@ def _value_by_value(result: Result, off: Tolerances) -> tuple[np.ndarray, np.nda
     if not np.isin(compared, numbers).all():
         raise InputError("the result lacks rows of inputs that were drawn to be compared: another seed?")
     far, errors = np.zeros(compared.size, bool), np.zeros(compared.size)
-    for i, (place, its) in enumerate(
-        zip(np.searchsorted(numbers, compared), np.searchsorted(off.kept, compared), strict=True)
-    ):
+    places = zip(np.searchsorted(numbers, compared), np.searchsorted(off.kept, compared), strict=True)
+    for i, (place, its) in enumerate(places):
         error = abs(result.values[place].astype(np.float64) - off.values[its])
         far[i], errors[i] = bool((error > off.each[its]).any()), float(error.max())
     return compared, far, errors

@@ -26,6 +26,7 @@ NOT_KEYS = ("settings", "cache", "device")  # of a request: a workflow has files
 FIELDS = [name for name in RunRequest.__struct_fields__ if name not in NOT_KEYS]
 SETTINGS = [field.name for kind in SETTINGS_TYPES for field in dataclasses.fields(kind)]
 KEYS = [*FIELDS, *SETTINGS]
+NUMBER = re.compile(r"-?\d{1,18}(\.\d{1,18})?(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 
 
 def schema(path: str | Path) -> dict:
@@ -57,12 +58,7 @@ def schema(path: str | Path) -> dict:
 def check(config: dict, path: str | Path) -> dict:
     """The configuration with a list for each key of a request.
 
-    Args:
-        path: of the schema's file.
-
-    Raises:
-        InputError: a key or value that the schema does not allow, or two that exclude each other; one sentence that
-            names it.
+    InputError for a key or value that the schema, the file at `path`, does not allow, or two that exclude each other.
     """
     rules, validator = _rules(Path(path))
     nullable = [key for key, rule in rules["properties"].items() if "null" in str(rule.get("type", rule.get("anyOf")))]
@@ -148,11 +144,11 @@ def _combinations(config: dict) -> list[RunRequest]:
     lists = {key: config[key] for key in KEYS if key in config}
     if config["ladder"]:
         del lists["engine"], lists["reductions"]
-    cases = []
-    for step in config["ladder"] or [{}]:
-        for values in itertools.product(*lists.values()):
-            cases.append(_request(dict(zip(lists, values, strict=True)) | step, each))
-    return cases
+    return [
+        _request(dict(zip(lists, values, strict=True)) | step, each)
+        for step in config["ladder"] or [{}]
+        for values in itertools.product(*lists.values())
+    ]
 
 
 def _request(values: dict, inputs_per_rank: int | None) -> RunRequest:
@@ -191,9 +187,7 @@ def _number(value):
         return {key: _number(item) for key, item in value.items()}
     if value in ("true", "false"):
         return value == "true"
-    if isinstance(value, str) and re.fullmatch(
-        r"-?\d{1,18}(\.\d{1,18})?(e[+-]?\d{1,3})?", value, re.ASCII | re.IGNORECASE
-    ):
+    if isinstance(value, str) and NUMBER.fullmatch(value):
         value = float(value) if set(value.lower()) & set(".e") else int(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -212,7 +206,6 @@ def _sentence(error) -> str:
         absent = [name for name in error.validator_value if name not in error.instance]
         return f"{where}: {absent[0]} is missing; {schema.get('description', 'it is required')}"
     meant = schema.get("description") or shorten(error.message, LONGEST_SENTENCE)
-    meant += (
-        f" ({allowed_values(schema['anyOf'][0])})" if "anyOf" in schema and "type" in str(schema["anyOf"][0]) else ""
-    )
+    if "anyOf" in schema and "type" in str(schema["anyOf"][0]):
+        meant += f" ({allowed_values(schema['anyOf'][0])})"
     return f"{where}: {shorten(repr(error.instance))} is not allowed; {meant}"

@@ -80,17 +80,17 @@ class Decisions(Record):
             said.append(f"memory: each run is limited to {self.memory:,} bytes, for less than {NEEDED:,} are free")
         return said
 
-    def write(self, path: str | Path = FILE) -> None:
+    def write(self) -> None:
         """Write the file, unless it has these decisions."""
-        if read(path) != self:
-            write_text(path, as_text(structs.asdict(self), str(path), indent=1))
+        if read() != self:
+            write_text(FILE, as_text(structs.asdict(self), FILE, indent=1))
 
 
-def read(path: str | Path = FILE) -> Decisions:
+def read() -> Decisions:
     """Those of the file; none where there is no file. InputError where it is not sound."""
-    if not Path(path).is_file():
+    if not Path(FILE).is_file():
         return Decisions()
-    return parse(Decisions, safe_open.text(path, "file of decisions"), str(path), "file of decisions")
+    return parse(Decisions, safe_open.text(FILE, "file of decisions"), FILE, "file of decisions")
 
 
 def own_cases(default: dict, changes: Mapping[str, Any]) -> dict:
@@ -99,9 +99,7 @@ def own_cases(default: dict, changes: Mapping[str, Any]) -> dict:
     return default | dict(changes) | {key: changes.get(key, []) for key in ("cases", "device_cases") if chosen}
 
 
-def decide(
-    config: Mapping, cores: int, elsewhere: bool, executes: Callable[[], bool], path: str | Path = FILE
-) -> Decisions:
+def decide(config: Mapping, cores: int, elsewhere: bool, executes: Callable[[], bool]) -> Decisions:
     """Decide what a checked configuration asks for and the file has not.
 
     Args:
@@ -115,7 +113,7 @@ def decide(
     Raises:
         InputError: the file is not sound.
     """
-    decisions = read(path)
+    decisions = read()
     asked = [value for part in _parts(config) for value in part.get("inputs", ())]
     if AUTO in asked and (decisions.inputs is None or (config["mnist"][0] and decisions.inputs == "digits")):
         decisions = structs.replace(decisions, **_inputs(config["mnist"][0], config["mirror"], executes))

@@ -8,7 +8,7 @@ by SLOWER. Of a user's own networks only the sizes of their files are known. A r
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from spdnn.core import challenge
 from spdnn.core.request import ORACLE_SPEED, RunRequest
@@ -41,8 +41,7 @@ SLOWER = 3  # than where the constants were measured
 OWN_FILES, OWN_BYTES, OWN_SECONDS = 30, 2e9, 600  # memory for each byte of files, at least; seconds
 
 
-@dataclass(frozen=True)
-class JobResources:
+class JobResources(NamedTuple):
     """What to ask a scheduler for: memory on one node in megabytes (1e6 bytes), time in minutes."""
 
     megabytes: int

@@ -85,9 +85,6 @@ def unlock_after_kill(results: Path) -> None:
     """Remove Snakemake's locks where the last run in the current folder was killed; say on standard error what is so.
 
     The lock is only tried, and whatever it is, this process goes on: it may be a dry run, or run nothing.
-
-    Args:
-        results: the folder of outputs, which has the lock.
     """
     with contextlib.suppress(OSError), open(results / LOCK, "r+", errors="replace") as stream:  # else no run
         if not os.fstat(stream.fileno()).st_size:
@@ -198,14 +195,11 @@ def check_deployment(workflow) -> None:
 
 def check_handlers(workflow) -> None:
     """Warn of a module whose workflow has no `onstart` or `onerror`: Snakemake takes none from modules."""
-    if getattr(workflow, MODULE) is not None and any(
-        handler.__name__ == "<lambda>" for handler in (workflow._onstart, workflow._onerror)
-    ):
+    absent = "<lambda>" in (workflow._onstart.__name__, workflow._onerror.__name__)
+    if getattr(workflow, MODULE) is not None and absent:
         lines = "onstart, onerror and onsuccess as docs/how-to/run-the-challenge.md has them"
-        print(
-            f"spdnn: warning: module: without {lines}, nothing locks the folder and a failed run has no page",
-            file=sys.stderr,
-        )
+        lost = "nothing locks the folder and a failed run has no page"
+        print(f"spdnn: warning: module: without {lines}, {lost}", file=sys.stderr)
 
 
 def check_executor(name: str) -> None:

@@ -53,11 +53,7 @@ CODE = {
 
 
 def code(stage: str, engine_name: str | None = None) -> str:
-    """The digest of the code of a stage, as its rules' parameter: they run again when it changes.
-
-    Args:
-        engine_name: of the engine that the stage runs; kernels of devices count for one that runs on them.
-    """
+    """The digest of the code of a stage, and of the engine that it runs: its rules run again when it changes."""
     places, devices = CODE[stage], stage == "bench"
     if stage == "verify":
         places = (*places, table("truth/1024.tsv").parent)
@@ -127,11 +123,7 @@ class Rules:
         return max(each // devices, 1) if each and devices else None
 
     def _of_site(self, name: str) -> int | None:
-        """A number that a profile or the command line gives rule infer_ranks, or all rules.
-
-        Raises:
-            InputError: it is none from 1.
-        """
+        """A number from 1 that a site gives rule infer_ranks, or all rules; InputError for anything else."""
         settings = self.workflow.resource_settings
         for asked in (settings.overwrite_resources.get("infer_ranks"), settings.default_resources):
             given = asked if isinstance(asked, Resources) else Resources.from_mapping(asked or {})

@@ -65,15 +65,13 @@ class Targets:
 
     def network_source(self, wildcards) -> str:
         """The file or folder that a network is imported from."""
-        if wildcards.network in self.networks:
-            return self.networks[wildcards.network].network
-        return f"results/data/dnn/{wildcards.network.replace('official-', 'neuron')}.tar.gz"
+        own = self.networks.get(wildcards.network)
+        return own.network if own else f"results/data/dnn/{wildcards.network.replace('official-', 'neuron')}.tar.gz"
 
     def inputs_source(self, wildcards) -> str:
         """The file that inputs are imported from."""
-        if wildcards.inputs in self.inputs:
-            return self.inputs[wildcards.inputs].inputs
-        return f"results/data/mnist/{wildcards.inputs.replace('official-', 'sparse-images-')}.tsv.gz"
+        own, name = self.inputs.get(wildcards.inputs), wildcards.inputs.replace("official-", "sparse-images-")
+        return own.inputs if own else f"results/data/mnist/{name}.tsv.gz"
 
     def network_content(self, wildcards) -> str:
         """The content of the files of a network of the user's own."""
