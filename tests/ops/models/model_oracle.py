@@ -3,6 +3,13 @@
 import numpy as np
 
 
+def dense(mask):
+    """bool, of the shape of a Topology: its positions."""
+    made = np.zeros(mask.shape, bool)
+    made[mask.row_numbers, mask.columns] = True
+    return made
+
+
 def transformer(weights, mask, heads, tokens):
     """Logits (n, vocabulary); mask: bool (n, n), the keys that each query sees."""
     w = {name: np.asarray(array, np.float64) for name, array in weights.items()}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from spdnn.ops.models import arithmetic
-from spdnn.ops.models.arithmetic import Clock, Workers, blas_threads, difference
+from spdnn.ops.models.arithmetic import Clock, Workers, difference
 
 
 @pytest.fixture(autouse=True)
@@ -44,11 +44,6 @@ def test_an_error_comes_out_and_blas_is_as_before():
         assert blas_counts() == {1}
         workers.each(lambda task, worker: 1 // task, [1, 0, 2])
     assert blas_counts() == before
-
-
-def test_blas_threads():
-    with blas_threads(1):
-        assert blas_counts() == {1}
 
 
 def test_without_threadpoolctl(monkeypatch):

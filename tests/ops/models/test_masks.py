@@ -2,17 +2,12 @@
 
 import numpy as np
 import pytest
+from model_oracle import dense
 
 from spdnn.core.errors import InputError
 from spdnn.ops import Topology
 from spdnn.ops.models import masks
 from spdnn.ops.models.masks import band_and_decay, first_rows
-
-
-def dense(mask):
-    made = np.zeros(mask.shape, bool)
-    made[mask.row_numbers, mask.columns] = True
-    return made
 
 
 @pytest.mark.parametrize(

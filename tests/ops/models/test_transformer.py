@@ -3,6 +3,7 @@
 import model_oracle
 import numpy as np
 import pytest
+from refusals import refuses
 
 from spdnn.core.errors import InputError
 from spdnn.ops.models import dense_attention, transformer
@@ -26,19 +27,20 @@ def config_of(case):
     return TransformerConfig(**{**SMALL, **case})
 
 
-def seen(model, count):
-    made = np.zeros(model.mask.shape, bool)
-    made[model.mask.row_numbers, model.mask.columns] = True
-    return made[:count, :count]
+def tokens_of(config):
+    return np.random.default_rng(1).integers(0, config.vocabulary, config.sequence)
 
 
-def tokens_of(config, count=None, seed=1):
-    return np.random.default_rng(seed).integers(0, config.vocabulary, count or config.sequence)
+@pytest.fixture
+def small():
+    """A model and its tokens."""
+    model = Transformer(config_of(CASES["small"]))
+    return model, tokens_of(model.config)
 
 
 def assert_every_arithmetic(model, tokens, threads=1):
     count = len(tokens)
-    masks = {"causal": np.tri(count, dtype=bool), "sparse": seen(model, count)}
+    masks = {"causal": np.tri(count, dtype=bool), "sparse": model_oracle.dense(model.mask)[:count, :count]}
     wanted = {name: model_oracle.transformer(model.weights, masks[name], model.config.heads, tokens) for name in masks}
     for arithmetic in transformer.ARITHMETICS:
         found = model.prefill(tokens, arithmetic, threads=threads)
@@ -61,36 +63,32 @@ def test_against_float64(case, small_blocks):
 
 
 @pytest.mark.parametrize("count", [1, 7, 30, 49])
-def test_shorter_sequences(count, small_blocks):
-    model = Transformer(config_of(CASES["small"]), 3)
-    assert_every_arithmetic(model, tokens_of(model.config)[:count])
+def test_shorter_sequences(count, small, small_blocks):
+    model, tokens = small
+    assert_every_arithmetic(model, tokens[:count])
 
 
-def test_later_tokens_change_nothing():
-    model = Transformer(config_of(CASES["small"]))
-    tokens = tokens_of(model.config)
+def test_later_tokens_change_nothing(small):
+    model, tokens = small
     for arithmetic in transformer.ARITHMETICS:
         whole, part = model.prefill(tokens, arithmetic), model.prefill(tokens[:20], arithmetic)
         assert difference(part, whole[:20]) < TOLERANCE
 
 
-def test_the_mask_matters():
+def test_the_mask_matters(small):
     """Sparse and causal are two models: were the mask not used, the comparison with float64 would not show it."""
-    model = Transformer(config_of(CASES["small"]))
-    tokens = tokens_of(model.config)
+    model, tokens = small
     assert difference(model.prefill(tokens, "sparse"), model.prefill(tokens, "causal")) > 0.05
 
 
 def test_preset_of_default_blocks():
-    config = PRESETS["small"]
-    model = Transformer(config, 1)
-    assert_every_arithmetic(model, tokens_of(config))
+    model = Transformer(PRESETS["small"], 1)
+    assert_every_arithmetic(model, tokens_of(model.config))
     assert set(model.seconds) == {"norms", "projections", "attention", "between", "logits"}
 
 
-def test_threads_change_no_bit(small_blocks):
-    model = Transformer(config_of(CASES["small"]))
-    tokens = tokens_of(model.config)
+def test_threads_change_no_bit(small, small_blocks):
+    model, tokens = small
     for arithmetic in transformer.ARITHMETICS:
         one = model.prefill(tokens, arithmetic, threads=1)
         assert np.array_equal(one, model.prefill(tokens, arithmetic, threads=3))
@@ -98,13 +96,13 @@ def test_threads_change_no_bit(small_blocks):
 
 def test_activations_stay_sane():
     """Random weights: features keep their size through many layers, so that nothing under- or overflows."""
-    model = Transformer(TransformerConfig(**{**SMALL, "sequence": 64, "layers": 24, "width": 64}))
+    model = Transformer(config_of({"sequence": 64, "layers": 24, "width": 64}))
     logits = model.prefill(tokens_of(model.config), "dense")
     assert 0.3 < logits.std() < 3
 
 
 def test_costs():
-    model = Transformer(TransformerConfig(**{**SMALL, "sequence": 40}))
+    model = Transformer(config_of({"sequence": 40}))
     c, nnz = model.config, model.mask.nnz
     dense_part = c.layers * (4 * c.width**2 + 2 * c.width * c.between) + c.width * c.vocabulary
     assert model.flops("sparse") == 2 * (40 * dense_part + c.layers * 2 * nnz * c.width)
@@ -134,10 +132,8 @@ def test_the_papers_sizes():
 def test_save_and_read(tmp_path, ending):
     config = config_of(CASES["one head"])
     model, tokens = Transformer(config, 5), tokens_of(config)
-    path = tmp_path / f"weights{ending}"
-    model.save(path)
-    again = Transformer(config, str(path))
-    assert np.array_equal(again.prefill(tokens), model.prefill(tokens))
+    model.save(path := tmp_path / f"weights{ending}")
+    assert np.array_equal(Transformer(config, str(path)).prefill(tokens), model.prefill(tokens))
     assert not np.array_equal(Transformer(config, 6).prefill(tokens), model.prefill(tokens))
 
 
@@ -168,8 +164,7 @@ def test_what_passes_float32_is_told(name, said):
     ],
 )
 def test_configurations_refused(change, said):
-    with pytest.raises(InputError, match=said):
-        TransformerConfig(**{**SMALL, "sequence": 8, **change})
+    refuses(said, config_of, {"sequence": 8, **change})
 
 
 @pytest.mark.parametrize(
@@ -185,6 +180,5 @@ def test_configurations_refused(change, said):
         ([0], "sparse", 0, "threads 0: an integer from 1 to 1024"),
     ],
 )
-def test_calls_refused(tokens, arithmetic, threads, said):
-    with pytest.raises(InputError, match=said):
-        Transformer(config_of(CASES["small"])).prefill(tokens, arithmetic, threads)
+def test_calls_refused(small, tokens, arithmetic, threads, said):
+    refuses(said, small[0].prefill, tokens, arithmetic, threads)
