@@ -199,6 +199,12 @@ def set_all(monkeypatch):
 
 
 @pytest.fixture
+def untimed(monkeypatch):
+    """Of ONNX models, all products with few nonzeros are ours."""
+    monkeypatch.setenv("SPDNN_TUNING", "off")
+
+
+@pytest.fixture
 def nothing_installed(monkeypatch):
     """As where none of the packages is that engines and libraries look for."""
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)

@@ -18,11 +18,7 @@ from spdnn.core.request import READING
 from spdnn.runs.records.files import check_content
 from spdnn.runs.records.operation_record import OperationRecord
 
-
-@pytest.fixture(autouse=True)
-def untimed(monkeypatch):
-    """All products with few nonzeros are ours."""
-    monkeypatch.setenv("SPDNN_TUNING", "off")
+pytestmark = pytest.mark.usefixtures("untimed")
 
 
 def saved(path, first="batch", tokens="tokens"):
@@ -92,11 +88,8 @@ def test_every_program_has_a_verified_record_of_each_batch(given, tmp_path, open
         assert [record.program.name for record in records] == ["ours", "onnxruntime", "openvino"]
         for record in records:
             check_content(OperationRecord, record, "record")
-            assert (record.operation, record.problem.batch_columns, record.problem.layer) == (
-                "network",
-                batch,
-                "4 nodes",
-            )
+            assert (record.operation, record.problem.batch_columns) == ("network", batch)
+            assert record.problem.layer == "4 nodes"
             tokens = 3 if given else 64
             assert record.verification.checked == batch * tokens * 301 * record.program.notes["calls"]
             assert record.operand_bytes == batch * tokens * (8 + 4 * 8 + 4 * 300 + 8)

@@ -19,11 +19,7 @@ from spdnn.ops import onnx_trial
 from spdnn.ops.onnx_model import OnnxModel
 from spdnn.ops.onnx_products import GraphProduct
 
-
-@pytest.fixture(autouse=True)
-def untimed(monkeypatch):
-    """All products with few nonzeros are ours."""
-    monkeypatch.setenv("SPDNN_TUNING", "off")
+pytestmark = pytest.mark.usefixtures("untimed")
 
 
 @pytest.mark.parametrize("part", range(5))
@@ -44,6 +40,20 @@ def saved(path, nodes, shape, constants=(), kind=np.float32, ir=8, value="y", **
 def few(*shape, seed=0):
     random = np.random.default_rng(seed)
     return (random.standard_normal(shape) * (random.random(shape) < 0.1)).astype(np.float32)
+
+
+def same(path, x, **options):
+    """Whether the compiled model gives what ONNX Runtime gives."""
+    return close(spdnn.compile(path, threads=1, **options)(x), outputs(path, x))
+
+
+def pruned(path, *after):
+    """A file of a MatMul with few weights, and of the nodes after it, by kind."""
+    made = Maker(40)
+    made.add("MatMul", made.draw(40, 40, density=0.1))
+    for kind in after:
+        made.add(kind)
+    return made.save(path)
 
 
 NODE = helper.make_node
@@ -99,8 +109,7 @@ def test_products_of_one_name_in_two_branches(tmp_path, inside):
 def test_biases_of_gemm_that_are_broadcast_otherwise(tmp_path, shape):
     path = saved(tmp_path / "m.onnx", [NODE("Gemm", ["x", "w", "c"], ["a"]), NODE("Tanh", ["a"], ["y"])], [40, 64],
                  {"w": few(64, 40), "c": few(*shape) + 1})  # fmt: skip
-    x = few(40, 64) + 1
-    assert close(spdnn.compile(path, threads=1)(x), outputs(path, x))
+    assert same(path, few(40, 64) + 1)
 
 
 def test_a_product_that_differs_stays_in_onnx_runtime_with_a_warning(tmp_path, monkeypatch):
@@ -123,13 +132,11 @@ def test_a_product_that_differs_stays_in_onnx_runtime_with_a_warning(tmp_path, m
     assert "onnxruntime: ours gave other numbers" in model.explain()
     assert close(model(x), outputs(path, x))
     with warnings.catch_warnings(action="error"):
-        assert not close(spdnn.compile(path, threads=1, verify=False)(x), outputs(path, x))
+        assert not same(path, x, verify=False)
 
 
 def test_a_whole_model_or_a_chain_that_differs_stays_in_onnx_runtime(tmp_path, monkeypatch):
-    made = Maker(40)
-    made.add("MatMul", made.draw(40, 40, density=0.1))
-    path, x = made.save(tmp_path / "m.onnx"), made.draw(3, 40)
+    path, other, x = pruned(tmp_path / "m.onnx"), pruned(tmp_path / "other.onnx", "Neg"), few(3, 40) + 1
     real = onnx_files.network_of
     monkeypatch.setattr(
         onnx_files, "network_of", lambda *given: real(given[0], [given[1][0]._replace(bias=1.0)], *given[2:])
@@ -140,11 +147,8 @@ def test_a_whole_model_or_a_chain_that_differs_stays_in_onnx_runtime(tmp_path, m
     assert close(model(x), outputs(path, x))
     monkeypatch.setattr(GraphProduct, "place", property(lambda product: (product.path, "another")))
     monkeypatch.setattr(onnx_trial.Trial, "_with", lambda self, *given: onnx_files.session(str(other)))
-    other = Maker(40, seed=1)
-    other.add("MatMul", other.draw(40, 40, density=0.1))
-    other = other.save(tmp_path / "other.onnx")
     with pytest.warns(RuntimeWarning, match="m.onnx: it stays in ONNX Runtime, since its outputs differ"):
-        assert close(spdnn.compile(path, threads=1)(x), outputs(path, x))
+        assert same(path, x)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +163,6 @@ def test_a_whole_model_or_a_chain_that_differs_stays_in_onnx_runtime(tmp_path, m
 )
 def test_trials_that_fail_are_no_errors(tmp_path, monkeypatch, nodes, shape, constants, x):
     monkeypatch.setenv("SPDNN_TUNING", "on")
-    monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
     path = saved(tmp_path / "m.onnx", [*nodes, NODE("Sigmoid", ["a"], ["y"])], shape, constants)
     model, x = spdnn.compile(path, threads=1), np.ones(x, np.float32)
     assert "nothing was timed (" in model.explain()
@@ -227,17 +230,14 @@ def test_what_is_not_finite_in_images(tmp_path, value, groups, size, stride):
 @pytest.mark.parametrize("again", [lambda model: pickle.loads(pickle.dumps(model)), copy.deepcopy])
 @pytest.mark.parametrize("last", ["Softmax", "Sigmoid"])
 def test_models_are_pickled_and_copied(tmp_path, again, last):
-    made = Maker(40)
-    made.add("MatMul", made.draw(40, 40, density=0.1))
-    made.add(last)
-    path, x = made.save(tmp_path / "m.onnx"), made.draw(3, 40)
+    path, x = pruned(tmp_path / "m.onnx", last), few(3, 40) + 1
     model = spdnn.compile(path, threads=1)
     other = again(model)
     assert repr(other) == repr(model)
     assert (other(x=x) == model(x)).all()
     refuses("x has shape|input: x", other, x[:, :9])
     if last == "Sigmoid":
-        made.save(path, opset=16)
+        pruned(path, "Tanh")
         refuses("m.onnx: it changed since it was compiled, so this model cannot be pickled", again, model)
     model.close()
     if last == "Softmax":
@@ -282,22 +282,19 @@ def test_defaults_that_nothing_reads_and_bodies_that_need_shapes(tmp_path):
     scan = NODE("Scan", ["x", "s"], ["y", "z"], body=body, num_scan_inputs=1)
     held = {"w": few(40, 40), "s": np.ones((3, 1), np.float32)}
     for path in (unread, saved(tmp_path / "b.onnx", [scan], ["n", 40], held)):
-        x = few(2, 40) + 1
-        assert close(spdnn.compile(path, threads=1)(x), outputs(path, x))
+        assert same(path, few(2, 40) + 1)
 
 
 @pytest.mark.parametrize("tuning", ["off", "forget"])
 def test_a_name_of_a_loop_that_is_also_one_outside(tmp_path, monkeypatch, tuning):
     monkeypatch.setenv("SPDNN_TUNING", tuning)
-    monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
     ends = [helper.make_tensor_value_info(*end) for end in (("i", 7, []), ("c", 9, []), ("x", 1, ["n", 40]))]
     nodes = [NODE("MatMul", ["x", "w"], ["m"]), NODE("Relu", ["m"], ["h"]), NODE("Identity", ["c"], ["d"])]
     gives = [helper.make_tensor_value_info("d", 9, []), helper.make_empty_tensor_value_info("h")]
     loop = NODE("Loop", ["t", "", "f"], ["y"], body=helper.make_graph(nodes, "body", ends, gives))
     path = saved(tmp_path / "m.onnx", [NODE("Cast", ["x"], ["f"], to=1), loop], ["n", 40],
                  {"w": few(40, 40), "t": np.int64(2)}, np.int64)  # fmt: skip
-    x = np.arange(80).reshape(2, 40)
-    assert close(spdnn.compile(path, threads=1)(x), outputs(path, x))
+    assert same(path, np.arange(80).reshape(2, 40))
 
 
 @pytest.mark.parametrize("shape", [(0, 40), (0,), (1, 1, 1), (1, 1, 40)])
@@ -309,8 +306,7 @@ def test_what_onnx_runtime_refuses_at_a_call_is_refused_there(tmp_path, shape, l
 
 
 def test_arguments_that_do_not_fit_a_model_in_part_ours(tmp_path):
-    path = saved(tmp_path / "m.onnx", [NODE("MatMul", ["x", "w"], ["a"]), NODE("Sigmoid", ["a"], ["y"])], ["n", 40],
-                 {"w": few(40, 40)})  # fmt: skip
+    path = pruned(tmp_path / "m.onnx", "Sigmoid")
     for batch in (0, -1, "a", 2.5, True, 10**9):
         refuses("a number of inputs from 1 to 16,777,216, or None", spdnn.compile, path, batch=batch)
     refuses("reduction 'layers' is not offered", spdnn.compile, path, reductions="layers")
@@ -320,8 +316,7 @@ def test_arguments_that_do_not_fit_a_model_in_part_ours(tmp_path):
 
 
 def test_a_model_whose_weights_in_other_files_changed_is_not_pickled(tmp_path, monkeypatch):
-    path = saved(tmp_path / "m.onnx", [NODE("MatMul", ["x", "w"], ["a"]), NODE("Sigmoid", ["a"], ["y"])], ["n", 40],
-                 {"w": few(40, 40)})  # fmt: skip
+    path = pruned(tmp_path / "m.onnx", "Sigmoid")
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights", size_threshold=0)
     monkeypatch.chdir(tmp_path)
     model = spdnn.compile("m.onnx", threads=1)

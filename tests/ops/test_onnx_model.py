@@ -1,7 +1,7 @@
 """ONNX models of any kind: outputs are those of ONNX Runtime alone, whichever products are ours."""
 
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product as combinations
 
 import numpy as np
@@ -17,12 +17,6 @@ import spdnn
 from spdnn.formats import onnx_files
 from spdnn.ops.onnx_model import OnnxModel
 from spdnn.ops.onnx_products import products
-
-
-@pytest.fixture
-def untimed(monkeypatch):
-    """All products with few nonzeros are ours."""
-    monkeypatch.setenv("SPDNN_TUNING", "off")
 
 
 def opened(path, **options):
@@ -93,9 +87,7 @@ def test_convolutions(tmp_path, untimed, window, batch, threads):
     weight = made.draw(out, channels // groups, *kernel)
     weight[made.random.random(weight.shape) > 0.1] = 0
     weight = np.concatenate([weight] * -(-1024 // weight.size))
-    weight = (
-        weight.reshape(-1, groups, *weight.shape[1:]).swapaxes(0, 1).reshape(weight.shape) if groups > 1 else weight
-    )
+    weight = weight.reshape(-1, groups, *weight.shape[1:]).swapaxes(0, 1).reshape(weight.shape)
     made.add("Conv", weight, made.draw(len(weight)), group=groups, kernel_shape=kernel, strides=strides, pads=pads,
              dilations=dilations)  # fmt: skip
     made.add("Clip", np.float32(-0.5), np.float32(2))
@@ -166,12 +158,12 @@ def test_the_nodes_of_onnx_run_as_in_onnx_runtime(tmp_path, untimed, part):
     def same(found, wanted):
         if wanted is None or isinstance(wanted, list):
             assert type(found) is type(wanted)
-            assert len(found or ()) == len(wanted or ())
-            return [same(*both) for both in zip(found or (), wanted or (), strict=True)]
-        exact = wanted.dtype.kind != "f" or wanted.dtype == np.float16
-        return np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6) if not exact else (
+            for both in zip(found or (), wanted or (), strict=True):
+                same(*both)
+        elif wanted.dtype in (np.float32, np.float64):
+            np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+        else:
             np.testing.assert_array_equal(found, wanted)
-        )  # fmt: skip
 
     ran, path = 0, tmp_path / "model.onnx"
     for case in collect_testcases(None)[part::PARTS]:
@@ -186,35 +178,32 @@ def test_the_nodes_of_onnx_run_as_in_onnx_runtime(tmp_path, untimed, part):
     assert ran > 1480 // PARTS
 
 
-def pruned(density=0.1, **options):
-    made = Maker(3, 12, 12, **options)
+@pytest.fixture
+def pruned(tmp_path):
+    """The path of a model with one pruned product among others."""
+    made = Maker(3, 12, 12)
     made.add("Conv", made.draw(64, 3, 3, 3), pads=[1, 1, 1, 1], name="stem")
     made.add("Relu")
-    made.add("Conv", made.draw(32, 64, 1, 1, density=density), name="pointwise")
+    made.add("Conv", made.draw(32, 64, 1, 1, density=0.1), name="pointwise")
     made.add("GlobalAveragePool")
     made.add("Flatten")
     made.add("Gemm", made.draw(32, 4), name="head")
-    return made
+    return made.save(tmp_path / "a.onnx")
 
 
-def test_choices_are_timed_kept_and_explained(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
-    path = pruned().save(tmp_path / "a.onnx")
-    told = spdnn.compile(path, threads=1).explain()
+def test_choices_are_timed_kept_and_explained(pruned, tuned_file):
+    told = spdnn.compile(pruned, threads=1).explain()
     assert "pointwise" in told
     assert "ms, in ONNX Runtime" in told
     assert "stem" not in told
-    kept = json.loads((tmp_path / "tuned.json").read_text())
-    again = spdnn.compile(path, threads=1)
-    assert "ms" not in again.explain()  # nothing was timed
-    assert json.loads((tmp_path / "tuned.json").read_text()) == kept
+    kept = json.loads(tuned_file.read_text())
+    assert "ms" not in spdnn.compile(pruned, threads=1).explain()  # nothing was timed
+    assert json.loads(tuned_file.read_text()) == kept
 
 
 @pytest.mark.parametrize(("slow", "ours"), [("product", 0), ("model", 0), ("onnxruntime", 1)])
-def test_the_faster_way_is_taken(tmp_path, monkeypatch, slow, ours):
+def test_the_faster_way_is_taken(pruned, monkeypatch, slow, ours):
     """On a clock: of one product, then of the whole model."""
-    monkeypatch.setenv("SPDNN_TUNING", "forget")
-    monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
 
     def alternating(calls):
         whole = "spdnn" in calls
@@ -222,37 +211,29 @@ def test_the_faster_way_is_taken(tmp_path, monkeypatch, slow, ours):
         return {name: 1.0 if name in (0, "onnxruntime") else 2.0 if slower else 0.5 for name in calls}
 
     monkeypatch.setattr("spdnn.ops.onnx_trial._alternating", alternating)
-    path = pruned().save(tmp_path / "a.onnx")
-    model, x = spdnn.compile(path), np.ones((2, 3, 12, 12), np.float32)
+    model, x = spdnn.compile(pruned), np.ones((2, 3, 12, 12), np.float32)
     assert f"{ours} of 1" in repr(model)
-    assert close(model(x), outputs(path, x))
+    assert close(model(x), outputs(pruned, x))
 
 
-def test_calls_of_any_size_from_several_threads(tmp_path, untimed):
-    path = pruned().save(tmp_path / "a.onnx")
+def test_calls_of_any_size_from_several_threads(pruned, untimed):
     x = np.random.default_rng(1).standard_normal((9, 3, 12, 12)).astype(np.float32)
-    wanted, model, found = outputs(path, x), spdnn.compile(path, threads=2), {}
-    threads = [threading.Thread(target=lambda n=n: found.update({n: model(x[:n])})) for n in (1, 2, 3, 9)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert sorted(found) == [1, 2, 3, 9]
-    for n, one in found.items():
-        assert close(one, wanted[:n])
+    wanted, model = outputs(pruned, x), spdnn.compile(pruned, threads=2)
+    with ThreadPoolExecutor(4) as pool:
+        for one in pool.map(lambda n: close(model(x[:n]), wanted[:n]), (1, 2, 3, 9)):
+            assert one
     assert close(model(np.asfortranarray(x.astype(np.float64))), wanted)
     assert close(model(x=x), wanted)
 
 
-def test_what_is_refused(tmp_path, untimed):
-    path = pruned().save(tmp_path / "a.onnx")
-    model, x = spdnn.compile(path), np.ones((2, 3, 12, 12), np.float32)
+def test_what_is_refused(tmp_path, pruned, untimed):
+    model, x = spdnn.compile(pruned), np.ones((2, 3, 12, 12), np.float32)
     refuses(r"x has shape \(2, 4, 12, 12\); the model takes \(n, 3, 12, 12\)", model, np.ones((2, 4, 12, 12)))
     refuses(r"a\.onnx: Got invalid dimensions for input: x", model, np.ones((2, 4, 12, 12), np.float32))
     refuses("2 inputs; it takes x", model, x, x)
     refuses("x is of <U4; the model takes float32", model, "text")
-    refuses("it is no chain of layers: 'stem'", spdnn.compile, path, engine="spgemm")
-    refuses("it is no chain of layers: 'stem' .Conv.; spdnn.compile runs any ONNX model", spdnn.open_network, path)
+    refuses("it is no chain of layers: 'stem'", spdnn.compile, pruned, engine="spgemm")
+    refuses("it is no chain of layers: 'stem' .Conv.; spdnn.compile runs any ONNX model", spdnn.open_network, pruned)
     model.close()
     refuses("this model is closed", model, x)
     made = Maker(4)
