@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from spdnn.bench import networks
 from spdnn.bench.contest import Changed, Pace, contest, worst_error
 from spdnn.bench.libraries.base import TimedProgram
 from spdnn.bench.libraries.registry import libraries_here
-from spdnn.core.errors import InputError, SpdnnError, Unavailable, install
+from spdnn.core.errors import SpdnnError, Unavailable, install
 from spdnn.engines.registry import PEERS
 
 
@@ -95,10 +96,8 @@ def test_what_is_installed(find, kind, ours, here, others, known, nothing_instal
     assert find(["scipy"]) == (["scipy"], {})
     with pytest.raises(Unavailable, match=f"{kind} torch cannot run here: the package torch is not installed"):
         find(["scipy", "torch"])
-    with pytest.raises(InputError, match=f"library '{ours}' is not known: it must be one of {known}"):
-        find([ours])
-    with pytest.raises(InputError, match="library 'scipy' is named twice"):
-        find(["scipy", "scipy"])
+    refuses(f"library '{ours}' is not known: it must be one of {known}", find, [ours])
+    refuses("library 'scipy' is named twice", find, ["scipy", "scipy"])
 
 
 def test_a_library_asked_for_may_be_absent(nothing_installed):
@@ -106,5 +105,5 @@ def test_a_library_asked_for_may_be_absent(nothing_installed):
     assert here == ["scipy"]
     assert absent["torch"] == f"the package torch is not installed; {install('torch')} brings it"
     assert absent["onnxruntime"].startswith(f"the package onnx is not installed; {install('onnx')}")
-    with pytest.raises(InputError, match="library 'tensorflow' is not known: it must be one of scipy, blas, torch"):
-        libraries_here(["tensorflow"], ["network"], kind=None)
+    sentence = "library 'tensorflow' is not known: it must be one of scipy, blas, torch"
+    refuses(sentence, libraries_here, ["tensorflow"], ["network"], kind=None)

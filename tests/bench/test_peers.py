@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from spdnn.bench import networks as peers
 from spdnn.bench.contest import ComparisonSettings
 from spdnn.bench.engines.scipy import ScipyEngine
-from spdnn.core.errors import InputError, SpdnnError
+from spdnn.core.errors import SpdnnError
 from spdnn.core.features import Inputs
 from spdnn.core.request import RunRequest
 from spdnn.core.statistics import ratios
@@ -31,9 +32,8 @@ def bits(count, neurons, seed=0):
 
 def networks(network, inputs, libraries, repeats=2):
     request = RunRequest(network="net.txt", inputs="x.npy", layers=network.depth, threads=THREADS, repeats=repeats)
-    return peers.compare_networks(
-        request, network, inputs, ComparisonSettings(THREADS, libraries, 0.0, "spdnn bench kernels")
-    )
+    comparison = ComparisonSettings(THREADS, libraries, 0.0, "spdnn bench kernels")
+    return peers.compare_networks(request, network, inputs, comparison)
 
 
 @pytest.mark.parametrize("count", [1, 67, 600])
@@ -124,10 +124,8 @@ def test_ratios_are_of_pairs():
     found = ratios([1, 1, 1], [2, 4, 3])
     assert (found.median, found.low, found.high) == (3, 2, 4)
     assert ratios([2.0], [1.0]) == (0.5, 0.5, 0.5, 0)
-    with pytest.raises(InputError, match="2 of our samples and 1 of theirs are no pairs"):
-        ratios([1, 2], [1])
-    with pytest.raises(InputError, match="every sample must be a positive number"):
-        ratios([0.0], [1])
+    refuses("2 of our samples and 1 of theirs are no pairs", ratios, [1, 2], [1])
+    refuses("every sample must be a positive number", ratios, [0.0], [1])
 
 
 @pytest.mark.parametrize(

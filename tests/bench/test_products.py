@@ -3,6 +3,7 @@
 import dlmc_copy
 import numpy as np
 import pytest
+from refusals import refuses
 
 from spdnn.bench import models, products
 from spdnn.bench.contest import ComparisonSettings
@@ -11,36 +12,34 @@ from spdnn.bench.libraries.ours import OurProductInOrder
 from spdnn.bench.libraries.registry import PRODUCTS, PROGRAMS, libraries_here
 from spdnn.bench.libraries.scipy import ScipyProduct
 from spdnn.bench.products import ProductTruth
-from spdnn.core.errors import InputError, SpdnnError
+from spdnn.core.errors import SpdnnError
 from spdnn.ops.problems import Shape, ShapeProblem
 from spdnn.runs.records.files import check_content
 from spdnn.runs.records.operation_record import OperationRecord
 
 THREADS = 2
 HERE = libraries_here()[0]
-AWKWARD = [
-    (11, 55, 8, 70),
-    (7, 96, 40, 50),
-    (1, 1, 1, 0),
-    (40, 9, 1, 95),
-    (64, 33, 17, 98),
-]  # rows, columns, N, percent
+AWKWARD = [(11, 55, 8, 70), (7, 96, 40, 50), (1, 1, 1, 0), (40, 9, 1, 95), (64, 33, 17, 98)]  # rows, columns, N, %
 
 
 def problem(rows=40, columns=56, width=9, sparsity=80.0, lengths="random"):
-    return ShapeProblem(
-        Shape("a", "net", "layer", rows, columns, width, None, 3, lengths, "made up"), sparsity, "inference", 5
-    )
+    shape = Shape("a", "net", "layer", rows, columns, width, None, 3, lengths, "made up")
+    return ShapeProblem(shape, sparsity, "inference", 5)
 
 
-def product(operation="spmm", *sizes, **more):
-    one = problem(*sizes, **more)
+def product(operation, *sizes):
+    one = problem(*sizes)
     return products.product_of(operation, one, one.topology())
 
 
-def compared(*problems, operations=("spmm",), libraries=("scipy",), **more):
+def by_blas(one):
+    program = PROGRAMS[one.operation]["blas"](one, THREADS)
+    return program.array(program()).copy()
+
+
+def compared(*problems, operations=("spmm",), libraries=("scipy",)):
     comparison = ComparisonSettings(THREADS, libraries, 0.0, "spdnn bench sets", "0123456789abcdef")
-    return list(products.compare_products(problems, operations, comparison, **more))
+    return list(products.compare_products(problems, operations, comparison))
 
 
 @pytest.mark.parametrize("operation", PRODUCTS)
@@ -63,9 +62,7 @@ def test_every_library_is_right(operation, sizes):
 @pytest.mark.parametrize("operation", PRODUCTS)
 def test_records_of_all_programs(operation):
     (found,) = compared(problem(), operations=(operation,), libraries=HERE)
-    assert [one.program.name for one in found] == [
-        name for name in PROGRAMS[operation] if name == "ours" or name in HERE
-    ]
+    assert [one.program.name for one in found] == [name for name in PROGRAMS[operation] if name in ("ours", *HERE)]
     for one in found:
         check_content(OperationRecord, one, "record")
         assert one.case.startswith(f"{operation}.a.net.layer.n9.s80.")
@@ -89,9 +86,7 @@ def test_skewed_rows_are_run_without_the_swizzle_too():
 def test_a_large_product_is_sampled_and_any_wrong_column_is_seen(monkeypatch, operation):
     monkeypatch.setattr(products, "MULTIPLY_ADDS", 2000)
     one = product(operation, 60, 50, 64)
-    truth, right = ProductTruth(one), None
-    program = PROGRAMS[operation]["blas"](one, THREADS)
-    right = program.array(program()).copy()
+    truth, right = ProductTruth(one), by_blas(one)
     verdict = truth.judge("blas", right)
     assert verdict.seed == products.SEED
     assert 0 < verdict.checked < verdict.entries
@@ -107,8 +102,7 @@ def test_a_large_product_is_sampled_and_any_wrong_column_is_seen(monkeypatch, op
 @pytest.mark.parametrize("operation", PRODUCTS)
 def test_a_wrong_entry_is_no_output(operation, value):
     one = product(operation)
-    program = PROGRAMS[operation]["blas"](one, THREADS)
-    out = program.array(program()).copy()
+    out = by_blas(one)
     out.flat[3] += value
     with pytest.raises(SpdnnError, match="times its tolerance"):
         ProductTruth(one).judge("blas", out)
@@ -139,11 +133,9 @@ def test_matrices_of_dlmc(tmp_path, monkeypatch):
 
 
 def test_what_is_no_operation_or_too_large(monkeypatch):
-    with pytest.raises(InputError, match="operation 'gemm' is not known: it must be one of spmm, sddmm"):
-        compared(problem(), operations=("gemm",))
+    refuses("operation 'gemm' is not known: it must be one of spmm, sddmm", compared, problem(), operations=("gemm",))
     monkeypatch.setattr(products, "available_bytes", lambda: 1000)
-    with pytest.raises(InputError, match="spmm of 40 x 56 with 9 columns needs about .* and 1,000 are free"):
-        compared(problem())
+    refuses("spmm of 40 x 56 with 9 columns needs about .* and 1,000 are free", compared, problem())
 
 
 def test_a_matrix_without_nonzeros():
