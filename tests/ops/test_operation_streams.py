@@ -6,6 +6,7 @@ import types
 
 import pytest
 
+from spdnn import ops
 from spdnn.ops import backends
 
 
@@ -57,13 +58,9 @@ def test_a_cupy_that_knows_no_protocol_of_streams_takes_the_pointer(entered):
     assert backends.on_callers_stream(lambda _: entered.inside.pop())(tensor(2)) == (72, 2)
 
 
-def test_the_default_stream_of_torch_is_that_of_cupy(entered):
-    work = backends.on_callers_stream(lambda *arguments: list(entered.inside))
-    assert work(tensor(0)) == [("device", 0), ("null",)]
-
-
-def test_without_tensors_on_a_gpu_nothing_is_entered(entered):
+def test_the_default_stream_of_torch_is_that_of_cupy_and_nothing_is_entered_without_tensors_on_a_gpu(entered):
     work = backends.on_callers_stream(lambda *arguments, **named: list(entered.inside))
+    assert work(tensor(0)) == [("device", 0), ("null",)]
     assert work(1, "torch", tensor(0, on_gpu=False), key=None) == []
 
 
@@ -76,10 +73,7 @@ def test_an_error_leaves_the_stream(entered):
     assert entered.inside == []
 
 
-def test_every_public_operation_does(entered):
-    from spdnn.ops import operations
-
-    for name in ("spmm", "sddmm", "softmax", "transpose", "attention", "depthwise_conv"):
-        assert getattr(operations, name).__wrapped__.__name__ == name
-    for name in ("spmm_gradients", "sddmm_gradients"):
-        assert getattr(operations, name).__wrapped__.__name__ == name
+def test_every_public_operation_does():
+    for name in ops.__all__:
+        if name.islower():
+            assert getattr(ops, name).__wrapped__.__name__ == name

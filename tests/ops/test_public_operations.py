@@ -212,6 +212,7 @@ def test_arrays_of_the_callers_library_come_back(random_matrix):
 
 
 B, MEMORY = dense(6, 7), np.zeros(100, np.float32)
+Q, K, X, W = dense(5, 3), dense(6, 3), dense(1, 2, 4, 4), dense(2, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -226,8 +227,8 @@ B, MEMORY = dense(6, 7), np.zeros(100, np.float32)
         (lambda A: ops.spmm(A, dense(6, 14)[:, ::2]), "B is not C-contiguous"),
         (lambda A: ops.spmm(A, dense(7, 6).T), "B is not C-contiguous"),
         (
-            lambda A: ops.spmm(A, np.zeros(6 * 7 * 4 + 1, np.uint8)[1:].view(np.float32).reshape(6, 7)),
-            "B starts at an address that is no multiple of 4 bytes",
+            lambda A: ops.spmm(A, np.zeros(25, np.uint8)[1:].view("f").reshape(6, 1)),
+            "B starts at .* multiple of 4 bytes",
         ),
         (lambda A: ops.spmm(A, B, dense(6)), r"bias has shape \(6,\); it must be \(5,\)"),
         (lambda A: ops.spmm(A, B, dense(5, dtype=np.float16)), "bias is of float16; it must be of float32"),
@@ -237,10 +238,7 @@ B, MEMORY = dense(6, 7), np.zeros(100, np.float32)
         (lambda A: ops.spmm(A, B, threads=0), "threads 0: an integer from 1 to 1024"),
         (lambda A: ops.spmm(A, B, threads=True), "threads True: an integer from 1 to 1024"),
         (lambda A: ops.spmm(A, np.full((6, 7), np.nan, np.float32)), "the product is NaN somewhere"),
-        (
-            lambda A: ops.spmm(A.with_values(dense(2, 9)), dense(3, 6, 7)),
-            "batches of different sizes: A has 2, B has 3",
-        ),
+        (lambda A: ops.spmm(A.with_values(dense(2, 9)), dense(3, 6, 7)), "different sizes: A has 2, B has 3"),
         (lambda A: ops.spmm(A, B, out=dense(5, 6)), r"out is \(5, 6\) on cpu; it must be \(5, 7\) on cpu"),
         (lambda A: ops.spmm(A, B, out=dense(5, 7, dtype=np.float16)), "out is of float16; it must be of float32"),
         (lambda A: ops.spmm(A, B, out=np.broadcast_to(np.float32(1), (1, 7))), "out is"),
@@ -248,29 +246,28 @@ B, MEMORY = dense(6, 7), np.zeros(100, np.float32)
         (lambda A: ops.transpose(A, out=A.values), "shares memory"),
         (lambda A: ops.softmax(A, out=np.frombuffer(bytes(36), np.float32)), "out is read-only"),
         (lambda A: ops.sddmm(B, B, B), "mask is a ndarray; it must be a SparseMatrix or a Topology"),
-        (lambda A: ops.sddmm(A, dense(5, 3), dense(5, 3)), "a mask of 5 x 6 needs 5 and 6 rows"),
-        (lambda A: ops.sddmm(A, dense(5, 3), dense(6, 4)), "Q has 3 columns and K 4"),
+        (lambda A: ops.sddmm(A, Q, Q), "a mask of 5 x 6 needs 5 and 6 rows"),
+        (lambda A: ops.sddmm(A, Q, dense(6, 4)), "Q has 3 columns and K 4"),
         (lambda A: ops.sddmm(A, dense(5, 0), dense(6, 0)), "Q has 0 columns and K 0"),
-        (lambda A: ops.sddmm(A, dense(5, 3), dense(6, 3), math.inf), "scale inf: it must be a finite number"),
-        (lambda A: ops.sddmm(A, dense(5, 3), dense(6, 3), "big"), "scale 'big': it must be a finite number"),
-        (
-            lambda A: ops.sddmm(A, dense(5, 3), dense(6, 3, dtype=np.float16)),
-            "Q is of float32 on cpu, and K of float16",
-        ),
-        (lambda A: ops.sddmm(A, np.full((5, 3), np.nan, np.float32), dense(6, 3)), "is NaN somewhere"),
+        (lambda A: ops.sddmm(A, Q, K, math.inf), "scale inf: it must be a finite number"),
+        (lambda A: ops.sddmm(A, Q, K, "big"), "scale 'big': it must be a finite number"),
+        (lambda A: ops.sddmm(A, Q, K.astype(np.float16)), "Q is of float32 on cpu, and K of float16"),
+        (lambda A: ops.sddmm(A, np.full((5, 3), np.nan, np.float32), K), "is NaN somewhere"),
         (lambda A: ops.softmax(B), "A is a ndarray"),
         (lambda A: ops.transpose(B), "A is a ndarray"),
-        (lambda A: ops.attention(A, dense(5, 3), dense(6, 3), dense(5, 3)), "V has shape .*needs 6 rows"),
-        (lambda A: ops.attention(A, dense(5, 3), dense(6, 3), dense(2, 6, 3)[:0]), "V is a batch of no matrices"),
+        (lambda A: ops.attention(A, Q, K, Q), "V has shape .*needs 6 rows"),
+        (lambda A: ops.attention(A, Q, K, dense(2, 6, 3)[:0]), "V is a batch of no matrices"),
         (lambda A: ops.depthwise_conv(B, B), "X has 2 dimensions; it must have 4"),
-        (lambda A: ops.depthwise_conv(dense(1, 2, 4, 4), dense(3, 3, 3)), r"needs \(2, 3, 3\)"),
-        (lambda A: ops.depthwise_conv(dense(1, 2, 4, 4), dense(2, 3, 3), stride=3), "stride 3: it must be 1 or 2"),
-        (
-            lambda A: ops.depthwise_conv(dense(1, 2, 4, 4), dense(2, 3, 3), layout="CHWN"),
-            "layout 'CHWN': it must be NCHW or NHWC",
-        ),
+        (lambda A: ops.depthwise_conv(X, dense(3, 3, 3)), r"needs \(2, 3, 3\)"),
+        (lambda A: ops.depthwise_conv(X, W, stride=3), "stride 3: it must be 1 or 2"),
+        (lambda A: ops.depthwise_conv(X, W, layout="CHWN"), "layout 'CHWN': it must be NCHW or NHWC"),
         (lambda A: ops.spmm_gradients(A, B, B), r"dC has shape \(6, 7\); it must be \(5, 7\), as C"),
         (lambda A: A.to("tpu"), 'device \'tpu\': it must be "cpu" or "cuda"'),
+        (lambda A: ops.linear(dense(4, 5), A), r"X has shape \(4, 5\); A of 5 x 6 needs 6 columns"),
+        (lambda A: ops.linear(dense(1, 4, 6), A), "X has 3 dimensions; it must have 2"),
+        (lambda A: ops.linear(dense(4, 6, dtype=np.float16), A), "X is of float16, and the sparse matrix of float32"),
+        (lambda A: ops.linear(np.full((4, 6), np.nan, np.float32), A), "the product is NaN somewhere"),
+        (lambda A: ops.linear(dense(4, 6), A.with_values(A.values[None])), "A is a batch of 1"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(random_matrix, call, sentence):
@@ -293,17 +290,3 @@ def test_linear_is_the_product_turned_over(random_matrix, rows, columns, width, 
     assert (out == expected).all()
     Backend.linear(CpuBackend(2), A.topology, A.values, X, bias, 0.0, np.inf, out)  # as a GPU does it
     assert (out == expected).all()
-
-
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (lambda A: ops.linear(np.zeros((4, 5), np.float32), A), r"X has shape \(4, 5\); A of 5 x 6 needs 6 columns"),
-        (lambda A: ops.linear(np.zeros((1, 4, 6), np.float32), A), "X has 3 dimensions; it must have 2"),
-        (lambda A: ops.linear(np.zeros((4, 6), np.float16), A), "X is of float16, and the sparse matrix of float32"),
-        (lambda A: ops.linear(np.full((4, 6), np.nan, np.float32), A), "the product is NaN somewhere"),
-        (lambda A: ops.linear(np.zeros((4, 6), np.float32), A.with_values(A.values[None])), "A is a batch of 1"),
-    ],
-)
-def test_linear_refuses_what_does_not_fit(random_matrix, call, sentence):
-    refuses(sentence, call, random_matrix(5, 6, 9))

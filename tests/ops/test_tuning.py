@@ -5,8 +5,8 @@ import shutil
 from unittest.mock import Mock
 
 import pytest
+from refusals import refuses
 
-from spdnn.core.errors import InputError
 from spdnn.ops import tuning
 
 SETTINGS = [(64, True), (32, True), (16, False)]
@@ -24,30 +24,32 @@ class Clock:
         return self.seconds[setting]
 
 
+def choose(clock, key="key", settings=SETTINGS, operations=LARGE):
+    return tuning.choose(key, settings, operations, clock)
+
+
 @pytest.fixture
 def clock():
     return Clock(dict(zip(SETTINGS, (3.0, 1.0, 2.0), strict=True)))
 
 
 def test_the_fastest_is_chosen_and_known_from_then_on(clock, tuned_file):
-    assert tuning.choose("key", SETTINGS, LARGE, clock) == (32, True)
+    assert choose(clock) == (32, True)
     calls = clock.calls
     assert calls == len(SETTINGS) * (1 + tuning.ROUNDS)
-    assert tuning.choose("key", SETTINGS, LARGE, clock) == (32, True)
+    assert choose(clock) == (32, True)
     assert clock.calls == calls
     assert json.loads(tuned_file.read_text())["choices"] == {"key": [32, True]}
 
 
 def test_the_first_call_of_a_setting_does_not_count():
     """It may compile, and touches cold memory."""
-    calls = {
-        setting: iter(times) for setting, times in zip(SETTINGS, ((1, 3, 3, 3), (9, 1, 1, 1), (2,) * 4), strict=True)
-    }
-    assert tuning.choose("key", SETTINGS, LARGE, lambda setting: float(next(calls[setting]))) == (32, True)
+    calls = dict(zip(SETTINGS, map(iter, ((1, 3, 3, 3), (9, 1, 1, 1), (2,) * 4)), strict=True))
+    assert choose(lambda setting: float(next(calls[setting]))) == (32, True)
 
 
 def test_what_was_found_is_read_again(clock, monkeypatch, tuned_file):
-    tuning.choose("key", SETTINGS, LARGE, clock)
+    choose(clock)
     calls = clock.calls
 
     def as_in_another_process(name):
@@ -55,35 +57,34 @@ def test_what_was_found_is_read_again(clock, monkeypatch, tuned_file):
         monkeypatch.setenv("SPDNN_TUNED", str(shutil.copy(tuned_file, tuned_file.with_name(name))))
 
     as_in_another_process("read.json")
-    assert tuning.choose("key", SETTINGS, LARGE, clock) == (32, True)
+    assert choose(clock) == (32, True)
     assert clock.calls == calls
     as_in_another_process("forgotten.json")
     monkeypatch.setenv("SPDNN_TUNING", "forget")
-    tuning.choose("key", SETTINGS, LARGE, clock)
+    choose(clock)
     assert clock.calls == 2 * calls
 
 
 def test_another_key_is_another_choice(clock):
-    tuning.choose("key", SETTINGS, LARGE, clock)
+    choose(clock)
     other = Clock(dict(zip(SETTINGS, (1.0, 2.0, 3.0), strict=True)))
-    assert tuning.choose("other", SETTINGS, LARGE, other) == (64, True)
+    assert choose(other, "other") == (64, True)
 
 
 def test_small_work_takes_the_default(clock):
-    assert tuning.choose("key", SETTINGS, LARGE - 1, clock) == SETTINGS[0]
-    assert tuning.choose("key", SETTINGS[2:], LARGE, clock) == SETTINGS[2]
+    assert choose(clock, operations=LARGE - 1) == SETTINGS[0]
+    assert choose(clock, settings=SETTINGS[2:]) == SETTINGS[2]
     assert clock.calls == 0
 
 
 def test_it_can_be_switched_off(clock, monkeypatch):
     monkeypatch.setenv("SPDNN_TUNING", "off")
-    assert tuning.choose("key", SETTINGS, LARGE, clock) == SETTINGS[0]
+    assert choose(clock) == SETTINGS[0]
     assert clock.calls == 0
     monkeypatch.setenv("SPDNN_TUNING", "")  # as if it were not set, like the other variables
-    assert tuning.choose("key", SETTINGS, LARGE, clock) == (32, True)
+    assert choose(clock) == (32, True)
     monkeypatch.setenv("SPDNN_TUNING", "perhaps")
-    with pytest.raises(InputError, match="SPDNN_TUNING='perhaps': it must be on, off or forget"):
-        tuning.choose("key", SETTINGS, LARGE, clock)
+    refuses("SPDNN_TUNING='perhaps': it must be on, off or forget", choose, clock)
 
 
 @pytest.mark.parametrize(
@@ -99,22 +100,22 @@ def test_it_can_be_switched_off(clock, monkeypatch):
 )
 def test_a_broken_file_holds_nothing(clock, tuned_file, content):
     tuned_file.write_text(content)
-    assert tuning.choose("key", SETTINGS, LARGE, clock) == (32, True)
+    assert choose(clock) == (32, True)
     assert json.loads(tuned_file.read_text())["choices"] == {"key": [32, True]}
 
 
 def test_what_is_returned_is_a_candidate_whatever_the_file_calls_it(clock, tuned_file):
     tuned_file.write_text('{"format": 1, "choices": {"key": [32.0, 1]}}')
-    found = tuning.choose("key", SETTINGS, LARGE, clock)
+    found = choose(clock)
     assert found == (32, True)
     assert list(map(type, found)) == [int, bool]
     assert clock.calls == 0
 
 
 def test_choices_of_other_processes_stay_in_the_file(clock, tuned_file):
-    tuning.choose("key", SETTINGS, LARGE, clock)
+    choose(clock)
     tuned_file.write_text('{"format": 1, "choices": {"theirs": [16, false]}}')
-    tuning.choose("other", SETTINGS, LARGE, clock)
+    choose(clock, "other")
     assert set(json.loads(tuned_file.read_text())["choices"]) == {"key", "other", "theirs"}
 
 
@@ -122,16 +123,16 @@ def test_without_a_home_choices_last_as_long_as_the_process(clock, monkeypatch):
     monkeypatch.delenv("SPDNN_TUNED")
     monkeypatch.setattr("pathlib.Path.home", Mock(side_effect=RuntimeError("no home")))
     for _ in range(2):
-        assert tuning.choose("key", SETTINGS, LARGE, clock) == (32, True)
+        assert choose(clock) == (32, True)
     assert clock.calls == len(SETTINGS) * (1 + tuning.ROUNDS)
 
 
 def test_where_nothing_can_be_written_the_choice_lasts_as_long_as_the_process(clock, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "file" / "tuned.json"))
-    assert tuning.choose("key", SETTINGS, LARGE, clock) == (32, True)
+    assert choose(clock) == (32, True)
     calls = clock.calls
-    assert tuning.choose("key", SETTINGS, LARGE, clock) == (32, True)
+    assert choose(clock) == (32, True)
     assert clock.calls == calls
 
 
