@@ -57,10 +57,8 @@ def main(arguments: list[str]) -> int:
     )
     try:
         status = tests.wait()
-        left = [
-            *map(described, descendants()),
-            *(str(path) for path in folder.iterdir() if not path.name.startswith(KEPT)),
-        ]
+        left = [*map(described, descendants())]
+        left += [str(path) for path in folder.iterdir() if not path.name.startswith(KEPT)]
         for what in left:
             print(f"tests/run.py: left behind by the tests: {what}", file=sys.stderr)
         if slice_of_full and not status and not left:

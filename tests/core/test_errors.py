@@ -14,9 +14,8 @@ def test_an_extra_is_installed_from_a_clone_and_exists():
     assert install("onnx") == "pip install -e '.[onnx]' in a clone of spdnn"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     folders = ("spdnn", "benchmarks", "config", "docs", "envs", "tests", "workflow")
-    files = [
-        path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md", ".yaml")
-    ]
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    files = [path for path in paths if path.suffix in (".py", ".md", ".yaml")]
     texts = {path: path.read_text() for path in (*files, *ROOT.glob("*.md"), ROOT / "Makefile")}
     assert [path for path, text in texts.items() if re.search(r"\bspdnn\[[a-z]", text)] == []
     named = {name for text in texts.values() for name in re.findall(r"install\(['\"](\w+)|'\.\[([\w,]+)\]", text)}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from refusals import refuses
 
-from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.result import Result, projection_weights
 
@@ -32,16 +32,14 @@ def test_other_inputs_stay_values():
 def test_a_csr_array_with_a_column_past_the_width_is_refused():
     broken = sp.csr_array(np.array([[0, 0.5], [2, 0]], np.float32))
     broken.indices[0] = 99
-    with pytest.raises(InputError, match="not a sound CSR array"):
-        Inputs(broken)
+    refuses("not a sound CSR array", Inputs, broken)
 
 
 def test_count_cuts_and_repeats():
     inputs = Inputs.from_array(np.eye(3))
     assert inputs.first(2).base == 2
     np.testing.assert_array_equal(inputs.first(5).dense(np.arange(5)), np.eye(3)[[0, 1, 2, 0, 1]])
-    with pytest.raises(InputError, match="0 inputs asked for"):
-        inputs.first(0)
+    refuses("0 inputs asked for", inputs.first, 0)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +57,7 @@ def test_count_cuts_and_repeats():
     ],
 )
 def test_unsound_inputs_are_refused(make, message):
-    with pytest.raises(InputError, match=message):
-        make()
+    refuses(message, make)
 
 
 @pytest.fixture
@@ -80,8 +77,6 @@ def test_values_and_the_largest(result):
     neurons, values = result.top(2)
     assert neurons.tolist() == [[2, 0], [0, 1], [1, 2], [0, 1]]
     assert values[0].tolist() == [5, 3]
-    with pytest.raises(InputError, match="the 4 largest asked for; the last layer has 3"):
-        result.top(4)
+    refuses("the 4 largest asked for; the last layer has 3", result.top, 4)
     result.values = None
-    with pytest.raises(InputError, match="values were not kept"):
-        result.all_values()
+    refuses("values were not kept", result.all_values)

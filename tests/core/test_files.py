@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from refusals import refuses
 
 from spdnn.core import files, safe_open
 from spdnn.core.errors import InputError, SpdnnError
@@ -89,8 +90,7 @@ def test_a_full_disk_is_one_sentence(tmp_path):
 
 def test_devices_are_left_alone_and_links_are_followed(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="pipe is not a plain file"):
-        files.write_text(tmp_path / "pipe", "")
+    refuses("pipe is not a plain file", files.write_text, tmp_path / "pipe", "")
     (tmp_path / "real.txt").write_text("before")
     (tmp_path / "link.txt").symlink_to("real.txt")
     files.write_text(tmp_path / "link.txt", "after")
@@ -113,19 +113,14 @@ def test_a_name_that_is_too_long_is_refused_before_the_work(tmp_path):
         deep /= "d" * min(room - 1, 200)
     deep.mkdir(parents=True)
     for path in (tmp_path / ("n" * 256), tmp_path / ("\u00b5" * 128), deep / "n"):  # no room for a temporary name
-        with pytest.raises(InputError, match="File name too long"):
-            files.check_outputs([path])
+        refuses("File name too long", files.check_outputs, [path])
 
 
 def test_folders_that_are_not_there(tmp_path):
-    with pytest.raises(InputError, match="does not exist; make that folder"):
-        files.write_text(tmp_path / "a" / "b", "")
-    with pytest.raises(InputError, match="is a folder; name a file"):
-        files.write_text(tmp_path, "")
-    with pytest.raises(InputError, match="there is no such network"):
-        safe_open.existing(tmp_path / "net.safetensors", "network")
-    with pytest.raises(InputError, match="File name too long"):
-        safe_open.existing("n" * 300, "network")
+    refuses("does not exist; make that folder", files.write_text, tmp_path / "a" / "b", "")
+    refuses("is a folder; name a file", files.write_text, tmp_path, "")
+    refuses("there is no such network", safe_open.existing, tmp_path / "net.safetensors", "network")
+    refuses("File name too long", safe_open.existing, "n" * 300, "network")
 
 
 def test_outputs_of_one_block_appear_together(tmp_path):

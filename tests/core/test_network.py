@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from refusals import refuses
 
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
@@ -102,8 +103,7 @@ def test_duplicates_may_pass_float32_where_their_sum_does_not():
 )
 def test_unsound_layers_are_refused(layer, change, message):
     assert layer.check("x") is layer
-    with pytest.raises(InputError, match=message):
-        replace(layer, **change).check("x")
+    refuses(message, replace(layer, **change).check, "x")
 
 
 @pytest.mark.parametrize(
@@ -118,32 +118,27 @@ def test_unsound_layers_are_refused(layer, change, message):
     ],
 )
 def test_unsound_matrices_are_refused(matrix, bias, message):
-    with pytest.raises(InputError, match=message):
-        Layer.from_matrix(matrix, bias)
+    refuses(message, Layer.from_matrix, matrix, bias)
 
 
 def test_widths_must_chain():
-    with pytest.raises(InputError, match="layer 2 takes 4 inputs but layer 1 has 3 outputs"):
-        from_matrices([np.ones((2, 3)), np.ones((4, 2))], last="relu")
-    with pytest.raises(InputError, match="at least one layer"):
-        MemoryNetwork([])
-    with pytest.raises(InputError, match="2 biases for 1 layers"):
-        from_matrices([np.ones((2, 3))], bias=[1, 2], last="relu")
+    matrices = [np.ones((2, 3)), np.ones((4, 2))]
+    refuses("layer 2 takes 4 inputs but layer 1 has 3 outputs", from_matrices, matrices, last="relu")
+    refuses("at least one layer", MemoryNetwork, [])
+    refuses("2 biases for 1 layers", from_matrices, [np.ones((2, 3))], bias=[1, 2], last="relu")
 
 
 def test_the_last_activation_must_be_given():
     with pytest.raises(TypeError, match="required keyword-only argument: 'last'"):
         from_matrices([np.eye(2)])  # pyright: ignore[reportCallIssue]
-    with pytest.raises(InputError, match="last activation None is not known: it must be 'relu' or 'none'"):
-        from_matrices([np.eye(2)], last=None)  # pyright: ignore[reportArgumentType]
+    refuses("last activation None is not known: it must be 'relu' or 'none'", from_matrices, [np.eye(2)], last=None)
 
 
 @pytest.mark.parametrize(
     "matrices", [np.eye(3), sp.eye_array(3, format="csr"), np.matrix(np.eye(3)), "w.npz", Path("w.npz"), None, 5]
 )
 def test_matrices_are_a_list(matrices):
-    with pytest.raises(InputError, match=r"list of matrices"):
-        from_matrices(matrices, last="relu")
+    refuses(r"list of matrices", from_matrices, matrices, last="relu")
 
 
 def test_no_bias_is_a_bias_of_zero():
@@ -173,8 +168,7 @@ def test_first_layers_and_identity():
     assert network.first(2).edges == 6
     assert network.first(2).identity() != network.identity()
     assert from_matrices([np.eye(3)], last="relu").identity() != from_matrices([2 * np.eye(3)], last="relu").identity()
-    with pytest.raises(InputError, match="4 layers asked for; the network has 1 to 3"):
-        network.first(4)
+    refuses("4 layers asked for; the network has 1 to 3", network.first, 4)
 
 
 @pytest.mark.parametrize(("name", "ymax"), [("tanh", None), ("relu", 0.0), ("relu", np.inf), ("none", 3.0)])
@@ -236,9 +230,6 @@ def damaged():
 
 @pytest.mark.parametrize("matrix", list(damaged()), ids=lambda matrix: matrix.format)
 def test_a_damaged_scipy_matrix_is_refused_before_it_is_read(matrix):
-    with pytest.raises(InputError, match="matrix 1: this sparse matrix is damaged: "):
-        Layer.from_matrix(matrix, where="matrix 1")
-    with pytest.raises(InputError, match="inputs are not a sound sparse matrix: "):
-        Inputs.from_array(matrix)
-    with pytest.raises(InputError, match="this SciPy matrix is damaged: "):
-        SparseMatrix.from_scipy(matrix)
+    refuses("matrix 1: this sparse matrix is damaged: ", Layer.from_matrix, matrix, where="matrix 1")
+    refuses("inputs are not a sound sparse matrix: ", Inputs.from_array, matrix)
+    refuses("this SciPy matrix is damaged: ", SparseMatrix.from_scipy, matrix)
