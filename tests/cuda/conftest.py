@@ -1,8 +1,10 @@
 """The engines `cuda...` on the CPU shim: the whole host side and all kernels, without a GPU."""
 
 import importlib
+import os
 
 import pytest
+from children import executable
 from recorded_cupy import Cuda
 from shim import ShimDevice, stand_ins
 from stand_in_cupy import modules
@@ -55,6 +57,19 @@ def gpu(root, monkeypatch):
     for folder in ("tests/gpu", "benchmarks"):
         monkeypatch.syspath_prepend(root / folder)
     return importlib.import_module
+
+
+@pytest.fixture
+def program(monkeypatch, tmp_path):
+    """A function that puts a program of this name and script before all others."""
+    folder = tmp_path / "bin"
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def put(name, script):
+        folder.mkdir(exist_ok=True)
+        executable(folder / name, script)
+
+    return put
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """`make gpu-check` on the CPU shim, so that it does not wait for a GPU to be tried."""
 
 import argparse
-import os
 import subprocess
 import sys
 import time
@@ -47,15 +46,14 @@ def wrong_slices(layer, **given):
     return slice_layer(replace(layer, values=layer.values * np.float32(1.01)), **given)
 
 
-def test_the_whole_program(gpu, vendor, images, monkeypatch, set_all, tmp_path, capsys):
+def test_the_whole_program(gpu, vendor, images, program, monkeypatch, set_all, tmp_path, capsys):
     """Every part, with small problems and few repeats; of other programs there are stand-ins, and no MPI."""
     check, schedules = map(gpu, ("check", "device_schedules"))
     set_all(check, QUICK_SHAPES=["logits"], QUICK_DEEP=(64, 3, 100))
     monkeypatch.setitem(gpu("correctness").CHOSEN, "1024 neurons", lambda: RadixNet(64, choice.LATER + 1, -0.3))
     set_all(schedules, DEEP=(64, 12, 100), SOME_SHAPES=["one input"], REDUCTIONS=["dead,inputs"])
     set_all(gpu("device_ranks"), MPIEXEC=tmp_path / "mpiexec")
-    executable(tmp_path / "compute-sanitizer", f'echo "$@" >> {tmp_path}/given\necho "===== ERROR SUMMARY: 0 errors"')
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    program("compute-sanitizer", f'echo "$@" >> {tmp_path}/given\necho "===== ERROR SUMMARY: 0 errors"')
 
     assert check.main(["--quick", "--seed", "5", "--mnist", "images"]) == 0
     said = capsys.readouterr().out
@@ -261,11 +259,10 @@ SANITIZERS = {  # what compute-sanitizer does; where the case is told then, and 
 
 
 @pytest.mark.parametrize("script", SANITIZERS)
-def test_compute_sanitizer_that_finds_refuses_or_does_not_end(gpu, tally, set_all, tmp_path, monkeypatch, script):
+def test_compute_sanitizer_that_finds_refuses_or_does_not_end(gpu, tally, set_all, program, script):
     check, (place, words) = gpu("check"), SANITIZERS[script]
     set_all(check, SANITIZED=check.SANITIZED[:2])
-    executable(tmp_path / "compute-sanitizer", script)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    program("compute-sanitizer", script)
     seconds = 1 if "sleep" in script else 100
     check.check_sanitized(tally, argparse.Namespace(device=None, parts="sanitizer", seconds=seconds), least=0.5)
     assert (len(getattr(tally, place)), tally.passed) == (2, 0)

@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 import pytest
 import yaml
-from children import executable
 from stand_in_cupy import Memory, modules
 
 from spdnn.bench.engines import cusparse
@@ -49,7 +48,7 @@ def few_launches(gpu, set_all, little_measured, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def records(gpu, vendor, set_all, monkeypatch, tmp_path):
+def records(gpu, vendor, program, set_all, monkeypatch):
     """The module, on small problems: its commands are processes with two devices of their own, and stand-ins."""
     module = gpu("gpu_records")
     set_all(module, INPUTS="digits", COUNT=60, TWELVE=((1024, 2), (1024, 3)), WITHIN={(1024, 12): 3 << 20})
@@ -63,9 +62,7 @@ def records(gpu, vendor, set_all, monkeypatch, tmp_path):
     monkeypatch.setitem(mobilenet.PRESETS, "small", mobilenet.MobileNetConfig(width=0.1, size=16, classes=3))
     monkeypatch.setenv("PYTHONPATH", str(ON_SHIM))
     monkeypatch.setenv("SHIM_DEVICES", "2")
-    (tmp_path / "bin").mkdir()
-    executable(tmp_path / "bin/ncu", f"cat <<'END'\n{counted(gpu('gpu_profile').METRICS.values())}\nEND")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+    program("ncu", f"cat <<'END'\n{counted(gpu('gpu_profile').METRICS.values())}\nEND")
     return module
 
 
@@ -390,9 +387,8 @@ def test_a_kernel_that_computes_wrongly_has_no_number(gpu, on_shim, set_all, che
 @pytest.mark.parametrize(
     ("script", "why"), [("echo '==ERROR== ERR_NVGPUCTRPERM'", "ERR_NVGPUCTRPERM"), ("exit 3", "exit status 3")]
 )
-def test_where_nsight_compute_refuses(gpu, on_shim, tmp_path, monkeypatch, script, why):
-    executable(tmp_path / "ncu", script)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+def test_where_nsight_compute_refuses(gpu, on_shim, program, script, why):
+    program("ncu", script)
     with pytest.raises(gpu("tally").NotHere, match=why):
         gpu("gpu_profile").profile(None)
     device = on_shim()
