@@ -5,8 +5,8 @@ another.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
@@ -27,7 +27,12 @@ from spdnn.runs.records.published import DEVICES, KINDS, Baseline, Ratio
 
 _AUTHORS = re.compile(r" \((?!as )[^)]*\)")  # who made a system; not who ran it
 NAMES = {"reduced": "work avoided, exactly", "like": "same work", "plain": "no reductions"}  # of the series of ours
-PUBLISHED = {"one": "one device", "any": "any", "lossy": "any"}  # exact on one device and on any, lossy; the devices
+# Of published figures, exact on one device and on any, and lossy: (whether lossy, device) of each, and the devices.
+PUBLISHED = {
+    "one": ([(False, DEVICES[0])], "one device"),
+    "any": ([(False, device) for device in DEVICES], "any"),
+    "lossy": ([(True, device) for device in DEVICES], "any"),
+}
 UNNAMED = replace(RATE, name="")  # of columns whose caption has the unit
 NAME, TITLE = "networks", "The twelve networks"
 LEAST = 3  # networks of different sizes, for a slope
@@ -35,32 +40,29 @@ MARKS = {"reduced": ("*", 0), "like": ("D", 1), "plain": ("P", 4), "solution": (
 SOLUTION = "time to solution, work avoided"
 
 
-@dataclass(frozen=True)
 class Size:
     """One of the twelve networks, run or not.
 
     Attributes:
+        key: its name in files.
         ours: the best run of each series of NAMES, official inputs and quiet machines first, or None.
+        runs: those of `ours` that there are.
         best: the fastest published figure of each of PUBLISHED, or None.
     """
 
-    problem: challenge.OfficialProblem
-    ours: Mapping[str, RunRow | None]
-    best: Mapping[str, Baseline | None]
-
-    @property
-    def key(self) -> str:
-        """Its name in files."""
-        return f"{self.problem.neurons}-{self.problem.layers}"
-
-    @property
-    def name(self) -> str:
-        return f"{self.problem.neurons:,} × {self.problem.layers:,}"
-
-    @property
-    def runs(self) -> list[RunRow]:
-        """Those of `ours` that there are."""
-        return [run for run in self.ours.values() if run]
+    def __init__(
+        self, problem: challenge.OfficialProblem, runs: Sequence[RunRow], baselines: Sequence[Baseline]
+    ) -> None:
+        neurons, layers = size = problem.neurons, problem.layers
+        self.problem, self.key, self.name = problem, f"{neurons}-{layers}", f"{neurons:,} × {layers:,}"
+        own = group_by((run for run in runs if run.official_size == size), series)
+        self.ours = {name: max(own.get(name, ()), key=_rank, default=None) for name in NAMES}
+        self.runs = [run for run in self.ours.values() if run]
+        rows = [row for row in baselines if (row.neurons, row.layers) == size and row.edges_per_second]
+        self.best = {
+            name: min((row for row in rows if (row.lossy, row.device_class) in kinds), key=_order, default=None)
+            for name, (kinds, _) in PUBLISHED.items()
+        }
 
     def ratio(self, name: str, devices: str) -> Ratio | None:
         """Ours of a series against the best published; None unless there are both, ours on the official inputs."""
@@ -68,29 +70,14 @@ class Size:
         return Ratio.of(run.record, best) if run and run.comparable and best else None
 
 
+def _rank(run: RunRow) -> tuple:
+    return run.comparable, not run.busy, run.rate.median, -run.number
+
+
 @once
 def twelve(collection: Collection) -> list[Size]:
     """Each official network, run or not."""
-
-    def rank(run: RunRow) -> tuple:
-        return run.comparable, not run.busy, run.rate.median, -run.number
-
-    kinds = ("one", False, DEVICES[:1]), ("any", False, DEVICES), ("lossy", True, DEVICES)
-    rows = []
-    for problem in challenge.PROBLEMS:
-        size = problem.neurons, problem.layers
-        own = group_by((run for run in collection.own if run.official_size == size), series)
-        published = [row for row in collection.baselines if (row.neurons, row.layers) == size and row.edges_per_second]
-        best = {
-            name: [row for row in published if row.lossy == lossy and row.device_class in devices]
-            for name, lossy, devices in kinds
-        }
-        rows.append(Size(
-            problem,
-            {name: max(own.get(name, ()), key=rank, default=None) for name in NAMES},
-            {name: min(best[name], key=_order, default=None) for name in PUBLISHED},
-        ))  # fmt: skip
-    return rows
+    return [Size(problem, collection.own, collection.baselines) for problem in challenge.PROBLEMS]
 
 
 def section(collection: Collection) -> Section | None:
@@ -215,7 +202,7 @@ def hardware(rows: Sequence[Size], name: str) -> str:
     """What the best published figures of the rows ran on, of one of PUBLISHED: "one GPU", "up to 768 GPUs"."""
     best = [row.best[name] for row in rows if row.best[name]]
     if not best:
-        return PUBLISHED[name]
+        return PUBLISHED[name][1]
     kinds = " or ".join(kind for kind in KINDS if any(figure.kind == kind for figure in best))
     most = max((int(figure.devices) for figure in best if figure.devices.isdecimal()), default=1)
     return f"one {kinds}" if most == 1 else f"up to {most:,} {kinds}s"

@@ -4,11 +4,11 @@ Each library has its ratio to ours by pairs of samples, so that other load on th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
+from typing import NamedTuple
 
 from spdnn.core.shown import listed, plural
-from spdnn.core.statistics import Interval, ratios
+from spdnn.core.statistics import ratios
 from spdnn.core.table import RATE, RATIO, SECONDS, Column, Table, between, code
 from spdnn.report.common import words
 from spdnn.report.common.blocks import Paragraph, Section
@@ -31,25 +31,15 @@ OURS = "cpu"  # the engine of a comparison that the others are set against
 MOST_SHOWN = 8  # comparisons
 
 
-@dataclass(frozen=True)
 class Peer:
-    """A run of a comparison, beside ours."""
+    """A run of a comparison, beside ours; `ratio`: how many times as long as ours it took."""
 
-    run: RunRow
-    ours: RunRow
-
-    @cached_property
-    def ratio(self) -> Interval:
-        """How many times as long as ours it took."""
-        return ratios(self.ours.record.seconds, self.run.record.seconds)
-
-    @property
-    def notes(self) -> LibraryNotes:
-        return self.run.notes(LibraryNotes)
+    def __init__(self, run: RunRow, ours: RunRow) -> None:
+        self.run, self.notes = run, run.notes(LibraryNotes)
+        self.ratio = ratios(ours.record.seconds, run.record.seconds)
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """One problem: ours, and a row for each run, ours too, the fastest first."""
 
     ours: RunRow
@@ -83,20 +73,16 @@ PEERS = Table(
 
 @once
 def comparisons(collection: Collection) -> list[Comparison]:
-    """The runs of each comparison with other libraries, on one rank."""
+    """The runs of each comparison with other libraries, on one rank; ours is the one with most reductions."""
     runs = [run for run in collection.runs if run.record.comparison and run.record.ranks == 1]
-    groups = group_by(runs, lambda run: (run.record.comparison, *run.problem_key))
-    return [comparison for members in groups.values() if (comparison := _comparison(members))]
-
-
-def _comparison(members: Sequence[RunRow]) -> Comparison | None:
-    """One problem; None without ours, the one with most reductions, or without another."""
-    own = [run for run in members if run.record.engine.name == OURS]
-    ours = max(own, key=lambda run: len(run.record.reductions.requested), default=None)
-    if ours is None or len(members) < 2:
-        return None
-    rows = [Peer(run, ours) for run in members if run.repeats == ours.repeats]
-    return Comparison(ours, sorted(rows, key=lambda row: row.ratio.median))
+    found = []
+    for members in group_by(runs, lambda run: (run.record.comparison, *run.problem_key)).values():
+        own = [run for run in members if run.record.engine.name == OURS]
+        if own and len(members) > 1:
+            ours = max(own, key=lambda run: len(run.record.reductions.requested))
+            rows = [Peer(run, ours) for run in members if run.repeats == ours.repeats]
+            found.append(Comparison(ours, sorted(rows, key=lambda row: row.ratio.median)))
+    return found
 
 
 def section(collection: Collection) -> Section | None:

@@ -7,6 +7,7 @@ Records that would make the page too large are thinned.
 import json
 import statistics
 from collections.abc import Iterable, Sequence
+from functools import reduce
 
 from spdnn.core.shown import listed, plural, size
 from spdnn.core.table import BYTES, NUMBER, Column, Phrase, Styled, Table, code, csv_text
@@ -18,7 +19,7 @@ from spdnn.report.common.collection import Collection
 from spdnn.report.common.run_rows import RunRow, fair, group_by
 from spdnn.runs.records.columns import columns
 from spdnn.runs.records.operation_record import OperationRecord
-from spdnn.runs.records.published import SPANS, Baseline
+from spdnn.runs.records.published import SPANS
 from spdnn.runs.records.run_record import RunRecord, busy_part
 
 NAME, TITLE = "provenance", "Records and glossary"
@@ -98,7 +99,8 @@ def section(collection: Collection) -> Section | None:
         folds += more if len(runs) > len(shown) else []
         blocks.append(Fold("How to reproduce each run", [Paragraph(DIGESTS, "soft"), *folds], "reproduce"))
     if any(run.official_size for run in runs):
-        blocks.append(SOURCES.of(_sources(collection.baselines)))
+        sources = group_by(collection.baselines, lambda row: row.source.split(";")[0])
+        blocks.append(SOURCES.of([figures for _, figures in sorted(sources.items())]))
     if definitions := _definitions(collection):
         glossary: list[Block] = [Terms(definitions, anchored=True)]
         if runs:
@@ -129,12 +131,6 @@ def _machine(record: RunRecord | OperationRecord) -> tuple:
     """The same for records of one machine and software."""
     where = record.environment
     return where.cpu, where.cores, where.memory_bytes, where.gpu, where.system, _versions(record)
-
-
-def _sources(baselines: Sequence[Baseline]) -> list[list[Baseline]]:
-    """The figures of each publication."""
-    groups = group_by(baselines, lambda row: row.source.split(";")[0])
-    return [groups[citation] for citation in sorted(groups)]
 
 
 def _definitions(collection: Collection) -> list[tuple[str, str]]:
@@ -198,13 +194,10 @@ def records_table(runs: Sequence[RunRow], operations: Sequence[OperationRecord])
 
 def _values(fields: dict[str, tuple[str, ...]], record: RunRecord | OperationRecord) -> dict:
     """The columns that are fields of a record."""
-    values = {}
-    for name, path in fields.items():
-        value = record
-        for part in path:
-            value = getattr(value, part, None)
-        values[name] = value
-    return values
+    return {
+        name: reduce(lambda part, attribute: getattr(part, attribute, None), path, record)
+        for name, path in fields.items()
+    }
 
 
 def records_link(records: Records) -> tuple[dict[str, str], str]:

@@ -1,14 +1,12 @@
 """The section on other libraries: ratios of pairs, and only from records of one comparison."""
 
 import pytest
-from records import collected, made_record, made_verdict, typed
+from records import collected, made_record
 
 from spdnn.report.common.blocks import Rows
-from spdnn.report.common.collection import Part, collect
 from spdnn.report.common.drawing import Figure, save, style
 from spdnn.report.networks import section as networks
 from spdnn.report.peers import PEERS, comparisons, section
-from spdnn.runs.records.verdict import Verdict
 
 ONE, OTHER = "0123456789abcdef", "fedcba9876543210"
 
@@ -63,12 +61,6 @@ def test_ours_is_the_run_with_most_reductions_and_only_as_many_samples_make_pair
 )
 def test_other_runs_and_problems_are_not_compared(other):
     assert section(collected([compared("cpu", (0.1, 0.2)), *other])) is None
-
-
-def test_a_failed_verdict_takes_a_library_away():
-    records = [typed(compared(name, (0.1, 0.2), case=name)) for name in ("cpu", "mkl", "jax")]
-    [one] = comparisons(collect([Part(records, [("jax", typed(made_verdict(passed=False), Verdict))])]))
-    assert {row.run.engine for row in one.rows} == {"cpu", "mkl"}
 
 
 def test_two_problems_are_two_tables():

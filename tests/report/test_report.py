@@ -22,13 +22,6 @@ def test_broken_record_is_one_sentence(tmp_path, content):
     assert not (tmp_path / "report.html").exists()
 
 
-def test_failed_record_is_refused():
-    record = made_record()
-    record["verdict"] = made_verdict(passed=False)
-    with pytest.raises(InputError, match=r"verdict\.passed"):
-        shown([record])
-
-
 def test_no_section_has_anything_to_show_of_nothing():
     assert page.sections(collected()) == []
     failed = collected([made_record("broken")], verdicts=[("broken", made_verdict(passed=False))])

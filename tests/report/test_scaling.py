@@ -4,7 +4,7 @@ import copy
 import statistics
 
 import pytest
-from records import BASELINES, cells, collected, figures_of, made_record, made_verdict, table_of, texts, told, typed
+from records import BASELINES, cells, collected, figures_of, made_record, table_of, texts, told, typed
 from test_schedules import scheduled
 
 from spdnn.report.common import words
@@ -249,12 +249,6 @@ def test_one_run_of_several_ranks_is_listed_without_a_figure():
     assert section(collected([made_record()])) is None
 
 
-def test_a_failed_verdict_takes_a_run_out_of_the_section():
-    records = strong()[:3]
-    (group,) = collected(records, verdicts=[("case.t2", made_verdict(passed=False))]).scaling
-    assert (group.kind, {run.case for run in group.runs}) == ("other", {record["case"] for record in records[1:]})
-
-
 def test_of_two_runs_of_one_setting_the_later_is_compared():
     later = on(2, (0.25,), case="again")
     later["created"] = "2026-01-02T03:04:05Z"
@@ -311,15 +305,3 @@ def test_runs_of_several_ranks_tell_what_they_include():
     (run,) = collected([on(2, (0.5, 0.4, 0.6), "rebalanced")]).runs
     assert run.includes == f"layer loop, resident; {words.IN_SHORT}"
     assert run.threads_text == "2 ranks (rebalanced) of 2 threads"
-
-
-@pytest.mark.parametrize("log", [[[12, 512, 0.25]], "x", 7, [["a"] * 5], {"a": 1}, [[0, 0, 1, 1, 1.0]]])
-def test_notes_that_the_model_cannot_read_stop_nothing(log):
-    records = strong()
-    for record in records:
-        record["engine"]["notes"]["pass_log"] = log
-    assert rows(records)[0].run.inference_seconds == 0.8
-    for record in records:
-        record["reductions"]["found"] = {"neurons": "x", "inputs": [1], "dead": {"rows": "y"}}
-    assert rows(records)[0].run.inference_seconds == 0.8
-    assert section(collected(records))
