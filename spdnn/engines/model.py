@@ -10,7 +10,7 @@ from spdnn.core import arrays
 from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs, shape_hint
-from spdnn.core.network import Header, Layer, Network
+from spdnn.core.network import MemoryNetwork, Network
 from spdnn.core.result import Result
 from spdnn.core.shown import WithRepr, plural
 from spdnn.core.signature import ModelInput, Signature
@@ -222,33 +222,18 @@ def check_batch(batch: Any) -> None:
         raise InputError(f"batch {batch!r}: a number of inputs from 1 to {MOST_BATCH:,}, or None")
 
 
-class _InMemoryNetwork(Network):
-    """A network whose layers are all read, and stay in memory."""
+class _InMemoryNetwork(MemoryNetwork):
+    """A network whose layers are all read, and stay in memory. They are sound, and not checked again."""
 
     def __init__(self, network: Network):
         self._network, self._layers = network, list(network.layers())
-        self._headers: list[Header] = [layer.header for layer in self._layers]
-        self._outputs = [network.neuron_classes(k) for k in range(network.depth)]
 
     @property
     def description(self) -> dict:
         return self._network.description
 
-    @property
-    def depth(self) -> int:
-        return len(self._layers)
-
-    def header(self, k: int) -> Header:
-        return self._headers[k]
-
-    def layer(self, k: int) -> Layer:
-        return self._layers[k]
-
     def neuron_classes(self, k: int) -> np.ndarray | None:
-        return self._outputs[k]
-
-    def in_memory(self, k: int) -> bool:
-        return True
+        return self._network.neuron_classes(k)
 
 
 def hold_in_memory(prepared: Prepared, engine: Engine) -> Prepared:
