@@ -128,14 +128,9 @@ class Device(abc.ABC):
         """Copy `source`, of `other`, to `array`, of this device and as large; on the current stream of this device,
         without waiting."""
 
-    @property
-    def captures(self) -> bool:
-        """Whether `capture` makes graphs: not where each launch is waited for."""
-        return not self.one_by_one
-
     def capture(self, work: Callable[[], Any]) -> Callable[[], Any]:
         """What `work` asks for, as one graph; calling it launches the graph on the current stream and does not wait.
-        `work` itself where this device `captures` none.
+        `work` itself where each launch is waited for.
 
         `work` is called once, and nothing of it is done. It begins on the current stream, main or another; others take
         part from when they wait for an event that was recorded in here, and must be waited for before it ends. Inside,
@@ -145,7 +140,7 @@ class Device(abc.ABC):
         Raises:
             SpdnnError: `work` breaks one of these rules.
         """
-        return self._capture(work) if self.captures else work
+        return work if self.one_by_one else self._capture(work)
 
     @abc.abstractmethod
     def _capture(self, work: Callable[[], Any]) -> Callable[[], None]:

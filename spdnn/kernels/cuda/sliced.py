@@ -54,10 +54,6 @@ class Sliced:
     def padding(self) -> float:
         return 1 - self.edges / max(1, self.indices.size * self.shared)
 
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in (self.order, self.starts, self.indices, self.values))
-
 
 @dataclass(frozen=True)
 class Staged:
@@ -81,10 +77,6 @@ class Staged:
     @property
     def parts(self) -> int:
         return self.stages.size - 1
-
-    @property
-    def nbytes(self) -> int:
-        return self.slices.nbytes + self.stages.nbytes + self.map_starts.nbytes + self.map.nbytes
 
 
 def slice_layer(layer: Layer, zero: int | None = None, most_shared: int = 1) -> Sliced:

@@ -86,7 +86,7 @@ class CudaGraphSession(Session):
             **device_notes(devices[0], plan),
             "passes": len(parts),
             "padding": padding(plan, laid),
-            "captured": self.graphs is not None and devices[0].captures,
+            "captured": self.graphs is not None and not devices[0].one_by_one,
             "moves": self._moves(devices),
         }
         self.startup_seconds = sum(device.startup_seconds for device in devices)
