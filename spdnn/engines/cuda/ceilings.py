@@ -73,16 +73,17 @@ def _windows(device: Device, bind: Bind, work: int, seconds: float) -> list[floa
     return [work * rounds / device.seconds(launch) for _ in range(WINDOWS)]
 
 
+def _rounds(device: Device, kernel: Kernel, blocks: int, shared: int = 0, **arguments: Any) -> Bind:
+    """What binds launches of the kernel on these arguments."""
+    return lambda rounds: device.bind(kernel, blocks, {**arguments, "rounds": rounds}, shared)
+
+
 def _copy(device: Device, blocks: int) -> tuple[Bind, int]:
     count = _copy_bytes(device.properties.l2_bytes, device.free_bytes()) // VECTOR
     source, target = (device.empty(4 * count, np.float32) for _ in range(2))
     device.fill(source, PATTERN)
     device.fill(target, 0xFF)
-
-    def bind(rounds: int) -> Callable[[], None]:
-        arguments = {"source": source, "target": target, "count": count, "rounds": rounds}
-        return device.bind(COPY, blocks, arguments, sizes={"source": 4 * count, "target": 4 * count})
-
+    bind = _rounds(device, COPY, blocks, source=source, target=target, count=count)
     # Check: the pattern must have arrived at both ends of the target, which began with another one.
     bind(1)()
     ends = [device.read(part).view(np.uint8) for part in (target[:SEEN], target[-SEEN:])]
@@ -105,10 +106,7 @@ def _copy_bytes(cache: int, free: int) -> int:
 
 def _bind_shared(device: Device, blocks: int) -> tuple[Bind, int]:
     sums = device.empty(4 * blocks * THREADS, np.float32)
-
-    def bind(rounds: int) -> Callable[[], None]:
-        return device.bind(SHARED, blocks, {"sums": sums, "rounds": rounds}, SHARED_BYTES, {"sums": sums.size})
-
+    bind = _rounds(device, SHARED, blocks, SHARED_BYTES, sums=sums)
     bind(1)()
     line = ROWS * (ROWS - 1) / 2 + ROWS * np.arange(TILE)
     _check(SHARED, (device.read(sums).reshape(-1, TILE) == line).all())
@@ -122,11 +120,7 @@ def _second(device: Device, blocks: int) -> tuple[Bind, int]:
     count = repeats * all_threads
     values = (np.arange(4 * count) % 64).astype(np.float32)
     buffer, sums = device.upload(values), device.empty(4 * all_threads, np.float32)
-
-    def bind(rounds: int) -> Callable[[], None]:
-        arguments = {"buffer": buffer, "sums": sums, "count": count, "rounds": rounds}
-        return device.bind(SECOND, blocks, arguments, sizes={"buffer": 4 * count, "sums": sums.size})
-
+    bind = _rounds(device, SECOND, blocks, buffer=buffer, sums=sums, count=count)
     bind(repeats)()
     _check(SECOND, device.read(sums).sum(dtype=np.float64) == IN_FLIGHT * values.sum(dtype=np.float64))
     return bind, VECTOR * IN_FLIGHT * all_threads
@@ -134,14 +128,9 @@ def _second(device: Device, blocks: int) -> tuple[Bind, int]:
 
 def _multiply_add(device: Device, blocks: int) -> tuple[Bind, int]:
     sums = device.empty(blocks * THREADS, np.float32)
-
-    def bind(rounds: int, factor: float = 0.5) -> Callable[[], None]:
-        arguments = {"sums": sums, "factor": factor, "step": 1.0, "rounds": rounds}
-        return device.bind(FMA, blocks, arguments, sizes={"sums": sums.size})
-
-    bind(1, 1.0)()
+    _rounds(device, FMA, blocks, sums=sums, factor=1.0, step=1.0)(1)()
     _check(FMA, (device.read(sums) == CHAINS * (CHAINS - 1) / 2 + CHAINS * STEPS).all())
-    return bind, CHAINS * STEPS * blocks * THREADS
+    return _rounds(device, FMA, blocks, sums=sums, factor=0.5, step=1.0), CHAINS * STEPS * blocks * THREADS
 
 
 def _check(kernel: Kernel, right: Any) -> None:
