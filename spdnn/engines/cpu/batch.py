@@ -59,7 +59,7 @@ class BatchKernels:
         self.kernels = dispatch.level()
         self.lanes = self.kernels.vector_bytes // 4
         self.cache = (caches() or UNKNOWN)[-1].bytes
-        self.dead_from, self.edges = prepared.dead_from, prepared.edges
+        self.depth, self.dead_from, self.edges = network.depth, prepared.dead_from, prepared.edges
         self.costs = plan.Costs.of(network)
         self.last = LastLayer(network)
         self.widest = int(self.costs.outputs.max())
@@ -67,10 +67,6 @@ class BatchKernels:
         self.tile = self.tile_for(inputs.count)
         self.stored = bind_inputs(inputs)
         self.share_lists = tile is None  # outputs may share a list of inputs
-
-    @property
-    def depth(self) -> int:
-        return self.network.depth
 
     def bind(self, k: int, layer: Layer | None = None):
         """Layer k as the kernels take it, from the network or a copy of it."""

@@ -12,7 +12,7 @@ import numpy as np
 from spdnn.core.errors import MemoryTooSmall, Unsuitable
 from spdnn.core.network import Layer, Network
 from spdnn.engines.cuda import schedule
-from spdnn.engines.cuda.layers import COLUMNS, LayerLauncher, LayerLayout, lay_out, to_device, widths
+from spdnn.engines.cuda.layers import LayerLauncher, LayerLayout, lay_out, to_device, widths
 from spdnn.engines.cuda.schedule import CSR, KINDS, PERSISTENT, STAGED
 from spdnn.kernels.cuda.device import Device, Properties
 from spdnn.kernels.tiles import tiles_of
@@ -166,7 +166,6 @@ def several_layers(
     if laid.kind == PERSISTENT:
         several = [laid] * inside
         table = device.upload(np.tile(laid.row(device), inside))
-        assert table.size == inside * COLUMNS
         settings = schedule.variants(device.properties, *widths(several))
         setting = next(setting for setting in settings if count <= setting.most)
         launch = run.layers(0, table, setting.for_any_rows(), several, source, target, rows)

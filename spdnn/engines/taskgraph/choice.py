@@ -107,7 +107,7 @@ def choose(
         InputError: numbers that do not fit each other.
         MemoryTooSmall: none fits; the sentence is of the one that needs least.
     """
-    more = {"leaving": leaving, "costs": costs.layer_seconds.tolist(), "also": also}
+    more = {"leaving": leaving, "costs": costs.layers(costs.work.rows).tolist(), "also": also}
     requests = {"pipeline": requested.pipeline, "batches": requested.batches, "buffers": requested.buffers}
     requests["stage_bytes"] = stage_bytes
     short = None if memory is None or stage_bytes else SHORT * max(sizes.weights)

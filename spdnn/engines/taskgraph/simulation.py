@@ -90,11 +90,6 @@ class TaskCosts:
             return np.zeros(rows.shape)
         return np.where(self.closed, rows * self.work.row_bytes / self.compact_bytes_per_second, 0.0)
 
-    @cached_property
-    def layer_seconds(self) -> np.ndarray:
-        """Seconds of each layer with all inputs at once, float64 (layers,): what ranges of a pipeline even out."""
-        return self.layers(self.work.rows)
-
 
 @dataclass(frozen=True)
 class Simulated:

@@ -5,16 +5,12 @@ launches that are bound to the arrays in it, and the table that the persistent k
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from spdnn.core import progress
-from spdnn.core.network import Network
-from spdnn.engines.cuda.buffers import KernelPlan
-from spdnn.engines.cuda.layers import LayerLayout, lay_out_ahead
+from spdnn.engines.cuda.layers import LayerLayout
 from spdnn.engines.memory import RunSizes
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.kernels.cuda.copies import Copies
@@ -36,12 +32,6 @@ def in_block(layer: LayerLayout, block: Any) -> LayerLayout:
     return replace(layer, arrays=arrays)
 
 
-def lay_out_all(network: Network, plan: KernelPlan, threads: int) -> list[LayerLayout]:
-    """All layers on the host, laid out by so many threads."""
-    with closing(lay_out_ahead(network, plan.kinds, plan.choice.room, threads)) as layers:
-        return list(progress.bar(layers, "weights", network.depth))
-
-
 def move_to_block(laid: list[LayerLayout], first: int, last: int, empty: Callable[[int], np.ndarray]) -> np.ndarray:
     """Layers first..last-1 in one block that `empty` makes of its bytes, and from then on nowhere else."""
     block, offset = empty(sum(map(block_bytes, laid[first:last]))), 0
@@ -58,7 +48,6 @@ class DeviceWeights:
     its stage always uses."""
 
     def __init__(self, copies: Copies, cut: Decomposition, sizes: RunSizes, number: int, laid: Sequence[LayerLayout]):
-        # Rolling buffers: a stage always uses the same one, so that launches keep the addresses they were bound to.
         self.device, self.stream, self._cut, self._number = copies.device, copies.stream, cut, number
         with self.device.on(self.stream):
             self._buffers = [self.device.empty(nbytes, np.uint8) for nbytes in cut.buffer_bytes(sizes, number)]

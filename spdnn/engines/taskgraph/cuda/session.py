@@ -9,23 +9,25 @@ Source: SNIG (Lin and Huang, HPEC 2020); out-of-core weights: Hidayetoglu et al.
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from spdnn.core import progress
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.result import Result
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.cuda.buffers import KernelPlan, batch_table
-from spdnn.engines.cuda.layers import LayerLayout
+from spdnn.engines.cuda.layers import LayerLayout, lay_out_ahead
 from spdnn.engines.cuda.rows import TILE, DeviceInputs, stored_arrays
 from spdnn.engines.cuda.session import SHARE, device_notes, padding
 from spdnn.engines.memory import RunSizes, parts_of
 from spdnn.engines.taskgraph.choice import choose, choose_unmeasured
 from spdnn.engines.taskgraph.cuda.device import GraphDevice, Graphs, Outcomes, joins_of
-from spdnn.engines.taskgraph.cuda.layers import DeviceWeights, block_bytes, lay_out_all, move_to_block
+from spdnn.engines.taskgraph.cuda.layers import DeviceWeights, block_bytes, move_to_block
 from spdnn.engines.taskgraph.cuda.probe import measure_costs
 from spdnn.engines.taskgraph.cuda.run import CudaGraphRun, copies_hidden
 from spdnn.engines.taskgraph.decomposition import Decomposition, cut
@@ -55,7 +57,8 @@ class CudaGraphSession(Session):
         device_inputs: dict[int, DeviceInputs] = {0: DeviceInputs(copies[0], inputs)}
         copies[0].finish()  # before kernels are timed
         self.plan = plan = KernelPlan(devices[0], prepared, inputs, kind)
-        laid = lay_out_all(prepared.network, plan, options.threads)
+        with closing(lay_out_ahead(prepared.network, plan.kinds, plan.choice.room, options.threads)) as layers:
+            laid = list(progress.bar(layers, "weights", plan.depth))
         self.shared = [layer.shared for layer in laid]
         reserved = sum(array.nbytes for array in stored_arrays(inputs)) + 64 * plan.depth
         reserved += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two slots at most
@@ -157,7 +160,6 @@ class CudaGraphSession(Session):
         copies: Sequence[Copies],
     ) -> list[np.ndarray]:  # fmt: skip
         """Pinned blocks of all stages, where weights are streamed; else they go to the devices now, none is kept."""
-        # Streamed stages are kept in pinned blocks, from which every copy of a run comes.
         if self.cut.streamed:
             pinned = partial(devices[0].pinned_array, dtype=np.uint8)
             return [move_to_block(laid, *stage, pinned) for stage in self.cut.stages]
