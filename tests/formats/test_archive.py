@@ -9,9 +9,9 @@ import tarfile
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refuses
 
 from spdnn.core import safe_open
-from spdnn.core.errors import InputError
 from spdnn.formats.archive import GzipStream, TarArchive, natural
 
 CONTENT = random.Random(3).randbytes(300_000) + b"spdnn" * 100_000
@@ -41,6 +41,10 @@ def test_natural_order():
     assert sorted(names, key=natural) == ordered
 
 
+def members(path):
+    return list(TarArchive(path).members())
+
+
 def header(name="n32-l1.tsv", size=0, kind=tarfile.REGTYPE):
     """A header that says whatever it is told, with the right checksum."""
     info = tarfile.TarInfo(name)
@@ -63,6 +67,8 @@ def pax(text):
     ("blocks", "says"),
     [
         (header(size=1 << 50), f"a member of {1 << 50} bytes"),
+        (header(size=-512), "a member of -512 bytes"),  # after which the next member would be this one again
+        (header() + header(size=-512), "a member of -512 bytes"),
         (header(size=1 << 40, kind=tarfile.GNUTYPE_LONGNAME), f"a member of {1 << 40} bytes"),
         (header(size=1 << 20, kind=tarfile.XHDTYPE), f"a member of {1 << 20} bytes"),
         (header(size=512, kind=tarfile.GNUTYPE_SPARSE), "a member with holes"),
@@ -70,32 +76,20 @@ def pax(text):
         (pax("size=-1024") + header(), "a member of -1024 bytes"),
         (pax("GNU.sparse.size=7") + header(), "a member with holes"),
     ],
-    ids=["size", "long name", "notes", "holes", "size in notes", "negative size in notes", "holes in notes"],
-)
+    ids=[
+        "size", "negative size", "negative size of the second", "long name", "notes", "holes", "size in notes",
+        "negative size in notes", "holes in notes",
+    ],
+)  # fmt: skip
 def test_a_header_that_lies_is_refused_before_anything_is_allocated(tmp_path, blocks, says, packed):
     path = tmp_path / "a.tar"
     path.write_bytes(gzip.compress(blocks + bytes(2048)) if packed else blocks + bytes(2048))
-    with pytest.raises(InputError, match=rf"a\.tar: this is no sound tar archive \({says}\)$"):
-        list(TarArchive(path).members())
+    refuses(rf"a\.tar: this is no sound tar archive \({says}\)$", members, path)
 
 
 def test_an_archive_that_unpacks_to_far_more_than_it_is_ends_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(safe_open, "SMALL", 1 << 20)
     path = tmp_path / "a.tar.gz"
-    path.write_bytes(gzip.compress(header(size=3 << 20) + bytes(4 << 20)))
     for content in (header(size=3 << 20), header()):
         path.write_bytes(gzip.compress(content + bytes(4 << 20)))
-        with pytest.raises(InputError, match=r"no sound tar archive \(more than 1,\d+,\d+ bytes, too much to be"):
-            list(TarArchive(path).members())
-
-
-@pytest.mark.parametrize("second", [False, True])
-def test_a_member_of_negative_size_ends_the_reading(tmp_path, second):
-    """The size -512 in base 256; going by it, the next member would be this one again."""
-    path, name = tmp_path / "a.tar", tarfile.TarInfo("n32-l1.tsv")
-    header = bytearray(name.tobuf())
-    header[124:136] = (-512).to_bytes(12, "big", signed=True)
-    header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
-    path.write_bytes((name.tobuf() if second else b"") + header + bytes(1024))
-    with pytest.raises(InputError, match=r"a\.tar: this is no sound tar archive \(a member of -512 bytes\)"):
-        list(TarArchive(path).members())
+        refuses(r"no sound tar archive \(more than 1,\d+,\d+ bytes, too much to be", members, path)

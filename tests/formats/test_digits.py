@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from ladders import rung
+from refusals import refuses
 
 from spdnn.core import challenge
-from spdnn.core.errors import InputError, Unavailable
+from spdnn.core.errors import Unavailable
 from spdnn.formats import digits
 from spdnn.formats.digits import digits_inputs
 from spdnn.formats.radixnet import RadixNet
@@ -90,16 +91,11 @@ def test_a_few_per_cent_survive_and_die_slowly():
     assert (rows == challenge.YMAX).all()
 
 
-@pytest.mark.parametrize("neurons", [-1, 0, 1000, 1023, 100, 262_144])
-def test_other_widths_are_refused(neurons):
-    with pytest.raises(InputError, match=f"^{neurons} neurons.*65536"):
-        digits_inputs(neurons)
-
-
-@pytest.mark.parametrize("count", [0, -1, 60_001])
-def test_other_counts_are_refused(count):
-    with pytest.raises(InputError, match="60,000"):
-        digits_inputs(1024, count)
+def test_other_widths_and_counts_are_refused():
+    for neurons in (-1, 0, 1000, 1023, 100, 262_144):
+        refuses(f"^{neurons} neurons.*65536", digits_inputs, neurons)
+    for count in (0, -1, 60_001):
+        refuses("60,000", digits_inputs, 1024, count)
 
 
 def test_without_scikit_learn(monkeypatch):

@@ -1,9 +1,9 @@
 """Models of other programs: each is refused by a sentence that says what it is and what to do, by name or content."""
 
 import pytest
+from refusals import refuses
 
 import spdnn
-from spdnn.core.errors import InputError
 from spdnn.formats.matrices import read_matrix
 from spdnn.formats.readers import FOREIGN
 
@@ -14,8 +14,8 @@ HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(100)
 def test_every_format_by_its_name(ending, tmp_path):
     path = tmp_path / (ending if ending[0] != "." else f"M{ending.upper()}")
     path.write_bytes(b"whatever")
-    with pytest.raises(InputError, match=r" is not read; .*(ONNX|torch|from_matrices|compile|save|language models)"):
-        spdnn.open_network(path, last="none")
+    said = r" is not read; .*(ONNX|torch|from_matrices|compile|save|language models)"
+    refuses(said, spdnn.open_network, path, last="none")
 
 
 @pytest.mark.parametrize(
@@ -32,19 +32,16 @@ def test_every_format_by_its_name(ending, tmp_path):
 def test_some_by_their_content_whatever_the_name(name, content, said, tmp_path):
     (tmp_path / name).write_bytes(content)
     for read in (spdnn.open_network, spdnn.compile):
-        with pytest.raises(InputError, match=said):
-            read(tmp_path / name)
+        refuses(said, read, tmp_path / name)
 
 
 def test_a_folder_of_tensorflow(tmp_path):
     (tmp_path / "saved_model.pb").touch()
-    with pytest.raises(InputError, match="a TensorFlow model is not read; .* tf2onnx.convert --saved-model"):
-        spdnn.open_network(tmp_path)
+    refuses("a TensorFlow model is not read; .* tf2onnx.convert --saved-model", spdnn.open_network, tmp_path)
 
 
 def test_no_file_of_another_program_is_called_one_of_ours(tmp_path):
-    (tmp_path / "x.h5").write_bytes(HDF5)
-    with pytest.raises(InputError, match=r"x\.h5: inputs are \.safetensors"):
-        spdnn.open_inputs(tmp_path / "x.h5")
-    with pytest.raises(InputError, match=r"x\.h5: a matrix is in a \.npz, \.npy, \.mtx, \.mtx\.gz or \.csv file"):
-        read_matrix(tmp_path / "x.h5")
+    path = tmp_path / "x.h5"
+    path.write_bytes(HDF5)
+    refuses(r"x\.h5: inputs are \.safetensors", spdnn.open_inputs, path)
+    refuses(r"x\.h5: a matrix is in a \.npz, \.npy, \.mtx, \.mtx\.gz or \.csv file", read_matrix, path)

@@ -45,8 +45,7 @@ def test_weights_that_scales_make_too_small_are_refused(tmp_path, graph):
             made.add(kind, np.float32(size) * np.eye(4, dtype=np.float32))
         else:
             made.add(kind, *([] if size is None else [np.full(4, size, np.float32)]))
-    with pytest.raises(InputError, match="smaller than float32 can hold"):
-        spdnn.open_network(made.save(path))
+    refuses("smaller than float32 can hold", spdnn.open_network, made.save(path))
 
 
 @pytest.mark.parametrize("seed", range(60))

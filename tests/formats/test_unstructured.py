@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from refusals import refuses
 
-from spdnn.core.errors import InputError
 from spdnn.engines.reductions.dead import reviving
 from spdnn.engines.reductions.neurons import merge_neurons
 from spdnn.formats.unstructured import LEAST, MOST, Unstructured
@@ -40,7 +40,5 @@ def test_features_keep_their_size():
 
 @pytest.mark.parametrize(("numbers", "what"), [((63, 1), "63 neurons"), ((64, 0), "0 layers"), ((64, 1, -1), "seed")])
 def test_out_of_range(numbers, what):
-    with pytest.raises(InputError, match=what):
-        Unstructured(*numbers)
-    with pytest.raises(InputError, match="layer 1: the network has layers 0 to 0"):
-        Unstructured(64, 1).layer(1)
+    refuses(what, Unstructured, *numbers)
+    refuses("layer 1: the network has layers 0 to 0", Unstructured(64, 1).layer, 1)
