@@ -139,14 +139,13 @@ def _ours(name: str) -> Column:
 
 def _best(devices: str, what: str) -> Column:
     """The best published rates, and under each its seconds."""
-
-    def rate(row: Size) -> Phrase:
-        return (best := row.best[devices]) and Styled(_printed(best), title=label(best))
-
-    def below(row: Size) -> Phrase:
-        return _printed(row.best[devices], SECONDS)
-
-    return Column(f"Best published, {what}", rate, UNNAMED, below, f"published_{devices}_edges_per_second")
+    return Column(
+        f"Best published, {what}",
+        lambda row: (best := row.best[devices]) and Styled(_printed(best), title=label(best)),
+        UNNAMED,
+        lambda row: _printed(row.best[devices], SECONDS),
+        f"published_{devices}_edges_per_second",
+    )
 
 
 def _ratio(name: str, devices: str) -> Column:

@@ -22,7 +22,6 @@ from spdnn.report.common.drawing import Drawing, Figure, libraries, save, style
 from spdnn.report.sections import SECTIONS
 
 HERE = Path(__file__).resolve().parent
-FIRST = "overview"  # the section of the first screen, which has no heading of its own
 MOST_LETTERS = 60  # of the name of a table's file
 EMPTY = (
     "This page shows only what was verified. Run some cases, then make the report again; "
@@ -110,14 +109,14 @@ def _main(contents: Collection, shown: Sequence[Section], writer: Writer) -> str
     parts, links = {}, ""
     for section in shown:
         parts[section.name] = writer.blocks(section.blocks)
-        if section.name != FIRST:
+        if section.name != overview.NAME:  # the first screen has no heading of its own
             heading = html.escape(section.heading or section.title)
             links += f'<li><a href="#{section.name}">{html.escape(section.title)}</a></li>\n'
             parts[section.name] = (
                 f'<section aria-labelledby="{section.name}">\n<h2 id="{section.name}">{heading}</h2>\n'
                 f"{parts[section.name]}</section>\n\n"
             )
-    first = parts.pop(FIRST, "")
+    first = parts.pop(overview.NAME, "")
     first = f'<section aria-label="Overview">\n{first}</section>\n' if first else ""
     nav = f'<nav aria-label="Sections"><ul>\n{links}</ul>\n{_units(writer.rates[1])}</nav>\n\n'
     return first + nav + "".join(parts.values()) + _absent(contents, shown, writer)

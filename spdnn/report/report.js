@@ -16,7 +16,7 @@
   const standard = { rate: Number(document.querySelector("#units [name=rate]")?.value ?? 1e12), seconds: 1 };
   const units = { ...standard };
 
-  // As spdnn/report/common/words.py writes them.
+  // As spdnn/core/shown.py writes them.
   function significant(number, digits = 4) {
     if (number === 0) return "0";
     const magnitude = Math.floor(Math.log10(Math.abs(number)));
@@ -57,19 +57,16 @@
   }
 
   // A link to what is folded away opens it.
-  function unfolded() {
-    for (let one = document.getElementById(decodeURIComponent(location.hash.slice(1))); one; one = one.parentElement) {
+  function unfold(hash) {
+    for (let one = document.getElementById(decodeURIComponent(hash.slice(1))); one; one = one.parentElement) {
       if (one.localName === "details") one.open = true;
     }
   }
-  addEventListener("hashchange", unfolded);
+  addEventListener("hashchange", () => unfold(location.hash));
   document.addEventListener("click", (event) => {
-    const hash = event.target.closest?.("a[href^='#']")?.getAttribute("href");
-    for (let one = hash && document.getElementById(hash.slice(1)); one; one = one.parentElement) {
-      if (one.localName === "details") one.open = true;
-    }
+    unfold(event.target.closest?.("a[href^='#']")?.getAttribute("href") ?? "");
   });
-  unfolded();
+  unfold(location.hash);
 
   // Paper has no folds: what says whether each case passed, and on what machine, is printed open.
   addEventListener("beforeprint", () => {
@@ -149,12 +146,6 @@
     return new Response(stream).text();
   }
 
-  let records = null;
-  async function recordOf(number) {
-    records ??= JSON.parse(await carried(document.getElementById("records-json")));
-    return records[number];
-  }
-
   // Without this script the compressed file itself is what the link gives.
   for (const anchor of all("a[download$='.gz']")) {
     anchor.addEventListener("click", async (event) => {
@@ -184,12 +175,14 @@
     }
   });
 
+  let records = null;
   async function show(number) {
     title.textContent = "This record";
     text.textContent = "…";
     copy.textContent = "Copy";
     box.showModal();
-    const record = await recordOf(number);
+    records ??= JSON.parse(await carried(document.getElementById("records-json")));
+    const record = records[number];
     title.textContent = record ? record.case : "This record";
     text.textContent = record ? JSON.stringify(record, null, 1) : "It is one of those that only the table of records has.";
   }

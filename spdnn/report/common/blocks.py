@@ -182,8 +182,9 @@ class Writer:
         longest = [max((len(plain(row[k].value)) for row in cells), default=0) for k in range(len(columns))]
         styles = ["number" if column.unit else _room(size) for column, size in zip(columns, longest, strict=True)]
         heads = "".join(
-            f'<th scope="col"{_class(style if style == "number" else "")}>{self.head(column.name, column.unit)}</th>'
-            for column, style in zip(columns, styles, strict=True)
+            f'<th scope="col"{_class("number" if column.unit else "")}>'
+            f"{', '.join(filter(None, map(self.phrase, (column.name, column.unit))))}</th>"
+            for column in columns
         )
         lines = []
         for row, (first, *rest) in zip(rows, cells, strict=True):
@@ -217,10 +218,6 @@ class Writer:
         return self.phrase(cell.value) + (
             "" if cell.below is None else f"<br><small{room}>{self.phrase(cell.below)}</small>"
         )
-
-    def head(self, name: Phrase, unit: Unit | None) -> str:
-        """The head of a column, with its unit."""
-        return ", ".join(filter(None, (self.phrase(name), self.phrase(unit))))
 
     def figure(self, figure: Figure) -> str:
         """A figure with its caption and data; a telephone sees the narrow one, where there is one."""
