@@ -33,7 +33,7 @@ def _add_kernels(command) -> None:
     )
     command.add_argument(
         "--layer-widths",
-        type=_widths,
+        type=lambda text: [] if text == "none" else arguments.positives(text),
         metavar="LIST",
         help="widths of the single layers, joined by commas, or none "
         f"(default: {','.join(map(str, WIDTHS))}; none with --neurons)",
@@ -60,11 +60,6 @@ def _add_kernels(command) -> None:
     )
     command.add_argument("--records", metavar="DIR", help="folder to write the records to, one file each")
     command.set_defaults(run=_compare, reads=("inputs", "mnist"), writes=("records/*.json",))
-
-
-def _widths(text: str) -> list[int]:
-    """Widths joined by commas, or none."""
-    return [] if text == "none" else arguments.positives(text)
 
 
 def _compare(args) -> None:

@@ -282,7 +282,11 @@ def check_indices(matrix: Any) -> Any:
             lengths = [len(row) for row in matrix.rows]
             if len(lengths) != rows or lengths != [len(row) for row in matrix.data]:
                 raise ValueError("rows whose columns and values are not as many")
-        _check_entries(matrix.tocoo())
+        entries = matrix.tocoo()
+        for indices, size in zip(entries.coords, entries.shape, strict=True):
+            if len(indices) != len(entries.data):
+                raise ValueError(f"{len(entries.data)} values for {len(indices)} indices")
+            _check_range(indices, size)
     return matrix
 
 
@@ -296,13 +300,6 @@ def _check_compressed(matrix, rows: int, columns: int, dimensions: int) -> None:
     if len(data) != len(indices):
         raise ValueError(f"{len(data)} values for {len(indices)} indices")
     _check_range(indices, columns)
-
-
-def _check_entries(matrix) -> None:
-    for indices, size in zip(matrix.coords, matrix.shape, strict=True):
-        if len(indices) != len(matrix.data):
-            raise ValueError(f"{len(matrix.data)} values for {len(indices)} indices")
-        _check_range(indices, size)
 
 
 def _check_range(indices: np.ndarray, size: int) -> None:

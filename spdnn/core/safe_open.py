@@ -140,10 +140,7 @@ def check_no_url(path: str | os.PathLike) -> None:
 
 def check_file(path, what: str = "file") -> Path:
     """`path` of a plain file, a `what`; else an InputError, for what is no file (a pipe, a device) may never end."""
-    return _plain(existing(path, what), what)
-
-
-def _plain(path: Path, what: str = "file") -> Path:
+    path = existing(path, what)
     if path.is_dir():
         raise InputError(f"{path}: this is a folder, not a {what}")
     if not plain_file(path):
@@ -238,7 +235,7 @@ def text(path, what: str, form: str = "JSON") -> str:
     """
     path = existing(path, what)
     with name_errors(path, sentence := f"it is not a {what} in {form}"):
-        if (size := _plain(path).stat().st_size) > TEXT:
+        if (size := check_file(path).stat().st_size) > TEXT:
             raise InputError(f"{size:,} bytes, more than {TEXT:,}")
     with sound(f"{path}: {sentence}"):
         return decode(path.read_bytes(), "strict")

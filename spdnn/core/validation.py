@@ -23,6 +23,7 @@ DIGITS, LONG_NUMBER = bytes.maketrans(b"123456789 :[\n\t\r-", b"000000000,,,,,,,
 OWN = ("Expected ", "Invalid ", "Number ", "Object ")  # how msgspec's own sentences begin
 UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 Kind = TypeVar("Kind")
+_decoder = cache(msgspec.json.Decoder)
 
 
 def parse(kind: type[Kind], text: str, where: str, what: str) -> Kind:
@@ -179,8 +180,3 @@ def _number(value: object) -> float:
     if isinstance(value, float):
         return float(value)
     raise TypeError(f"a value of type {type(value).__name__} is nothing that JSON knows")
-
-
-@cache
-def _decoder(kind: type) -> msgspec.json.Decoder:
-    return msgspec.json.Decoder(kind)

@@ -18,7 +18,8 @@ def spmm(topology, values, b, bias=None, low: float = -np.inf, high: float = np.
     def product(values: np.ndarray, dense: np.ndarray) -> np.ndarray:
         return scipy.sparse.csr_array((values, *place), shape=topology.shape) @ dense + shift
 
-    return activation(_each(product, values, b, 1, 2), low, high)
+    y = product(values, b) if b.ndim == 2 else np.stack(list(map(product, values, b)))
+    return activation(y, low, high)
 
 
 def sddmm(topology, q, k, scale: float = 1.0) -> np.ndarray:
@@ -72,10 +73,3 @@ def tolerance(magnitude, terms: int, dtype=np.float32) -> np.ndarray:
     rounding = np.finfo(dtype).eps / 2 + np.finfo(np.float32).eps
     least = float(np.finfo(dtype).smallest_subnormal)
     return np.asarray(magnitude) * ((terms + 2) * unit + rounding) + least
-
-
-def _each(work, first: np.ndarray, second: np.ndarray, kept_first: int, kept_second: int) -> np.ndarray:
-    """`work` of each pair of a batch, or of the one pair."""
-    if second.ndim == kept_second:
-        return work(first, second)
-    return np.stack([work(left, right) for left, right in zip(first, second, strict=True)])
