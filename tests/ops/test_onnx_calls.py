@@ -91,7 +91,7 @@ def branch(name, *weights):
 
 @pytest.mark.parametrize("inside", [0, 1, 2])
 def test_products_of_one_name_in_two_branches(tmp_path, inside):
-    """Each with the weights of its own branch, in it or around it."""
+    """Each with the weights of its own branch, in it or around it, and the features of the graph around it."""
     around = {"first": few(40, 40, seed=1), "second": few(40, 40, seed=2)}
     weights = [[few(40, 40, seed=3 + k) for k in range(inside)] + [name] for name in around]
     branches = {"then_branch": branch("a", *weights[0]), "else_branch": branch("b", *weights[1])}

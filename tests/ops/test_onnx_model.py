@@ -7,7 +7,7 @@ from itertools import product as combinations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from onnx.backend.test.case.node import collect_testcases
 from onnx_graphs import graph
 from onnx_models import Maker, chain, close, convolutional, outputs
@@ -122,29 +122,6 @@ def test_what_follows_a_product_is_its_own_only_where_nothing_else_reads_it(tmp_
     (one,) = products(onnx_files.OnnxGraph.read(path).model.graph)
     assert [node.op_type for node in one.nodes] == ["MatMul"]
     assert close(opened(path)(x), outputs(path, x))
-
-
-def test_products_inside_branches_and_loops(tmp_path, untimed):
-    """A branch reads the weights and the features of the graph around it."""
-    made = Maker(40)
-    weight, other = (made.constant(made.draw(40, 40, density=0.1)) for _ in range(2))
-
-    def body(name, weights):
-        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-        return helper.make_graph([helper.make_node("MatMul", ["x", weights], [name])], name, [], [value])
-
-    made.nodes += [
-        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
-        helper.make_node("Greater", ["sum", made.constant(np.float32(0))], ["positive"]),
-        helper.make_node("If", ["positive"], ["y"], then_branch=body("a", weight), else_branch=body("b", other)),
-    ]
-    made.last = "y"
-    path = made.save(tmp_path / "a.onnx")
-    model = opened(path)
-    assert "2 of 2" in repr(model)
-    for sign in (1, -1):
-        x = sign * np.abs(made.draw(3, 40))
-        assert close(model(x), outputs(path, x))
 
 
 PARTS = 8

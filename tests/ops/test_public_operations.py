@@ -2,6 +2,7 @@
 
 import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from refusals import refuses
@@ -196,23 +197,9 @@ def test_results_are_written_where_the_caller_wants_them(random_matrix, dtype, b
     assert (ops.softmax(mine, out=values).values == ops.softmax(A).values).all()
 
 
-def test_no_columns_give_no_columns(random_matrix):
-    assert ops.spmm(random_matrix(5, 6, 9), np.zeros((6, 0), np.float32)).shape == (5, 0)
-
-
-def test_arrays_of_the_callers_library_come_back(random_matrix):
-    class Theirs:
-        """Of a library that speaks DLPack; what is made of it is NumPy's, for the library has no name here."""
-
-        __dlpack__ = lambda self, **options: dense(6, 3).__dlpack__(**options)  # noqa: E731
-        __dlpack_device__ = lambda self: (1, 0)  # noqa: E731
-
-    A = random_matrix(5, 6, 9)
-    assert (ops.spmm(A, Theirs()) == ops.spmm(A, dense(6, 3))).all()
-
-
 B, MEMORY = dense(6, 7), np.zeros(100, np.float32)
 Q, K, X, W = dense(5, 3), dense(6, 3), dense(1, 2, 4, 4), dense(2, 3, 3)
+HALF = dense(6, 2, dtype=np.float16)
 
 
 @pytest.mark.parametrize(
@@ -268,6 +255,24 @@ Q, K, X, W = dense(5, 3), dense(6, 3), dense(1, 2, 4, 4), dense(2, 3, 3)
         (lambda A: ops.linear(dense(4, 6, dtype=np.float16), A), "X is of float16, and the sparse matrix of float32"),
         (lambda A: ops.linear(np.full((4, 6), np.nan, np.float32), A), "the product is NaN somewhere"),
         (lambda A: ops.linear(dense(4, 6), A.with_values(A.values[None])), "A is a batch of 1"),
+        (lambda A: ops.spmm(A, dense(6, 2), activation=(0, 10**400)), 'it must be None, "relu" or a pair'),
+        (lambda A: ops.sddmm(A, Q, K, 10**400), "it must be a finite number of float32"),
+        (lambda A: ops.sddmm(A, Q, K, 1e300), r"scale 1e\+300: it must be a finite number of float32"),
+        (lambda A: ops.depthwise_conv(X, W, stride=1.0), "stride 1.0: it must be 1 or 2"),
+        (lambda A: ops.depthwise_conv(X, W, stride=np.ones(2)), "it must be 1 or 2"),
+        (lambda A: ops.depthwise_conv(X, W, layout=np.array(["a", "b"])), "it must be NCHW or NHWC"),
+        (lambda A: ops.spmm(A, jnp.zeros((6, 2), jnp.bfloat16)), "B is of bfloat16; it must be of float32 or float16"),
+        (lambda A: ops.spmm(A, np.ndarray), "B is a type; it must be an array"),
+        (lambda A: ops.spmm(A, np.ma.masked_array(dense(6, 2), True)), "B is a masked array; its filled"),
+        (lambda A: ops.SparseMatrix.from_dense(np.ma.masked_array(dense(6, 2), True)), "matrix is a masked array"),
+        (lambda A: ops.SparseMatrix.from_dense([[1.0, 2.0], [3.0]]), r"the dense matrix is no array \("),
+        (lambda A: ops.SparseMatrix.from_dense(dense(6, 2), 0.5, "random", seed=-1), "seed -1: it must be a whole num"),
+        (lambda A: ops.SparseMatrix.from_dense(dense(6, 2), 0.5, "random", seed="x"), "seed 'x': it must be a whole"),
+        (lambda A: ops.spmm_gradients(A, HALF, dense(5, 2)), "B is of float16, and the sparse matrix of float32"),
+        (lambda A: ops.spmm_gradients(A, dense(7, 2), dense(5, 2)), r"B has shape \(7, 2\); A of 5 x 6 needs 6 rows"),
+        (lambda A: ops.spmm_gradients(A.with_values(dense(2, 9)), K, Q), "A is a batch of 2 matrices; gradients are"),
+        (lambda A: ops.sddmm_gradients(A, dense(5, 2), dense(5, 2)), "a mask of 5 x 6 needs 5 and 6 rows"),
+        (lambda A: ops.sddmm_gradients(A, dense(5, 2), dense(2, 6, 2), 1e300), "it must be a finite number of float32"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(random_matrix, call, sentence):
