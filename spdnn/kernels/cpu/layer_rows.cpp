@@ -6,9 +6,8 @@
 //
 // Algorithm  A row is compared with the first of its hash alone: one that differs from it is a class of its own. Rows
 //            often repeat in order, so a row is first compared with that of the class after its predecessor's, without
-//            any hash. On classes, the edges of a short row are ranked by comparing each with all others, which is
-//            vectorized; those of longer rows, some rows at a time, are sorted by class and dealt to their rows in that
-//            order.
+//            any hash. On classes, the edges of a row are sorted by class: those of a short row are ranked by comparing
+//            each with all others, which is vectorized.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
@@ -156,39 +155,56 @@ double sum_of(const double* terms, int64_t count) {
 constexpr int kShort = 64;                  // edges of a row that is ranked
 constexpr uint32_t kMostRanked = 1u << 24;  // classes that leave room for an edge's number in 31 bits
 
-// A row of at most N edges on classes, as rows_on_classes has it; returns how many edges are left.
+// Of a row on classes: what is read, the classes of the inputs, and what is written.
+template <class From, class To>
+struct Row {
+    const From* read;
+    int64_t edges;
+    const float* weights;  // null: all have `weight`
+    float weight;
+    const uint32_t* classes;
+    To* written;
+    float* sums;
+
+    // Keys in ascending order are a class, and below it, in so many bits, an edge. Runs of one class become one edge.
+    template <int kBits, class Key>
+    int64_t merge(const Key* sorted, double* terms) const {
+        int64_t count = 0;
+        for (int64_t e = 0, next; e < edges; e = next) {
+            const Key own = sorted[e] >> kBits;
+            for (next = e; next < edges && sorted[next] >> kBits == own; ++next)
+                if (weights) terms[next - e] = weights[sorted[next] & ((Key{1} << kBits) - 1)];
+            const double equal = static_cast<double>(next - e) * weight;
+            written[count] = static_cast<To>(own);
+            sums[count++] = static_cast<float>(weights ? sum_of(terms, next - e) : equal);
+        }
+        return count;
+    }
+};
+
+// A row of at most N edges; returns how many edges are left.
 template <int N, class From, class To>
-int64_t rank_row(const From* read, int64_t edges, const float* weights, float weight, const uint32_t* classes,
-                 To* written, float* sums) {
-    // Keys are all different: the class, then the edge. A key's place is the number of smaller ones.
+int64_t rank_row(const Row<From, To>& row) {
+    constexpr int kBits = __builtin_ctz(kShort);
+    // Keys are all different. A key's place is the number of smaller ones.
     alignas(64) int32_t keys[N], ranks[N] = {};
     uint32_t sorted[N];
     double terms[N];
     for (int i = 0; i < N; ++i)
-        keys[i] = i < edges ? static_cast<int32_t>(classes[read[i]] * kShort + i) : std::numeric_limits<int32_t>::max();
-    for (int64_t e = 0; e < edges; ++e) {
+        keys[i] = i < row.edges ? static_cast<int32_t>(row.classes[row.read[i]] << kBits | i)
+                                : std::numeric_limits<int32_t>::max();
+    for (int64_t e = 0; e < row.edges; ++e) {
         const int32_t key = keys[e];
         for (int i = 0; i < N; ++i) ranks[i] += key < keys[i];
     }
-    for (int64_t e = 0; e < edges; ++e) sorted[ranks[e]] = static_cast<uint32_t>(keys[e]);
+    for (int64_t e = 0; e < row.edges; ++e) sorted[ranks[e]] = static_cast<uint32_t>(keys[e]);
     // No two of one class and one weight for all, as in most rows of a large RadiX-Net: nothing is summed.
-    int again = weights != nullptr;
-    for (int64_t e = 0; e + 1 < edges; ++e) again |= sorted[e] / kShort == sorted[e + 1] / kShort;
-    if (!again) {
-        for (int64_t e = 0; e < edges; ++e) written[e] = static_cast<To>(sorted[e] / kShort);
-        std::fill(sums, sums + edges, weight);
-        return edges;
-    }
-    // Runs of one class become one edge.
-    int64_t count = 0;
-    for (int64_t e = 0, next; e < edges; e = next) {
-        const uint32_t own = sorted[e] / kShort;
-        for (next = e; next < edges && sorted[next] / kShort == own; ++next)
-            if (weights) terms[next - e] = weights[sorted[next] % kShort];
-        written[count] = static_cast<To>(own);
-        sums[count++] = static_cast<float>(weights ? sum_of(terms, next - e) : static_cast<double>(next - e) * weight);
-    }
-    return count;
+    int again = row.weights != nullptr;
+    for (int64_t e = 0; e + 1 < row.edges; ++e) again |= sorted[e] >> kBits == sorted[e + 1] >> kBits;
+    if (again) return row.template merge<kBits>(sorted, terms);
+    for (int64_t e = 0; e < row.edges; ++e) row.written[e] = static_cast<To>(sorted[e] >> kBits);
+    std::fill(row.sums, row.sums + row.edges, row.weight);
+    return row.edges;
 }
 
 // The rows on the classes 0 .. most of their inputs: edges of one class become one, whose weight is their sum in double
@@ -197,67 +213,22 @@ int64_t rank_row(const From* read, int64_t edges, const float* weights, float we
 template <class From, class To>
 int64_t rows_on_classes(const int64_t* offsets, int64_t rows, const From* read, const float* weights, float weight,
                         const uint32_t* classes, uint32_t most, int64_t* to, To* written, float* sums) {
-    // Edges of a block of rows (at least one row), so that its buffers stay in the L2 cache.
-    constexpr int64_t kEdges = 1 << 18;
-    std::vector<uint32_t> own, row_of, edge_of, edges_of;
-    std::vector<int64_t> ends, fill, next_term;
-    std::vector<double> terms;  // of each row, by class, in the order of the edges
+    std::vector<uint64_t> keys;
+    std::vector<double> terms;
     int64_t count = 0;
-    for (int64_t first = 0, last; first < rows; first = last) {
-        // Short rows, one by one.
-        for (last = first; last < rows && offsets[last + 1] - offsets[last] <= kShort && most < kMostRanked; ++last) {
-            const int64_t at = offsets[last], edges = offsets[last + 1] - at;
-            const float* const own = weights ? weights + at : nullptr;
-            to[last] = count;
-            count += (edges <= kShort / 2 ? rank_row<kShort / 2, From, To>
-                                          : rank_row<kShort, From, To>)(read + at, edges, own, weight, classes,
-                                                                        written + count, sums + count);
+    for (int64_t j = 0; j < rows; ++j) {
+        const int64_t at = offsets[j], edges = offsets[j + 1] - at;
+        const Row<From, To> row{read + at,       edges,       weights ? weights + at : nullptr, weight, classes,
+                                written + count, sums + count};
+        to[j] = count;
+        if (edges <= kShort && most < kMostRanked) {
+            count += edges <= kShort / 2 ? rank_row<kShort / 2>(row) : rank_row<kShort>(row);
+            continue;
         }
-        if (last > first) continue;
-        // As many rows as fit the cache: binary search in the offsets.
-        last = std::max(first + 1,
-                        std::upper_bound(offsets + first, offsets + rows + 1, offsets[first] + kEdges) - offsets - 1);
-        const int64_t base = offsets[first], edges = offsets[last] - base;
-        own.resize(edges), row_of.resize(edges), edges_of.assign(edges, 0);
-        if (weights) edge_of.resize(edges), terms.resize(edges);
-        // Counting sort of the edges by class: histogram, prefix sum, scatter. It is stable.
-        ends.assign(size_t{most} + 2, 0);
-        for (int64_t e = 0; e < edges; ++e) ++ends[(own[e] = classes[read[base + e]]) + 1];
-        for (size_t c = 0; c <= most; ++c) ends[c + 1] += ends[c];
-        // Scatter the edges, row by row; ends[c] moves from the beginning of class c to its end.
-        fill.resize(last - first);
-        for (int64_t j = first; j < last; ++j) {
-            fill[j - first] = offsets[j] - base;
-            for (int64_t e = offsets[j] - base; e < offsets[j + 1] - base; ++e) {
-                const int64_t sorted = ends[own[e]]++;
-                row_of[sorted] = static_cast<uint32_t>(j - first);
-                if (weights) edge_of[sorted] = static_cast<uint32_t>(e);
-            }
-        }
-        if (weights) next_term = fill;
-        // Distribute the sorted edges back to their rows: every row receives its classes in ascending order.
-        int64_t e = 0;
-        for (uint32_t c = 0; c <= most; ++c)
-            for (; e < ends[c]; ++e) {
-                int64_t& next = fill[row_of[e]];
-                // An edge of the row's latest class is merged, one of another class appended.
-                // `own` is overwritten in place with the merged classes.
-                const bool again = next > offsets[first + row_of[e]] - base && own[next - 1] == c;
-                if (!again) own[next++] = c;
-                ++edges_of[next - 1];
-                if (weights) terms[next_term[row_of[e]]++] = weights[base + edge_of[e]];
-            }
-        // Compact the rows behind those before, and sum the weights that were merged.
-        for (int64_t j = first; j < last; ++j) {
-            to[j] = count;
-            const double* term = terms.data() + (weights ? offsets[j] - base : 0);
-            for (int64_t k = offsets[j] - base; k < fill[j - first]; ++k, ++count) {
-                written[count] = static_cast<To>(own[k]);
-                double sum = static_cast<double>(edges_of[k]) * weight;
-                if (weights) sum = sum_of(term, edges_of[k]), term += edges_of[k];
-                sums[count] = static_cast<float>(sum);
-            }
-        }
+        keys.resize(edges), terms.resize(edges);
+        for (int64_t e = 0; e < edges; ++e) keys[e] = uint64_t{classes[row.read[e]]} << 32 | static_cast<uint64_t>(e);
+        std::sort(keys.begin(), keys.end());
+        count += row.template merge<32>(keys.data(), terms.data());
     }
     to[rows] = count;
     return count;

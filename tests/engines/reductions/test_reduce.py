@@ -179,7 +179,7 @@ def test_official_networks_are_sixteen_times_smaller():
 
 
 def test_many_edges_on_classes_are_those_of_numpy():
-    """More than are taken at a time, and a row that has more by itself."""
+    """Rows without edges, short ones that are ranked, long ones that are sorted."""
     rng = np.random.default_rng(5)
     degrees = np.array([0, 290_000, 3, 0, *rng.integers(0, 2000, 200)])
     offsets = np.concatenate([[0], np.cumsum(degrees)])
