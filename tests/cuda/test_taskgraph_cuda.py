@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 from cuda_cases import exact_network, repeated
-from engine_cases import assert_keeps_some, rows
+from engine_cases import assert_equal, assert_keeps_some, rows
 from shim import ShimDevice
 from shim_streams import Node
 
@@ -66,12 +66,6 @@ def expected(network, inputs, reductions="none", kind="csr"):
     return CudaSession(ShimDevice(0), prepared, inputs, Options(1), kind).run()
 
 
-def same(got, told):
-    assert got.digest == told.digest
-    np.testing.assert_array_equal(got.survivors, told.survivors)
-    np.testing.assert_array_equal(got.categories, told.categories)
-
-
 @cache
 def deep():
     """A network of 11 layers and several widths, in which rows die, and inputs some of which are equal."""
@@ -118,7 +112,7 @@ def test_every_schedule_gives_the_same_bits_in_every_order(asked, reductions):
         session = opened(network, inputs, asked, reductions, order, peers=peers)
         for _ in range(2):  # and the second run begins as the first did
             got = session.run()
-            same(got, deep_result(reductions))
+            assert_equal(got, deep_result(reductions))
         assert got.notes["batches"] == len(got.notes["groups"]) == session.batches
         assert got.notes["schedule"] == (session.cut.schedule if asked.schedule == "auto" else asked.schedule)
         way = "from device to device" if peers else "through the host"
@@ -132,7 +126,7 @@ def test_progress_is_told_of_batches_that_were_issued(monkeypatch, capsys):
     session = opened(network, inputs, Settings("stream", 1, batches=4), "dead")
     monkeypatch.setenv("TQDM_MININTERVAL", "0")
     capsys.readouterr()
-    same(session.run(), deep_result("dead"))
+    assert_equal(session.run(), deep_result("dead"))
     lines = [line for line in capsys.readouterr().err.splitlines() if "issued batch" in line]
     assert [line.partition("| ")[2].partition(" [")[0] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
 
@@ -153,9 +147,7 @@ def test_kernels_and_inputs_of_every_kind(monkeypatch, kind, given):
     told = reference.infer(network, inputs, values=True)
     for name, count in (("stream", 1), ("pipeline", 2), ("graph", 2)):
         session = opened(network, inputs, Settings(name, count, batches=3, buffers=2), "dead,inputs", 2, kind, True)
-        got = session.run()
-        np.testing.assert_array_equal(got.all_values(), told.all_values())
-        np.testing.assert_array_equal(got.survivors, told.survivors)
+        assert_equal(session.run(), told, to_the_bit=False)
 
 
 @cache
@@ -212,7 +204,7 @@ def test_a_missing_event_changes_what_comes_out(monkeypatch, set_all, edge):
 
     for order in range(10):
         session = opened(network, inputs, Settings(name, count, batches=6), order=order)
-        same(session.run(), told)
+        assert_equal(session.run(), told)
         with monkeypatch.context() as patch:
             patch.setattr(CudaGraphRun, "_wait", wait)
             try:
@@ -230,7 +222,7 @@ def test_rows_are_counted_before_they_move(monkeypatch):
     session = opened(network, inputs, Settings("pipeline", 2, batches=4), "dead", order=1)
     monkeypatch.setattr(CudaGraphRun, "_count_known", lambda self, task: True)
     with pytest.raises((SpdnnError, ValueError, AssertionError)):
-        same(session.run(), deep_result("dead"))
+        assert_equal(session.run(), deep_result("dead"))
 
 
 def test_a_graph_is_captured_once_for_batches_of_all_sizes():
@@ -264,9 +256,7 @@ def test_batches_go_on_as_one_when_few_of_their_rows_are_left(name, few):
         session = opened(network, inputs, Settings(name, count, batches=6), "dead", order, values=True)
         for _ in range(2):
             got = session.run()
-            np.testing.assert_array_equal(got.all_values(), told.all_values())
-            np.testing.assert_array_equal(got.survivors, told.survivors)
-            np.testing.assert_array_equal(got.alive, told.alive)
+            assert_equal(got, told, to_the_bit=False)
         some = opened(network, inputs, Settings(name, count, batches=6), "dead", order, values=np.arange(0, 300, 3))
         assert_keeps_some(some.run(), got)
         assert got.notes["joined_before_layer"] == session.cut.stages[session.cut.joined][0] + 1
@@ -287,8 +277,7 @@ def test_equal_rows_of_different_batches_become_one_when_they_are_joined(name):
     alone = opened(network, inputs, Settings(name, batches=6, join=False), "dead,inputs").run()
     for order in range(4):
         got = opened(network, inputs, Settings(name, batches=6), "dead,inputs", order, values=True).run()
-        np.testing.assert_array_equal(got.all_values(), told.all_values())
-        np.testing.assert_array_equal(got.survivors, told.survivors)
+        assert_equal(got, told, to_the_bit=False)
         assert got.notes["batches_joined"] == 6
         left = np.unique(told.row_hash).size if told.alive.size else 0
         assert got.notes["rows_merged"] == 180 - left > alone.notes["rows_merged"]
@@ -350,7 +339,7 @@ def test_no_more_memory_is_taken_than_was_promised(name):
             refused = str(error)
             break
         got, opens = session.run(), opens + 1
-        same(got, told)
+        assert_equal(got, told)
         assert all(device.device.most <= promise for device in session.devices)
         assert max(got.notes["memory_bytes"]) <= promise
         assert got.notes["device_memory_bytes"] == int(promise)
@@ -371,7 +360,7 @@ def test_a_promise_makes_weights_stream_by_what_was_measured():
     assert got.notes["buffers"] >= 2
     assert "would not fit the memory of a device" in got.notes["why"]
     assert 0 < got.notes["predicted_seconds"] < 100
-    same(got, deep_result("dead"))
+    assert_equal(got, deep_result("dead"))
 
 
 def test_what_tasks_cost_is_measured_on_the_first_device(monkeypatch):
@@ -425,7 +414,7 @@ def test_a_run_that_ends_early_leaves_nothing_on_its_way(monkeypatch, schedule):
             with pytest.raises(KeyboardInterrupt):
                 session.run()
         assert not any(stream.queue for stream in streams)
-        same(session.run(), deep_result())
+        assert_equal(session.run(), deep_result())
 
 
 def _ended(*_):
@@ -440,10 +429,10 @@ def test_the_engine_takes_devices_from_the_first_it_was_given(on_shim):
     before = [device.launches.total() for device in devices]
     prepared = ENGINE.prepare(network, parse_reductions("all"))
     session = ENGINE.open(prepared, inputs, Options(1, device=1, settings=Settings("pipeline", 2)))
-    same(session.run(), told)
+    assert_equal(session.run(), told)
     after = [device.launches.total() for device in devices]
     assert [a > b for a, b in zip(after, before, strict=True)] == [False, True, True]
-    same(infer(network, inputs, "taskgraph-cuda", settings=Settings("graph", 3)), told)
+    assert_equal(infer(network, inputs, "taskgraph-cuda", settings=Settings("graph", 3)), told)
     with pytest.raises(InputError, match="2 devices, and 1 were asked for"):
         CudaGraphSession(devices[:2], prepared, inputs, Options(1))
 

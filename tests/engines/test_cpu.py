@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from engine_cases import opened, rows
+from engine_cases import assert_equal, opened, rows
 
 from spdnn.api import infer
 from spdnn.core.errors import InputError
@@ -34,10 +34,7 @@ def test_identical_rows_share_one_and_are_all_restored(set_all):
     found = session.findings["inputs"]
     assert found["rows_merged"] > 100
     assert 0 < found["looks"] < 20
-    assert got.digest == plain.digest
-    np.testing.assert_array_equal(got.all_values(), plain.all_values())
-    np.testing.assert_array_equal(got.survivors, plain.survivors)
-    np.testing.assert_array_equal(got.categories, plain.categories)
+    assert_equal(got, plain)
     assert got.edges_computed < plain.edges_computed / 2
     assert session.run().digest == got.digest  # and again, from the same buffers
 
@@ -154,9 +151,8 @@ def test_the_first_pass_in_blocks_gives_the_same(set_all, bias, left):
     assert session.block == 16
     outlived = got.survivors[got.notes["pass_log"][0][1] - 1]
     assert abs(outlived - left) <= 0.2 * left + 10
-    assert got.digest == session.run().digest == expected.digest
-    np.testing.assert_array_equal(got.all_values(), expected.all_values())
-    np.testing.assert_array_equal(got.survivors, expected.survivors)
+    assert session.run().digest == expected.digest
+    assert_equal(got, expected)
 
 
 def test_the_first_pass_has_no_blocks_where_most_rows_outlive_it(set_all):

@@ -10,7 +10,7 @@ import types
 import numpy as np
 import pytest
 import stand_in_cupy
-from engine_cases import rows
+from engine_cases import assert_equal, rows
 from stand_in_cupy import Memory
 
 from spdnn.api import infer
@@ -114,9 +114,7 @@ def test_features_in_several_blocks(gpu, set_all, values):
     set_all(cusparse, MOST_VALUES=values, PART_VALUES=50 * 1024)
     got = infer(network, inputs, "cusparse", values=True)
     assert 0 < got.alive.size < count
-    assert got.digest == one.digest
-    np.testing.assert_array_equal(got.values, one.values)
-    np.testing.assert_array_equal(got.survivors, one.survivors)
+    assert_equal(got, one)
 
 
 def test_one_array_where_it_is_allowed():
