@@ -10,16 +10,14 @@ from spdnn.api import infer
 from spdnn.core import challenge
 from spdnn.core.features import Inputs
 from spdnn.core.network import MemoryNetwork
-from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
 from spdnn.formats.radixnet import RadixNet
 from spdnn.formats.store import write_prepared
-from spdnn.runs import measure
 from spdnn.runs.load import read_store, store_info
 from spdnn.runs.records.files import read_result, record_of, write_result
 from spdnn.runs.verify import verdict as verify
 from spdnn.runs.verify.judging import judge, truth_for, verdict_key
-from spdnn.runs.verify.official import draw_kept, official_problem
+from spdnn.runs.verify.official import official_problem
 from tests.refusals import refuses
 
 
@@ -86,14 +84,9 @@ def test_a_network_prepared_of_another_is_refused(random_network, tmp_path):
     refuses("this was prepared of another network", read_store, tmp_path / "p.safetensors", networks[1])
 
 
-def test_statistics_of_another_run_make_no_record(random_network):
+def test_statistics_of_another_run_make_no_record(small_run):
     """A result whose digest is the run's, with statistics or values that are not."""
-    network, runner = random_network([6, 5, 4]), engine("cpu")
-    inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
-    options = Options(1, values=draw_kept(network, inputs))
-    measurement, result = measure.measure(
-        runner, measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2), options, 1
-    )
+    network, inputs, measurement, result = small_run()
     verdict = judge(network, inputs, result)
     assert verdict.values.every == result.alive.size > 0
     assert record_of("case", measurement, verdict, "").seal
@@ -101,8 +94,7 @@ def test_statistics_of_another_run_make_no_record(random_network):
         other = with_parts(result, **{part: getattr(result, part) * np.float32(1 + 1e-7)})
         assert other.digest == result.digest
         of_other = replace(verdict, judged=verdict_key(network, inputs, other))
-        told = "verdict.judged: the digest of another network"
-        refuses(told, record_of, "case", measurement, of_other, "")
+        refuses("verdict.judged: the digest of another network", record_of, "case", measurement, of_other, "")
 
 
 def test_a_stored_result_is_whole(random_network, tmp_path):

@@ -2,16 +2,12 @@
 
 import time
 
-import numpy as np
 import pytest
 from refusals import refuses
 
 from spdnn.cli import main
-from spdnn.core.features import Inputs
 from spdnn.core.limits import BUSY
 from spdnn.core.validation import builtins
-from spdnn.engines.base import Options
-from spdnn.engines.registry import engine
 from spdnn.runs import measure
 from spdnn.runs.records.environment import Load
 from spdnn.runs.records.files import check_content, record_of
@@ -88,17 +84,13 @@ def machine_has(monkeypatch):
 
 
 @pytest.fixture
-def made(random_network, machine_has):
+def made(small_run, machine_has):
     """A function that makes the record of two repeats, whose machine has one load after another."""
 
     def make(*loads, again=0, until=None):
         machine_has(*loads)
-        network, runner = random_network([6, 5, 4]), engine("cpu")
-        inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
-        loaded = measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2)
-        measured, result = measure.measure(runner, loaded, Options(1), 2, again, until)
-        verdict = judge(network, inputs, result)
-        return record_of("case", measured, verdict, "again")
+        network, inputs, measured, result = small_run(2, again, until)
+        return record_of("case", measured, judge(network, inputs, result), "again")
 
     return make
 

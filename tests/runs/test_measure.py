@@ -1,5 +1,6 @@
 """Samples and the records made of them."""
 
+import itertools
 import json
 
 import numpy as np
@@ -10,22 +11,15 @@ from refusals import refuses
 from spdnn.core import challenge, provenance
 from spdnn.core.features import Inputs
 from spdnn.core.validation import builtins
-from spdnn.engines.base import Options
-from spdnn.engines.registry import engine
 from spdnn.formats.radixnet import RadixNet
-from spdnn.runs import measure
 from spdnn.runs.records.files import check_content, read_result, read_samples, record_of, write_result, write_samples
 from spdnn.runs.records.run_record import RunRecord
 from spdnn.runs.verify.judging import judge
 from spdnn.runs.verify.official import official_problem
 
 
-def test_a_record_tells_the_machine_that_ran_and_not_the_one_that_joined(random_network, tmp_path, monkeypatch):
-    network, runner = random_network([6, 5, 4]), engine("cpu")
-    inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
-    measurement, result = measure.measure(
-        runner, measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2), Options(1), 2
-    )
+def test_a_record_tells_the_machine_that_ran_and_not_the_one_that_joined(small_run, tmp_path, monkeypatch):
+    network, inputs, measurement, result = small_run(2)
     write_samples(tmp_path / "samples.json", measurement)
     here = provenance.environment("")
     monkeypatch.setattr(provenance, "environment", lambda *told: {**here, "cpu": "another"})
@@ -35,23 +29,19 @@ def test_a_record_tells_the_machine_that_ran_and_not_the_one_that_joined(random_
     assert builtins(record.environment) == {**here, "command": "again"}
 
 
-def test_a_verdict_on_another_run_makes_no_record(random_network):
-    networks, runner = [random_network([6, 5, 4]), random_network([6, 5, 5, 4])], engine("cpu")
+def test_a_verdict_on_another_run_makes_no_record(small_run):
     rows = np.random.default_rng(0).random((9, 6))
-    inputs = [Inputs.from_array(rows), Inputs.from_array(rows[::-1])]
-    runs = {}
-    for n, network in enumerate(networks):
-        for i, given in enumerate(inputs):
-            prepared = runner.prepare(network, ())
-            measurement, result = measure.measure(runner, measure.LoadedRun(given, prepared, 0.1, 0.2), Options(1), 1)
-            runs[n, i] = measurement, judge(network, given, result)
-    for one, (measurement, _) in runs.items():
-        for other, (_, verdict) in runs.items():
-            if one == other:
+    runs = []
+    for widths, given in itertools.product(((6, 5, 4), (6, 5, 5, 4)), (rows, rows[::-1])):
+        network, inputs, measurement, result = small_run(widths=widths, rows=given)
+        runs.append((measurement, judge(network, inputs, result)))
+    for measurement, own in runs:
+        for _, verdict in runs:
+            if verdict is own:
                 check_content(RunRecord, record_of("case", measurement, verdict, ""), "r")
             else:
                 refuses(r"verdict\.judged: the digest of another network", record_of, "case", measurement, verdict, "")
-    record = record_of("case", *runs[0, 0], "")
+    record = record_of("case", *runs[0], "")
     record = replace(record, problem=replace(record.problem, edges=4 * record.problem.edges))
     refuses(r"verdict\.judged: the digest of another network", check_content, RunRecord, record, "r")
 
@@ -63,13 +53,6 @@ def test_inputs_that_say_they_are_official():
     network = RadixNet(1024, 120)
     for forged in (Inputs(rows[:286], 1024, None, told), Inputs(rows, 1024, None, told).first(286)):
         assert official_problem(network, forged) is None
-
-
-@pytest.fixture
-def result(random_network):
-    network, runner = random_network([6, 5, 4], bias=0.1), engine("cpu")
-    inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
-    return measure.measure(runner, measure.LoadedRun(inputs, runner.prepare(network, ()), 0.1, 0.2), Options(1), 1)
 
 
 @pytest.mark.parametrize(
@@ -87,18 +70,19 @@ def result(random_network):
         ("more", 1, ""),
     ],
 )
-def test_a_result_whose_parts_do_not_belong_together_is_refused(name, value, says, result, tmp_path):
-    write_result(tmp_path / "r.npz", result[1])
-    assert read_result(tmp_path / "r.npz").digest == result[1].digest
+def test_a_result_whose_parts_do_not_belong_together_is_refused(name, value, says, small_run, tmp_path):
+    result = small_run(bias=0.1)[-1]
+    write_result(tmp_path / "r.npz", result)
+    assert read_result(tmp_path / "r.npz").digest == result.digest
     with np.load(tmp_path / "r.npz") as stored:
         np.savez(tmp_path / "r.npz", **{**stored, name: value})
     refuses(rf"r\.npz: not a result of an inference \(.*{says}", read_result, tmp_path / "r.npz")
 
 
 @pytest.mark.parametrize("change", [{"more": 1}, {"categories": -1}, {"survivors": "9"}, {"categories_sha256": "x"}])
-def test_samples_with_another_result_are_refused(change, result, tmp_path):
+def test_samples_with_another_result_are_refused(change, small_run, tmp_path):
     path = tmp_path / "s.json"
-    write_samples(path, result[0])
+    write_samples(path, small_run()[2])
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "result": {**content["result"], **change}}))
     refuses(rf"s\.json: result\.?.*{next(iter(change))}", read_samples, path)
