@@ -7,11 +7,9 @@ import pytest
 from operation_cases import SHA, made_imbalance, made_operation
 from refusals import refuses
 
-from spdnn.core.errors import InputError
 from spdnn.core.validation import builtins
-from spdnn.runs.records.files import check_content, read_all, read_record, write_operations
-from spdnn.runs.records.operation_record import OperationRecord
-from tests.runs.records.test_run_record import changed
+from spdnn.runs.records.files import read_all, read_record, write_operations
+from tests.runs.records.test_run_record import changed, sound, unsound
 
 SOUND = made_operation(imbalance=made_imbalance())
 
@@ -28,27 +26,27 @@ def test_sound_records_go_through_a_file(tmp_path, name, operation):
 
 
 def test_a_record_of_a_device_and_one_without_a_machine():
-    check_content(OperationRecord, made_operation(machine=False), "r")
+    sound(made_operation(machine=False))
     record = made_operation()
     record["environment"]["gpu"] = "A GPU"
     record["machine"]["instruction_set"] = "sm_90"
-    assert check_content(OperationRecord, record, "r").device == ("cuda", "A GPU")
+    assert sound(record).device == ("cuda", "A GPU")
 
 
 def test_the_accuracy_of_a_network_with_labels():
     record = made_operation(operation="network")
-    assert "accuracy" not in builtins(check_content(OperationRecord, record, "r"))
+    assert "accuracy" not in builtins(sound(record))
     record["accuracy"] = {"labels_sha256": SHA, "top1": 5, "confusion": [[3, 1], [0, 2]]}
-    assert builtins(check_content(OperationRecord, record, "r")) == record
+    assert builtins(sound(record)) == record
     for path, value, sentence in (
         ("accuracy.top1", 4, "accuracy.confusion: 5 right answers, and top-1 is 4"),
         ("accuracy.confusion", None, "accuracy.confusion: null, so the number of inputs is unknown"),
     ):
-        refuses(sentence, check_content, OperationRecord, changed(record, path, value), "r")
+        unsound(sentence, changed(record, path, value))
 
 
 def test_what_follows_from_the_facts():
-    record = check_content(OperationRecord, made_operation(seconds=(0.1, 0.2, 0.4), imbalance=made_imbalance()), "r")
+    record = sound(made_operation(seconds=(0.1, 0.2, 0.4), imbalance=made_imbalance()))
     assert record.operations_per_second.median == record.useful_operations / 0.2
     assert (record.device, record.span) == (("cpu", "A CPU"), "one product, operands in place")
     assert record.problem.sparsity == 1 - 52429 / (512 * 1024)
@@ -88,35 +86,32 @@ def test_what_follows_from_the_facts():
     ],
 )
 def test_what_is_wrong_is_one_sentence(path, value, sentence):
-    refuses(f"^r: .*{re.escape(sentence)}", check_content, OperationRecord, changed(SOUND, path, value), "r")
+    unsound(f"^r: .*{re.escape(sentence)}", changed(SOUND, path, value))
 
 
 def test_the_output_of_another_size_is_refused():
     record = changed(SOUND, "verification.entries", 7)
     record["verification"]["checked"] = 7
-    refuses("verification.entries: 7, but the output has 131072", check_content, OperationRecord, record, "r")
+    unsound("verification.entries: 7, but the output has 131072", record)
 
 
 def test_a_rate_beyond_the_machine_is_no_record():
     """13,421,824 multiply-adds take 67 us on a machine of 2e11 a second; a third of that is too little."""
-    check_content(OperationRecord, made_operation(seconds=(0.00004,)), "r")
-    with pytest.raises(InputError, match="a number above the machine's limit is a failure, not a record"):
-        check_content(OperationRecord, made_operation(seconds=(0.00002,)), "r")
-    with pytest.raises(InputError, match="times what the machine can multiply and add"):
-        check_content(OperationRecord, made_operation("blas", seconds=(0.0002,)), "r")
+    sound(made_operation(seconds=(0.00004,)))
+    unsound("a number above the machine's limit is a failure, not a record", made_operation(seconds=(0.00002,)))
+    unsound("times what the machine can multiply and add", made_operation("blas", seconds=(0.0002,)))
 
 
 def test_a_sample_of_dlmc_that_cannot_be():
     matrix = {"name": "rn50/random_pruning/0.5/a.smtx", "drawn": 3, "drawn_from": 2}
     record = changed(SOUND, "problem.dlmc", matrix)
-    refuses("problem.dlmc: a matrix of it, and origin is generated", check_content, OperationRecord, record, "r")
-    with pytest.raises(InputError, match="problem.dlmc.drawn: 3 of 2 matrices"):
-        check_content(OperationRecord, changed(record, "problem.origin", "dlmc"), "r")
+    unsound("problem.dlmc: a matrix of it, and origin is generated", record)
+    unsound("problem.dlmc.drawn: 3 of 2 matrices", changed(record, "problem.origin", "dlmc"))
 
 
 def test_nothing_unsound_is_written(tmp_path):
-    with pytest.raises(InputError, match="a.jsonl, line 2: verification.worst"):
-        write_operations(tmp_path / "a.jsonl", [made_operation(), changed(SOUND, "verification.worst", 1.5)])
+    records = [made_operation(), changed(SOUND, "verification.worst", 1.5)]
+    refuses("a.jsonl, line 2: verification.worst", write_operations, tmp_path / "a.jsonl", records)
     assert not list(tmp_path.iterdir())
 
 

@@ -4,14 +4,11 @@ import copy
 import re
 
 import pytest
-from refusals import refuses
 
-from spdnn.core.errors import InputError
 from spdnn.core.validation import builtins
 from spdnn.runs.records.distribution import imbalance
-from spdnn.runs.records.files import check_content, read_record, write_record
-from spdnn.runs.records.run_record import RunRecord
-from tests.runs.records.test_run_record import RECORD, SECONDS, changed, measured, sized
+from spdnn.runs.records.files import read_record, write_record
+from tests.runs.records.test_run_record import RECORD, SECONDS, changed, measured, sized, sound, unsound
 
 
 def rank(place, **values):
@@ -56,7 +53,7 @@ def told(key, value, record=DISTRIBUTED):
     return changed(record, f"distribution.{key}", value)
 
 
-def without_exchange(partition="static"):
+def without_exchange(partition):
     record = told("partition", partition)
     record["distribution"] |= {"exchanges": []}
     for one in record["distribution"]["per_rank"]:
@@ -71,13 +68,15 @@ def test_written_and_read(tmp_path):
 
 @pytest.mark.parametrize("partition", ["static", "cyclic", "rebalanced"])
 def test_runs_without_an_exchange(partition):
-    check_content(RunRecord, without_exchange(partition), "r")
+    record = without_exchange(partition)
+    assert sound(record).distribution.imbalance.edges_from_exchange is None
+    unsound("edges_from_exchange: 1 with 0 exchanges", told("per_rank.0.edges_from_exchange", 1, record))
 
 
 def test_rows_are_merged_across_ranks_where_the_reduction_was_on():
     record = told("rows_merged_across_ranks", 3)
     record["reductions"]["requested"] = ["inputs"]
-    check_content(RunRecord, record, "r")
+    sound(record)
 
 
 @pytest.mark.parametrize(
@@ -112,29 +111,23 @@ def test_rows_are_merged_across_ranks_where_the_reduction_was_on():
     ],
 )
 def test_each_claim_can_fail(key, value, wrong):
-    assert len(refuses(re.escape(f"r: {wrong}"), check_content, RunRecord, told(key, value), "r")) < 330
-
-
-def test_no_figure_from_an_exchange_that_was_not():
-    with pytest.raises(InputError, match=r"edges_from_exchange: 1 with 0 exchanges"):
-        check_content(RunRecord, told("per_rank.0.edges_from_exchange", 1, without_exchange()), "r")
+    assert len(unsound(re.escape(f"r: {wrong}"), told(key, value))) < 330
 
 
 def test_a_distribution_exactly_where_there_are_several_ranks():
-    refuses("r: distribution: present, with ranks: 1", check_content, RunRecord, changed(DISTRIBUTED, "ranks", 1), "r")
-    refuses("r: distribution: absent, with ranks: 2", check_content, RunRecord, changed(RECORD, "ranks", 2), "r")
+    unsound("r: distribution: present, with ranks: 1", changed(DISTRIBUTED, "ranks", 1))
+    unsound("r: distribution: absent, with ranks: 2", changed(RECORD, "ranks", 2))
 
 
 def test_what_follows_from_the_ranks():
-    ranked = check_content(RunRecord, DISTRIBUTED, "r").distribution
+    ranked = sound(DISTRIBUTED).distribution
     assert [one.computing_seconds for one in ranked.per_rank] == [0.4, 0.25]
     assert ranked.imbalance == pytest.approx((12480 / 10240, 1.2, 0.4 / 0.325))
-    assert check_content(RunRecord, without_exchange(), "r").distribution.imbalance.edges_from_exchange is None
-    assert (ranked.nodes, check_content(RunRecord, told("per_rank.1.host", "node-b"), "r").distribution.nodes) == (1, 2)
+    assert (ranked.nodes, sound(told("per_rank.1.host", "node-b")).distribution.nodes) == (1, 2)
     assert imbalance([3, 1]) == 1.5
     assert imbalance([0, 0]) == 1.0
-    assert check_content(RunRecord, DISTRIBUTED, "r").busiest == 12480
-    assert check_content(RunRecord, RECORD, "r").busiest == 20480
+    assert sound(DISTRIBUTED).busiest == 12480
+    assert sound(RECORD).busiest == 20480
 
 
 def test_padding_is_allowed_on_every_rank():
@@ -145,21 +138,20 @@ def test_padding_is_allowed_on_every_rank():
     record["verdict"]["truth"] |= {"inputs": 3000, "checked": 3000}
     for one in record["distribution"]["per_rank"]:
         one |= {"inputs": 1500, "edges_computed": most // 2}
-    check_content(RunRecord, record, "r")
-    with pytest.raises(InputError, match="more than 3000 inputs in whole tiles have"):
-        check_content(RunRecord, changed(record, "result.edges_computed", most + 1), "r")
+    sound(record)
+    unsound("more than 3000 inputs in whole tiles have", changed(record, "result.edges_computed", most + 1))
 
 
 # 12480 edges of the busiest rank load 49,920 bytes in at least 0.4 s; the mean of both would be 40,960 bytes.
 @pytest.mark.parametrize(("bytes_loaded", "of_one"), [(None, 49_920), (81_920 - 5000, 44_920), (30_000, 15_000)])
 def test_the_limit_is_the_busiest_ranks(bytes_loaded, of_one):
     record = changed(DISTRIBUTED, "result.bytes_loaded", bytes_loaded)
-    assert check_content(RunRecord, measured(record, load=1e6), "r").limit.seconds == of_one / 1e6
-    check_content(RunRecord, measured(record, load=of_one / 0.4 / 2.99), "r")
-    with pytest.raises(InputError, match=r"^r: result\.edges_computed: 20480 edges in 0\.4 s, 3\.01 times what .*"):
-        check_content(RunRecord, measured(record, load=of_one / 0.4 / 3.01), "r")
+    assert sound(measured(record, load=1e6)).limit.seconds == of_one / 1e6
+    sound(measured(record, load=of_one / 0.4 / 2.99))
+    record = measured(record, load=of_one / 0.4 / 3.01)
+    unsound(r"^r: result\.edges_computed: 20480 edges in 0\.4 s, 3\.01 times what ", record)
 
 
 def test_ranks_move_their_bytes_side_by_side():
     record = measured(changed(DISTRIBUTED, "result.bytes_moved", 10), copy=1, load=1e12)
-    assert check_content(RunRecord, record, "r").limit == (5.0, "memory")
+    assert sound(record).limit == (5.0, "memory")
