@@ -115,7 +115,8 @@ def test_a_name_that_a_shell_would_split_is_refused(checked, change):
 def test_ops_need_no_network(checked):
     nothing = {"neurons": [], "layers": []}
     assert requests(checked(nothing | {"ops": OPS})) == []
-    refuses("nothing to run", requests, checked(nothing))
+    for empty in (nothing, {"neurons": []}):
+        refuses("nothing to run", requests, checked(empty))
     assert checked({"ops": "null"})["ops"] is None
 
 
@@ -127,8 +128,9 @@ def test_scalars_stand_for_lists_and_cases_are_every_combination(checked):
 
 
 def test_nulls_and_lists_on_the_command_line(checked):
-    found = checked({"count": "null", "memory": "none", "layers": ["120", "480"]})
+    found = checked({"count": "null", "memory": "none", "layers": ["120", "480"], "inputs_per_rank": "null"})
     assert (found["count"], found["memory"], found["layers"]) == ([None], [None], [120, 480])
+    assert found["inputs_per_rank"] is None
     whole = checked({"repeats": 2.0, "layers": [5.0]})
     assert [type(number) for number in (*whole["repeats"], *whole["layers"])] == [int, int]
     own = OWN | {"bias": "-0.1", "clip": "32", "layers": "3"}  # as Snakemake gives what is inside of a value
@@ -152,7 +154,7 @@ def test_ranks_run_with_every_partition_and_one_rank_once(checked):
 def test_items_of_cases_are_changes_of_the_configuration(checked):
     change = {"neurons": 1024, "layers": [120, 480], "ladder": [{"engine": "csr", "reductions": "none"}]}
     items = [
-        {"neurons": 4096, "layers": 120, "inputs_per_rank": 50, "ranks": [1, 2], "source": "unstructured"},
+        {"neurons": 4096, "layers": 120, "inputs_per_rank": "50", "ranks": ["1", 2], "source": "unstructured"},
         {"engine": "cpu", "reductions": ["dead", "none"], "layers": 120, "threads": 1},
         OWN | {"engine": "spgemm"},
         {"layers": 120},  # which the configuration has
@@ -208,14 +210,6 @@ def test_ranks_multiply_everything_else(checked):
     assert len(found) == problems * 2 * 2 * (1 + 2 * 3) == len({case.name for case in found})
 
 
-def test_weak_scaling_counts_inputs_by_ranks(checked):
-    change = {"neurons": 1024, "layers": 120, "inputs_per_rank": "50", "ranks": ["1", "2"], "partition": "cyclic"}
-    found = requests(checked(change))
-    assert [(case.ranks, case.count) for case in found] == [(1, 50), (2, 100)]
-    assert found[1].name == "radixnet-1024-120.digits-1024-first-100.cpu.all.t2.r2-cyclic"
-    assert checked({"inputs_per_rank": "null"})["inputs_per_rank"] is None
-
-
 def test_network_files(checked):
     found = checked({"neurons": [], "cases": [OWN | {"reductions": "dead,inputs", "bias": [0.5, -1], "clip": "none"}]})
     (case,) = requests(found)
@@ -255,7 +249,3 @@ def test_network_files(checked):
 )
 def test_a_mistake_is_one_line(checked, change, sentence):
     refuses(f"^config: {re.escape(sentence)}", lambda: requests(checked(change)))
-
-
-def test_nothing_to_run(checked):
-    refuses("nothing to run", requests, checked({"neurons": []}))

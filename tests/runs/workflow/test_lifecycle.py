@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from children import finished, started, until
+from refusals import refuses
 
 from spdnn.core import endings
 from spdnn.core.endings import process
-from spdnn.core.errors import InputError, SpdnnError, Unavailable
+from spdnn.core.errors import SpdnnError, Unavailable
 from spdnn.runs.workflow import lifecycle
 
 HOST = socket.gethostname()
@@ -175,8 +176,8 @@ def test_the_file_of_the_configuration_is_written_when_that_changes():
 
 def test_a_run_that_could_not_go_well_is_refused(monkeypatch):
     lifecycle.check_groups({"verify": "a"})
-    with pytest.raises(InputError, match="^--groups: rule infer_ranks is timed, and no job runs beside a timed one"):
-        lifecycle.check_groups({"verify": "a", "infer_ranks": "a"})
+    said = "^--groups: rule infer_ranks is timed, and no job runs beside a timed one"
+    refuses(said, lifecycle.check_groups, {"verify": "a", "infer_ranks": "a"})
     monkeypatch.setattr("shutil.which", lambda name: None)
     lifecycle.check_executor("local")
     with pytest.raises(Unavailable, match="^executor slurm: Slurm is not installed here, for there is no sbatch; "):

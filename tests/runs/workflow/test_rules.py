@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
+from refusals import refuses
 
-from spdnn.core.errors import InputError
 from spdnn.core.request import RunRequest
 from spdnn.runs.workflow import estimates
 from spdnn.runs.workflow.rules import Rules, launch
@@ -63,8 +63,8 @@ def test_nodes_follow_from_ranks_and_the_devices_of_a_node(case):
 
 @pytest.mark.parametrize("value", ["four", "2.5", 0, "'4'"])
 def test_a_number_of_a_site_that_is_none_is_refused(case, value):
-    with pytest.raises(InputError, match="profile: devices_per_node: .* must be a whole number from 1"):
-        of_site([case], {"devices_per_node": value}).check_site()
+    site = of_site([case], {"devices_per_node": value})
+    refuses("profile: devices_per_node: .* must be a whole number from 1", site.check_site)
 
 
 def test_the_check_of_devices_asks_for_no_more_than_a_case(case):
