@@ -17,14 +17,12 @@ GOOD = "3, 5, 4\n0 2 2 4 \n1 4 0 3 \n"
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 12), st.randoms(use_true_random=False))
-def test_what_is_written_is_read_again(rows, columns, random):
-    import tempfile
-
+def test_what_is_written_is_read_again(tmp_path_factory, rows, columns, random):
+    path = tmp_path_factory.mktemp("smtx") / "a.smtx"
     mask = np.array([[random.random() < 0.3 for _ in range(columns)] for _ in range(rows)])
     offsets = np.concatenate(([0], np.cumsum(mask.sum(axis=1))))
-    with tempfile.TemporaryDirectory() as folder:
-        smtx.write(f"{folder}/a.smtx", mask.shape, offsets, np.nonzero(mask)[1])
-        shape, found, where = smtx.read(f"{folder}/a.smtx")
+    smtx.write(path, mask.shape, offsets, np.nonzero(mask)[1])
+    shape, found, where = smtx.read(path)
     assert shape == mask.shape
     assert (found == offsets).all()
     assert (where == np.nonzero(mask)[1]).all()
@@ -65,17 +63,6 @@ def test_a_matrix_without_nonzeros(tmp_path):
         (GOOD.replace("1 4 0 3", "1 nan 0 3"), "line 3: 'nan 0 3 ' is no whole number"),
         (GOOD.replace("0 2 2 4", f"0 2 2 {10**19}"), "line 2: '10000000000000000000"),
         (GOOD.replace("3, 5, 4", f"{10**17}, 5, 4"), "line 2: 4 offsets; 100000000000000000 rows need"),
-    ],
-)
-def test_a_broken_file_is_one_sentence(tmp_path, text, sentence):
-    (tmp_path / "a.smtx").write_text(text)
-    told = refuses(re.escape(sentence), smtx.read, tmp_path / "a.smtx")
-    assert told.startswith(f"{tmp_path}/a.smtx")
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
         (GOOD.replace("1 4 0 3", "4 1 0 3"), "row 0 has column 1 after column 4"),
         (GOOD.replace("1 4 0 3", "1 1 0 3"), "row 0 has column 1 twice"),
         (GOOD.replace("1 4 0 3", "1 5 0 3"), "row 0 has column 5; a matrix of 5 columns has 0 to 4"),
@@ -83,9 +70,10 @@ def test_a_broken_file_is_one_sentence(tmp_path, text, sentence):
         (GOOD.replace("3, 5, 4", "3, 0, 4"), "0 columns: a matrix has 1 to"),
     ],
 )
-def test_positions_that_are_no_matrix_name_the_file(tmp_path, text, sentence):
+def test_a_broken_file_and_positions_that_are_no_matrix_are_one_sentence(tmp_path, text, sentence):
     (tmp_path / "a.smtx").write_text(text)
-    refuses(f"a.smtx: .*{re.escape(sentence)}", SparseMatrix.from_smtx, tmp_path / "a.smtx")
+    told = refuses(re.escape(sentence), SparseMatrix.from_smtx, tmp_path / "a.smtx")
+    assert told.startswith(f"{tmp_path}/a.smtx")
 
 
 def test_what_is_no_text_or_no_file(tmp_path):

@@ -213,10 +213,9 @@ def _damaged(path: Path) -> None:
     shape = (sizes[3] % 9, sizes[4] % 9)
     first, second = (np.array(part, np.int64 if sizes[5] % 2 else object).astype(np.int64) for part in cut[:2])
     values = np.array(cut[2], np.float32)
-    names = {"csr": ("indptr", "indices"), "csc": ("indptr", "indices"), "bsr": ("indptr", "indices")}
     form = ("csr", "csc", "bsr", "coo", "dia", "lil")[kind % 6]
     matrix = sp.csr_array((max(shape[0], 1), max(shape[1], 1)), dtype=np.float32).asformat(form)
-    if form in names:
+    if form in ("csr", "csc", "bsr"):
         matrix.indptr, matrix.indices = first, second
         matrix.data = values if form != "bsr" else values[: values.size // 2 * 2].reshape(-1, 1 + sizes[6] % 2, 1)
     elif form == "coo":
@@ -318,10 +317,6 @@ def _named(folder: Path) -> list[Path]:
 
 def _onnx(folder: Path) -> list[Path]:
     return [chain(seed)[0].save(folder / f"{seed}.onnx") for seed in range(6)]
-
-
-def _torch(folder: Path) -> list[Path]:
-    return [TORCH]
 
 
 def _tensors(folder: Path) -> list[Path]:
@@ -436,7 +431,7 @@ TARGETS = {
     ),
     "npz": Target("a.npz", _matrices, _npz, _network, _seal_zip),
     "state dict in npz": Target("a.npz", _state_dict, _named, _network, _seal_zip, longest=600),
-    "state dict in pt": Target("a.pt", _state_dict, _torch, _network, _seal_zip, longest=600),
+    "state dict in pt": Target("a.pt", _state_dict, _tables("tests/data/pruned.pt"), _network, _seal_zip, longest=600),
     "ONNX": Target("a.onnx", readers.open_network, _onnx, _network, longest=600),
     "ONNX calls": Target("a.seed", _calls, _texts(*(bytes([k]) for k in range(6)))),
     "npy": Target("a.npy", readers.open_inputs, _npy, _inputs),
