@@ -5,7 +5,6 @@ import pytest
 
 import spdnn
 from spdnn.bench import calls
-from spdnn.bench.contest import ComparisonSettings
 from spdnn.bench.libraries import base
 from spdnn.bench.libraries.numpy import BlasModel
 from spdnn.bench.libraries.ours import OurModel
@@ -13,6 +12,7 @@ from spdnn.bench.libraries.registry import PROGRAMS
 from spdnn.core.errors import SpdnnError
 from spdnn.runs.records.files import check_content
 from spdnn.runs.records.operation_record import OperationRecord
+from tests.bench import test_calls_of_models
 
 
 def network(seed=0):
@@ -24,9 +24,7 @@ def network(seed=0):
 
 def compared(libraries, batches=(1, 9)):
     case = calls.NetworkCase("mine", network(), calls.draw_rows(50, 40, 0.5), batches)
-    comparison = ComparisonSettings(2, libraries, 0.0, "spdnn bench", "0123456789abcdef")
-    groups = calls.compare_calls(case, comparison)
-    return [(records[0].problem.batch_columns, records, refused) for records, refused in groups]
+    return test_calls_of_models.compared(case, *libraries)
 
 
 @pytest.mark.parametrize("library", ["scipy", "blas", "onnxruntime"])

@@ -88,11 +88,6 @@ def test_out_of_range(threads, seconds, told):
     refuses(told, machine.measure, threads, seconds)
 
 
-def test_too_little_memory_is_told():
-    with pytest.raises(Unavailable, match="memory of 1,000,000 bytes is too small to measure the machine"):
-        machine.measure(1, 0.01, 1_000_000)
-
-
 @pytest.mark.parametrize(("free", "memory"), [(8_000_000, None), (8_000_000, 1 << 50), (1 << 50, 1_000_000)])
 def test_no_more_than_a_part_of_what_is_free_is_taken(monkeypatch, free, memory):
     monkeypatch.setattr(machine, "available_bytes", lambda: free)
