@@ -79,11 +79,7 @@ def test_what_follows_from_the_facts():
         ("verification.checked", 512 * 256 + 1, "verification.checked: 131073 of 131072 entries"),
         ("verification.checked", 5, "verification.seed: a sample has one; 5 of 131072"),
         ("verification.entries", 1 << 20, "verification.seed"),
-        (
-            "verification",
-            {**SOUND["verification"], "entries": 7, "checked": 7},
-            "7, but the output has 131072",
-        ),
+        ("verification", {**SOUND["verification"], "entries": 7, "checked": 7}, "7, but the output has 131072"),
         ("nonzero_imbalance", 2.5, "imbalance: 2.5; maximum over mean of 2 threads is at most 2"),
         ("thread_imbalance", [0.5], "thread_imbalance"),
         ("machine.instruction_set", "sm_90", "machine.instruction_set: sm_90 is not of a device of kind cpu"),
