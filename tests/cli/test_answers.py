@@ -91,9 +91,9 @@ def test_a_reference_that_differs_is_an_error_that_says_how_far(infer, tmp_path)
     assert infer("--reference", "far.npy", "--tolerance", 1)[0] == 0
 
 
-def test_a_reference_after_a_softmax_is_told_from_logits(infer, files):
-    logits = np.load(files / "out.npy")
-    powers = np.exp(logits)
+def test_probabilities_are_told_from_logits(infer, files):
+    """Those of a reference, and ours."""
+    powers = np.exp(np.load(files / "out.npy"))
     for dtype in (np.float64, np.float16):
         np.save(files / "softmax.npy", (powers / powers.sum(axis=1, keepdims=True)).astype(dtype))
         status, _, err = infer("--reference", "softmax.npy")
@@ -101,9 +101,6 @@ def test_a_reference_after_a_softmax_is_told_from_logits(infer, files):
         assert "; the reference is after a softmax (no value is below 0, rows sum to 1), and ours are logits: " in err
         assert "export the outputs of the layer before the softmax (`--last none` leaves it out" in err
         assert err.count("\n") == 1
-
-
-def test_our_probabilities_are_told_from_logits(infer, files):
     write_network(files / "halves.safetensors", from_matrices([np.zeros((20, 2))], 0.5, last="none"))
     np.save(files / "logits.npy", np.ones((40, 2)))
     status, _, err = infer("--reference", "logits.npy", "--network", "halves.safetensors")

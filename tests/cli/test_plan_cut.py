@@ -69,10 +69,7 @@ def test_a_record_calibrates(saved, capsys):
     assert re.search(r"^resident: .* 4,000 +0\.5000 ", text, re.MULTILINE)
     assert cut(saved, "--devices", 2, "--count", 8000, "--schedule", "graph") == 0
     assert "8,000 inputs" in capsys.readouterr().out
-
-
-def test_a_record_calibrates_another_problem(saved, capsys):
-    """An official problem at the rates of a record's edges; what its reductions left of them is kept."""
+    # An official problem at the rates of the record's edges; what its reductions left of them is kept.
     assert cut(saved, "--neurons", 1024, "--layers", 480, "--devices", 2) == 0
     text = capsys.readouterr().out
     assert text.startswith("1024-480, 60,000 inputs: predicted, calibrated by ")

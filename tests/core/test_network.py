@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse as sp
 from refusals import refuses
 
-from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.network import Activation, Layer, MemoryNetwork, from_matrices, index_dtype
 from spdnn.ops import SparseMatrix
@@ -173,8 +172,7 @@ def test_first_layers_and_identity():
 
 @pytest.mark.parametrize(("name", "ymax"), [("tanh", None), ("relu", 0.0), ("relu", np.inf), ("none", 3.0)])
 def test_activations(name, ymax):
-    with pytest.raises(InputError):
-        Activation(name, ymax)
+    refuses("activation '", Activation, name, ymax)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from refusals import refuses
 
-from spdnn.core.errors import InputError
 from spdnn.core.statistics import FEW, RESAMPLES, interval
 
 
@@ -36,5 +36,4 @@ def test_interval_of_one_sample():
 
 @pytest.mark.parametrize("samples", [[], [0.0], [-1.0], [math.nan], [math.inf], [[1.0]]])
 def test_interval_refuses(samples):
-    with pytest.raises(InputError):
-        interval(samples)
+    refuses("sample", interval, samples)

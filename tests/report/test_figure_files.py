@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from docutils.core import publish_parts
+from refusals import refuses
 
-from spdnn.core.errors import InputError
 from spdnn.report.common.drawing import Drawing, caption, remove_figures, standalone, write_figures
 from spdnn.report.rendering import RecordFolder, render
 from spdnn.runs.records.files import write_record
@@ -66,11 +66,6 @@ def test_figures_of_a_page(tmp_path):
     (table,) = tables & {Path("networks/table-ours")}
     (row,) = csv.DictReader((folder / f"{table}.csv").open(encoding="utf-8"))
     assert float(row["inference_seconds"]) == 0.11
-    again = tmp_path / "again"
-    render([RecordFolder(paths)], page, figures=again)
-    assert [(again / name).read_bytes() for name in listed(folder)] == [
-        (folder / name).read_bytes() for name in listed(folder)
-    ]
 
 
 def test_a_page_without_figures_has_an_empty_folder(tmp_path):
@@ -108,8 +103,7 @@ def test_a_folder_with_anything_else_is_refused(tmp_path, name):
     other.mkdir() if name.endswith("/") else other.touch()
     before = listed(tmp_path)
     for change in (lambda: write_figures([made("other")], folder), lambda: remove_figures(folder)):
-        with pytest.raises(InputError, match=r"figures: \S+ is no figure of a report, and would be removed"):
-            change()
+        refuses(r"figures: \S+ is no figure of a report, and would be removed", change)
     assert listed(tmp_path) == before
     assert other.exists()
 
@@ -117,14 +111,12 @@ def test_a_folder_with_anything_else_is_refused(tmp_path, name):
 def test_a_figure_without_all_its_files_is_not_ours(tmp_path):
     write_figures([made()], tmp_path / "figures")
     (tmp_path / "figures/networks/throughput.rst").unlink()
-    with pytest.raises(InputError, match=r"networks/throughput\.csv is no figure"):
-        write_figures([made()], tmp_path / "figures")
+    refuses(r"networks/throughput\.csv is no figure", write_figures, [made()], tmp_path / "figures")
 
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "figures").touch()
-    with pytest.raises(InputError, match="is not a folder; figures are written into one of their own"):
-        write_figures([made()], tmp_path / "figures")
+    refuses("is not a folder; figures are written into one of their own", write_figures, [made()], tmp_path / "figures")
 
 
 def test_nothing_is_left_of_what_was_not_finished(tmp_path):
@@ -197,12 +189,10 @@ def test_nothing_is_written_where_the_page_cannot_be(tmp_path):
         (folder / "page.html", "which is replaced whole"),
         (others[0], "this output would replace"),
     ):
-        with pytest.raises(InputError, match=told):
-            render([RecordFolder(others)], output, figures=folder)
+        refuses(told, render, [RecordFolder(others)], output, figures=folder)
         assert {name: (folder / name).read_bytes() for name in listed(folder)} == before
     assert json.loads(others[0].read_text())["case"] == "another"
-    with pytest.raises(InputError, match="which is replaced whole"):
-        render([RecordFolder(paths)], tmp_path / "new", figures=tmp_path / "new")
+    refuses("which is replaced whole", render, [RecordFolder(paths)], tmp_path / "new", figures=tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 from records import made_record, stored
+from refusals import refuses
 
 import spdnn
 from spdnn.cli import main
-from spdnn.core.errors import InputError
 
 
 @pytest.fixture
@@ -80,5 +80,4 @@ def test_records_as_a_frame(results):
     assert frame.loc["quiet", "peak_memory_bytes"] == 3 << 30
     assert frame["other_work_share"].isna().tolist().count(True) == 1
     assert {"edges_per_second", "edges_per_second_low", "edges_per_second_high", "repeats"} <= set(frame.columns)
-    with pytest.raises(InputError, match="there is no such file or folder"):
-        spdnn.load_records("nowhere")
+    refuses("there is no such file or folder", spdnn.load_records, "nowhere")

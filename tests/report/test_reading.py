@@ -10,6 +10,7 @@ import jsonschema
 import many
 import pytest
 from records import made_verdict
+from refusals import refuses
 
 from spdnn.core.errors import InputError
 from spdnn.core.validation import LARGEST, check_numbers, convert, parse, schema
@@ -145,16 +146,16 @@ def test_what_is_spoiled_is_never_more_than_one_sentence(kind):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 2**63, -(2**63), 10**400])
 def test_unsound_numbers_are_found_wherever_they_are(value):
     for hidden in (value, [value], [1, value], [1.5, value], ["x", value], {"a": value}, {"a": [{"b": [[1, value]]}]}):
-        with pytest.raises(InputError, match=r"^r: notes.*: (a whole number beyond|-?(nan|inf) is not)"):
-            check_numbers({"sound": [1, 2.5, None, "x"], "notes": hidden}, "r")
+        told = r"^r: notes.*: (a whole number beyond|-?(nan|inf) is not)"
+        refuses(told, check_numbers, {"sound": [1, 2.5, None, "x"], "notes": hidden}, "r")
     check_numbers([LARGEST, -LARGEST, 1.7e308, True, None, "x", [], {}, [[]], (1, 2.5)], "r")
 
 
 def test_stricter_than_python_where_json_schema_is():
     """Its patterns know ASCII digits alone, and an end that is no line break."""
     for created in ("2025-01-02T03:04:05Z\n", "\u0662025-01-02T03:04:05Z"):
-        with pytest.raises(InputError, match="r: created: .* is not a text of the form"):
-            convert(RunRecord, {**CONTENTS["timed"][1], "created": created}, "r")
+        record = {**CONTENTS["timed"][1], "created": created}
+        refuses("r: created: .* is not a text of the form", convert, RunRecord, record, "r")
 
 
 def test_a_spoiled_record_among_many_is_named(tmp_path):
@@ -163,5 +164,4 @@ def test_a_spoiled_record_among_many_is_named(tmp_path):
     text = lines.read_text("utf-8").split("\n")
     text[3] = text[3].replace('"passed": true', '"passed": false')
     lines.write_text("\n".join(text), "utf-8")
-    with pytest.raises(InputError, match=r"runs-000000\.jsonl, line 4: verdict\.reasons: "):
-        read_all(paths)
+    refuses(r"runs-000000\.jsonl, line 4: verdict\.reasons: ", read_all, paths)

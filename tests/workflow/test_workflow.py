@@ -23,6 +23,7 @@ import pytest
 import scipy.sparse as sp
 import yaml
 from children import ended, finished, started, until
+from test_deployment import module
 
 from spdnn.cli import main
 from spdnn.core import endings
@@ -289,25 +290,13 @@ def test_snakemakes_own_report_has_every_figure_with_its_category_and_caption(wh
         assert "system-message" not in shown["caption"]
 
 
-MODULE = """
-module spdnn:
-    snakefile: "{root}/workflow/Snakefile"
-    config: config
-use rule * from spdnn
-onstart:
-    spdnn.onstart()
-onsuccess:
-    spdnn.onsuccess()
-"""
-
-
 def test_another_configuration_of_a_deployment_has_a_page_of_its_own(copied, settings):
     """As a module of Snakemake, for which times alone count, with fewer cases and a record of another folder; where the
     environment and the folder have a blank in their paths.
     """
     folder = copied("a folder")
     (folder / "venv").symlink_to(sys.prefix)
-    (folder / "Snakefile").write_text(MODULE.format(root=ROOT))
+    module(folder, ROOT)
     (folder / "results/measured").mkdir()
     shutil.copy(folder / f"results/records/{CASES[0]}.json", folder / "results/measured")
     (folder / "results/records/of-before.json").write_text("{}")  # of an older version, say

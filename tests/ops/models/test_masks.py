@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from model_oracle import dense
+from refusals import refuses
 
-from spdnn.core.errors import InputError
 from spdnn.ops import Topology
 from spdnn.ops.models import masks
 from spdnn.ops.models.masks import band_and_decay, first_rows
@@ -55,8 +55,7 @@ def test_the_first_rows_are_a_mask_of_a_shorter_sequence():
     assert np.array_equal(dense(first_rows(mask, 31)), dense(mask)[:31, :31])
     assert first_rows(mask, 50) is mask
     for rows in (0, 51):
-        with pytest.raises(InputError, match=f"{rows} positions: the mask has 50"):
-            first_rows(mask, rows)
+        refuses(f"{rows} positions: the mask has 50", first_rows, mask, rows)
 
 
 @pytest.mark.parametrize(
@@ -71,5 +70,4 @@ def test_the_first_rows_are_a_mask_of_a_shorter_sequence():
     ],
 )
 def test_refused(arguments, said):
-    with pytest.raises(InputError, match=said):
-        band_and_decay(*arguments)
+    refuses(said, band_and_decay, *arguments)
