@@ -14,7 +14,7 @@ from spdnn.engines.reductions.inputs import DuplicateSearch, representatives
 from spdnn.engines.spgemm import schedule
 from spdnn.kernels import dispatch
 
-ACCUMULATORS = ("hash", "touched", "sweep", "panel")  # as the kernels number them
+ACCUMULATORS = ("touched", "sweep", "panel")  # as the kernels number them
 
 
 class Buffer:

@@ -3,12 +3,11 @@
 //
 // Algorithm  Gustavson: output row = sum over the nonzeros x_i of a feature row of x_i times row i of W, i ascending.
 //            Where the sums are kept is chosen by the expected density of the output row, 1 - exp(-products / outputs):
-//              hash     open addressing; the outputs are sorted at the end: very sparse rows of wide layers
 //              touched  one float an output and a mark for every 16: only marked outputs are looked at again
 //              sweep    one float an output, all looked at again
 //              panel    sweep for as many neighbouring rows as a vector has lanes at once, a vector an output: where
 //                       their nonzeros meet often enough in the same inputs
-//            When zeros do not stay zeros (a positive bias, say), hash and touched become sweep.
+//            When zeros do not stay zeros (a positive bias, say), touched becomes sweep.
 // Order      Every output adds its products in ascending order of inputs, whatever the accumulator: a panel adds 0 * w
 //            for rows without that input, which changes no sum.
 // Threads    Blocks of rows, dealt out dynamically; a block writes its rows one after the other from its first row's
@@ -39,7 +38,6 @@ using namespace SPDNN_LEVEL;
 constexpr int64_t kLargestBlock = 64;  // rows that a thread takes at most
 constexpr int64_t kAhead = 8;          // nonzeros between the one used and the one whose weights are fetched
 // Where one accumulator overtakes another (benchmarks/density.py --accumulators).
-constexpr int64_t kHashBelow = 1024;   // hash: products * kHashBelow <= outputs
 constexpr int64_t kTouchedBelow = 16;  // touched: products * kTouchedBelow <= outputs
 constexpr double kPanelFrom = 0.5;     // panel: nonzeros of its rows >= kPanelFrom * inputs,
 constexpr double kPanelMeet = 2.5;     //        and >= kPanelMeet * the inputs that they reach
@@ -197,35 +195,6 @@ void touched(const Layer& layer, const Row& row, const Scratch& scratch, Epilogu
     }
 }
 
-template <class Index, bool kValued>
-void hash(const Layer& layer, const Row& row, int64_t products, const Scratch& scratch, Epilogue<kValued>& epilogue,
-          Writer& out) {
-    // Table of at least twice as many entries as products: at most half full, so probe sequences stay short.
-    int bits = 4;
-    while ((int64_t{1} << bits) < 2 * products) ++bits;
-    const uint32_t mask = (1u << bits) - 1;
-    int64_t outputs = 0;
-    for_each_product<Index, kValued>(layer, row, [&](Index output, float y) {
-        // Multiplicative hash, then linear probing to the output's entry or the first free one.
-        uint32_t entry = (static_cast<uint32_t>(output) * 0x9e3779b1u) >> (32 - bits);
-        while (scratch.keys[entry] != output && scratch.keys[entry] != kFree) entry = (entry + 1) & mask;
-        // First product of an output: claim the entry, and keep both in one word to sort by output.
-        if (scratch.keys[entry] == kFree) {
-            scratch.keys[entry] = output;
-            scratch.order[outputs++] = uint64_t{output} << 32 | entry;
-        }
-        scratch.key_sums[entry] += y;
-    });
-    // A comparison of our own keeps this instance of std::sort apart from those of other levels.
-    std::sort(scratch.order, scratch.order + outputs, [](uint64_t a, uint64_t b) { return a < b; });
-    // Emit by ascending output, and clear each used entry for the next row.
-    for (int64_t k = 0; k < outputs; ++k) {
-        const uint32_t output = scratch.order[k] >> 32, entry = static_cast<uint32_t>(scratch.order[k]);
-        out.add(output, epilogue.scalar(scratch.key_sums[entry], output));
-        scratch.keys[entry] = kFree, scratch.key_sums[entry] = 0.0f;
-    }
-}
-
 // `filled` neighbouring rows; each is written to a Writer of its own. Their values are spread out for 64 inputs at a
 // time.
 template <class Index, bool kValued>
@@ -309,13 +278,8 @@ inline bool panel_pays(const Layer& layer, const Row* rows, int filled, const Sc
 inline Accumulator accumulator(const Layer& layer, int64_t products, int choice) {
     // An output without products may be nonzero here, so all outputs must be looked at.
     if (!layer.keeps_zero || choice == kSweep || choice == kPanel) return kSweep;
-    // The table must hold twice the products, which bound the outputs.
-    const bool hashable = 2 * products <= kHashEntries;
-    if (choice == kHash) return hashable ? kHash : kTouched;
-    if (choice == kTouched) return kTouched;
     // By expected density: the sparser the row, the more a search for its outputs saves.
-    if (hashable && products * kHashBelow <= layer.outputs) return kHash;
-    return products * kTouchedBelow <= layer.outputs ? kTouched : kSweep;
+    return choice == kTouched || products * kTouchedBelow <= layer.outputs ? kTouched : kSweep;
 }
 
 // Rows first .. last - 1 of src; their results follow each other from offset first * outputs of dst.
@@ -353,8 +317,7 @@ Work block(const Layer& layer, const SparseRows& src, const NewRows& dst, int64_
             const int64_t count = products_of(layer, rows[r]);
             const Accumulator chosen = accumulator(layer, count, choice);
             Writer out{dst.columns + offset, dst.values + offset};
-            if (chosen == kHash) hash<Index, kValued>(layer, rows[r], count, scratch, epilogue, out);
-            else if (chosen == kTouched) touched<Index, kValued>(layer, rows[r], scratch, epilogue, out);
+            if (chosen == kTouched) touched<Index, kValued>(layer, rows[r], scratch, epilogue, out);
             else sweep<Index, kValued>(layer, rows[r], scratch, epilogue, out);
             // The row's exact length is known now: the next one begins behind it, without a gap.
             dst.begin[start + r] = offset, dst.length[start + r] = out.length;

@@ -26,7 +26,7 @@ struct NewRows {
     float* values;
 };
 
-enum Accumulator { kHash, kTouched, kSweep, kPanel, kAccumulators, kBest = -1 };
+enum Accumulator { kTouched, kSweep, kPanel, kAccumulators, kBest = -1 };
 
 // The index of an output's sum. RadiX-Nets, as many structured networks, read outputs a power of two apart: without
 // these shifts all 32 outputs of an input would fall into one or two sets of the nearest cache and push each other out
@@ -34,19 +34,14 @@ enum Accumulator { kHash, kTouched, kSweep, kPanel, kAccumulators, kBest = -1 };
 inline int64_t sum_index(int64_t output) { return output + (output >> 10) * 16; }
 inline int64_t panel_index(int64_t output) { return output + (output >> 6) + (output >> 10); }
 
-// What one thread needs; all of it is zero (keys: kFree) between two layers.
+// What one thread needs; all of it is zero between two layers.
 struct Scratch {
-    float* sums;      // sum_index(widest output)
-    uint8_t* marks;   // one for each kGroup outputs, or for each input
-    float* panel;     // (panel_index(widest output), panel width)
-    uint32_t* keys;   // kHashEntries
-    float* key_sums;  // kHashEntries
-    uint64_t* order;  // kHashEntries
+    float* sums;     // sum_index(widest output)
+    uint8_t* marks;  // one for each kGroup outputs, or for each input
+    float* panel;    // (panel_index(widest output), panel width)
 };
 
-constexpr int kGroup = 16;          // outputs that share a mark
-constexpr int kHashEntries = 2048;  // of the hash accumulator: twice the most products that it takes
-constexpr uint32_t kFree = ~0u;     // an entry of the hash accumulator without an output
+constexpr int kGroup = 16;  // outputs that share a mark
 
 struct Work {
     bool finite;            // every value before the activation was

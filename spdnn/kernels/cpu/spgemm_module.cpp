@@ -59,7 +59,7 @@ struct Workspace {
     static int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
     static int64_t bytes_of(int64_t inputs, int64_t outputs, int64_t panel) {
         return padded(4 * sum_index(outputs)) + padded(std::max(inputs, outputs / kGroup + 8)) +
-               padded(4 * panel * panel_index(outputs)) + 16 * kHashEntries;
+               padded(4 * panel * panel_index(outputs));
     }
 
     Workspace(const Workspace&) = delete;
@@ -78,10 +78,6 @@ struct Workspace {
             take(s.sums, sum_index(outputs));
             take(s.marks, std::max(inputs, outputs / kGroup + 8));
             take(s.panel, panel * panel_index(outputs));
-            take(s.keys, kHashEntries);
-            take(s.key_sums, kHashEntries);
-            take(s.order, kHashEntries);
-            std::fill(s.keys, s.keys + kHashEntries, kFree);
             scratch.push_back(s);
         }
     }
@@ -135,7 +131,7 @@ struct SpgemmLevel {
                                   static_cast<int>(workspace.scratch.size()));
         }
         return nb::make_tuple(work.finite, work.multiply_adds,
-                              nb::make_tuple(work.rows[0], work.rows[1], work.rows[2], work.rows[3]));
+                              nb::make_tuple(work.rows[0], work.rows[1], work.rows[2]));
     }
 
     void hashes(const FeatureRows& rows, Array<uint64_t, 1> hash, int threads) const {
