@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import faulthandler
 import sys
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -19,7 +20,6 @@ import scipy.sparse as sp
 from spdnn import infer
 from spdnn.core.errors import Unsuitable
 from spdnn.core.features import Inputs
-from spdnn.core.network import from_matrices
 from spdnn.core.validation import builtins
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.rows import TiledRows
@@ -37,39 +37,26 @@ from spdnn.runs.ranks.partition import PARTITIONS
 from spdnn.runs.ranks.run import Ranks
 from spdnn.runs.ranks.world import world
 
+sys.path.append(str(Path(__file__).parents[1] / "engines"))
+from engine_cases import random_network, rows
+
 EXACT = ("cpu", "tiled", "csr", "spgemm", "reference")  # a row's bits do not depend on what other rows there are
-
-
-def random_network(widths, seed, bias, clip=None, last="relu"):
-    rng = np.random.default_rng(seed)
-    matrices = []
-    for rows, columns in zip(widths[:-1], widths[1:], strict=True):
-        matrix = sp.random_array((rows, columns), density=0.2, rng=rng, dtype=np.float32)
-        matrix.data[:] = rng.normal(size=matrix.nnz)
-        matrices.append(matrix.tocsc())
-    return from_matrices(matrices, bias, clip, last=last)
-
-
-def bits(count, neurons, seed, ones):
-    """Rows with ever more ones: an order that leaves the survivors to the last ranks."""
-    rng = np.random.default_rng(seed)
-    return Inputs.from_array((rng.random((count, neurons)) < np.linspace(*ones, count)[:, None]).astype(np.float32))
 
 
 def problems():
     """(name, network, inputs): survivors uneven, none on some ranks, rows revived, fewer inputs than ranks..."""
     official = RadixNet(1024, 16)
-    yield "sorted", official, bits(240, 1024, 1, (0.05, 0.45))
-    yield "dead on most ranks", official, bits(113, 1024, 2, (0.0, 0.25))
-    yield "few_inputs", official, bits(3, 1024, 3, (0.3, 0.4))
-    yield "one input", official, bits(1, 1024, 4, (0.4, 0.4))
+    # Ever more ones: an order that leaves the survivors to the last ranks.
+    counts = {"sorted": (240, 0.05, 0.45), "dead on most ranks": (113, 0, 0.25), "few_inputs": (3, 0.3, 0.4)}
+    for seed, (name, (count, *ones)) in enumerate((counts | {"one input": (1, 0.4, 0.4)}).items(), 1):
+        yield name, official, rows(count, 1024, seed, "bits", np.linspace(*ones, count)[:, None])
     rng = np.random.default_rng(5)
     dense = rng.normal(size=(90, 50)).astype(np.float32)
-    yield "dense", random_network([50, 70, 30, 40, 20], 6, -0.2), Inputs.from_array(dense)
-    yield "revived", random_network([50, 60, 50, 40], 7, 0.3, 4.0), Inputs.from_array(dense)
-    yield "signed", random_network([50, 60, 50, 40], 8, -0.1, None, "none"), Inputs.from_array(dense)
+    yield "dense", random_network([50, 70, 30, 40, 20], 0.2, 6, -0.2), Inputs.from_array(dense)
+    yield "revived", random_network([50, 60, 50, 40], 0.2, 7, 0.3, 4.0), Inputs.from_array(dense)
+    yield "signed", random_network([50, 60, 50, 40], 0.2, 8, -0.1, None, "none"), Inputs.from_array(dense)
     twins = Inputs.from_array(sp.csr_array(np.repeat(dense[:8], 12, axis=0) * (rng.random((96, 1)) < 0.9)))
-    yield "twins", random_network([50, 64, 64, 64, 64], 9, -0.05), twins
+    yield "twins", random_network([50, 64, 64, 64, 64], 0.2, 9, -0.05), twins
 
 
 def covered(what, last):
@@ -151,8 +138,8 @@ def main(arguments):
         compared(ranks, given.engines, given.only, given.every)
     else:
         with contextlib.ExitStack() as patched:
-            for rows in (TiledRows, SparseRows):
-                patched.enter_context(patch.object(rows, "hashes", lambda self: np.zeros(self.count, np.uint64)))
+            for kind in (TiledRows, SparseRows):
+                patched.enter_context(patch.object(kind, "hashes", lambda self: np.zeros(self.count, np.uint64)))
             compared(ranks, given.engines, ("sorted", "twins"))
         few = patch.object(plan, "batches", lambda *_: (64, False))
         with few, patch.object(spgemm_plan, "batches", lambda network, inputs, options, panel, shared: (64, shared)):

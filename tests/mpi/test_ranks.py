@@ -24,6 +24,12 @@ pytestmark = pytest.mark.xdist_group("ranks")
 full = pytest.mark.full("ranks")
 
 
+def wrote_the_same(folder, problem):
+    """Categories and values in the folder are those of one process."""
+    for name, alone in (("categories", "one.categories"), ("values.npy", "one.npy")):
+        assert (folder / name).read_bytes() == (problem / alone).read_bytes()
+
+
 def stores(folder, network=None):
     return ["--network", str(network or folder / "net.safetensors"), "--inputs", str(folder / "in.safetensors")]
 
@@ -41,9 +47,10 @@ def same(ranks, *given):
     return [tuple(map(int, re.findall(r"\d+", line))) for line in out.splitlines()]
 
 
-def test_our_engines_give_the_same_bits():
-    ((compared, moved, merged),) = same(3, "cpu", "spgemm")
-    assert compared == 2 * (COVERED + 2 * OTHERS)
+@pytest.mark.parametrize(("ranks", "engines"), [(3, ["cpu", "spgemm"]), pytest.param(8, ["cpu"], marks=full)])
+def test_our_engines_give_the_same_bits(ranks, engines):
+    ((compared, moved, merged),) = same(ranks, *engines)
+    assert compared == len(engines) * (COVERED + 2 * OTHERS)
     assert moved > 50
     assert merged > 10
 
@@ -66,33 +73,25 @@ def test_an_engine_of_your_own_moves_and_merges_rows(tmp_path, monkeypatch):
 
 
 @full
-def test_eight_ranks_give_the_same_bits():
-    ((compared, moved, merged),) = same(8, "cpu")
-    assert compared == COVERED + 2 * OTHERS
-    assert moved > 50
-    assert merged > 10
-
-
-@full
 def test_every_partition_with_every_reduction():
     assert same(2, "--every", "cpu", "spgemm")[0][0] == 2 * 8 * 3 * 3
 
 
-@full
-def test_the_rungs_of_the_ladder_and_the_oracle_too():
-    ((compared, moved, _),) = same(4, "--only=sorted,few_inputs,twins", "tiled", "csr", "reference", "scipy")
-    assert compared > 20
-    assert moved > 20
+NEEDED = ("graphblas", "mkl", "jax")
 
 
 @full
-@pytest.mark.needs("graphblas")
-@pytest.mark.needs("mkl")
-@pytest.mark.needs("jax")
-def test_other_libraries_too():
-    ((compared, moved, _),) = same(3, "--only=sorted,few_inputs,revived", "graphblas", "mkl", "jax")
-    assert compared >= 20
-    assert moved > 30
+@pytest.mark.parametrize(
+    ("ranks", "only", "engines", "least"),
+    [
+        (4, "sorted,few_inputs,twins", ("tiled", "csr", "reference", "scipy"), (21, 21)),
+        pytest.param(3, "sorted,few_inputs,revived", NEEDED, (20, 31), marks=[*map(pytest.mark.needs, NEEDED)]),
+    ],
+)
+def test_the_ladder_the_oracle_and_other_libraries_too(ranks, only, engines, least):
+    ((compared, moved, _),) = same(ranks, f"--only={only}", *engines)
+    assert compared >= least[0]
+    assert moved >= least[1]
 
 
 @pytest.fixture(scope="module")
@@ -104,12 +103,7 @@ def problem(tmp_path_factory):
     write_inputs(folder / "in.safetensors", Inputs.from_array(bits))
     write_network(folder / "net.safetensors", RadixNet(1024, 30), formula_ok=True)
     files = [f"--categories={folder}/one.categories", f"--values={folder}/one.npy"]
-    assert (
-        main(
-            ["infer", f"--network={folder}/net.safetensors", f"--inputs={folder}/in.safetensors", "--threads=1", *files]
-        )
-        == 0
-    )
+    assert main(["infer", *stores(folder), "--threads=1", *files]) == 0
     return folder
 
 
@@ -120,8 +114,7 @@ def test_the_command_writes_what_one_process_writes(problem, tmp_path, ranks):
     status, out, told = mpiexec(ranks, *SPDNN, "infer", *where, "--threads=1", "--repeats=2", *files)
     assert status == 0, told
     assert out.count("active      ") == 1
-    for name, alone in (("categories", "one.categories"), ("values.npy", "one.npy")):
-        assert (tmp_path / name).read_bytes() == (problem / alone).read_bytes()
+    wrote_the_same(tmp_path, problem)
     record = read_record(tmp_path / "record")
     assert (record.ranks, record.distribution is not None) == (ranks, ranks > 1)
     assert record.environment.command.startswith(f"mpiexec -n {ranks} spdnn infer ") == (ranks > 1)
@@ -137,8 +130,7 @@ def test_ranks_that_cut_their_part_write_the_same(problem, tmp_path, ranks, cut)
     where = [*stores(problem), "--engine=taskgraph", *cut]
     status, _, told = mpiexec(ranks, *SPDNN, "infer", *where, "--threads=2", *files)
     assert status == 0, told
-    for name, alone in (("categories", "one.categories"), ("values.npy", "one.npy")):
-        assert (tmp_path / name).read_bytes() == (problem / alone).read_bytes()
+    wrote_the_same(tmp_path, problem)
     record = builtins(read_record(tmp_path / "record"))
     notes = record["engine"]["notes"]
     streamed = notes["buffers"] is not None
@@ -210,8 +202,7 @@ def test_two_ranks_write_what_one_process_writes(problem, tmp_path, monkeypatch)
     assert out.count("active      ") == len(folders)
     records = {name: builtins(read_record(tmp_path / name / "record")) for name in folders}
     for name in folders:
-        assert (tmp_path / name / "categories").read_bytes() == (problem / "one.categories").read_bytes()
-        assert (tmp_path / name / "values.npy").read_bytes() == (problem / "one.npy").read_bytes()
+        wrote_the_same(tmp_path / name, problem)
         assert len(list((tmp_path / name).iterdir())) == 3
         assert records[name]["environment"]["command"].startswith("mpiexec -n 2 spdnn infer ")
 
@@ -242,8 +233,7 @@ def test_two_nodes_have_a_leader_each(problem, tmp_path):
         status, out, told = ended(process)
     assert status == 0, told
     assert out.count("active      ") == 1
-    for name, alone in (("categories", "one.categories"), ("values.npy", "one.npy")):
-        assert (tmp_path / name).read_bytes() == (problem / alone).read_bytes()
+    wrote_the_same(tmp_path, problem)
     record = read_record(tmp_path / "run.json")
     told = record.distribution
     assert (record.ranks, told.nodes) == (3, 2)
