@@ -119,7 +119,6 @@ def _chain(args):
 
 
 def _print(records: list) -> None:
-    """A table of the programs on one batch."""
     from spdnn.report.calls import CALLS, calls_of
 
     show(CALLS, calls_of(records))

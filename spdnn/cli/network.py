@@ -134,7 +134,6 @@ def _info(args) -> None:
 
 
 def _describe(header: Header) -> str:
-    """A layer in a line."""
     nonzero = 100 * header.edges / header.entries
     bias = f"bias {float(header.bias):g}" if np.ndim(header.bias) == 0 else "a bias for each output"
     return f"{header.inputs} -> {header.outputs}, {nonzero:.3g} % nonzero, {bias}, {header.activation}"

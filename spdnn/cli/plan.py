@@ -194,7 +194,6 @@ def _on_ranks(args, records: list) -> tuple[list[Planned], dict]:
 
 
 def _size(record) -> tuple[int, int]:
-    """Devices of the task graph, and threads."""
     return getattr(record.engine.notes, "devices", None) or 1, record.threads
 
 

@@ -28,11 +28,7 @@ def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
     """
     target = check_target(path)
     temporary = _temporary(target)
-
-    def name():
-        os.replace(temporary, target)
-
-    with _rename_after(target, name, lambda: temporary.unlink(missing_ok=True)):
+    with _rename_after(target, lambda: os.replace(temporary, target), lambda: temporary.unlink(missing_ok=True)):
         with open(temporary, "xb"):
             pass
         yield temporary

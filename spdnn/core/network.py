@@ -437,10 +437,7 @@ class Network(WithRepr, abc.ABC):
 
 def digest_of_layers(digests: Iterator[str]) -> str:
     """The digest of a network from the digests of its layers, in order."""
-    whole = hashlib.sha256()
-    for digest in digests:
-        whole.update(digest.encode())
-    return whole.hexdigest()
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def _of_whole(method: str) -> Any:

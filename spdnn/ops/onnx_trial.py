@@ -254,7 +254,6 @@ def _features_of(product: GraphProduct) -> tuple[int, ...]:
 
 
 def _largest(array: np.ndarray) -> float:
-    """Of what is finite."""
     return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
 
 

@@ -65,7 +65,6 @@ class Call:
 
 
 def _layout(call: Call) -> str:
-    """Version, threads and layout of a program."""
     program, used = call.record.program, call.record.program.threads_used
     threads = f"{plural(used, 'thread')} used" if used < call.record.threads else ""
     return "; ".join(filter(None, (program.version, threads, program.notes.get("layout"))))

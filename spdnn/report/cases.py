@@ -43,7 +43,6 @@ def _inputs(case: Case) -> Phrase:
 
 
 def _record(case: Case) -> Phrase:
-    """What its record lacks."""
     return "none" if case.lacks is None else mark(f"lacks: {'; '.join(case.lacks)}") if case.lacks else "whole"
 
 

@@ -309,7 +309,6 @@ def _plot_shares(rows: Sequence[LimitRow], narrow: bool):
 
 
 def _name_ceilings(plot, rows: Sequence[LimitRow], palette: Sequence[str], mark: str, place: str) -> None:
-    """Which colour is which ceiling."""
     kinds = [
         line(name, linestyle="", marker=mark, markersize=7, color=palette[COLOURS[kind]])
         for kind, name in sorted({(row.least.binds, row.binds) for row in rows})

@@ -233,7 +233,6 @@ def _median(record: OperationRecord) -> float:
 
 
 def _case(record: OperationRecord) -> str:
-    """Network and layer."""
     return f"{record.problem.network} {record.problem.layer}"
 
 

@@ -322,7 +322,6 @@ def _computes(run: RunRow) -> tuple:
 
 
 def _title(run: RunRow) -> str:
-    """A network and its inputs in a few words."""
     return f"{words.network(run.problem)}, {run.inputs} inputs"
 
 

@@ -400,7 +400,6 @@ def ladders(runs: Sequence[RunRow]) -> list[Ladder]:
 
 
 def _setting(run: RunRow) -> tuple[str, str, str]:
-    """Engine, reductions and, of the task graph, how it was cut."""
     return run.engine, run.reductions.replace("none", "no reductions"), run.cut
 
 

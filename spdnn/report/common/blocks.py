@@ -226,7 +226,9 @@ class Writer:
             return ""
         data = link(f"{drawing.name}.csv", drawing.csv, "text/csv")
         both = (("wide", drawing.svg), ("narrow", drawing.narrow)) if drawing.narrow else (("", drawing.svg),)
-        plots = "".join(f"<div{_class(kind)}>{themed(svg)}</div>" for kind, svg in both)
+        plots = "".join(f"<div{_class(kind)}>{svg}</div>" for kind, svg in both)
+        # Colours follow the page's, light or dark.
+        plots = re.sub("|".join(THEME), lambda colour: f"var(--{THEME[colour[0]]})", plots)
         return (
             f'<figure id="figure-{drawing.name}">\n<div class="scroll" role="region" tabindex="0" '
             f'aria-label="Figure: {html.escape(drawing.title)}">{plots}</div>\n'
@@ -261,11 +263,6 @@ class Writer:
                     )
                 return f"<code>{text}</code>" if kind == "code" else f"<span{_class(kind)}{title}>{text}</span>"
         return "".join(map(self.phrase, phrase))
-
-
-def themed(svg: str) -> str:
-    """An <svg> whose colours follow the page's, light or dark."""
-    return re.sub("|".join(THEME), lambda colour: f"var(--{THEME[colour[0]]})", svg)
 
 
 def _class(name: str) -> str:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from spdnn.core.validation import builtins
@@ -141,7 +142,8 @@ def collect(
         missing |= set(part.expected) - cases - {case for case, _ in part.verdicts}
     # A record that one part withholds is shown by no other.
     texts = sorted(records.keys() - withheld.keys())
-    shown = sorted((records[text] for text in texts), key=_order)
+    order = attrgetter("problem.neurons", "problem.layers", "case", "created")
+    shown = sorted((records[text] for text in texts), key=order)
     operation_of = {_text(record): record for record in operations}
     return Collection(
         shown,
@@ -152,11 +154,6 @@ def collect(
         baselines,
         operation_baselines,
     )
-
-
-def _order(record: RunRecord) -> tuple:
-    problem = record.problem
-    return problem.neurons, problem.layers, record.case, record.created
 
 
 def _text(content: object) -> str:
