@@ -14,8 +14,6 @@ import hashlib
 import os
 import re
 import shutil
-import socket
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,60 +112,6 @@ def _copy(source: Source, origin: Path, target: Path) -> str | None:
     return None
 
 
-class _Guard:
-    """Ends a transfer that is too slow or takes too long, by shutting its connections down: whatever waits goes on.
-
-    What waits may be anywhere in a library (headers that drip, the end of a chunk), and has no clock of its own.
-
-    Args:
-        until: time.monotonic() at which the transfer must be over.
-
-    Attributes:
-        arrived: bytes, counted by who receives them; why: it was ended, or None.
-    """
-
-    def __init__(self, source: Source, until: float):
-        self.arrived, self.why = 0, None
-        self._source, self._until = source, until
-        self._connections, self._sockets, self._over = [], [], threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> "_Guard":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def guarded(self, connection):
-        """A connection of urllib3 itself, whose socket is known here once there is one."""
-        connect = connection.connect
-
-        def connect_and_tell() -> None:
-            connect()
-            self._sockets.append(connection.sock)
-
-        connection.connect = connect_and_tell
-        self._connections.append(connection)
-        return connection
-
-    def _watch(self) -> None:
-        before, stall = self.arrived, self._source.stall
-        # A library may wait where no timeout of its own counts, so time and bytes are watched from outside.
-        while not self._over.wait(0.01 if self.why else max(0, min(stall, self._until - time.monotonic()))):
-            if self.why is None and time.monotonic() >= self._until:
-                self.why = f"not done within {self._source.seconds:g} s"
-            elif self.why is None and self.arrived - before < LEAST:
-                self.why = f"less than {LEAST:,} bytes within {stall:g} s"
-            before = self.arrived
-            if self.why:
-                # A connection has a socket before TLS has begun, and forgets it once an answer that closes it begins.
-                for open_socket in [*self._sockets, *(connection.sock for connection in list(self._connections))]:
-                    with contextlib.suppress(OSError, TypeError):
-                        socket.socket.shutdown(open_socket, socket.SHUT_RDWR)  # below TLS, which another thread is in
-
-
 def _fetch_url(source: Source, url: str, target: Path, retries: int, backoff: float, until: float) -> str | None:
     """Download from one address, again while that may help; why it failed, or None."""
     # Its name has a digest of the address: what one server left is never continued from another.
@@ -239,13 +183,7 @@ def _download(source: Source, url: str, stream, until: float) -> None:
     if have > source.most:
         have = stream.truncate(0)
     if source.size is None or have < source.size:
-        with _Guard(source, until) as guard:
-            try:
-                _receive(source, url, stream, have, guard)
-            except _DownloadError as bad:
-                raise _DownloadError(guard.why or str(bad), again=bad.again or bool(guard.why)) from None
-        if guard.why:  # an answer of unknown length just ends then
-            raise _DownloadError(guard.why, again=True)
+        _receive(source, url, stream, have, until)
     # On the disk before the digest is taken: the name must never stand for less.
     stream.flush()
     os.fsync(stream.fileno())
@@ -254,7 +192,7 @@ def _download(source: Source, url: str, stream, until: float) -> None:
         raise _DownloadError(fault, again=have > 0)
 
 
-def _receive(source: Source, url: str, stream, have: int, guard: _Guard) -> None:
+def _receive(source: Source, url: str, stream, have: int, until: float) -> None:
     """Append to `stream`, which has `have` bytes, the rest from `url`; or all of it, where it must be."""
     try:
         import requests
@@ -264,8 +202,8 @@ def _receive(source: Source, url: str, stream, have: int, guard: _Guard) -> None
     # As stored, not compressed on the way: the range and the size count bytes of the file.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
-        with _session(guard) as session, _answer(session, source, url, headers) as answer:
-            _receive_body(source, answer, stream, _start(answer, stream, have), guard)
+        with requests.Session() as session, _answer(session, source, url, headers) as answer:
+            _receive_body(source, answer, stream, _start(answer, stream, have), until)
     # What may pass is tried again; an address or an answer that is wrong stays so.
     except (requests.Timeout, urllib3.exceptions.TimeoutError):
         raise _DownloadError(f"no answer within {source.stall:g} s", again=True) from None
@@ -277,29 +215,9 @@ def _receive(source: Source, url: str, stream, have: int, guard: _Guard) -> None
         raise _DownloadError(brief(error), again=False) from None
 
 
-def _session(guard: _Guard):
-    """A session of requests whose connections are guarded, and which follows no redirect by itself."""
-    import requests
-
-    class Adapter(requests.adapters.HTTPAdapter):
-        def get_connection_with_tls_context(self, *arguments, **options):
-            pool = super().get_connection_with_tls_context(*arguments, **options)
-            connection_type = type(pool).ConnectionCls
-            pool.ConnectionCls = lambda **words: guard.guarded(connection_type(**words))
-            return pool
-
-    class DownloadSession(requests.Session):
-        def get_redirect_target(self, resp):
-            return None  # else requests reads the whole body first, however long it is
-
-    session = DownloadSession()
-    for scheme in SCHEMES:
-        session.mount(scheme, Adapter())
-    return session
-
-
 def _answer(session, source: Source, url: str, headers: dict):
     """The answer at an address, after as many redirects as the source allows."""
+    session.get_redirect_target = lambda answer: None  # else requests reads the whole body first, however long it is
     for _ in range(source.redirects + 1):
         answer = session.get(url, headers=headers, stream=True, timeout=source.stall)
         if not answer.is_redirect:
@@ -326,7 +244,7 @@ def _start(answer, stream, have: int) -> int:
     return 0
 
 
-def _receive_body(source: Source, answer, stream, have: int, guard: _Guard) -> None:
+def _receive_body(source: Source, answer, stream, have: int, until: float) -> None:
     # A wrong size is refused before anything is received.
     length = answer.headers.get("Content-Length", "")
     total = have + int(length) if re.fullmatch("[0-9]{1,18}", length) else source.size
@@ -337,14 +255,20 @@ def _receive_body(source: Source, answer, stream, have: int, guard: _Guard) -> N
         stream.truncate(0)
         raise _DownloadError(f"the server has {total:,} bytes; at most {source.most:,} are taken", again=False)
     with Stage(f"fetch {source.name}", total, BYTES, have) as stage:
-        # The stated length may be wrong, so what arrives is counted, too.
-        for chunk in answer.raw.stream(LEAST, decode_content=False):
+        # The stated length may be wrong, so what arrives is counted, too; and a server may send a byte a second.
+        before, since = have, time.monotonic()
+        while chunk := answer.raw.read1(LEAST, decode_content=False):
             stream.write(chunk)
             have += len(chunk)
-            guard.arrived += len(chunk)
             stage.advance(len(chunk))
             if have > source.most:
                 stream.truncate(0)
                 raise _DownloadError(f"more than {source.most:,} bytes", again=False)
+            if (now := time.monotonic()) >= until:
+                raise _DownloadError(f"not done within {source.seconds:g} s", again=True)
+            if now - since >= source.stall:
+                if have - before < LEAST:
+                    raise _DownloadError(f"less than {LEAST:,} bytes within {source.stall:g} s", again=True)
+                before, since = have, now
     if total is not None and have < total:
         raise _DownloadError(f"broke off after {have:,} of {total:,} bytes", again=True)
