@@ -130,8 +130,7 @@ def task_of(product: Product, problem: ShapeProblem) -> Task:
     )  # fmt: skip
     case = f"{product.operation}.{about.set}.{about.network}.{about.layer}.n{product.width}"
     case += f".s{100 * about.sparsity:.4g}"
-    multiply_adds = product.multiply_adds, product.dense_multiply_adds
-    return Task(product.operation, case, about, multiply_adds, product.operand_bytes)
+    return Task(product.operation, case, about, product.multiply_adds, product.operand_bytes)
 
 
 def product_of(operation: str, problem: ShapeProblem, topology: Topology, values: np.ndarray | None = None) -> Product:

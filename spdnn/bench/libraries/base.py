@@ -51,13 +51,10 @@ class Product:
         return (self.topology.rows, self.width) if self.operation == "spmm" else (self.topology.nnz,)
 
     @property
-    def multiply_adds(self) -> int:
-        """On nonzeros: half of the useful operations."""
-        return self.topology.nnz * self.width
-
-    @property
-    def dense_multiply_adds(self) -> int:
-        return self.topology.shape[0] * self.topology.shape[1] * self.width
+    def multiply_adds(self) -> tuple[int, int]:
+        """On nonzeros (half of the useful operations), and on all entries."""
+        rows, inner = self.topology.shape
+        return self.topology.nnz * self.width, rows * inner * self.width
 
     @property
     def csr(self) -> tuple[np.ndarray, np.ndarray]:

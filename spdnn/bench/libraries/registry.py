@@ -11,6 +11,7 @@ from spdnn.bench.libraries.ours import OurModel, OurProduct, OurProductInOrder
 from spdnn.bench.libraries.scipy import ScipyModel, ScipyProduct
 from spdnn.bench.libraries.torch import TorchCompiledModel, TorchModel, TorchProduct
 from spdnn.core.errors import unknown
+from spdnn.runs.records.operation_record import PRODUCTS
 
 _CLASSES = {
     "spmm": (OurProduct, OurProductInOrder, MklProduct, TorchProduct, ScipyProduct, BlasProduct, MklDenseProduct),
@@ -20,7 +21,6 @@ _CLASSES = {
 PROGRAMS: dict[str, dict[str, type[TimedProgram]]] = {
     operation: {kind.name: kind for kind in kinds} for operation, kinds in _CLASSES.items()
 }
-PRODUCTS = ("spmm", "sddmm")
 
 
 def check_operations(names: Sequence[str]) -> None:
