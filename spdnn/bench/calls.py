@@ -258,9 +258,9 @@ def _compare(
     return operation_records(task, comparison, entrants.values(), load), refused
 
 
-def draw_rows(count: int, neurons: int, zeros: float, seed: int = 0) -> np.ndarray:
+def draw_rows(count: int, neurons: int, zeros: float) -> np.ndarray:
     """float32 (count, neurons): uniform numbers from 0 to 1, of which the part `zeros` is 0."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     rows = random.random((count, neurons), dtype=np.float32)
     rows[random.random(rows.shape, dtype=np.float32) < zeros] = 0
     return rows

@@ -62,19 +62,16 @@ REACH = TAPS // 4  # pairs of points on either side
 SHAPE = math.pi * TAPS * (1 - SIDE / (4 * GRID))  # of the kernel: its main lobe ends where frequencies fold back
 
 
-def locate_mnist(path: str | os.PathLike | None = None, folder: str | os.PathLike | None = None) -> Path:
-    """The MNIST training images on this machine: `path` unless None, else fetched once into `folder`.
-
-    Args:
-        path: an idx file, plain or .gz, accepted by the digest of its content.
-        folder: where downloads are kept; by default $SPDNN_DATA, or ~/.cache/spdnn.
+def locate_mnist(path: str | os.PathLike | None = None) -> Path:
+    """The MNIST training images on this machine: `path`, an idx file, plain or .gz, that has their digest; else fetched
+    once.
 
     Raises:
         InputError: `path` is not that file.
         SpdnnError: it could not be fetched; the sentence lists what was tried.
     """
     if path is None:
-        return fetch(NAME, cache_folder() if folder is None else folder)
+        return fetch(NAME, cache_folder())
     read_idx(path)
     return Path(path)
 

@@ -85,9 +85,9 @@ def test_locate_takes_the_file_that_is_named_and_else_the_mirror(mnist_file, tmp
     (mirror / "mnist").mkdir(parents=True)
     (mirror / "mnist" / mnist_file.name).symlink_to(mnist_file)
     monkeypatch.setenv("SPDNN_MIRROR", str(mirror))
-    found = mnist.locate_mnist(folder=tmp_path / "cache")
-    assert found == tmp_path / "cache" / "mnist" / "train-images-idx3-ubyte.gz"
     monkeypatch.setenv("SPDNN_DATA", str(tmp_path / "cache"))
+    found = mnist.locate_mnist()
+    assert found == tmp_path / "cache" / "mnist" / "train-images-idx3-ubyte.gz"
     monkeypatch.delenv("SPDNN_MIRROR")
     assert mnist.locate_mnist() == found
     assert len(mnist.read_idx(found)) == 60_000
