@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from onnx_models import Maker
 
 import spdnn
 from spdnn.core.errors import SpdnnError
@@ -24,12 +25,12 @@ OTHERS = {  # arrays of other types than a model takes, which hold the same numb
 TOLERANCE = 1e-4
 
 
-class Grower:
+class Grower(Maker):
     """A graph that grows a node at a time; `shape` is that of the latest value, of `count` inputs."""
 
     def __init__(self, seed: int):
-        self.random = np.random.default_rng([seed, 7])
-        self.nodes, self.constants, self.sparse, self.last = [], [], [], "x"
+        super().__init__(seed=[seed, 7])
+        self.sparse = []
         self.count = self.any_of(1, 2, 3, 32)
         rank = self.any_of(1, 2, 2, 2, 2, 3, 4, 4)
         sizes = {2: (self.any_of(8, 32, 40),), 3: (4, 8), 4: (4, 6, 6)}.get(rank, ())
@@ -42,10 +43,6 @@ class Grower:
 
     def any_of(self, *values):
         return values[int(self.random.integers(len(values)))]
-
-    def draw(self, *shape, density=1.0):
-        made = self.random.standard_normal(shape) * (self.random.random(shape) < density)
-        return made.astype(np.float32)
 
     def constant(self, array):
         array, name = np.asarray(array), f"c{len(self.constants) + len(self.sparse)}"

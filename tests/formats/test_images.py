@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from refusals import refuses
 
 from spdnn.core.categories import read_categories, write_categories
-from spdnn.core.errors import SpdnnError
 from spdnn.core.features import Inputs
 from spdnn.formats.images import read_images
 
@@ -125,19 +124,6 @@ def test_wrong_category_is_named(tmp_path, line, said):
 def test_categories_that_do_not_ascend(tmp_path, numbers):
     refuses("must ascend, from 1", write_categories, tmp_path / "a.txt", np.array(numbers))
     assert os.listdir(tmp_path) == []
-
-
-def test_categories_on_a_full_disk(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    path = tmp_path / "a.txt"
-    write_categories(path, np.array([1]))
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(SpdnnError, match=r"a\.txt: the disk is full, so nothing was written"):
-        write_categories(path, np.array([2]))
-    assert os.listdir(tmp_path) == ["a.txt"]
-    assert read_categories(path).tolist() == [1]
 
 
 def test_few_pixels_are_not_many_images(tmp_path):
