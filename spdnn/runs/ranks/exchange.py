@@ -35,14 +35,13 @@ class Log:
 
     Attributes:
         waiting, communication: seconds of this rank.
-        comparisons, exchanges, merged: of all ranks; the last in rows that are computed once since.
+        exchanges, merged: of all ranks; the last in rows that are computed once since.
         edges_from_exchange: of this rank, inputs x edges from the first exchange of each batch on.
         best: the largest gain, with its cost and layer, that was not worth an exchange.
     """
 
     waiting: float = 0.0
     communication: float = 0.0
-    comparisons: int = 0
     exchanges: list[Exchange] = field(default_factory=list)
     merged: int = 0
     sent: int = 0
@@ -92,7 +91,6 @@ class RankExchange(RowExchange):
         self.world.wait(self.comm.Ibarrier())
         arrived = time.perf_counter()
         self.log.waiting += arrived - start
-        self.log.comparisons += 1
         # One small allgather: every rank knows what all hold, and decides the same from it.
         state = self._state(rows)
         # The share of all rows that died in a layer, as a mean since the last meeting.
