@@ -176,19 +176,21 @@ def packed(path, content, data=None, **options):
     return path
 
 
+def indexed(folder, file_of, **more):
+    """The index of files that share a state dict."""
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": file_of, **more}))
+    return path
+
+
 def test_files_that_share_a_state_dict(tmp_path):
     tensors = made(("fc1", 5, 4), ("fc2", 3, 5))
     whole = spdnn.open_network(save(tmp_path / "a.safetensors", tensors), last="none")
     files = [f"model-0000{k}-of-00002.safetensors" for k in (1, 2)]
     for k, file in enumerate(files, 1):
         save(tmp_path / file, {name: one for name, one in tensors.items() if name.startswith(f"fc{k}")})
-    index = tmp_path / "model.safetensors.index.json"
     map_of = {name: files[int(name[2]) - 1] for name in tensors}
-
-    def write(weight_map):
-        index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}))
-
-    write(map_of)
+    index = indexed(tmp_path, map_of, metadata={"total_size": 1})
     assert spdnn.open_network(index, last="none").sha256() == whole.sha256()
     refuses(r"one file of several; name their index, model\.safetensors", spdnn.open_network, tmp_path / files[0])
     for changed, said in (
@@ -197,25 +199,12 @@ def test_files_that_share_a_state_dict(tmp_path):
         (map_of | {"fc2.bias": "b.safetensors"}, r"b\.safetensors: there is no such file"),
         ({"fc1.weight": 1}, "its weight_map must name"),
         (None, "its weight_map must name"),
+        (dict(map_of.items() - {("fc2.weight", files[1])}), f"not name tensor 'fc2.weight', which is in {files[1]}"),
+        (dict.fromkeys(["fc2.weight", "fc2.bias"], files[1]), f"does not name '{files[0]}', one of its 2 files"),
     ):
-        write(changed)
-        refuses(said, spdnn.open_network, index, last="none")
+        refuses(said, spdnn.open_network, indexed(tmp_path, changed), last="none")
     index.write_bytes(b"{\xff")
     refuses("it is not a file index in JSON", spdnn.open_network, index)
-
-
-def test_tensors_that_an_index_leaves_out(tmp_path):
-    layers = [made((f"fc{k}", 4, 4)) for k in (1, 2, 3)]
-    for k, tensors in enumerate(layers, 1):
-        save(tmp_path / f"model-{k:05}-of-00003.safetensors", tensors)
-    index = tmp_path / "model.safetensors.index.json"
-    map_of = {name: f"model-{k:05}-of-00003.safetensors" for k, own in enumerate(layers, 1) for name in own}
-    for left, said in (
-        (["fc3.weight"], "it does not name tensor 'fc3.weight', which is in model-00003-of-00003.safetensors"),
-        (["fc1.weight", "fc1.bias"], "it does not name 'model-00001-of-00003.safetensors', one of its 3 files"),
-    ):
-        index.write_text(json.dumps({"weight_map": {name: file for name, file in map_of.items() if name not in left}}))
-        refuses(said, spdnn.open_network, index, last="none")
 
 
 def test_a_batch_norm_in_a_file_of_several_counts_its_batches(tmp_path):
@@ -224,8 +213,7 @@ def test_a_batch_norm_in_a_file_of_several_counts_its_batches(tmp_path):
     norm = {f"1.{name}": array for name, array in (parts | {"num_batches_tracked": np.array(7)}).items()}
     tensors = made(("0", 3, 4)) | norm
     path = save(tmp_path / "a.safetensors", tensors)
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": dict.fromkeys(tensors, path.name)}))
+    index = indexed(tmp_path, dict.fromkeys(tensors, path.name))
     assert spdnn.open_network(index, last="none").sha256() == spdnn.open_network(path, last="none").sha256()
 
 
@@ -238,13 +226,11 @@ def test_a_tensor_of_several_names(tmp_path):
     wanted = spdnn.open_network(save(tmp_path / "whole.npz", whole), last="none").sha256()
     path = save(tmp_path / "a.safetensors", one | two, metadata=shared)
     assert spdnn.open_network(path, last="none").sha256() == wanted
-    index = tmp_path / "model.safetensors.index.json"
     for of_files, of_index in ((shared, {}), (None, {"total_size": 1, **shared})):
         save(tmp_path / "one.safetensors", one, metadata=of_files)
         save(tmp_path / "two.safetensors", two, metadata=of_files)
         map_of = dict.fromkeys(one, "one.safetensors") | dict.fromkeys(two, "two.safetensors")
-        index.write_text(json.dumps({"metadata": of_index, "weight_map": map_of}))
-        assert spdnn.open_network(index, last="none").sha256() == wanted
+        assert spdnn.open_network(indexed(tmp_path, map_of, metadata=of_index), last="none").sha256() == wanted
     path = save(tmp_path / "a.safetensors", one, metadata={"fc9.weight": "fc8.weight", "head": "fc1.weight"})
     refuses("tensor 'head' is no weight of a layer", spdnn.open_network, path, last="none")
 
