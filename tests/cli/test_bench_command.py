@@ -81,9 +81,8 @@ def test_a_model_that_is_no_chain(folder, capsys):
     ]
     command = records[0].environment.command
     assert "bench model net.onnx --batches 1,8 --threads 1 --against onnxruntime,scipy" in command
-    assert refusals.spdnn("report", "records", "-o", "report.html") == 0
-    page = (folder / "report.html").read_text()
-    assert "every value within 0.0001 of the largest of its output, by ONNX Runtime without optimisations" in page
+    rule = "every value within 0.0001 of the largest of its output, by ONNX Runtime without optimisations"
+    assert all(record.verification.rule.startswith(rule) for record in records)
     said = refusals.refused(capsys, "bench", "model", "net.onnx", "--zeros", 0.5)
     assert said == "--zeros is for chains of pruned layers; give another model its inputs with --inputs"
 
@@ -147,8 +146,6 @@ def test_problem_sets_have_a_table_and_records(tmp_path, capsys, small):
     assert len({record["comparison"] for record in records}) == 1
     command = records[0]["environment"]["command"]
     assert command.startswith("spdnn bench sets --set a --sparsity 80,90 --operations spmm --seed 0 --threads 2")
-    assert refusals.spdnn("report", tmp_path / "records", "-o", tmp_path / "page.html") == 0
-    assert "Sparse operations for deep learning" in (tmp_path / "page.html").read_text()
 
 
 def test_a_sample_of_dlmc_has_records_that_name_it(tmp_path, capsys, monkeypatch):
@@ -160,8 +157,6 @@ def test_a_sample_of_dlmc_has_records_that_name_it(tmp_path, capsys, monkeypatch
     records = builtins(read_all([tmp_path / "records/operations.jsonl"])[1])
     assert {(one["problem"]["dlmc"]["drawn"], one["problem"]["dlmc"]["drawn_from"]) for one in records} == {(4, 24)}
     assert "dlmc.tar.gz --sample 4 --operations spmm --seed 0" in records[0]["environment"]["command"]
-    assert refusals.spdnn("report", tmp_path / "records", "-o", tmp_path / "page.html") == 0
-    assert "a sample of 4 of 24 matrices of DLMC, seed 0" in (tmp_path / "page.html").read_text()
 
 
 SAVE = {

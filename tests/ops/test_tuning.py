@@ -119,21 +119,13 @@ def test_choices_of_other_processes_stay_in_the_file(clock, tuned_file):
     assert set(json.loads(tuned_file.read_text())["choices"]) == {"key", "other", "theirs"}
 
 
-def test_without_a_home_choices_last_as_long_as_the_process(clock, monkeypatch):
-    monkeypatch.delenv("SPDNN_TUNED")
+@pytest.mark.parametrize("name", ["", __file__ + "/tuned.json"], ids=["no home", "no folder"])
+def test_where_nothing_can_be_written_the_choice_lasts_as_long_as_the_process(clock, monkeypatch, name):
+    monkeypatch.setenv("SPDNN_TUNED", name)
     monkeypatch.setattr("pathlib.Path.home", Mock(side_effect=RuntimeError("no home")))
     for _ in range(2):
         assert choose(clock) == (32, True)
     assert clock.calls == len(SETTINGS) * (1 + tuning.ROUNDS)
-
-
-def test_where_nothing_can_be_written_the_choice_lasts_as_long_as_the_process(clock, monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "file" / "tuned.json"))
-    assert choose(clock) == (32, True)
-    calls = clock.calls
-    assert choose(clock) == (32, True)
-    assert clock.calls == calls
 
 
 def test_classes_of_shapes():

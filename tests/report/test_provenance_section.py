@@ -14,7 +14,7 @@ from spdnn.core.table import Phrase, Styled, plain
 from spdnn.core.validation import builtins
 from spdnn.report import provenance
 from spdnn.report.common import words
-from spdnn.report.common.blocks import Fold, Paragraph, Terms, link
+from spdnn.report.common.blocks import Fold, Paragraph, Section, Terms, link
 from spdnn.runs.records.published import SPANS, read_baselines
 
 PUBLISHED = read_baselines(BASELINES)
@@ -40,12 +40,7 @@ def of(*records, operations=(), published=()):
 def pairs(section, summary):
     """The terms within the fold of that summary."""
     (fold,) = (fold for fold in section.blocks if isinstance(fold, Fold) and plain(fold.summary).startswith(summary))
-    return {plain(name): plain(text) for terms in _every(fold) for name, text in terms.pairs}
-
-
-def _every(fold):
-    for block in fold.blocks:
-        yield from _every(block) if isinstance(block, Fold) else [block] if isinstance(block, Terms) else []
+    return {plain(name): plain(text) for terms in Section("", "", [fold]).every(Terms) for name, text in terms.pairs}
 
 
 def test_all_records_are_in_the_page():
