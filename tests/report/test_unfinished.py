@@ -31,19 +31,18 @@ def results(tmp_path, monkeypatch):
     return folder
 
 
-def test_what_was_made_is_on_the_page_and_what_is_missing_is_named(results):
-    told = render_unfinished(results, CASES, {str(results / "records/wrong.json")}, [], {}, BASELINES)
-    assert told.endswith("is of a run that failed: 2 of 4 cases passed verification, 1 failed (wrong), 1 missing")
+@pytest.mark.parametrize(
+    ("stale", "passed", "missing"), [((), 2, "1 case"), (("records/late.json", "runs/late/verdict.json"), 1, "2 cases")]
+)
+def test_what_was_made_is_on_the_page_and_what_is_missing_is_named(results, stale, passed, missing):
+    """What an earlier run left is not of this one."""
+    left = {str(results / name) for name in ("records/wrong.json", *stale)}
+    told = render_unfinished(results, CASES, left, [], {}, BASELINES)
+    said = f"{passed} of 4 cases passed verification, 1 failed (wrong), {missing[0]} missing"
+    assert told.endswith(f"is of a run that failed: {said}")
     page = (results / "report.html").read_text()
-    for case in CASES:
-        assert case in page
-    assert "1 case missing" in page
-
-
-def test_what_an_earlier_run_left_is_not_of_this_one(results):
-    stale = {str(results / name) for name in ("records/late.json", "runs/late/verdict.json", "records/wrong.json")}
-    told = render_unfinished(results, CASES, stale, [], {}, BASELINES)
-    assert "1 of 4 cases passed verification, 1 failed (wrong), 2 missing" in told
+    assert all(case in page for case in CASES)
+    assert f"{missing} missing" in page
 
 
 def test_records_of_no_case_are_shown_where_they_are_made(results):
