@@ -180,11 +180,7 @@ class ProductTruth:
             self.sums = right, oracle.tolerance(magnitude, lengths) * (1 + product.width * 2.0**-50)
 
     def judge(self, name: str, out: np.ndarray) -> Verification:
-        """The part `verification` of the record of an output of program `name`.
-
-        Raises:
-            SpdnnError: an entry is wrong.
-        """
+        """The part `verification` of the record of an output of program `name`; SpdnnError where an entry is wrong."""
         actual = out[:, self.kept] if self.of_columns else out[self.kept]
         worst = worst_error(actual, *self.expected)
         rule = f"|error| <= (n + 2) u sum|a b| + rounding, n {TERMS[self.product.operation]}"

@@ -260,11 +260,7 @@ def blocks(content: np.ndarray, what: str | None = None) -> Iterable[np.ndarray]
 
 
 def blake3(*arrays: np.ndarray) -> str:
-    """The BLAKE3 of arrays' bytes, one after the other, in hexadecimal.
-
-    Raises:
-        Unavailable: the blake3 package is missing.
-    """
+    """The BLAKE3 of arrays' bytes, in their order, in hexadecimal; Unavailable where the blake3 package is missing."""
     try:
         from blake3 import blake3 as digest
     except ImportError as error:

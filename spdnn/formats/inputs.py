@@ -32,11 +32,7 @@ def write_inputs(path, inputs: Inputs, durable: bool = True) -> None:
 
 @safe_open.releasing()
 def read_inputs(path) -> Inputs:
-    """Inputs from a store, which stay where they are in it; all of it is checked.
-
-    Raises:
-        InputError: not such a store, damaged or cut short.
-    """
+    """Inputs from a store, which stay where they are in it; InputError where it is damaged or no such store."""
     record, tensors = container.read_record(path, FORMAT)
     kind, neurons, count, description, expected = (
         record.get(name) for name in ("kind", "neurons", "count", "description", "sha256")

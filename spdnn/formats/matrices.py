@@ -36,11 +36,7 @@ ARRAY_BLOCK = 1 << 20  # bytes of text of the layout `array` parsed at a time
 
 
 def read_network(path: Path, options: ReadOptions) -> MemoryNetwork:
-    """The network of matrices in a file, a list of files (.txt) or a folder; or of a state dict, which .npz may hold.
-
-    Raises:
-        InputError: see readers.open_network.
-    """
+    """The network of matrices in a file, a list (.txt) or a folder, or of a state dict. Raises as open_network."""
     if path.suffix == ".npz" and path.is_file() and state_dicts.is_state_dict(archive := NpzArchive(path)):
         return state_dicts.read_network(archive, "state dict", options)
     state_dicts.refuse_epsilon(path, options)

@@ -188,11 +188,7 @@ def _order(path, widths: dict[str, tuple[int, int]]) -> list[str]:
 
 
 def _places(path, order: list[str], norms: set[str]) -> dict[str, str]:
-    """The BatchNorm after each layer that has one.
-
-    Raises:
-        InputError: one whose name does not say that it follows a layer at once.
-    """
+    """The BatchNorm after each layer that has one; InputError: a name does not say that it follows a layer at once."""
     after = {}
     for norm in norms:
         number = re.fullmatch(r"(.*?)(\d+)\.", norm, re.DOTALL)

@@ -100,11 +100,7 @@ class StoreNetwork(Network):
         return Header(inputs, outputs, edges, c["bias"][k] if bias is None else bias, activation, c["different"][k] < 0)
 
     def layer(self, k: int) -> Layer:
-        """Layer k (0-based).
-
-        Raises:
-            InputError: its data is damaged, cut short or missing.
-        """
+        """Layer k (0-based); InputError where its data is damaged, cut short or missing."""
         if not 0 <= k < self._depth:
             raise InputError(f"{self.path}: layer {k + 1} asked for; there are 1 to {self._depth}")
         where = f"{self.path}: layer {k + 1}"
@@ -166,11 +162,7 @@ class StoreNetwork(Network):
         return self._sha256 or super().sha256()
 
     def neuron_classes(self, k: int) -> np.ndarray | None:
-        """As Network.neuron_classes says.
-
-        Raises:
-            InputError: the data is damaged, cut short or missing.
-        """
+        """As Network.neuron_classes says; InputError where the data is damaged, cut short or missing."""
         start, size, outputs = (int(self._columns[name][k]) for name in ("classes_start", "classes_size", "outputs"))
         if start < 0:
             return None

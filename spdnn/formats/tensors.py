@@ -156,11 +156,7 @@ class NpzArchive(container.Named):
 
 
 def read_array(path) -> np.ndarray:
-    """The array in a .npy file, as it is stored, but in this machine's byte order.
-
-    Raises:
-        InputError: no sound .npy file, or an array of anything but numbers.
-    """
+    """The array in a .npy file, in this machine's byte order; InputError where it is not sound or has no numbers."""
     path = safe_open.check_file(path)
     with safe_open.sound(f"{path}: this is no sound .npy file of plain numbers"), open(path, "rb") as stream:
         check_header(stream, path.stat().st_size)

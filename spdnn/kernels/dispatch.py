@@ -39,22 +39,14 @@ def find_module():
 
 
 def compiled_module() -> Any:
-    """The compiled module.
-
-    Raises:
-        Unavailable: it is absent or stale.
-    """
+    """The compiled module; Unavailable where it is absent or stale."""
     if (module := find_module()) is None:
         raise Unavailable(missing())
     return module
 
 
 def levels() -> list:
-    """The kernels at every level that this processor can run, the best first.
-
-    Raises:
-        Unavailable: the compiled module is absent or stale.
-    """
+    """The kernels at every level that this processor can run, the best first; Unavailable as `compiled_module`."""
     if reason := missing():  # asked anew: sources may have changed since they were loaded
         raise Unavailable(reason)
     return find_module().levels()

@@ -58,11 +58,7 @@ class Matrix(NamedTuple):
 
 
 def modules() -> CusparseModules:
-    """CuPy and what belongs to it; imported here first.
-
-    Raises:
-        Unavailable: CuPy does not find the vendor's libraries.
-    """
+    """CuPy and what belongs to it, imported here first; Unavailable where it does not find the vendor's libraries."""
     try:
         import cupy
         from cupy_backends.cuda.libs import cusparse  # noqa: F401  loads the library itself

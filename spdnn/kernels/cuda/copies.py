@@ -16,11 +16,7 @@ BUFFERS, BUFFER_BYTES = 4, 1 << 22  # large enough that what each copy costs bes
 
 
 class Copies:
-    """Copies to one device.
-
-    Attributes:
-        stream: of the copies alone.
-    """
+    """Copies to one device, on a `stream` of their own."""
 
     def __init__(self, device: Device):
         self.device, self.stream, self._seconds = device, device.stream(), 0.0

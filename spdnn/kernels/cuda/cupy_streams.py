@@ -220,11 +220,7 @@ class CupyStreams(Device):
 
 
 def synchronizes() -> bool:
-    """Whether each launch is waited for.
-
-    Raises:
-        InputError: the environment says neither yes nor no.
-    """
+    """Whether each launch is waited for; InputError where the environment says neither yes nor no."""
     value = os.environ.get(SYNCHRONIZE) or "0"
     if value not in ("0", "1"):
         raise InputError(f"{SYNCHRONIZE}={value}: it must be 0 or 1")

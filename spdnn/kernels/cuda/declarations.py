@@ -73,11 +73,7 @@ class Kernel:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What it takes, in order.
-
-        Raises:
-            ValueError: its file declares no such kernel, or a type that is not in TYPES.
-        """
+        """What it takes, in order; ValueError where its file declares no such kernel, or a type not in TYPES."""
         return _parameters(self)
 
     def __str__(self) -> str:

@@ -95,12 +95,7 @@ class World:
 
     @cached_property
     def mpi(self):
-        """mpi4py's MPI, started: all ranks are here.
-
-        Raises:
-            Unavailable: it is not installed.
-            InputError: CONNECT is no time.
-        """
+        """mpi4py's MPI, started: all ranks are here. Unavailable: not installed. InputError: CONNECT is no time."""
         seconds = _connect_seconds()
         try:
             import mpi4py

@@ -38,11 +38,7 @@ def read_verdict(path: str | Path) -> Verdict:
 
 
 def read_all(paths: Iterable[str | Path]) -> tuple[list[RunRecord], list[OperationRecord]]:
-    """(run records, operation records) in these files, of either kind, .json or .jsonl.
-
-    Raises:
-        InputError: a file that is absent, no JSON, or holds a record that is not sound.
-    """
+    """(run records, operation records) in .json and .jsonl files; InputError: one is absent, no JSON or not sound."""
     runs, operations = [], []
     for path in paths:
         several = Path(path).suffix == ".jsonl"

@@ -76,11 +76,7 @@ def benchmark(
 
 
 def stage_seconds(path: str | Path) -> float:
-    """Seconds that a job of the workflow took, from the file of Snakemake's directive `benchmark`.
-
-    Raises:
-        InputError: it is no such file.
-    """
+    """Seconds that a job took, from the file of Snakemake's directive `benchmark`; InputError where it is none."""
     try:
         with safe_open.name_errors(path, "not a job's time"):
             head, first = safe_open.text(path, "file", "UTF-8").splitlines()[:2]
