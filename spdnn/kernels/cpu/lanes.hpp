@@ -173,12 +173,7 @@ inline float largest_lane(Vec x) {  // of lanes that are no NaN
     else return largest_lane<kDistance / 2>(larger(x, shuffled<swapped_lane<kDistance>>(x, x)));
 }
 
-inline bool any_nan(Vec x) {
-    const IntVec differs = x != x;
-    int32_t any = 0;
-    for (int i = 0; i < kLanes; ++i) any |= differs[i];
-    return any != 0;
-}
+inline bool any_nan(Vec x) { return nonzero(x != x); }
 
 // e^x for x <= 88; -inf gives 0, NaN stays. Error at most 1.1 units in the last place (measured on an eighth of all
 // floats of [-110, 0] at each level); where results are subnormal, 0.8 of the smallest one.
