@@ -141,7 +141,8 @@ def test_what_fits_no_block_is_told_by_the_rung_and_done_by_the_engine(on_shim):
         infer(network, inputs, "cuda")
 
 
-SELECTION = (
+# With bounds of shared and global memory checked at each access: every kernel that engines launch.
+INFERENCE = [
     "test_cuda_engines.py::test_awkward_shapes[rectangular-bits-cuda-csr]",
     "test_cuda_engines.py::test_awkward_shapes[rectangular-dense-cuda-ell]",
     "test_cuda_engines.py::test_awkward_shapes[several parts-csr-cuda-staged]",
@@ -152,12 +153,26 @@ SELECTION = (
     "test_sub_batches.py::test_sub_batches_change_no_bit[cuda-staged-2-dead,inputs]",
     "test_taskgraph_cuda.py::test_kernels_and_inputs_of_every_kind[persistent-csr]",
     "test_taskgraph_cuda.py::test_kernels_and_inputs_of_every_kind[staged-bits]",
+]
+# Each kernel of operations: ragged rows, vectors and single numbers, both widths of indices; by default in one dtype.
+OPERATIONS = [
+    "test_ops_spmm.py::test_every_tile_on_ragged_rows[dtype2-tile2]",
+    "test_ops_rows.py::test_sddmm[7 x 96, 333 nonzeros-dtype0]",
+    "test_ops_rows.py::test_attention[ragged-dtype0]",
+    "test_ops_rows.py::test_softmax[ragged-dtype1]",
+    "test_ops_rows.py::test_gather_transposes[dtype1]",
+    "test_ops_depthwise.py::test_both_layouts_are_right_and_have_the_same_bits[shape4-1-dtype0]",
+]
+MORE_OPERATIONS = [
+    "test_ops_spmm.py::test_every_tile_on_ragged_rows[dtype12-tile12]",
+    "test_ops_spmm.py::test_values_at_any_address[dtype1]",
+]
+
+
+@pytest.mark.parametrize(
+    "selection", [INFERENCE, OPERATIONS, pytest.param(MORE_OPERATIONS, marks=pytest.mark.full("ladder"))], ids=len
 )
-
-
-def test_no_access_out_of_bounds(root):
-    """Every kernel that engines launch, with bounds of shared and global memory checked at each access."""
-    chosen = [str(root / "tests/cuda" / name) for name in SELECTION]
-    done = shim.sanitized(*chosen, "-q")
+def test_no_access_out_of_bounds_and_none_misaligned(root, selection):
+    done = shim.sanitized(*(str(root / "tests/cuda" / name) for name in selection), "-q")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert f"{len(SELECTION)} passed" in done.stdout or "100%" in done.stdout
+    assert f"{len(selection)} passed" in done.stdout or "100%" in done.stdout

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import shim
 from cuda_ops_cases import FLOAT, HALF, SHAPES, misaligned, random_values, topology
 from shim import ShimDevice
 
@@ -164,27 +163,3 @@ def test_a_setting_that_does_not_suit_is_refused_by_the_device():
     values, b = device.upload(random_values((1, where.nnz), FLOAT)), device.upload(random_values((1, 55, 8), FLOAT))
     with pytest.raises(SpdnnError, match="c has 40 elements, and 88 are needed"):
         backend.spmm(where, values, b, None, 0.0, 1.0, out)
-
-
-# Of each kernel: ragged rows, vectors and single numbers, both widths of indices. By default in one dtype.
-SANITIZED = [
-    "test_ops_spmm.py::test_every_tile_on_ragged_rows[dtype2-tile2]",
-    "test_ops_rows.py::test_sddmm[7 x 96, 333 nonzeros-dtype0]",
-    "test_ops_rows.py::test_attention[ragged-dtype0]",
-    "test_ops_rows.py::test_softmax[ragged-dtype1]",
-    "test_ops_rows.py::test_gather_transposes[dtype1]",
-    "test_ops_depthwise.py::test_both_layouts_are_right_and_have_the_same_bits[shape4-1-dtype0]",
-]
-MORE = [
-    "test_ops_spmm.py::test_every_tile_on_ragged_rows[dtype12-tile12]",
-    "test_ops_spmm.py::test_values_at_any_address[dtype1]",
-]
-
-
-@pytest.mark.parametrize(
-    "selection", [SANITIZED, pytest.param(MORE, marks=pytest.mark.full("ladder"))], ids=["one dtype", "half"]
-)
-def test_no_access_out_of_bounds_and_none_misaligned(root, selection):
-    done = shim.sanitized(*(str(root / "tests/cuda" / name) for name in selection), "-q")
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert f"{len(selection)} passed" in done.stdout or "100%" in done.stdout
