@@ -1,7 +1,9 @@
 """Topologies and float64 references for the kernels of spdnn.ops, and how far float32 and float16 may be from them."""
 
 import numpy as np
+import pytest
 
+every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float16])
 ULP = 2.0**-24  # half a unit in the last place of float32, relative
 HALF_ULP, HALF_LEAST = 2.0**-11, 2.0**-25  # of float16: relative, and absolute among subnormals
 

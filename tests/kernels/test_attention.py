@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from ladders import LEVELS, covering, every_level
-from ops_cases import ULP, Pattern, assert_within, banded_mask, masks, numbers, random_mask
+from ops_cases import ULP, Pattern, assert_within, banded_mask, every_dtype, masks, numbers, random_mask
 
 from spdnn.kernels import _cpu
 from spdnn.ops.cpu import SETTINGS
@@ -13,7 +13,6 @@ MASKS = {
     "wide": random_mask(20, 2600, 9000),  # several panels of columns
     "far band": banded_mask(1500, 60, 0.02)[1400:],
 }
-every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float16])
 
 
 def attention(level, pattern, q, k, v, scale=1.0, tile=0, threads=2):

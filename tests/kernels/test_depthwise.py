@@ -5,11 +5,10 @@ import itertools
 import numpy as np
 import pytest
 from ladders import LEVELS, every_level
-from ops_cases import ULP, assert_within, numbers
+from ops_cases import ULP, assert_within, every_dtype, numbers
 
 from spdnn.kernels import _cpu
 
-every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float16])
 every_stride = pytest.mark.parametrize("stride", [1, 2])
 every_layout = pytest.mark.parametrize("nhwc", [False, True])
 SIZES = [(1, 1), (7, 7), (5, 3), (2, 40), (33, 16), (14, 31), (1, 17), (3, 112)]

@@ -5,14 +5,13 @@ import itertools
 import numpy as np
 import pytest
 from ladders import LEVELS, covering, every_level
-from ops_cases import HALF_ULP, ULP, Pattern, assert_within, masks, numbers, random_mask
+from ops_cases import HALF_ULP, ULP, Pattern, assert_within, every_dtype, masks, numbers, random_mask
 
 from spdnn.kernels import _cpu
 
 MASKS = masks()
 all_levels = pytest.mark.parametrize("level", LEVELS)  # by default, too
 every_mask = pytest.mark.parametrize("mask", MASKS)
-every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float16])
 
 
 def sddmm(level, pattern, q, k, scale=1.0, tile=0, packed=False, threads=2):

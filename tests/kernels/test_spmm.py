@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ladders import LEVELS, every_level
-from ops_cases import ULP, assert_within, masks, random_mask
+from ops_cases import ULP, assert_within, every_dtype, masks, random_mask
 
 from spdnn.kernels import _cpu
 
@@ -20,7 +20,6 @@ TILES = (16, 32, 64, 128)
 WIDTHS = (1, 2, 3, 7, 8, 15, 16, 17, 33, 49, 63, 64, 65, 129)
 INFINITY = float("inf")
 all_levels = pytest.mark.parametrize("level", LEVELS)  # by default, too
-every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float16])
 
 
 class Case:

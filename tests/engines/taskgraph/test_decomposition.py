@@ -109,7 +109,6 @@ def test_stages_are_short_where_rows_leave_and_hold_so_many_bytes():
 
 
 BAD = {
-    "schedule": (("eager",), {}, "schedule 'eager' must be one of auto, resident, stream"),
     "devices": (("resident", SIZES, MOST + 1), {}, "1,048,577 devices"),
     "pipeline": (("pipeline", SIZES, 4), {"pipeline": 3}, "4 devices cannot be shared out to pipelines of 3"),
     "one buffer": (("stream", SIZES), {"buffers": 1}, "1 buffer of weights: at least 2"),
@@ -120,7 +119,6 @@ BAD = {
 
 @pytest.mark.parametrize(("arguments", "options", "sentence"), BAD.values(), ids=BAD)
 def test_what_cannot_be_cut_is_one_sentence(arguments, options, sentence):
-    arguments = arguments if len(arguments) > 1 else (*arguments, SIZES)
     with pytest.raises(InputError, match=sentence):
         cut(*arguments, **options)
 

@@ -215,9 +215,6 @@ REFUSED = {
     "a small device": (
         {"settings": Settings("resident", device_memory=10**5)}, MemoryTooSmall, "device memory of 100,000 bytes"
     ),
-    "too many batches": (
-        {"settings": Settings("stream", batches=2**21)}, InputError, "2,097,152 batches: there may be 1"
-    ),
     "a small process": ({"memory": 1000}, MemoryTooSmall, "memory of 1,000 bytes is too small"),
     "an engine that cuts nothing": (
         {"engine": "cpu", "settings": Settings("stream")}, InputError, "the engine cpu has no settings"
