@@ -58,10 +58,9 @@ class Trial:
             try:
                 tiles = self._choose(sample, reach)
                 tiles = self._verified(sample, reach, tiles) if verify else tiles
-                session = self._with(tiles) if any(tiles) else self.plain
+                session = self._with(tiles) if any(tiles) else session
             except Exception as error:  # ONNX Runtime does not take what it simplified, or what ours made of it
                 self.reasons, tiles = {None: onnx_files.reason(error)}, [0] * len(self.products)
-                session = self.plain
         for product, tile in zip(self.products, tiles, strict=True):
             self.reasons.setdefault(product.place, f"{OURS}, tiles of {tile}" if tile else ONNX_RUNTIME)
         return session, [product for product, tile in zip(self.products, tiles, strict=True) if tile]

@@ -69,10 +69,9 @@ def test_own_network_end_to_end(files, capsys):
     assert spdnn("infer", *given(files), "--truth", out) == 0
 
 
-@pytest.mark.parametrize(("verify", "compared"), [("all", "300 of 300"), ("1e-7", "6[0-4] of 300")])
-def test_how_many_inputs_are_compared(files, capsys, verify, compared):
-    assert spdnn("infer", *given(files), "--verify", verify) == 0
-    assert re.search(rf"verified    pass: {compared} inputs compared with a float64 ref", capsys.readouterr().out)
+def test_a_part_of_the_inputs_is_compared(files, capsys):
+    assert spdnn("infer", *given(files), "--verify", "1e-7") == 0
+    assert re.search("verified    pass: 6[0-4] of 300 inputs compared with a float64 ref", capsys.readouterr().out)
 
 
 def test_the_largest_per_input(files):

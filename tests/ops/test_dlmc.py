@@ -10,7 +10,6 @@ from dlmc_copy import NAMES
 from refusals import refuses
 
 from spdnn.core.errors import SpdnnError
-from spdnn.formats.catalog import read_sources
 from spdnn.ops import dlmc
 from spdnn.ops.problems import read_shapes
 from spdnn.ops.topology import Topology
@@ -115,9 +114,3 @@ def test_a_copy_comes_from_the_mirror_or_the_sentence_says_what_was_tried(tmp_pa
         dlmc.Sample("fetch")
     for part in (f"{tmp_path}/empty/dlmc/dlmc.tar.gz: there is no such file", "answered 403", "--dlmc PATH", "mirror"):
         assert part in str(error.value)
-
-
-def test_the_archive_is_in_the_table_of_downloads():
-    source = read_sources()["dlmc"]
-    assert source.urls == ("https://storage.googleapis.com/sgk-sc2020/dlmc.tar.gz",)
-    assert source.path == "dlmc/dlmc.tar.gz"

@@ -12,7 +12,6 @@ INSIDE = """svg => {
     const all = svg.getBoundingClientRect(), texts = [...svg.querySelectorAll("text")]
     return texts.every(text => text.getBoundingClientRect().right <= all.right + 1)
 }"""
-INK = "one => getComputedStyle(one).fill"
 
 
 def official(problem, reductions, seconds):
@@ -46,7 +45,7 @@ def test_the_result_and_its_figure_are_seen_first(opened, page_of, request, kind
             assert box["y"] + box["height"] < height, (width, part)
         (figure,) = visit.page.locator("#figure-overview svg:visible").all()
         assert figure.evaluate(INSIDE)  # the legend too
-        colours.add(figure.locator("text").first.evaluate(INK))
+        colours.add(figure.locator("text").first.evaluate("one => getComputedStyle(one).fill"))
         if kind == "twelve":
             box = figure.bounding_box()
             assert (box["y"] + box["height"] if width == 1440 else box["y"] + 200) < height

@@ -1,6 +1,6 @@
 """Networks of one's own: inputs a second, the accuracy on labels, and every run."""
 
-from records import SHA, cells, collected, figures_of, made_record, section_of, table_of, texts, told
+from records import SHA, cells, figures_of, made_record, section_of, table_of, texts, told
 
 
 def own(case="mine-12", seconds=(0.5,), inputs=1000, **problem):
@@ -48,10 +48,3 @@ def test_the_accuracy_of_the_latest_run_and_which_classes_were_taken_for_which()
     assert [list(map(int, row.values())) for row in rows] == [[k, *counts] for k, counts in enumerate(confusion)]
     record["accuracy"]["confusion"] = [[0] * 21] * 21
     assert "Confusion" not in " ".join(map(str, section_of("own", [record]).blocks))
-
-
-def test_all_of_them_are_runs_of_the_collection():
-    records = [own(), own("other")]
-    table = table_of(section_of("own", records), "Every run")
-    assert {row.number for row in table.rows} == {0, 1}
-    assert {collected(records).records[table.table.record(row)].case for row in table.rows} == {"mine-12", "other"}
