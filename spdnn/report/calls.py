@@ -24,7 +24,7 @@ from spdnn.core.table import (
 from spdnn.report.common.blocks import Block, Paragraph, Part, Section
 from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.drawing import RECORD, Figure
-from spdnn.report.common.plotting import canvas, colours, despine, logarithmic, set_ticks
+from spdnn.report.common.plotting import MARKS, canvas, colours, despine, logarithmic, set_ticks
 from spdnn.report.common.run_rows import BUSY_MARK, group_by
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.run_record import busy_part
@@ -35,7 +35,6 @@ LIBRARIES = {
     "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO",
 }  # fmt: skip
 MOST_DRAWN, MOST_SHOWN = 4, 8  # networks
-MARKS = ("o", "s", "^", "D", "v", "P")
 HOW = (
     "Ours (",
     code("spdnn.compile"),

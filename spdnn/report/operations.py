@@ -20,7 +20,7 @@ from spdnn.report.common import words
 from spdnn.report.common.blocks import Block, Bullets, Fold, Paragraph, Part, Section, Terms
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import Figure
-from spdnn.report.common.plotting import INK, canvas, colours, despine, logarithmic, plain
+from spdnn.report.common.plotting import INK, MARKS, canvas, colours, despine, logarithmic, plain
 from spdnn.report.common.run_rows import group_by
 from spdnn.runs.records.operation_record import OperationRecord
 
@@ -36,7 +36,6 @@ IN_ORDER = "ours-in-order"
 SAME = attrgetter("operation", "problem.set", "problem.network", "problem.layer", "problem.topology_sha256",
                   "problem.batch_columns", "threads", "device.name")  # of records that may be compared  # fmt: skip
 HIGH = 80  # percent of sparsity, which pruning reaches without losing much
-MARKS = ("o", "s", "^", "D", "v", "P")
 JITTER = 0.7  # percent of sparsity between the marks of two networks
 
 

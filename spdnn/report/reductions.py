@@ -425,7 +425,7 @@ def _plot_edges(shown: Sequence[Network], narrow: bool):
         if network.computed:
             axes.plot([network.computed], [row + 0.34], marker="D", markersize=5, color=INK)
         if network.product:
-            plotting.write_after(axes, f"÷ {significant(network.product, 3)}", work, row, gap=7, size=9)
+            plotting.write_after(axes, f"÷ {significant(network.product, 3)}", work, row, gap=7)
     plotting.logarithmic(axes, "x")
     axes.xaxis.set_major_formatter(lambda number, _: f"10{str(round(math.log10(number))).translate(POWERS)}")
     axes.set_xlim(low, high)

@@ -428,7 +428,7 @@ def _plot_ladder(steps: Ladder, narrow: bool):
         axes.barh(row, seconds - floor, left=floor, color=plotting.colours()[0], height=0.62)
         axes.plot([low, high], [row, row], color=INK, linewidth=1.2)
         gain = f", {slowest / seconds:,.3g} times as fast" if row else ""
-        plotting.write_after(axes, f"{seconds:.3g} s{gain}", high, row, gap=6, size=9)
+        plotting.write_after(axes, f"{seconds:.3g} s{gain}", high, row, gap=6)
     plotting.logarithmic(axes, "x")
     axes.set_xlim(floor, steps.runs[0].ends[1] * 12)
     axes.set_xlabel("inference seconds")

@@ -10,6 +10,7 @@ from spdnn.report.common.drawing import RECORD, WIDTHS, libraries
 
 INK = "#1f2933"
 NO_COLOUR = "#9aa1ab"
+MARKS = ("o", "s", "^", "D", "v", "P")  # of points, by what they are of
 
 
 def canvas(height: float, *shape: int, narrow: bool = False, **settings) -> tuple:
@@ -18,9 +19,9 @@ def canvas(height: float, *shape: int, narrow: bool = False, **settings) -> tupl
     return plot, plot.subplots(*shape, **settings)
 
 
-def colours(count: int = 10, palette: str = "colorblind") -> list[str]:
-    """Colours by a palette of seaborn; those of the default are distinct to the colour-blind."""
-    return libraries()[0].color_palette(palette, count).as_hex()
+def colours(count: int = 10) -> list[str]:
+    """Colours of seaborn's palette that the colour-blind tell apart."""
+    return libraries()[0].color_palette("colorblind", count).as_hex()
 
 
 def despine(plot, left: bool = False) -> None:
@@ -53,7 +54,7 @@ def bars(rows: Sequence[Bar], label: str, narrow: bool, lines: int = 1) -> tuple
         spans = [(end - length, length) for end, (length, _) in zip(ends, row.parts, strict=True)]
         axes.broken_barh(spans, (place - 0.31, 0.62), facecolors=[colour for _, colour in row.parts],
                          edgecolors=NO_COLOUR, linewidth=0.4, gid=f"{RECORD}{row.record}", zorder=2)  # fmt: skip
-        write_after(axes, row.text, ends[-1], place, size=9)
+        write_after(axes, row.text, ends[-1], place)
     longest = max(sum(length for length, _ in row.parts) for row in rows) or 1.0
     axes.set_xlim(0, (1.35 if narrow else 1.2) * longest)
     axes.set_xticks([tick for tick in axes.get_xticks() if tick <= longest * 1.001])
@@ -96,9 +97,9 @@ def changes(counts: Sequence) -> list[tuple[int, Any]]:
     return [(layer, count) for layer, count in enumerate(counts, 1) if layer in (1, last) or count != counts[layer - 2]]
 
 
-def write_after(axes, text: str, x: float, y: float, gap: float = 5, size: float = 8) -> None:
-    """Write a text to the right of a point of the plot; `gap` and `size` in points."""
-    axes.annotate(text, (x, y), xytext=(gap, 0), textcoords="offset points", va="center", fontsize=size, color=INK)
+def write_after(axes, text: str, x: float, y: float, gap: float = 5) -> None:
+    """Write a text to the right of a point of the plot, `gap` points from it."""
+    axes.annotate(text, (x, y), xytext=(gap, 0), textcoords="offset points", va="center", fontsize=9, color=INK)
 
 
 def line(label: str, **settings):
@@ -115,7 +116,7 @@ def patch(label: str, **settings):
     return Patch(label=label, **settings)
 
 
-def fold(text: str, width: int = 36) -> str:
+def fold(text: str, width: int) -> str:
     """A name on at most two lines, broken after its points and other marks; one that is longer ends in dots."""
     lines = [""]
     for piece in re.findall(r"[^\s.,+-]*[\s.,+-]?", text):
