@@ -28,7 +28,6 @@ from spdnn.kernels.cuda import cupy_device
 from spdnn.runs.records.files import read_record
 from spdnn.runs.verify.official import official_problem
 
-STATED = ["--last", "relu", "--rows", "inputs"]  # of matrices, which are square here
 MAKE = ["network", "make", "radixnet", "--neurons", 64, "--layers", 3, "--bias", -0.3, "-o"]
 
 
@@ -46,7 +45,7 @@ def files(tmp_path):
         matrix = sp.random_array((40, 40), density=0.2, rng=rng, dtype=np.float32)
         sp.save_npz(folder / f"{k}.npz", matrix.tocsc())
     np.save(tmp_path / "x.npy", (rng.random((300, 40)) < 0.2).astype(np.float32))
-    stated = [*STATED, "--bias", -0.2, "--clip", 32]
+    stated = ["--last", "relu", "--rows", "inputs", "--bias", -0.2, "--clip", 32]  # of matrices, which are square here
     assert spdnn("network", "import", folder, "-o", tmp_path / "net.safetensors", *stated) == 0
     return tmp_path
 

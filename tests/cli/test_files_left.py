@@ -8,7 +8,6 @@ from children import finished
 
 from spdnn.cli import COMMANDS
 
-MATRIX = "%%MatrixMarket matrix coordinate real general\n8 8 2\n1 1 1\n8 8 2\n"
 EACH = """
 challenge --neurons 1024 --layers 2 --inputs digits --count 20 --threads 1 --record run.json
 inputs make digits --neurons 1024 -o x.safetensors
@@ -34,7 +33,7 @@ def test_commands_leave_what_the_documentation_names(root, tmp_path):
     assert {line.split()[0] for line in EACH.splitlines() if line} == set(COMMANDS)
     for name in ("home", "temporary", "work"):
         (tmp_path / name).mkdir()
-    (tmp_path / "work/a.mtx").write_text(MATRIX)
+    (tmp_path / "work/a.mtx").write_text("%%MatrixMarket matrix coordinate real general\n8 8 2\n1 1 1\n8 8 2\n")
     (tmp_path / "commands").write_text(EACH.strip())
     # As a user starts them: what is known as continuous integration has no telemetry.
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "temporary")}
