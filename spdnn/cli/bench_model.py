@@ -1,14 +1,12 @@
 """`spdnn bench model`: latency and throughput of one's own model, beside other libraries with the same model."""
 
-from pathlib import Path
-
 import numpy as np
 
 from spdnn.cli import arguments
 from spdnn.cli.bench_shared import add_timing, command_of, run, writer
 from spdnn.cli.terminal import show
 from spdnn.core.errors import InputError, Unavailable
-from spdnn.core.request import READING, reading
+from spdnn.core.request import READING, reading, word
 from spdnn.core.shown import plural
 
 BATCHES = (1, 8, 64, 512)
@@ -86,7 +84,7 @@ def _case(args, threads: int) -> tuple:
     from spdnn.bench.calls import NetworkCase, OnnxCase, draw_rows
     from spdnn.runs.load import load_named_inputs
 
-    network, name = _chain(args), _name(args.network)
+    network, name = _chain(args), word(args.network)
     if network is None:
         if args.zeros is not None:
             raise InputError("--zeros is for chains of pruned layers; give another model its inputs with --inputs")
@@ -122,9 +120,3 @@ def _print(records: list) -> None:
     from spdnn.report.calls import CALLS, calls_of
 
     show(CALLS, calls_of(records))
-
-
-def _name(path: str) -> str:
-    """A file's name as the name of a network in records."""
-    stem = Path(path).name.split(".")[0][:60]
-    return "".join(c if (c.isalnum() and c.isascii()) or c in "_-" else "-" for c in stem).strip("-_") or "network"

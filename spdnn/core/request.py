@@ -161,7 +161,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         """How files and cases name the network; different networks have different names."""
         if self.network is None:
             return f"{KINDS[self.source]}-{self.neurons}"
-        return f"{_word(self.network)}-{_digest({name: getattr(self, name) for name in FILE_FIELDS[:-1]})}"
+        return f"{word(self.network)}-{_digest({name: getattr(self, name) for name in FILE_FIELDS[:-1]})}"
 
     @property
     def prepared_name(self) -> str:
@@ -173,7 +173,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         """How files and cases name all inputs; different inputs have different names."""
         if self.inputs in GENERATED:
             return f"{self.inputs}-{self.neurons or self.network_name}"
-        return f"{_word(self.inputs)}-{_digest(self.inputs)}"
+        return f"{word(self.inputs)}-{_digest(self.inputs)}"
 
     @property
     def name(self) -> str:
@@ -226,8 +226,8 @@ def reading(values: Any) -> dict[str, Any]:
     return said | ({"clip": None} if said.get("clip") == "none" else {})
 
 
-def _word(path: str) -> str:
-    """A file's name as the name of a case may contain it."""
+def word(path: str) -> str:
+    """A file's name as the name of a case or network in records may contain it."""
     stem = PurePath(path).name.split(".")[0][:60]
     return "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in stem).strip("-") or "file"
 

@@ -52,11 +52,10 @@ class CudaBackend(Backend):
     Args:
         device: arrays are its own.
         stream: gives the stream to launch on, asked at every call; by default the device's main one.
-        setting: of every call that it suits, instead of what tuning finds.
     """
 
-    def __init__(self, device: Device, stream: Callable[[], Any] | None = None, setting: Any = None):
-        self.device, self.setting = device, setting
+    def __init__(self, device: Device, stream: Callable[[], Any] | None = None):
+        self.device = device
         self.notes: dict = {}
         self._stream = stream or (lambda: device.main)
         self._placed: dict[int, Any] = {}  # by the id of a topology or a permutation, as long as that lives
@@ -130,8 +129,6 @@ class CudaBackend(Backend):
         return call
 
     def _choose(self, operation: str, plan: LaunchPlan, arguments: tuple) -> Any:
-        if self.setting in plan.settings:
-            return self.setting
         dtype, topology = arguments[-1].dtype, arguments[0] if isinstance(arguments[0], Topology) else None
         call = operation, plan.settings, plan.sizes, plan.operations, dtype
         if call not in self._settings:

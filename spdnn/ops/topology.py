@@ -107,15 +107,6 @@ class Topology(WithRepr):
         transpose.columns = self.row_numbers[permutation].astype(_index_type(self.rows, bits))
         return transpose, permutation
 
-    def with_index_bits(self, bits: int) -> "Topology":
-        """The same positions with 16- or 32-bit indices. Raises InputError as the constructor does."""
-        if bits == self.index_bits:
-            return self
-        same = Topology.__new__(Topology)
-        same.shape, same.offsets = self.shape, self.offsets
-        same.columns = self.columns.astype(_index_type(self.shape[1], bits))
-        return same
-
     def __eq__(self, other) -> bool:
         if not isinstance(other, Topology):
             return NotImplemented

@@ -1,4 +1,3 @@
-
 // What the page does beyond being read: sorts and searches its tables, changes units, shows the record behind a number.
 // It works on what is already in the page and asks for nothing; texts go in as text, never as markup.
 "use strict";

@@ -52,11 +52,10 @@ def test_indices_have_16_bits_where_they_reach():
     assert Topology((1, 65536), [0, 1], [65535]).columns.dtype == np.uint16
     wide = Topology((1, 65537), [0, 1], [65536])
     assert (wide.columns.dtype, wide.columns[0]) == (np.int32, 65536)
-    refuses("16-bit indices reach", wide.with_index_bits, 16)
+    refuses("16-bit indices reach", Topology, (1, 65537), [0, 1], [65536], 16)
     narrow = Topology((1, 5), [0, 2], [1, 4])
-    assert narrow.with_index_bits(32).columns.dtype == np.int32
-    assert narrow.with_index_bits(32) == narrow
-    assert narrow.with_index_bits(16) is narrow
+    assert Topology((1, 5), [0, 2], [1, 4], 32).columns.dtype == np.int32
+    assert Topology((1, 5), [0, 2], [1, 4], 32) == narrow
 
 
 def test_arrays_of_the_right_type_are_not_copied():
