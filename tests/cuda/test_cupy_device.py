@@ -12,9 +12,10 @@ import nvrtc
 import pytest
 from cupy.cuda import compiler
 from recorded_cupy import CompileFault, DriverFault, Function, RuntimeFault
+from refusals import refuses
 
 from spdnn.core import driver as nvidia
-from spdnn.core.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.core.errors import MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.kernels.cuda import cupy_device
 from spdnn.kernels.cuda.cupy_device import CupyDevice
 from spdnn.kernels.cuda.declarations import Kernel, source
@@ -175,8 +176,7 @@ def test_launches_are_waited_for_when_asked_and_then_the_one_that_fails_is_named
         device.synchronize()
     assert device.properties.software.endswith(", NVRTC 12.9, SPDNN_CUDA_SYNCHRONIZE=1")
     monkeypatch.setenv("SPDNN_CUDA_SYNCHRONIZE", "yes")
-    with pytest.raises(InputError, match="^SPDNN_CUDA_SYNCHRONIZE=yes: it must be 0 or 1$"):
-        CupyDevice(cuda, 0)
+    refuses("^SPDNN_CUDA_SYNCHRONIZE=yes: it must be 0 or 1$", CupyDevice, cuda, 0)
 
 
 def test_an_upload_is_done_before_the_host_array_can_change(device):
@@ -359,8 +359,7 @@ def test_devices_are_opened_by_number(driver, cuda):
         assert (opened.ordinal, opened.main.ordinal) == (used, used)
         assert not cuda.entered  # the caller's current device stays
     for ordinal in (2, -1):
-        with pytest.raises(InputError, match=f"device {ordinal}: the devices here are numbered 0 to 1"):
-            cupy_device.open_device(ordinal)
+        refuses(f"device {ordinal}: the devices here are numbered 0 to 1", cupy_device.open_device, ordinal)
 
 
 def test_cupy_that_cannot_use_the_driver_is_one_sentence(driver, monkeypatch, cuda):

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cuda_ops_cases import FLOAT, SHAPES, random_values
+from refusals import refuses
 from shim import ShimDevice
 
 from spdnn import ops
-from spdnn.core.errors import InputError, Unavailable
+from spdnn.core.errors import Unavailable
 from spdnn.ops import cuda, operations, oracle, tuning
 from spdnn.ops.cuda import CudaBackend
 
@@ -103,16 +104,14 @@ def test_nothing_is_placed_or_timed_while_the_stream_is_captured(all_timed):
     backend = CudaBackend(device, lambda: stream)
     arguments = product(backend, SHAPES["ragged"](16))
     captured[0] = True
-    with pytest.raises(InputError, match="call the operation once before the capture begins"):
-        backend.spmm(*arguments)
+    refuses("call the operation once before the capture begins", backend.spmm, *arguments)
     captured[0] = False
     backend.softmax(arguments[0], arguments[1], 1.0, arguments[1])
     captured[0] = True
     backend.spmm(*arguments)
     assert backend.notes["setting"] == backend.candidates("spmm", *arguments)[0]
     assert not timed
-    with pytest.raises(InputError, match="captured, where no memory can be taken: give the result with out="):
-        backend.empty((1, 2), np.float32)
+    refuses("captured, where no memory can be taken: give the result with out=", backend.empty, (1, 2), np.float32)
     captured[0] = False
     backend.spmm(*arguments)
     assert backend.notes["setting"] == backend.candidates("spmm", *arguments)[-1]
@@ -138,8 +137,7 @@ def test_an_array_of_another_device_is_refused():
     backend = CudaBackend(ShimDevice())
     arguments = product(backend, SHAPES["ragged"](16))
     backend.device.holds = lambda array: array is not arguments[2]
-    with pytest.raises(InputError, match="spmm: an array is on another GPU than CuPy's current one"):
-        backend.spmm(*arguments)
+    refuses("spmm: an array is on another GPU than CuPy's current one", backend.spmm, *arguments)
 
 
 def test_settings_are_timed_once_for_a_class_of_shapes(monkeypatch, all_timed):

@@ -4,8 +4,9 @@ import pytest
 from graphs import cut, decompositions, sizes
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from refusals import refuses
 
-from spdnn.core.errors import InputError, MemoryTooSmall
+from spdnn.core.errors import MemoryTooSmall
 from spdnn.engines.memory import RunSizes
 from spdnn.engines.taskgraph.decomposition import MOST, Decomposition, ranges_of, stages_of
 from spdnn.engines.taskgraph.settings import SCHEDULES
@@ -80,8 +81,7 @@ def test_a_number_of_batches_that_does_not_fit_is_told():
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 8))
 def test_ranges_are_as_even_as_they_can_be(costs, devices):
     if devices > len(costs):
-        with pytest.raises(InputError, match="each must have one"):
-            ranges_of(costs, devices)
+        refuses("each must have one", ranges_of, costs, devices)
         return
     found = ranges_of(costs, devices)
     assert len(found) == devices
@@ -119,8 +119,7 @@ BAD = {
 
 @pytest.mark.parametrize(("arguments", "options", "sentence"), BAD.values(), ids=BAD)
 def test_what_cannot_be_cut_is_one_sentence(arguments, options, sentence):
-    with pytest.raises(InputError, match=sentence):
-        cut(*arguments, **options)
+    refuses(sentence, cut, *arguments, **options)
 
 
 @pytest.mark.parametrize(
@@ -136,5 +135,4 @@ def test_what_cannot_be_cut_is_one_sentence(arguments, options, sentence):
 def test_a_decomposition_is_sound(change, sentence):
     sound = {"schedule": "stream", "inputs": 9, "batch": 4, "stages": ((0, 2), (2, 4)), "ranges": ((0, 2),)}
     assert Decomposition(**sound).batches == 3
-    with pytest.raises(InputError, match=sentence):
-        Decomposition(**{**sound, **change})
+    refuses(sentence, Decomposition, **{**sound, **change})

@@ -5,8 +5,8 @@ import pytest
 from graphs import decompositions
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refuses
 
-from spdnn.core.errors import InputError
 from spdnn.engines.costs.costs import FREE, DeviceCosts, MessageCosts, Work
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.graph import Kind
@@ -211,5 +211,4 @@ def test_sizes_are_those_of_the_work():
 
 
 def test_costs_of_something_else_are_one_sentence():
-    with pytest.raises(InputError, match="costs of 20 inputs through 4 layers"):
-        simulate(whole(), costs(what=work(layers=4)))
+    refuses("costs of 20 inputs through 4 layers", simulate, whole(), costs(what=work(layers=4)))
