@@ -186,21 +186,13 @@ def test_outputs_that_share_a_list_of_inputs_give_the_same_bits(level, kind, val
         for features, mask in found[1:]:
             np.testing.assert_array_equal(features, found[0][0])
             np.testing.assert_array_equal(mask, found[0][1])
-
-
-@all_levels
-@pytest.mark.parametrize("valued", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_shared_lists_give_the_same_bits_for_binary_inputs(level, kind, valued):
-    inputs, outputs = 70, 333
-    layer = shared_layer(inputs, outputs, lists_of(kind, inputs), valued)
+    # Inputs that are stored as bits.
     rows = (np.random.default_rng(2).random((150, inputs)) < 0.4).astype(np.uint8)
     bits = stored(np.packbits(rows, axis=1), inputs)
     for tile in TILES:
         found = []
-        for share in (False, True):
-            bound = layouts.bind(layer, share=share)
-            target, mask = through(level, bound, bits, np.arange(150), outputs, tile, share)
+        for bound, streamed in ((alone, False), (together, True)):
+            target, mask = through(level, bound, bits, np.arange(150), outputs, tile, streamed)
             found.append((untiled(level, target, 150, outputs, tile), mask))
         np.testing.assert_array_equal(found[0][0], found[1][0])
         np.testing.assert_array_equal(found[0][1], found[1][1])
