@@ -5,6 +5,7 @@ import itertools
 import weakref
 from collections import Counter
 from functools import cache
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -410,15 +411,11 @@ def test_a_run_that_ends_early_leaves_nothing_on_its_way(monkeypatch, schedule):
         session = opened(network, inputs, Settings(schedule, 2, batches=4), order=order)
         streams = session.devices[0].device.node.streams
         with monkeypatch.context() as patch:
-            patch.setattr(CudaGraphRun, "_collect_rows", _ended)
+            patch.setattr(CudaGraphRun, "_collect_rows", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 session.run()
         assert not any(stream.queue for stream in streams)
         assert_equal(session.run(), deep_result())
-
-
-def _ended(*_):
-    raise KeyboardInterrupt
 
 
 def test_the_engine_takes_devices_from_the_first_it_was_given(on_shim):

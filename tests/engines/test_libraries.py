@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from engine_cases import SHAPES, assert_same, rows
+from engine_cases import SHAPES, assert_same, opened, rows
 from ladders import covering
 
 from spdnn.api import infer
@@ -17,7 +17,6 @@ from spdnn.bench.engines.columns import block_inputs
 from spdnn.core.errors import InputError, Unavailable, Unsuitable
 from spdnn.core.features import Inputs
 from spdnn.core.network import from_matrices
-from spdnn.engines.base import Options
 from spdnn.engines.registry import PEERS, engine
 from spdnn.formats.radixnet import RadixNet
 
@@ -151,9 +150,7 @@ def official():
 @every_library
 def test_an_official_network_repeats_itself_to_the_bit(library):
     network, inputs, expected = official()
-    runner = engine(library)
-    prepared = runner.prepare(network, runner.offers)
-    session = runner.open(prepared, inputs, Options(THREADS))
+    session = opened(library, network, inputs, engine(library).offers, threads=THREADS)
     first, second = session.run(), session.run()
     assert first.digest == second.digest
     assert 0 < first.alive.size < 300

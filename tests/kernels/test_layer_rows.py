@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
+from engine_cases import opened
 from test_cpu import merging
 
 from spdnn.api import infer
-from spdnn.engines.base import Options
 from spdnn.engines.cpu import schedule as plan
-from spdnn.engines.registry import engine
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +29,7 @@ def searches(set_all):
 
 def told(name, reductions, batches=0):
     network, inputs = merging()
-    runner = engine(name)
-    session = runner.open(runner.prepare(network, reductions), inputs, Options(2))
+    session = opened(name, network, inputs, reductions, threads=2)
     session.least_batches = batches
     result = session.run()
     rows, edges = result.notes["layer_rows"], result.notes["layer_edges"]

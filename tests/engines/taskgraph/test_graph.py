@@ -119,7 +119,7 @@ def test_batches_with_few_rows_left_go_on_as_one():
     """Batches of 16: 3 and 5 rows wait, 9 are more than half and go on alone, 8 fit; then all that wait."""
     decomposition = whole(stages=4, batches=4, joined=2)
     left, execution = {0: 3, 1: 5, 2: 9, 3: 8}, Execution(decomposition)
-    run_serially(execution, lambda task: left.get(task.batch), min_number)
+    run_serially(execution, lambda task: left.get(task.batch), lambda ready: ready[0])
     graph = execution.graph
     assert graph.joined == {4: [0, 1, 3]}
     ends = {task.batch: (task.kind, task.stage) for task in graph.tasks if task.batch is not None}
@@ -151,10 +151,6 @@ def test_lanes_whose_threads_cannot_start_end_the_run(monkeypatch):
     with pytest.raises(SpdnnError, match="3 threads for the lanes of the task graph cannot be started: can't start"):
         run_threads(Execution(decomposition), lambda task: None, lanes, lambda: None)
     assert not begun[0].is_alive()
-
-
-def min_number(ready):
-    return min(ready, key=lambda task: task.number)
 
 
 def test_batches_are_drawn_by_whoever_is_through():
