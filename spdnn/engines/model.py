@@ -226,7 +226,7 @@ class _InMemoryNetwork(MemoryNetwork):
     """A network whose layers are all read, and stay in memory. They are sound, and not checked again."""
 
     def __init__(self, network: Network):
-        self._network, self._layers = network, list(network.layers())
+        self._network, self._layers, self._identity = network, list(network.layers()), ""
 
     @property
     def description(self) -> dict:
