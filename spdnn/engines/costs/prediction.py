@@ -1,4 +1,4 @@
-"""From costs to the time of R ranks, before anyone runs them: nothing here was measured.
+"""From costs to the time of R ranks, before anyone runs them, by the only cost model there is: nothing was measured.
 
 A rank takes its share of the inputs through every layer, and rows leave on the way. Its time is that of its rows in
 whole tiles, of what it pays whatever it computes, and of weights that it streams; the run ends with the slowest rank.
@@ -144,10 +144,10 @@ def _check(work: Work, ranks: int, partition: str, per_node: int, shares: np.nda
 def _worst(work: Work, ranks: int) -> np.ndarray:
     """Rows of the rank that has most, expected: a binomial's mean and so many standard deviations above it.
 
-    A rank has no more than its inputs, and where rows are left at all, some rank has one. Source: Blom, 1958.
+    A rank has no more than its inputs, and where rows are left at all, some rank has one. Source: Blom, 1958 (the
+    expected maximum of normal variables).
     """
     mean, most = work.rows / ranks, np.maximum(work.inputs, work.rows) / ranks
-    # Blom: the expected maximum of so many normal variables.
     deviations = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
     spread = np.sqrt(mean * (1 - np.minimum(1.0, work.rows / work.inputs)) * (1 - 1 / ranks))
     return np.where(mean > 0, np.clip(mean + deviations * spread, np.minimum(most, 1.0), most), 0.0)
@@ -155,7 +155,6 @@ def _worst(work: Work, ranks: int) -> np.ndarray:
 
 def _parts(work: Work, device: DeviceCosts, batches: int, ranks: int) -> dict[str, float]:
     """Seconds of a rank with the mean of the rows, by cause; weights are what is left when the others are taken off."""
-    # Each cause is a difference: padding against rows, launches a layer, and what is left is waiting for weights.
     rows = work.rows / ranks
     rates = work.edges * device.rates(work.layers)
     computing, padded = float((rows * rates).sum()), float(((device.lanes(rows) - rows) * rates).sum())

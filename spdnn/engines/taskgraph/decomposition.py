@@ -9,6 +9,9 @@ The schedules of the field are settings of it:
     stream     weights pass through two buffers or more while layers are computed (At-scale SpDNN)
     graph      as resident, or streamed where weights do not fit; devices draw batches as they finish (SNIG)
     pipeline   each device has a range of the layers, batches go from one to the next (GPipe)
+
+Source: SNIG (Lin and Huang, HPEC 2020); GPipe (Huang et al., NeurIPS 2019); At-scale SpDNN (Hidayetoglu et al., HPEC
+2020, section III).
 """
 
 import math

@@ -84,7 +84,6 @@ def run_serially(execution: Execution, work: Work, choose: Callable[[list[Task]]
 
 def lanes_of(decomposition: Decomposition) -> list[Lane]:
     """The lanes that a run of this decomposition uses."""
-    # Copies of weights and moves of rows have lanes of their own, so that they overlap with computing.
     lanes = [(device, COMPUTE) for device in range(decomposition.devices)]
     if decomposition.streamed:
         lanes += [(device, Kind.COPY.value) for device in range(decomposition.devices)]

@@ -9,7 +9,8 @@
     collect       the outcome of a batch's last rows, to the host
 
 Tasks are numbered as they come, and wait for earlier ones alone: there is no cycle. A decomposition whose
-batches are drawn or joined grows while it runs (`go_on`); what has run is a graph like any other.
+batches are drawn or joined grows while it runs (`go_on`); what has run is a graph like any other. That a graph is sound
+in every order is proved by tests/engines/taskgraph/graph_check.py.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ class Kind(StrEnum):
     COLLECT = "collect"
 
 
-COMPUTE = "compute"  # the lane of what is computed; copies and moves have lanes of their own
+COMPUTE = "compute"  # the lane of what is computed; copies and moves overlap with it on lanes of their own
 LANES = (COMPUTE, Kind.COPY.value, Kind.MOVE.value)
 
 
