@@ -81,13 +81,8 @@ class NetworkRun(TimedProgram):
 
 
 def find_libraries(names: str | Sequence[str] = "all") -> tuple[list[str], dict[str, str]]:
-    """(the peers to run, why each of the others cannot run here).
-
-    Args:
-        names: 'all' or 'auto', those that are installed, or a list of names.
-
-    Raises:
-        InputError, Unavailable: see usable.
+    """(the peers to run, why each of the others cannot run here) of `names`, 'all' and 'auto' for those that are
+    installed. Raises as contest.usable.
     """
     offered = {name: engine(name, usable=False).missing for name in PEERS}
     return usable(None if names in ("all", "auto") else names, offered, "engine")

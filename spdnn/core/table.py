@@ -81,9 +81,7 @@ class Styled:
 
 
 Phrase = Union[str, int, float, Number, Styled, Unit, Sequence["Phrase"], None]  # noqa: UP007  it names itself
-soft, mark, code, bad, good = (
-    partial(Styled, kind=kind) for kind in ("soft", "mark", "code", "bad", "good")
-)  # functions of a phrase
+mark, code, bad, good = (partial(Styled, kind=kind) for kind in ("mark", "code", "bad", "good"))  # of a phrase
 SHORT = Styled("s", "seconds")  # the unit of a number in SECONDS, after it; a reader of the page may choose another
 
 

@@ -361,9 +361,9 @@ class Engine(abc.ABC):
     settings: type | None = None
     on_device: bool = False
 
-    @abc.abstractmethod
     def missing(self) -> str | None:
-        """None when the engine can run here, else one sentence that says what is missing."""
+        """None when the engine can run here, as by default, else one sentence that says what is missing."""
+        return None
 
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
         """Apply the reductions that need the network alone.

@@ -13,9 +13,6 @@ class OracleEngine(Engine):
     name = "reference"
     summary = "the specification line by line in SciPy and float64; slow"
 
-    def missing(self) -> str | None:
-        return None
-
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return _OracleSession(prepared, inputs, options)
 

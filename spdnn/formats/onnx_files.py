@@ -171,12 +171,8 @@ class OnnxGraph:
 
     @np.errstate(all="ignore")  # what is not finite is refused in the layer that has it
     def _steps(self) -> list[Step]:
-        """The steps of a model each of whose nodes is a layer, or part of one, and reads the one before it.
-
-        A softmax of the last features may be at the end, as a step of its own kind.
-
-        Raises:
-            InputError: another model; the sentence names the first node that no network has.
+        """The steps of a model each of whose nodes is a layer, or part of one, and reads the one before it; a softmax
+        of the last features may be at the end, as a step of its own kind. Raises as `chain`.
         """
         from onnx import numpy_helper
 

@@ -184,11 +184,8 @@ def open_tensors(path) -> Mapping[str, np.ndarray]:
 
 
 def write_tensors(path, tensors: Mapping[str, np.ndarray]) -> None:
-    """Write float32 arrays to a .safetensors or .npz file, by the ending of its name.
-
-    Raises:
-        InputError: another ending, or see files.check_target.
-        SpdnnError: the disk is full, or the folder cannot be written to.
+    """Write float32 arrays to a .safetensors or .npz file, by the ending of its name; InputError for another ending,
+    and what files.replacing raises.
     """
     arrays = {name: np.asarray(array, np.float32, order="C") for name, array in tensors.items()}
     if _ending(path) == ".npz":

@@ -16,9 +16,6 @@ class ScipyEngine(Columns):
     name = "scipy"
     summary = "SciPy: CSR product with dense features, one thread"
 
-    def missing(self) -> str | None:
-        return None
-
     def start(self, threads: int) -> dict:
         import scipy
 

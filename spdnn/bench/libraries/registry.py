@@ -33,14 +33,8 @@ def check_operations(names: Sequence[str]) -> None:
 def libraries_here(
     names: str | Sequence[str] | None = "auto", operations: Iterable[str] = PRODUCTS, kind: str | None = "library"
 ) -> tuple[list[str], dict[str, str]]:
-    """(libraries to run with ours, why each of the others cannot run here).
-
-    Args:
-        names: None or 'auto' for all that are installed, or a list.
-        operations: a library has a program for one of them; kind: see contest.usable.
-
-    Raises:
-        InputError, Unavailable: see contest.usable.
+    """(libraries to run with ours, why each of the others cannot run here); `names`: None or 'auto' for all that are
+    installed; `operations`: a library has a program for one of them. `kind`, and what is raised: as contest.usable.
     """
     programs = [program for operation in operations for program in PROGRAMS[operation].values()]
     offered = {program.name: program.missing for program in programs if program.kind != OURS}

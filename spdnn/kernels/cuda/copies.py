@@ -27,11 +27,8 @@ class Copies:
         self._filled: deque[tuple] = deque()  # in the order of their copies
 
     def upload(self, host: np.ndarray) -> Any:
-        """A copy of `host`, one-dimensional and contiguous, on the device, complete after `finish`.
-
-        Raises:
-            MemoryTooSmall: it does not fit; the sentence says how much was asked for, and what is free.
-        """
+        """A copy of `host`, one-dimensional and contiguous, on the device, complete after `finish`. Raises as
+        Device.upload."""
         with self.device.on(self.stream):  # which then has no earlier work of others in this memory
             array = self.device.empty(host.size, host.dtype)
         self.copy(array, host)

@@ -198,10 +198,9 @@ def _inputs(given: str | None, mirror: str | None, executes: Callable[[], bool])
 
 def _devices(engines: Sequence[str]) -> tuple[int, dict[str, str]]:
     """(how many there are, why an engine cannot use them), of another process: this one starts no driver."""
-    sentence = "the devices of this machine could not be counted"
     try:
         answer = subprocess.run([sys.executable, "-c", COUNT, *engines], capture_output=True, text=True, timeout=60)
         count, missing = json.loads(answer.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
-        return 0, dict.fromkeys(engines, sentence)
+        return 0, dict.fromkeys(engines, "the devices of this machine could not be counted")
     return count, {name: why for name, why in missing.items() if why}
