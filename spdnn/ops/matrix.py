@@ -204,7 +204,7 @@ class SparseMatrix(WithRepr):
             values: (nnz,), or None: normal random numbers drawn with `seed`.
 
         Raises:
-            InputError: no sound .smtx file (see sources.formats.smtx), or values that do not fit.
+            InputError: no sound .smtx file (see spdnn.formats.smtx), or values that do not fit.
         """
         shape, offsets, columns = smtx.read(path)
         with safe_open.name_errors(path):

@@ -279,7 +279,7 @@ def test_a_number_in_a_name_may_be_long(tmp_path):
     order = [name for name in tensors if name.endswith("weight")]
     network = spdnn.open_network(save(tmp_path / "a.safetensors", tensors), last="none")
     assert np.array_equal(network.layer(1).matrix().toarray(), tensors[order[1]].T)
-    refuses("", spdnn.open_network, save(tmp_path / "b.npz", made(*((name, 6, 6) for name in names[2:]))))
+    refuses("b.npz: ", spdnn.open_network, save(tmp_path / "b.npz", made(*((name, 6, 6) for name in names[2:]))))
 
 
 def test_no_code_of_a_file_is_run(tmp_path):

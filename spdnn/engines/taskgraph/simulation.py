@@ -37,7 +37,7 @@ class TaskCosts:
         waiting: for each thread beyond the first of a device, what it adds to the time of all that it shares out, as a
             part: threads wait at the ends of layers, and for what one of them does alone.
         row_shares: by number of batches, the part of the rows that each has, float64 (batches, layers), as
-            `costmodel.official.official_shares` gives it; None: by size.
+            `costs.official.official_shares` gives it; None: by size.
     """
 
     work: Work
