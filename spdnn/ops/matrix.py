@@ -342,7 +342,8 @@ def _of_entries(shape, rows, columns, values, dtype, index_bits) -> tuple[Topolo
 
 def of_mask(mask: np.ndarray, index_bits: int | None = None) -> Topology:
     """Of nonzeros where a mask (rows, columns) is set."""
-    return _of_rows(mask.shape, *np.nonzero(mask), index_bits)
+    rows, columns = np.nonzero(mask)
+    return _of_rows(mask.shape, rows, columns, index_bits)
 
 
 def _of_rows(shape: tuple[int, int], rows: np.ndarray, columns: np.ndarray, index_bits: int | None) -> Topology:

@@ -234,7 +234,7 @@ class TransformerPass:
         self.x += self.weights["position.weight"][:count]
         self.q, self.k, self.v, self.out = (self.run.empty((c.heads, count, c.depth), np.float32) for _ in range(4))
         self.scores = self.run.empty((c.heads, self.mask.nnz), np.float32) if arithmetic == "unfused" else None
-        self.attention_scratch = None
+        self.attention_scratch: list = []
         if arithmetic in ("dense", "causal"):
             self.attention_scratch = dense_attention.buffers(self.q.shape, arithmetic == "dense", workers.threads)
         self.blocks = [slice(first, min(first + TOKENS, count)) for first in range(0, count, TOKENS)]
