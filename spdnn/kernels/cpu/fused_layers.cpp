@@ -41,7 +41,7 @@ constexpr int64_t kStepBytes = 16 << 20;  // of the buffers between layers that 
 
 // Of V, which kernels compute with: a vector of neighbouring inputs, or one float for tiles of one input.
 template <class V>
-using Bits = std::conditional_t<sizeof(V) == sizeof(float), int32_t, IntVec>;
+using Bits = std::conditional_t<sizeof(V) == sizeof(float), uint32_t, IntVec>;
 
 template <class V>
 inline Bits<V> bits_of(V v) {

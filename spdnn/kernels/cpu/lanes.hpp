@@ -111,7 +111,7 @@ inline uint32_t nonzero(IntVec x) {
     return bits;
 #endif
 }
-inline uint32_t nonzero(int32_t x) { return x != 0; }
+inline uint32_t nonzero(uint32_t x) { return x != 0; }
 
 inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }  // b where either is NaN
 
