@@ -148,7 +148,7 @@ def _plan(args) -> None:
             option = f"--{name.replace('_', '-')}".replace("--join", "--no-join")
             raise InputError(f"{option} is {'not for' if args.cut else 'for'} a cut; see `spdnn plan --help`")
     records = [record for name in args.records for record in read_all(record_files(name).records)[0]]
-    with together():
+    with together(), np.errstate(over="ignore"):  # times that no number holds are refused below
         rows, content = (_cut if args.cut else _on_ranks)(args, records)
         if not all(math.isfinite(row.seconds or 0.0) for row in rows):
             raise InputError("a time is too long for a number: give other rates or another latency")

@@ -288,6 +288,7 @@ def test_plan_prints_and_writes_predictions(saved, tmp_path, capsys):
     assert all(math.isfinite(one["seconds"]) and one["bound"] for one in content["plans"])
 
 
+@pytest.mark.filterwarnings("error")  # of times that no number holds
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
