@@ -11,7 +11,7 @@ import msgspec
 import msgspec.inspect
 
 from spdnn.core import validation
-from spdnn.core.fields import descriptions
+from spdnn.core.fields import descriptions, docstring
 from spdnn.core.request import RunRequest
 from spdnn.core.validation import allowed_values
 from spdnn.runs.records.columns import note_types, value_types
@@ -78,7 +78,7 @@ def _classes(kind: type) -> list[type]:
 
 
 def _introduction(kind: type) -> str:
-    return (kind.__doc__ or "").partition("\n\n    Attributes:")[0].replace("\n    ", "\n").strip()
+    return docstring(kind).partition("\n\nAttributes:")[0]
 
 
 def _described(kind: type) -> dict[str, str]:

@@ -10,15 +10,15 @@ import numpy as np
 from spdnn.bench.contest import ComparisonSettings, Entrant
 from spdnn.bench.libraries.base import DENSE
 from spdnn.core import provenance
-from spdnn.core.errors import Unavailable
 from spdnn.core.limits import Machine
-from spdnn.engines.cpu.ceilings import measure
+from spdnn.engines.base import Options
+from spdnn.engines.registry import engine
+from spdnn.runs import measure
 from spdnn.runs.records.environment import Environment, Load
 from spdnn.runs.records.files import now
 from spdnn.runs.records.operation_record import SCHEMA, VERSION, OperationProblem, OperationRecord, Program
 
-MACHINE_SECONDS, MACHINE_AGE = 0.1, 10.0  # of measuring the machine, and of how long that counts
-
+MACHINE_AGE = 10.0  # seconds that a measurement of the machine counts
 
 _latest: dict[int, tuple[float, Machine | None]] = {}  # by threads: when the machine was measured, and its ceilings
 
@@ -27,10 +27,7 @@ def ceilings(threads: int) -> Machine | None:
     """The best that the machine does on so many threads, measured again when it is older than MACHINE_AGE seconds."""
     at, machine = _latest.get(threads, (-np.inf, None))
     if time.perf_counter() - at > MACHINE_AGE:
-        try:
-            machine = measure(threads, MACHINE_SECONDS)
-        except Unavailable:
-            machine = None
+        machine = measure.ceilings(engine("cpu", usable=False), Options(threads))
         _latest[threads] = time.perf_counter(), machine
     return machine
 

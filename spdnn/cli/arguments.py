@@ -86,7 +86,7 @@ def add_fields(command: Any, kind: type, names: Iterable[str], **changes: dict) 
     """
     declared, described = {field.name: field for field in inspect.type_info(kind).fields}, descriptions(kind)
     for name in names:
-        words = _words(declared[name], described[name]) | changes.get(name, {})
+        words = _words(declared[name], described.get(name, "")) | changes.get(name, {})
         negation = "no-" if words.get("action") else ""
         command.add_argument(f"--{negation}{name.replace('_', '-')}", dest=name, **words)
 

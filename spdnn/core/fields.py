@@ -1,5 +1,6 @@
 """The base of the classes of records, and types of values with the limits that a file must keep."""
 
+import inspect
 import re
 from typing import Annotated
 
@@ -38,12 +39,17 @@ def column(name: str | None = None) -> Meta:
     return Meta(extra={"column": name})
 
 
+def docstring(kind: type) -> str:
+    """The docstring of a class without the indentation of its body, which Python keeps up to 3.12; empty: none."""
+    return inspect.cleandoc(kind.__doc__ or "")
+
+
 def descriptions(kind: type) -> dict[str, str]:
-    """The description of each field in the docstrings of a class and its bases."""
+    """The description of each field in the docstrings of a class and its bases; none under `python -OO`."""
     descriptions: dict[str, str] = {}
     for base in reversed(kind.__mro__[:-1]):
-        _, _, text = (base.__doc__ or "").partition("Attributes:\n")
-        for names, description in re.findall(r"^ {8}([\w, ]+): (.+(?:\n {12,}.+)*)", text, re.MULTILINE):
+        text = docstring(base).partition("Attributes:\n")[2].partition("\n\n")[0]
+        for names, description in re.findall(r"^ {4}([\w, ]+): (.+(?:\n {8,}.+)*)", text, re.MULTILINE):
             descriptions |= dict.fromkeys(names.split(", "), re.sub(r"\s+", " ", description))
     return descriptions
 

@@ -8,7 +8,7 @@ this module only computes.
 from typing import NamedTuple
 
 from spdnn.core.errors import InputError
-from spdnn.core.fields import Label, Rates, Record
+from spdnn.core.fields import Label, Positive, Rates, Record
 
 # A run may be this many times faster than its limit before its record is refused: loads, which no run gets around, are
 # measured in each thread's own processor time just after it, so that other processes do not lower them (measured: by
@@ -25,7 +25,7 @@ THREAD_BYTES, DEVICE_BYTES = 1e14, 1e16
 ARCHITECTURE = "sm_"  # what the instruction set of a GPU begins with
 
 
-class Machine(Record):
+class Machine(Record, omit_defaults=True):
     """What a machine does at best on the threads of the run, in one process: the rate in every window of measuring.
 
     A GPU is a machine too, as a whole: its memory is its own, and its nearest cache shared memory.
@@ -36,6 +36,8 @@ class Machine(Record):
         load_rates: bytes a second loaded from the nearest cache and added up, all threads together.
         l2_load_rates: the same from the second-level cache.
         fma_rates: float32 multiply-adds a second in registers, all threads together.
+        copy_array_bytes: size of each of the two arrays of the copy; null: not recorded. Arrays that a cache holds in
+            part copy faster than memory does: the limit is then too fast, and no run seems closer to it than it is.
     """
 
     instruction_set: Label
@@ -43,6 +45,7 @@ class Machine(Record):
     load_rates: Rates
     l2_load_rates: Rates
     fma_rates: Rates
+    copy_array_bytes: Positive | None = None
 
     # Of each rate, the best window.
     copy_bytes_per_second = property(lambda self: max(self.copy_rates))
@@ -56,7 +59,8 @@ class Machine(Record):
         return self.instruction_set.startswith(ARCHITECTURE)
 
 
-RATES = Machine.__struct_fields__[1:]
+RATES = tuple(name for name in Machine.__struct_fields__ if name.endswith("_rates"))
+STAGE = "measure the machine", len(RATES), "rate"  # of a run's progress
 
 
 class Limit(NamedTuple):

@@ -242,7 +242,7 @@ def _lines(images: np.ndarray, points: int, corrected: bool, pool: ThreadPoolExe
         # Two real rows are one complex transform.
         pair.real, pair.imag = images[:, r], images[:, r + 1]
         spectrum = fft(own.pair, axis=0, norm="forward", out=own.pair)
-        spectrum *= there
+        there(spectrum)
         spectrum = fft(spectrum, axis=1, norm="forward", out=spectrum)
         # The Nyquist bin has no pair, so it is taken out and resampled by its own formula.
         nyquist[r], nyquist[r + 1] = spectrum[0, half].real, spectrum[0, half].imag
@@ -253,7 +253,7 @@ def _lines(images: np.ndarray, points: int, corrected: bool, pool: ThreadPoolExe
         own.padded[:, :half], own.padded[:, -half:] = spectrum[:, :half], spectrum[:, half:]
         own.padded[:, half:-half] = 0
         both = ifft(own.padded, axis=1, norm="forward", out=own.padded)
-        both *= back
+        back(both)
         both = ifft(both, axis=0, norm="forward", out=both).reshape(-1)
         # Ends are repeated, as the line is periodic and the kernel reaches past them.
         for k in range(points):
@@ -265,16 +265,22 @@ def _lines(images: np.ndarray, points: int, corrected: bool, pool: ThreadPoolExe
     return lines, nyquist
 
 
-def _twiddles(rows: int, columns: int, sign: int) -> np.ndarray:
-    """exp(sign * 2 pi i kj / (rows * columns)) for all k < rows and j < columns: complex (rows, columns)."""
+def _twiddles(rows: int, columns: int, sign: int) -> Callable[[np.ndarray], None]:
+    """A function that multiplies complex (rows, columns) by exp(sign * 2 pi i kj / (rows * columns)) at [k, j]."""
     step = math.isqrt(rows) + 1
     column = np.arange(columns)
-    # Products of few exponentials: as exact, and much faster than one for each entry.
+    # Products of few exponentials: as exact as one for each entry, much faster, and the caches hold them.
     coarse, fine = (
         np.exp(sign * 2j * np.pi * (k[:, None] * column % (rows * columns)) / (rows * columns))
         for k in (np.arange(0, rows, step), np.arange(step))
     )
-    return (coarse[:, None] * fine).reshape(-1, columns)[:rows]
+
+    def multiply(values: np.ndarray) -> None:
+        for of_block, start in zip(coarse, range(0, rows, step), strict=True):
+            block = values[start : start + step]
+            block *= of_block * fine[: len(block)]
+
+    return multiply
 
 
 def _kernel(distance: np.ndarray) -> np.ndarray:

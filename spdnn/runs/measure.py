@@ -11,6 +11,7 @@ seconds. The system counts in ticks of 10 ms, so a short clock is watched a litt
 
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -32,7 +33,7 @@ from spdnn.runs.records.environment import Environment, Load
 from spdnn.runs.records.result import EngineRecord, ProblemRecord, Reductions, ResultRecord
 from spdnn.runs.records.run_record import Measurement
 
-MACHINE_SECONDS = 0.1  # of measuring the machine after the repeats, less the making of its arrays
+MACHINE_SECONDS = 0.1  # of measuring the machine after the repeats; making its arrays comes on top
 LEAST = 0.2  # seconds of a watch whose answer decides whether to repeat
 _BUSY_FIELDS = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal; the others are idle, or in these already
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -161,11 +162,13 @@ def measurement_of(
     )
 
 
-def ceilings(engine: Engine, options: Options, together: int = 1) -> Machine | None:
-    """As Engine.ceilings, and None where memory is too small to measure it."""
+def ceilings(engine: Engine, options: Options, together: int = 1, warn: bool = True) -> Machine | None:
+    """As Engine.ceilings, and None where memory is too small to measure it; with `warn`, standard error says so."""
     try:
         return engine.ceilings(options, MACHINE_SECONDS, together)
-    except Unavailable:
+    except Unavailable as error:
+        if warn:
+            print(f"spdnn: warning: {error}; the record will have no limit of this machine", file=sys.stderr)
         return None
 
 

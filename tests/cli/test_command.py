@@ -427,6 +427,17 @@ def test_an_empty_file_of_records_makes_no_page(tmp_path, capsys):
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.parametrize("optimized", ["-O", "-OO"])
+def test_commands_run_without_docstrings_and_assertions(files, optimized):
+    record = files / "run.json"
+    for command in (["infer", *given(files), "--record", record], ["report", record, "-o", files / "report.html"]):
+        ran = subprocess.run(
+            [sys.executable, optimized, "-m", "spdnn", *map(str, command)], capture_output=True, text=True, check=False
+        )
+        assert (ran.returncode, ran.stderr) == (0, "")
+    assert read_record(record).verdict.passed
+
+
 def test_a_shell_completes_commands_and_options(tmp_path, capsys):
     assert spdnn("completion", "bash") == 0
     (tmp_path / "completion.bash").write_text(capsys.readouterr().out)

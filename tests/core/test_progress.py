@@ -220,7 +220,7 @@ def test_other_stages_tell_too(told, monkeypatch, tmp_path):
     assert main(["infer", *files.split(), "--truth", "oracle"]) == 0
     names = {line.partition(":")[0] for line in told()}
     assert names == {"write network", "write inputs", "read inputs", "prepare, biases", "prepare, identical neurons",
-                     "weights", "inference", "verify"}  # fmt: skip
+                     "weights", "inference", "measure the machine", "verify"}  # fmt: skip
 
 
 # ---- the command, on a terminal and in a log ----

@@ -32,8 +32,10 @@ FASTEST = 4e12
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_level_is_measured(monkeypatch, level, threads):
     monkeypatch.setenv("SPDNN_ISA", level)
+    monkeypatch.setattr(machine, "COPY_THREAD_BYTES", 1 << 22)  # what is measured is sound, however much memory is free
     found = machine.measure(threads, 0.01)
     assert found.instruction_set == level
+    assert found.copy_array_bytes == threads << 22
     for name in limits.RATES:
         rates = getattr(found, name)
         assert len(rates) == len(found.copy_rates) > 1
@@ -88,7 +90,7 @@ def test_out_of_range(threads, seconds, told):
     refuses(told, machine.measure, threads, seconds)
 
 
-@pytest.mark.parametrize(("free", "memory"), [(8_000_000, None), (8_000_000, 1 << 50), (1 << 50, 1_000_000)])
+@pytest.mark.parametrize(("free", "memory"), [(4_000_000, None), (4_000_000, 1 << 50), (1 << 50, 1_000_000)])
 def test_no_more_than_a_part_of_what_is_free_is_taken(monkeypatch, free, memory):
     monkeypatch.setattr(machine, "available_bytes", lambda: free)
     with pytest.raises(Unavailable, match="memory of 1,000,000 bytes is too small to measure the machine"):
@@ -110,6 +112,8 @@ def test_arrays_pass_the_caches_of_all_threads(monkeypatch):
     assert machine._copy_bytes(last, 8, 1 << 40, 1) == 4 << 20
     assert machine._copy_bytes(last, 8, 1 << 40, 2) == 2 << 20  # another process has as much
     assert machine._copy_bytes(last, 100, 1 << 40, 1) == 100 * unit
+    many = machine.CacheLevel(3, 480 << 20, 2)  # as some virtual machines have it
+    assert machine._copy_bytes(many, 2, 1 << 40, 1) == 2 * machine.COPY_THREAD_BYTES == 128 << 20
     with pytest.raises(Unavailable, match="two arrays beyond the caches need 8,388,608"):
         machine._copy_bytes(last, 8, (8 << 20) - 1, 1)
 
@@ -173,7 +177,8 @@ def measured(runner=None, **options):
     return measured, result
 
 
-def test_a_measurement_holds_its_machine(tmp_path):
+def test_a_measurement_holds_its_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "COPY_THREAD_BYTES", 1 << 22)
     measurement, result = measured(threads=2)
     assert measurement.machine.instruction_set == result.notes["instruction_set"]
     assert measurement.peak_memory_bytes > 0
@@ -182,10 +187,17 @@ def test_a_measurement_holds_its_machine(tmp_path):
     assert measurement.result.bytes_moved == result.bytes_moved
 
 
-def test_no_machine_where_it_is_not_the_limit_or_memory_is_small(monkeypatch):
+def test_no_machine_where_it_is_not_the_limit_or_memory_is_small(monkeypatch, capsys):
     assert measured(engine("reference"))[0].machine is None
+    assert capsys.readouterr().err == ""
     monkeypatch.setattr("spdnn.engines.cpu.engine.resident_bytes", lambda: 10**12 - 1_000_000)
     assert measured(memory=10**12)[0].machine is None
+    told = capsys.readouterr().err
+    assert told.startswith("spdnn: warning: memory of 1,000,000 bytes is too small to measure the machine: two arrays")
+    assert told.endswith("; the record will have no limit of this machine\n")
+    assert told.count("\n") == 1
+    assert measure.ceilings(engine("cpu"), Options(memory=10**12), warn=False) is None
+    assert capsys.readouterr().err == ""
 
 
 def test_an_engine_on_a_device_tells_its_own_ceilings():

@@ -6,8 +6,11 @@ Source: STREAM's copy (McCalpin 1995); the loads are what a gather of the kernel
 
 from __future__ import annotations
 
+from functools import partial
+
+from spdnn.core import progress
 from spdnn.core.errors import InputError, Unavailable
-from spdnn.core.limits import Machine
+from spdnn.core.limits import STAGE, Machine
 from spdnn.core.resources import affinity, available_bytes
 from spdnn.engines.base import Options
 from spdnn.kernels import dispatch
@@ -15,8 +18,12 @@ from spdnn.kernels.caches import UNKNOWN, CacheLevel, caches
 from spdnn.kernels.tiles import buffer
 
 LONGEST = 60.0  # seconds
-COPY_CACHES = 2  # each array of the copy: that many times the last-level cache, which then holds no line for long
-FREE_SHARE = 8  # the arrays take at most this part of the memory that is free
+# Each array of the copy: that many times the last-level cache, which then holds no line for long, and at most so many
+# bytes a thread. Streaming stores pass the cache, so the smaller arrays change the rate little (64 MiB a thread where
+# the cache is said to have 480 MB: 43 to 44 GB/s on two threads, 42 with arrays of 960 MB), and clearing the pages of
+# larger ones took seconds.
+COPY_CACHES, COPY_THREAD_BYTES = 2, 64 << 20
+FREE_SHARE = 4  # the arrays take at most this part of the memory that is free
 COPY_UNIT = 1 << 18  # bytes that a thread copies at a time (machine_module.cpp)
 LOAD_UNIT = 512  # the buffers of loads come in multiples of it
 SMALL = "memory of {:,} bytes is too small to measure the machine"
@@ -27,7 +34,7 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
 
     Args:
         seconds: that the windows take; making the arrays of the copy comes on top.
-        memory: bytes that the arrays may take together; by default, and at most, an eighth of what is free.
+        memory: bytes that the arrays may take together; by default, and at most, a quarter of what is free.
         together: processes of this machine that measure at the same moment, this one included; the arrays of all
             are beyond the caches that they share.
 
@@ -49,12 +56,20 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
     if (load_bytes := max(_load_bytes(cache, threads) for cache in (near, second))) > allowed:
         raise Unavailable(f"{SMALL.format(allowed)}: what threads load from their caches needs {load_bytes:,}")
     kernels = dispatch.compiled_module()
-    source, target = buffer(1, copy_bytes // 4, 1), buffer(1, copy_bytes // 4, 1)
-    rates = {"copy_rates": kernels.copy_samples(level, source, target, threads, quarter)}
-    del source, target
-    for name, cache in (("load_rates", near), ("l2_load_rates", second)):
-        rates[name] = kernels.load_samples(level, buffer(1, _load_bytes(cache, threads) // 4, 1), threads, quarter)
-    return Machine(level, **rates, fma_rates=kernels.multiply_add_samples(level, threads, quarter))
+
+    def copies() -> list[float]:
+        source, target = (buffer(1, copy_bytes // 4, 1) for _ in range(2))
+        return kernels.copy_samples(level, source, target, threads, quarter)
+
+    def loads(cache: CacheLevel) -> list[float]:
+        return kernels.load_samples(level, buffer(1, _load_bytes(cache, threads) // 4, 1), threads, quarter)
+
+    def multiply_adds() -> list[float]:
+        return kernels.multiply_add_samples(level, threads, quarter)
+
+    kinds = (copies, partial(loads, near), partial(loads, second), multiply_adds)  # in the order of RATES
+    rates = [kind() for kind in progress.bar(kinds, *STAGE)]
+    return Machine(level, *rates, copy_array_bytes=copy_bytes)
 
 
 def _load_bytes(cache: CacheLevel, threads: int) -> int:
@@ -67,7 +82,7 @@ def _copy_bytes(last: CacheLevel, threads: int, memory: int, together: int) -> i
     # Threads reach as many last-level caches as their cores have; processes that measure together share these.
     cached = last.bytes * min(threads, -(-len(affinity()) // last.shared_by)) // together
     unit = COPY_UNIT * threads
-    size = max(COPY_CACHES * cached // unit, 1) * unit
+    size = max(min(COPY_CACHES * cached, COPY_THREAD_BYTES * threads) // unit, 1) * unit
     if 2 * size > memory:
         raise Unavailable(f"{SMALL.format(memory)}: two arrays beyond the caches need {2 * size:,}")
     return size

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.core import progress
 from spdnn.core.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
-from spdnn.core.limits import ARCHITECTURE, Machine
+from spdnn.core.limits import ARCHITECTURE, STAGE, Machine
 from spdnn.kernels.cuda.declarations import Kernel
 from spdnn.kernels.cuda.device import Device
 
@@ -53,14 +54,17 @@ def measure(device: Device, seconds: float = 0.2) -> Machine:
     """
     if not 0 < seconds <= LONGEST:
         raise InputError(f"{seconds} seconds of measuring: it must be above 0 and at most {LONGEST:g}")
-    blocks, rates = BLOCKS * device.properties.multiprocessors, []
-    for kind in (_copy, _bind_shared, _second, _multiply_add):  # in the order of RATES
+    blocks, rates, amounts = BLOCKS * device.properties.multiprocessors, [], []
+    kinds = (_copy, _bind_shared, _second, _multiply_add)  # in the order of RATES
+    for kind in progress.bar(kinds, *STAGE):
         try:
             bind, work = kind(device, blocks)
         except MemoryTooSmall as error:
             raise Unavailable(f"too little memory to measure the device: {error}") from error
         rates.append(_windows(device, bind, work, seconds / 4))
-    return Machine(f"{ARCHITECTURE}{device.properties.capability}", *rates)
+        amounts.append(work)
+    # A round of the first copies an array: it reads and writes as many bytes as that has.
+    return Machine(f"{ARCHITECTURE}{device.properties.capability}", *rates, copy_array_bytes=amounts[0] // 2)
 
 
 def _windows(device: Device, bind: Bind, work: int, seconds: float) -> list[float]:

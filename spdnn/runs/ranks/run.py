@@ -152,7 +152,7 @@ class Ranks:
         session = None  # its buffers and weights
         if exchange:
             exchange.comm.Free()
-        ceilings = measure.ceilings(self.engine, options, world.local_size)
+        ceilings = measure.ceilings(self.engine, options, world.local_size, warn=world.rank == 0)
         messages = messages_cost(world)
         everyone = world.comm.gather((rank, reduced, self.shared, spent))
         if world.rank:

@@ -44,7 +44,7 @@ def schema(path: str | Path) -> dict:
             node = {key: value for key, value in nodes[name].items() if key != "default"}
             words = [{"enum": list(WORDS[name])}] if name in WORDS else []
             several = {"type": "array", "items": {"anyOf": [node, *words]} if words else node}
-            text = ", or ".join([f"{described[name].rstrip('.')}; one or a list", *WORDS.get(name, ())])
+            text = ", or ".join([f"{described.get(name, '').rstrip('.')}; one or a list", *WORDS.get(name, ())])
             keys[name] = {"description": text, "anyOf": [node, several, *words]}
     rules["required"] = ["neurons", "layers", *rules["properties"]]
     # A network file, and what goes with it, is an item of `cases`.
