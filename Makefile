@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := .venv-torch
 SOURCES := $(wildcard spdnn/kernels/cpu/*) CMakeLists.txt pyproject.toml
+# A recipe that names MAKE itself would run under --dry-run.
+THIS_MAKE := $(MAKE)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # One sentence for each thing that only the user can mend.
@@ -20,11 +22,12 @@ define environment
 @$(1)/bin/python -m pip --version >/dev/null 2>&1 || { rm -rf $(1); $(PYTHON) -m venv $(1) >/dev/null; } || { rm -rf $(1); echo "spdnn: $(PYTHON) makes no virtual environment with pip (install python3-venv on Debian and Ubuntu)" >&2; exit 1; }
 endef
 
-.PHONY: docs wheel run test test-full test-torch fuzz gpu-check gpu-records sanitize screenshot setup lint clean help
+.PHONY: docs wheel run test test-full test-pythons test-torch fuzz gpu-check gpu-records sanitize screenshot setup lint clean help
 help:
 	@echo "make run     set up, run the twelve networks of the challenge, say where the report is (CORES=$(CORES))"
 	@echo "make test    set up, then lint, check the workflow, run the tests: each behaviour once"
-	@echo "make test-full   make test, and then the rest: every architecture, engine, number of ranks, Slurm"
+	@echo "make test-full   make test, and then the rest: every architecture, engine, number of ranks, Slurm, Python"
+	@echo "make test-pythons  the tests of imports, commands, readers and models on every other Python of this machine (3.11 to 3.13)"
 	@echo "make test-torch  the tests of spdnn.torch, in $(TORCH), which holds PyTorch (some gigabytes)"
 	@echo "make docs    the documentation site in build/site, from docs/; ends red where a link leads nowhere"
 	@echo "make wheel   a wheel of this machine's processor and Python in build/wheel, with the tag that auditwheel gives it"
@@ -44,6 +47,10 @@ test: lint
 
 test-full: test
 	@PATH="$(CURDIR)/$(BIN):$$PATH" python tests/run.py -m full $(ARGS)
+	@MAKE="$(THIS_MAKE)" VENV="$(VENV)" sh tests/pythons.sh all
+
+test-pythons: setup
+	@MAKE="$(THIS_MAKE)" VENV="$(VENV)" sh tests/pythons.sh $(ARGS)
 
 # Offline as a folder: build/site/index.html leads to the first page.
 docs: $(VENV)/.documenting setup
@@ -81,8 +88,7 @@ $(TORCH)/.built: $(TORCH)/.locked $(SOURCES)
 fuzz: $(VENV)/.fuzzing setup
 	@$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS) $(ARGS)
 
-# With VENV= nothing is set up: PYTHON runs it as it is. A recipe that names MAKE itself would run under --dry-run.
-THIS_MAKE := $(MAKE)
+# With VENV= nothing is set up: PYTHON runs it as it is.
 gpu-check: PROGRAM := tests/gpu/check.py
 gpu-records: PROGRAM := benchmarks/gpu_records.py
 gpu-check gpu-records:
@@ -143,4 +149,4 @@ lint: $(VENV)/.tested setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/lint.sh
 
 clean:
-	rm -rf $(VENV) $(TORCH) build .snakemake/metadata .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-3.* $(TORCH) build .snakemake/metadata .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 """Keeps the environments that `make` has set up from one run of .ci/run to the next.
 
-    python3 .ci/environments.py restore    before `make`: .venv and .venv-torch, where the same were set up before
+    python3 .ci/environments.py restore    before `make`: .venv, .venv-torch and those of other Pythons, where the same
+                                           were set up before
     python3 .ci/environments.py keep       after all has passed
 
 They are kept by the digest of all that goes into them, so that whatever changes there is set up from nothing once, by
@@ -17,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-NAMES = (".venv", ".venv-torch")
+NAMES = (".venv", ".venv-torch")  # that each run needs; .venv-3.12 and the like are of Pythons that the machine has
 INPUTS = ("envs/*", "pyproject.toml", "CMakeLists.txt", "Makefile", "spdnn/kernels/cpu/*")
 OURS = ("bin/spdnn", ".built", "lib/python*/site-packages/*spdnn*")  # of an environment, what is of one checkout
 STAMPS = (".locked", ".tested", ".wheeling", ".documenting", ".fuzzing")  # of the Makefile, each after those it needs
@@ -36,7 +37,7 @@ def digest(root: Path) -> str:
 def keep(root: Path, cache: Path) -> None:
     """Keep the environments of a checkout, those that are not kept yet."""
     target = cache / digest(root)
-    for name in NAMES:
+    for name in (path.name for path in root.glob(".venv*")):
         if (root / name).is_dir() and not (target / name).exists():
             target.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=cache) as folder:
@@ -53,8 +54,9 @@ def keep(root: Path, cache: Path) -> None:
 def restore(root: Path, cache: Path) -> None:
     """Put the environments that are kept into a checkout that has none."""
     source = cache / digest(root)
-    for name in NAMES:
-        if not (source / name).is_dir() or (root / name).exists():
+    for name in sorted({*NAMES, *(path.name for path in source.glob(".venv-*"))}):
+        # An environment is of one interpreter, which may be gone since.
+        if not (source / name / "bin/python").exists() or (root / name).exists():
             print(f"{name}: {'is there' if (root / name).exists() else 'to be set up from nothing'}", flush=True)
             continue
         os.utime(source)

@@ -79,6 +79,19 @@ def test_environments_are_kept_without_spdnn_for_checkouts_side_by_side(environm
     assert ".venv-torch: to be set up from nothing" in capsys.readouterr().out
 
 
+def test_environments_of_other_pythons_are_kept_while_their_python_is_there(environments, tmp_path):
+    first, second = (checkout(tmp_path / name) for name in ("first", "second"))
+    (cache := tmp_path / "cache").mkdir()
+    set_up(first)
+    shutil.copytree(first / ".venv", first / ".venv-3.12", symlinks=True)
+    shutil.copytree(first / ".venv", first / ".venv-3.13", symlinks=True)
+    (first / ".venv-3.13/bin/python").unlink()
+    (first / ".venv-3.13/bin/python").symlink_to(tmp_path / "gone")
+    environments.keep(first, cache)
+    environments.restore(second, cache)
+    assert sorted(path.name for path in second.glob(".venv*")) == [".venv", ".venv-3.12"]
+
+
 @pytest.mark.parametrize("changed", ["envs/run.txt", "envs/new.txt", "Makefile", "spdnn/kernels/cpu/spmm.cpp"])
 def test_a_changed_input_is_set_up_from_nothing(environments, tmp_path, changed):
     first, second = (checkout(tmp_path / name) for name in ("first", "second"))

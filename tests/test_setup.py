@@ -136,3 +136,35 @@ def test_a_set_up_that_fails_does_not_stop_the_check_of_the_gpu(tmp_path, cupy, 
     executable(tmp_path / "make", "exit 2")
     environment = {**os.environ, "MAKE": str(tmp_path / "make"), "VENV": str(tmp_path)}
     assert finished(["sh", ROOT / "tests/gpu/run.sh", "check.py"], env=environment)[0] == status
+
+
+@pytest.mark.parametrize(
+    ("arguments", "strict", "pythons", "status", "ran"),
+    [
+        ((), "", {"3.12.1": "3.12", "3.12.11": "3.12", "3.13.0": "damaged"}, 0, r"tests/run.py .*tests/cli .*"),
+        (("all",), "", {"3.12.1": "3.12"}, 0, r"tests/run.py"),
+        ((), "CI", {"3.13.0": "damaged"}, 1, None),
+        ((), "", {}, 0, None),
+    ],
+)
+def test_every_other_python_of_the_machine_is_tested(tmp_path, arguments, strict, pythons, status, ran):
+    log, python = tmp_path / "log", 'case "$1" in -c) echo {} ;; *) echo "$@" >> {} ;; esac'
+    for path, version in {"venv": "3.11", **{f"pyenv/versions/{name}": says for name, says in pythons.items()}}.items():
+        (tmp_path / path / "bin").mkdir(parents=True)
+        executable(tmp_path / path / "bin/python", python.format(version, log))
+    # A make whose environments have the same Python; nothing else is on the path.
+    executable(tmp_path / "make", f'echo "$@" >> {log}\ncp -r {tmp_path}/venv {tmp_path}/venv-3.12')
+    (tmp_path / "tools").mkdir()
+    for tool in ("sh", "dirname", "ls", "sort", "cp"):
+        (tmp_path / "tools" / tool).symlink_to(shutil.which(tool))
+    environment = {"PATH": f"{tmp_path}/tools", "PYENV_ROOT": f"{tmp_path}/pyenv", "VENV": f"{tmp_path}/venv"}
+    environment |= {"MAKE": f"{tmp_path}/make", **({strict: "1"} if strict else {})}
+    assert finished(["sh", ROOT / "tests/pythons.sh", *arguments], env=environment)[0] == status
+    logged = log.read_text().splitlines() if log.exists() else []
+    if ran is None:
+        assert logged == []
+        return
+    newest = tmp_path / "pyenv/versions" / [*pythons][min(1, len(pythons) - 1)] / "bin/python"
+    made, tested = logged
+    assert made == f"-s PYTHON={newest} VENV={tmp_path}/venv-3.12 {tmp_path}/venv-3.12/.tested setup"
+    assert re.fullmatch(ran, tested)

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 from functools import cache
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,10 +17,12 @@ from spdnn.core.errors import InputError
 LARGEST = 2**63 - 1  # of any whole number
 WHOLE = re.compile(r"\d{1,18}", re.ASCII)  # the text of one, which fits; Python reads no text past 4,300 digits
 END = r"(?!\n)"  # after the $ of a pattern, which Python allows before a last line break
+DEEPEST = 500  # lists and objects in one another; Python's own limit is 1,000 up to 3.11 and 10,000 from 3.12 on
 LONGEST_VALUE = 60  # characters of a value that an error sentence shows
 LONGEST_SENTENCE = 180  # of what is wrong, besides where: a line and a field
 # Where any digit is 0, and a comma whatever precedes a number, this is one that may be beyond LARGEST.
 DIGITS, LONG_NUMBER = bytes.maketrans(b"123456789 :[\n\t\r-", b"000000000,,,,,,,"), b"," + b"0" * 19
+NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 OWN = ("Expected ", "Invalid ", "Number ", "Object ")  # how msgspec's own sentences begin
 UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 Kind = TypeVar("Kind")
@@ -37,9 +40,11 @@ def parse(kind: type[Kind], text: str, where: str, what: str) -> Kind:
         InputError: no JSON, or a value that the class does not allow; the sentence names its field.
     """
     with contextlib.suppress(*UNREADABLE):
-        if LONG_NUMBER not in text.encode().translate(DIGITS):
+        content = text.encode()
+        if LONG_NUMBER not in content.translate(DIGITS) and not _may_be_deep(content):
             return _decoder(kind).decode(text)
-    # The value says what is wrong. Free parts, where fields have no limits, may hold a number that is too large.
+    # The value says what is wrong. Free parts, where fields have no limits, may hold a number that is too large, or
+    # lists in lists.
     return convert(kind, json_of(text, where, what), where)
 
 
@@ -71,14 +76,18 @@ def builtins(value: Any) -> Any:
 
 
 def check_numbers(content: Any, where: str) -> None:
-    """Raise InputError where there is NaN, an infinity or an absurdly large whole number."""
-    todo = [("", content)]
+    """Raise InputError where there is NaN, an infinity or an absurdly large whole number, or more than DEEPEST lists
+    and objects in one another.
+    """
+    todo = [("", content, 1)]
     while todo:
-        key, value = todo.pop()
+        key, value, depth = todo.pop()
+        if isinstance(value, dict | list) and depth > DEEPEST:
+            raise InputError(f"{where}: {shorten(key)}: it is nested more than {DEEPEST} deep")
         if isinstance(value, dict):
-            todo += ((f"{key}.{name}" if key else str(name), part) for name, part in value.items())
+            todo += ((f"{key}.{name}" if key else str(name), part, depth + 1) for name, part in value.items())
         elif isinstance(value, list):
-            todo += ((f"{key}[{index}]", part) for index, part in enumerate(value))
+            todo += ((f"{key}[{index}]", part, depth + 1) for index, part in enumerate(value))
         elif isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{where}: {shorten(key)}: {value} is not a finite number")
         elif isinstance(value, int) and abs(value) > LARGEST:
@@ -89,6 +98,14 @@ def shorten(text: str, longest: int = LONGEST_VALUE) -> str:
     """The text on one line without control characters, its end left out where it is longer."""
     text = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
     return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def _may_be_deep(content: bytes) -> bool:
+    """Whether lists and objects may be nested more than DEEPEST deep: brackets in texts count here."""
+    brackets = content.translate(None, NO_BRACKETS)
+    if brackets.count(b"[") + brackets.count(b"{") <= DEEPEST:
+        return False
+    return max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets)) > DEEPEST
 
 
 def quote(value: object) -> str:

@@ -326,17 +326,25 @@ def test_numbers_of_numpy_are_as_they_would_be_in_the_file(tmp_path):
     refuses("cannot be written as JSON", write_record, tmp_path / "other.json", changed(RECORD, "engine.notes", notes))
 
 
-def test_notes_may_be_nested(tmp_path):
+def nested(times):
+    """An object in `2 * times` lists and objects."""
     notes = {}
-    for _ in range(200):
+    for _ in range(times):
         notes = {"deeper": [notes]}
+    return notes
+
+
+def test_notes_may_be_nested(tmp_path):
+    # 500 deep, on each Python; the record, its engine and the notes are the first three. Brackets in texts are none.
+    notes = nested(248) | {"text": "[" * 600, "lists": [[]] * 600}
     write_record(tmp_path / "record.json", changed(RECORD, "engine.notes", notes))
     assert read_record(tmp_path / "record.json").engine.noted == notes
-    for _ in range(2000):
-        notes = {"deeper": [notes]}
-    for key in ("engine.notes", "threads"):
-        record = {**RECORD, **({"engine": {"name": "cpu", "notes": notes}} if key == "engine.notes" else {key: notes})}
-        refuses("it cannot be written as JSON|it is no JSON", write_record, tmp_path / "deep.json", record)
+    for notes, said in ((nested(249), "nested more than 500"), (nested(2000), "nested|it cannot be written as JSON")):
+        for other in ({"engine": {"name": "cpu", "notes": notes}}, {"threads": [[notes]]}):
+            refuses(said, write_record, tmp_path / "deep.json", {**RECORD, **other})
+    text = json.dumps(changed(RECORD, "engine.notes", {"deeper": None}))
+    (tmp_path / "deep.json").write_text(text.replace('"deeper": null', f'"deeper": {"[" * 498}{"]" * 498}'))
+    refuses(r"deep.json: engine.notes.deeper\[0.*: it is nested more than 500 deep", read_record, tmp_path / "deep.json")
 
 
 @pytest.mark.parametrize(
