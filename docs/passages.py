@@ -19,6 +19,7 @@ from spdnn import api
 from spdnn.core import challenge, limits
 from spdnn.engines import model, oracle
 from spdnn.engines.costs.official import EDGE_BYTES
+from spdnn.engines.cpu import ceilings
 from spdnn.engines.cpu import schedule as cpu
 from spdnn.engines.cuda import choice
 from spdnn.engines.cuda.rows import TILE
@@ -30,6 +31,7 @@ from spdnn.kernels.cuda import settings, sliced
 from spdnn.ops import onnx_products, onnx_trial
 from spdnn.ops.models.mobilenet import MobileNetConfig
 from spdnn.ops.models.transformer import TransformerConfig
+from spdnn.runs import measure
 from spdnn.runs.ranks.run import WEIGHTS_SHARE
 from spdnn.runs.records.published import read_baselines
 from spdnn.runs.records.run_record import RunRecord
@@ -336,6 +338,8 @@ def passages() -> dict[str, dict[str, object]]:
         "docs/explanation/what-time-includes.md": {
             "loads at least 4 bytes": limits.EDGE_BYTES,
             "more than 3 times faster": limits.TOLERANCE,
+            "Measuring takes 0.1 s": measure.MACHINE_SECONDS,
+            "at most 64 MiB a thread": ceilings.COPY_THREAD_BYTES / 2**20,
         },
     }
 

@@ -133,7 +133,7 @@ def main(arguments):
     given, ranks = parser.parse_args(arguments), world()
     row_exchange.EXCHANGE = row_exchange.MOVE = 0  # so that rows move in problems as small as these
     plan.SEARCH, plan.SEARCH_ROW, identical.SETTLED = 0, 0, 1.0  # and equal ones are searched for
-    measure.ceilings, gather.TRIES, gather.LARGE = lambda *_: None, 1, 8  # nothing here is about time
+    measure.ceilings, gather.TRIES, gather.LARGE = lambda *_, **__: None, 1, 8  # nothing here is about time
     if not given.hard:
         compared(ranks, given.engines, given.only, given.every)
     else:
