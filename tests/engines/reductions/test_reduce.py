@@ -69,7 +69,8 @@ def test_identical_neurons_are_merged_and_restored(degrees, valued, bias):
     for k in range(4):
         expected = np.maximum(expected @ network.layer(k).matrix(np.float64) + network.layer(k).bias, 0)
         merged.layer(k).check("merged")
-        header, same = (vars(part) | {"bias": part.bias.tolist()} for part in (merged.header(k), merged.layer(k).header))
+        headers = merged.header(k), merged.layer(k).header
+        header, same = (vars(part) | {"bias": part.bias.tolist()} for part in headers)
         assert header == same
         whole = np.maximum(whole @ merged.layer(k).matrix(np.float64) + merged.layer(k).bias, 0)
         np.testing.assert_allclose(whole[:, merged.neuron_classes(k)], expected, rtol=1e-5, atol=1e-6)
