@@ -31,8 +31,8 @@ from spdnn.core.errors import SpdnnError
 from spdnn.core.request import RunRequest
 from spdnn.core.validation import builtins
 from spdnn.runs.records.cases import read_cases
-from spdnn.runs.records.files import read_all, read_record
-from spdnn.runs.workflow import config, estimates
+from spdnn.runs.records.files import as_text, read_all, read_record
+from spdnn.runs.workflow import config, decisions, estimates
 from spdnn.runs.workflow.decisions import Decisions, own_cases
 from spdnn.runs.workflow.targets import Targets
 
@@ -61,6 +61,7 @@ OWN = "{{network: layers, layers: 2, inputs: x.npy, last: relu, rows: inputs, bi
 MINE, ALONE, DOUBTFUL = (OWN.format(more=more) for more in ("", ", ranks: 1", ", truth: wrong.txt"))
 BROKEN = "{network: damaged.npy, layers: 2, inputs: x.npy}"
 ROOT = Path(__file__).resolve().parents[2]
+DECIDED = Decisions(cores=2)
 PRESET = ("--configfile", ROOT / "config/smoke.yaml")
 
 
@@ -70,7 +71,7 @@ def requests(*texts, **changes):
     for text in texts:
         given |= yaml.safe_load(text)
     checked = config.check(own_cases(default, given | changes), ROOT / "workflow/schemas/config.schema.yaml")
-    return {request.name: request for request in config.requests(checked, Decisions(cores=2))}
+    return {request.name: request for request in config.requests(checked, DECIDED)}
 
 
 def asked(*own, **changes):
@@ -82,28 +83,31 @@ def asked(*own, **changes):
 CASES = list(asked(ALONE))
 
 
-def command(folder, *arguments):
-    snakefile = ROOT / "workflow/Snakefile"
+def command(folder, *arguments, decided=True):
+    snakefile, made = ROOT / "workflow/Snakefile", Path(folder, decisions.FILE)
+    if decided and not made.exists():  # as where memory is enough: its limit would be a part of all names
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.write_text(as_text(DECIDED, "decisions"))
     return [BIN / "snakemake", "--snakefile", snakefile, "--directory", folder, "--cores", "2", *arguments]
 
 
-def snakemake(folder, *arguments):
+def snakemake(folder, *arguments, decided=True):
     """(exit status, all that was printed)."""
-    with started(command(folder, *arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    with started(command(folder, *arguments, decided=decided), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                  stderr=subprocess.STDOUT, text=True) as process:  # fmt: skip
         return ended(process)[:2]
 
 
-def passed(folder, *arguments):
+def passed(folder, *arguments, decided=True):
     """What a run printed that did what was asked for."""
-    status, text = snakemake(folder, *arguments)
+    status, text = snakemake(folder, *arguments, decided=decided)
     assert status == 0, text
     return text
 
 
-def refused(folder, *arguments):
+def refused(folder, *arguments, decided=True):
     """What a run printed that did not, in sentences."""
-    status, text = snakemake(folder, *arguments)
+    status, text = snakemake(folder, *arguments, decided=decided)
     assert status != 0
     assert "Traceback" not in text
     return text
@@ -481,7 +485,7 @@ def test_a_dry_run_of_the_whole_challenge_writes_nothing(tmp_path, monkeypatch):
     """And tells what it would run on digits; it fetches nothing (tests/runs/workflow/test_decisions.py)."""
     monkeypatch.setenv("SPDNN_MIRROR", str(tmp_path / "nowhere"))
     monkeypatch.setenv("SPDNN_DATA", str(tmp_path / "nothing"))
-    text = passed(tmp_path, "--dry-run")
+    text = passed(tmp_path, "--dry-run", decided=False)
     assert {rule: count for rule, count in jobs(text).items() if rule.startswith("infer")} == {
         "infer": 13, "infer_ranks": 1,
     }  # fmt: skip
@@ -502,7 +506,7 @@ def test_a_run_that_is_refused_makes_nothing(tmp_path, monkeypatch, arguments, s
     for name in ("bash", "sh", "which"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name))
     monkeypatch.setenv("PATH", f"{BIN}:{tmp_path / 'bin'}")
-    assert sentence in refused(tmp_path, *PRESET, *arguments)
+    assert sentence in refused(tmp_path, *PRESET, *arguments, decided=False)
     assert not (tmp_path / "results").exists()
 
 

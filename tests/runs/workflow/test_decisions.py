@@ -30,6 +30,12 @@ def checked(root):
     return lambda **changes: config.check(own_cases(default, changes), schema)
 
 
+@pytest.fixture(autouse=True)
+def unlimited(monkeypatch):
+    """No memory is limited, however little is free."""
+    monkeypatch.setattr(decisions, "available_bytes", lambda: None)
+
+
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A folder without MNIST, a mirror and a cache; nothing is fetched but what a test lets be."""
