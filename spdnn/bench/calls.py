@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.bench.contest import Changed, ComparisonSettings, Entrant, Pace, contest, make_programs, worst_error
+from spdnn.bench.contest import Changed, ComparisonSettings, Entrant, Pace, contest, make_programs
 from spdnn.bench.libraries.base import OURS, TimedProgram
 from spdnn.bench.libraries.numpy import blas_threads
 from spdnn.bench.libraries.onnx import OnnxFile
 from spdnn.bench.libraries.registry import PROGRAMS
 from spdnn.bench.records import Task, model_problem, operation_records
+from spdnn.core import closeness
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.features import Inputs
 from spdnn.core.network import Network
@@ -235,7 +236,8 @@ def _compare(
     def judge(name: str, entrant: Entrant, out: list[Any]) -> Verification:
         outs, worst = entrant.program.arrays(out), np.inf
         if len(outs) == len(expected):
-            worst = max((worst_error(out, *pair) for out, pair in zip(outs, expected, strict=True)), default=0.0)
+            pairs = zip(outs, expected, strict=True)
+            worst = max((closeness.worst(out, *pair, nan=True) for out, pair in pairs), default=np.inf)
         if not worst <= 1:
             raise SpdnnError(f"outputs are off by {worst:.3g} times what rounding explains")
         entries = sum(out.size for out in outs)

@@ -188,16 +188,6 @@ def digest(*outputs: np.ndarray) -> str:
     return content.hexdigest()
 
 
-def worst_error(actual: np.ndarray, right: np.ndarray, tolerance: np.ndarray) -> float:
-    """The largest error over its tolerance, both of one shape; infinite where values cannot be compared."""
-    if actual.shape != right.shape:
-        return np.inf
-    differ = (actual != right) & ~(np.isnan(actual) & np.isnan(right))
-    with np.errstate(all="ignore"):
-        errors = np.abs(actual[differ].astype(np.float64) - right[differ]) / tolerance[differ]
-    return float(np.nan_to_num(errors, nan=np.inf, posinf=np.inf).max(initial=0.0))
-
-
 def usable(
     names: Sequence[str] | None, offered: Mapping[str, Callable[[], str | None]], kind: str | None = None
 ) -> tuple[list[str], dict[str, str]]:

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from spdnn.bench.contest import ComparisonSettings, Pace, contest, digest, worst_error
+from spdnn.bench.contest import ComparisonSettings, Pace, contest, digest
 from spdnn.bench.libraries.base import OURS, Product
 from spdnn.bench.libraries.numpy import blas_threads
 from spdnn.bench.libraries.ours import OurProductInOrder, stay_awake
 from spdnn.bench.libraries.registry import PROGRAMS, check_operations
 from spdnn.bench.records import Task, operation_records
-from spdnn.core import safe_open
+from spdnn.core import closeness, safe_open
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.network import sum_duplicates
 from spdnn.core.resources import available_bytes
@@ -182,10 +182,10 @@ class ProductTruth:
     def judge(self, name: str, out: np.ndarray) -> Verification:
         """The part `verification` of the record of an output of program `name`; SpdnnError where an entry is wrong."""
         actual = out[:, self.kept] if self.of_columns else out[self.kept]
-        worst = worst_error(actual, *self.expected)
+        worst = closeness.worst(actual, *self.expected, empty=not out.size)
         rule = f"|error| <= (n + 2) u sum|a b| + rounding, n {TERMS[self.product.operation]}"
         if self.signs is not None:
-            worst = max(worst, worst_error(out @ self.signs, *self.sums))
+            worst = max(worst, closeness.worst(out @ self.signs, *self.sums))
             rule += "; all columns in one sum with random signs"
         if not worst <= 1:
             raise SpdnnError(

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn.core import arrays
+from spdnn.core.closeness import disagreement
 from spdnn.core.errors import InputError
 from spdnn.core.network import IDENTITY, RELU, Layer, MemoryNetwork, check_sparse
 from spdnn.core.shown import WithRepr
@@ -157,7 +158,7 @@ class EstimatorModel(WithRepr):
             expected = (estimator.predict if self.classes is None else estimator.predict_proba)(x)
         actual = self(x)
         allowed = TOLERANCE * max(1, abs(expected).max())
-        if actual.shape != expected.shape or not abs(actual - expected).max() <= allowed:
+        if disagreement(actual, expected, allowed):
             raise InputError(
                 f"compiled, this {type(estimator).__name__} gives other numbers than its own predict does: float32 is "
                 "not enough for its weights, or a class of yours predicts in another way"

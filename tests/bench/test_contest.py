@@ -5,7 +5,7 @@ import pytest
 from refusals import refuses
 
 from spdnn.bench import networks
-from spdnn.bench.contest import Changed, Pace, contest, worst_error
+from spdnn.bench.contest import Changed, Pace, contest
 from spdnn.bench.libraries.base import TimedProgram
 from spdnn.bench.libraries.registry import libraries_here
 from spdnn.core.errors import SpdnnError, Unavailable, install
@@ -74,13 +74,6 @@ def test_another_library_is_refused_with_its_reason_and_ours_may_not_fail(step):
     for failing in ({"ours": step}, {"other": step, "tolerated": KeyError}):
         with pytest.raises(Changed if step == "change" else (RuntimeError, SpdnnError)):
             run(pace, **failing)
-
-
-def test_an_error_is_over_its_tolerance():
-    right, tolerance = np.array([1.0, 2.0, np.nan]), np.array([0.5, 0.0, 1.0])
-    assert worst_error(np.array([1.25, 2, np.nan]), right, tolerance) == 0.5
-    for wrong in ([1, 2.1, np.nan], [np.nan, 2, np.nan], [1, 2, 3], [1, 2], [np.inf, 2, np.nan]):
-        assert worst_error(np.array(wrong), right, tolerance) == np.inf
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.core.closeness import worst
 from spdnn.core.errors import InputError
 
 TOLERANCE = 2e-5  # of `difference` between two arithmetics of a model, or one of them and float64
 
 
 def difference(actual: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference, over the largest absolute value of `expected`; NaN where either has NaN."""
-    return float(np.abs(np.subtract(actual, expected, dtype=np.float64)).max() / np.abs(expected).max())
+    """The largest difference, over the largest absolute value of `expected`; infinite where they cannot be compared."""
+    return worst(actual, expected, np.abs(expected).max(initial=0.0))
 
 
 def check_arithmetic(arithmetic: Any, offered: tuple[str, ...]) -> None:

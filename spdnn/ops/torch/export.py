@@ -68,7 +68,9 @@ def compare(module: nn.Module, example: Any, model: Any) -> None:
     with torch.no_grad(), _in_inference(module) as dense:
         expected = dense(*inputs)
     actual = model(*inputs)
-    pairs = [(actual, expected)] if isinstance(expected, Tensor) else list(zip(actual, expected, strict=False))
+    if not isinstance(expected, Tensor) and len(actual) != len(expected):
+        raise InputError(f"{name}: compiled, it gives {len(actual)} outputs, and itself {len(expected)}")
+    pairs = [(actual, expected)] if isinstance(expected, Tensor) else list(zip(actual, expected, strict=True))
     for one, other in pairs if not model.jumps else []:
         if isinstance(other, Tensor) and not alike(arrays.host(one, name), arrays.host(other, name)):
             raise InputError(

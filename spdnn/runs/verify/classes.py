@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.core import arrays
+from spdnn.core.closeness import worst as worst_excess
 from spdnn.core.errors import InputError
 from spdnn.core.result import Result
 from spdnn.core.shown import WithRepr, plural
@@ -172,7 +173,7 @@ def agreement(outputs: Any, reference: Any, tolerance: float = TOLERANCE) -> Agr
     largest, difference, same, close, first = float(np.abs(reference).max()), 0.0, 0, 0, None
     for part, rows in _blocks(outputs, shape):
         expected = reference[part].astype(np.float64)
-        difference = max(difference, float(np.abs(rows - expected).max()))
+        difference = max(difference, worst_excess(rows, expected, 1.0))
         other = np.flatnonzero(rows.argmax(axis=1) != expected.argmax(axis=1))
         same += len(rows) - other.size
         if other.size:  # which takes two outputs
