@@ -78,6 +78,7 @@ FULL = {
     "ladder": "the same tests of every engine, instruction set and tile of a ladder; by default of those in use",
     "many": "pages of very many records, and of records in other orders",
     "official": "whole official problems on the CUDA shim; by default parts of them",
+    "memory": "tests of runs and commands under a limit of memory; by default with what is free",
     "operators": "every operator of ONNX, in cases of its own and of ours; by default one in eight, or four",
     "pages": "every block of tutorials and tasks, run as written; by default their commands are parsed",
     "ranks": "four and eight ranks, and ranks on devices; by default two and three",

@@ -24,7 +24,7 @@ from spdnn.core.features import Inputs
 from spdnn.core.files import together
 from spdnn.core.network import Layer, MemoryNetwork, Network
 from spdnn.core.request import RunRequest
-from spdnn.core.result import Result, RowStatistics
+from spdnn.core.result import LayerCounts, Result, RowStatistics
 from spdnn.engines.base import Options, Prepared
 from spdnn.engines.registry import PEERS, engine
 from spdnn.formats.radixnet import RadixNet
@@ -52,7 +52,7 @@ class LibraryLayer(TimedProgram):
     """A library on one layer, as OurLayer; the array of the call before is offered to it again."""
 
     def __init__(self, library: Library, layer: Layer, rows: np.ndarray, threads: int):
-        self.library, self.spare = library, None
+        self.library, self.spare, self.sparse = library, None, library.sparse
         self.notes = library.start(threads)
         upper_bound(layer, float(rows.max()), 0, library.name)
         self.weights, self.features = library.weights(layer), library.features(rows)
@@ -148,9 +148,10 @@ def _compare_layer(network: Network, inputs: Inputs, comparison: ComparisonSetti
     def judge(name: str, entrant: Entrant, out: Any) -> verify.Verdict:
         rows, program = entrant.program.array(out), entrant.program
         alive = np.flatnonzero(rows.any(axis=1))
+        layer = np.array([[len(rows)], [network.edges], [program.edges]])
         results[name] = Result(
             len(rows), rows.shape[1], alive, *RowStatistics.of(rows[alive]), np.array([alive.size]), program.edges,
-            rows[alive], notes=program.notes,
+            rows[alive], notes=program.notes, counts=LayerCounts(*layer, program.sparse),
         )  # fmt: skip
         judged = verdict_key(network, inputs, results[name], entrant.digest)
         return replace(verify.judge(results[name], truth), judged=judged)

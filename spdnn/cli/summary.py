@@ -51,7 +51,7 @@ def show(request: RunRequest, measurement: Measurement, result: Result, verdict:
         f"reductions: {', '.join(measurement.reductions.requested) or 'none'}; {_workers(measurement)})"
     )
     scale, unit = unit_of_rate(rate)
-    computed = result.edges_computed / seconds / scale
+    computed = measurement.result.edges_needed / seconds / scale
     print(f"rate        {rate / scale:.4g} {unit}, skipped work included; {computed:.3g} {unit} really computed")
 
 

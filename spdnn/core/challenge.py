@@ -38,7 +38,8 @@ INPUT_SHA256 = {
     16384: "70bf6bcfd9050b52929c4d206598115d65c64ae48a49c320f0fdf8f6d423f085",
     65536: "fbae70e40ecfea3c858cd63c3fd83113b9f9e4d156b4fc5865b6cb7f388e374d",
 }
-# The square of the largest modulus of the images' values at each width; half of the modulus is the threshold.
+# The square of the largest modulus of the images' values at each width; half of the modulus is the threshold. Stored,
+# it saves one of two passes over the official images (docs/explanation/what-time-includes.md).
 LARGEST_SQUARE = {
     1024: 136397.6207481439,
     4096: 142481.9218606956,

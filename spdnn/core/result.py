@@ -86,6 +86,22 @@ class KeptInputs:
         return 8 * min(count, inputs) * outputs + max(BLOCK_BYTES, 8 * outputs) if self else 0
 
 
+class LayerCounts(NamedTuple):
+    """The work of a run, layer by layer, counted where its rows went through: int64 (layers,) each.
+
+    Attributes:
+        rows: that had to be computed: all, or where dead ones may leave those with a nonzero; identical ones once.
+        edges: of one row, in the network that the engine read, after reductions.
+        edges_computed: gone through: rows x edges, those of dead rows and of the padding of a tile included.
+        sparse: rows hold their nonzeros alone, and `edges_computed` are the edges of these.
+    """
+
+    rows: np.ndarray
+    edges: np.ndarray
+    edges_computed: np.ndarray
+    sparse: bool = False
+
+
 @dataclass(repr=False)
 class Result(WithRepr):
     """What an inference gives.
@@ -95,7 +111,10 @@ class Result(WithRepr):
         alive: int64, ascending 0-based inputs whose last row has a nonzero value.
         row_sum, row_projection, row_min, row_max, row_hash: (alive,), of each such last row as RowStatistics has them.
         `survivors`: int64 (layers,): inputs with a nonzero row after each layer.
-        edges_computed: inputs x edges that were really gone through.
+        edges_computed: inputs x edges that were really gone through: the sum of those of `counts`.
+        sampled_survivors: int64 (layers,), as `survivors`, of the inputs that verification compares alone, when the
+            engine ran them once more; None: it compares all, or nothing.
+        counts: of each layer; None: an engine that counts none, whose result cannot have a record.
         values: float32 (alive, outputs), the last rows, when they were asked for; or of the inputs `valued` alone.
         valued: int64, ascending 0-based inputs whose last rows `values` are; None: all that are alive.
         notes: what the engine reports (batches, layout, instruction set...), fit for JSON.
@@ -120,6 +139,8 @@ class Result(WithRepr):
     notes: dict = field(default_factory=dict)
     bytes_moved: int | None = None
     bytes_loaded: int | None = None
+    counts: LayerCounts | None = None
+    sampled_survivors: np.ndarray | None = None
 
     def _facts(self) -> dict[str, str]:
         depth = plural(self.survivors.size, "layer")
@@ -142,6 +163,11 @@ class Result(WithRepr):
             raise ValueError(f"inputs beyond the {self.inputs} that there are")
         if (self.alive[1:] <= self.alive[:-1]).any():
             raise ValueError("inputs that do not ascend")
+        if self.sampled_survivors is not None and self.sampled_survivors.shape != self.survivors.shape:
+            raise ValueError(f"sampled_survivors is of shape {self.sampled_survivors.shape}")
+        for name, array in self.counts._asdict().items() if self.counts else ():
+            if name != "sparse" and (array.dtype != np.int64 or array.shape != self.survivors.shape):
+                raise ValueError(f"layer_{name} is {array.dtype} of shape {array.shape}")
 
     @property
     def digest(self) -> str:
@@ -162,7 +188,11 @@ class Result(WithRepr):
     def arrays(self) -> dict[str, np.ndarray]:
         """By name, active inputs, statistics, and the values of the inputs that were drawn for verification."""
         drawn = () if self.valued is None else ("values", "valued")
-        return {name: getattr(self, name) for name in ("alive", *RowStatistics._fields, "survivors", *drawn)}
+        arrays = {name: getattr(self, name) for name in ("alive", *RowStatistics._fields, "survivors", *drawn)}
+        if self.sampled_survivors is not None:
+            arrays["sampled_survivors"] = self.sampled_survivors
+        counted = {} if self.counts is None else self.counts._asdict()
+        return arrays | {f"layer_{name}": np.asarray(array, np.int64) for name, array in counted.items()}
 
     @property
     def categories(self) -> np.ndarray:

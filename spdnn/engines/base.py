@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.limits import Machine
 from spdnn.core.network import Layer, Network
-from spdnn.core.result import KeptInputs, LastRows, Result
+from spdnn.core.result import KeptInputs, LastRows, LayerCounts, Result
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.engines.reductions.dead import dead_from
 from spdnn.engines.reductions.inputs import DuplicateSearch, Representatives
@@ -123,17 +123,29 @@ class Counters:
 
     Attributes:
         survivors: int64 (layers,), inputs with a nonzero row after each layer.
-        edges: inputs x edges gone through.
+        rows, edges: int64 (layers,), as LayerCounts has them: rows that each layer had to compute, and inputs x edges
+            that it went through; counted where that is done.
         searches: for identical rows, of which so many `merged`, in `searching` seconds.
         closing: seconds spent on closing the gaps of rows that left.
     """
 
     survivors: np.ndarray
-    edges: int = 0
+    rows: np.ndarray
+    edges: np.ndarray
     searches: int = 0
     merged: int = 0
     searching: float = 0.0
     closing: float = 0.0
+
+    @classmethod
+    def zeros(cls, depth: int, **others: Any) -> Self:
+        """Of so many layers, before a run; `others`: fields of a class of its own."""
+        return cls(**{name: np.zeros(depth, np.int64) for name in ("survivors", "rows", "edges")}, **others)
+
+    def counted(self, prepared: "Prepared", sparse: bool = False) -> dict[str, Any]:
+        """What a Result has of them; `sparse`: as LayerCounts has it."""
+        counts = LayerCounts(self.rows, prepared.edges, self.edges, sparse)
+        return {"survivors": self.survivors, "edges_computed": int(self.edges.sum()), "counts": counts}
 
     def note(self, prepared: "Prepared", findings: dict) -> None:
         """Add to Session.findings what the run found of the reductions that depend on the inputs."""
@@ -339,6 +351,11 @@ class Session(abc.ABC):
         Raises:
             SpdnnError: a sum is not finite; see spdnn.core.errors.past_float32.
         """
+
+    def survivors_of(self, numbers: np.ndarray) -> np.ndarray | None:
+        """int64 (layers,): the survivors of a run of the inputs `numbers` (int64, ascending) alone; None: such a run
+        needs a session of its own."""
+        return None
 
     def tell(self, result: Result) -> None:  # noqa: B027  most leave it to `run`
         """Add to the notes of the last run's result what is of no use to the run, and so not on its clock."""

@@ -93,10 +93,18 @@ class BatchSession(Session):
                 with contextlib.closing(self._stream()) as layers:
                     advance(rows, depth, layers, exchange, stage.batch(rows.count))
                 if exchange:
-                    exchange.end(counters.edges)
+                    exchange.end(int(counters.edges.sum()))
                 parts.append(rows.finish())
         counters.note(self.prepared, self.findings)
         return self.result(parts, counters, size)
+
+    def survivors_of(self, numbers: np.ndarray) -> np.ndarray | None:
+        counters = self.counters()
+        for start in range(0, numbers.size, self.batch):
+            rows = self.begin(numbers[start : start + self.batch], counters)
+            with contextlib.closing(self._stream()) as layers:
+                advance(rows, self.prepared.network.depth, layers)
+        return counters.survivors
 
     def _stream(self) -> Generator:
         depth = self.prepared.network.depth
@@ -104,7 +112,7 @@ class BatchSession(Session):
 
     def counters(self) -> Counters:
         """Of a run, at zero."""
-        return Counters(survivors=np.zeros(self.prepared.network.depth, np.int64))
+        return Counters.zeros(self.prepared.network.depth)
 
     @abc.abstractmethod
     def begin(self, numbers: np.ndarray, counters: Any) -> MovableRows:

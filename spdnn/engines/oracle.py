@@ -20,6 +20,7 @@ to Probabilistic Rounding Error Analysis", SISC 41(5), 2019 (sqrt(n) u); Parker,
 second run with drawn rounding errors).
 """
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -32,13 +33,13 @@ from spdnn.core import sparse as sp
 from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer, Network
-from spdnn.core.result import KeptInputs, Result, RowStatistics
+from spdnn.core.result import KeptInputs, LayerCounts, Result, RowStatistics
 from spdnn.core.threads import threads
 
 CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
 BLOCK = 128  # inputs that a thread takes through a layer; smaller blocks are slower where few inputs are left
 PAST_FLOAT32 = 2.0**128 - 2.0**103  # the least number that float32 rounds to an infinity
-ROUNDING = 2.0**-24  # u of float32
+ROUNDING, SUBNORMAL = 2.0**-24, 2.0**-149  # u of float32, and its least number
 # A right value is at most so many times as far from the exact one as the copy with drawn errors is (its own distance,
 # or the root mean square of its row, whichever is more). Measured on 1,690 random networks in four engines: at most
 # 4.6 times, in tiny networks; 0.2 times where sums have 32 terms (tests/runs/verify/test_tolerance.py).
@@ -46,18 +47,38 @@ FACTOR = 16
 LEAST = 64  # values that a mean square is taken of; of smaller networks, over several inputs and copies
 WIDE, MOST = 256, 8  # neurons of which one copy says enough; copies of narrower networks
 ULPS = 4 * ROUNDING  # of the value itself, at least
+FEW, PACE = 8, 2  # doubtful rows that may differ, however few should be left; and times as many as should be
+
+
+class Forward(NamedTuple):
+    """What follows from first rows.
+
+    Attributes:
+        rows: float64 (count, outputs), the last rows.
+        survivors: int64 (layers,), rows with a nonzero after each layer.
+        doubtful: int64 (layers,), rows that rounding may have brought to life or left dead, there or in a layer before.
+        drawn: the last rows of each copy with drawn errors; drawn_survivors: int64 (copies, layers).
+    """
+
+    rows: np.ndarray
+    survivors: np.ndarray
+    doubtful: np.ndarray
+    drawn: list[np.ndarray]
+    drawn_survivors: np.ndarray
 
 
 class Tolerances(NamedTuple):
     """How far a right float32 result may be from the oracle's, of each input gone through.
 
     Attributes:
+        doubtful: int64 (layers,): by how many a right number of survivors may differ.
         numbers: int64, ascending, the inputs (0-based).
         value: float64, of any value of the last row, at most; whole: float64, of the sum of a row.
         kept: int64, ascending: the inputs whose values are kept, all of which are alive or not in the oracle.
         values, each: float32 (kept, outputs): the oracle's values, and the tolerance of each.
     """
 
+    doubtful: np.ndarray
     numbers: np.ndarray
     value: np.ndarray
     whole: np.ndarray
@@ -73,8 +94,9 @@ def forward(
     copies: int = 0,
     seed: int = 0,
     workers: int | None = None,
-) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """The last rows that follow from first rows. The number of workers changes no bit: a sum belongs to one input, and
+    terms: int = 0,
+) -> Forward:
+    """What follows from first rows. The number of workers changes no bit: a sum belongs to one input, and
     errors are drawn for weights.
 
     Args:
@@ -82,9 +104,7 @@ def forward(
         tell: as of execute.advance.
         copies: with errors drawn from `seed`, that go through the layers too.
         workers: threads; None: as many as this process may use cores.
-
-    Returns:
-        float64 (count, outputs); int64 (layers,), rows with a nonzero after each layer; and the last rows of each copy.
+        terms: that a sum is taken to have at least, for the errors drawn: of merged neurons, those of the network.
 
     Raises:
         SpdnnError: a sum is past float32.
@@ -94,7 +114,9 @@ def forward(
     blocks = [np.ascontiguousarray(rows[start : start + BLOCK].T, dtype=np.float64) for start in starts]
     # Blocks (neurons, inputs) of each run: number 0 is exact, the others have drawn errors.
     of_copies, random = [blocks] * (1 + copies), np.random.default_rng(seed)
-    survivors = np.zeros(network.depth, np.int64)
+    survivors = np.zeros((1 + copies, network.depth), np.int64)
+    doubtful = np.zeros(network.depth, np.int64)
+    doubts = [np.zeros(block.shape[1], bool) for block in blocks]
     with ThreadPoolExecutor(workers or threads(None)) as pool:
         # The exact rows and the copies go through a layer together, so that each layer is read once.
         for k, layer in enumerate(network.layers()):
@@ -102,49 +124,93 @@ def forward(
             bias = np.broadcast_to(layer.bias, layer.outputs).astype(np.float64)
             futures = []
             for number, blocks in enumerate(of_copies):
-                step = partial(_next, layer, *(_off(weights, bias, random) if number else (weights, bias)))
+                # All sums are off upwards in one copy, downwards in the next.
+                given = _off(weights, bias, random, terms, number % 2 or -1) if number else (weights, bias, None)
+                step = partial(_next, layer, *given)
                 futures.append([pool.submit(step, block, None if number else k) for block in blocks])
-            of_copies = [[block.result() for block in blocks] for blocks in futures]
-            survivors[k] = alive = sum(int(np.count_nonzero(block.any(axis=0))) for block in of_copies[0])
-            tell(k + 1, alive)
+            steps = [[block.result() for block in blocks] for blocks in futures]
+            of_copies = [[step.y for step in blocks] for blocks in steps]
+            survivors[:, k] = [sum(np.count_nonzero(block.any(axis=0)) for block in blocks) for blocks in of_copies]
+            if copies:
+                for doubt, step, *others in zip(doubts, *steps, strict=True):
+                    doubt |= _doubtful(step, others, doubt)
+                    doubtful[k] += np.count_nonzero(doubt)
+            tell(k + 1, int(survivors[0, k]))
     exact, *drawn = (np.ascontiguousarray(np.concatenate(blocks, axis=1).T) for blocks in of_copies)
-    return exact, survivors, drawn
+    return Forward(exact, survivors[0], doubtful, drawn, survivors[1:])
+
+
+class _Step(NamedTuple):
+    """Features (outputs, inputs) after a layer; of each input, before the activation, the value that decides if its row
+    has a nonzero (the largest where negative ones become zero, else the largest magnitude), and the largest magnitude.
+    """
+
+    y: np.ndarray
+    decides: np.ndarray
+    size: np.ndarray
+
+
+def _doubtful(exact: _Step, drawn: list[_Step], before: np.ndarray) -> np.ndarray:
+    """bool (inputs,): whether rounding may decide if a row has a nonzero: what decides it is as near to zero as the
+    copies with drawn errors are apart, within the factor of `tolerances`."""
+    apart = np.max([np.abs(step.decides - exact.decides) for step in drawn], axis=0)
+    # How far they are apart is a draw: the mean square of all rows, relative to their sizes, says where it was lucky.
+    # Rows that were doubtful `before` may have gone another way in a copy, which is no rounding.
+    sized = exact.size > 0
+    alike = sized & ~before
+    share = np.sqrt(np.mean(np.square(apart[alike] / exact.size[alike]))) if alike.any() else 0.0
+    return sized & (np.abs(exact.decides) <= FACTOR * np.maximum(apart, share * exact.size))
 
 
 def _next(
-    layer: Layer, weights: "sp.csr_array", bias: np.ndarray, y: np.ndarray, number: int | None = None
-) -> np.ndarray:
+    layer: Layer,
+    weights: "sp.csr_array",
+    bias: np.ndarray,
+    least: np.ndarray | None,
+    y: np.ndarray,
+    number: int | None = None,
+) -> _Step:
     """Features (outputs, inputs) after a layer, of those before it; a sum past float32 is an error of a layer that has
-    a `number` (0-based).
+    a `number` (0-based). `least` is added to sums that are computed.
     """
     # Inputs whose row is zero need no product: their next row is the activation of the bias.
     low, high, nonzero = layer.activation.low, layer.activation.high, y.any(axis=0)
     product = weights @ (y if nonzero.all() else y[:, nonzero])
-    product += bias[:, None]
-    if number is not None and max(product.max(initial=0.0), -product.min(initial=0.0)) >= PAST_FLOAT32:
+    product += (bias if least is None else bias + least)[:, None]
+    most, fewest = product.max(axis=0, initial=-np.inf), product.min(axis=0, initial=np.inf)
+    sizes = np.maximum(most, -fewest)
+    if number is not None and sizes.max(initial=0.0) >= PAST_FLOAT32:
         raise past_float32(number)
     # The check comes before the clip, which would hide an overflow.
     np.clip(product, low, high, out=product)
+    # Of rows that are zero nothing is rounded: their size here is 0.
+    decides, size = np.zeros((2, nonzero.size))
+    decides[nonzero], size[nonzero] = most if low == 0 else sizes, sizes
     if nonzero.all():
-        return product
+        return _Step(product, decides, size)
     y = np.repeat(np.clip(bias, low, high)[:, None], nonzero.size, axis=1)
     y[:, nonzero] = product
-    return y
+    return _Step(y, decides, size)
 
 
-def _off(weights: "sp.csr_array", bias: np.ndarray, random: np.random.Generator) -> tuple["sp.csr_array", np.ndarray]:
-    """Weights and bias that are off by gamma of the sums that they are in, up or down, and by sqrt(n) u, all up."""
+def _off(
+    weights: "sp.csr_array", bias: np.ndarray, random: np.random.Generator, least_terms: int, direction: int
+) -> tuple["sp.csr_array", np.ndarray, np.ndarray]:
+    """Weights and bias that are off by gamma of the sums that they are in, up or down, and by sqrt(n) u, all in one
+    direction (1 or -1); and what products too small for float32 lose at most, up or down."""
     edges = np.diff(weights.indptr)
-    terms = edges + 2.0  # the bias, and the rounding of what is stored
+    terms = np.maximum(edges, least_terms) + 2.0  # the bias, and the rounding of what is stored
     gamma, common = terms * ROUNDING / (1 - terms * ROUNDING), np.sqrt(terms) * ROUNDING
 
     def off(values: np.ndarray, gamma: np.ndarray, common: np.ndarray) -> np.ndarray:
         signs = 2.0 * random.integers(0, 2, values.size, np.int8) - 1
-        return values * (1 + signs * gamma) + np.abs(values) * common
+        return values * (1 + signs * gamma) + direction * np.abs(values) * common
 
     # Each edge is off by as much as the sum of its output may be, which grows with the number of terms.
     data = off(weights.data, np.repeat(gamma, edges), np.repeat(common, edges))
-    return sp.csr_array((data, weights.indices, weights.indptr), shape=weights.shape), off(bias, gamma, common)
+    off_weights = sp.csr_array((data, weights.indices, weights.indptr), shape=weights.shape)
+    least = edges * SUBNORMAL * (2.0 * random.integers(0, 2, edges.size, np.int8) - 1)
+    return off_weights, off(bias, gamma, common), least
 
 
 def tolerances(exact: np.ndarray, drawn: list[np.ndarray]) -> np.ndarray:
@@ -200,13 +266,17 @@ def _propagate(
     copies = min(max(1, WIDE // narrowest), MOST) if judging else 0
     # In chunks, whose copies fit in memory.
     chunk = max(1, CHUNK_BYTES // (8 * network.width * (1 + copies)))
-    survivors, alive, statistics, kept_values, bounds = np.zeros(network.depth, np.int64), [], [], [], []
+    survivors, doubtful = np.zeros((2, network.depth), np.int64)
+    alive, statistics, kept_values, bounds = [], [], [], []
     with progress.Inference(progress.edges_passed(edges), rows.size, -(-rows.size // chunk), stage) as steps:
         for start in range(0, rows.size, chunk):
             numbers = rows[start : start + chunk]
             first = inputs.dense(numbers, np.float64)
-            y, alive_after, drawn = forward(network, first, steps.batch(numbers.size), copies, start, workers)
+            y, alive_after, doubts, drawn, _ = forward(
+                network, first, steps.batch(numbers.size), copies, start, workers
+            )
             survivors += alive_after
+            doubtful += doubts
             nonzero = np.flatnonzero(y.any(axis=1))
             alive.append(numbers[nonzero])
             statistics.append(RowStatistics.of(y[nonzero]))
@@ -214,20 +284,36 @@ def _propagate(
             if judging:
                 each, wanted = tolerances(y, drawn), np.isin(numbers, keep.of)
                 values = y[wanted].astype(np.float32), each[wanted].astype(np.float32)
-                bounds.append(Tolerances(numbers, each.max(axis=1), each.sum(axis=1), numbers[wanted], *values))
+                bounds.append((numbers, each.max(axis=1), each.sum(axis=1), numbers[wanted], *values))
             elif keep:
                 rows_kept = keep.rows(numbers[nonzero], nonzero, len(y)) if keep.of is not True else nonzero
                 kept_values.append((numbers[rows_kept], y[rows_kept].astype(np.float32)))
     valued, values = map(np.concatenate, zip(*kept_values, strict=True)) if kept_values else (None, None)
-    # Edges computed: rows alive before each layer, as any engine counts them.
+    # Edges computed: rows alive before each layer; no sum is computed for a row of zeros.
+    into, edges = np.concatenate([[rows.size], survivors[:-1]]), np.array(edges, np.int64)
     result = Result(
         rows.size if inputs.numbers is None else inputs.total,
         network.outputs,
         np.concatenate(alive),
         *RowStatistics.join(statistics),
         survivors,
-        int(np.concatenate([[rows.size], survivors[:-1]]) @ edges),
+        int(into @ edges),
         values,
         None if keep.of is True else valued,
+        counts=LayerCounts(into, edges, into * edges),
     )
-    return result, Tolerances(*map(np.concatenate, zip(*bounds, strict=True))) if judging else None
+    if not judging:
+        return result, None
+    return result, Tolerances(_undecided(survivors, doubtful), *map(np.concatenate, zip(*bounds, strict=True)))
+
+
+def _undecided(survivors: np.ndarray, doubtful: np.ndarray) -> np.ndarray:
+    """int64 (layers,): by how many a right number of survivors may differ.
+
+    Rows that became doubtful in a layer are taken to die as the others do from there on, at half the pace.
+    """
+    undecided, left = np.zeros(doubtful.size, np.int64), 0.0
+    for k, fresh in enumerate(np.diff(doubtful, prepend=0)):
+        left = left * (survivors[k] / survivors[k - 1] if k and survivors[k - 1] else 1.0) + fresh
+        undecided[k] = min(doubtful[k], FEW + math.ceil(PACE * left))
+    return undecided

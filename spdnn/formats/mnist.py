@@ -22,8 +22,9 @@ Three bounds save work and change nothing. Rows of D have norm 1, so |y| <= |h|:
 threshold is all zero. y is a trigonometric polynomial of degree 14 in the row, so its maximum over all rows is at most
 its maximum over 64 of them / cos(14 pi/64) (Ehlich and Zeller, 1964). And |y|^2 in single precision is wrong by less
 than a bound: only what is nearer to the threshold is taken in double precision.
-Two passes (the largest modulus, then the bits) compute the columns twice instead of keeping 3.4 GB at s = 256.
-They are compiled (spdnn/kernels/cpu/resize.cpp).
+Two passes (the largest modulus, then the bits) compute the columns twice instead of keeping 3.4 GB at s = 256. Of the
+official images the largest modulus is known (challenge.LARGEST_SQUARE), so that they take one pass; the digest of their
+bits is checked. The passes are compiled (spdnn/kernels/cpu/resize.cpp).
 
 The formula comes from a comparison with the official images, whose bits it gives at every size.
 """
@@ -125,7 +126,8 @@ def mnist_inputs(neurons: int, mnist_path: str | os.PathLike) -> Inputs:
     # The largest modulus of the official images is known; that the bits are right is checked below.
     images, digest = read_idx(mnist_path), hashlib.sha256()
     bits = resize_to_bits(images, math.isqrt(neurons), challenge.LARGEST_SQUARE[neurons], digest.update)
-    inputs = Inputs(bits, neurons, None, {"source": "mnist", "official_sha256": challenge.INPUT_SHA256[neurons]})
+    described = {"source": "mnist", "official_sha256": challenge.INPUT_SHA256[neurons], "stored": "largest modulus"}
+    inputs = Inputs(bits, neurons, None, described)
     inputs.sha256 = digest.hexdigest()
     if inputs.sha256 != challenge.INPUT_SHA256[neurons]:
         raise SpdnnError(

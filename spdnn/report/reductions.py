@@ -86,7 +86,7 @@ class Network:
         self.runs, self.problem, self.title = runs, runs[0].problem, _title(runs[0])
         self.radixnet = is_radixnet(self.problem)
         self.most = min((run for run in runs if run.reduced), key=_computes)
-        self.computed = self.most.record.result.edges_computed
+        self.computed = self.most.record.result.edges_needed
         self.edges = layer_counts.layer_edges(run.record for run in runs)
         counts = {run: found for run in runs if (found := layer_counts.layer_counts(run.record))}
         living = {run: found for run in runs if (found := layer_counts.alive(run.record))}
@@ -122,7 +122,7 @@ class Network:
             # Counts are exact; edges computed include padding of tiles, and stand in where nothing was counted.
             same = [run for run in self.runs if run.record.reductions.on == on]
             if same and (edges is None or (name == "dead" and "inputs" not in counts)):
-                edges, how = min(same, key=_computes).record.result.edges_computed, COMPUTED
+                edges, how = min(same, key=_computes).record.result.edges_needed, COMPUTED
             # Each factor is relative to the step before, so that their product is the whole reduction.
             steps.append(Step(name, edges, _times(before, edges), how))
             before = edges
@@ -211,10 +211,10 @@ TIMES = Table(
             "Times as fast", lambda time: time.before and time.before.inference_seconds / time.run.inference_seconds,
             RATIO,
         ),
-        Column("Edges really computed", lambda time: time.run.record.result.edges_computed, BILLIONS),
+        Column("Edges really computed", lambda time: time.run.record.result.edges_needed, BILLIONS),
         Column(
             "Times fewer",
-            lambda time: time.before and _times(*(run.record.result.edges_computed for run in reversed(time))), RATIO,
+            lambda time: time.before and _times(*(run.record.result.edges_needed for run in reversed(time))), RATIO,
         ),
         Column("Rate", lambda time: time.run.rate.median, RATE),
         Column("Really computed", lambda time: time.run.computed_rate, RATE),
@@ -318,7 +318,7 @@ def _prefixes() -> list[frozenset[str]]:
 
 def _computes(run: RunRow) -> tuple:
     """A sorting key: the reductions that are on, most first, then the edges that the run really computed."""
-    return -len(run.record.reductions.on), run.record.result.edges_computed, run.age
+    return -len(run.record.reductions.on), run.record.result.edges_needed, run.age
 
 
 def _title(run: RunRow) -> str:

@@ -14,10 +14,12 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace as replace_fields
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from spdnn.core import progress, provenance
@@ -27,7 +29,7 @@ from spdnn.core.features import Inputs
 from spdnn.core.limits import BUSY, Machine
 from spdnn.core.resources import affinity, groups
 from spdnn.core.result import Result
-from spdnn.engines.base import Engine, Options, Prepared
+from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.formats.container import check_unchanged
 from spdnn.runs.records.environment import Environment, Load
 from spdnn.runs.records.result import EngineRecord, ProblemRecord, Reductions, ResultRecord
@@ -75,7 +77,13 @@ def time_call(work: Callable, *arguments) -> tuple:
 
 
 def measure(
-    engine: Engine, loaded: LoadedRun, options: Options, repeats: int, again: int = 0, until: float | None = None
+    engine: Engine,
+    loaded: LoadedRun,
+    options: Options,
+    repeats: int,
+    again: int = 0,
+    until: float | None = None,
+    sample: Callable[[Result], np.ndarray | None] = lambda result: None,
 ) -> tuple[Measurement, Result]:
     """Open a session, run it `repeats` times, and measure the machine in the same minute.
 
@@ -83,6 +91,8 @@ def measure(
         loaded: what is run; opening the session is added to the seconds of read.
         again: times that all repeats may be run again where the machine was busy; the quietest attempt counts.
         until: time.perf_counter() after which no repeat but the first ends; None: all are run.
+        sample: of the result, the inputs that a verdict compares alone; they are run once more, off the clock, so that
+            their survivors are compared too.
 
     Raises:
         SpdnnError: as check_repeats.
@@ -102,6 +112,7 @@ def measure(
     # Before anything is kept: repeats that differ have no number.
     check_repeats(engine, digests)
     session.tell(result)
+    result.sampled_survivors, sampling = time_call(run_sample, engine, loaded, options, session, sample(result))
     seconds = [one.inference for one in kept]
     samples = Samples([loaded.read_seconds + opened], [loaded.prepare_seconds], seconds)
     # What the record says, taken while the session is open.
@@ -118,10 +129,24 @@ def measure(
         load=load if again else watch.load(),
         passed_over=passed_over,
         # Time that a user who wants one result would not spend: further repeats and the ceilings.
-        excluded_seconds=time.perf_counter() - begun - opened - seconds[0],
+        excluded_seconds=time.perf_counter() - begun - opened - seconds[0] - sampling,
         startup_seconds=startup,
+        verification_seconds=sampling,
     )
     return measurement, result
+
+
+def run_sample(
+    engine: Engine, loaded: LoadedRun, options: Options, session: Session, numbers: np.ndarray | None
+) -> np.ndarray | None:
+    """The survivors of the inputs `numbers` (int64, ascending), run alone; None of None."""
+    if numbers is None:
+        return None
+    found = session.survivors_of(numbers)
+    if found is None:
+        alone = replace_fields(options, values=False)
+        found = engine.open(loaded.prepared, loaded.inputs.part(numbers), alone).run().survivors
+    return found
 
 
 def check_repeats(engine: Engine, digests: list[str]) -> None:

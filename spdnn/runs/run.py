@@ -133,7 +133,10 @@ def run(
     if ranks.size == 1:
         loaded = load(None)
         options = Options(workers, memory, kept(loaded), request.device, settings)
-        measurement, result = measure.measure(runner, loaded, options, request.repeats, request.repeat_if_busy, until)
+        sampled = partial(sample, request, loaded) if keep is not None else lambda result: None
+        measurement, result = measure.measure(
+            runner, loaded, options, request.repeats, request.repeat_if_busy, until, sampled
+        )
     else:
         from spdnn.runs.ranks.run import Ranks
 
@@ -194,6 +197,14 @@ def open_session(
     return session, LoadedRun(inputs, prepared, read, spent)
 
 
+def sample(request: RunRequest, loaded: LoadedRun, result: Result) -> np.ndarray | None:
+    """The inputs that the reference will judge alone; None where it judges all, or something else judges."""
+    official = request.truth is None and official_problem(loaded.prepared.source, loaded.inputs)
+    if official or request.truth not in (None, "oracle") or request.engine == "reference":
+        return None
+    return judging.sample(loaded.prepared.source, result, request.oracle_edges, request.seed)
+
+
 def judge(run: RunOutcome, telling: bool = False) -> tuple[Verdict | None, Measurement]:
     """(verdict on the result of a run, its measurement with the time to solution).
 
@@ -221,7 +232,7 @@ def judge(run: RunOutcome, telling: bool = False) -> tuple[Verdict | None, Measu
         network=measurement.read_seconds[0] - run.loaded.inputs_seconds - measurement.startup_seconds,
         prepare=measurement.prepare_seconds[0],
         inference=measurement.inference_seconds[0],
-        verification=spent,
+        verification=spent + measurement.verification_seconds,
     )
     return verdict, replace(measurement, time_to_solution=total)
 

@@ -31,7 +31,7 @@ def test_specification(random_network, options):
     network = random_network([7, 9, 5, 6], density=0.5, **options)
     values = np.random.default_rng(3).normal(size=(12, 7)).astype(np.float32)
     values[4] = 0
-    y, survivors, _ = reference.forward(network, values)
+    y, survivors, *_ = reference.forward(network, values)
     np.testing.assert_allclose(y, literal(network, values), rtol=1e-12, atol=1e-12)
     assert survivors[-1] == np.count_nonzero(y.any(axis=1))
 

@@ -148,6 +148,25 @@ def measured(record, instruction_set="x86_64_v3", copy=1e11, load=1e12, l2_load=
     return {**record, "machine": {"instruction_set": instruction_set, **rates}}
 
 
+def counted(record):
+    """The record as of version 3: its layers counted as survivors and reductions have them, in whole tiles of 32."""
+    problem, result, on = record["problem"], record["result"], record["reductions"]["requested"]
+    layers, count = problem["layers"], problem["input_count"]
+    edges = [problem["edges"] // layers] * layers
+    into = [count, *result["survivors"][:-1]] if "dead" in on else [count] * layers
+    done = [-(-rows // 32) * 32 * each for rows, each in zip(into, edges, strict=True)]
+    counts = {"layer_rows": into, "layer_edges": edges, "layer_edges_computed": done, "edges_computed": sum(done)}
+    found = {"dead": {"rows_may_leave_before_layer": 1}} if "dead" in on else {}
+    survivors = {"rule": "within rounding", "inputs": count, "failures": 0, "first": []}
+    return {
+        **record,
+        "version": 3,
+        "result": result | counts,
+        "reductions": record["reductions"] | {"found": found},
+        "verdict": record["verdict"] | {"version": 3, "survivors": survivors},
+    }
+
+
 def agreed(record):
     """The record, whose verdict is on its problem."""
     result = record["result"]

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 from operation_cases import made_operation
-from records import collected, made_record, made_verdict, measured, section_of, table_of, texts, told, typed
+from records import collected, counted, made_record, made_verdict, measured, section_of, table_of, texts, told, typed
 
 from spdnn.report.cases import outcome
 from spdnn.report.common.collection import Part, collect
@@ -38,11 +38,13 @@ def test_a_failed_verdict_takes_the_numbers_of_its_case_away():
 
 def test_a_record_with_all_evidence_is_whole_each_time_that_the_table_is_written():
     sealed = {"seal": "ab" * 32}
-    contents = collected([measured(made_record("whole")) | sealed, made_record("bare") | sealed])
+    contents = collected([counted(measured(made_record("whole"))) | sealed, made_record("bare") | sealed])
     table = table_of(section_of("cases", contents), "Cases")
     for _ in ("page", "CSV"):
         assert {row["Case"]: row["Record"].split(":")[0] for row in texts(table)} == {"whole": "whole", "bare": "lacks"}
-        assert "lacks: the machine was not measured" in table.table.csv(table.rows)
+        assert "lacks: layers not counted, and active inputs not compared (a record of version 2); the machine was" in (
+            table.table.csv(table.rows)
+        )
 
 
 def test_missing_and_untimed_cases_are_counted_and_named():

@@ -48,7 +48,7 @@ def test_a_verdict_on_another_run_makes_no_record(small_run):
 
 def test_inputs_that_say_they_are_official():
     """286 rows with a description that names the official digest, cut from nothing or from other rows: not official."""
-    told = {"source": "mnist", "official_sha256": challenge.INPUT_SHA256[1024]}
+    told = {"source": "mnist", "official_sha256": challenge.INPUT_SHA256[1024], "stored": "largest modulus"}
     rows = np.random.default_rng(0).integers(0, 256, (400, 128), dtype=np.uint8)
     network = RadixNet(1024, 120)
     for forged in (Inputs(rows[:286], 1024, None, told), Inputs(rows, 1024, None, told).first(286)):

@@ -25,6 +25,7 @@ class GraphblasEngine(Library):
     name = "graphblas"
     summary = "SuiteSparse:GraphBLAS: sparse product with sparse features"
     value_bytes = 12  # a 64-bit index and a value
+    sparse = True
 
     def missing(self) -> str | None:
         binding = absent("graphblas", "peers", "python-graphblas")

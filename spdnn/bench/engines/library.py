@@ -46,12 +46,14 @@ class Library(Engine):
         value_bytes: of one feature, at most.
         holds: what it keeps in this machine's memory, for the sentence on what does not fit.
         compiles: whether the first run compiles, so that one is made before the clock starts.
+        sparse: whether features hold their nonzeros alone, and `work` counts the edges of these.
     """
 
     offers: tuple[str, ...] = ("dead",)
     value_bytes = 4
     holds = "all weights and features"
     compiles = False
+    sparse = False
 
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
         for k in range(network.depth):

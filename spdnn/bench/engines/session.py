@@ -60,9 +60,12 @@ class LibrarySession(BatchSession):
         self.library.use(self.device)
         return LibraryRows(self, numbers, counters)
 
+    def survivors_of(self, numbers: np.ndarray) -> None:
+        """None: the features of all inputs were laid out when it was opened."""
+
     def result(self, parts: list[LastRows], counters: Counters, size: int) -> Result:
         return self.last.result(
-            self.inputs.total, parts, self.keep, survivors=counters.survivors, edges_computed=counters.edges,
+            self.inputs.total, parts, self.keep, **counters.counted(self.prepared, self.library.sparse),
             notes=self.notes,
         )  # fmt: skip
 
@@ -87,7 +90,8 @@ class LibraryRows(MovableRows):
         if self.rows is not None:
             self.features, self.rows, self.spare = library.features(self.rows), None, None
         # Features of the layer before are room for the next ones; the first ones stay for other runs.
-        self.counters.edges += library.work(self.features, weights, self.count)
+        self.counters.rows[self.layer] += np.count_nonzero(self.alive) if self.may_leave else self.count
+        self.counters.edges[self.layer] += library.work(self.features, weights, self.count)
         following = library.step(self.features, weights, self.spare)
         self.spare = None if self.features is self.session.first else self.features
         self.features, self.alive = following, library.alive(following, weights.low < 0)
@@ -116,6 +120,7 @@ class LibraryRows(MovableRows):
         self.inputs.add(arrived.numbers, int(kept.sum()) + arrived.row_of, len(rows))
         # Each row represents one input here; they go on in the order of these.
         self.rows, self.inputs = rows[self.inputs.row_of], Representatives(self.inputs.numbers)
+        self.alive = self.rows.any(axis=1)
 
     def finish(self) -> LastRows:
         # Only rows that are alive are brought to NumPy, for statistics and values.

@@ -94,6 +94,8 @@ class OurProductInOrder(OurProduct):
 class OurLayer(OurProgram):
     """The kernel on one layer: features, given as float32 (count, inputs), tiled already."""
 
+    sparse = False  # as Library has it
+
     def __init__(self, layer: Layer, rows: np.ndarray, threads: int):
         self.level, self.count, self.outputs, self.threads_used = dispatch.level(), len(rows), layer.outputs, threads
         self.tile = tiles.best_tile(self.level, self.count, max(layer.inputs, layer.outputs))

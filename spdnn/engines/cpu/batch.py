@@ -24,14 +24,11 @@ class TileCounters(Counters):
     """What one run counted, over all its batches; `edges` are lanes x edges, padding lanes of the last tile included.
 
     Attributes:
-        rows: int64 (layers,), rows that each layer had to compute: all before dead_from, then the nonzero ones; merged
-            rows count once.
         loaded: bytes gathered for the edges; moved: bytes past the caches.
         passes: how many.
         log: of each of the first LOGGED passes: first layer, layers, lanes, edges, seconds.
     """
 
-    rows: np.ndarray
     loaded: int = 0
     moved: int = 0
     passes: int = 0
@@ -82,8 +79,7 @@ class BatchKernels:
         return layers
 
     def counters(self) -> TileCounters:
-        survivors, rows = np.zeros((2, self.depth), np.int64)
-        return TileCounters(survivors=survivors, rows=rows)
+        return TileCounters.zeros(self.depth)
 
     def result(self, batches: Sequence[LastRows], tally: TileCounters, notes: dict) -> Result:
         """The result of all batches; `notes` are added to those of any run."""
@@ -93,10 +89,8 @@ class BatchKernels:
             "batches": len(batches),
             "passes": tally.passes,
             "pass_log": tally.log,
-            "layer_rows": tally.rows.tolist(),
-            "layer_edges": self.edges.tolist(),
         }
         return self.last.result(
-            self.inputs.total, batches, self.keep, survivors=tally.survivors, edges_computed=tally.edges,
-            notes=common | notes, bytes_moved=tally.moved, bytes_loaded=tally.loaded,
+            self.inputs.total, batches, self.keep, **tally.counted(self.prepared), notes=common | notes,
+            bytes_moved=tally.moved, bytes_loaded=tally.loaded,
         )  # fmt: skip

@@ -83,7 +83,8 @@ class TiledRows(MovableRows):
         outwards = 4 * lanes * int(work.costs.outputs[span.stop - 1])
         # Fused pass: the kernel takes each tile through all these layers while its features are in the cache, and gives
         # a mask of the active rows after each. Outputs that no cache holds until they are read are written past it.
-        active, streamed = np.empty((len(layers), self.tiles), np.uint64), outwards > work.cache
+        # It begins at zero, so that a tile that no layer wrote to counts as dead and not computed.
+        active, streamed = np.zeros((len(layers), self.tiles), np.uint64), outwards > work.cache
         rest = (self.tile, max(0, work.dead_from - k), active, self.threads, streamed)
         blocks = k == 0 < self.block < self.tiles and span.stop >= work.dead_from
         if blocks:
@@ -100,7 +101,7 @@ class TiledRows(MovableRows):
         # (layers, tiles) says what it computed.
         run = np.ones(active.shape, bool)
         run[1:] = (active[:-1] != 0) | (np.arange(k, k + len(layers) - 1) < work.dead_from)[:, None]
-        edges = self.tile * int(run.sum(axis=1) @ work.edges[span])
+        edges = self.tile * run.sum(axis=1) * work.edges[span]
         loaded = 4 * self.tile * int(run.sum(axis=1) @ [layer.gathers for layer in layers])
         if k == 0 and work.inputs.kind == "bits":  # the first layer gathers bits, not floats
             loaded -= lanes * int(layers[0].gathers) * 31 // 8  # 1 bit in place of 32: 31/8 bytes less a gather
@@ -109,7 +110,7 @@ class TiledRows(MovableRows):
         tally.moved += inwards + outwards if inwards + outwards > work.cache else 0
         tally.moved += int(work.costs.nbytes[span].sum()) if int(work.costs.nbytes.sum()) > work.cache else 0
         tally.passes += 1
-        tally.edges += edges
+        tally.edges[span] += edges
         tally.loaded += loaded
         # Active rows: lanes past the last row are padding that a positive bias makes active; their bits are cleared.
         self.indices = active_indices(active[-1], self.tile, size)
@@ -132,7 +133,7 @@ class TiledRows(MovableRows):
         self.deaths = max(0.0, 1 - (self.indices.size / max(1, self.alive)) ** (1 / len(layers)))
         self.alive = self.indices.size
         if len(tally.log) < LOGGED:
-            tally.log.append([k, len(layers), lanes, edges, time.perf_counter() - start])
+            tally.log.append([k, len(layers), lanes, int(edges.sum()), time.perf_counter() - start])
         if blocks:  # those that died have left
             self._let_go(self.indices)
             self.indices, self.wasted = np.arange(self.count), 0.0
@@ -147,7 +148,7 @@ class TiledRows(MovableRows):
         done = waiting = 0
         for first in range(0, self.tiles, self.block):
             part = rows[first * tile : (first + self.block) * tile]
-            masks = np.empty((len(layers), tiles_of(part.size, tile)), np.uint64)
+            masks = np.zeros((len(layers), tiles_of(part.size, tile)), np.uint64)
             block = work.stored, part, self.source[size:], tile, still, masks, threads, streamed
             if (failed := self.level.layers_stored(layers, *block)) >= 0:
                 return failed

@@ -14,7 +14,7 @@ import numpy as np
 
 from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
-from spdnn.core.result import KeptInputs, LastLayer, LastRows, Result
+from spdnn.core.result import KeptInputs, LastLayer, LastRows, LayerCounts, Result
 from spdnn.engines.base import Prepared, Rows
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.choice import LATER, MARGIN, choose, rows_left
@@ -104,14 +104,17 @@ class KernelPlan:
             batches.append(LastRows(numbers[alive], row_of, outcome["statistics"], *values))
         # Work: the device counted rows of each layer; edges, and loads that outputs share, follow from the layers.
         work = np.sum([outcome["work"] for _, outcome in parts], axis=0, dtype=np.int64)
-        edges_computed = int(work @ self.edges)
+        edges_computed = work * self.edges
         loads = work * (self.edges // np.array(shared, np.int64))
         if inputs.kind == "bits":
             loads[0] //= 4  # a word has four inputs of a thread
         common = {"batches": len(parts), "rows_merged": int(sum(outcome["merged"] for _, outcome in parts)), **notes}
         survivors = np.sum([outcome["survivors"] for _, outcome in parts], axis=0, dtype=np.int64)
+        # Rows to compute: those of whole tiles, or the inputs that go into the layer, where these are fewer.
+        into = np.where(np.arange(self.depth) < max(1, self.dead_from), inputs.count, np.roll(survivors, 1))
         return self.last.result(
-            inputs.total, batches, keep, survivors=survivors, edges_computed=edges_computed, notes=common,
+            inputs.total, batches, keep, survivors=survivors, edges_computed=int(edges_computed.sum()),
+            counts=LayerCounts(np.minimum(work, into), self.edges, edges_computed), notes=common,
             bytes_loaded=4 * int(loads.sum()),
         )  # fmt: skip
 

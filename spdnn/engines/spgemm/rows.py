@@ -77,7 +77,8 @@ class SparseRows(MovableRows):
         )
         if not finite:
             raise past_float32(self.layer)
-        counters.edges += self.done
+        counters.rows[self.layer] += self.count
+        counters.edges[self.layer] += self.done
         counters.accumulators += accumulators
         # The buffers change places. An output row without a nonzero is a dead input.
         self.source, self.target, self.kept = self.target, self.source, slice(0, self.count)

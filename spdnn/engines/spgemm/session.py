@@ -39,8 +39,8 @@ class SpgemmSession(BatchSession):
         self.last, self.stored = LastLayer(network), bind_inputs(inputs)
 
     def counters(self) -> SpgemmCounters:
-        survivors, accumulators = np.zeros(self.prepared.network.depth, np.int64), np.zeros(len(ACCUMULATORS), np.int64)
-        return SpgemmCounters(survivors=survivors, accumulators=accumulators)
+        accumulators = np.zeros(len(ACCUMULATORS), np.int64)
+        return SpgemmCounters.zeros(self.prepared.network.depth, accumulators=accumulators)
 
     def begin(self, numbers: np.ndarray, counters: SpgemmCounters) -> SparseRows:
         return SparseRows(self, numbers, counters)
@@ -53,8 +53,7 @@ class SpgemmSession(BatchSession):
             "batch_inputs": size,
         }
         return self.last.result(
-            self.inputs.total, parts, self.keep, survivors=counters.survivors, edges_computed=counters.edges,
-            notes=notes,
+            self.inputs.total, parts, self.keep, **counters.counted(self.prepared, sparse=True), notes=notes
         )  # fmt: skip
 
 

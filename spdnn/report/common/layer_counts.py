@@ -1,8 +1,8 @@
 """The evidence of run records on the exact reductions: rows and edges of each layer, checked against the record.
 
-An engine may note `layer_rows`, the rows that each layer had to compute, and `layer_edges`, the edges of each layer for
-one row, identical neurons computed once. A record's schema does not check notes, so notes that contradict the record
-are ignored.
+A record has `layer_rows`, the rows that each layer had to compute, and `layer_edges`, the edges of each layer for one
+row, identical neurons computed once. In records of version 2 the engine may have noted them: no schema checked notes,
+so those that contradict the record are ignored.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,10 @@ class LayerCounts(NamedTuple):
 
 
 def layer_counts(record: RunRecord) -> LayerCounts | None:
-    """The counts of the engine of a run of one rank, or None; with several, rank 0 counts only its own rows."""
+    """The counts of a run whose rows are dense, or None; what several ranks noted in version 2 is of rank 0 alone."""
+    result = record.result
+    if result.counted:
+        return None if result.sparse_rows else LayerCounts(result.layer_rows, result.layer_edges)
     problem, rows, edges = record.problem, record.engine.notes.layer_rows or (), record.engine.notes.layer_edges or ()
     if record.ranks != 1 or not len(rows) == len(edges) == problem.layers:
         return None

@@ -82,8 +82,8 @@ class RunRow:
         self.read_seconds, self.prepare_seconds = map(median, (record.read_seconds, record.prepare_seconds))
         self.inference_seconds = seconds = median(record.seconds)
         self.inputs_per_second = problem.input_count / seconds
-        self.computed_rate = record.result.edges_computed / seconds
-        self.computed_share = record.result.edges_computed / problem.work if problem.work else 1.0
+        self.computed_rate = record.result.edges_needed / seconds
+        self.computed_share = record.result.edges_needed / problem.work if problem.work else 1.0
 
     @property
     def short(self) -> str:

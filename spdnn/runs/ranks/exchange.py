@@ -148,7 +148,7 @@ class RankExchange(RowExchange):
                 self.log.best = (gain, cost, k)
             return 0
         if self._mark is None:
-            self._mark = local.counters.edges
+            self._mark = int(local.counters.edges.sum())
         # Choose the rows to send.
         rank = self.comm.rank
         others, chosen = np.flatnonzero(moving[rank]), []

@@ -16,15 +16,18 @@ PER_INPUT = ("alive", *RowStatistics._fields)
 
 def gather_results(world: World, own: Result | None, count: int) -> Result | None:
     """The result of all ranks, for `count` inputs, on rank 0; values are left out."""
-    names = ("survivors", *COUNTS, *PER_INPUT)
+    names = ("survivors", "counts", *COUNTS, *PER_INPUT)
     parts = world.comm.gather(None if own is None else [getattr(own, name) for name in names])
     if world.rank:
         return None
-    survivors, *columns = zip(*(part for part in parts if part is not None), strict=True)
+    survivors, layers, *columns = zip(*(part for part in parts if part is not None), strict=True)
     counts = [None if None in values else sum(values) for values in columns[: len(COUNTS)]]
     rows = [np.concatenate(values) for values in columns[len(COUNTS) :]]
     order = np.argsort(rows[0], kind="stable")
-    whole = dict(zip(names[1:], [*counts, *(column[order] for column in rows)], strict=True))
+    whole = dict(zip(names[2:], [*counts, *(column[order] for column in rows)], strict=True))
+    if None not in layers:  # the edges of a row are the same on all ranks
+        done = {name: sum(getattr(one, name) for one in layers) for name in ("rows", "edges_computed")}
+        whole["counts"] = layers[0]._replace(**done)
     return replace(own, inputs=count, survivors=sum(survivors), values=None, valued=None, **whole)
 
 

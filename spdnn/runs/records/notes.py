@@ -25,8 +25,8 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
         batches: parts of the inputs that were computed one after the other.
         batch_inputs: inputs of a batch.
         pass_log: of each pass: first layer from 0, layers, rows, edges of all layers, seconds.
-        layer_rows: rows that were computed, by layer.
-        layer_edges: edges of the prepared network, by layer.
+        layer_rows: of records of version 2: rows that were computed, by layer.
+        layer_edges: of records of version 2: edges of the prepared network, by layer.
         spans: seconds of what an inference can be taken to include, by its name; of a GPU, by its events.
     """
 

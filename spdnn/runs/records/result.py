@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from operator import mul
 from typing import Annotated, Any
 
 from spdnn.core import challenge
 from spdnn.core.features import Inputs
 from spdnn.core.fields import Claim, Count, Digest, Label, Positive, Record, Unique, Word, check_unique, column
 from spdnn.core.network import Network
-from spdnn.core.result import Result
+from spdnn.core.result import LayerCounts, Result
 from spdnn.core.validation import shorten
 from spdnn.runs.records import notes
 from spdnn.runs.records.verdict import Verdict
@@ -20,6 +21,7 @@ MOST_CLASSES = 100  # of a confusion matrix in a record
 # Rows that an engine may compute beyond the inputs: a batch holds at least one input and pads it to whole tiles of at
 # most 64, and up to 1000 batches a rank that are no whole tiles are allowed for. None passes a layer twice.
 TILE, BATCHES = 64, 1000
+LAYER_COUNTS = "layer_rows", "layer_edges", "layer_edges_computed"  # in the order of LayerCounts
 
 
 class ProblemRecord(Record):
@@ -126,7 +128,7 @@ class Reductions(Record):
         return value if type(value) is int and value >= 0 else None
 
 
-class ResultRecord(Record):
+class ResultRecord(Record, omit_defaults=True):
     """What came out, and the work that it took.
 
     Attributes:
@@ -139,7 +141,14 @@ class ResultRecord(Record):
         bytes_loaded: bytes that the edges gathered at least, from whichever cache, a load for several edges once; null:
             4 for each edge computed.
         digest: of the output, the same in every repeat.
-        sha256: of all that the verdict looked at: survivors, statistics, values that were kept.
+        sha256: of all that the verdict looked at: survivors, counts of layers, statistics, values that were kept.
+        layer_rows: by layer, rows that it had to compute: all inputs, or the active ones where dead ones may leave;
+            identical ones once. Absent of version 2.
+        layer_edges: by layer, edges of one row in the network that the engine read, after reductions; absent of
+            version 2.
+        layer_edges_computed: by layer, inputs x edges gone through, those of dead rows and of the padding of tiles
+            included: edges_computed is their sum; absent of version 2.
+        sparse_rows: rows held their nonzeros alone, and edges_computed counts the edges of these.
     """
 
     categories: Annotated[Count, column()]
@@ -150,6 +159,10 @@ class ResultRecord(Record):
     bytes_loaded: Count | None
     digest: Digest
     sha256: Digest
+    layer_rows: list[Count] | None = None
+    layer_edges: list[Count] | None = None
+    layer_edges_computed: list[Count] | None = None
+    sparse_rows: bool = False
 
     @classmethod
     def of(cls, result: Result) -> ResultRecord:
@@ -164,10 +177,33 @@ class ResultRecord(Record):
             bytes_loaded=None if loaded is None else int(loaded),
             digest=result.digest,
             sha256=result.sha256,
+            **cls._counts(result.counts),
         )
 
-    def claims(self, problem: ProblemRecord, verdict: Verdict, ranks: int) -> Iterator[Claim]:
-        """It agrees with the problem and the verdict."""
+    @staticmethod
+    def _counts(counts: LayerCounts | None) -> dict[str, Any]:
+        if counts is None:
+            return {}
+        *numbers, sparse = counts
+        lists = dict(zip(LAYER_COUNTS, (array.tolist() for array in numbers), strict=True))
+        return {**lists, "sparse_rows": sparse}
+
+    @property
+    def counted(self) -> bool:
+        """Whether layers were counted; not in records of version 2."""
+        return all(getattr(self, name) is not None for name in LAYER_COUNTS)
+
+    @property
+    def edges_needed(self) -> int:
+        """Edges that had to be gone through: rows x edges of each layer, without dead rows and padding; where rows are
+        sparse, and of version 2, those gone through.
+        """
+        if self.sparse_rows or not self.counted:
+            return self.edges_computed
+        return sum(map(mul, self.layer_rows or (), self.layer_edges or ()))
+
+    def claims(self, problem: ProblemRecord, reductions: Reductions, verdict: Verdict, ranks: int) -> Iterator[Claim]:
+        """It agrees with the problem, the reductions and the verdict."""
         survivors, computed = self.survivors, self.edges_computed
         count, edges = problem.input_count, problem.edges
         categories, judged, checked = self.categories, verdict.categories, verdict.truth.checked
@@ -188,6 +224,36 @@ class ResultRecord(Record):
         loaded = self.bytes_loaded
         wrong = f"{loaded} for {computed} edges, and a load of a bit serves 8 outputs at most"
         yield loaded is None or loaded >= computed // 64, f"result.bytes_loaded: {wrong}"
+        if self.counted:
+            yield from self._counted_claims(problem, reductions)
+
+    def _counted_claims(self, problem: ProblemRecord, reductions: Reductions) -> Iterator[Claim]:
+        """Layers were counted where rows went through them: what the counts must be, given survivors and reductions."""
+        rows, edges, computed = lists = [getattr(self, name) for name in LAYER_COUNTS]
+        for name, numbers in zip(LAYER_COUNTS, lists, strict=True):
+            right = len(numbers) == len(self.survivors)
+            yield right, f"result.{name}: {len(numbers)} numbers for {problem.layers} layers"
+            if not right:
+                return
+        total, whole, on = sum(computed), sum(edges), reductions.on
+        yield total == self.edges_computed, f"result.layer_edges_computed: {total} in all, not {self.edges_computed}"
+        # Dead and identical inputs leave the edges of a row as they are; identical neurons are merged.
+        fits = whole == problem.edges if on <= {"dead", "inputs"} else whole <= problem.edges
+        yield fits, f"result.layer_edges: {whole} in all, and the network has {problem.edges}"
+        # Rows that go into a layer: all, or from some layer on those of active inputs; identical ones once.
+        count, first = problem.input_count, reductions.number("dead", "rows_may_leave_before_layer")
+        leaving = first if "dead" in on and first is not None else problem.layers + 1
+        for k, (row, edge, done, into) in enumerate(
+            zip(rows, edges, computed, [count, *self.survivors[:-1]], strict=True), 1
+        ):
+            most = into if k >= max(2, leaving) else count
+            least = into if on <= {"dead", "neurons"} else min(into, 1)
+            yield least <= row <= most, f"result.layer_rows: {row} in layer {k}, which {into} of {count} inputs reach"
+            if self.sparse_rows:
+                right = done <= row * edge
+            else:  # whole tiles, in which rows may be dead
+                right = done >= row * edge and (done % edge if edge else done) == 0
+            yield right, f"result.layer_edges_computed: {done} in layer {k}, of {row} rows of {edge} edges"
 
 
 class Accuracy(Record):

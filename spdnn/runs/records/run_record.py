@@ -24,7 +24,7 @@ from spdnn.runs.records.result import Accuracy, EngineRecord, ProblemRecord, Red
 from spdnn.runs.records.samples import TimeToSolution, check_samples, work_per_second
 from spdnn.runs.records.verdict import Verdict, run_digest
 
-SCHEMA, VERSION = "spdnn-record", 2
+SCHEMA, VERSION = "spdnn-record", 3  # of version 2: layers were not counted, survivors compared with nothing
 
 
 class Measured(Record, kw_only=True):
@@ -75,10 +75,12 @@ class Measurement(Measured, kw_only=True):
     Attributes:
         excluded_seconds: that went to no part of a solution: repeats after the first, measuring the machine.
         startup_seconds: of reading, what devices took to start.
+        verification_seconds: of verification, to run the sample that it compares once more.
     """
 
     excluded_seconds: Seconds = 0.0
     startup_seconds: Seconds = 0.0
+    verification_seconds: Seconds = 0.0
 
 
 class RunRecord(Measured, kw_only=True, dict=True):
@@ -96,7 +98,7 @@ class RunRecord(Measured, kw_only=True, dict=True):
     """
 
     schema: Literal["spdnn-record"]
-    version: Literal[2]
+    version: Literal[2, 3]
     case: Annotated[Case, column()]
     created: Annotated[Time, column()]
     request: RunRequest | None
@@ -145,6 +147,8 @@ class RunRecord(Measured, kw_only=True, dict=True):
             yield "categories were compared with a file alone, and no values"
         elif self.verdict.truth.kind == "oracle" and values.checked and not values.every:
             yield "no last row was compared value by value"
+        if not self.result.counted:
+            yield "layers not counted, and active inputs not compared (a record of version 2)"
         if not self.machine:
             yield "the machine was not measured, so only what no machine can do limits its times"
 
@@ -162,7 +166,8 @@ class RunRecord(Measured, kw_only=True, dict=True):
         """Its verdict passed and is on this run, and its numbers are possible; one is worked out after another."""
         yield from ((holds, f"verdict.{wrong}") for holds, wrong in self.verdict.claims())
         yield from self._verdict_claims()
-        yield from self.result.claims(self.problem, self.verdict, self.ranks)
+        yield from self.result.claims(self.problem, self.reductions, self.verdict, self.ranks)
+        yield self.version == 2 or self.result.counted, "result.layer_rows: the engine counted no layers"
         yield from self.problem.claims(self.result, self.verdict)
         yield from self.accuracy.claims(self.problem.input_count) if self.accuracy else ()
         yield from check_samples("inference_seconds", self.seconds)
@@ -191,6 +196,9 @@ class RunRecord(Measured, kw_only=True, dict=True):
         yield inputs == count, f"verdict.truth.inputs: {inputs}, but the run had {count} inputs"
         yield not itself, "verdict.truth.kind: the engine is the float64 reference, which cannot verify itself"
         yield compared >= needed, f"verdict.values.checked: {compared}, but {needed} categories have values to compare"
+        if self.version > 2 and verdict.truth.kind != "file":
+            shown = compared > 0 or verdict.expected == 0
+            yield shown, f"verdict.values.checked: 0, but the ground truth has {verdict.expected} categories"
 
     def _speed(self) -> Iterator[Claim]:
         """It is no faster than its machine can be; where that is not known, than any machine can."""

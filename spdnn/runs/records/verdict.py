@@ -6,7 +6,7 @@ from typing import Literal
 
 from spdnn.core.fields import Claim, Count, Digest, First, Record, Whole
 
-SCHEMA, VERSION = "spdnn-verdict", 2
+SCHEMA, VERSION = "spdnn-verdict", 3
 
 
 class TruthRecord(Record):
@@ -57,13 +57,29 @@ class Values(Record):
     largest_error: float | None
 
 
+class Survivors(Record):
+    """How the numbers of active inputs after each layer compare with the truth's.
+
+    Attributes:
+        rule: what was compared, and how far it may differ.
+        inputs: that were gone through for it, all or a sample; 0: nothing was compared.
+        failures: layers whose number is beyond what rounding explains.
+        first: of them, 1-based, at most 10.
+    """
+
+    rule: str
+    inputs: Count
+    failures: Count
+    first: First
+
+
 def run_digest(network_identity: str, layers: int, edges: int, inputs_sha256: str, digest: str, sha256: str) -> str:
     """What ties a verdict to a run: one digest of its network, its inputs and its Result's `digest` and `sha256`."""
     parts = network_identity, layers, edges, inputs_sha256, digest, sha256
     return hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()
 
 
-class Verdict(Record):
+class Verdict(Record, omit_defaults=True):
     """Whether one output is right, against what, and where it first differs.
 
     Attributes:
@@ -72,14 +88,16 @@ class Verdict(Record):
         expected: categories of the truth.
         missing: categories of the truth that the run lacks.
         unexpected: categories that the truth lacks.
-        borderline: differences that rounding explains.
-        reasons: one sentence for each thing that is wrong; empty when it passed.
+        borderline: differences that rounding explains: rows that one side lacks, within rounding of zero, and rows of
+            both sides whose sum is zero on one of them.
+        reasons: one sentence for each thing that is wrong, also with the counts of layers; empty when it passed.
         judged: digest of the run that the verdict is on, its network, inputs and output; null: a list of categories, of
             no run that is known.
+        survivors: absent of version 2, in which nothing was compared with them.
     """
 
     schema: Literal["spdnn-verdict"]
-    version: Literal[2]
+    version: Literal[2, 3]
     passed: bool
     truth: TruthRecord
     categories: Count
@@ -90,13 +108,14 @@ class Verdict(Record):
     values: Values
     reasons: list[str]
     judged: Digest | None
+    survivors: Survivors | None = None
 
     def claims(self) -> Iterator[Claim]:
         """Its counts agree, and it passes exactly when nothing is wrong."""
         truth, reasons, values = self.truth, len(self.reasons), self.values
         missing, unexpected, near = self.missing.count, self.unexpected.count, self.borderline.count
-        same = not (missing or unexpected or values.failures)
-        trivial = self.expected in (0, truth.checked)  # a truth for which a run may fail without a difference
+        layers = self.survivors.failures if self.survivors else 0
+        same = not (missing or unexpected or values.failures or layers)
         # A borderline input is in one of the two lists alone, so each moves the difference of the counts by one.
         apart = abs(self.expected - (self.categories + missing - unexpected))
         follows = apart <= near and (near - apart) % 2 == 0
@@ -105,7 +124,11 @@ class Verdict(Record):
         yield truth.checked >= 1, "truth.checked: no input was compared"
         yield truth.checked <= truth.inputs, f"truth.checked: {truth.checked} of {truth.inputs} inputs"
         yield values.failures <= values.checked, f"values.failures: {values.failures} of {values.checked}"
-        yield not self.passed or same, f"passed: true, with {counts} and {values.failures} wrong values"
-        yield self.passed or not same or trivial, f"passed: false, with {counts} and 0 wrong values"
+        yield self.version == 2 or self.survivors is not None, "survivors: absent"
+        trivial = self.expected in (0, truth.checked)  # a truth for which a run may fail without a difference
+        wrong = f"{counts} and {values.failures} wrong values" + f", and {layers} wrong layers" * bool(layers)
+        yield not self.passed or same, f"passed: true, with {wrong}"
+        # From version 3 on the counts of layers are reasons too.
+        yield self.passed or not same or trivial or self.version > 2, f"passed: false, with {wrong}"
         what = f"{self.expected} does not follow from {self.categories} found, {counts}, {near} borderline"
         yield follows, f"expected: {what}"

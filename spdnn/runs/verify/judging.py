@@ -17,6 +17,7 @@ from spdnn.core.result import Result
 from spdnn.core.validation import WHOLE, quote
 from spdnn.runs.records.run_record import RunRecord
 from spdnn.runs.records.verdict import Verdict, run_digest
+from spdnn.runs.verify import counts
 from spdnn.runs.verify import verdict as verify
 from spdnn.runs.verify.official import not_official, official_problem
 
@@ -38,6 +39,8 @@ def judge(
         telling: fail also when none or all of the inputs compared survive: such a truth tells little.
     """
     verdict = verify.judge(result, truth_for(network, inputs, result, truth, edges, seed))
+    if wrong := list(counts.faults(network, result)):
+        verdict = replace(verdict, passed=False, reasons=[*verdict.reasons, *wrong])
     if telling and verdict.expected in (0, verdict.truth.checked):
         active = f"{verdict.expected} of {verdict.truth.checked} inputs stay active"
         reason = f"{active}: a preset whose ground truth is empty or full shows nothing"
@@ -70,7 +73,7 @@ def truth_for(
             load_truth(truth, inputs.count)  # a width without a truth is another mistake
         matched = official_problem(network, inputs)
         if matched and truth in (None, "official", f"official:{matched.neurons}"):
-            return verify.official(matched.neurons, inputs.count)
+            return verify.official(matched.neurons, inputs.count, network.depth)
         if demanded:
             size = f"{network.width} neurons x {network.depth} layers"
             reason = f"{size} are none of the twelve"
@@ -79,10 +82,13 @@ def truth_for(
                 reason = not_official(network, inputs, problem) or f"{truth} is not {size}"
             raise InputError(f"this is no official problem, as it should be: {reason}")
     if truth in (None, "oracle"):
-        per_layer = [network.header(k).edges for k in range(network.depth)]
-        rows = verify.sample(result, per_layer, edges, seed)
-        return verify.oracle(network, inputs, rows, seed)
+        return verify.oracle(network, inputs, sample(network, result, edges, seed), seed)
     return load_truth(truth, inputs.count)
+
+
+def sample(network: Network, result: Result, edges: float = ORACLE_EDGES, seed: int = 0) -> np.ndarray | None:
+    """As verify.sample, of a network."""
+    return verify.sample(result, [network.header(k).edges for k in range(network.depth)], edges, seed)
 
 
 def load_truth(text: str, count: int | None) -> verify.Truth:

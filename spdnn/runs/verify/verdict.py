@@ -4,18 +4,25 @@ Official truth (the twelve problems with the MNIST inputs): the set must be equa
 everywhere; nothing is allowed. Otherwise the oracle, on all inputs or on a seeded sample; or a file that lists
 categories. Inputs that were drawn before the run (official.py) are compared with the oracle value by value; of the
 other survivors, sum, projection, least and largest value. How far float32 may be off is found for each value
-(verify/oracle.py), and what may differ for a sum is what its values may differ together. An input that only one of the
-two keeps is *borderline* when its last row is within that of zero in both, or at most BORDERLINE (of the largest value,
-where all are below 1), or when its values cancel to a sum of nearly zero: float32 and float64 then differ by rounding
-alone. It is listed and counted, and passes.
+(engines/oracle.py), and what may differ for a sum is what its values may differ together.
+
+A row that only one of the two has passes where each of its values is within that of zero, and few of these are allowed
+(LACKING, LACKING_SHARE). A row of both is judged by its values; where its sum is zero on one side alone, so that the
+input is a category there alone, rounding did that. Both kinds are listed as *borderline*.
+
+The numbers of active inputs after each layer are compared too: with the oracle's on the same inputs, within the rows
+that rounding may bring to life or leave dead; of official problems with a table (config/truth/survivors.csv).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from spdnn.core import challenge, config_tables
+from spdnn.core import challenge, closeness, config_tables
 from spdnn.core.categories import read_categories
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
@@ -24,13 +31,14 @@ from spdnn.core.result import Result
 from spdnn.core.safe_open import existing
 from spdnn.engines import oracle as reference
 from spdnn.engines.oracle import Tolerances
-from spdnn.runs.records.verdict import SCHEMA, VERSION, Difference, TruthRecord, Values, Verdict
+from spdnn.runs.records.verdict import SCHEMA, VERSION, Difference, Survivors, TruthRecord, Values, Verdict
 from spdnn.runs.verify.official import draw
 
-BORDERLINE = 1e-5
-CANCELLED = 1e-4  # of the largest value: the mean of a row whose values cancel
+# Rows that one side lacks: as many may pass, or that part of the inputs compared, or those for which rounding decides.
+LACKING, LACKING_SHARE = 10, 0.01
 FIRST = 10  # differences that a verdict lists
 LEAST_SAMPLE = 32
+SURVIVORS = ("neurons", "layer", "survivors", "least", "most")  # columns of truth/survivors.csv
 TINY = np.finfo(float).tiny
 
 
@@ -46,6 +54,8 @@ class Truth:
         categories: int64, ascending 1-based, of the inputs compared.
         result, tolerances: the oracle's on the inputs compared, or None.
         ymax: the value that every survivor must have everywhere, or None.
+        active: the least and the largest right number of active inputs after each layer, int64 (2, layers); None: not
+            known, for `unknown` says why.
     """
 
     kind: str
@@ -57,6 +67,8 @@ class Truth:
     result: Result | None = None
     tolerances: Tolerances | None = None
     ymax: float | None = None
+    active: np.ndarray | None = None
+    unknown: str = "the ground truth is a list of categories"
 
 
 def official_categories(neurons: int) -> np.ndarray:
@@ -74,12 +86,33 @@ def official_categories(neurons: int) -> np.ndarray:
     return categories
 
 
-def official(neurons: int, count: int = challenge.INPUTS) -> Truth:
-    """The official truth for the first `count` MNIST inputs; past 60,000 the inputs, and so the truth, repeat."""
+def official(neurons: int, count: int = challenge.INPUTS, layers: int | None = None) -> Truth:
+    """The official truth for the first `count` MNIST inputs; past 60,000 the inputs, and so the truth, repeat.
+
+    Args:
+        layers: of the run, whose active inputs are then known where the inputs are all, or repeat whole.
+    """
     once = official_categories(neurons)
     categories = np.concatenate([once + first for first in range(0, count, challenge.INPUTS)])
-    source = f"official list for {neurons} neurons"
-    return Truth("official", source, count, categories[categories <= count], ymax=challenge.YMAX)
+    source, active = f"official list for {neurons} neurons", None
+    if layers and count % challenge.INPUTS == 0:
+        table = official_survivors(neurons)
+        rest = np.repeat(table[:, -1:], max(0, layers - table.shape[1]), axis=1)
+        active = np.hstack([table, rest])[:, :layers] * (count // challenge.INPUTS)
+    unknown = "the table is of all official inputs"
+    return Truth(
+        "official", source, count, categories[categories <= count], ymax=challenge.YMAX, active=active, unknown=unknown
+    )
+
+
+@cache
+def official_survivors(neurons: int) -> np.ndarray:
+    """int64 (2, 120): the least and the largest right number of active inputs, of the 60,000, after each of the first
+    layers of a width; after later ones it is the last. `benchmarks/survivors.py` makes the table with the oracle.
+    """
+    table = config_tables.rows(config_tables.table("truth/survivors.csv"), SURVIVORS)
+    rows = [(int(cells["least"]), int(cells["most"])) for cells, _ in table if cells["neurons"] == str(neurons)]
+    return np.array(rows, np.int64).T
 
 
 def from_file(path, count: int | None) -> Truth:
@@ -104,7 +137,11 @@ def oracle(network: Network, inputs: Inputs, rows: np.ndarray | None = None, see
     drawn = np.sort(draw(inputs.count, network.outputs, seed))
     result, tolerances = reference.judge(network, inputs, rows, drawn, stage="verify")
     sampled = None if rows is None else seed
-    return Truth("oracle", "float64 reference", inputs.count, result.categories, rows, sampled, result, tolerances)
+    doubtful, count = tolerances.doubtful, inputs.count if rows is None else rows.size
+    active = np.clip([result.survivors - doubtful, result.survivors + doubtful], 0, count)
+    return Truth(
+        "oracle", "float64 reference", inputs.count, result.categories, rows, sampled, result, tolerances, active=active
+    )
 
 
 def sample(result: Result, edges: list[int], budget: float, seed: int) -> np.ndarray | None:
@@ -140,26 +177,71 @@ def judge(result: Result, truth: Truth) -> Verdict:
     if result.inputs != truth.inputs:
         raise InputError(f"a result of {result.inputs} inputs and a ground truth of {truth.inputs}")
     # The categories of the run, of the inputs compared: active inputs whose sum is not zero.
-    judged = np.isin(result.alive, truth.rows) if truth.rows is not None else np.ones(result.alive.size, bool)
-    ours = result.alive[judged][result.row_sum[judged] != 0] + 1
+    alive = result.alive
+    judged = np.isin(alive, truth.rows) if truth.rows is not None else np.ones(alive.size, bool)
+    ours = alive[judged][result.row_sum[judged] != 0] + 1
     missing, unexpected = differences(ours, truth.categories)
-    borderline = np.empty(0, np.int64)
+    borderline, lacking = np.empty(0, np.int64), Lacking(*np.empty((2, 0), np.int64), 0)
     if truth.result is not None:
-        # "Small" is measured by 1, or by the largest magnitude of any last row where all are below 1.
-        sizes = [abs(part).max(initial=0) for side in (result, truth.result) for part in (side.row_min, side.row_max)]
-        unit, odd = min(1.0, float(max(sizes))), np.union1d(missing, unexpected)
-        sides = [(side, unit, truth.tolerances) for side in (result, truth.result)]
-        # An input that only one side keeps passes where both rows are within rounding of zero.
-        near = np.array([n for n in odd if all(_near(n, *side) for side in sides)], dtype=np.int64)
-        missing, unexpected, borderline = np.setdiff1d(missing, near), np.setdiff1d(unexpected, near), near
-    values = _values(result, truth, ours)
-    return verdict(truth, ours.size, missing, unexpected, borderline, values)
+        # A category that differs passes where one side lacks the row and it is zero but for rounding, or where both
+        # have it: then its values are judged.
+        lacking = _lacking(alive[judged], result, truth)
+        fine = 1 + np.union1d(lacking.near, np.intersect1d(alive[judged], truth.result.alive))
+        borderline = np.intersect1d(np.union1d(missing, unexpected), fine)
+        missing, unexpected = np.setdiff1d(missing, fine), np.setdiff1d(unexpected, fine)
+    values, survivors = _values(result, truth, lacking), _survivors(result, truth)
+    checked = truth.inputs if truth.rows is None else int(truth.rows.size)
+    most, reasons = max(LACKING, int(LACKING_SHARE * checked)), []
+    if truth.tolerances is not None:  # in some networks sums are zero in exact arithmetic, and rounding decides
+        most = max(most, int(truth.tolerances.doubtful[-1]))
+    if lacking.rows > most:
+        reasons.append(f"{lacking.rows} rows are lacked by one side, more than the {most} that rounding may explain")
+    return verdict(truth, ours.size, missing, unexpected, borderline, values, survivors, reasons)
+
+
+class Lacking(NamedTuple):
+    """Inputs (int64, 0-based) whose row one side lacks: those that are zero but for rounding, and the others; and how
+    many different rows the first are, for identical inputs have one."""
+
+    near: np.ndarray
+    far: np.ndarray
+    rows: int
+
+
+def _lacking(alive: np.ndarray, result: Result, truth: Truth) -> Lacking:
+    """The inputs compared that are alive on one side only; `alive`: of the run."""
+    near, rows = [], 0
+    for numbers, side in ((alive, result), (truth.result.alive, truth.result)):
+        alone = np.setdiff1d(numbers, truth.result.alive if side is result else alive)
+        place, allowed = np.searchsorted(side.alive, alone), np.searchsorted(truth.tolerances.numbers, alone)
+        off = truth.tolerances.value[allowed]
+        wrong = closeness.wrong(side.row_min[place], 0.0, off) | closeness.wrong(side.row_max[place], 0.0, off)
+        near += [alone[~wrong], alone[wrong]]
+        rows += np.unique(side.row_hash[place[~wrong]]).size
+    return Lacking(*(np.sort(np.concatenate(pair)) for pair in (near[::2], near[1::2])), rows)
+
+
+def _survivors(result: Result, truth: Truth) -> Survivors:
+    """How the numbers of active inputs compare with the truth's."""
+    if truth.active is None:
+        return Survivors(f"active inputs not compared: {truth.unknown}", 0, 0, [])
+    found = result.survivors if truth.rows is None else result.sampled_survivors
+    if found is None:
+        return Survivors("active inputs not compared: the engine did not run the sample alone", 0, 0, [])
+    least, most = truth.active
+    wrong = np.ones(least.size, bool)
+    if found.shape == least.shape:
+        wrong = ~((least <= found) & (found <= most))
+    count = truth.inputs if truth.rows is None else truth.rows.size
+    rule = "active inputs after each layer, within those whose row rounding may bring to life or leave dead"
+    return Survivors(rule, int(count), int(wrong.sum()), [int(k) + 1 for k in np.flatnonzero(wrong)[:FIRST]])
 
 
 def judge_categories(categories: np.ndarray, truth: Truth) -> Verdict:
     """The verdict on a list of categories alone (int64, ascending, 1-based); values are not checked."""
     none, values = np.empty(0, np.int64), _not_checked("only the categories are known")
-    return verdict(truth, categories.size, *differences(categories, truth.categories), none, values)
+    survivors = Survivors("active inputs not compared: only the categories are known", 0, 0, [])
+    return verdict(truth, categories.size, *differences(categories, truth.categories), none, values, survivors)
 
 
 def differences(ours: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -167,8 +249,12 @@ def differences(ours: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.
     return np.setdiff1d(expected, ours), np.setdiff1d(ours, expected)
 
 
-def verdict(truth: Truth, categories: int, missing, unexpected, borderline, values: Values) -> Verdict:
-    """Put a verdict together; it passes when nothing is missing, unexpected or of a wrong value."""
+def verdict(
+    truth: Truth, categories: int, missing, unexpected, borderline, values: Values, survivors: Survivors,
+    more: Sequence[str] = (),
+) -> Verdict:  # fmt: skip
+    """Put a verdict together; it passes when nothing is missing, unexpected or of a wrong value, and no sentence of
+    `more` says what else is wrong."""
     reasons = []
     if missing.size:
         reasons.append(f"{missing.size} categories of the ground truth are missing, the first is {missing[0]}")
@@ -178,6 +264,11 @@ def verdict(truth: Truth, categories: int, missing, unexpected, borderline, valu
         reasons.append(
             f"the values of {values.failures} inputs are wrong, the first is {values.first[0]} ({values.rule})"
         )
+    if survivors.failures:
+        reasons.append(
+            f"the active inputs after {survivors.failures} layers are wrong, the first is layer {survivors.first[0]}"
+        )
+    reasons += more
     checked = truth.inputs if truth.rows is None else int(truth.rows.size)
     return Verdict(
         schema=SCHEMA,
@@ -192,6 +283,7 @@ def verdict(truth: Truth, categories: int, missing, unexpected, borderline, valu
         values=values,
         reasons=reasons,
         judged=None,
+        survivors=survivors,
     )
 
 
@@ -199,25 +291,12 @@ def _listed(numbers: np.ndarray) -> Difference:
     return Difference(int(numbers.size), [int(n) for n in numbers[:FIRST]])
 
 
-def _near(number: int, result: Result, unit: float, tolerances: Tolerances) -> bool:
-    """Whether the last row of the 1-based input `number` is within rounding of a row whose sum is zero."""
-    index = np.searchsorted(result.alive, number - 1)
-    if index == result.alive.size or result.alive[index] != number - 1:
-        return True
-    # Small in every value, or values of both signs that cancel to nearly nothing.
-    place = np.searchsorted(tolerances.numbers, number - 1)
-    largest = float(max(abs(result.row_min[index]), abs(result.row_max[index])))
-    off = max(tolerances.whole[place], CANCELLED * largest * result.outputs)
-    cancelled = result.row_min[index] < 0 and abs(result.row_sum[index]) <= off
-    return largest <= max(BORDERLINE * unit, tolerances.value[place]) or bool(cancelled)
-
-
 def _not_checked(why: str) -> Values:
     return Values(f"values not checked: {why}", 0, 0, 0, [], None)
 
 
-def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
-    """How far the values of the survivors agree."""
+def _values(result: Result, truth: Truth, lacking: Lacking) -> Values:
+    """How far the values of the survivors agree; rows that one side lacks and that are not near zero are wrong."""
     # Official networks: every value of every survivor is YMAX, exactly.
     if truth.ymax is not None:
         wrong = (result.row_min != truth.ymax) | (result.row_max != truth.ymax)
@@ -239,9 +318,9 @@ def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
         ("row_sum", off.whole, size * expected.outputs),
         ("row_projection", off.whole, size * expected.outputs),
     ):
-        error = abs(getattr(result, name)[a].astype(np.float64) - getattr(expected, name)[b])
-        wrong |= error > tolerance[place]
-        worst = np.maximum(worst, error / np.maximum(scale, TINY))
+        one, other = getattr(result, name)[a].astype(np.float64), getattr(expected, name)[b]
+        wrong |= closeness.wrong(one, other, tolerance[place])
+        worst = np.maximum(worst, abs(one - other) / np.maximum(scale, TINY))
     # Of the inputs that were drawn before the run, every value.
     compared, far, errors = _value_by_value(result, off)
     places = np.searchsorted(common, compared)
@@ -251,7 +330,11 @@ def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
         f"within float32 rounding: every value of {compared.size:,} of them, and the sum, a random projection, the "
         "smallest and the largest value of each active one"
     )
-    return replace(_compare_values(rule, common + 1, wrong, worst), every=int(compared.size))
+    # Rows that one side lacks: all of their values are wrong where one is not within its tolerance of zero.
+    numbers = np.concatenate([common, lacking.near, lacking.far])
+    order, apart = np.argsort(numbers), np.repeat([0.0, np.inf], [lacking.near.size, lacking.far.size])
+    wrong, worst = np.concatenate([wrong, apart > 0])[order], np.concatenate([worst, apart])[order]
+    return replace(_compare_values(rule, numbers[order] + 1, wrong, worst), every=int(compared.size))
 
 
 def _value_by_value(result: Result, off: Tolerances) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -264,18 +347,19 @@ def _value_by_value(result: Result, off: Tolerances) -> tuple[np.ndarray, np.nda
     if result.values is None:
         return np.empty(0, np.int64), np.empty(0, bool), np.empty(0)
     numbers = result.alive if result.valued is None else result.valued
-    # Rows that are alive on one side only are judged as categories.
+    # Rows that are alive on one side only are judged by their extremes.
     compared = np.intersect1d(off.kept[off.values.any(axis=1)], result.alive)
     if not np.isin(compared, numbers).all():
         raise InputError("the result lacks rows of inputs that were drawn to be compared: another seed?")
     far, errors = np.zeros(compared.size, bool), np.zeros(compared.size)
     places = zip(np.searchsorted(numbers, compared), np.searchsorted(off.kept, compared), strict=True)
     for i, (place, its) in enumerate(places):
-        error = abs(result.values[place].astype(np.float64) - off.values[its])
-        far[i], errors[i] = bool((error > off.each[its]).any()), float(error.max())
+        far[i] = closeness.wrong(result.values[place], off.values[its], off.each[its]).any()
+        errors[i] = abs(result.values[place].astype(np.float64) - off.values[its]).max()
     return compared, far, errors
 
 
 def _compare_values(rule: str, numbers: np.ndarray, wrong: np.ndarray, error: np.ndarray) -> Values:
-    first, largest = [int(n) for n in numbers[wrong][:FIRST]], float(error.max()) if error.size else None
+    known = error[np.isfinite(error)]
+    first, largest = [int(n) for n in numbers[wrong][:FIRST]], float(known.max()) if known.size else None
     return Values(rule, int(numbers.size), 0, int(np.count_nonzero(wrong)), first, largest)

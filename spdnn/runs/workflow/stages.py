@@ -69,7 +69,9 @@ def benchmark(
     excluded, first = measurement.excluded_seconds, measurement.inference_seconds[0]
     running = seconds.pop("infer") - excluded
     # What a run takes besides its first inference is its start, and opening the stores.
-    parts = {"verification": seconds.pop("verify"), "inference": first, "startup": max(0.0, running - first), **seconds}
+    again = measurement.verification_seconds
+    startup = max(0.0, running - first - again)
+    parts = {"verification": seconds.pop("verify") + again, "inference": first, "startup": startup, **seconds}
     whole = TimeToSolution.of_parts("workflow", sum(parts.values()), excluded, **parts)
     measurement = replace(measurement, time_to_solution=whole)
     write_record(output, run.make_record(request, measurement, read_verdict(verdict), configuration))

@@ -175,7 +175,7 @@ def test_absurd_numbers(tmp_path, key, value):
         ("result.bytes_loaded", 1, "result.bytes_loaded: 1 for 20480 edges, and a load of a bit serves 8 outputs"),
         ("result.survivors", [5], "result.survivors: 1 numbers for 2 layers"),
         ("result.survivors", [11, 2], "result.survivors: more than the 10 inputs"),
-        ("version", 1, "version: 1 is not 2"),
+        ("version", 1, "version: 1 is not one of 2 or 3"),
         ("result.digest", "cd" * 32, "verdict.judged: the digest of another network, inputs or output"),
         ("result.sha256", "cd" * 32, "verdict.judged: the digest of another network"),
         ("problem.inputs_sha256", "cd" * 32, "verdict.judged: the digest of another network"),
