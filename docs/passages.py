@@ -68,9 +68,7 @@ UNCHECKED = {
         "Rank 0 writes": "the number of a rank",
     },
     "docs/explanation/reductions.md": {"activation(bias) is 0 everywhere": "of the definition"},
-    "docs/explanation/verification.md": {
-        "own sum, (n + 2) u": "of the definition",
-    },
+    "docs/explanation/verification.md": {"own sum, (n + 2) u": "of the definition"},
     "docs/explanation/latency.md": {"of the inputs are 0.": "of the definition"},
     "docs/explanation/engine-cpu.md": {"`csr` (T = 1)": "of the definition"},
 }

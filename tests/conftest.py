@@ -77,6 +77,7 @@ FULL = {
     "flips": "stores with one in seven of their bits flipped; by default one in 97",
     "ladder": "the same tests of every engine, instruction set and tile of a ladder; by default of those in use",
     "many": "pages of very many records, and of records in other orders",
+    "networks": "2,000 random networks through verification; by default sixty",
     "official": "whole official problems on the CUDA shim; by default parts of them",
     "memory": "tests of runs and commands under a limit of memory; by default with what is free",
     "operators": "every operator of ONNX, in cases of its own and of ours; by default one in eight, or four",

@@ -77,7 +77,7 @@ def recorded(random):
     return make_record(request, measurement, verdict)
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.full("many")) for part in range(1, 25))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.full("networks")) for part in range(1, 25))])
 def test_random_networks(monkeypatch, part):
     """Of a hundred, eighty in each part but the first."""
     monkeypatch.setattr("spdnn.runs.measure.MACHINE_SECONDS", 0.001)
