@@ -32,7 +32,7 @@ def told(name, reductions, batches=0):
     session = opened(name, network, inputs, reductions, threads=2)
     session.least_batches = batches
     result = session.run()
-    rows, edges = result.notes["layer_rows"], result.notes["layer_edges"]
+    rows, edges = result.counts.rows.tolist(), result.counts.edges.tolist()
     assert edges == [network.header(k).edges for k in range(network.depth)]  # there are no identical neurons
     assert sum(row * edge for row, edge in zip(rows, edges, strict=True)) <= result.edges_computed
     return rows, [inputs.count, *result.survivors.tolist()[:-1]], session

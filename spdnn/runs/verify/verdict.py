@@ -233,7 +233,8 @@ def _survivors(result: Result, truth: Truth) -> Survivors:
     if found.shape == least.shape:
         wrong = ~((least <= found) & (found <= most))
     count = truth.inputs if truth.rows is None else truth.rows.size
-    rule = "active inputs after each layer, within those whose row rounding may bring to life or leave dead"
+    within = "the range of the official problem" if truth.result is None else "those for whose row rounding decides"
+    rule = f"active inputs after each layer, within {within}"
     return Survivors(rule, int(count), int(wrong.sum()), [int(k) + 1 for k in np.flatnonzero(wrong)[:FIRST]])
 
 
