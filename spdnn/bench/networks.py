@@ -36,7 +36,7 @@ from spdnn.runs.records.files import record_of, write_record
 from spdnn.runs.records.run_record import RunRecord
 from spdnn.runs.run import open_session
 from spdnn.runs.verify import verdict as verify
-from spdnn.runs.verify.judging import truth_for, verdict_key
+from spdnn.runs.verify.judging import truth_for, verdict_key, verdict_of
 from spdnn.runs.verify.official import draw_kept
 
 OURS = "cpu"
@@ -154,7 +154,7 @@ def _compare_layer(network: Network, inputs: Inputs, comparison: ComparisonSetti
             rows[alive], notes=program.notes, counts=LayerCounts(*layer, program.sparse),
         )  # fmt: skip
         judged = verdict_key(network, inputs, results[name], entrant.digest)
-        return replace(verify.judge(results[name], truth), judged=judged)
+        return replace(verdict_of(network, results[name], truth), judged=judged)
 
     makers = {OURS: partial(OurLayer, *problem, threads)}
     makers |= {name: partial(LibraryLayer, engine(name), *problem, threads) for name in comparison.libraries}
@@ -203,7 +203,8 @@ def compare_networks(
         results[name] = result
         if not truths:  # ours comes first, and tells which inputs a sample is drawn from
             truths.append(truth_for(network, inputs, result))
-        return replace(verify.judge(result, truths[0]), judged=verdict_key(network, inputs, result))
+        edges = entrant.program.loaded.prepared.edges
+        return replace(verdict_of(network, result, truths[0], edges), judged=verdict_key(network, inputs, result))
 
     makers = {
         name: partial(NetworkRun, replace(request, engine=its_engine, reductions=reductions), network, inputs, kept)

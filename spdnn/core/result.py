@@ -112,8 +112,8 @@ class Result(WithRepr):
         row_sum, row_projection, row_min, row_max, row_hash: (alive,), of each such last row as RowStatistics has them.
         `survivors`: int64 (layers,): inputs with a nonzero row after each layer.
         edges_computed: inputs x edges that were really gone through: the sum of those of `counts`.
-        sampled_survivors: int64 (layers,), as `survivors`, of the inputs that verification compares alone, when the
-            engine ran them once more; None: it compares all, or nothing.
+        sampled: int64, ascending 0-based inputs that verification compares alone, which the engine ran once more;
+            sampled_survivors: int64 (layers,), as `survivors`, of these. None: it compares all, or nothing.
         counts: of each layer; None: an engine that counts none, whose result cannot have a record.
         values: float32 (alive, outputs), the last rows, when they were asked for; or of the inputs `valued` alone.
         valued: int64, ascending 0-based inputs whose last rows `values` are; None: all that are alive.
@@ -140,6 +140,7 @@ class Result(WithRepr):
     bytes_moved: int | None = None
     bytes_loaded: int | None = None
     counts: LayerCounts | None = None
+    sampled: np.ndarray | None = None
     sampled_survivors: np.ndarray | None = None
 
     def _facts(self) -> dict[str, str]:
@@ -149,25 +150,41 @@ class Result(WithRepr):
             "outputs": plural(self.outputs, "output"),
         }
 
-    def check(self) -> None:
-        """Raise ValueError where the parts of a result from a file cannot belong together."""
+    def check(self, depth: int | None = None, outputs: int | None = None) -> None:
+        """Raise ValueError where the parts of a result cannot belong together, or are not of so many layers and
+        outputs; TypeError or AttributeError where a part is no array.
+        """
         kinds = {"alive": np.int64, "survivors": np.int64}
         kinds |= {name: array.dtype for name, array in RowStatistics.empty(0)._asdict().items()}
         for name, kind in kinds.items():
             array = getattr(self, name)
             if array.dtype != kind or array.ndim != 1 or (name != "survivors" and array.size != self.alive.size):
                 raise ValueError(f"{name} is {array.dtype} of shape {array.shape}")
-        if min(self.inputs, self.outputs) < 1 or not self.survivors.size or self.edges_computed < 0:
-            raise ValueError(f"{self.inputs} inputs, {self.outputs} outputs, {self.survivors.size} layers")
+        sizes = f"{self.inputs} inputs, {self.outputs} outputs, {self.survivors.size} layers"
+        if min(self.inputs, self.outputs) < 1 or not self.survivors.size or not self.edges_computed >= 0:
+            raise ValueError(sizes)
+        if (depth or self.survivors.size, outputs or self.outputs) != (self.survivors.size, self.outputs):
+            raise ValueError(f"{sizes}; the network has {outputs} outputs and {depth} layers")
         if self.alive.size and not 0 <= self.alive[0] <= self.alive[-1] < self.inputs:
             raise ValueError(f"inputs beyond the {self.inputs} that there are")
         if (self.alive[1:] <= self.alive[:-1]).any():
             raise ValueError("inputs that do not ascend")
-        if self.sampled_survivors is not None and self.sampled_survivors.shape != self.survivors.shape:
-            raise ValueError(f"sampled_survivors is of shape {self.sampled_survivors.shape}")
-        for name, array in self.counts._asdict().items() if self.counts else ():
-            if name != "sparse" and (array.dtype != np.int64 or array.shape != self.survivors.shape):
-                raise ValueError(f"layer_{name} is {array.dtype} of shape {array.shape}")
+        # Values, of all active inputs or of those that were drawn.
+        numbers = self.alive if self.valued is None else self.valued
+        if self.values is None:
+            if self.valued is not None:
+                raise ValueError("it has no values of the inputs that were drawn")
+        elif self.values.dtype != np.float32 or self.values.shape != (numbers.size, self.outputs):
+            raise ValueError(f"values is {self.values.dtype} of shape {self.values.shape}")
+        if numbers.dtype != np.int64 or (numbers[1:] <= numbers[:-1]).any():
+            raise ValueError("inputs with values that do not ascend")
+        # Counts by layer.
+        counted = {"sampled_survivors": self.sampled_survivors} if self.sampled_survivors is not None else {}
+        if self.counts is not None:
+            counted |= {f"layer_{name}": getattr(self.counts, name) for name in LayerCounts._fields[:-1]}
+        for name, array in counted.items():
+            if array.dtype != np.int64 or array.shape != self.survivors.shape:
+                raise ValueError(f"{name} is {array.dtype} of shape {array.shape}")
 
     @property
     def digest(self) -> str:
@@ -189,8 +206,8 @@ class Result(WithRepr):
         """By name, active inputs, statistics, and the values of the inputs that were drawn for verification."""
         drawn = () if self.valued is None else ("values", "valued")
         arrays = {name: getattr(self, name) for name in ("alive", *RowStatistics._fields, "survivors", *drawn)}
-        if self.sampled_survivors is not None:
-            arrays["sampled_survivors"] = self.sampled_survivors
+        if self.sampled is not None and self.sampled_survivors is not None:
+            arrays |= {"sampled": self.sampled, "sampled_survivors": self.sampled_survivors}
         counted = {} if self.counts is None else self.counts._asdict()
         return arrays | {f"layer_{name}": np.asarray(array, np.int64) for name, array in counted.items()}
 

@@ -29,11 +29,12 @@ from spdnn.core.features import Inputs
 from spdnn.core.limits import BUSY, Machine
 from spdnn.core.resources import affinity, groups
 from spdnn.core.result import Result
-from spdnn.engines.base import Engine, Options, Prepared, Session
+from spdnn.engines.base import Engine, Options, Prepared
 from spdnn.formats.container import check_unchanged
 from spdnn.runs.records.environment import Environment, Load
 from spdnn.runs.records.result import EngineRecord, ProblemRecord, Reductions, ResultRecord
 from spdnn.runs.records.run_record import Measurement
+from spdnn.runs.verify.judging import check_sound
 
 MACHINE_SECONDS = 0.1  # of measuring the machine after the repeats; making its arrays comes on top
 LEAST = 0.2  # seconds of a watch whose answer decides whether to repeat
@@ -111,19 +112,24 @@ def measure(
     kept, load, passed_over = repeat(once, repeats, again, LoadMonitor.load, watch, partial(fits, until))
     # Before anything is kept: repeats that differ have no number.
     check_repeats(engine, digests)
+    check_sound(result, loaded.prepared.source)
     session.tell(result)
-    result.sampled_survivors, sampling = time_call(run_sample, engine, loaded, options, session, sample(result))
     seconds = [one.inference for one in kept]
     samples = Samples([loaded.read_seconds + opened], [loaded.prepare_seconds], seconds)
-    # What the record says, taken while the session is open.
-    measurement = measurement_of(
-        engine.name, loaded.prepared, loaded.inputs, options, session.findings, session.span, result, samples
-    )
-    startup = session.startup_seconds
+    findings, span, startup, peak = session.findings, session.span, session.startup_seconds, peak_memory()
+    # The sample that a verdict compares, by this session or, once its memory is free, by one of its own.
+    sampled = time.perf_counter()
+    if (numbers := sample(result)) is not None:
+        result.sampled, result.sampled_survivors = numbers, session.survivors_of(numbers)
+    session = None  # its buffers and weights, so that there is memory for what follows
+    if numbers is not None and result.sampled_survivors is None:
+        result.sampled_survivors = survivors_alone(engine, loaded, options, numbers)
+    sampling = time.perf_counter() - sampled
+    measurement = measurement_of(engine.name, loaded.prepared, loaded.inputs, options, findings, span, result, samples)
     # The ceilings of the machine, measured in the same minute with the same threads.
-    session = None  # its buffers and weights, so that there is memory to measure
     measurement = replace(
         measurement,
+        peak_memory_bytes=peak,
         machine=ceilings(engine, options),
         # One attempt: the load is measured over the longest span, ceilings too.
         load=load if again else watch.load(),
@@ -136,17 +142,15 @@ def measure(
     return measurement, result
 
 
-def run_sample(
-    engine: Engine, loaded: LoadedRun, options: Options, session: Session, numbers: np.ndarray | None
-) -> np.ndarray | None:
-    """The survivors of the inputs `numbers` (int64, ascending), run alone; None of None."""
-    if numbers is None:
+def survivors_alone(engine: Engine, loaded: LoadedRun, options: Options, numbers: np.ndarray) -> np.ndarray | None:
+    """The survivors of the inputs `numbers` (int64, ascending), run in a session of their own; None where that is
+    refused, as standard error says."""
+    alone = replace_fields(options, values=False)
+    try:
+        return engine.open(loaded.prepared, loaded.inputs.part(numbers), alone).run().survivors
+    except SpdnnError as error:
+        print(f"spdnn: warning: {error}; active inputs are not compared", file=sys.stderr)
         return None
-    found = session.survivors_of(numbers)
-    if found is None:
-        alone = replace_fields(options, values=False)
-        found = engine.open(loaded.prepared, loaded.inputs.part(numbers), alone).run().survivors
-    return found
 
 
 def check_repeats(engine: Engine, digests: list[str]) -> None:

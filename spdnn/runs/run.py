@@ -217,7 +217,8 @@ def judge(run: RunOutcome, telling: bool = False) -> tuple[Verdict | None, Measu
         request.truth == "oracle" or (request.truth is None and not official_problem(network, inputs))
     ):
         return None, measurement
-    verdict, spent = measure.time_call(verdict_on, request, network, inputs, run.result, telling)
+    edges = run.loaded.prepared.edges
+    verdict, spent = measure.time_call(verdict_on, request, network, inputs, run.result, telling, edges)
     if run.begun is None:
         return verdict, measurement
     # From the start of the process to the verdict, less repeats and measuring of the machine, which nobody needs for a
@@ -237,10 +238,13 @@ def judge(run: RunOutcome, telling: bool = False) -> tuple[Verdict | None, Measu
     return verdict, replace(measurement, time_to_solution=total)
 
 
-def verdict_on(request: RunRequest, network: Network, inputs: Inputs, result: Result, telling: bool = False) -> Verdict:
+def verdict_on(
+    request: RunRequest, network: Network, inputs: Inputs, result: Result, telling: bool = False,
+    layer_edges: np.ndarray | None = None,
+) -> Verdict:  # fmt: skip
     """The verdict on a result of a request, as `judging.judge`, against the ground truth that the request names."""
     truth = "official" if request.truth is None and request.official else request.truth
-    return judging.judge(network, inputs, result, truth, request.oracle_edges, request.seed, telling)
+    return judging.judge(network, inputs, result, truth, request.oracle_edges, request.seed, telling, layer_edges)
 
 
 def make_record(

@@ -225,9 +225,9 @@ class ResultRecord(Record, omit_defaults=True):
         wrong = f"{loaded} for {computed} edges, and a load of a bit serves 8 outputs at most"
         yield loaded is None or loaded >= computed // 64, f"result.bytes_loaded: {wrong}"
         if self.counted:
-            yield from self._counted_claims(problem, reductions)
+            yield from self._counted_claims(problem, reductions, ranks)
 
-    def _counted_claims(self, problem: ProblemRecord, reductions: Reductions) -> Iterator[Claim]:
+    def _counted_claims(self, problem: ProblemRecord, reductions: Reductions, ranks: int) -> Iterator[Claim]:
         """Layers were counted where rows went through them: what the counts must be, given survivors and reductions."""
         rows, edges, computed = lists = [getattr(self, name) for name in LAYER_COUNTS]
         for name, numbers in zip(LAYER_COUNTS, lists, strict=True):
@@ -237,22 +237,28 @@ class ResultRecord(Record, omit_defaults=True):
                 return
         total, whole, on = sum(computed), sum(edges), reductions.on
         yield total == self.edges_computed, f"result.layer_edges_computed: {total} in all, not {self.edges_computed}"
-        # Dead and identical inputs leave the edges of a row as they are; identical neurons are merged.
-        fits = whole == problem.edges if on <= {"dead", "inputs"} else whole <= problem.edges
-        yield fits, f"result.layer_edges: {whole} in all, and the network has {problem.edges}"
+        # Dead and identical inputs leave the edges of a row as they are; identical neurons are merged, once known.
+        left = reductions.number("neurons", "edges_left") if on <= {"dead", "inputs", "neurons"} else None
+        left = problem.edges if on <= {"dead", "inputs"} else left
+        fits = whole <= problem.edges if left is None else whole == left <= problem.edges
+        yield fits, f"result.layer_edges: {whole} in all, and the network has {problem.edges if left is None else left}"
         # Rows that go into a layer: all, or from some layer on those of active inputs; identical ones once.
         count, first = problem.input_count, reductions.number("dead", "rows_may_leave_before_layer")
         leaving = first if "dead" in on and first is not None else problem.layers + 1
+        # Rows that merged, of one rank: of several, each knows its own.
+        merged = reductions.number("inputs", "rows_merged") if ranks == 1 else None
+        merged = 0 if on <= {"dead", "neurons"} else count if merged is None else merged
+        padded = count + (TILE - 1) * min(count, BATCHES * ranks)
         for k, (row, edge, done, into) in enumerate(
             zip(rows, edges, computed, [count, *self.survivors[:-1]], strict=True), 1
         ):
             most = into if k >= max(2, leaving) else count
-            least = into if on <= {"dead", "neurons"} else min(into, 1)
+            least = max(into - merged, min(into, 1))
             yield least <= row <= most, f"result.layer_rows: {row} in layer {k}, which {into} of {count} inputs reach"
             if self.sparse_rows:
                 right = done <= row * edge
             else:  # whole tiles, in which rows may be dead
-                right = done >= row * edge and (done % edge if edge else done) == 0
+                right = row * edge <= done <= padded * edge and (done % edge if edge else done) == 0
             yield right, f"result.layer_edges_computed: {done} in layer {k}, of {row} rows of {edge} edges"
 
 

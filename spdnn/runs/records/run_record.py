@@ -149,6 +149,8 @@ class RunRecord(Measured, kw_only=True, dict=True):
             yield "no last row was compared value by value"
         if not self.result.counted:
             yield "layers not counted, and active inputs not compared (a record of version 2)"
+        elif self.verdict.survivors and not self.verdict.survivors.inputs:
+            yield self.verdict.survivors.rule
         if not self.machine:
             yield "the machine was not measured, so only what no machine can do limits its times"
 

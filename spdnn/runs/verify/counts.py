@@ -11,11 +11,12 @@ from spdnn.core.network import Network
 from spdnn.core.result import Result
 
 
-def faults(network: Network, result: Result) -> Iterator[str]:
+def faults(network: Network, result: Result, layer_edges: np.ndarray | None = None) -> Iterator[str]:
     """A sentence for each thing that is wrong with the survivors of a result and the counts of its layers.
 
     Args:
         network: before reductions.
+        layer_edges: of a row in each layer, as the network was prepared; None: not known.
     """
     survivors, depth, counts = result.survivors, network.depth, result.counts
     if survivors.shape != (depth,):
@@ -38,9 +39,11 @@ def faults(network: Network, result: Result) -> Iterator[str]:
     if any(array.shape != (depth,) or (array < 0).any() for array in (rows, edges, computed)):
         yield f"the engine did not count {depth} layers"
         return
-    source = np.array([header.edges for header in headers])
+    source, distinct = np.array([header.edges for header in headers]), np.unique(result.row_hash).size
     for wrong, what in (
         (edges > source, "has more edges than the network's"),
+        (edges != (edges if layer_edges is None else layer_edges), "has other edges than were prepared"),
+        (rows < distinct, f"had fewer rows than the {distinct} different ones that are left"),
         ((into > 0) & ((rows == 0) | ((edges > 0) & (computed == 0) & (not sparse))), "was not gone through"),
         (rows > result.inputs, "had more rows than there are inputs"),
         ((computed > rows * edges) if sparse else (computed < rows * edges), "did not take all rows through all edges"),

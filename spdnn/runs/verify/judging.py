@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from spdnn.core import challenge
-from spdnn.core.errors import InputError
+from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.features import Inputs
 from spdnn.core.network import Network
 from spdnn.core.request import ORACLE_EDGES
@@ -30,6 +30,7 @@ def judge(
     edges: float = ORACLE_EDGES,
     seed: int = 0,
     telling: bool = False,
+    layer_edges: np.ndarray | None = None,
 ) -> Verdict:
     """The verdict on a result: against `truth`, else the official truth where it applies, else the oracle.
 
@@ -37,15 +38,33 @@ def judge(
         truth: official (or official:N), oracle, a file of categories, or None.
         edges, seed: what the oracle may go through, and the seed of the sample when that is not enough for all inputs.
         telling: fail also when none or all of the inputs compared survive: such a truth tells little.
+        layer_edges: of a row in each layer, as the network was prepared; None: not known.
+
+    Raises:
+        SpdnnError: the result cannot be of this network. As truth_for.
     """
-    verdict = verify.judge(result, truth_for(network, inputs, result, truth, edges, seed))
-    if wrong := list(counts.faults(network, result)):
-        verdict = replace(verdict, passed=False, reasons=[*verdict.reasons, *wrong])
+    verdict = verdict_of(network, result, truth_for(network, inputs, result, truth, edges, seed), layer_edges)
     if telling and verdict.expected in (0, verdict.truth.checked):
         active = f"{verdict.expected} of {verdict.truth.checked} inputs stay active"
         reason = f"{active}: a preset whose ground truth is empty or full shows nothing"
         verdict = replace(verdict, passed=False, reasons=[*verdict.reasons, reason])
     return replace(verdict, judged=verdict_key(network, inputs, result))
+
+
+def verdict_of(network: Network, result: Result, truth: verify.Truth, layer_edges: np.ndarray | None = None) -> Verdict:
+    """The verdict on a result, whose counts by layer must be possible too; arguments as of `judge`."""
+    check_sound(result, network)
+    verdict = verify.judge(result, truth)
+    wrong = list(counts.faults(network, result, layer_edges))
+    return replace(verdict, passed=False, reasons=[*verdict.reasons, *wrong]) if wrong else verdict
+
+
+def check_sound(result: Result, network: Network) -> None:
+    """Raise SpdnnError where the parts of a result do not belong together, or to this network."""
+    try:
+        result.check(network.depth, network.outputs)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SpdnnError(f"this result cannot be: {error}") from error
 
 
 def verdict_key(network: Network, inputs: Inputs, result: Result, digest: str | None = None) -> str:
@@ -87,7 +106,8 @@ def truth_for(
 
 
 def sample(network: Network, result: Result, edges: float = ORACLE_EDGES, seed: int = 0) -> np.ndarray | None:
-    """As verify.sample, of a network."""
+    """As verify.sample, of a network; SpdnnError where the result cannot be of it."""
+    check_sound(result, network)
     return verify.sample(result, [network.header(k).edges for k in range(network.depth)], edges, seed)
 
 

@@ -226,12 +226,15 @@ def _survivors(result: Result, truth: Truth) -> Survivors:
     if truth.active is None:
         return Survivors(f"active inputs not compared: {truth.unknown}", 0, 0, [])
     found = result.survivors if truth.rows is None else result.sampled_survivors
-    if found is None:
-        return Survivors("active inputs not compared: the engine did not run the sample alone", 0, 0, [])
+    if truth.rows is not None and (found is None or not np.array_equal(result.sampled, truth.rows)):
+        return Survivors("active inputs not compared: the engine did not run this sample alone", 0, 0, [])
     least, most = truth.active
     wrong = np.ones(least.size, bool)
-    if found.shape == least.shape:
+    if found.shape == least.shape == result.survivors.shape:
         wrong = ~((least <= found) & (found <= most))
+        # The sample is a part of the run, whose other inputs are active or not.
+        rest = result.inputs - (result.inputs if truth.rows is None else truth.rows.size)
+        wrong |= ~((found <= result.survivors) & (result.survivors <= found + rest))
     count = truth.inputs if truth.rows is None else truth.rows.size
     within = "the range of the official problem" if truth.result is None else "those for whose row rounding decides"
     rule = f"active inputs after each layer, within {within}"

@@ -213,6 +213,53 @@ def edges_that_the_network_has_not(patch):
     _result(patch, change)
 
 
+def half_of_the_edges_everywhere(patch):
+    def change(found):
+        rows, edges, computed, _ = found.counts
+        found.counts = LayerCounts(rows, edges // 2, computed // 2)
+        found.edges_computed = int(found.counts.edges_computed.sum())
+
+    _result(patch, change)
+
+
+def one_row_counted_in_each_layer(patch):
+    _result(patch, lambda found: found.counts.rows.__setitem__(slice(None), 1))
+
+
+def more_edges_computed(patch):
+    def change(found):
+        more = 10**6 * found.counts.edges[1]
+        found.counts.edges_computed[1] += more
+        found.edges_computed += int(more)
+
+    _result(patch, change)
+
+
+def other_outputs(patch):
+    def change(found):
+        found.outputs = 7
+
+    _result(patch, change)
+
+
+def inputs_beyond_those_there_are(patch):
+    _result(patch, lambda found: found.alive.__setitem__(-1, COUNT + 5))
+
+
+def values_that_are_missing(patch):
+    def change(found):
+        found.values = None
+
+    _result(patch, change)
+
+
+def layers_that_are_missing(patch):
+    def change(found):
+        found.survivors = found.survivors[:-1]
+
+    _result(patch, change)
+
+
 def another_bias(patch):
     _layers(patch, lambda k, layer: replace(layer, bias=layer.bias + (k == 1) * np.float32(1e-3)))
 
@@ -252,12 +299,11 @@ HOSTILE = [
     values_in_other_places, unequal_rows_merged, layers_skipped, layers_skipped_in_one_batch,
     layers_skipped_on_one_device, a_pass_that_computes_no_layer, all_inputs_stay_active, active_inputs_rise_again,
     half_of_the_edges, edges_of_another_layer, no_counts, fewer_rows_counted, edges_that_the_network_has_not,
+    half_of_the_edges_everywhere, one_row_counted_in_each_layer, more_edges_computed, other_outputs,
+    inputs_beyond_those_there_are, values_that_are_missing, layers_that_are_missing,
     another_bias, another_clip, an_edge_left_out, no_activation_at_the_end, dead_rows_leave_too_early,
 ]  # fmt: skip
 OPTIONS = {
     layers_skipped_on_one_device: ["--engine", "taskgraph", "--devices", "2", "--reductions", "dead"],
     unequal_rows_merged: ["--reductions", "inputs"],
-    # Merged rows may be fewer than the inputs that they represent, in any layer.
-    layers_skipped_in_one_batch: ["--reductions", "dead"],
-    fewer_rows_counted: ["--reductions", "dead"],
 }

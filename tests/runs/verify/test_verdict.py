@@ -145,9 +145,22 @@ def test_active_inputs_are_compared_within_those_that_rounding_decides():
     assert judged(found, truth([3, 7, 50], ymax=32.0)).survivors.inputs == 0
     # Of a sample, those of the run of the sample alone; without one nothing is compared.
     sample = replace(oracle_truth(found), rows=np.arange(60), seed=1, active=np.array([[60, 3], [60, 3]]))
-    assert judged(found, sample).survivors.rule.endswith("the engine did not run the sample alone")
-    assert judged(replace(found, sampled_survivors=np.array([60, 3])), sample).survivors.inputs == 60
-    assert not judged(replace(found, sampled_survivors=np.array([60, 4])), sample).passed
+    alone = {"sampled": np.arange(60), "sampled_survivors": np.array([60, 3])}
+    another = replace(found, **alone | {"sampled": np.arange(1, 61)})
+    for without in (found, another):
+        assert judged(without, sample).survivors.rule.endswith("the engine did not run this sample alone")
+    assert judged(replace(found, **alone), sample).survivors.inputs == 60
+    assert not judged(replace(found, **alone | {"sampled_survivors": np.array([60, 4])}), sample).passed
+    # The whole run has as many active inputs as the sample at least, and those of the other inputs at most.
+    for survivors, passes in (
+        ([60, 3], True),
+        ([100, 43], True),
+        ([59, 3], False),
+        ([100, 2], False),
+        ([100, 44], False),
+    ):
+        verdict = judged(replace(found, **alone, survivors=np.array(survivors)), sample)
+        assert verdict.passed == passes
 
 
 def test_values_against_the_oracle():
