@@ -232,9 +232,10 @@ def _survivors(result: Result, truth: Truth) -> Survivors:
     wrong = np.ones(least.size, bool)
     if found.shape == least.shape == result.survivors.shape:
         wrong = ~((least <= found) & (found <= most))
-        # The sample is a part of the run, whose other inputs are active or not.
+        # The sample is a part of the run, whose other inputs are active or not; a library may round it otherwise.
         rest = result.inputs - (result.inputs if truth.rows is None else truth.rows.size)
-        wrong |= ~((found <= result.survivors) & (result.survivors <= found + rest))
+        slack = most - least
+        wrong |= ~((found - slack <= result.survivors) & (result.survivors <= found + rest + slack))
     count = truth.inputs if truth.rows is None else truth.rows.size
     within = "the range of the official problem" if truth.result is None else "those for whose row rounding decides"
     rule = f"active inputs after each layer, within {within}"
