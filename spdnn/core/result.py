@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.core.errors import InputError
+from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.network import Network
 from spdnn.core.shown import WithRepr, plural
 
@@ -252,6 +252,14 @@ class Result(WithRepr):
                 "the values were not kept: run model.infer(x, values=True), or spdnn.infer(network, x, values=True)"
             )
         return self.values
+
+
+def check_sound(result: Result, network: Network) -> None:
+    """Raise SpdnnError where the parts of a result do not belong together, or to this network."""
+    try:
+        result.check(network.depth, network.outputs)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SpdnnError(f"the result of this run cannot be: {error}") from error
 
 
 class LastRows(NamedTuple):

@@ -28,13 +28,12 @@ from spdnn.core.errors import SpdnnError, Unavailable
 from spdnn.core.features import Inputs
 from spdnn.core.limits import BUSY, Machine
 from spdnn.core.resources import affinity, groups
-from spdnn.core.result import Result
+from spdnn.core.result import Result, check_sound
 from spdnn.engines.base import Engine, Options, Prepared
 from spdnn.formats.container import check_unchanged
 from spdnn.runs.records.environment import Environment, Load
 from spdnn.runs.records.result import EngineRecord, ProblemRecord, Reductions, ResultRecord
 from spdnn.runs.records.run_record import Measurement
-from spdnn.runs.verify.judging import check_sound
 
 MACHINE_SECONDS = 0.1  # of measuring the machine after the repeats; making its arrays comes on top
 LEAST = 0.2  # seconds of a watch whose answer decides whether to repeat

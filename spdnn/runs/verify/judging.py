@@ -9,11 +9,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from spdnn.core import challenge
-from spdnn.core.errors import InputError, SpdnnError
+from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.network import Network
 from spdnn.core.request import ORACLE_EDGES
-from spdnn.core.result import Result
+from spdnn.core.result import Result, check_sound
 from spdnn.core.validation import WHOLE, quote
 from spdnn.runs.records.run_record import RunRecord
 from spdnn.runs.records.verdict import Verdict, run_digest
@@ -57,14 +57,6 @@ def verdict_of(network: Network, result: Result, truth: verify.Truth, layer_edge
     verdict = verify.judge(result, truth)
     wrong = list(counts.faults(network, result, layer_edges))
     return replace(verdict, passed=False, reasons=[*verdict.reasons, *wrong]) if wrong else verdict
-
-
-def check_sound(result: Result, network: Network) -> None:
-    """Raise SpdnnError where the parts of a result do not belong together, or to this network."""
-    try:
-        result.check(network.depth, network.outputs)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise SpdnnError(f"this result cannot be: {error}") from error
 
 
 def verdict_key(network: Network, inputs: Inputs, result: Result, digest: str | None = None) -> str:
