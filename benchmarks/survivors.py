@@ -25,8 +25,8 @@ LAYERS, COPIES, LEAST = 120, 4, 4
 CHUNK_BYTES = 256 << 20
 
 
-def counted(neurons: int, mnist: str, part: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(survivors of the exact run, int64 (LAYERS,); of all runs, (1 + COPIES, LAYERS)), of the first `part` inputs."""
+def counted(neurons: int, mnist: str, part: int | None = None) -> np.ndarray:
+    """int64 (1 + COPIES, LAYERS): survivors of all runs of the first `part` inputs, the exact one first."""
     network, _ = merge_neurons(RadixNet(neurons, LAYERS))
     inputs = mnist_inputs(neurons, mnist)
     rows = inputs.numbers_of(0, part or inputs.count)
@@ -36,15 +36,15 @@ def counted(neurons: int, mnist: str, part: int | None = None) -> tuple[np.ndarr
         first = inputs.dense(rows[start : start + size], np.float64)
         found = oracle.forward(network, first, copies=COPIES, seed=start, terms=challenge.NONZEROS_PER_NEURON)
         runs += np.vstack([found.survivors[None], found.drawn_survivors])
-    return runs[0], runs
+    return runs
 
 
-def table(neurons: int, exact: np.ndarray, runs: np.ndarray) -> list[str]:
+def table(neurons: int, runs: np.ndarray) -> list[str]:
     """The lines of the table of a width."""
     least, most = runs.min(axis=0), runs.max(axis=0)
     apart = most - least + LEAST
     apart[-1] = 0  # all right runs have the official categories
-    columns = np.arange(1, LAYERS + 1), exact, np.maximum(least - apart, 0), most + apart
+    columns = np.arange(1, LAYERS + 1), runs[0], np.maximum(least - apart, 0), most + apart
     return [",".join(map(str, (neurons, *row))) for row in zip(*columns, strict=True)]
 
 
@@ -55,7 +55,7 @@ def main() -> None:
     args = options.parse_args()
     print(",".join(SURVIVORS))
     for neurons in args.neurons or challenge.WIDTHS:
-        print("\n".join(table(neurons, *counted(neurons, args.mnist))), flush=True)
+        print("\n".join(table(neurons, counted(neurons, args.mnist))), flush=True)
 
 
 if __name__ == "__main__":

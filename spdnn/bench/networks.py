@@ -24,7 +24,7 @@ from spdnn.core.features import Inputs
 from spdnn.core.files import together
 from spdnn.core.network import Layer, MemoryNetwork, Network
 from spdnn.core.request import RunRequest
-from spdnn.core.result import LayerCounts, Result, RowStatistics
+from spdnn.core.result import LayerWork, Result, RowStatistics
 from spdnn.engines.base import Options, Prepared
 from spdnn.engines.registry import PEERS, engine
 from spdnn.formats.radixnet import RadixNet
@@ -151,7 +151,7 @@ def _compare_layer(network: Network, inputs: Inputs, comparison: ComparisonSetti
         layer = np.array([[len(rows)], [network.edges], [program.edges]])
         results[name] = Result(
             len(rows), rows.shape[1], alive, *RowStatistics.of(rows[alive]), np.array([alive.size]), program.edges,
-            rows[alive], notes=program.notes, counts=LayerCounts(*layer, program.sparse),
+            rows[alive], notes=program.notes, counts=LayerWork(*layer, program.sparse),
         )  # fmt: skip
         judged = verdict_key(network, inputs, results[name], entrant.digest)
         return replace(verdict_of(network, results[name], truth), judged=judged)

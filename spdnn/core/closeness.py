@@ -45,7 +45,7 @@ def wrong(found: Any, expected: Any, tolerance: Any) -> np.ndarray:
 
 
 def worst(found: Any, expected: Any, tolerance: Any, nan: bool = False, empty: bool = False) -> float:
-    """The largest `excess`; infinite where `reason` says that nothing can be compared."""
+    """The largest `excess`; infinite where they are `incomparable`."""
     found, expected = np.asarray(found), np.asarray(expected)
     if incomparable(found, expected, empty):
         return np.inf

@@ -86,7 +86,7 @@ class KeptInputs:
         return 8 * min(count, inputs) * outputs + max(BLOCK_BYTES, 8 * outputs) if self else 0
 
 
-class LayerCounts(NamedTuple):
+class LayerWork(NamedTuple):
     """The work of a run, layer by layer, counted where its rows went through: int64 (layers,) each.
 
     Attributes:
@@ -139,7 +139,7 @@ class Result(WithRepr):
     notes: dict = field(default_factory=dict)
     bytes_moved: int | None = None
     bytes_loaded: int | None = None
-    counts: LayerCounts | None = None
+    counts: LayerWork | None = None
     sampled: np.ndarray | None = None
     sampled_survivors: np.ndarray | None = None
 
@@ -181,7 +181,7 @@ class Result(WithRepr):
         # Counts by layer.
         counted = {"sampled_survivors": self.sampled_survivors} if self.sampled_survivors is not None else {}
         if self.counts is not None:
-            counted |= {f"layer_{name}": getattr(self.counts, name) for name in LayerCounts._fields[:-1]}
+            counted |= {f"layer_{name}": getattr(self.counts, name) for name in LayerWork._fields[:-1]}
         for name, array in counted.items():
             if array.dtype != np.int64 or array.shape != self.survivors.shape:
                 raise ValueError(f"{name} is {array.dtype} of shape {array.shape}")

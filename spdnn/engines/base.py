@@ -14,7 +14,7 @@ from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.limits import Machine
 from spdnn.core.network import Layer, Network
-from spdnn.core.result import KeptInputs, LastRows, LayerCounts, Result
+from spdnn.core.result import KeptInputs, LastRows, LayerWork, Result
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.engines.reductions.dead import dead_from
 from spdnn.engines.reductions.inputs import DuplicateSearch, Representatives
@@ -123,7 +123,7 @@ class Counters:
 
     Attributes:
         survivors: int64 (layers,), inputs with a nonzero row after each layer.
-        rows, edges: int64 (layers,), as LayerCounts has them: rows that each layer had to compute, and inputs x edges
+        rows, edges: int64 (layers,), as LayerWork has them: rows that each layer had to compute, and inputs x edges
             that it went through; counted where that is done.
         searches: for identical rows, of which so many `merged`, in `searching` seconds.
         closing: seconds spent on closing the gaps of rows that left.
@@ -143,8 +143,8 @@ class Counters:
         return cls(**{name: np.zeros(depth, np.int64) for name in ("survivors", "rows", "edges")}, **others)
 
     def counted(self, prepared: "Prepared", sparse: bool = False) -> dict[str, Any]:
-        """What a Result has of them; `sparse`: as LayerCounts has it."""
-        counts = LayerCounts(self.rows, prepared.edges, self.edges, sparse)
+        """What a Result has of them; `sparse`: as LayerWork has it."""
+        counts = LayerWork(self.rows, prepared.edges, self.edges, sparse)
         return {"survivors": self.survivors, "edges_computed": int(self.edges.sum()), "counts": counts}
 
     def note(self, prepared: "Prepared", findings: dict) -> None:

@@ -33,7 +33,7 @@ from spdnn.core import sparse as sp
 from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer, Network
-from spdnn.core.result import KeptInputs, LayerCounts, Result, RowStatistics
+from spdnn.core.result import KeptInputs, LayerWork, Result, RowStatistics
 from spdnn.core.threads import threads
 
 CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
@@ -300,7 +300,7 @@ def _propagate(
         int(into @ edges),
         values,
         None if keep.of is True else valued,
-        counts=LayerCounts(into, edges, into * edges),
+        counts=LayerWork(into, edges, into * edges),
     )
     if not judging:
         return result, None

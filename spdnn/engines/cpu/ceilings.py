@@ -19,9 +19,8 @@ from spdnn.kernels.tiles import buffer
 
 LONGEST = 60.0  # seconds
 # Each array of the copy: that many times the last-level cache, which then holds no line for long, and at most so many
-# bytes a thread. Streaming stores pass the cache, so the smaller arrays change the rate little (64 MiB a thread where
-# the cache is said to have 480 MB: 43 to 44 GB/s on two threads, 42 with arrays of 960 MB), and clearing the pages of
-# larger ones took seconds.
+# bytes a thread. Streaming stores pass the cache, so smaller arrays change the rate little (one thread, a cache of 32
+# MiB: 43.0 GB/s with 64 MiB, 42.5 with 960), and clearing the pages of larger ones took seconds.
 COPY_CACHES, COPY_THREAD_BYTES = 2, 64 << 20
 FREE_SHARE = 4  # the arrays take at most this part of the memory that is free
 COPY_UNIT = 1 << 18  # bytes that a thread copies at a time (machine_module.cpp)

@@ -14,7 +14,7 @@ import numpy as np
 
 from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
-from spdnn.core.result import KeptInputs, LastLayer, LastRows, LayerCounts, Result
+from spdnn.core.result import KeptInputs, LastLayer, LastRows, LayerWork, Result
 from spdnn.engines.base import Prepared, Rows
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.choice import LATER, MARGIN, choose, rows_left
@@ -114,7 +114,7 @@ class KernelPlan:
         into = np.where(np.arange(self.depth) < max(1, self.dead_from), inputs.count, np.roll(survivors, 1))
         return self.last.result(
             inputs.total, batches, keep, survivors=survivors, edges_computed=int(edges_computed.sum()),
-            counts=LayerCounts(np.minimum(work, into), self.edges, edges_computed), notes=common,
+            counts=LayerWork(np.minimum(work, into), self.edges, edges_computed), notes=common,
             bytes_loaded=4 * int(loads.sum()),
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ from spdnn.core import safe_open
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.files import replacing, write_text
 from spdnn.core.request import RunRequest
-from spdnn.core.result import LayerCounts, Result
+from spdnn.core.result import LayerWork, Result
 from spdnn.core.validation import builtins, check_numbers, encode, parse
 from spdnn.formats.tensors import NpzArchive
 from spdnn.runs.records import operation_record
@@ -125,10 +125,10 @@ def read_result(path: str | Path) -> Result:
         parts = dict(stored)
         for name in NUMBERS & parts.keys():
             parts[name] = int(parts[name])
-        counted = {name: parts.pop(f"layer_{name}") for name in LayerCounts._fields if f"layer_{name}" in parts}
+        counted = {name: parts.pop(f"layer_{name}") for name in LayerWork._fields if f"layer_{name}" in parts}
         if counted:
             counted["sparse"] = bool(counted["sparse"])
-            parts["counts"] = LayerCounts(**counted)
+            parts["counts"] = LayerWork(**counted)
         result = Result(**parts)
         result.check()
         return result

@@ -11,7 +11,7 @@ from spdnn.core import challenge
 from spdnn.core.features import Inputs
 from spdnn.core.fields import Claim, Count, Digest, Label, Positive, Record, Unique, Word, check_unique, column
 from spdnn.core.network import Network
-from spdnn.core.result import LayerCounts, Result
+from spdnn.core.result import LayerWork, Result
 from spdnn.core.validation import shorten
 from spdnn.runs.records import notes
 from spdnn.runs.records.verdict import Verdict
@@ -21,7 +21,7 @@ MOST_CLASSES = 100  # of a confusion matrix in a record
 # Rows that an engine may compute beyond the inputs: a batch holds at least one input and pads it to whole tiles of at
 # most 64, and up to 1000 batches a rank that are no whole tiles are allowed for. None passes a layer twice.
 TILE, BATCHES = 64, 1000
-LAYER_COUNTS = "layer_rows", "layer_edges", "layer_edges_computed"  # in the order of LayerCounts
+LAYER_COUNTS = "layer_rows", "layer_edges", "layer_edges_computed"  # in the order of LayerWork
 
 
 class ProblemRecord(Record):
@@ -181,7 +181,7 @@ class ResultRecord(Record, omit_defaults=True):
         )
 
     @staticmethod
-    def _counts(counts: LayerCounts | None) -> dict[str, Any]:
+    def _counts(counts: LayerWork | None) -> dict[str, Any]:
         if counts is None:
             return {}
         *numbers, sparse = counts

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn.core.network import IDENTITY, Activation, Layer, MemoryNetwork, from_matrices
-from spdnn.core.result import LayerCounts
+from spdnn.core.result import LayerWork
 from spdnn.engines import execute
 from spdnn.engines.cpu import schedule
 from spdnn.engines.cpu.batch import BatchKernels
@@ -207,7 +207,7 @@ def fewer_rows_counted(patch):
 def edges_that_the_network_has_not(patch):
     def change(found):
         rows, edges, computed, _ = found.counts
-        found.counts = LayerCounts(rows, 2 * edges, 2 * computed)
+        found.counts = LayerWork(rows, 2 * edges, 2 * computed)
         found.edges_computed *= 2
 
     _result(patch, change)
@@ -216,7 +216,7 @@ def edges_that_the_network_has_not(patch):
 def half_of_the_edges_everywhere(patch):
     def change(found):
         rows, edges, computed, _ = found.counts
-        found.counts = LayerCounts(rows, edges // 2, computed // 2)
+        found.counts = LayerWork(rows, edges // 2, computed // 2)
         found.edges_computed = int(found.counts.edges_computed.sum())
 
     _result(patch, change)
