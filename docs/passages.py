@@ -31,7 +31,7 @@ from spdnn.kernels.cuda import settings, sliced
 from spdnn.ops import onnx_products, onnx_trial
 from spdnn.ops.models.mobilenet import MobileNetConfig
 from spdnn.ops.models.transformer import TransformerConfig
-from spdnn.runs import measure
+from spdnn.runs import measure, parts
 from spdnn.runs.ranks.run import WEIGHTS_SHARE
 from spdnn.runs.records.published import read_baselines
 from spdnn.runs.records.run_record import VERSION, RunRecord
@@ -68,7 +68,11 @@ UNCHECKED = {
         "Rank 0 writes": "the number of a rank",
     },
     "docs/explanation/reductions.md": {"activation(bias) is 0 everywhere": "of the definition"},
-    "docs/explanation/verification.md": {"own sum, (n + 2) u": "of the definition"},
+    "docs/explanation/trust.md": {"values from 0 to 1": "spdnn/runs/parts.py draws them there"},
+    "docs/explanation/verification.md": {
+        "own sum, (n + 2) u": "of the definition",
+        "drawn from 0 to 1": "spdnn/runs/parts.py draws them there",
+    },
     "docs/explanation/latency.md": {"of the inputs are 0.": "of the definition"},
     "docs/explanation/engine-cpu.md": {"`csr` (T = 1)": "of the definition"},
 }
@@ -324,6 +328,8 @@ def passages() -> dict[str, dict[str, object]]:
             "wrong value in 65,536": challenge.WIDTHS[-1],
             "an active input that is not 32": challenge.YMAX,
             "after the values have reached 32": challenge.YMAX,
+            "every last value is 32": challenge.YMAX,
+            "while 3 % of": 100 * parts.SHARE,
         },
         "docs/explanation/verification.md": {
             "active input is 32, without tolerance": challenge.YMAX,
@@ -334,6 +340,7 @@ def passages() -> dict[str, dict[str, object]]:
             "off by 16 times": oracle.FACTOR,
             "at most 10, or 1 % of": [verdict.LACKING, 100 * verdict.LACKING_SHARE],
             "of the first 120 layers": challenge.DEPTHS[0],
+            "at most 2^25 inputs x edges": (2, np.log2(parts.EDGES)),
             "Records of version 2 are": VERSION - 1,
             "The tolerance is 16 roundings": onnx_trial.ROUNDINGS * 2**24,
         },

@@ -4,7 +4,7 @@ The values of the rows are kept only when they are asked for.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -102,6 +102,41 @@ class LayerWork(NamedTuple):
     sparse: bool = False
 
 
+class PartOutputs(NamedTuple):
+    """Outputs of parts of a network, each run as a network of its own (spdnn/runs/parts.py).
+
+    Attributes:
+        shapes: int64 (parts, 4), of each its first layer and the one after its last (0-based), inputs and outputs.
+        values: float32, all their last rows, one part after the other.
+    """
+
+    shapes: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[tuple[int, int, int], np.ndarray]]) -> "PartOutputs":
+        """Of (first layer, layer after the last, inputs) and float32 (inputs, outputs) of each part."""
+        shapes = [(*part, rows.shape[1]) for part, rows in parts]
+        values = [rows.ravel() for _, rows in parts]
+        return cls(np.array(shapes, np.int64).reshape(-1, 4), np.concatenate([np.empty(0, np.float32), *values]))
+
+    def each(self) -> Iterator[tuple[tuple[int, int, int], np.ndarray]]:
+        """What `of` takes."""
+        ends = np.cumsum(self.shapes[:, 2] * self.shapes[:, 3])
+        for (start, stop, count, outputs), end in zip(self.shapes.tolist(), ends.tolist(), strict=True):
+            yield (start, stop, count), self.values[end - count * outputs : end].reshape(count, outputs)
+
+    def check(self, depth: int) -> None:
+        """Raise ValueError where they cannot be of a network of so many layers; AttributeError: of something else."""
+        shapes, values = self.shapes, self.values
+        if shapes.dtype != np.int64 or shapes.ndim != 2 or shapes.shape[1] != 4 or (shapes < 0).any():
+            raise ValueError(f"part_shapes is {shapes.dtype} of shape {shapes.shape}")
+        if (shapes[:, 0] >= shapes[:, 1]).any() or (shapes[:, 1] > depth).any():
+            raise ValueError(f"parts beyond the {depth} layers that there are")
+        if values.dtype != np.float32 or values.shape != (int((shapes[:, 2] * shapes[:, 3]).sum()),):
+            raise ValueError(f"part_values is {values.dtype} of shape {values.shape}")
+
+
 @dataclass(repr=False)
 class Result(WithRepr):
     """What an inference gives.
@@ -114,6 +149,7 @@ class Result(WithRepr):
         edges_computed: inputs x edges that were really gone through: the sum of those of `counts`.
         sampled: int64, ascending 0-based inputs that verification compares alone, which the engine ran once more;
             sampled_survivors: int64 (layers,), as `survivors`, of these. None: it compares all, or nothing.
+        parts: outputs of parts of the network that were run alone; None: none were.
         counts: of each layer; None: an engine that counts none, whose result cannot have a record.
         values: float32 (alive, outputs), the last rows, when they were asked for; or of the inputs `valued` alone.
         valued: int64, ascending 0-based inputs whose last rows `values` are; None: all that are alive.
@@ -142,6 +178,7 @@ class Result(WithRepr):
     counts: LayerWork | None = None
     sampled: np.ndarray | None = None
     sampled_survivors: np.ndarray | None = None
+    parts: PartOutputs | None = None
 
     def _facts(self) -> dict[str, str]:
         depth = plural(self.survivors.size, "layer")
@@ -178,6 +215,8 @@ class Result(WithRepr):
             raise ValueError(f"values is {self.values.dtype} of shape {self.values.shape}")
         if numbers.dtype != np.int64 or (numbers[1:] <= numbers[:-1]).any():
             raise ValueError("inputs with values that do not ascend")
+        if self.parts is not None:
+            self.parts.check(self.survivors.size)
         # Counts by layer.
         counted = {"sampled_survivors": self.sampled_survivors} if self.sampled_survivors is not None else {}
         if self.counts is not None:
@@ -208,6 +247,8 @@ class Result(WithRepr):
         arrays = {name: getattr(self, name) for name in ("alive", *RowStatistics._fields, "survivors", *drawn)}
         if self.sampled is not None and self.sampled_survivors is not None:
             arrays |= {"sampled": self.sampled, "sampled_survivors": self.sampled_survivors}
+        if self.parts is not None:
+            arrays |= {f"part_{name}": array for name, array in self.parts._asdict().items()}
         counted = {} if self.counts is None else self.counts._asdict()
         return arrays | {f"layer_{name}": np.asarray(array, np.int64) for name, array in counted.items()}
 

@@ -37,6 +37,7 @@ from spdnn.core.result import KeptInputs, LayerWork, Result, RowStatistics
 from spdnn.core.threads import threads
 
 CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
+DENSE = 2**20  # weights and zeros of a layer, at most, whose product may be a dense one
 BLOCK = 128  # inputs that a thread takes through a layer; smaller blocks are slower where few inputs are left
 PAST_FLOAT32 = 2.0**128 - 2.0**103  # the least number that float32 rounds to an infinity
 ROUNDING, SUBNORMAL = 2.0**-24, 2.0**-149  # u of float32, and its least number
@@ -95,6 +96,7 @@ def forward(
     seed: int = 0,
     workers: int | None = None,
     terms: int = 0,
+    dense: bool = False,
 ) -> Forward:
     """What follows from first rows. The number of workers changes no bit: a sum belongs to one input, and
     errors are drawn for weights.
@@ -105,6 +107,7 @@ def forward(
         copies: with errors drawn from `seed`, that go through the layers too.
         workers: threads; None: as many as this process may use cores.
         terms: that a sum is taken to have at least, for the errors drawn: of merged neurons, those of the network.
+        dense: multiply by small layers with their zeros: of few rows that takes less time than importing SciPy.
 
     Raises:
         SpdnnError: a sum is past float32.
@@ -120,12 +123,14 @@ def forward(
     with ThreadPoolExecutor(workers or threads(None)) as pool:
         # The exact rows and the copies go through a layer together, so that each layer is read once.
         for k, layer in enumerate(network.layers()):
-            weights = layer.matrix(np.float64).T.tocsr()
+            weights = _weights(layer, dense)
             bias = np.broadcast_to(layer.bias, layer.outputs).astype(np.float64)
             futures = []
             for number, blocks in enumerate(of_copies):
                 # All sums are off upwards in one copy, downwards in the next.
-                given = _off(weights, bias, random, terms, number % 2 or -1) if number else (weights, bias, None)
+                given = weights, bias, None
+                if number:
+                    given = _off(weights, bias, np.diff(layer.offsets), random, terms, number % 2 or -1)
                 step = partial(_next, layer, *given)
                 futures.append([pool.submit(step, block, None if number else k) for block in blocks])
             steps = [[block.result() for block in blocks] for blocks in futures]
@@ -162,9 +167,18 @@ def _doubtful(exact: _Step, drawn: list[_Step], before: np.ndarray) -> np.ndarra
     return sized & (np.abs(exact.decides) <= FACTOR * np.maximum(apart, share * exact.size))
 
 
+def _weights(layer: Layer, dense: bool) -> "np.ndarray | sp.csr_array":
+    """float64 (outputs, inputs); `dense`: with its zeros, where these are few."""
+    if not dense or layer.inputs * layer.outputs > DENSE:
+        return layer.matrix(np.float64).T.tocsr()
+    whole = np.zeros((layer.outputs, layer.inputs))
+    whole[np.repeat(np.arange(layer.outputs), np.diff(layer.offsets)), layer.indices] = layer.values
+    return whole
+
+
 def _next(
     layer: Layer,
-    weights: "sp.csr_array",
+    weights: "np.ndarray | sp.csr_array",
     bias: np.ndarray,
     least: np.ndarray | None,
     y: np.ndarray,
@@ -194,21 +208,28 @@ def _next(
 
 
 def _off(
-    weights: "sp.csr_array", bias: np.ndarray, random: np.random.Generator, least_terms: int, direction: int
-) -> tuple["sp.csr_array", np.ndarray, np.ndarray]:
+    weights: "np.ndarray | sp.csr_array",
+    bias: np.ndarray,
+    edges: np.ndarray,
+    random: np.random.Generator,
+    least_terms: int,
+    direction: int,
+) -> tuple["np.ndarray | sp.csr_array", np.ndarray, np.ndarray]:
     """Weights and bias that are off by gamma of the sums that they are in, up or down, and by sqrt(n) u, all in one
-    direction (1 or -1); and what products too small for float32 lose at most, up or down."""
-    edges = np.diff(weights.indptr)
+    direction (1 or -1); and what products too small for float32 lose at most, up or down. `edges`: of each output."""
     terms = np.maximum(edges, least_terms) + 2.0  # the bias, and the rounding of what is stored
     gamma, common = terms * ROUNDING / (1 - terms * ROUNDING), np.sqrt(terms) * ROUNDING
 
     def off(values: np.ndarray, gamma: np.ndarray, common: np.ndarray) -> np.ndarray:
-        signs = 2.0 * random.integers(0, 2, values.size, np.int8) - 1
+        signs = 2.0 * random.integers(0, 2, values.shape, np.int8) - 1
         return values * (1 + signs * gamma) + direction * np.abs(values) * common
 
     # Each edge is off by as much as the sum of its output may be, which grows with the number of terms.
-    data = off(weights.data, np.repeat(gamma, edges), np.repeat(common, edges))
-    off_weights = sp.csr_array((data, weights.indices, weights.indptr), shape=weights.shape)
+    if isinstance(weights, np.ndarray):
+        off_weights = off(weights, gamma[:, None], common[:, None])
+    else:
+        data = off(weights.data, np.repeat(gamma, edges), np.repeat(common, edges))
+        off_weights = sp.csr_array((data, weights.indices, weights.indptr), shape=weights.shape)
     least = edges * SUBNORMAL * (2.0 * random.integers(0, 2, edges.size, np.int8) - 1)
     return off_weights, off(bias, gamma, common), least
 
@@ -236,7 +257,12 @@ def infer(network: Network, inputs: Inputs, values: bool | np.ndarray = False, w
 
 
 def judge(
-    network: Network, inputs: Inputs, rows: np.ndarray | None, drawn: np.ndarray, stage: str | None = None
+    network: Network,
+    inputs: Inputs,
+    rows: np.ndarray | None,
+    drawn: np.ndarray,
+    stage: str | None = None,
+    dense: bool = False,
 ) -> tuple[Result, Tolerances]:
     """As `infer`, and how far a right result may be from it; with the values of the inputs `drawn` (int64, ascending)
     among those gone through. The result numbers inputs as the whole does, and its `inputs` counts those gone through.
@@ -244,8 +270,9 @@ def judge(
     Args:
         rows: the inputs to go through (0-based, ascending); None: all.
         stage: what progress calls it; None: an inference, as of any engine.
+        dense: as of `forward`.
     """
-    return _propagate(network, inputs, rows, KeptInputs(drawn), stage, True)
+    return _propagate(network, inputs, rows, KeptInputs(drawn), stage, True, dense=dense)
 
 
 def _propagate(
@@ -256,6 +283,7 @@ def _propagate(
     stage: str | None,
     judging: bool,
     workers: int | None = None,
+    dense: bool = False,
 ) -> tuple[Result, Tolerances | None]:
     inputs.check_width(network.inputs)
     rows = inputs.numbers_of(0, inputs.count) if rows is None else np.asarray(rows, dtype=np.int64)
@@ -273,7 +301,7 @@ def _propagate(
             numbers = rows[start : start + chunk]
             first = inputs.dense(numbers, np.float64)
             y, alive_after, doubts, drawn, _ = forward(
-                network, first, steps.batch(numbers.size), copies, start, workers
+                network, first, steps.batch(numbers.size), copies, start, workers, dense=dense
             )
             survivors += alive_after
             doubtful += doubts

@@ -31,6 +31,7 @@ from spdnn.core.resources import affinity, groups
 from spdnn.core.result import Result, check_sound
 from spdnn.engines.base import Engine, Options, Prepared
 from spdnn.formats.container import check_unchanged
+from spdnn.runs import parts
 from spdnn.runs.records.environment import Environment, Load
 from spdnn.runs.records.result import EngineRecord, ProblemRecord, Reductions, ResultRecord
 from spdnn.runs.records.run_record import Measurement
@@ -84,6 +85,7 @@ def measure(
     again: int = 0,
     until: float | None = None,
     sample: Callable[[Result], np.ndarray | None] = lambda result: None,
+    seed: int | None = None,
 ) -> tuple[Measurement, Result]:
     """Open a session, run it `repeats` times, and measure the machine in the same minute.
 
@@ -93,6 +95,7 @@ def measure(
         until: time.perf_counter() after which no repeat but the first ends; None: all are run.
         sample: of the result, the inputs that a verdict compares alone; they are run once more, off the clock, so that
             their survivors are compared too.
+        seed: of parts of the network that are run alone, off the clock, where the result saturates; None: none are.
 
     Raises:
         SpdnnError: as check_repeats.
@@ -123,6 +126,9 @@ def measure(
     session = None  # its buffers and weights, so that there is memory for what follows
     if numbers is not None and result.sampled_survivors is None:
         result.sampled_survivors = survivors_alone(engine, loaded, options, numbers)
+    if seed is not None:
+        spent = samples.read_seconds[0] + loaded.prepare_seconds + seconds[0]
+        result.parts = parts.run(engine, loaded.prepared, options, result, seed, spent)
     sampling = time.perf_counter() - sampled
     measurement = measurement_of(engine.name, loaded.prepared, loaded.inputs, options, findings, span, result, samples)
     # The ceilings of the machine, measured in the same minute with the same threads.

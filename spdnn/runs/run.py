@@ -129,13 +129,14 @@ def run(
         """Whose last rows are kept."""
         return draw_kept(loaded.prepared.source, loaded.inputs, request.seed) if keep is False else bool(keep)
 
+    seed = None if keep is None or request.engine == "reference" else request.seed
     # One rank measures itself; several share inputs and weights within a node first.
     if ranks.size == 1:
         loaded = load(None)
         options = Options(workers, memory, kept(loaded), request.device, settings)
         sampled = partial(sample, request, loaded) if keep is not None else lambda result: None
         measurement, result = measure.measure(
-            runner, loaded, options, request.repeats, request.repeat_if_busy, until, sampled
+            runner, loaded, options, request.repeats, request.repeat_if_busy, until, sampled, seed
         )
     else:
         from spdnn.runs.ranks.run import Ranks
@@ -144,7 +145,7 @@ def run(
         loaded = several.load(load)
         values = ranks.together(lambda: kept(loaded) if ranks.rank == 0 else None)
         options = several.options(workers, ranks.comm.bcast(values))
-        measurement, result = several.measure(loaded, options, request.repeats, request.repeat_if_busy, until)
+        measurement, result = several.measure(loaded, options, request.repeats, request.repeat_if_busy, until, seed)
     return RunOutcome(request, loaded, measurement, result, begun, startup, cache)
 
 

@@ -20,6 +20,7 @@ from spdnn.engines.execute import BatchSession
 from spdnn.engines.memory import free_share, process_sentence, proportional_bytes, resident_bytes, shared_bytes
 from spdnn.runs import measure
 from spdnn.runs.measure import LoadedRun, LoadMonitor, RepeatSeconds, Samples, fits, load_of, repeat
+from spdnn.runs.parts import run as run_parts
 from spdnn.runs.ranks import partition as parts
 from spdnn.runs.ranks.exchange import Log, RankExchange
 from spdnn.runs.ranks.gather import gather_results, messages_cost, with_values
@@ -112,7 +113,13 @@ class Ranks:
         return Options(threads, max(1, nbytes), values, self.device, self.settings)
 
     def measure(
-        self, loaded: LoadedRun, options: Options, repeats: int, again: int = 0, until: float | None = None
+        self,
+        loaded: LoadedRun,
+        options: Options,
+        repeats: int,
+        again: int = 0,
+        until: float | None = None,
+        seed: int | None = None,
     ) -> tuple[Measurement | None, Result | None]:
         """As measure.measure, with a session on each rank and by the clock of rank 0, which alone gets what it returns:
         the measurement and the whole result.
@@ -157,7 +164,12 @@ class Ranks:
         everyone = world.comm.gather((rank, reduced, self.shared, spent))
         if world.rank:
             return None, None
-        # Rank 0 writes the record; a repeat takes as long as its slowest rank.
+        # Rank 0 runs parts of the network alone, too, for the verdict.
+        verification = 0.0
+        if seed is not None:
+            alone = self.engine, prepared, options, result, seed, sum(spent) + kept[0].inference
+            result.parts, verification = measure.time_call(run_parts, *alone)
+        # It writes the record; a repeat takes as long as its slowest rank.
         measurement = self._measurement(prepared, inputs, options, result, everyone, messages)
         total = opened + measurement.inference_seconds[0]
         return replace(
@@ -165,8 +177,9 @@ class Ranks:
             machine=ceilings,
             load=load,
             passed_over=passed_over,
-            excluded_seconds=time.perf_counter() - begun - total,
+            excluded_seconds=time.perf_counter() - begun - total - verification,
             startup_seconds=startup,
+            verification_seconds=verification,
         ), result
 
     def _open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session | None:

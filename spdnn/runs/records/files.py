@@ -14,7 +14,7 @@ from spdnn.core import safe_open
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.files import replacing, write_text
 from spdnn.core.request import RunRequest
-from spdnn.core.result import LayerWork, Result
+from spdnn.core.result import LayerWork, PartOutputs, Result
 from spdnn.core.validation import builtins, check_numbers, encode, parse
 from spdnn.formats.tensors import NpzArchive
 from spdnn.runs.records import operation_record
@@ -129,6 +129,8 @@ def read_result(path: str | Path) -> Result:
         if counted:
             counted["sparse"] = bool(counted["sparse"])
             parts["counts"] = LayerWork(**counted)
+        if "part_shapes" in parts:
+            parts["parts"] = PartOutputs(parts.pop("part_shapes"), parts.pop("part_values"))
         result = Result(**parts)
         result.check()
         return result

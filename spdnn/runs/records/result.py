@@ -141,7 +141,8 @@ class ResultRecord(Record, omit_defaults=True):
         bytes_loaded: bytes that the edges gathered at least, from whichever cache, a load for several edges once; null:
             4 for each edge computed.
         digest: of the output, the same in every repeat.
-        sha256: of all that the verdict looked at: survivors, counts of layers, statistics, values that were kept.
+        sha256: of all that the verdict looked at: survivors, counts of layers, statistics, values that were kept,
+            outputs of parts.
         layer_rows: by layer, rows that it had to compute: all inputs, or the active ones where dead ones may leave;
             identical ones once. Absent of version 2.
         layer_edges: by layer, edges of one row in the network that the engine read, after reductions; absent of

@@ -75,7 +75,7 @@ class Measurement(Measured, kw_only=True):
     Attributes:
         excluded_seconds: that went to no part of a solution: repeats after the first, measuring the machine.
         startup_seconds: of reading, what devices took to start.
-        verification_seconds: of verification, to run the sample that it compares once more.
+        verification_seconds: of verification, to run once more the sample, or run the parts, that it compares.
     """
 
     excluded_seconds: Seconds = 0.0

@@ -73,6 +73,29 @@ class Survivors(Record):
     first: First
 
 
+class Parts(Record):
+    """How outputs of parts of the network, each run as a network of its own, compare with the float64 reference's.
+
+    Attributes:
+        rule: what was compared, and how far it may differ; or why nothing was.
+        layers: of each part its first and its last, 1-based; empty: nothing was compared.
+        inputs: of all parts, drawn from 0 to 1.
+        outputs: that were compared, one by one.
+        inside: of the reference's outputs, the share that no bound of the activation decides; null: nothing was
+            compared.
+        failures: outputs that are wrong.
+        first: 1-based numbers of the parts with a wrong one, at most 10.
+    """
+
+    rule: str
+    layers: list[tuple[Count, Count]]
+    inputs: Count
+    outputs: Count
+    inside: float | None
+    failures: Count
+    first: First
+
+
 def run_digest(network_identity: str, layers: int, edges: int, inputs_sha256: str, digest: str, sha256: str) -> str:
     """What ties a verdict to a run: one digest of its network, its inputs and its Result's `digest` and `sha256`."""
     parts = network_identity, layers, edges, inputs_sha256, digest, sha256
@@ -93,7 +116,7 @@ class Verdict(Record, omit_defaults=True):
         reasons: one sentence for each thing that is wrong, also with the counts of layers; empty when it passed.
         judged: digest of the run that the verdict is on, its network, inputs and output; null: a list of categories, of
             no run that is known.
-        survivors: absent of version 2, in which nothing was compared with them.
+        survivors, parts: absent of version 2, in which they were compared with nothing.
     """
 
     schema: Literal["spdnn-verdict"]
@@ -109,13 +132,15 @@ class Verdict(Record, omit_defaults=True):
     reasons: list[str]
     judged: Digest | None
     survivors: Survivors | None = None
+    parts: Parts | None = None
 
     def claims(self) -> Iterator[Claim]:
         """Its counts agree, and it passes exactly when nothing is wrong."""
         truth, reasons, values = self.truth, len(self.reasons), self.values
         missing, unexpected, near = self.missing.count, self.unexpected.count, self.borderline.count
         layers = self.survivors.failures if self.survivors else 0
-        same = not (missing or unexpected or values.failures or layers)
+        outputs = self.parts.failures if self.parts else 0
+        same = not (missing or unexpected or values.failures or layers or outputs)
         # A borderline input is in one of the two lists alone, so each moves the difference of the counts by one.
         apart = abs(self.expected - (self.categories + missing - unexpected))
         follows = apart <= near and (near - apart) % 2 == 0
@@ -125,8 +150,16 @@ class Verdict(Record, omit_defaults=True):
         yield truth.checked <= truth.inputs, f"truth.checked: {truth.checked} of {truth.inputs} inputs"
         yield values.failures <= values.checked, f"values.failures: {values.failures} of {values.checked}"
         yield self.version == 2 or self.survivors is not None, "survivors: absent"
+        yield self.version == 2 or self.parts is not None, "parts: absent"
+        if self.parts is not None:
+            sizes = f"{self.parts.failures} of {self.parts.outputs} outputs of {len(self.parts.layers)} parts"
+            empty = not self.parts.layers
+            yield self.parts.failures <= self.parts.outputs, f"parts.failures: {sizes}"
+            yield (self.parts.outputs == 0) == empty == (self.parts.inside is None), f"parts: {sizes}"
+            yield all(1 <= first <= last for first, last in self.parts.layers), f"parts.layers: {self.parts.layers}"
         trivial = self.expected in (0, truth.checked)  # a truth for which a run may fail without a difference
         wrong = f"{counts} and {values.failures} wrong values" + f", and {layers} wrong layers" * bool(layers)
+        wrong += f", and {outputs} wrong outputs of parts" * bool(outputs)
         yield not self.passed or same, f"passed: true, with {wrong}"
         # From version 3 on the counts of layers are reasons too.
         yield self.passed or not same or trivial or self.version > 2, f"passed: false, with {wrong}"

@@ -17,7 +17,7 @@ from spdnn.core.result import Result, check_sound
 from spdnn.core.validation import WHOLE, quote
 from spdnn.runs.records.run_record import RunRecord
 from spdnn.runs.records.verdict import Verdict, run_digest
-from spdnn.runs.verify import counts
+from spdnn.runs.verify import counts, parts
 from spdnn.runs.verify import verdict as verify
 from spdnn.runs.verify.official import not_official, official_problem
 
@@ -44,6 +44,7 @@ def judge(
         SpdnnError: the result cannot be of this network. As truth_for.
     """
     verdict = verdict_of(network, result, truth_for(network, inputs, result, truth, edges, seed), layer_edges)
+    verdict = parts.judged(verdict, network, result, seed)
     if telling and verdict.expected in (0, verdict.truth.checked):
         active = f"{verdict.expected} of {verdict.truth.checked} inputs stay active"
         reason = f"{active}: a preset whose ground truth is empty or full shows nothing"

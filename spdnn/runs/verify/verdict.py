@@ -31,7 +31,7 @@ from spdnn.core.result import Result
 from spdnn.core.safe_open import existing
 from spdnn.engines import oracle as reference
 from spdnn.engines.oracle import Tolerances
-from spdnn.runs.records.verdict import SCHEMA, VERSION, Difference, Survivors, TruthRecord, Values, Verdict
+from spdnn.runs.records.verdict import SCHEMA, VERSION, Difference, Parts, Survivors, TruthRecord, Values, Verdict
 from spdnn.runs.verify.official import draw
 
 # Rows that one side lacks: as many may pass, or that part of the inputs compared, or those for which rounding decides.
@@ -289,6 +289,7 @@ def verdict(
         reasons=reasons,
         judged=None,
         survivors=survivors,
+        parts=Parts("parts of the network not compared: none were run", [], 0, 0, None, 0, []),
     )
 
 

@@ -40,7 +40,7 @@ CHECK = (
 # Modules between them and the rule (runs/run.py, stages.py) hand on what these make.
 _SOURCES = ("core", "kernels", "formats")
 _ENGINES = (*_SOURCES, "engines")
-_RECORDS = (*_ENGINES, "runs/measure.py", "runs/records", "runs/verify/official.py")
+_RECORDS = (*_ENGINES, "runs/measure.py", "runs/parts.py", "runs/records", "runs/verify/official.py")
 CODE = {
     "sources": _SOURCES,
     "prepare": _ENGINES,
