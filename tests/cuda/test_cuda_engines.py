@@ -230,6 +230,14 @@ def test_any_number_of_nonzeros(on_shim, name, degree, valued):
             assert got.digest == one.digest or reductions == "all"
 
 
+def test_a_stage_of_bits_takes_all_indices_of_sixteen_bits(on_shim):
+    """A word is of one neuron, so a stage of a first layer on bits holds 8191 of them: eight indices for each."""
+    on_shim(shared_per_block=227 << 10)
+    rng = np.random.default_rng(0)
+    network = from_matrices([(rng.random((8191, 20)) < 0.05) * 0.25], -0.25, last="relu")
+    assert_exact("cuda-staged", network, rows(33, 8191, kind="bits"), reductions="none")
+
+
 @pytest.mark.parametrize(
     ("name", "shared_per_block"),
     [("cuda-csr", LITTLE), ("cuda-ell", 227 << 10), ("cuda-staged", LITTLE), ("cuda-staged", 227 << 10)],

@@ -82,6 +82,29 @@ def test_merged_neurons_are_restored_and_rounding_is_all_that_changes():
     np.testing.assert_allclose(merged.row_projection, mine @ projection_weights(1024).astype(np.float64), rtol=1e-9)
 
 
+def twins():
+    """Two lists of four weights that differ, and of which layer_rows.cpp makes one hash."""
+    whole, factor = (1 << 64) - 1, 0x9E3779B97F4A7C15
+    inverse = pow(factor + 0xD1342543DE82EF94, -1, 1 << 64)
+    folded = lambda word: word ^ word >> 31  # noqa: E731
+    rng = np.random.default_rng(0)
+    while True:
+        one, other = rng.normal(size=(2, 4)).astype(np.float32)
+        (first, second), (instead, _) = (map(int, weights.view(np.uint64)) for weights in (one, other))
+        # What the second word has to add to the sum, and the word that is folded into it.
+        part = folded(second) + (folded(first) - folded(instead)) * factor * inverse & whole
+        other.view(np.uint64)[1] = part ^ part >> 31 ^ part >> 62
+        if (abs(other) > 1e-9).all() and (abs(other) < 1e9).all():
+            return one, other
+
+
+def test_neurons_of_equal_hash_and_other_weights_stay_apart():
+    network = from_matrices([np.transpose(twins()), np.eye(2)], last="none")
+    inputs = Inputs.from_array(np.random.default_rng(0).random((9, 4)).astype(np.float32))
+    merged, plain = (infer(network, inputs, reductions=names) for names in ("neurons", "none"))
+    assert merged.digest == plain.digest
+
+
 def test_reductions_save_work_and_say_so():
     network, inputs = RadixNet(1024, 40), rows(700, 1024, kind="bits", density=0.12)
     full, dead = infer(network, inputs, reductions="none"), infer(network, inputs, reductions="dead")

@@ -186,6 +186,7 @@ def test_a_network_of_any_library():
         (np.zeros((30, 4), np.float32), r"it must be \(inputs, 30\); transpose it\?$"),
         (np.zeros((4, 5, 6), np.float32), r"it must be \(inputs, 30\); x\.reshape\(4, 30\) is one$"),
         (np.full((1, 30), np.nan, np.float32), "x holds a NaN or an infinity"),
+        (np.append(np.zeros(29), np.nan)[None], "x holds a NaN or an infinity"),  # past the last whole vector
         (np.full((80, 30), 1e300), "x holds a NaN or an infinity"),
         (np.zeros((2, 30), np.complex64), "x is of complex64; it must be real numbers"),
         ([[1, 2], [3]], "x is no array"),
@@ -216,6 +217,20 @@ def test_a_sum_past_float32_is_an_error(count):
             with pytest.raises(SpdnnError, match="a value of layer 2 passed the range of float32"):
                 model(x)
         assert (model(x[-1:]) == 0).all()
+
+
+@pytest.mark.parametrize("count", [1, 3, 15, 16, 17, 31, 33, 70])
+@pytest.mark.parametrize("threads", [1, 16])  # tile by tile, and from layer to layer in step
+def test_a_sum_past_float32_is_told_wherever_its_row_is(threads, count):
+    network = spdnn.from_matrices([np.full((300, 300), 1e36), np.eye(300) * 1e-36], last="none")
+    with spdnn.compile(network, threads=threads, reductions="none") as model:
+        x = np.full((count, 300), 0.5, np.float32)
+        assert np.isfinite(model(x)).all()
+        for place in {0, 14, 15, 16, 30, 31, 32, count - 2, count - 1} & set(range(count)):
+            x[place] = 5
+            with pytest.raises(SpdnnError, match="a value of layer 1 passed the range of float32"):
+                model(x)
+            x[place] = 0.5
 
 
 @pytest.mark.parametrize(

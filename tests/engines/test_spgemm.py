@@ -7,6 +7,7 @@ from engine_cases import assert_equal, assert_same, opened, rows
 from ladders import LEVELS
 
 from spdnn.api import infer
+from spdnn.core.errors import SpdnnError
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer, from_matrices
 from spdnn.engines.spgemm import session as spgemm
@@ -74,6 +75,18 @@ def test_work_is_the_multiply_adds_really_done(random_network):
         y = np.clip(y @ matrix.toarray() + layer.bias, layer.activation.low, layer.activation.high)
     assert infer(network, inputs, "spgemm", reductions="none").edges_computed == expected
     assert 0 < expected < 50 * network.edges / 2
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_sum_past_float32_is_told_wherever_its_row_is(choice):
+    network = from_matrices([np.full((5, 37), 1e38)], 0.0, last="relu")
+    for place in range(20):
+        values = np.full((20, 5), 0.5, np.float32)
+        values[place] = 1
+        session = opened("spgemm", network, Inputs.from_array(values), threads=1)
+        session.accumulator = choice
+        with pytest.raises(SpdnnError, match="a value of layer 1 passed the range of float32"):
+            session.run()
 
 
 def test_equal_rows_share_one_and_change_nothing():

@@ -107,6 +107,17 @@ def test_hashes_and_comparisons_know_every_bit(level, tile):
     np.testing.assert_array_equal(sampled, alone)
 
 
+@every_level
+@every_tile
+def test_rows_that_differ_in_one_neuron_differ(level, tile):
+    differs = np.empty(130, np.uint8)
+    for neuron in range(5):
+        rows = np.ones((130, 5), np.float32)
+        rows[[40, 129], neuron] = 2
+        level.rows_differ(tiled(level, rows, tile)[0], 5, np.zeros(130, np.int64), tile, differs, 2)
+        assert np.flatnonzero(differs).tolist() == [40, 129]
+
+
 @all_levels
 @pytest.mark.parametrize("valued", [False, True])
 @pytest.mark.parametrize("degrees", ["equal", "ragged"])
@@ -259,6 +270,26 @@ def test_lanes_without_an_input_may_overflow(level, tile):
         assert level.layers(layers, source, out, len(rows), tile, 2, masks, threads) == -1
         source[0] = 0  # and this one is an input
         assert level.layers(layers, source, out, len(rows), tile, 2, masks, threads) == 1
+
+
+@every_level
+@every_tile
+def test_one_row_past_float32_is_told_wherever_it_is(level, tile):
+    layer, out = layouts.bind(Layer.from_matrix(np.eye(3) * 1e30)), layouts.buffer(35, 3, tile)
+    for place, threads in itertools.product((0, 15, 16, 31, 33, 34), (1, 2)):
+        rows, masks = np.ones((35, 3), np.float32), masks_of(1, 35, tile)
+        rows[place] = 1e30
+        assert level.layers([layer], layouts.tile_rows(rows, tile), out, 35, tile, 1, masks, threads) == 0
+        assert level.layers_stored([layer], stored(rows), np.arange(35), out, tile, 1, masks, threads) == 0
+
+
+@pytest.mark.parametrize("threads", [1, 3])  # tile by tile, and in step
+def test_tiles_of_zeros_go_on_to_a_bias(threads):
+    layers = [layouts.bind(Layer.from_matrix(np.eye(4), bias)) for bias in (-5.0, 2.0, 0.0)]
+    out, masks = layouts.buffer(40, 4, 16), masks_of(3, 40, 16)
+    source = layouts.tile_rows(np.ones((40, 4), np.float32), 16)
+    assert dispatch.level().layers(layers, source, out, 40, 16, 1, masks, threads) == -1
+    assert (untiled(dispatch.level(), out, 40, 4, 16) == 2).all()
 
 
 @pytest.mark.parametrize("threads", [1, 3])  # tile by tile, and in step

@@ -119,6 +119,17 @@ def test_what_follows_a_product_is_its_own_only_where_nothing_else_reads_it(tmp_
     assert close(opened(path)(x), outputs(path, x))
 
 
+def test_of_two_biases_of_a_product_neither_is_its_own(tmp_path, untimed):
+    made = Maker(40)
+    product = made.add("MatMul", made.draw(40, 40, density=0.1))
+    ends = [made.add("Add", made.draw(40), reads=[product]) for _ in range(2)]
+    made.add("Add", reads=ends)
+    path, x = made.save(tmp_path / "a.onnx"), made.draw(5, 40)
+    (one,) = products(onnx_files.OnnxGraph.read(path).model.graph)
+    assert [node.op_type for node in one.nodes] == ["MatMul"]
+    assert close(opened(path)(x), outputs(path, x))
+
+
 PARTS = 8
 
 

@@ -85,6 +85,14 @@ def test_neurons_that_become_identical_by_merging_their_inputs():
     assert found["edges_left"] == 4
 
 
+def test_neurons_that_are_identical_before_and_after_merging_their_inputs():
+    first = np.array([[1, 1, 0], [0, 0, 1.0]])  # outputs 0 and 1 are alike
+    second = np.array([[0, 0, 1, 0, 1], [0, 0, 0, 1, 0], [1, 1, 0, 0, 0.0]])  # 0 and 1, 2 and 4; by their inputs also 3
+    merged, found = merge_neurons(from_matrices([first, second], last="relu"))
+    np.testing.assert_array_equal(merged.neuron_classes(1), [0, 0, 1, 1, 1])
+    assert found["edges_left"] == 4
+
+
 def test_edges_on_one_class_are_summed_even_to_zero():
     first = np.array([[1.0, 1.0, 2.0]])
     second = np.array([[1.5], [-1.5], [1.0]])
