@@ -22,7 +22,7 @@ define environment
 @$(1)/bin/python -m pip --version >/dev/null 2>&1 || { rm -rf $(1); $(PYTHON) -m venv $(1) >/dev/null; } || { rm -rf $(1); echo "spdnn: $(PYTHON) makes no virtual environment with pip (install python3-venv on Debian and Ubuntu)" >&2; exit 1; }
 endef
 
-.PHONY: docs wheel run test test-full test-pythons test-torch fuzz gpu-check gpu-records sanitize screenshot setup lint clean help
+.PHONY: docs wheel run test test-full test-pythons test-torch faults fuzz gpu-check gpu-records sanitize screenshot setup lint clean help
 help:
 	@echo "make run     set up, run the twelve networks of the challenge, say where the report is (CORES=$(CORES))"
 	@echo "make test    set up, then lint, check the workflow, run the tests: each behaviour once"
@@ -31,6 +31,7 @@ help:
 	@echo "make test-torch  the tests of spdnn.torch, in $(TORCH), which holds PyTorch (some gigabytes)"
 	@echo "make docs    the documentation site in build/site, from docs/; ends red where a link leads nowhere"
 	@echo "make wheel   a wheel of this machine's processor and Python in build/wheel, with the tag that auditwheel gives it"
+	@echo "make faults  seeded faults of tests/faults/table: each must be found by its test (ARGS='ranks': some of them)"
 	@echo "make fuzz    fuzz every reader for FUZZ_SECONDS=$(FUZZ_SECONDS); what fails is kept in build/fuzz/failed"
 	@echo "make gpu-check   on a machine with an NVIDIA GPU: every kernel verified (tests/gpu/check.py)"
 	@echo "make gpu-records   there: every record of it that is missing, verified, and their page (benchmarks/gpu_records.py)"
@@ -83,6 +84,10 @@ $(TORCH)/.built: $(TORCH)/.locked $(SOURCES)
 	@$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
 		-C build-dir=build/torch --editable . || { echo "spdnn: the build failed; the compiler's message is above" >&2; exit 1; }
 	@touch $@
+
+# ARGS=--write: with the table of all of them in docs/explanation/trust.md.
+faults: $(VENV)/.tested setup
+	@PATH="$(CURDIR)/$(BIN):$$PATH" python tests/faults/run.py $(ARGS)
 
 # Every reader of files, records, the configuration and the command line, with inputs that Atheris makes up.
 fuzz: $(VENV)/.fuzzing setup

@@ -74,6 +74,7 @@ FULL = {
     "architectures": "CUDA kernels compiled for every architecture; by default for one",
     "browser": "further pages in the browser, and the checks of pages on pages with faults; by default one page",
     "gpu": "the whole of `make gpu-records` on the CUDA shim; by default a short form of each part",
+    "faults": "seeded faults, each found by its test (`make faults`); by default that the table fits the sources",
     "flips": "stores with one in seven of their bits flipped; by default one in 97",
     "ladder": "the same tests of every engine, instruction set and tile of a ladder; by default of those in use",
     "many": "pages of very many records, and of records in other orders",

@@ -31,8 +31,7 @@ def show(request: RunRequest, measurement: Measurement, result: Result, verdict:
     source = {"oracle": "a float64 reference", "official": f"the {truth.source}"}.get(truth.kind, truth.source)
     against = f"{truth.checked:,} of {truth.inputs:,} inputs compared with {source}; {verdict.values.rule}"
     if verdict.parts and verdict.parts.layers:
-        which = " and ".join(f"{first} to {last}" for first, last in verdict.parts.layers)
-        against += f"; every output of layers {which} run alone"
+        against += f"; every output of {verdict.parts.described}"
     passed = colour_text("pass", "good") if verdict.passed else colour_text("FAIL", "bad")
     print(f"verified    {passed}: {against}")
     if not verdict.passed:

@@ -45,7 +45,7 @@ PROBLEMS = {
     "spgemm": Problem({"engine": "spgemm"}),
     "task graph": Problem({"engine": "taskgraph", "settings": {"devices": 2, "schedule": "pipeline"}}),
     "CUDA": Problem({"engine": "cuda"}, rows=96),
-    "two ranks": Problem({"ranks": 2}),
+    "two ranks": Problem({"ranks": 2, "threads": 1}),
 }
 
 

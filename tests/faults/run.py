@@ -9,6 +9,7 @@ docs/explanation/trust.md. The exit status is 1 where a fault is not found.
 import argparse
 import os
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,12 +18,16 @@ sys.path.append(str(TESTS))
 
 import seeded  # noqa: E402
 
+from spdnn.core.files import write_text  # noqa: E402
+
 
 def main(arguments: list[str]) -> int:
     top = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     top.add_argument("--write", action="store_true", help="put the table into docs/explanation/trust.md")
     top.add_argument("words", nargs="*", metavar="WORD", help="of the tables, names or files of faults")
     given = top.parse_args(arguments)
+    if given.write and given.words:
+        top.error("--write takes the table of all faults")
     chosen = [
         one
         for one in seeded.faults()
@@ -30,7 +35,7 @@ def main(arguments: list[str]) -> int:
     ]
     print(f"{len(chosen)} faults; building those of C++", flush=True)
     seeded.module()
-    wrong = 0
+    wrong, rows, begun = 0, [], time.perf_counter()
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         seeded.problems(None)
         for fault, outcome in zip(chosen, pool.map(seeded.outcome, chosen), strict=True):
@@ -40,7 +45,11 @@ def main(arguments: list[str]) -> int:
             print(f"{'' if right else 'NOT '}found: {fault.name}: {states or 'no problem differs'}", flush=True)
             if outcome.told:
                 print(outcome.told)
-    print(f"{len(chosen) - wrong} of {len(chosen)} faults are found")
+            rows.append(seeded.row(fault, outcome))
+    seconds = time.perf_counter() - begun
+    print(f"{len(chosen) - wrong} of {len(chosen)} faults are found; {seconds:.0f} s")
+    if given.write and not wrong:
+        write_text(seeded.PAGE, seeded.page(rows))
     return min(1, wrong)
 
 

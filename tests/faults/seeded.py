@@ -11,7 +11,6 @@ analysis); Untch, Offutt and Harrold, "Mutation Analysis Using Mutant Schemata",
 import hashlib
 import json
 import os
-import platform
 import re
 import shlex
 import shutil
@@ -27,11 +26,18 @@ from pathlib import Path
 import compile_cache
 from children import started
 
+from spdnn.kernels import dispatch
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TABLE = HERE / "table"
 SECONDS = 60  # that a test or all problems may take: one that does not end is found too
 KERNELS = "spdnn/kernels/cpu"
+PAGE, BEGIN, END = (
+    ROOT / "docs/explanation/trust.md",
+    "| --- | --- | --- | --- |\n",
+    "<!-- end of the seeded faults -->",
+)
 # What every file of the copy has before its first line; the number is read again at each use, which compilers may not
 # move, since a process changes it.
 HEADER = "extern volatile int spdnn_fault;\n#define FAULT(n) (spdnn_fault == (n))\n"
@@ -112,12 +118,13 @@ def module() -> Path:
         hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted((ROOT / KERNELS).glob("*.[ch]pp"))
     )
     digest = hashlib.sha256(digests.encode()).hexdigest()  # of the product's: it takes their place
+    levels = [level.name for level in dispatch.levels()]
     build = _changed(
         (ROOT / "CMakeLists.txt").read_text(),
         (r'string\(SHA256 source_digest "\$\{digests\}"\)', f"set(source_digest {digest})"),
         # One level, as where there is one.
         (r'MATCHES "x86_64\|AMD64"', 'STREQUAL "none"'),
-        (r"generic\|\|16", "generic|-march=x86-64-v3|32" if platform.machine() == "x86_64" else "generic||16"),
+        (r"generic\|\|16", "generic|-march=x86-64-v3|32" if "x86_64_v3" in levels else "generic||16"),
     )
     python = sys.executable, sys.version
 
@@ -160,7 +167,7 @@ def environment(fault: Fault | None) -> dict[str, str]:
         text = (ROOT / fault.file).read_text()
         at, given["SPDNN_FAULT_FILE"] = fault.at(text), fault.file
         given["SPDNN_FAULT_TEXT"] = text[:at] + fault.new + text[at + len(fault.old) :]
-    return {**os.environ, **given}
+    return {"OMP_WAIT_POLICY": "passive", **os.environ, **given}
 
 
 @dataclass(frozen=True)
@@ -189,9 +196,7 @@ def outcome(fault: Fault) -> Outcome:
     found = without == 0
     if found:
         status, told = tested(fault.test, fault)
-        found = (
-            status == 1 or status < 0 or status == 3
-        )  # 1: a test failed; 3 or a signal: the process ended within one
+        found = status in (1, 3) or status < 0  # a test failed; or the process ended within one
     right, run = problems(None), problems(fault)
     return Outcome(found, "" if found else told, {name: _state(right[name], run.get(name)) for name in right})
 
@@ -226,10 +231,34 @@ def _state(right: dict, run: dict | None) -> str:
 def _ended(command: list[str], fault: Fault | None) -> tuple[int, str]:
     """(exit status, output) of a command with a fault; one that does not end is killed, as a crash is."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with started(command, env=environment(fault), cwd=ROOT, **pipes) as process:
+    # What one that crashes leaves is removed with its folder.
+    with (
+        tempfile.TemporaryDirectory(prefix="spdnn-fault-") as folder,
+        started(command, env=environment(fault) | {"TMPDIR": folder}, cwd=ROOT, **pipes) as process,
+    ):
         try:
             out, _ = process.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             out, _ = process.communicate()
         return process.returncode, out
+
+
+def row(fault: Fault, outcome: Outcome | None) -> str:
+    """The line of a fault in the table of the documentation; without an outcome, all of it but the last cell."""
+    file, test = Path(fault.file).name, shlex.split(fault.test)[0].partition("::")[0]
+    line = f"| {fault.what} | `{file}` | `{test.removeprefix('tests/')}` |"
+    if outcome is None:
+        return line
+    refused = [name for name, state in outcome.problems.items() if state == "refused"]
+    told = f"refused: {'; '.join(refused)}" if refused else "no change"
+    if outcome.blind:
+        told = f"passed: {'; '.join(outcome.blind)} ({fault.blind})" + f"; {told}" * bool(refused)
+    return f"{line} {told} |"
+
+
+def page(rows: list[str]) -> str:
+    """The documentation's page with these lines in its table."""
+    text = PAGE.read_text()
+    head, tail = text.index(BEGIN) + len(BEGIN), text.index(END)
+    return text[:head] + "\n".join(rows) + "\n" + text[tail:]

@@ -117,10 +117,11 @@ def truth(verdict: Verdict) -> str:
     """The truth that an output was compared with."""
     truth = verdict.truth
     kind = {"official": "official list", "oracle": "float64 reference", "file": printable(truth.source)}[truth.kind]
+    alone = f"; {verdict.parts.described}" if verdict.parts and verdict.parts.layers else ""
     if truth.checked == truth.inputs:
-        return f"{kind}, all {truth.inputs:,} inputs"
+        return f"{kind}, all {truth.inputs:,} inputs{alone}"
     seed = "" if truth.seed is None else f", seed {truth.seed}"
-    return f"{kind}, {truth.checked:,} of {truth.inputs:,} inputs{seed}"
+    return f"{kind}, {truth.checked:,} of {truth.inputs:,} inputs{seed}{alone}"
 
 
 def described(description: dict) -> str:

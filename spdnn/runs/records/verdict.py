@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 from spdnn.core.fields import Claim, Count, Digest, First, Record, Whole
+from spdnn.core.shown import listed
 
 SCHEMA, VERSION = "spdnn-verdict", 3
+MOST_NAMED = 3  # parts
 
 
 class TruthRecord(Record):
@@ -94,6 +96,11 @@ class Parts(Record):
     inside: float | None
     failures: Count
     first: First
+
+    @property
+    def described(self) -> str:
+        """Which layers were run alone, in words."""
+        return f"layers {listed([f'{first} to {last}' for first, last in self.layers], MOST_NAMED)} run alone"
 
 
 def run_digest(network_identity: str, layers: int, edges: int, inputs_sha256: str, digest: str, sha256: str) -> str:
