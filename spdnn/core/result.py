@@ -129,7 +129,7 @@ class PartOutputs(NamedTuple):
     def check(self, depth: int) -> None:
         """Raise ValueError where they cannot be of a network of so many layers; AttributeError: of something else."""
         shapes, values = self.shapes, self.values
-        if shapes.dtype != np.int64 or shapes.ndim != 2 or shapes.shape[1] != 4 or (shapes < 0).any():
+        if shapes.dtype != np.int64 or shapes.ndim != 2 or shapes.shape[1] != 4 or not shapes.size or shapes.min() < 0:
             raise ValueError(f"part_shapes is {shapes.dtype} of shape {shapes.shape}")
         if (shapes[:, 0] >= shapes[:, 1]).any() or (shapes[:, 1] > depth).any():
             raise ValueError(f"parts beyond the {depth} layers that there are")

@@ -72,6 +72,11 @@ def test_values_and_the_largest(result):
     neurons, values = result.top(2)
     assert neurons.tolist() == [[2, 0], [0, 1], [1, 2], [0, 1]]
     assert values[0].tolist() == [5, 3]
+    # Of equal values the lower neuron comes first, in long rows too.
+    result.outputs, result.values = 1000, np.random.default_rng(0).integers(0, 4, (2, 1000)).astype(np.float32)
+    neurons, _ = result.top(300)
+    np.testing.assert_array_equal(neurons[0], np.lexsort((np.arange(1000), -result.values[0]))[:300])
+    result.outputs, result.values = 3, np.array([[3, 0, 5], [-1, 1, 0]], np.float32)
     refuses("the 4 largest asked for; the last layer has 3", result.top, 4)
     result.values = None
     refuses("values were not kept", result.all_values)

@@ -498,3 +498,15 @@ def test_the_host_copies_no_memory_that_nothing_wrote(on_shim, random_network):
     counters = [array for array in copied if array.dtype == np.uint64]
     assert counters
     assert not any((array.view(np.uint32) == 0xFFFFFFFF).any() for array in counters)
+
+
+@pytest.mark.parametrize("reductions", ["none", "all"])
+def test_more_tiles_than_a_block_has_threads(on_shim, reductions):
+    on_shim()
+    count = 33_000  # in tiles of 32 more than 1,024
+    x = np.zeros((count, 8), np.float32)
+    x[np.arange(count), np.arange(count) % 8] = np.arange(count) % 6000 + 1
+    x[::7] = 0
+    network = from_matrices([np.eye(8)] * 2, 0.0, last="relu")
+    found = infer(network, x, "cuda-csr", reductions, values=True)
+    np.testing.assert_array_equal(found.all_values(), x)

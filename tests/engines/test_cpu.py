@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from engine_cases import assert_equal, opened, rows
 
 from spdnn.api import infer
@@ -183,3 +184,17 @@ def test_the_first_pass_has_no_blocks_where_most_rows_outlive_it(set_all):
     inputs = rows(5000, 64, kind="bits", density=0.3)
     for network, reductions in ((RadixNet(64, 30, 0.0), ("dead",)), (RadixNet(64, 200, -0.35), ())):
         assert not opened("cpu", network, inputs, reductions, threads=2).block
+
+
+@pytest.mark.parametrize("edges", [63, 64, 65])
+def test_sets_around_the_room_for_their_rows(edges):
+    """Rows of the next set are copied side by side where it has at most 64: neighbours of either half stay whole."""
+    rng = np.random.default_rng(edges)
+    blocks = [rng.standard_normal((edges, 24)).astype(np.float32) for _ in range(6)]
+    network = from_matrices([sp.block_diag(blocks), np.eye(144, dtype=np.float32)], 0.0, last="none")
+    x = rng.standard_normal((70, 6 * edges)).astype(np.float32)
+    found, expected = (
+        infer(network, x, "cpu", "none", values=True),
+        reference.infer(network, Inputs.from_array(x), values=True),
+    )
+    np.testing.assert_allclose(found.all_values(), expected.all_values(), rtol=1e-5, atol=1e-4)

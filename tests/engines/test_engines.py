@@ -126,3 +126,11 @@ def test_any_network_equals_the_oracle(name, data):
             got = infer(network, Inputs.from_array(values), name, values=True, threads=threads)
         assert got.notes["instruction_set"] == level
         assert_equal(got, expected, to_the_bit=False)
+
+
+def test_bits_past_the_width_are_no_inputs(name):
+    inputs = Inputs(np.array([[0b10101111], [0b01000111], [0b00000111]], np.uint8), 5)
+    network = from_matrices([np.arange(1, 51).reshape(5, 10), np.eye(10)], 0.0, last="none")
+    found = infer(network, inputs, name, "none", values=True)
+    rows = np.array([[1, 0, 1, 0, 1], [0, 1, 0, 0, 0], [0, 0, 0, 0, 0]]) @ np.arange(1, 51).reshape(5, 10)
+    np.testing.assert_array_equal(found.all_values(), rows)

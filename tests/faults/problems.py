@@ -44,7 +44,7 @@ PROBLEMS = {
     "own": Problem({}),
     "spgemm": Problem({"engine": "spgemm"}),
     "task graph": Problem({"engine": "taskgraph", "settings": {"devices": 2, "schedule": "pipeline"}}),
-    "CUDA": Problem({"engine": "cuda"}, rows=96),
+    "CUDA": Problem({"engine": "cuda"}, rows=40),
     "two ranks": Problem({"ranks": 2, "threads": 1}),
 }
 

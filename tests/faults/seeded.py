@@ -33,11 +33,8 @@ ROOT = HERE.parents[1]
 TABLE = HERE / "table"
 SECONDS = 60  # that a test or all problems may take: one that does not end is found too
 KERNELS = "spdnn/kernels/cpu"
-PAGE, BEGIN, END = (
-    ROOT / "docs/explanation/trust.md",
-    "| --- | --- | --- | --- |\n",
-    "<!-- end of the seeded faults -->",
-)
+PAGE = ROOT / "docs/explanation/trust.md"
+BEGIN, END = "| --- | --- | --- | --- |\n", "\n<!-- /faults -->"  # of the lines of its table
 # What every file of the copy has before its first line; the number is read again at each use, which compilers may not
 # move, since a process changes it.
 HEADER = "extern volatile int spdnn_fault;\n#define FAULT(n) (spdnn_fault == (n))\n"
@@ -71,6 +68,11 @@ class Fault:
     def compiled(self) -> bool:
         """Whether it is in the module of all faults of C++."""
         return self.file.startswith(KERNELS)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether it is one of a CUDA kernel."""
+        return self.file.endswith((".cu", ".cuh"))
 
     @property
     def text(self) -> str:
@@ -204,7 +206,8 @@ def outcome(fault: Fault) -> Outcome:
 @cache
 def tested(test: str, fault: Fault | None) -> tuple[int, str]:
     """(pytest's exit status, the end of what it printed) of a test, with a fault."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "", "-p", "no:cacheprovider"]
+    command += ["-p", "no:hypothesispytest"]  # which takes a second to import
     status, out = _ended([*command, *shlex.split(test)], fault)
     return status, out[-1500:]
 
@@ -214,7 +217,11 @@ def problems(fault: Fault | None) -> dict[str, dict]:
     """By name, what problems.py prints of each; one that did not come to its end is missing."""
     program, found = [sys.executable, str(HERE / "problems.py")], {}
     mpiexec = str(Path(sys.executable).parent / "mpiexec")
-    for command in (program, [mpiexec, "-n", "2", *program, "two ranks"]):
+    commands = [program, [mpiexec, "-n", "2", *program, "two ranks"]]
+    if fault and fault.on_device:  # the others run no kernel of a device
+        commands, found = [[*program, "CUDA"]], dict(problems(None))
+        del found["CUDA"]
+    for command in commands:
         _, out = _ended(command, fault)
         for line in filter(lambda line: line.startswith("{"), out.splitlines()):
             told = json.loads(line)

@@ -138,3 +138,12 @@ def test_few_pixels_are_not_many_images(tmp_path):
 def test_a_wide_binary_matrix_of_few_ones_stays_sparse():
     made = Inputs.from_array(sp.coo_array(([1.0, 1.0], ([0, 4_000_000], [4_000_000, 0])), shape=(4_000_001, 4_000_001)))
     assert (made.kind, made.nonzeros) == ("csr", 2)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 1 << 20])
+def test_images_without_a_one_stay_between_others(tmp_path, monkeypatch, rows):
+    monkeypatch.setattr("spdnn.formats.images.ROWS", rows)
+    text = b"1\t1\t1\n3\t2\t1\n3\t4\t0.5\n5\t3\t2\n7\t4\t1\n"
+    expected = np.zeros((8, 4), np.float32)
+    expected[[0, 2, 2, 4, 6], [0, 1, 3, 2, 3]] = [1, 1, 0.5, 2, 1]
+    np.testing.assert_array_equal(read_images(images(tmp_path, text, "a.tsv"), 4, 8).dense(np.arange(8)), expected)

@@ -405,3 +405,10 @@ def test_archives_that_torch_does_not_write(tmp_path):
     refuses("not in little-endian order", spdnn.open_network, tmp_path / "a.pt", last="none")
     (tmp_path / "a.pt").write_bytes(pickle.dumps({}))
     refuses("no sound zip archive, as torch writes since 1.6", spdnn.open_network, tmp_path / "a.pt", last="none")
+
+
+def test_a_masked_weight_may_be_infinite(tmp_path):
+    parts = {"weight_orig": [[1, 2], [3, np.inf]], "weight_mask": [[1, 1], [1, 0]], "bias": [0, 0]}
+    np.savez(tmp_path / "s.npz", **{f"fc.{name}": np.array(part, np.float32) for name, part in parts.items()})
+    network = spdnn.open_network(tmp_path / "s.npz", last="none")
+    np.testing.assert_array_equal(network.layer(0).matrix().toarray(), [[1, 3], [2, 0]])

@@ -105,6 +105,8 @@ def test_values_are_short_where_that_is_exact():
         (b"1\t3\t1", "output neuron '3' is not one of 1 to 2"),
         (b"1.0\t1\t1", "input neuron '1.0' is not one of 1 to 2"),
         (b"9" * 30 + b"\t1\t1", "input neuron '9{30}' is not one of 1 to 2"),
+        (b"18446744073709551617\t1\t1", "input neuron '18446744073709551617' is not one of 1 to 2"),  # 2^64 + 1
+        (b"1\t18446744073709551617\t1", "output neuron '18446744073709551617' is not one of 1 to 2"),
         (b"1\t2\t", "value '' is not a finite number"),
         (b"1\t2\tnan", "value 'nan' is not a finite number"),
         (b"1\t2\t-inf", "value '-inf' is not a finite number"),

@@ -111,3 +111,16 @@ def test_what_could_crash_is_refused():
     ):
         with pytest.raises(ValueError, match=what):
             _cpu.depthwise(*arguments)
+
+
+@every_level
+@pytest.mark.parametrize("width", [5, 19, 35])
+def test_what_lies_past_the_end_of_a_line_is_not_reported(level, width):
+    """Infinities that meet only there, where the line after begins."""
+    x = np.zeros((1, 1, 8, width), np.float32)
+    x[0, 0, 3:5, 0] = np.inf
+    weights = np.ones((1, 3, 3), np.float32)
+    weights[0, 1, 2] = -1
+    got, nan = depthwise(level, x, weights, np.zeros(1, np.float32))
+    assert not nan
+    assert np.isinf(got[0, 0, 2:6, :2]).all()

@@ -95,6 +95,15 @@ def test_nan_is_reported_and_infinities_pass(level, dtype):
         np.testing.assert_array_equal(np.isnan(got[0]), pattern.columns == 7)
     unread = Pattern(random_mask(20, 30, 200) & (np.arange(30) != 7))
     assert not sddmm(level, unread, q, k)[1]
+    # Of a long row, whose later vectors are finite.
+    whole = Pattern(np.ones((1, 300), bool))
+    q, k = np.ones((1, 1, 8), dtype), np.ones((1, 300, 8), dtype)
+    for place in (0, 40, 299):
+        k[:] = 1
+        k[0, place, 3] = np.nan
+        got, nan = sddmm(level, whole, q, k)
+        assert nan
+        np.testing.assert_array_equal(np.isnan(got[0]), np.arange(300) == place)
 
 
 @all_levels

@@ -239,3 +239,14 @@ def test_a_chain_that_is_not_pruned_runs_in_onnx_runtime(tmp_path):
         assert close(model(x), outputs(path, x))
     assert repr(model).startswith("Model(40 -> 30, 1 layer, ")
     assert "Softmax" in repr(model)
+
+
+def test_the_softmax_of_a_row_does_not_depend_on_others(tmp_path):
+    made, x = chain(0)
+    made.add("Softmax", axis=-1)
+    model = spdnn.compile(made.save(tmp_path / "a.onnx"))
+    x = np.concatenate([x[:1], 1000 * x[:1], x[:1]])
+    whole = model(x)
+    np.testing.assert_allclose(whole.sum(axis=1), 1, rtol=1e-5)
+    for row in range(3):
+        np.testing.assert_array_equal(whole[row : row + 1], model(x[row : row + 1]))

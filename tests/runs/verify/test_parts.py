@@ -167,8 +167,8 @@ def test_parts_that_nobody_drew_are_refused():
         compare(RadixNet(1024, DEPTH), result, 3)
     assert compare(RadixNet(1024, DEPTH), result, 1).failures > 60_000  # the same layers, on other inputs
     shapes = result.parts.shapes.copy()
-    for changed in ([[0, 0, 64, 1024]], [[0, DEPTH + 1, 64, 1024]], [[3, 5, 64, 1]]):
-        result.parts = PartOutputs(np.array(changed, np.int64), result.parts.values)
+    for changed in ([[0, 0, 64, 1024]], [[0, DEPTH + 1, 64, 1024]], [[3, 5, 64, 1]], [], [[3, 5, -64, -1024]]):
+        result.parts = PartOutputs(np.array(changed, np.int64).reshape(-1, 4), result.parts.values)
         with pytest.raises(ValueError, match="part"):
             result.check()
     result.parts = PartOutputs(shapes, result.parts.values[1:])
