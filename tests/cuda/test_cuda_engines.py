@@ -503,7 +503,7 @@ def test_the_host_copies_no_memory_that_nothing_wrote(on_shim, random_network):
 @pytest.mark.parametrize("reductions", ["none", "all"])
 def test_more_tiles_than_a_block_has_threads(on_shim, reductions):
     on_shim()
-    count = 33_000  # in tiles of 32 more than 1,024
+    count = 36_000  # in tiles of 32 more than 1,024
     x = np.zeros((count, 8), np.float32)
     x[np.arange(count), np.arange(count) % 8] = np.arange(count) % 6000 + 1
     x[::7] = 0

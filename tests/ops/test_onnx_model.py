@@ -14,6 +14,7 @@ from onnx_models import Maker, chain, close, convolutional, outputs
 from refusals import refuses
 
 import spdnn
+from spdnn.engines.model import Model
 from spdnn.formats import onnx_files
 from spdnn.ops.onnx_model import OnnxModel
 from spdnn.ops.onnx_products import products
@@ -242,10 +243,11 @@ def test_a_chain_that_is_not_pruned_runs_in_onnx_runtime(tmp_path):
 
 
 def test_the_softmax_of_a_row_does_not_depend_on_others(tmp_path):
-    made, x = chain(0)
+    made, x = chain(2)
     made.add("Softmax", axis=-1)
     model = spdnn.compile(made.save(tmp_path / "a.onnx"))
-    x = np.concatenate([x[:1], 1000 * x[:1], x[:1]])
+    assert isinstance(model, Model)
+    x = np.concatenate([x[:1], 10_000 * x[:1], x[:1]])
     whole = model(x)
     np.testing.assert_allclose(whole.sum(axis=1), 1, rtol=1e-5)
     for row in range(3):
