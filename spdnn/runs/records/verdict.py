@@ -100,7 +100,9 @@ class Parts(Record):
     @property
     def described(self) -> str:
         """Which layers were run alone, in words."""
-        return f"layers {listed([f'{first} to {last}' for first, last in self.layers], MOST_NAMED)} run alone"
+        names = [f"{first} to {last}" if last > first else f"{first}" for first, last in self.layers]
+        one = len(names) == 1 and names[0].isdigit()
+        return f"layer{'' if one else 's'} {listed(names, MOST_NAMED)} run alone"
 
 
 def run_digest(network_identity: str, layers: int, edges: int, inputs_sha256: str, digest: str, sha256: str) -> str:

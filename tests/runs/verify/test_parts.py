@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hostile import _layers
+from msgspec.structs import replace
 
 from spdnn.core.errors import SpdnnError, Unsuitable
 from spdnn.core.features import Inputs
@@ -113,6 +114,8 @@ def test_fewer_layers_are_run_where_more_reach_the_bounds():
     found, _ = verdict(network, Inputs.from_array(np.ones((40, 64))))
     assert found.passed, found.reasons
     assert found.parts.layers[0] == (8, 8)
+    assert replace(found.parts, layers=[(8, 8)]).described == "layer 8 run alone"
+    assert replace(found.parts, layers=[(8, 8), (1, 3)]).described == "layers 8, 1 to 3 run alone"
     assert found.parts.inside > parts.INSIDE
 
 
