@@ -123,15 +123,17 @@ def forward(
     with ThreadPoolExecutor(workers or threads(None)) as pool:
         # The exact rows and the copies go through a layer together, so that each layer is read once.
         for k, layer in enumerate(network.layers()):
-            weights = _weights(layer, dense)
+            # Of each edge, by outputs; `matrix` makes a matrix of such.
+            values = np.broadcast_to(layer.values, layer.edges).astype(np.float64)
+            matrix = partial(_matrix, layer, dense)
             bias = np.broadcast_to(layer.bias, layer.outputs).astype(np.float64)
             futures = []
             for number, blocks in enumerate(of_copies):
                 # All sums are off upwards in one copy, downwards in the next.
-                given = weights, bias, None
+                given = values, bias, None
                 if number:
-                    given = _off(weights, bias, np.diff(layer.offsets), random, terms, number % 2 or -1)
-                step = partial(_next, layer, *given)
+                    given = _off(values, bias, np.diff(layer.offsets), random, terms, number % 2 or -1)
+                step = partial(_next, layer, matrix(given[0]), *given[1:])
                 futures.append([pool.submit(step, block, None if number else k) for block in blocks])
             steps = [[block.result() for block in blocks] for blocks in futures]
             of_copies = [[step.y for step in blocks] for blocks in steps]
@@ -167,12 +169,13 @@ def _doubtful(exact: _Step, drawn: list[_Step], before: np.ndarray) -> np.ndarra
     return sized & (np.abs(exact.decides) <= FACTOR * np.maximum(apart, share * exact.size))
 
 
-def _weights(layer: Layer, dense: bool) -> "np.ndarray | sp.csr_array":
-    """float64 (outputs, inputs); `dense`: with its zeros, where these are few."""
+def _matrix(layer: Layer, dense: bool, values: np.ndarray) -> "np.ndarray | sp.csr_array":
+    """float64 (outputs, inputs), of the values of a layer's edges; `dense`: with its zeros, where these are few."""
     if not dense or layer.inputs * layer.outputs > DENSE:
-        return layer.matrix(np.float64).T.tocsr()
+        indices = layer.indices.astype(np.int32)
+        return sp.csr_array((values, indices, layer.offsets), shape=(layer.outputs, layer.inputs))
     whole = np.zeros((layer.outputs, layer.inputs))
-    whole[np.repeat(np.arange(layer.outputs), np.diff(layer.offsets)), layer.indices] = layer.values
+    whole[np.repeat(np.arange(layer.outputs), np.diff(layer.offsets)), layer.indices] = values
     return whole
 
 
@@ -208,28 +211,28 @@ def _next(
 
 
 def _off(
-    weights: "np.ndarray | sp.csr_array",
+    weights: np.ndarray,
     bias: np.ndarray,
     edges: np.ndarray,
     random: np.random.Generator,
     least_terms: int,
     direction: int,
-) -> tuple["np.ndarray | sp.csr_array", np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Weights and bias that are off by gamma of the sums that they are in, up or down, and by sqrt(n) u, all in one
-    direction (1 or -1); and what products too small for float32 lose at most, up or down. `edges`: of each output."""
+    direction (1 or -1); and what products too small for float32 lose at most, up or down.
+
+    Args:
+        weights: float64, of each edge by outputs; edges: int64, of each output.
+    """
     terms = np.maximum(edges, least_terms) + 2.0  # the bias, and the rounding of what is stored
     gamma, common = terms * ROUNDING / (1 - terms * ROUNDING), np.sqrt(terms) * ROUNDING
 
     def off(values: np.ndarray, gamma: np.ndarray, common: np.ndarray) -> np.ndarray:
-        signs = 2.0 * random.integers(0, 2, values.shape, np.int8) - 1
+        signs = 2.0 * random.integers(0, 2, values.size, np.int8) - 1
         return values * (1 + signs * gamma) + direction * np.abs(values) * common
 
     # Each edge is off by as much as the sum of its output may be, which grows with the number of terms.
-    if isinstance(weights, np.ndarray):
-        off_weights = off(weights, gamma[:, None], common[:, None])
-    else:
-        data = off(weights.data, np.repeat(gamma, edges), np.repeat(common, edges))
-        off_weights = sp.csr_array((data, weights.indices, weights.indptr), shape=weights.shape)
+    off_weights = off(weights, np.repeat(gamma, edges), np.repeat(common, edges))
     least = edges * SUBNORMAL * (2.0 * random.integers(0, 2, edges.size, np.int8) - 1)
     return off_weights, off(bias, gamma, common), least
 
