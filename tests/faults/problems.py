@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path += [str(TESTS), str(TESTS / "cuda"), str(TESTS / "engines"), str(TESTS / "mpi")]
+sys.path += [str(TESTS), str(TESTS / "cuda")]
 
 from spdnn.core.errors import SpdnnError  # noqa: E402
 from spdnn.core.features import Inputs  # noqa: E402
@@ -74,11 +74,8 @@ def network() -> MemoryNetwork:
         layers.append(odd)
     # The sums of its outputs are zero but for rounding.
     last = sp.random_array((256, 100), density=0.15, rng=rng, dtype=np.float32).toarray()
-    layers.append(
-        np.where(
-            last, last - last.sum(axis=1, keepdims=True) / np.maximum(1, (last != 0).sum(axis=1, keepdims=True)), 0
-        )
-    )
+    mean = last.sum(axis=1, keepdims=True) / np.maximum(1, (last != 0).sum(axis=1, keepdims=True))
+    layers.append(np.where(last, last - mean, 0))
     made = []
     for k, matrix in enumerate(layers):
         bias = -0.3 - 0.3 * rng.random(matrix.shape[1]).astype(np.float32)

@@ -8,7 +8,6 @@ Source of the idea: DeMillo, Lipton and Sayward, "Hints on Test Data Selection",
 analysis); Untch, Offutt and Harrold, "Mutation Analysis Using Mutant Schemata", ISSTA 1993 (all in one program).
 """
 
-import hashlib
 import json
 import os
 import re
@@ -113,13 +112,11 @@ def compiled_sources() -> dict[str, str]:
     return made | {"module.cpp": DEFINITION + made["module.cpp"]}
 
 
+@cache
 def module() -> Path:
     """The compiled module with all faults of C++, from the cache or built now."""
     sources = compiled_sources()
-    digests = "".join(
-        hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted((ROOT / KERNELS).glob("*.[ch]pp"))
-    )
-    digest = hashlib.sha256(digests.encode()).hexdigest()  # of the product's: it takes their place
+    digest = dispatch.compiled_module().source_digest  # of the product's, whose place it takes
     levels = [level.name for level in dispatch.levels()]
     build = _changed(
         (ROOT / "CMakeLists.txt").read_text(),

@@ -25,9 +25,8 @@ def judged(verdict: Verdict, network: Network, result: Result, seed: int) -> Ver
     found = compare(network, result, seed)
     reasons = [*verdict.reasons]
     if found.failures:
-        first, last = found.layers[found.first[0] - 1]
-        alone = f"layers {first} to {last}" if last > first else f"layer {first}"
-        reasons.append(f"{found.failures} outputs of parts of the network are wrong, the first of {alone} run alone")
+        first = replace(found, layers=[found.layers[found.first[0] - 1]]).described
+        reasons.append(f"{found.failures} outputs of parts of the network are wrong, the first of {first}")
     return replace(verdict, passed=not reasons, reasons=reasons, parts=found)
 
 
