@@ -35,6 +35,28 @@ def host(value: Any, what: str) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else native(array)
 
 
+def own(array: np.ndarray) -> np.ndarray:
+    """`array` itself where nobody can write to its memory, else a copy to which nobody can."""
+    return array if immutable(array) else freeze(array.copy())
+
+
+def immutable(array: np.ndarray) -> bool:
+    """Whether nobody can write to the memory of an array: it is read-only, as are all arrays that it is a view of."""
+    part: Any = array
+    while isinstance(part, np.ndarray) and not part.flags.writeable:
+        part = part.base
+    return part is None or isinstance(part, bytes)
+
+
+def freeze(array: Any) -> Any:
+    """`array`, which nobody else holds, read-only from now on, as all arrays that it is a view of; or a number."""
+    part = array
+    while isinstance(part, np.ndarray):
+        part.flags.writeable = False
+        part = part.base
+    return array
+
+
 def column_names(value: Any) -> list | None:
     """Those of a frame of pandas or polars, or of an Arrow table; None: it is none of these."""
     if (hasattr(value, "iloc") or hasattr(value, "iter_columns")) and hasattr(value, "columns"):

@@ -3,7 +3,6 @@
 import copy
 import hashlib
 import math
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,9 @@ BITS, SPARSE = 1 << 29, 64  # bytes that sparse inputs may take as bits: so many
 class Inputs(WithRepr):
     """`count` rows of `neurons` values, kept as bits when binary, else dense float32 or CSR float32.
 
+    Bits and dense rows are kept where they lie, for they may be large; they are not written to, and an inference takes
+    what is there when it begins. A CSR array is copied.
+
     `count` may exceed the rows that are stored (`base`): row i is then stored row i mod base, so that scaling
     studies need no more memory or disk.
 
@@ -31,6 +33,8 @@ class Inputs(WithRepr):
         description: where they come from, fit for JSON, kept in every record.
 
     Attributes:
+        own: nobody but these inputs can write to their rows.
+        known_sha256: what `sha256` is, where it is known; of rows that may change, it is None.
         total: of all inputs; `count` is of those that are run here, which `part` makes fewer.
         cut_from: the digest of the inputs that these are the first of, computed from their rows here; or None.
         numbers: int64 (count,), which they are of the whole; None: all.
@@ -57,20 +61,25 @@ class Inputs(WithRepr):
                 raise InputError(
                     f"bits of {self.neurons} neurons take {(neurons + 7) // 8} bytes a row, not {data.shape[1]}"
                 )
+            if self.neurons % 8 and (data[:, -1] & (0xFF >> self.neurons % 8)).any():
+                raise InputError(f"a row of packed bits has ones behind its {self.neurons} neurons; these must be 0")
         elif data.dtype == np.float32 and data.ndim == 2:
             self.kind, self.neurons, values = "dense", data.shape[1], data
         else:
             raise InputError("inputs must be packed bits (uint8) with their width, float32 rows, or a CSR array")
         if neurons is not None and int(neurons) != self.neurons:
             raise InputError(f"inputs have {self.neurons} neurons, not {neurons}")
-        if values is not None and (values.dtype != np.float32 or not np.isfinite(values).all()):
-            raise InputError("inputs must be finite float32 numbers; there is a NaN, an infinity or another type")
+        if values is not None and values.dtype != np.float32:
+            raise InputError(f"inputs must be float32 numbers, not {values.dtype}")
         self.data: Any = data
+        self.own = self.kind == "csr" or arrays.immutable(data)
+        self.known_sha256: str | None = None
+        self.check()
         self.base = int(data.shape[0])
         self.count = self.base if count is None else int(count)
         if self.base < 1 or self.neurons < 1 or self.count < 1:
             raise InputError(f"{self.count} inputs of {self.neurons} neurons: there must be at least one of each")
-        self.description = description or {"source": "memory"}
+        self.description = copy.deepcopy(description) or {"source": "memory"}
         self.total, self.numbers = self.count, None
         self.cut_from: str | None = None
 
@@ -96,17 +105,29 @@ class Inputs(WithRepr):
                 rows.eliminate_zeros()
                 small = rows.shape[0] * (rows.shape[1] + 7) // 8 <= max(BITS, SPARSE * rows.nnz)
                 if (rows.data == 1).all() and rows.shape[0] and rows.shape[1] and small:
-                    return cls(_pack_sparse(rows), rows.shape[1], None, description)
+                    return cls(arrays.freeze(_pack_sparse(rows)), rows.shape[1], None, description)
                 return cls(rows, None, None, description)
             dense = np.ascontiguousarray(array, dtype=np.float32)
+        if not np.may_share_memory(dense, array):
+            arrays.freeze(dense)
         if dense.ndim != 2:
             raise InputError(f"inputs are a matrix (inputs, neurons), not {dense.shape}{shape_hint(dense.shape)}")
         if dense.size and ((dense == 0) | (dense == 1)).all():
-            return cls(np.packbits(dense != 0, axis=1), dense.shape[1], None, description)
+            return cls(arrays.freeze(np.packbits(dense != 0, axis=1)), dense.shape[1], None, description)
         return cls(dense, None, None, description)
 
     def _facts(self) -> dict[str, str]:
         return {"rows": f"{self.count} x {self.neurons}", "kept as": self.kind}
+
+    def check(self) -> None:
+        """Raise InputError where a value is NaN or infinite."""
+        if self.kind != "bits" and not np.isfinite(self.data.data if self.kind == "csr" else self.data).all():
+            raise InputError("inputs must be finite float32 numbers; there is a NaN or an infinity")
+
+    def check_again(self) -> None:
+        """As `check`, of rows that others may have written to since they were looked at."""
+        if not self.own:
+            self.check()
 
     def check_width(self, neurons: int, where: str = "the array of inputs") -> None:
         """Raise InputError, which begins with `where`, unless the inputs are `neurons` wide as the network's are."""
@@ -120,7 +141,7 @@ class Inputs(WithRepr):
             raise InputError(f"{count} inputs asked for; there must be at least 1")
         data = self.data[:count] if count < self.base else self.data
         inputs = Inputs(data, self.neurons, count, {**self.description, "count": count})
-        inputs.cut_from = self.cut_from
+        inputs.own, inputs.cut_from = inputs.own or self.own, self.cut_from
         if count < self.base and "official_sha256" in self.description:
             inputs.cut_from = self.sha256  # whether they are official is asked of the rows, never of a description
         return inputs
@@ -160,12 +181,17 @@ class Inputs(WithRepr):
             return self.data.data.nbytes + self.data.indices.nbytes + self.data.indptr.nbytes
         return self.data.nbytes
 
-    @cached_property
+    @property
     def sha256(self) -> str:
-        """The digest of the stored rows; of packed bits, just of their bytes, as the challenge's files are."""
+        """The digest of the stored rows as they are now; of packed bits, just of their bytes, as the challenge's files
+        are."""
+        if self.known_sha256 is not None:
+            return self.known_sha256
         digest = hashlib.sha256()
         for array in arrays_of(self):
             digest.update(array.data)
+        if self.own:
+            self.known_sha256 = digest.hexdigest()
         return digest.hexdigest()
 
 

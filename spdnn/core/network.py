@@ -6,6 +6,7 @@ engine consumes it, so reading a layer is preparing it.
 """
 
 import abc
+import copy
 import hashlib
 import json
 import math
@@ -22,6 +23,8 @@ from spdnn.core.errors import InputError
 from spdnn.core.shown import WithRepr, plural
 from spdnn.core.validation import quote
 
+ARRAYS = ("offsets", "indices", "values", "bias")  # of a Layer
+FIELDS = ("inputs", "outputs", *ARRAYS, "activation")
 NARROW_WIDTH = 65_536  # widest layer input that uint16 indices can number
 
 
@@ -106,6 +109,8 @@ class Header:
 class Layer(WithRepr):
     """One layer, by output neuron.
 
+    Its arrays are its own, and read-only: those that it is given are copied, unless nobody can write to them.
+
     Attributes:
         inputs, outputs: the widths; W is inputs x outputs.
         offsets: int64 (outputs + 1,); output j reads indices[offsets[j]:offsets[j+1]].
@@ -128,6 +133,28 @@ class Layer(WithRepr):
     values: np.ndarray | np.float32
     bias: np.ndarray | np.float32 = np.float32(0)
     activation: Activation = RELU
+
+    def __post_init__(self) -> None:
+        for name in ARRAYS:
+            if isinstance(array := getattr(self, name), np.ndarray):
+                object.__setattr__(self, name, arrays.own(array))
+
+    def __setstate__(self, state: dict) -> None:  # of pickle and deepcopy, whose arrays nobody else holds
+        self.__dict__.update(state)
+        for name in ARRAYS:
+            arrays.freeze(state[name])
+
+    @classmethod
+    def frozen(cls, *fields: Any) -> "Layer":
+        """As the constructor, of all fields, with arrays made for this layer: they become read-only, none is copied."""
+        layer = object.__new__(cls)
+        layer.__setstate__(dict(zip(FIELDS, fields, strict=True)))
+        return layer
+
+    def changed(self, **fields: Any) -> "Layer":
+        """This layer with other fields, as `frozen` takes them."""
+        fields = {**self.__dict__, **fields}
+        return Layer.frozen(*(fields[name] for name in FIELDS))
 
     @property
     def edges(self) -> int:
@@ -152,7 +179,8 @@ class Layer(WithRepr):
     def matrix(self, dtype: Any = np.float32) -> "sp.csc_array":
         """W as a SciPy CSC array (inputs x outputs)."""
         values = np.broadcast_to(self.values, self.indices.shape).astype(dtype)
-        return sp.csc_array((values, self.indices.astype(np.int32), self.offsets), shape=(self.inputs, self.outputs))
+        places = self.indices.astype(np.int32), self.offsets.copy()  # SciPy may change them in place
+        return sp.csc_array((values, *places), shape=(self.inputs, self.outputs))
 
     def sha256(self) -> str:
         """A digest of everything the layer holds, independent of how it is stored."""
@@ -229,17 +257,10 @@ class Layer(WithRepr):
         if biases.dtype.kind not in "fiub":
             raise InputError(f"{where}: bias {quote(bias)} is not a number or a vector of numbers")
         with np.errstate(over="ignore"):
-            bias = np.asarray(biases, dtype=np.float32)
-        bias = bias[()] if bias.ndim == 0 else np.ascontiguousarray(bias)
-        return cls(
-            inputs,
-            outputs,
-            columns.indptr.astype(np.int64),
-            columns.indices.astype(index_dtype(inputs)),
-            common_value(columns.data),
-            bias,
-            activation,
-        ).check(where)
+            bias = np.array(biases, np.float32, order="C")[()]
+        offsets, indices = columns.indptr.astype(np.int64), columns.indices.astype(index_dtype(inputs))
+        values = common_value(columns.data)
+        return cls.frozen(inputs, outputs, offsets, indices, values, bias, activation).check(where)
 
 
 def check_sparse(matrix: Any, what: str) -> Any:
@@ -460,7 +481,7 @@ class MemoryNetwork(Network):
     """A network whose layers are all in memory. Raises InputError for no layer, or widths that do not chain."""
 
     def __init__(self, layers: Sequence[Layer], description: dict | None = None):
-        self._layers = list(layers)
+        self._layers, description = list(layers), copy.deepcopy(description)
         if not self._layers:
             raise InputError("a network needs at least one layer")
         for k, layer in enumerate(self._layers, 1):

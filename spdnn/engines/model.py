@@ -14,6 +14,7 @@ from spdnn.core.network import MemoryNetwork, Network
 from spdnn.core.result import Result
 from spdnn.core.shown import WithRepr, plural
 from spdnn.core.signature import ModelInput, Signature
+from spdnn.core.threads import in_order
 from spdnn.engines.base import AnswersCalls, Engine, Options, Prepared, SharesWeights
 from spdnn.engines.memory import limit_bytes, resident_bytes
 
@@ -141,7 +142,10 @@ class Model(WithRepr):
             SpdnnError: a sum passed the range of float32.
         """
         engine, prepared, options = self._open()
-        inputs = inputs if isinstance(inputs, Inputs) else Inputs.from_array(inputs)
+        if isinstance(inputs, Inputs):
+            inputs.check_again()
+        else:
+            inputs = Inputs.from_array(inputs)
         session = engine.open(prepared, inputs, replace(options, values=values))
         result = session.run()
         session.tell(result)
@@ -226,7 +230,8 @@ class _InMemoryNetwork(MemoryNetwork):
     """A network whose layers are all read, and stay in memory. They are sound, and not checked again."""
 
     def __init__(self, network: Network):
-        self._network, self._layers, self._identity = network, list(network.layers()), ""
+        self._network, self._identity = network, ""
+        self._layers = list(in_order(network.layer, range(network.depth)))
 
     @property
     def description(self) -> dict:

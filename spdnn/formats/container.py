@@ -1,4 +1,7 @@
-"""The file that holds tensors: .safetensors, mapped and never copied, and our records of what is in it.
+"""The file that holds tensors: .safetensors, and our records of what is in it.
+
+Tensors are read into memory when they are asked for. No file is mapped: `cp` and rsync --inplace write into the file
+that is there, and what a map shows then is another network, or a bus error.
 
 A file is 8 bytes (the header's length), a header in JSON (each tensor's type, shape and offset) and the tensors' bytes.
 Ours begin at a multiple of 64 and hold, in the header's metadata, a record (JSON: format, version, kind and what else a
@@ -11,14 +14,12 @@ import contextlib
 import io
 import json
 import math
-import mmap
 import os
-import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from spdnn.core import files, progress, safe_open
+from spdnn.core import arrays, files, progress, safe_open
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.validation import quote, shorten
 
@@ -36,8 +37,8 @@ BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}  # of the other types of the format
 NAMES = {np.dtype(TYPES[name]): name for name in ("U8", "I32", "F32", "I64", "F64")}  # those that ours have
 KEY, DIGEST = "spdnn", "blake3"  # of the record and its digest in the metadata
 OWN = ("data", "indices", "indptr")  # large tensors, of which the format has other digests
+PICKLED = "it was changed since its network was pickled; pickle that anew"  # the end of a sentence on a file
 SWAPPED = "; are --network and --inputs swapped?"  # the end of a sentence on a file of the other kind
-_MAPPED: "weakref.WeakSet[Tensors]" = weakref.WeakSet()
 
 
 class Named(Mapping):
@@ -65,7 +66,7 @@ def owned(array: np.ndarray, bfloat16: bool) -> np.ndarray:
 
 
 class Tensors(Named):
-    """The tensors of a .safetensors file, by name: read-only arrays of the mapped file, of their shapes.
+    """The tensors of a .safetensors file, by name: read-only arrays, read from any thread when they are asked for.
 
     Attributes:
         types: the name of each tensor's type, as the format has it; float16 and bfloat16 come as uint16.
@@ -74,6 +75,7 @@ class Tensors(Named):
     Raises:
         InputError: no such file, or no sound .safetensors file: a header that is no JSON object, tensors that overlap,
             leave holes, go beyond the file or are of no type of the format.
+        SpdnnError: when a tensor is asked for, and the file was written to since it was opened.
     """
 
     def __init__(self, path):
@@ -84,31 +86,39 @@ class Tensors(Named):
         ):
             self._state = _state(self._file)
             self._start, self.metadata, self._tensors = _header(self._file)
-            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         self._names = self.types = {name: kind for name, (kind, _, _) in self._tensors.items()}
-        _MAPPED.add(self)
+        self._held: dict[str, np.ndarray] = {}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        kind, shape, start = self._tensors[name]
+        if name in self._held:
+            return self._held[name]
+        kind, shape, _ = self._tensors[name]
         if kind in BITS:
             raise InputError(f"{self.path}: {quote(name)} is of type {kind}, whose numbers share bytes; it is not read")
-        return np.frombuffer(self._map, TYPES[kind], math.prod(shape), self._start + start).reshape(shape)
+        dtype = np.dtype(TYPES[kind])
+        return self.part(name, 0, math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of a tensor, as the header has it."""
+        return self._tensors[name][1]
+
+    def hold(self, names: Iterable[str]) -> None:
+        """Read these tensors, and keep them in memory."""
+        self._held |= {name: self[name] for name in names}
 
     def part(self, name: str, start: int, stop: int) -> np.ndarray:
-        """uint8: bytes of a tensor; their memory is returned when the last array of them is gone."""
-        first = self._start + self._tensors[name][2] + start
-        content = np.frombuffer(self._map, np.uint8, stop - start, first)
-        page = first - first % mmap.PAGESIZE
-        gone = weakref.finalize(content, self._map.madvise, mmap.MADV_DONTNEED, page, first + stop - start - page)
-        gone.atexit = False
-        return content
-
-
-def check_unchanged() -> None:
-    """Raise SpdnnError when a file that is mapped now was written to since: what was computed of it proves nothing."""
-    for tensors in list(_MAPPED):
-        if _state(tensors._file) != tensors._state:
-            raise SpdnnError(f"{tensors.path}: this file was changed while it was in use; run again")
+        """uint8: bytes of a tensor, from a multiple of ALIGNMENT on in memory."""
+        room = np.empty(stop - start + ALIGNMENT, np.uint8)
+        begin = -room.ctypes.data % ALIGNMENT
+        content = room[begin : begin + stop - start]
+        place, left = self._start + self._tensors[name][2] + start, memoryview(content)
+        with safe_open.reading(self.path):
+            while left and (count := os.preadv(self._file.fileno(), [left], place)):
+                place, left = place + count, left[count:]
+        # What is written after this look at the file's state is not in what was read.
+        if left or _state(self._file) != self._state:
+            raise SpdnnError(f"{self.path}: this file was changed since it was opened; open it again, or run again")
+        return arrays.freeze(content)
 
 
 def _state(file: io.BufferedReader) -> tuple:
@@ -300,6 +310,7 @@ def read_record(path, form: str) -> tuple[dict, Tensors]:
     if type(version := record.get("version")) is not int or version != VERSION:
         raise InputError(f"{path}: version {shorten(repr(version), 20)} of {form}; version {VERSION} is read here")
     stored = tensors.metadata.get(DIGEST)
+    tensors.hold(name for name in tensors if name not in OWN)
     actual = _digest(text, {name: tensors[name] for name in tensors if name not in OWN})
     if actual != stored:
         digest = shorten(str(stored), 19)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.core import challenge
+from spdnn.core import arrays, challenge
 from spdnn.core.errors import InputError, Unavailable, install
 from spdnn.core.features import Inputs
 from spdnn.core.progress import bar
@@ -60,7 +60,8 @@ def digits_inputs(neurons: int, count: int = challenge.INPUTS) -> Inputs:
         grey = weights[horizontal[part]] @ cells.transpose(0, 2, 1) @ weights[vertical[part]].transpose(0, 2, 1)
         ones = grey > level[part, None, None]
         bits[part] = np.packbits(ones.reshape(len(cells), neurons), axis=1)
-    return Inputs(bits, neurons, None, {"source": "digits", "neurons": neurons, "seed": SEED, "count": count})
+    described = {"source": "digits", "neurons": neurons, "seed": SEED, "count": count}
+    return Inputs(arrays.freeze(bits), neurons, None, described)
 
 
 def _load_digits() -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Inputs in a store: a mapped .safetensors file of their rows as they are in memory (bits, dense or CSR).
+"""Inputs in a store: a .safetensors file of their rows as they are in memory (bits, dense or CSR).
 
 The record (container.py): format "spdnn-inputs", kind "bits", "dense" or "csr", neurons, count, description, and sha256
 (Inputs.sha256, of the rows stored). The tensors: `data` (bits: uint8 (rows, ceil(neurons / 8)); dense: float32 (rows,
@@ -32,7 +32,7 @@ def write_inputs(path, inputs: Inputs, durable: bool = True) -> None:
 
 @safe_open.releasing()
 def read_inputs(path) -> Inputs:
-    """Inputs from a store, which stay where they are in it; InputError where it is damaged or no such store."""
+    """Inputs from a store, in memory; InputError where it is damaged or no such store."""
     record, tensors = container.read_record(path, FORMAT)
     kind, neurons, count, description, expected = (
         record.get(name) for name in ("kind", "neurons", "count", "description", "sha256")
@@ -62,7 +62,7 @@ def read_inputs(path) -> Inputs:
     for array in arrays_of(inputs):
         for block in container.blocks(array.reshape(-1).view(np.uint8), "read inputs"):
             digest.update(block.data)
-    inputs.sha256 = digest.hexdigest()
+    inputs.known_sha256 = digest.hexdigest()
     if inputs.sha256 != expected:
         digests = f"their SHA-256 is {inputs.sha256}, the header says {expected}"
         raise InputError(f"{path}: the inputs are damaged: {digests}")

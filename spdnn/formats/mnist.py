@@ -128,7 +128,7 @@ def mnist_inputs(neurons: int, mnist_path: str | os.PathLike) -> Inputs:
     bits = resize_to_bits(images, math.isqrt(neurons), challenge.LARGEST_SQUARE[neurons], digest.update)
     described = {"source": "mnist", "official_sha256": challenge.INPUT_SHA256[neurons], "stored": "largest modulus"}
     inputs = Inputs(bits, neurons, None, described)
-    inputs.sha256 = digest.hexdigest()
+    inputs.known_sha256 = digest.hexdigest()
     if inputs.sha256 != challenge.INPUT_SHA256[neurons]:
         raise SpdnnError(
             f"the MNIST inputs of {neurons} neurons came out with SHA-256 {inputs.sha256}, not the official "

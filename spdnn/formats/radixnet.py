@@ -147,7 +147,12 @@ class RadixNet(Network):
         groups, offsets = self._groups_of(k // self.block), self._offsets[: outputs + 1]
         indices = np.empty(2 * GROUP * outputs, groups.dtype)
         dispatch.compiled_module().radixnet_rows(groups, 1 << (k % self.block), indices)
-        return Layer(self.neurons, outputs, offsets, indices, np.float32(challenge.WEIGHT), self.bias, self.activation)
+        weight = np.float32(challenge.WEIGHT)
+        return Layer.frozen(self.neurons, outputs, offsets, indices, weight, self.bias, self.activation)
+
+    def __reduce__(self):
+        """Pickled as its numbers."""
+        return RadixNet, (self.neurons, self.depth, float(self.bias), self.activation.ymax, self.seed)
 
     def first(self, depth: int) -> Network:
         if not 1 <= depth <= self._layers:

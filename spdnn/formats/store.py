@@ -1,4 +1,4 @@
-"""Networks in a store: all layers in one mapped .safetensors file, or the formula that defines them.
+"""Networks in a store: all layers in one .safetensors file, or the formula that defines them.
 
 The record (container.py): format "spdnn-network", kind, description, and
     kind "radixnet": neurons, layers, bias, ymax (null: no clip), seed
@@ -19,6 +19,8 @@ Where identical neurons were merged, `classes` holds what Network.neuron_classes
 layer, `classes_start` is the first byte (-1: none), and `classes_size` the number of outputs before.
 """
 
+import math
+import os
 from collections.abc import Iterable
 from functools import partial
 
@@ -45,16 +47,15 @@ COLUMNS = {
 
 
 class StoreNetwork(Network):
-    """A network of explicit layers in a store, used where they lie; each is checked against its digest when first read.
-
-    Layers may be read from any thread.
+    """A network of explicit layers in a store, read when they are asked for, from any thread; each is checked against
+    its digest when first read.
 
     Raises:
         InputError: the store is damaged, cut short or incomplete.
     """
 
     def __init__(self, path, record: dict, tensors: container.Tensors):
-        self.path, self._tensors = path, tensors
+        self.path, self._whole_path, self._tensors = path, os.path.abspath(path), tensors
         self._sha256, self.description = record.get("sha256"), record.get("description")
         digested = "prepared" not in record
         if (digested and not isinstance(self._sha256, str)) or not isinstance(self.description, dict):
@@ -100,13 +101,17 @@ class StoreNetwork(Network):
         return Header(inputs, outputs, edges, c["bias"][k] if bias is None else bias, activation, c["different"][k] < 0)
 
     def layer(self, k: int) -> Layer:
-        """Layer k (0-based); InputError where its data is damaged, cut short or missing."""
+        """Layer k (0-based), in memory of its own.
+
+        Raises:
+            InputError: its data is damaged. SpdnnError: the file was written to since it was opened.
+        """
         if not 0 <= k < self._depth:
             raise InputError(f"{self.path}: layer {k + 1} asked for; there are 1 to {self._depth}")
         where = f"{self.path}: layer {k + 1}"
         start, size = int(self._columns["start"][k]), int(self._columns["size"][k])
         content = self._tensors.part("data", start, start + size)
-        # Bytes are digested the first time only: the file is mapped, and a change is noticed by its time.
+        # Bytes are digested the first time only: a later change is noticed by the time of the file.
         stored = self._columns["blake3"][k].tobytes().hex()
         if not self._sound[k] and (actual := container.blake3(content)) != stored:
             said = f"their BLAKE3 is {actual[:16]}..., the header says {stored[:16]}..."
@@ -124,10 +129,11 @@ class StoreNetwork(Network):
 
         def part(kind, count: int) -> np.ndarray:
             nonlocal at
-            begin, at = at, at + container.padded(count * np.dtype(kind).itemsize)
+            begin, size = at, count * np.dtype(kind).itemsize
+            at += container.padded(size)
             if at > content.size:
                 raise ValueError(f"it needs more than its {content.size} bytes")
-            return np.frombuffer(content, kind, count, begin)
+            return content[begin : begin + size].view(kind)
 
         # The columns say which arrays were left out because they follow from others.
         c = self._columns
@@ -149,7 +155,14 @@ class StoreNetwork(Network):
         if at != content.size:
             raise ValueError(f"it has {content.size} bytes and needs {at}")
         header = self._header(k, bias)
-        return Layer(inputs, outputs, offsets, indices, values, bias, header.activation)
+        return Layer.frozen(inputs, outputs, offsets, indices, values, bias, header.activation)
+
+    def __reduce__(self):
+        """Pickled as the path of its file and that file's digest, and opened again."""
+        return _open_again, (self._whole_path, self._tensors.metadata[container.DIGEST])
+
+    def __deepcopy__(self, memo: dict) -> "StoreNetwork":
+        return self  # nothing in it changes, and the file may have another name by now
 
     def layer_sha256(self, k: int) -> str:
         return self._digests[k] if self._digests else super().layer_sha256(k)
@@ -175,6 +188,14 @@ class StoreNetwork(Network):
         return classes
 
 
+def _open_again(path: str, digest: str) -> StoreNetwork:
+    """The network that was pickled. Raises InputError: its file is gone, or holds another one."""
+    record, tensors = container.read_record(path, FORMAT)
+    if tensors.metadata[container.DIGEST] != digest:
+        raise InputError(f"{path}: {container.PICKLED}")
+    return StoreNetwork(path, record, tensors)
+
+
 def _columns(path, tensors: container.Tensors, digested: bool) -> dict[str, np.ndarray]:
     """The columns of a store, when they can be what a writer wrote; `digested`: with the SHA-256 of each layer."""
     # A file may come from anywhere: types, shapes and ranges are checked before a column is used as a size.
@@ -187,7 +208,8 @@ def _columns(path, tensors: container.Tensors, digested: bool) -> dict[str, np.n
         shape = (depth, 32) if name in ("sha256", "blake3") else (depth,)
         if columns[name].dtype != kind or columns[name].shape != shape:
             raise InputError(f"{path}: the file is damaged: {name} is {columns[name].dtype} {columns[name].shape}")
-    size = tensors["data"].size
+    form = tensors.shape("data")
+    size = math.prod(form)
     # Sizes that no network has would make readers ask for memory without end.
     limits = {"start": (0, size), "size": (0, size), "edges": (0, size), "inputs": WIDTHS, "outputs": WIDTHS}
     limits |= {"different": (-1, ANY), "classes_start": (-1, ANY), "classes_size": (0, ANY)}
@@ -198,7 +220,7 @@ def _columns(path, tensors: container.Tensors, digested: bool) -> dict[str, np.n
     least_edges = (columns["outputs"] - WIDE) // SPARSE  # a wide layer has some, for its offsets take memory
     if (columns["edges"] < least_edges).any():
         raise InputError(f"{path}: a layer of {int(columns['outputs'].max())} outputs with nearly no edges")
-    if depth < 1 or int((columns["start"] + columns["size"]).max()) > size or tensors["data"].ndim != 1:
+    if depth < 1 or int((columns["start"] + columns["size"]).max()) > size or len(form) != 1:
         raise InputError(f"{path}: the file is damaged: {depth} layers in {size} bytes")
     return columns
 

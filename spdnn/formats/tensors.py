@@ -22,7 +22,7 @@ NUMBERED = re.compile(r"(.*-)\d{5}(-of-(\d{5})\.safetensors)", re.ASCII)  # as H
 
 
 class Safetensors(container.Tensors):
-    """The tensors of a .safetensors file, by name; the file is mapped, and a tensor is read when it is asked for.
+    """The tensors of a .safetensors file, by name; a tensor is read when it is asked for.
 
     A tensor that several names share may be there once: the metadata have the others, as `save_model` writes them.
 
@@ -36,7 +36,7 @@ class Safetensors(container.Tensors):
         self._names = {name: name for name in self._tensors} | shared(self.metadata, self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return super().__getitem__(self._names[name]).shape
+        return super().shape(self._names[name])
 
     def __getitem__(self, name: str) -> np.ndarray:
         """float32 or float64, of its shape; float16 and bfloat16 become float32."""

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from spdnn.core.network import Activation, Header, Layer, Network, common_value,
 from spdnn.core.resources import usable_cores
 from spdnn.core.threads import in_order
 from spdnn.core.validation import quote
-from spdnn.formats import checks, lines
+from spdnn.formats import checks, container, lines
 from spdnn.formats.archive import Member, TarArchive, folder_members
 from spdnn.kernels import dispatch
 
@@ -63,8 +64,16 @@ def read_layer(content: bytes, where: str, neurons: int, bias, activation: Activ
         rows, columns, values = rows[edges], columns[edges], values[edges]
     offsets = np.zeros(neurons + 1, np.int64)
     np.cumsum(np.bincount(columns, minlength=neurons), out=offsets[1:])
-    indices = rows.astype(index_dtype(neurons))
-    return Layer(neurons, neurons, offsets, indices, common_value(values), np.float32(bias), activation).check(where)
+    indices, values = rows.astype(index_dtype(neurons)), common_value(values)
+    return Layer.frozen(neurons, neurons, offsets, indices, values, np.float32(bias), activation).check(where)
+
+
+def _open_again(digest: str, path: str, *stated: Any) -> "TextNetwork":
+    """The network that was pickled. Raises InputError: its files are gone, or hold another one."""
+    network = TextNetwork(path, *stated)
+    if network.description["sha256"] != digest:
+        raise InputError(f"{path}: {container.PICKLED}")
+    return network
 
 
 class TextNetwork(Network):
@@ -103,7 +112,9 @@ class TextNetwork(Network):
                 real = np.ndim(number) == 0 and np.asarray(number).dtype.kind in "fiub"
                 if not real or not np.isfinite(np.float32(number)):
                     raise InputError(f"bias {quote(number)}: it must be a finite number")
+        bias = list(bias) if isinstance(bias, (list, tuple)) else bias
         self.path = safe_open.existing(path, "network")
+        self._stated = os.path.abspath(path), bias, clip, layers, last, neurons
         self._archive = None if self.path.is_dir() else TarArchive(self.path)
         self._bias, self._layers, self._expected = bias, layers, neurons
         self._usual, self._final = layer_activations(2, clip, last)
@@ -112,6 +123,13 @@ class TextNetwork(Network):
         self._lock = threading.RLock()
         if self._archive is None:
             self._list()
+
+    def __reduce__(self):
+        """Pickled as its path and its digest, for which all files are read, and opened again."""
+        return _open_again, (self.description["sha256"], *self._stated)
+
+    def __deepcopy__(self, memo: dict) -> "TextNetwork":
+        return self  # what changes in it is no part of the network
 
     @property
     def depth(self) -> int:

@@ -64,4 +64,4 @@ class Unstructured(Network):
             keys.sort()
         values = random.standard_normal(output.size) * np.sqrt(4 / (LEAST + MOST))
         indices = (keys % self.neurons).astype(index_dtype(self.neurons))
-        return Layer(self.neurons, self.neurons, offsets, indices, values.astype(np.float32), bias, RELU)
+        return Layer.frozen(self.neurons, self.neurons, offsets, indices, values.astype(np.float32), bias, RELU)

@@ -3,6 +3,7 @@
 scikit-learn is never imported here: who has an estimator has imported it, so its classes are in sys.modules.
 """
 
+import copy
 import sys
 import warnings
 from typing import Any, NamedTuple, Protocol
@@ -89,7 +90,7 @@ class EstimatorModel(WithRepr):
         self._model, self._end = model, mlp.out_activation_
         self._scales = [scale._replace(operand=np.array(scale.operand)) for step in scalers for scale in _scales(step)]
         self._names = list(getattr(steps[0], "feature_names_in_", []))
-        self.classes = getattr(mlp, "classes_", None)
+        self.classes = copy.deepcopy(getattr(mlp, "classes_", None))
         self.inputs = model.inputs
         self.outputs = 2 if self.classes is not None and model.outputs == 1 else model.outputs
         if verify:

@@ -136,9 +136,7 @@ class SparseMatrix(WithRepr):
         if matrix.format != "csr":
             entries = matrix.tocoo()
             return cls(*_of_entries(matrix.shape, entries.row, entries.col, entries.data, dtype, index_bits))
-        # Copied: SciPy changes them in place (eliminate_zeros and others), and a topology must not change.
-        topology = Topology(matrix.shape, matrix.indptr.copy(), matrix.indices.copy(), index_bits)
-        return cls(topology, _round_to(matrix.data, dtype))
+        return cls(Topology(matrix.shape, matrix.indptr, matrix.indices, index_bits), _round_to(matrix.data, dtype))
 
     @classmethod
     def from_dense(
@@ -225,7 +223,8 @@ class SparseMatrix(WithRepr):
 
         self._check_on_host()
         self._check_one("SciPy")
-        columns, offsets = self.topology.columns.astype(np.int32), self.topology.offsets.copy()  # see from_scipy
+        # Copied: SciPy changes them in place (eliminate_zeros and others), and a topology must not change.
+        columns, offsets = self.topology.columns.astype(np.int32), self.topology.offsets.copy()
         values = self.values.astype(np.float32, copy=False)
         result = scipy.sparse.csr_array((values, columns, offsets), shape=self.shape)
         result.has_canonical_format = True
@@ -310,7 +309,7 @@ def _of_tensor(tensor, dtype, index_bits) -> tuple[Topology, np.ndarray]:
     torch = sys.modules["torch"]
     shape = tuple(tensor.shape)
     if tensor.layout == torch.sparse_csr:
-        offsets, columns = (part.cpu().numpy().copy() for part in (tensor.crow_indices(), tensor.col_indices()))
+        offsets, columns = (part.cpu().numpy() for part in (tensor.crow_indices(), tensor.col_indices()))
         return Topology(shape, offsets, columns, index_bits), _round_to(_values(tensor.values(), dtype), dtype)
     if tensor.layout == torch.sparse_coo:
         if not tensor.is_coalesced():

@@ -1,6 +1,7 @@
 """An ONNX model made ready for calls: ONNX Runtime runs it, and our kernels those pruned products that are faster."""
 
 import contextlib
+import copy
 import math
 import os
 import zlib
@@ -57,7 +58,7 @@ class OnnxModel(WithRepr):
     ):  # fmt: skip
         self.name, self.threads = graph.name, thread_count(threads)
         trial = Trial(graph, self.threads)
-        self._source = _Source.of(graph, (threads, example, batch, verify))
+        self._source = _Source.of(graph, (threads, copy.deepcopy(example), batch, verify))
         self.signature: Signature = graph.signature
         self.inputs = self.signature.names
         self._usual = [(each.name, each.dtype or np.dtype(object)) for each in self.signature.inputs]

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.core.arrays import freeze
 from spdnn.core.errors import InputError
 from spdnn.core.shown import WithRepr
 
@@ -21,7 +22,7 @@ class Topology(WithRepr):
         offsets: int64 (rows + 1,); the nonzeros of row i are offsets[i] .. offsets[i + 1] - 1.
         columns: uint16 or int32 (nnz,), ascending in each row, none twice.
 
-    None of the arrays may be changed: what is derived from them is kept.
+    The arrays are read-only: kernels follow them unchecked, and what is derived from them is kept.
 
     Example:
         >>> from spdnn import ops
@@ -30,7 +31,7 @@ class Topology(WithRepr):
     """
 
     def __init__(self, shape: tuple[int, int], offsets: Any, columns: Any, index_bits: int | None = None):
-        """Check and keep the arrays; those of the right type are not copied.
+        """Copy and check the arrays.
 
         Args:
             shape: (rows, columns), each at least 1.
@@ -47,12 +48,17 @@ class Topology(WithRepr):
             raise InputError(f"shape {shape!r}: a matrix has two numbers, (rows, columns)") from None
         rows, width = _size(rows, "rows"), _size(width, "columns")
         self.shape = (rows, width)
-        self.offsets = _whole(offsets, "offsets", np.int64)
+        self.offsets = freeze(np.array(_whole(offsets, "offsets"), np.int64))
         if self.offsets.shape != (rows + 1,):
             raise InputError(f"offsets have shape {self.offsets.shape}; {rows} rows need ({rows + 1},)")
         columns = _whole(columns, "columns")
         _check(rows, width, self.offsets, columns)
-        self.columns = np.ascontiguousarray(columns.astype(_index_type(width, index_bits), copy=False))
+        self.columns = freeze(np.array(columns, _index_type(width, index_bits)))
+
+    def __setstate__(self, state: dict) -> None:  # of pickle and deepcopy
+        self.__dict__.update(state)
+        for array in (self.offsets, self.columns):
+            freeze(array)
 
     @property
     def rows(self) -> int:
@@ -129,7 +135,7 @@ def _size(size, what: str) -> int:
     return int(size)
 
 
-def _whole(array, what: str, dtype=None) -> np.ndarray:
+def _whole(array, what: str) -> np.ndarray:
     try:
         result = np.asarray(array)
     except (TypeError, ValueError) as error:
@@ -138,7 +144,7 @@ def _whole(array, what: str, dtype=None) -> np.ndarray:
         result = result.astype(np.int64)
     if result.ndim != 1 or result.dtype.kind not in "iu":
         raise InputError(f"{what} must be a list of whole numbers, not {result.ndim}-dimensional {result.dtype}")
-    return np.ascontiguousarray(result if dtype is None else result.astype(dtype, copy=False))
+    return result
 
 
 def _index_type(width: int, bits: int | None) -> np.dtype:

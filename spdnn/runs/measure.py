@@ -30,7 +30,6 @@ from spdnn.core.limits import BUSY, Machine
 from spdnn.core.resources import affinity, groups
 from spdnn.core.result import Result, check_sound
 from spdnn.engines.base import Engine, Options, Prepared
-from spdnn.formats.container import check_unchanged
 from spdnn.runs import parts
 from spdnn.runs.records.environment import Environment, Load
 from spdnn.runs.records.result import EngineRecord, ProblemRecord, Reductions, ResultRecord
@@ -159,10 +158,9 @@ def survivors_alone(engine: Engine, loaded: LoadedRun, options: Options, numbers
 
 
 def check_repeats(engine: Engine, digests: list[str]) -> None:
-    """Raise SpdnnError when repeats of one run gave different outputs, or a file that they used was changed."""
+    """Raise SpdnnError when repeats of one run gave different outputs."""
     if len(set(digests)) != 1:
         raise SpdnnError(f"engine {engine.name} gave different outputs in {len(digests)} repeats of the same run")
-    check_unchanged()
 
 
 def measurement_of(

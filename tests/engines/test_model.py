@@ -129,6 +129,25 @@ def test_little_memory_streams():
         assert (model(x) == expected).all()
 
 
+@pytest.mark.parametrize("engine", ["cpu", "spgemm", "taskgraph"])
+@pytest.mark.parametrize("held", [True, False])
+def test_a_file_that_is_changed_while_its_model_serves(tmp_path, engine, held):
+    """What was compiled is in memory; what is streamed is refused, and never another network's numbers."""
+    path, x = tmp_path / "live.safetensors", images(3, 4096)
+    write_network(path, RadixNet(4096, 60))
+    memory = None if held else resident_bytes() + (24 << 20)
+    with spdnn.compile(path, engine=engine, memory=memory, reductions="none", threads=1) as model:
+        expected = model(x)
+        with open(path, "r+b") as file:  # as cp does
+            file.truncate(path.stat().st_size // 2)
+        if held:
+            assert (model(x) == expected).all()
+            assert (model.infer(x, values=True).all_values() == expected).all()
+        else:
+            with pytest.raises(SpdnnError, match="live.safetensors: this file was changed since it was opened"):
+                model(x)
+
+
 BFLOAT = ml_dtypes.bfloat16
 ARRAYS = {
     "float64": lambda x: x.astype(np.float64),

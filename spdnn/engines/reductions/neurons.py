@@ -6,7 +6,6 @@ pays whenever there are such outputs, and is done once, in *prepare*.
 
 import math
 import time
-from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any
@@ -170,7 +169,7 @@ def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
     compiled.take_rows(layer.offsets, layer.indices, values, rows, offsets, indices, row_values)
     bias = layer.bias[rows] if np.ndim(layer.bias) else layer.bias
     values = layer.values if layer.single_value else row_values
-    return replace(layer, outputs=count, offsets=offsets, indices=indices, values=values, bias=bias), classes
+    return layer.changed(outputs=count, offsets=offsets, indices=indices, values=values, bias=bias), classes
 
 
 def _on_classes(
@@ -195,7 +194,7 @@ def _on_classes(
             return None
         # Rows that differed may be equal on classes, so they are searched once more, and the two maps are composed.
         values, indices = common_value(sums[:edges].copy()), indices[:edges].copy()
-        layer, again = _distinct(replace(layer, inputs=inputs, offsets=offsets, indices=indices, values=values))
+        layer, again = _distinct(layer.changed(inputs=inputs, offsets=offsets, indices=indices, values=values))
         if again is not None:
             classes = again if classes is None else again[classes]
     found = None if classes is None else classes.astype(index_dtype(layer.outputs))

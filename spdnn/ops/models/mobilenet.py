@@ -139,6 +139,12 @@ class MobileNet:
         self._dense: dict[int, np.ndarray] = {}
         self._lock, self._passes = threading.Lock(), ((), [])
 
+    def __getstate__(self) -> dict[str, Any]:  # of pickle and deepcopy: without buffers, and locks
+        return {name: getattr(self, name) for name in ("config", "weights", "pointwise", "seconds")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _dense={}, _lock=threading.Lock(), _passes=((), []))
+
     def images(self, x: Any, arithmetic: str = "sparse", threads: int | None = None) -> np.ndarray:
         """The logits of images.
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.core.arrays import freeze
 from spdnn.core.errors import InputError
 from spdnn.ops.backends import thread_count
 from spdnn.ops.cpu import CpuBackend
@@ -121,7 +122,7 @@ def random_weights(config: TransformerConfig, seed: int = 0) -> dict[str, np.nda
         elif part != "token":
             gain = {"up": 2.0, "output": 0.5 / config.layers, "down": 0.5 / config.layers}.get(part, 1.0)
             values *= np.float32((gain / shape[1]) ** 0.5)
-        weights[name] = values
+        weights[name] = freeze(values)
     return weights
 
 

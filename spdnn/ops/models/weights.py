@@ -12,6 +12,7 @@ from os import PathLike
 import numpy as np
 
 from spdnn.core import safe_open
+from spdnn.core.arrays import freeze, own
 from spdnn.core.errors import InputError
 from spdnn.formats.tensors import open_tensors, write_tensors
 
@@ -22,14 +23,15 @@ EPSILON = 1e-5  # of a batch norm, as torch and the paper's models have it
 
 @safe_open.releasing()
 def read(source: Mapping[str, np.ndarray] | str | PathLike, shapes: Shapes) -> dict[str, np.ndarray]:
-    """The tensors of a mapping or of a file, batch norms folded.
+    """The tensors of a mapping or of a file, batch norms folded, as arrays that nobody can write to.
 
     Raises:
         InputError: a tensor that is missing, unknown, of another shape, or holds NaN or infinities; no sound file.
     """
-    if isinstance(source, Mapping):
-        return check_tensors(source, shapes)
-    return check_tensors(open_tensors(source), shapes, str(source))
+    of_mapping = isinstance(source, Mapping)
+    where, source = ("weights", source) if of_mapping else (str(source), open_tensors(source))
+    tensors = check_tensors(source, shapes, where)
+    return {name: (own if of_mapping else freeze)(array) for name, array in tensors.items()}
 
 
 def write(path, tensors: Mapping[str, np.ndarray], shapes: Shapes) -> None:

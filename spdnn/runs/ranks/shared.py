@@ -91,7 +91,7 @@ def share_inputs(world: World, inputs: Inputs | None) -> tuple[Inputs, int]:
         shared.data.data, shared.data.indices, shared.data.indptr = near
     else:
         (shared.data,) = near
-    shared.window = window
+    shared.window, shared.own = window, True
     return shared, window.nbytes if window else 0
 
 
@@ -137,7 +137,7 @@ class SharedNetwork(Network):
             raise TypeError("this network is in the layout of its engine, and has no layers by output any more")
         header, (offsets, indices, values) = self._headers[k], self._arrays[k]
         values = values[0] if header.single_value else values
-        return Layer(header.inputs, header.outputs, offsets, indices, values, header.bias, header.activation)
+        return Layer.frozen(header.inputs, header.outputs, offsets, indices, values, header.bias, header.activation)
 
     def in_memory(self, k: int) -> bool:
         return True

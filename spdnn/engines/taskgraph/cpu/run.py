@@ -7,7 +7,6 @@ are in the buffers of its slot. Tasks touch only what their edges protect, so no
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -167,4 +166,4 @@ class CpuGraphRun:
 def copy_layer(layer: Layer) -> Layer:
     """The layer in memory of its own, as a device has it."""
     indices, offsets = layer.indices.copy(), layer.offsets.copy()
-    return replace(layer, indices=indices, offsets=offsets, values=np.copy(layer.values)[()])
+    return layer.changed(indices=indices, offsets=offsets, values=np.copy(layer.values)[()])
