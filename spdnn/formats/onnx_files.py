@@ -26,6 +26,7 @@ from spdnn.formats.state_dicts import norm_scale
 from spdnn.formats.steps import Step, UnsupportedStep, channels, fuse_steps, network_of, vector
 
 ENDS = ("Softmax", "LogSoftmax")  # what may follow the last layer of a chain
+LOCATION, BLOCK = b"location", 1 << 20  # the key of a weight's file in a model; bytes that are searched at a time
 LARGE = 1 << 30  # bytes of a model that goes through a file: a message holds 2^31
 SILENT = 4  # of ONNX Runtime: messages come as exceptions
 TYPES = {  # onnx.TensorProto.DataType, of types that NumPy has
@@ -58,6 +59,7 @@ def session(model: Any, change: Callable[[Any], None] = lambda options: None, wh
     options = ort.SessionOptions()
     options.log_severity_level, options.inter_op_num_threads = SILENT, 1
     change(options)
+    model = _in_one(model) if isinstance(model, str | os.PathLike) else model
     with contextlib.ExitStack() as stack:
         if isinstance(model, str | os.PathLike | bytes):
             source: str | bytes = os.fspath(model)
@@ -74,6 +76,24 @@ def session(model: Any, change: Callable[[Any], None] = lambda options: None, wh
             return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # of many types, none of them public
             raise InputError(f"{what}: ONNX Runtime cannot run it: {reason(error)}") from error
+
+
+def _in_one(path: str | os.PathLike) -> Any:
+    """The ModelProto of a file whose weights are in other files; else `path` itself.
+
+    ONNX Runtime maps those files for as long as the session lives, and who overwrites one changes a model that serves,
+    or ends its process by a bus error.
+    """
+    import onnx
+
+    with contextlib.suppress(Exception):  # of what is no sound model, ONNX Runtime says why
+        with open(path, "rb") as file:
+            before = b""
+            while block := file.read(BLOCK):
+                if LOCATION in before + block:
+                    return onnx.load(path)
+                before = block[-len(LOCATION) :]
+    return path
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """A compiled ONNX model takes and gives what ONNX Runtime does: random graphs, and members of each kind by name."""
 
 import copy
+import os
 import pickle
 import warnings
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -324,3 +326,18 @@ def test_a_model_whose_weights_in_other_files_changed_is_not_pickled(tmp_path, m
     assert (pickle.loads(pickle.dumps(model))(few(2, 40)) == model(few(2, 40))).all()
     (3 * few(40, 40)).tofile(tmp_path / "weights")
     refuses("m.onnx: it changed since it was compiled", pickle.dumps, model)
+
+
+@pytest.mark.parametrize("part", [0.05, 1.0], ids=["in part ours", "theirs"])
+def test_weights_in_another_file_that_is_overwritten(tmp_path, part):
+    """ONNX Runtime maps such a file: cut short, it ended the process by a bus error."""
+    random = np.random.default_rng(0)
+    weights = {"w": (random.random((512, 64)) < part).astype(np.float32), "c": few(1, 64)}
+    nodes = [NODE("MatMul", ["x", "w"], ["a"]), NODE("Add", ["a", "c"], ["b"]), NODE("Sigmoid", ["b"], ["y"])]
+    path, other, x = saved(tmp_path / "m.onnx", nodes, ["n", 512], weights), tmp_path / "weights", few(3, 512)
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location=other.name, size_threshold=0)
+    model = spdnn.compile(path, threads=1)
+    expected = model(x)
+    assert str(other) not in Path("/proc/self/maps").read_text()
+    os.truncate(other, 0)
+    assert (model(x) == expected).all()
