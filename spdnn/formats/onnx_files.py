@@ -86,13 +86,13 @@ def _in_one(path: str | os.PathLike) -> Any:
     """
     import onnx
 
-    with contextlib.suppress(Exception):  # of what is no sound model, ONNX Runtime says why
-        with open(path, "rb") as file:
-            before = b""
-            while block := file.read(BLOCK):
-                if LOCATION in before + block:
-                    return onnx.load(path)
-                before = block[-len(LOCATION) :]
+    # Of what is no sound model, ONNX Runtime says why.
+    with contextlib.suppress(Exception), open(path, "rb") as file:
+        before = b""
+        while block := file.read(BLOCK):
+            if LOCATION in before + block:
+                return onnx.load(path)
+            before = block[-len(LOCATION) :]
     return path
 
 
