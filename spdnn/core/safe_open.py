@@ -78,6 +78,19 @@ def keep_open(path, owner) -> Iterator[io.BufferedReader]:
         raise
 
 
+def state(file: str | os.PathLike | int) -> tuple[int, int]:
+    """What changes when somebody writes to a file, a path or one that is open: its size and its time."""
+    status = os.stat(file)
+    return status.st_size, status.st_mtime_ns
+
+
+def check_state(path, file: str | os.PathLike | int, before: tuple[int, int]) -> None:
+    """Raise SpdnnError where the state of `file`, at `path`, is not what it was before it was read."""
+    with reading(path):
+        if state(file) != before:
+            raise SpdnnError(f"{path}: this file was changed since it was opened; open it again, or run again")
+
+
 @contextlib.contextmanager
 def releasing() -> Iterator[None]:
     """As a decorator: an error of ours leaves the function without the files that its frames hold open or mapped.

@@ -84,7 +84,7 @@ class Tensors(Named):
             safe_open.keep_open(path, self) as self._file,
             safe_open.sound(f"{path}: this is no sound .safetensors file"),
         ):
-            self._state = _state(self._file)
+            self._state = safe_open.state(self._file.fileno())
             self._start, self.metadata, self._tensors = _header(self._file)
         self._names = self.types = {name: kind for name, (kind, _, _) in self._tensors.items()}
         self._held: dict[str, np.ndarray] = {}
@@ -116,14 +116,10 @@ class Tensors(Named):
             while left and (count := os.preadv(self._file.fileno(), [left], place)):
                 place, left = place + count, left[count:]
         # What is written after this look at the file's state is not in what was read.
-        if left or _state(self._file) != self._state:
-            raise SpdnnError(f"{self.path}: this file was changed since it was opened; open it again, or run again")
+        safe_open.check_state(self.path, self._file.fileno(), self._state)
+        if left:
+            raise InputError(f"{self.path}: it cannot be read (it ends {len(left):,} bytes early)")
         return arrays.freeze(content)
-
-
-def _state(file: io.BufferedReader) -> tuple:
-    status = os.fstat(file.fileno())
-    return status.st_size, status.st_mtime_ns
 
 
 def _header(file: io.BufferedReader) -> tuple[int, dict, dict]:

@@ -94,6 +94,7 @@ class TextNetwork(Network):
         InputError: here, or when the files are first listed or read: no layer files, several N, a number
             missing or twice, fewer than `layers`, a width without an official bias, or what read_layer and
             Archive refuse.
+        SpdnnError: a file was written to since it was first read.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class TextNetwork(Network):
         self._bias, self._layers, self._expected = bias, layers, neurons
         self._usual, self._final = layer_activations(2, clip, last)
         self._members: dict[int, Member] = {}
+        self._states: dict[Path, tuple[int, int]] = {}
         self._neurons, self._listed, self._headers, self._latest = None, False, {}, (-1, None)
         self._lock = threading.RLock()
         if self._archive is None:
@@ -162,8 +164,7 @@ class TextNetwork(Network):
         with self._lock:
             number, layer = self._latest
             if number != k:
-                _, where, content = self._members[k + 1]
-                _, layer = self._parse((k, where, content()))
+                _, layer = self._parse(self._read(k, self._members[k + 1]))
                 self._latest = k, layer
             return layer
 
@@ -176,9 +177,19 @@ class TextNetwork(Network):
 
     # Methods and no closures: a closure would keep the archive open as long as an error that came through it.
     def _contents(self, files: Iterable[tuple[int, Member]]) -> Iterator[tuple[int, str, bytes]]:
-        for k, (_, where, content) in files:
+        for k, member in files:
             if self._layers is None or k <= self._layers:
-                yield k - 1, where, content()
+                yield self._read(k - 1, member)
+
+    def _read(self, k: int, member: Member) -> tuple[int, str, bytes]:
+        """What `_parse` takes: the content of a layer's file, which must stay what it was when it was first read."""
+        _, where, content = member
+        file = self.path if self._archive else Path(where)
+        with safe_open.reading(file):
+            before = self._states.setdefault(file, safe_open.state(file))
+        item = k, where, content()
+        safe_open.check_state(file, file, before)
+        return item
 
     def _parse(self, item: tuple[int, str, bytes]) -> tuple[int, Layer]:
         k, where, content = item

@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import tarfile
+import time
 
 import numpy as np
 import pytest
@@ -197,6 +198,24 @@ def test_archive_in_any_order(tmp_path, monkeypatch, mode, order):
     assert [last[k].activation.name for k in range(5)] == ["relu"] * 4 + ["none"]
     assert sorted(k for k, _ in text.TextNetwork(path, -0.1, layers=2).stream()) == [0, 1]
     assert os.listdir(tmp_path) == ["neuron32.tar"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "archive"])
+def test_files_that_are_changed_between_two_readings(tmp_path, kind):
+    """Text is read anew for each use, which must be of the same network."""
+    text.write_layers(RadixNet(64, 3, -0.1), folder := tmp_path / "text")
+    with tarfile.open(tmp_path / "text.tar", "w") as archive:
+        archive.add(folder, "text")
+    path = folder if kind == "folder" else tmp_path / "text.tar"
+    network = text.TextNetwork(path, -0.1)
+    first = [layer.sha256() for layer in network.layers()]
+    assert [layer.sha256() for layer in network.layers()] == first
+    changed = folder / "n64-l2.tsv" if kind == "folder" else path
+    time.sleep(0.02)
+    changed.write_bytes(changed.read_bytes().replace(b"6.25", b"7.25"))
+    for ask in (lambda: network.layer(1), lambda: list(network.stream())):
+        with pytest.raises(SpdnnError, match=f"{changed.name}: this file was changed since it was opened"):
+            ask()
 
 
 def test_archive_of_packed_layers_and_other_files(tmp_path):
