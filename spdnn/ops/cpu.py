@@ -2,7 +2,6 @@
 
 import math
 import os
-import sys
 import time
 import weakref
 from functools import cache
@@ -43,23 +42,11 @@ def _load(level: str | None) -> tuple[ModuleType, str]:
     return _cpu, name
 
 
-_forked = False  # off a process that had the kernels
-
-
-def _after_fork() -> None:
-    global _forked
-    _forked = _forked or "spdnn.kernels._cpu" in sys.modules
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
 class CpuBackend(Backend):
     """The kernels of one instruction-set level.
 
     Args:
-        threads: of each call. It is one in a process that was forked off one that had loaded the kernels: OpenMP's
-            threads are not in it, and OpenMP would wait for them for ever.
+        threads: of each call.
         swizzle: deal rows out by descending length; without, in their own order.
         refuse_nan: a NaN in a result is an error; else it is left there.
     """
@@ -67,7 +54,7 @@ class CpuBackend(Backend):
     def __init__(self, threads: int, swizzle: bool = True, refuse_nan: bool = True):
         self.refuse_nan = refuse_nan
         self.kernels, self.level = _load(os.environ.get("SPDNN_ISA"))
-        self.threads, self.swizzle = 1 if _forked else threads, swizzle
+        self.threads, self.swizzle = threads, swizzle
         self.notes: dict = {}
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -62,14 +62,26 @@ struct OwnedScatterLayer {
     }
 };
 
+// All layers by input neuron.
+struct ScatterLayers {
+    std::vector<std::unique_ptr<OwnedScatterLayer>> owned;
+    std::vector<ScatterLayer> views;
+
+    ScatterLayers(const std::vector<Layer>& layers, int parts) {
+        for (const Layer& layer : layers) {
+            owned.push_back(std::make_unique<OwnedScatterLayer>(layer, parts));
+            views.push_back(owned.back()->view);
+        }
+    }
+};
+
 struct BoundForward {
     const ForwardKernels& kernels;
     std::vector<nb::object> held;
     std::vector<Layer> layers;
     int parts;
     std::once_flag once;
-    std::vector<std::unique_ptr<OwnedScatterLayer>> scatter_layers;
-    std::vector<ScatterLayer> views;
+    std::unique_ptr<const ScatterLayers> scattered;  // set at once: a process forked meanwhile makes them again
 
     BoundForward(const std::string& level, const std::vector<nb::object>& bound, int parts)
         : kernels(at_level(forward_levels, level)), held(bound), parts(parts) {
@@ -91,17 +103,10 @@ struct BoundForward {
         const float* const from = x.data();
         float* const to = y.data();
         nb::gil_scoped_release release;
-        if (count == 1) std::call_once(once, [&] { make_scatter_layers(); });
-        const Forward pass{layers.data(), count == 1 ? views.data() : nullptr, extent(layers), parts, from, to, count};
+        if (count == 1) std::call_once(once, [&] { scattered = std::make_unique<const ScatterLayers>(layers, parts); });
+        const ScatterLayer* const views = count == 1 ? scattered->views.data() : nullptr;
+        const Forward pass{layers.data(), views, extent(layers), parts, from, to, count};
         return kernels.run(pass, threads);
-    }
-
-  private:
-    void make_scatter_layers() {
-        std::vector<std::unique_ptr<OwnedScatterLayer>> owned;
-        for (const Layer& layer : layers) owned.push_back(std::make_unique<OwnedScatterLayer>(layer, parts));
-        for (const auto& one : owned) views.push_back(one->view);
-        scatter_layers = std::move(owned);
     }
 };
 

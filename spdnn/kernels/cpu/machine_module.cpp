@@ -8,6 +8,7 @@
 // The best sample of several is the limit.
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "binding.hpp"
@@ -34,6 +35,10 @@ static void check(const Memory& memory, int threads) {
 
 enum class Resource { kAlone, kShared };
 
+struct Window {  // of one thread: what it did, in how many seconds, and its rate in its own processor time
+    double chunks = 0, elapsed = 0, own_rate = 0;
+};
+
 // Samples of amount / second, where each call of chunk(thread, step) does `amount`; steps of a thread count from 0.
 template <class Chunk>
 std::vector<double> samples(Resource resource, int threads, double seconds, double amount, const Chunk& chunk) {
@@ -42,9 +47,9 @@ std::vector<double> samples(Resource resource, int threads, double seconds, doub
     // Threads that share one core have that core's rate together.
     const double cores = std::min(1.0, static_cast<double>(omp_get_num_procs()) / threads);
     for (int window = -1; window < kWindows; ++window) {  // the first fills caches and wakes cores: no sample
-        double chunks = 0, own_rates = 0, elapsed = 0;
+        std::vector<Window> windows(threads);             // not a reduction, whose lock is the process's (module.cpp)
         Clock::time_point start;
-#pragma omp parallel num_threads(threads) reduction(+ : chunks, own_rates) reduction(max : elapsed)
+#pragma omp parallel num_threads(threads)
         {
             const int thread = omp_get_thread_num();
             const int64_t first = steps[thread];
@@ -53,17 +58,24 @@ std::vector<double> samples(Resource resource, int threads, double seconds, doub
 #pragma omp single
             start = Clock::now();  // and a barrier: none begins before
             const double began = processor_seconds();
+            double elapsed;
             do {
                 chunk(thread, step++);
                 elapsed = std::chrono::duration<double>(Clock::now() - start).count();
             } while (elapsed < seconds / kWindows);
-            chunks = static_cast<double>(step - first);
             const double own = processor_seconds() - began;  // in coarse ticks on some systems: 0, or beyond the window
-            own_rates = chunks / (own > 0 ? std::min(own, elapsed) : elapsed);
+            const double chunks = static_cast<double>(step - first);
+            windows[thread] = {chunks, elapsed, chunks / (own > 0 ? std::min(own, elapsed) : elapsed)};
             steps[thread] = step;
         }
+        Window whole;
+        for (const Window& one : windows) {
+            whole.chunks += one.chunks, whole.own_rate += one.own_rate;
+            whole.elapsed = std::max(whole.elapsed, one.elapsed);
+        }
         if (window >= 0)
-            rates.push_back(amount * (resource == Resource::kAlone ? own_rates * cores : chunks / elapsed));
+            rates.push_back(amount *
+                            (resource == Resource::kAlone ? whole.own_rate * cores : whole.chunks / whole.elapsed));
     }
     return rates;
 }

@@ -3,6 +3,8 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <omp.h>
+#include <pthread.h>
 
 #include <stdexcept>
 #include <string>
@@ -28,6 +30,16 @@ static bool runs(const std::string& level) {
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 #endif
     return true;
+}
+
+// Before a fork, ends the threads that libgomp keeps for the thread that forks. The child has none of them, and would wait
+// for them in its first parallel region; parent and child start new ones there. libgomp keeps threads apart for each
+// thread that calls, so calls of other threads go on, and the child, in which these threads are not, never meets theirs.
+// LLVM's runtime makes itself anew in the child.
+static void end_openmp_threads() {
+#ifndef __clang__
+    omp_pause_resource_all(omp_pause_hard);
+#endif
 }
 
 static int64_t tiles_of(int64_t count, int64_t tile) { return (count + tile - 1) / tile; }
@@ -160,6 +172,7 @@ void bind_layouts(nb::module_&);     // layouts.cpp
 NB_MODULE(_cpu, m) {
     using namespace spdnn;
     m.doc() = "The compiled CPU kernels of spdnn; spdnn.kernels.dispatch chooses the level.";
+    pthread_atfork(end_openmp_threads, nullptr, nullptr);
     m.attr("source_digest") = SPDNN_SOURCE_DIGEST;
     m.attr("compiler") = SPDNN_COMPILER;
     m.attr("openmp") = _OPENMP;

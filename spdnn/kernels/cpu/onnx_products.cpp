@@ -17,6 +17,7 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <array>
@@ -81,7 +82,11 @@ struct Product {
     }
 };
 
-std::mutex registry_lock;
+// Of the registry, of what each kernel keeps and of the domain; held for moments. A fork waits for it, so that it is open
+// in the child, in which the thread that held it is not.
+std::mutex lock;
+[[maybe_unused]] const int registered_for_forks =
+    pthread_atfork([] { lock.lock(); }, [] { lock.unlock(); }, [] { lock.unlock(); });
 std::map<int64_t, std::shared_ptr<const Product>> registry;
 int64_t next_key = 1;
 
@@ -343,10 +348,13 @@ class Kernel {
 
     std::shared_ptr<const Planes> planes_of(int64_t height, int64_t width) {
         // Keep the offsets of the latest image size: mostly the next run has it, too.
-        const std::lock_guard<std::mutex> guard(lock);
-        if (!last || last->image_height != height || last->image_width != width)
-            last = Planes::of(*product, height, width);
-        return last;
+        std::unique_lock<std::mutex> guard(lock);
+        std::shared_ptr<const Planes> planes = last;
+        if (planes && planes->image_height == height && planes->image_width == width) return planes;
+        guard.unlock();
+        planes = Planes::of(*product, height, width);
+        guard.lock();
+        return last = planes;
     }
 
   public:
@@ -354,7 +362,6 @@ class Kernel {
 
   private:
     const std::shared_ptr<const Product> product;
-    std::mutex lock;
     std::shared_ptr<const Planes> last;
 };
 
@@ -375,7 +382,7 @@ ort::Status create_kernel(const ort::CustomOp*, ort::Api api, const void* info, 
     return guarded(api, [&] {
         int64_t key = 0;
         check(ort::IntAttribute::call(api, info, "key", &key));
-        const std::lock_guard<std::mutex> guard(registry_lock);
+        const std::lock_guard<std::mutex> guard(lock);
         const auto found = registry.find(key);
         if (found == registry.end()) throw std::invalid_argument("a product that is not in this process");
         *kernel = new Kernel(api, found->second);
@@ -399,6 +406,8 @@ struct Operator : ort::CustomOp {
         };
     }
 };
+
+const Operator product_operator;
 
 // A key for a product of `weights` (outputs, inputs of a group x kernel) in CSR form.
 int64_t make_product(const std::string& level, Array<const int64_t, 1> offsets, Array<const int32_t, 1> columns,
@@ -434,13 +443,13 @@ int64_t make_product(const std::string& level, Array<const int64_t, 1> offsets, 
         require(w[0] * w[1] * w[2] == inner, "channels x height x width are the columns of the weights");
         require(w[11] >= 1 && inner % w[11] == 0 && product->rows % w[11] == 0, "groups of equal size");
     }
-    const std::lock_guard<std::mutex> guard(registry_lock);
+    const std::lock_guard<std::mutex> guard(lock);
     registry.emplace(next_key, std::move(product));
     return next_key++;
 }
 
 void drop_product(int64_t key) {  // sessions that have it keep it
-    const std::lock_guard<std::mutex> guard(registry_lock);
+    const std::lock_guard<std::mutex> guard(lock);
     registry.erase(key);
 }
 
@@ -461,9 +470,7 @@ void bind_onnx(nb::module_& m) {
 extern "C" __attribute__((visibility("default"))) spdnn::ort::Status RegisterCustomOps(
     void* options, const spdnn::ort::ApiBase* base) {
     using namespace spdnn;
-    static const Operator product;
     static void* domain = nullptr;
-    static std::mutex lock;
     const ort::Api api = base->api(ort::kVersion);
     if (!api)
         // An older ONNX Runtime gets a sentence through the oldest interface, which keeps its entries.
@@ -475,7 +482,7 @@ extern "C" __attribute__((visibility("default"))) spdnn::ort::Status RegisterCus
         // The domain is made once in a process and added to every session's options.
         if (!domain) {
             check(ort::CreateDomain::call(api, "spdnn", &domain));
-            check(ort::AddOperator::call(api, domain, &product));
+            check(ort::AddOperator::call(api, domain, &product_operator));
         }
         check(ort::AddDomain::call(api, options, domain));
     });

@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <mutex>
 
 #ifdef __AVX512F__
 #include <immintrin.h>
@@ -349,14 +350,13 @@ Work run_layer(const Layer& layer, const SparseRows& src, const NewRows& dst, co
     const Block run = layer.index_bytes == 2 ? (layer.values ? block<uint16_t, true> : block<uint16_t, false>)
                                              : (layer.values ? block<uint32_t, true> : block<uint32_t, false>);
     Work whole{true, 0, {}};
+    std::mutex lock;  // not OpenMP's critical, whose lock is the process's: a child forked meanwhile would wait for it
     over_blocks(src.count, threads, [&](int64_t first, int64_t last, int thread) {
         const Work part = run(layer, src, dst, first, last, scratch[thread], choice);
         // Reduce once a block, seldom enough for a lock.
-#pragma omp critical(spdnn_spgemm)
-        {
-            whole.finite &= part.finite, whole.multiply_adds += part.multiply_adds;
-            for (int k = 0; k < kAccumulators; ++k) whole.rows[k] += part.rows[k];
-        }
+        const std::lock_guard<std::mutex> guard(lock);
+        whole.finite &= part.finite, whole.multiply_adds += part.multiply_adds;
+        for (int k = 0; k < kAccumulators; ++k) whole.rows[k] += part.rows[k];
     });
     return whole;
 }

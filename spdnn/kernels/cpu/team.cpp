@@ -119,22 +119,16 @@ class Helpers {
 namespace {
 
 // Never destroyed: helpers that run at the end of the process hold on to it. A forked process has none of them.
-std::shared_ptr<Helpers>& present() {
-    static auto* const helpers = [] {
-        auto* const made = new std::shared_ptr<Helpers>(std::make_shared<Helpers>());
-        pthread_atfork(nullptr, nullptr,
-                       [] { new (&present()) std::shared_ptr<Helpers>(std::make_shared<Helpers>()); });
-        return made;
-    }();
-    return *helpers;
-}
+auto* const present = new std::shared_ptr<Helpers>(std::make_shared<Helpers>());
+[[maybe_unused]] const int registered_for_forks =
+    pthread_atfork(nullptr, nullptr, [] { new (present) std::shared_ptr<Helpers>(std::make_shared<Helpers>()); });
 
 }  // namespace
 
 Team::Team(int threads) {
     // Another call has the helpers: work alone rather than wait for it.
-    if (threads < 2 || !present()->calls.try_lock()) return;
-    helpers = present();
+    if (threads < 2 || !(*present)->calls.try_lock()) return;
+    helpers = *present;
     helpers->grow(helpers, threads - 1);
 }
 
