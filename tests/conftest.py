@@ -59,6 +59,7 @@ NEEDS = {
         lambda: all(map(shutil.which, ("aarch64-linux-gnu-g++", "qemu-aarch64"))),
         "the Debian packages g++-aarch64-linux-gnu and qemu-user",
     ),
+    "cores": (lambda: len(os.sched_getaffinity(0)) > 1, "two cores"),
     "graphblas": (lambda: peer("graphblas"), f"the package python-graphblas ({install('peers')})"),
     "mkl": (lambda: peer("mkl"), f"the packages sparse-dot-mkl and mkl ({install('peers')})"),
     "jax": (lambda: peer("jax"), f"the package jax ({install('peers')})"),

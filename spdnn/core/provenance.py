@@ -74,7 +74,7 @@ def environment(command: str, gpu: str | None = None) -> dict:
     packages = {name: version for name in VERSIONS if (version := _version(name))}
     return {
         "cpu": cpu_name(),
-        "cores": usable_cores(),
+        "cores": usable_cores(divided=False),
         "memory_bytes": memory_bytes(),
         "gpu": gpu,
         "system": f"{platform.system()} {platform.machine()}",

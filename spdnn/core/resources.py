@@ -5,6 +5,7 @@ The limits: the control groups of the process (version 1 and 2, every level that
 file systems proc and sysfs lie. The standard library alone: the Makefile runs this file, which prints the cores.
 """
 
+import contextlib
 import errno
 import math
 import os
@@ -23,20 +24,82 @@ STACK_BYTES = 8 << 20  # of a thread, where the stack has no limit
 # Of address space, before any work: Python with all libraries, and for each core what NumPy's and SciPy's OpenBLAS take
 # together. With less, OpenBLAS ends the process, or waits for ever.
 LIBRARY_BYTES, BLAS_BYTES, BLAS_CORES = 384 << 20, 84 << 20, 64
+# With one of these, libgomp (GCC's OpenMP) makes places of the cores of the process, mostly one of each, and binds the
+# thread that loads it to the first. What that thread starts from then on inherits its core, but for OpenMP's threads.
+BINDING = "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"
+LIBGOMP = re.compile(r"/.*/libgomp[-.\w]*\.so[.\d]*$", re.ASCII)  # also a wheel's own: libgomp-24e2ab19.so.1.0.0
 NOT_LOADED = "failed to map segment", "annot allocate memory"  # what the loader says of a library
 
 
 def affinity() -> set[int]:
-    """The numbers of the cores (hardware threads) that this process may run on."""
-    return os.sched_getaffinity(0)
+    """The numbers of the cores (hardware threads) that this process may run on.
+
+    A thread that libgomp has bound to its first place may run on all of its places: those of the copy that has most,
+    for one that is loaded by a bound thread has but that thread's core.
+    """
+    own = os.sched_getaffinity(0)
+    if not binds():
+        return own
+    if frozenset(own) not in _places:
+        copies = [places for path in libgomps() if (places := _places_of(path)) and places[0] == own]
+        if not copies:
+            return own
+        _places[frozenset(own)] = frozenset().union(*(place for places in copies for place in places))
+    return set(_places[frozenset(own)])
 
 
-def usable_cores(root: Path = ROOT) -> int:
+def binds() -> bool:
+    """Whether a variable asks OpenMP to bind its threads."""
+    return os.environ.get("OMP_PROC_BIND", "").lower() != "false" and any(map(os.environ.get, BINDING))
+
+
+def libgomps() -> list[str]:
+    """The paths of all copies of libgomp that are loaded in this process."""
+    lines = _lines(ROOT / "proc/self/maps")
+    return [*dict.fromkeys(match[0] for line in lines if "libgomp" in line and (match := LIBGOMP.search(line)))]
+
+
+def use_all_cores() -> None:
+    """The calling thread, and what it starts from now on, may run on all cores of `affinity()`."""
+    with contextlib.suppress(OSError):
+        if (cores := affinity()) != os.sched_getaffinity(0):
+            os.sched_setaffinity(0, cores)
+
+
+def use_cores(cores: Collection[int]) -> None:
+    """The calling thread, and what it starts from now on, may run on these cores of `affinity()` alone.
+
+    It is for the time before libgomp is loaded, which makes its places of these cores.
+    """
+    global _undivided
+    _undivided = affinity()
+    os.sched_setaffinity(0, cores)
+
+
+@contextlib.contextmanager
+def unbound() -> Iterator[None]:
+    """Until the block ends, the calling thread may run on all cores of `affinity()`.
+
+    A libgomp that is loaded in it makes its places of all of them, also where another copy has bound the thread.
+    """
+    own = os.sched_getaffinity(0)
+    use_all_cores()
+    bound = os.sched_getaffinity(0) != own
+    try:
+        yield
+    finally:
+        if bound:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, own)
+
+
+def usable_cores(root: Path = ROOT, divided: bool = True) -> int:
     """As many cores as this process may use: those it may run on, or fewer where a control group limits their time.
 
-    A limit of one and a half cores is two: threads beyond one use its half. It is read once.
+    A limit of one and a half cores is two: threads beyond one use its half. It is read once. Not `divided`: with the
+    cores of other ranks, as before `use_cores`.
     """
-    return min(len(affinity()), _cores_by_time(root))
+    return min(len((None if divided else _undivided) or affinity()), _cores_by_time(root))
 
 
 def memory_bytes(root: Path = ROOT) -> int:
@@ -138,6 +201,24 @@ def groups(controller: str, root: Path = ROOT) -> Iterator[Path]:
         place = root / point.lstrip("/")
         for depth in range(len(inside.parts), -1, -1):
             yield place.joinpath(*inside.parts[:depth])
+
+
+_undivided: set[int] | None = None  # what this process could use before `use_cores`
+_places: dict[frozenset[int], frozenset[int]] = {}  # all places, by the first one
+
+
+def _places_of(path: str) -> list[set[int]]:
+    """The cores of each place of a libgomp that is loaded; none where it has none, or cannot be asked."""
+    import ctypes
+
+    places = []
+    with contextlib.suppress(OSError, AttributeError):  # AttributeError: an older one
+        library = ctypes.CDLL(path, os.RTLD_NOLOAD | os.RTLD_NOW)
+        for number in range(library.omp_get_num_places()):
+            cores = (ctypes.c_int * library.omp_get_place_num_procs(number))()
+            library.omp_get_place_proc_ids(number, cores)
+            places.append(set(cores))
+    return places
 
 
 @cache

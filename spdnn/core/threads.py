@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from spdnn.core.errors import InputError
-from spdnn.core.resources import most_threads, usable_cores
+from spdnn.core.resources import most_threads, usable_cores, use_all_cores
 from spdnn.core.shown import plural
 
 Item, Result = TypeVar("Item"), TypeVar("Result")
@@ -30,7 +30,7 @@ def in_order(
         whatever `function` or `items` raise, in the order of the items.
     """
     threads = threads or usable_cores()
-    pool, coming = ThreadPoolExecutor(threads), deque()
+    pool, coming = ThreadPoolExecutor(threads, initializer=use_all_cores), deque()
     try:
         for item in items:
             if len(coming) == (ahead or threads):

@@ -33,6 +33,7 @@ from spdnn.core import sparse as sp
 from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer, Network
+from spdnn.core.resources import use_all_cores
 from spdnn.core.result import KeptInputs, LayerWork, Result, RowStatistics
 from spdnn.core.threads import threads
 
@@ -120,7 +121,7 @@ def forward(
     survivors = np.zeros((1 + copies, network.depth), np.int64)
     doubtful = np.zeros(network.depth, np.int64)
     doubts = [np.zeros(block.shape[1], bool) for block in blocks]
-    with ThreadPoolExecutor(workers or threads(None)) as pool:
+    with ThreadPoolExecutor(workers or threads(None), initializer=use_all_cores) as pool:
         # The exact rows and the copies go through a layer together, so that each layer is read once.
         for k, layer in enumerate(network.layers()):
             # Of each edge, by outputs; `matrix` makes a matrix of such.

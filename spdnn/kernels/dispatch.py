@@ -10,13 +10,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+from spdnn.core import resources
 from spdnn.core.errors import InputError, Unavailable
 
 
 def missing() -> str | None:
     """None when the compiled CPU kernels can be used, else one sentence that says why not."""
     try:
-        from spdnn.kernels import _cpu
+        with resources.unbound():
+            from spdnn.kernels import _cpu
     except ImportError as error:
         return f"the compiled kernels cannot be loaded ({error}); build them with: make setup"
     # The module holds a digest of the sources it was built from: a stale one could give results of other code.
@@ -43,6 +45,13 @@ def compiled_module() -> Any:
     if (module := find_module()) is None:
         raise Unavailable(missing())
     return module
+
+
+def use_all_cores() -> None:
+    """As that of `resources`, for a thread of Python that calls kernels: OpenMP does not bind it any more."""
+    if resources.binds() and (module := find_module()):
+        module.join_openmp()
+    resources.use_all_cores()
 
 
 def levels() -> list:

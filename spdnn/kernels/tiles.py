@@ -9,6 +9,8 @@ import numpy as np
 
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer
+from spdnn.core.resources import use_all_cores
+from spdnn.kernels import dispatch
 
 ALIGNMENT = 64  # bytes: one cache line, one widest vector
 TILES = (16, 32, 64)
@@ -56,7 +58,7 @@ def touch(memory: np.ndarray, threads: int) -> None:
     """Fill a buffer with zeros, so that its pages are there: a virtual machine may take 10 microseconds for each."""
     # First touch by several threads: the system clears pages, and places them, where they are first written.
     parts = np.array_split(memory, threads)
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(threads, initializer=use_all_cores) as pool:
         for _ in pool.map(lambda part: part.fill(0), parts):
             pass
 
@@ -80,13 +82,12 @@ def active_indices(masks: np.ndarray, tile: int, count: int) -> np.ndarray:
 
 def bind_inputs(inputs: Inputs):
     """The stored rows of the inputs as the compiled kernels take them; holds on to their arrays."""
-    from spdnn.kernels import _cpu
-
+    kernels = dispatch.compiled_module()
     data = inputs.data
     if inputs.kind == "csr":
         offsets, columns = (array.astype(np.int64, copy=False) for array in (data.indptr, data.indices))
-        return _cpu.StoredRows(offsets, columns, data.data, inputs.neurons)
-    return _cpu.StoredRows(data, inputs.neurons) if inputs.kind == "bits" else _cpu.StoredRows(data)
+        return kernels.StoredRows(offsets, columns, data.data, inputs.neurons)
+    return kernels.StoredRows(data, inputs.neurons) if inputs.kind == "bits" else kernels.StoredRows(data)
 
 
 def bind(layer: Layer, share: bool = False):
@@ -96,8 +97,7 @@ def bind(layer: Layer, share: bool = False):
         share: outputs that read the same inputs share a list of them, in a copy, where that saves enough loads; not for
             the kernel `Forward`.
     """
-    from spdnn.kernels import _cpu
-
+    kernels = dispatch.compiled_module()
     arrays = layer.offsets, layer.indices, np.atleast_1d(layer.values), np.atleast_1d(layer.bias)
     low, high = layer.activation.low, layer.activation.high
-    return _cpu.BoundLayer(layer.inputs, layer.outputs, *arrays, low, high, share=share)
+    return kernels.BoundLayer(layer.inputs, layer.outputs, *arrays, low, high, share=share)

@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from string import Template
 
+from spdnn.core.resources import use_all_cores
 from spdnn.core.shown import RATES, unit_of_rate
 from spdnn.core.table import Rows, plain
 from spdnn.report import overview
@@ -53,7 +54,7 @@ def drawings(shown: Sequence[Section], processes: int = 1) -> dict[str, Drawing]
     if processes == 1 or len(names) < 2:
         return dict(zip(names, map(_draw, range(len(names))), strict=True))
     libraries()  # once, before the processes begin, which have all of this one's memory
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), initializer=use_all_cores) as pool:
         return dict(zip(names, pool.map(_draw, range(len(names))), strict=True))
 
 

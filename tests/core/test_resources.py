@@ -120,6 +120,45 @@ def test_cores_are_those_whose_time_is_allowed(system, monkeypatch, case):
     assert resources.usable_cores(system(groups, mounts, files)) == cores
 
 
+# By case: the thread's own cores, a variable, places of each copy of libgomp, and the cores that the process may use.
+BOUND = {
+    "nothing is bound": ({0, 1, 2}, None, [], {0, 1, 2}),
+    "its affinity was changed": ({1}, None, [[{0}, {1}, {2}]], {1}),
+    "before libgomp is loaded": ({0, 1, 2}, "OMP_PROC_BIND=true", [], {0, 1, 2}),
+    "the first place": ({0}, "OMP_PROC_BIND=true", [[{0}, {1}, {2}]], {0, 1, 2}),
+    "places of two hardware threads": ({0, 4}, "OMP_PLACES=cores", [[{0, 4}, {1, 5}]], {0, 1, 4, 5}),
+    "places in another order": ({3}, "GOMP_CPU_AFFINITY=3 1", [[{3}, {1}]], {1, 3}),
+    "a copy that a bound thread loaded": ({0}, "OMP_PROC_BIND=close", [[{0}], [{0}, {1}]], {0, 1}),
+    "one core is allowed": ({0}, "OMP_PROC_BIND=true", [[{0}]], {0}),
+    "a copy without places": ({0}, "OMP_PROC_BIND=true", [[]], {0}),
+    "affinity was changed after binding": ({2}, "OMP_PROC_BIND=true", [[{0}, {1}, {2}]], {2}),
+    "binding is off": ({0}, "OMP_PROC_BIND=FALSE", [[{0}, {1}]], {0}),
+}
+
+
+@pytest.mark.parametrize("case", BOUND)
+def test_cores_are_those_of_the_process_and_not_of_a_bound_thread(set_all, monkeypatch, case):
+    own, variable, copies, cores = BOUND[case]
+    for name in resources.BINDING:
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(*variable.split("="))
+    monkeypatch.setattr(resources.os, "sched_getaffinity", lambda _: set(own))
+    set_all(resources, _places={}, libgomps=lambda: range(len(copies)), _places_of=lambda copy: copies[copy])
+    assert resources.affinity() == cores
+    assert resources.affinity() == cores  # from what it keeps
+
+
+def test_copies_of_libgomp_are_found_by_their_names(set_all, tmp_path):
+    paths = ["/usr/lib/libgomp.so.1.0.0", "/a b/x.libs/libgomp-24e2ab19.so.1", "/usr/lib/libgomp.so.1.0.0",
+             "/opt/libgomp-notes.txt", "/usr/lib/libgo.so.1", "[heap]", ""]  # fmt: skip
+    (tmp_path / "proc/self").mkdir(parents=True)
+    lines = "".join(f"7f00-7f01 r-xp 00000000 08:01 17     {path}\n" for path in paths)
+    (tmp_path / "proc/self/maps").write_text(lines)
+    set_all(resources, ROOT=tmp_path)
+    assert resources.libgomps() == paths[:2]
+
+
 def test_the_makefile_asks_the_file_itself():
     done = subprocess.run([sys.executable, "-I", resources.__file__], capture_output=True, text=True, check=True)
     assert int(done.stdout) == resources.usable_cores()

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from spdnn import ops
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:.*fork.*:RuntimeWarning")
 SECONDS = 60  # in which a child must end
-FORKS = 90  # while other threads compute
+TURNS = 9  # of all works, while other threads compute
 
 rng = np.random.default_rng(0)
 MATRICES = [(rng.random((512, 512)) < 0.1) * rng.standard_normal((512, 512)) for _ in range(2)]
@@ -113,20 +114,22 @@ def test_a_fork_by_a_thread_that_has_threads_of_its_own(works):
 
 def test_forks_while_other_threads_compute(works):
     """At whatever moment of theirs: the child has their memory, with what they were about, and not them."""
-    expected, errors, over = {name: work() for name, work in works.items()}, [], threading.Event()
+    expected, over = {name: work() for name, work in works.items()}, threading.Event()
+    ends, errors = [], []
+
+    def right(name):
+        return np.array_equal(works[name](), expected[name])
 
     def compute():
         while not over.is_set():
-            errors.extend(name for name, work in works.items() if not np.array_equal(work(), expected[name]))
+            errors.extend(name for name in NAMES if not right(name))
 
     threads = [threading.Thread(target=compute) for _ in range(2)]
     for thread in threads:
         thread.start()
     try:
-        ends = [
-            in_child(lambda name=NAMES[number % len(NAMES)]: np.array_equal(works[name](), expected[name]))
-            for number in range(FORKS)
-        ]
+        for name in NAMES * TURNS:
+            ends.append(in_child(partial(right, name)))
     finally:
         over.set()
         for thread in threads:

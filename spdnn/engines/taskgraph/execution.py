@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from spdnn.core.errors import SpdnnError
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.graph import COMPUTE, Graph, Kind, Task
+from spdnn.kernels.dispatch import use_all_cores
 
 Lane = tuple[int, str]  # of a task: its device, and which of the device's lanes
 SIGNALS_SECONDS = 0.1  # between two checks for signals, where there is nothing to do
@@ -104,6 +105,8 @@ def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: 
 
     def through(lane: Lane, calling: bool = False) -> None:
         try:
+            if not calling:
+                use_all_cores()
             while True:
                 # Wait for a task of this lane. The calling thread wakes up now and then, for signals reach it alone.
                 with news:

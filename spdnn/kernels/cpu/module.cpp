@@ -176,6 +176,13 @@ NB_MODULE(_cpu, m) {
     m.attr("source_digest") = SPDNN_SOURCE_DIGEST;
     m.attr("compiler") = SPDNN_COMPILER;
     m.attr("openmp") = _OPENMP;
+    m.def(
+        "join_openmp",
+        [] {
+#pragma omp parallel num_threads(1)
+            asm volatile("");  // else the region is left out
+        },
+        "OpenMP binds the calling thread, if it does that, now instead of in the thread's first parallel region.");
     bind_spgemm(m);
     bind_spmm(m);
     bind_ops(m);

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 namespace spdnn {
 namespace {
@@ -18,6 +19,20 @@ constexpr int64_t kMostUnits = (1 << 24) - 1;  // of a stage
 constexpr int kSpins = 4000;                   // looks for work before a helper sleeps: some 100 us
 constexpr int kAside = 16;                     // looks after which it sees again whether it is in the caller's way
 constexpr int kPatience = 400;  // looks for the end of others' units before the caller lets go of its core
+
+// The cores of all places of OpenMP where it binds threads; else none. The first thread of the process has its first place
+// alone, and what that starts inherits it.
+cpu_set_t cores_of_places() {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    if (omp_get_proc_bind() == omp_proc_bind_false) return cores;
+    for (int place = 0; place < omp_get_num_places(); ++place) {
+        std::vector<int> numbers(omp_get_place_num_procs(place));
+        omp_get_place_proc_ids(place, numbers.data());
+        for (const int number : numbers) CPU_SET(number, &cores);  // from 1,024 on it does nothing
+    }
+    return cores;
+}
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -83,9 +98,15 @@ class Helpers {
     }
 
     [[noreturn]] void help(int number) {
+        const cpu_set_t places = cores_of_places();
+        const bool bound = CPU_COUNT(&places);
+        if (bound) sched_setaffinity(0, sizeof places, &places);
         for (int looks = 0;; ++looks) {
             // Leave the caller's core, on which the system may have woken this thread.
-            if (looks % kAside == 0) step_aside(home.load(std::memory_order_relaxed));
+            if (looks % kAside == 0) {
+                const int caller = home.load(std::memory_order_relaxed);
+                bound ? step_aside(caller, places) : step_aside(caller);
+            }
             if (work_waits(number)) {
                 if (take()) looks = 0;
             } else if (looks < kSpins) {

@@ -37,14 +37,19 @@ class Team {
 // A system wakes a thread on the core of its caller, where it holds the caller up, and takes milliseconds to move it to
 // an idle one. Kernels of less than that move it themselves.
 //
-// Moves this thread to another core of the process where it is on the caller's, unless cores were bound by the user.
+// Moves this thread to another of these cores where it is on the caller's.
 // Each file's own, as all in ops.hpp: files of several instruction-set levels include it.
+static inline void step_aside(int caller, cpu_set_t cores) {
+    if (caller < 0 || sched_getcpu() != caller) return;
+    CPU_CLR(caller, &cores);
+    if (CPU_COUNT(&cores)) sched_setaffinity(0, sizeof cores, &cores);
+}
+
+// The same for a thread of OpenMP, on the cores of the process, unless OpenMP binds its threads.
 static inline void step_aside(int caller) {
     cpu_set_t cores;
     if (caller < 0 || sched_getcpu() != caller || omp_get_proc_bind() != omp_proc_bind_false) return;
-    if (sched_getaffinity(getpid(), sizeof cores, &cores)) return;
-    CPU_CLR(caller, &cores);
-    if (CPU_COUNT(&cores)) sched_setaffinity(0, sizeof cores, &cores);
+    if (!sched_getaffinity(getpid(), sizeof cores, &cores)) step_aside(caller, cores);
 }
 
 }  // namespace spdnn

@@ -12,6 +12,7 @@ import numpy as np
 
 from spdnn.core.closeness import worst
 from spdnn.core.errors import InputError
+from spdnn.kernels import dispatch
 
 TOLERANCE = 2e-5  # of `difference` between two arithmetics of a model, or one of them and float64
 
@@ -81,7 +82,7 @@ class Workers:
     def __enter__(self) -> "Workers":
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(blas_threads(1))
-        self._pool = self._stack.enter_context(ThreadPoolExecutor(self.threads))
+        self._pool = self._stack.enter_context(ThreadPoolExecutor(self.threads, initializer=dispatch.use_all_cores))
         return self
 
     def __exit__(self, *raised) -> None:

@@ -25,6 +25,7 @@ from spdnn.core import endings
 from spdnn.core.endings import process
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.files import write_text
+from spdnn.core.resources import use_all_cores
 
 LOCK, EXCLUSIVE = ".lock", fcntl.LOCK_EX | fcntl.LOCK_NB
 RUNS = "runs the workflow in this folder; wait for it, or stop it"
@@ -42,7 +43,8 @@ interrupted = threading.Event()  # a signal ended this run: a KeyboardInterrupt 
 
 
 def keep_jobs() -> None:
-    """Let every job that this process starts from now on end when it does, however it ends."""
+    """Let every job that this process starts from now on end when it does, however it ends, and have all its cores."""
+    use_all_cores()
     os.environ[endings.STARTER] = str(process())
 
 
