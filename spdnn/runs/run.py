@@ -123,7 +123,7 @@ def run(
     memory = request.memory or memory
     # On several ranks only one of each node calls it, with the inputs left to share.
     load = partial(_load, request, sources, runner, reductions, memory, cache)
-    workers = threads(request.threads, ranks.local_size, warn=ranks.rank == 0)
+    workers = threads(request.threads, ranks.sharing, warn=ranks.rank == 0)
 
     def kept(loaded: LoadedRun) -> bool | np.ndarray:
         """Whose last rows are kept."""

@@ -1,6 +1,7 @@
 """Inference on several ranks: the same as on one, whatever the engine, the partition and the number of ranks."""
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -294,3 +295,43 @@ def test_weights_are_in_memory_once_a_node(problem, tmp_path):
         assert weights < told["shared_bytes"] < 1.1 * weights + (1 << 20)
     apart = min(held[3]) - weights // 3  # of a rank: Python, its libraries, its features
     assert sum(held[3]) - sum(held[2]) < apart + weights // 4
+
+
+BOUND = """
+import os, sys
+{first}
+from spdnn.cli import main
+from spdnn.core.resources import usable_cores
+from spdnn.runs.ranks.world import world
+status = main(sys.argv[1:])
+sys.stdout.write(f"cores {{world().rank}} {{sorted(os.sched_getaffinity(0))}} {{usable_cores()}}\\n")
+sys.exit(status)
+"""
+
+
+@pytest.mark.needs("cores")
+@pytest.mark.parametrize("variable", ["OMP_PROC_BIND", "OMP_PLACES"])
+def test_ranks_that_openmp_would_bind_alike_have_cores_of_their_own(problem, tmp_path, variable):
+    value = {"OMP_PROC_BIND": "true", "OMP_PLACES": "threads"}[variable]
+    command = ["infer", *stores(problem), f"--categories={tmp_path}/categories", f"--record={tmp_path}/run.json"]
+    status, out, told = mpiexec(2, sys.executable, "-c", BOUND.format(first=""), *command, **{variable: value})
+    assert status == 0, told
+    assert "warning" not in told
+    assert (tmp_path / "categories").read_bytes() == (problem / "one.categories").read_bytes()
+    lines = sorted(re.findall(r"^cores (\d) \[([\d, ]+)\] (\d+)$", out, re.MULTILINE))
+    assert [rank for rank, *_ in lines] == ["0", "1"]
+    cores = [{*map(int, numbers.split(", "))} for _, numbers, _ in lines]
+    assert not cores[0] & cores[1]
+    record, every = read_record(tmp_path / "run.json"), len(os.sched_getaffinity(0))
+    assert record.environment.cores == every
+    assert record.threads == int(lines[0][2]) == every // 2
+
+
+@pytest.mark.needs("cores")
+def test_ranks_that_openmp_has_bound_alike_already(problem):
+    first = "import ctypes; ctypes.CDLL('libgomp.so.1')"
+    command = [sys.executable, "-c", BOUND.format(first=first), "infer", *stores(problem)]
+    status, _, told = mpiexec(2, *command, OMP_PROC_BIND="true")
+    assert status == 1
+    assert told.count("spdnn: ") == 1
+    assert "spdnn: OMP_PROC_BIND would bind all ranks of a node to the same cores, for OpenMP (libgomp) was " in told

@@ -20,6 +20,7 @@ from typing import Any, NoReturn, TextIO
 
 from spdnn.core import endings, progress
 from spdnn.core.errors import InputError, SpdnnError, Unavailable, install
+from spdnn.core.resources import BINDING, affinity, binds, libgomps, use_cores
 
 # How many processes a launcher started, as it tells them: MPICH and Slurm's pmi2; Open MPI; MVAPICH.
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
@@ -62,12 +63,13 @@ class World:
         node: the name of this node.
         comm, local: communicators of all ranks and of this node's, None for one rank.
         nodes: the node of each rank.
+        sharing: ranks of this node, this one among them, that have its cores; each has some of its own where it can.
         ending: all ranks know that one has failed, and end by themselves.
     """
 
     def __init__(self):
         self.ending = False
-        self.size, self.rank, self.local_size, self.local_rank = 1, 0, 1, 0
+        self.size, self.rank, self.local_size, self.local_rank, self.sharing = 1, 0, 1, 0, 1
         self.node = next((os.environ[name] for name in NODES if os.environ.get(name)), socket.gethostname())
         self.comm = self.local = None
         self.nodes = [self.node]
@@ -92,6 +94,34 @@ class World:
         shared = self.comm.Split_type(mpi.COMM_TYPE_SHARED, key=self.rank)
         self.local = shared.Split(names.index(self.node), self.rank)
         self.local_size, self.local_rank = self.local.size, self.local.rank
+        bound = any(self.comm.allgather(binds()))
+        self.sharing = self.together(self._divide_cores) if bound else self.local_size
+
+    def _divide_cores(self) -> int:
+        """Give this rank cores of its own, where OpenMP would bind the threads of each rank to the same ones.
+
+        Ranks that the launcher gave the same cores divide these; with fewer cores than ranks, some have the same one.
+
+        Returns:
+            `sharing`.
+
+        Raises:
+            InputError: OpenMP's threads have their places already.
+        """
+        mine = sorted(affinity())
+        others = self.local.allgather(mine)
+        if libgomps():
+            names = " and ".join(name for name in BINDING if os.environ.get(name))
+            raise InputError(
+                f"{names} would bind all ranks of a node to the same cores, for OpenMP (libgomp) was loaded before the "
+                "ranks were connected: start them with `spdnn` itself, or unset it"
+            )
+        alike = [rank for rank, cores in enumerate(others) if cores == mine]
+        place = alike.index(self.local_rank)
+        parts = min(len(alike), len(mine))
+        own = [mine[k * len(mine) // parts : (k + 1) * len(mine) // parts] for k in range(parts)]
+        use_cores(own[place % parts])
+        return sum(other % parts == place % parts for other in range(len(alike)))
 
     @cached_property
     def mpi(self):
