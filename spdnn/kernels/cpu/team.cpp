@@ -101,6 +101,7 @@ class Helpers {
         const cpu_set_t places = cores_of_places();
         const bool bound = CPU_COUNT(&places);
         if (bound) sched_setaffinity(0, sizeof places, &places);
+        pthread_setname_np(pthread_self(), "spdnn helper");  // for top -H and debuggers
         for (int looks = 0;; ++looks) {
             // Leave the caller's core, on which the system may have woken this thread.
             if (looks % kAside == 0) {
