@@ -4,7 +4,6 @@ import abc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +12,7 @@ from spdnn.core import progress
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.limits import Machine
+from spdnn.core.locks import cached_property
 from spdnn.core.network import Layer, Network
 from spdnn.core.result import KeptInputs, LastRows, LayerWork, Result
 from spdnn.engines.memory import limit_bytes, resident_bytes

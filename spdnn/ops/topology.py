@@ -1,12 +1,12 @@
 """The topology of a sparse matrix: the positions of its nonzeros without their values, by compressed rows (CSR)."""
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from spdnn.core.arrays import freeze
 from spdnn.core.errors import InputError
+from spdnn.core.locks import cached_property
 from spdnn.core.shown import WithRepr
 
 MOST_COLUMNS_16 = 1 << 16  # that 16-bit indices reach

@@ -10,20 +10,20 @@ kernel's default, since a trial would cost more than it could save.
 import json
 import math
 import os
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.files import write_text
+from spdnn.core.locks import Lock
 
 LEAST_OPERATIONS = 1_000_000  # of one call; below, the default is taken
 ROUNDS = 3  # of timing the candidates alternately, after one that warms up
 FORMAT = 1
 
 _known: dict[Path | None, dict[str, Any]] = {}  # the choices of each file that was used
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def shape_class(*sizes: int, sparsity: float | None = None) -> str:
@@ -119,15 +119,6 @@ def _save(file: Path | None, known: dict[str, Any]) -> None:
         write_text(file, json.dumps({"format": FORMAT, "choices": choices}, indent=1, sort_keys=True) + "\n")
     except (OSError, SpdnnError):
         pass
-
-
-def _unlock() -> None:
-    """In a forked process: the thread that held the lock is not there to give it back."""
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_unlock)
 
 
 def _frozen(value: Any) -> Any:

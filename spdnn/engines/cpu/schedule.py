@@ -5,11 +5,12 @@ of threads, so that a run repeats to the bit whatever the machine does. The fact
 """
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
 from spdnn.core.features import Inputs
+from spdnn.core.locks import cached_property
 from spdnn.core.network import Network
 from spdnn.engines.base import Options
 from spdnn.engines.memory import RunSizes, limit_bytes, plan_batches, process_bytes, process_sentence

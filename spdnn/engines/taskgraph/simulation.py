@@ -8,11 +8,11 @@ begins or ends. Nothing here was measured.
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from functools import cached_property
 
 import numpy as np
 
 from spdnn.core.errors import InputError
+from spdnn.core.locks import cached_property
 from spdnn.engines.costs.costs import FREE, DeviceCosts, MessageCosts, Work
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.execution import Execution, Lane

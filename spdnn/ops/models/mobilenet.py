@@ -16,7 +16,6 @@ Sources: Howard et al., "MobileNets", 2017; Gale, Zaharia, Young, Elsen, "Sparse
 first block), the first 1 x 1 dense, and 90 % sparsity at widths 1.3 to 1.8 against dense widths 1, 1.2 and 1.4.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.core.errors import InputError
+from spdnn.core.locks import Lock
 from spdnn.ops import SparseMatrix
 from spdnn.ops.backends import thread_count
 from spdnn.ops.cpu import CpuBackend
@@ -137,7 +137,7 @@ class MobileNet:
         self.weights = tensors
         self.seconds: dict[str, float] = {}
         self._dense: dict[int, np.ndarray] = {}
-        self._lock, self._passes = threading.Lock(), ((), [])
+        self._lock, self._passes = Lock(), ((), [])
 
     def __getstate__(self) -> dict[str, Any]:  # of pickle and deepcopy: without buffers, and locks
         return {name: getattr(self, name) for name in ("config", "weights", "pointwise", "seconds")}
