@@ -10,10 +10,10 @@ Value = TypeVar("Value")
 
 
 class Lock:
-    """A lock for `with`, open in a forked process."""
+    """A lock for `with`, which its thread may take again, open in a forked process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         _locks.add(self)
 
     def __enter__(self) -> None:
@@ -28,7 +28,7 @@ _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 def _open_all() -> None:
     for lock in _locks:
-        lock._lock = threading.Lock()
+        lock._lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_open_all)

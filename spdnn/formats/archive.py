@@ -11,7 +11,6 @@ import io
 import os
 import re
 import tarfile
-import threading
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError
+from spdnn.core.locks import Lock
 from spdnn.core.validation import shorten
 
 LONGEST_NAME = 40  # characters of a member's name that a sentence shows
@@ -54,7 +54,7 @@ class TarArchive:
 
     def __init__(self, path: Path):
         self.path = safe_open.check_file(path, "archive")
-        self._lock = threading.RLock()
+        self._lock = Lock()
         with self._telling(), safe_open.keep_open(self.path, self) as raw:
             packed = raw.read(2) == safe_open.GZIP
             raw.seek(0)

@@ -47,7 +47,7 @@ from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.features import Inputs
 from spdnn.core.files import cache_folder
 from spdnn.core.progress import Stage
-from spdnn.core.resources import usable_cores
+from spdnn.core.resources import usable_cores, use_all_cores
 from spdnn.core.safe_open import existing
 from spdnn.formats.catalog import read_sources
 from spdnn.formats.fetch import fetch
@@ -157,7 +157,7 @@ def resize_to_bits(
     workers = usable_cores()
     work, level = dispatch.compiled_module(), dispatch.level().name
     passes, name = 1 if largest else 2, f"inputs, MNIST at {side} x {side}"
-    with Stage(name, passes * blocks, "block") as stage, ThreadPoolExecutor(workers) as pool:
+    with Stage(name, passes * blocks, "block") as stage, ThreadPoolExecutor(workers, initializer=use_all_cores) as pool:
         # The horizontal transform, of all images as one line, as the definition has it.
         lines, nyquist = _lines(images, min(2, phases), phases > 2, pool)
         # How a column is made of the points around it (it may be one of them): float64 (phases, points, 9).

@@ -12,13 +12,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from spdnn.core.errors import InputError, Unavailable, install
+from spdnn.core.locks import cached_property
 from spdnn.core.network import RELU, Activation, MemoryNetwork
 from spdnn.core.signature import ModelInput, Signature
 from spdnn.core.validation import shorten

@@ -9,13 +9,11 @@ SHA-256 (tests/formats/test_text.py). Other layers and widths are known by their
 give the official categories, and every value of a survivor is 32.
 """
 
-import threading
-from functools import cached_property
-
 import numpy as np
 
 from spdnn.core import challenge
 from spdnn.core.errors import InputError
+from spdnn.core.locks import Lock, cached_property
 from spdnn.core.network import Activation, Header, Layer, Network, index_dtype
 from spdnn.kernels import dispatch
 
@@ -74,7 +72,7 @@ class RadixNet(Network):
             raise InputError(f"bias {bias}: it must be a finite number")
         self.description = {"source": "radixnet", "neurons": neurons, "layers": layers, "seed": seed}
         self.description |= {"bias": float(self.bias), "ymax": self.activation.ymax}
-        self._lock = threading.Lock()  # of the next two, for several threads may read layers
+        self._lock = Lock()  # of the next two, for several threads may read layers
         # By a block, a generator that has drawn the numbers of all up to it; the last used is the last.
         self._generators: dict[int, np.random.RandomState] = {}
         self._held: dict[int, np.ndarray] = {}

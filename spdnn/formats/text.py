@@ -9,11 +9,9 @@ import contextlib
 import os
 import re
 import shutil
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,9 @@ import numpy as np
 
 from spdnn.core import challenge, endings, progress, safe_open
 from spdnn.core.errors import InputError, SpdnnError
+from spdnn.core.locks import Lock, cached_property
 from spdnn.core.network import Activation, Header, Layer, Network, common_value, index_dtype, layer_activations
-from spdnn.core.resources import usable_cores
+from spdnn.core.resources import usable_cores, use_all_cores
 from spdnn.core.threads import in_order
 from spdnn.core.validation import quote
 from spdnn.formats import checks, container, lines
@@ -122,7 +121,7 @@ class TextNetwork(Network):
         self._members: dict[int, Member] = {}
         self._states: dict[Path, tuple[int, int]] = {}
         self._neurons, self._listed, self._headers, self._latest = None, False, {}, (-1, None)
-        self._lock = threading.RLock()
+        self._lock = Lock()
         if self._archive is None:
             self._list()
 
@@ -293,7 +292,7 @@ def write_layers(network: Network, folder) -> list[Path]:
                 stream.flush()
                 os.fsync(stream.fileno())  # a file that the disk does not have yet must not get its final name
 
-        with ThreadPoolExecutor(LAYERS) as pool:  # at its end nobody writes any more
+        with ThreadPoolExecutor(LAYERS, initializer=use_all_cores) as pool:  # at its end nobody writes any more
             exported = pool.map(export, range(network.depth))
             deque(progress.bar(exported, "export network", len(targets), "file"), maxlen=0)
     return targets

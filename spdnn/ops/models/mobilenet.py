@@ -143,7 +143,7 @@ class MobileNet:
         return {name: getattr(self, name) for name in ("config", "weights", "pointwise", "seconds")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _dense={}, _lock=threading.Lock(), _passes=((), []))
+        self.__dict__.update(state, _dense={}, _lock=Lock(), _passes=((), []))
 
     def images(self, x: Any, arithmetic: str = "sparse", threads: int | None = None) -> np.ndarray:
         """The logits of images.
