@@ -183,7 +183,8 @@ def compared(
     with torch.inference_mode():
         right = module(torch.from_numpy(x)).numpy()
     threads = comparison.threads
-    with export(module, torch.from_numpy(x[:2])) as path:
+    with export(module, torch.from_numpy(x[:2])) as exported:
+        path = exported.path
         session, spent = time_call(
             onnx_files.session, str(path), lambda options: setattr(options, "intra_op_num_threads", threads)
         )

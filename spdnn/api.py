@@ -116,16 +116,17 @@ def compile(
     if (layers := estimators.network_of(network)) is not None:
         _refuse_example(example)
         return estimators.EstimatorModel(make(layers), network, verify)
-    export, graph = None, network
+    exported, graph = None, network
     model: Model | OnnxModel | None = None
     with contextlib.ExitStack() as stack:
         # A file or a module gives a network, or the graph of an ONNX model.
         if isinstance(network, str | os.PathLike):
             graph = open_model(network)
         elif (nn := getattr(sys.modules.get("torch"), "nn", None)) is not None and isinstance(network, nn.Module):
-            export = importlib.import_module("spdnn.ops.torch.export")
-            path = stack.enter_context(export.export(network, example))
-            graph = OnnxGraph.read(path, type(network).__name__)
+            export = importlib.import_module("spdnn.ops.torch.export").export
+            exported = stack.enter_context(export(network, example))
+            graph = OnnxGraph.read(exported.path, exported.name)
+            example = example if example is None else exported.inputs  # copies, which the model may keep
         if not isinstance(graph, OnnxGraph):
             _refuse_example(example)
             return make(graph)
@@ -145,8 +146,8 @@ def compile(
             model = None
         # Every other graph runs in ONNX Runtime.
         model = OnnxModel(graph, threads, example, batch, verify) if model is None else model
-    if export and verify:
-        export.compare(network, example, model)
+    if exported is not None and verify:
+        exported.compare(model)
     return model
 
 

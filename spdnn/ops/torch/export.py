@@ -1,83 +1,133 @@
 """PyTorch modules as ONNX models, which torch.onnx writes."""
 
 import contextlib
-import copy
+import functools
+import itertools
 import logging
 import tempfile
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export.dynamic_shapes import ShapesCollection
 
 from spdnn.core import arrays
 from spdnn.core.errors import InputError, Unavailable, install
+from spdnn.core.shown import listed
 from spdnn.core.validation import shorten
 from spdnn.ops.onnx_trial import alike
+from spdnn.ops.torch.copies import copy_module, held_values, random_states_kept, same
 from spdnn.ops.torch.modules import SparseConv2d, SparseLinear
 
 HALF = (torch.float16, torch.bfloat16)  # computed in float32
+NAMED = 3  # tensors in a sentence
+_exporting = threading.RLock()  # torch.export replaces methods of nn.Module while it runs: one at a time
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A module as an ONNX model.
+
+    Attributes:
+        path: of the ONNX model, for any number of inputs; name: of the module's class.
+        inputs: what the module was run on; expected: what it gave for them.
+    """
+
+    path: Path
+    name: str
+    inputs: tuple[Tensor, ...]
+    expected: Any
+
+    def compare(self, model: Any) -> None:
+        """Compare what a compiled model gives for the inputs with what the module gave; not where a small difference
+        may become a large one in it.
+
+        Raises:
+            InputError: they differ by more than rounding.
+        """
+        actual, expected = model(*self.inputs), self.expected
+        pairs = [(actual, expected)] if isinstance(expected, Tensor) else list(zip(actual, expected, strict=False))
+        # Outputs within outputs are flattened by the export; those of plain tensors are as many.
+        plain = not isinstance(expected, Tensor) and all(isinstance(part, Tensor) for part in expected)
+        if plain and len(actual) != len(expected):
+            raise InputError(f"{self.name}: compiled, it gives {len(actual)} outputs, and itself {len(expected)}")
+        for one, other in pairs if not model.jumps else []:
+            if isinstance(other, Tensor) and not alike(arrays.host(one, self.name), arrays.host(other, self.name)):
+                raise InputError(
+                    f"{self.name}: compiled, it gives other numbers than itself; verify=False takes what torch.onnx "
+                    "exports"
+                )
 
 
 @contextlib.contextmanager
-def export(module: nn.Module, example: Any = None) -> Iterator[Path]:
-    """The path of an ONNX model of a module in inference, for any number of inputs; it is removed at the end.
+def export(module: nn.Module, example: Any = None) -> Iterator[Exported]:
+    """Export a module in inference to ONNX, for any number of inputs; the file is removed at the end.
+
+    A copy of the module is run on copies of the example, and then exported. The module, the example and the random
+    states of torch, NumPy and Python stay as they are, and other threads may call the module meanwhile.
 
     Args:
-        module: stays as it is. Sparse layers of spdnn.torch are exported with their weights.
+        module: its forward may write into its inputs; it may fill buffers at its first call. Sparse layers of
+            spdnn.torch are exported with their weights.
         example: a tensor that the module takes, or a tuple of several, of two inputs or more; not needed where a Linear
             layer comes first.
 
     Raises:
-        InputError: torch cannot trace or export the module.
+        InputError: the module cannot be copied or called, its outputs depend on the calls before, or torch cannot
+            trace or export it.
         Unavailable: the package onnxscript is missing.
     """
     name = type(module).__name__
-    inputs = _example(name, module, example)
+    inputs = _inputs(name, module, example)
     try:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise Unavailable(f"{name}: the package onnxscript is missing; {install('torch')} brings it") from error
     with tempfile.TemporaryDirectory(prefix="spdnn-") as folder:
         path = Path(folder, "model.onnx")
-        try:
-            with _silent(), torch.no_grad(), _in_inference(module) as dense:
-                sizes = ShapesCollection()
-                for argument in inputs:
-                    sizes[argument][0] = torch.export.Dim.DYNAMIC
-                sizes = sizes.dynamic_shapes(dense, inputs)
-                torch.onnx.export(dense, inputs, str(path), dynamo=True, dynamic_shapes=sizes, verbose=False)
-        except Exception as error:  # of any kind: the module's own code runs
-            why = shorten(" ".join(str(error.__cause__ or error).split()), 150)
-            raise InputError(f"{name}: torch.onnx cannot export it for any number of inputs ({why})") from error
-        yield path
+        with random_states_kept(module, inputs) as restore, _silent(), torch.inference_mode(False), torch.no_grad():
+            copied = copy_module(module, "compile exports a copy of a module").eval()
+            if any(parameter.dtype in HALF for parameter in copied.parameters()):
+                copied.float()
+            if not isinstance(copied, torch.jit.ScriptModule):  # which takes no hook, and which torch.onnx refuses
+                copied.register_forward_pre_hook(
+                    lambda _, given: tuple(tensor.clone() for tensor in given), prepend=True
+                )
+            expected = _called(name, copied, inputs, restore)
+            try:
+                _write(_dense(copied), inputs, path)
+            except Exception as error:  # of any kind: the module's own code runs
+                why = _why(error.__cause__ or error)
+                raise InputError(f"{name}: torch.onnx cannot export it for any number of inputs ({why})") from error
+        yield Exported(path, name, inputs, expected)
 
 
-def compare(module: nn.Module, example: Any, model: Any) -> None:
-    """Compare what a compiled model gives with what its module gives, on the example; not where a small difference may
-    become a large one in it.
+def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> None:
+    sizes = ShapesCollection()
+    for argument in inputs:
+        sizes[argument][0] = torch.export.Dim.DYNAMIC
+    shapes = sizes.dynamic_shapes(module, inputs)
+    with _exporting, _in_this_thread():
+        torch.onnx.export(module, inputs, str(path), dynamo=True, dynamic_shapes=shapes, verbose=False)
 
-    Raises:
-        InputError: they differ by more than rounding.
-    """
-    name, inputs = type(module).__name__, _example(type(module).__name__, module, example)
-    inputs = tuple(torch.randn_like(tensor) if example is None else tensor for tensor in inputs)
-    with torch.no_grad(), _in_inference(module) as dense:
-        expected = dense(*inputs)
-    actual = model(*inputs)
-    pairs = [(actual, expected)] if isinstance(expected, Tensor) else list(zip(actual, expected, strict=False))
-    # Outputs within outputs are flattened by the export; those of plain tensors are as many.
-    plain = not isinstance(expected, Tensor) and all(isinstance(part, Tensor) for part in expected)
-    if plain and len(actual) != len(expected):
-        raise InputError(f"{name}: compiled, it gives {len(actual)} outputs, and itself {len(expected)}")
-    for one, other in pairs if not model.jumps else []:
-        if isinstance(other, Tensor) and not alike(arrays.host(one, name), arrays.host(other, name)):
-            raise InputError(
-                f"{name}: compiled, it gives other numbers than itself; verify=False takes what torch.onnx exports"
-            )
+
+@contextlib.contextmanager
+def _in_this_thread() -> Iterator[None]:
+    """Torch's flags of an export hold for all threads, and change what others compute: now they hold for this one."""
+    here = threading.get_ident()
+    with contextlib.ExitStack() as stack:
+        for name in ("is_exporting", "is_compiling"):
+            flag = getattr(torch.compiler, name)
+            own = functools.partial(lambda flag: threading.get_ident() == here and flag(), flag)
+            stack.enter_context(mock.patch.object(torch.compiler, name, own))
+        yield
 
 
 @contextlib.contextmanager
@@ -94,7 +144,10 @@ def _silent() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _example(name: str, module: nn.Module, example: Any) -> tuple[Tensor, ...]:
+def _inputs(name: str, module: nn.Module, example: Any) -> tuple[Tensor, ...]:
+    """The example as a tuple of copies, in float32 where it is in half precision; or random numbers."""
+    if any(nn.parameter.is_lazy(tensor) for tensor in itertools.chain(module.parameters(), module.buffers())):
+        raise InputError(f"{name}: a lazy layer has no weights before its first call; call the module once")
     if example is None:
         linear = nn.Linear | SparseLinear  # whose parametrizations, such as weight_norm, are modules in it
         leaves = (one for one in module.modules() if isinstance(one, linear) or not list(one.children()))
@@ -103,29 +156,72 @@ def _example(name: str, module: nn.Module, example: Any) -> tuple[Tensor, ...]:
             raise InputError(
                 f"{name}: its first layer is no Linear: give an input of it (example=), two of them or more"
             )
-        example = next(first.parameters()).detach().new_zeros(2, first.in_features)
+        drawn = torch.randn(2, first.in_features, generator=torch.Generator().manual_seed(0))
+        example = drawn.to(next(first.parameters()))
     several = tuple(example) if isinstance(example, tuple | list) else (example,)
     if not several or not all(isinstance(tensor, Tensor) and tensor.dim() and len(tensor) > 1 for tensor in several):
         raise InputError("example: a tensor of two inputs or more, as the module takes them, or a tuple of such")
-    return tuple(tensor.float() if tensor.dtype in HALF else tensor for tensor in several)
+    copies = (tensor.detach().clone() for tensor in several)
+    return tuple(tensor.float() if tensor.dtype in HALF else tensor for tensor in copies)
 
 
-@contextlib.contextmanager
-def _in_inference(module: nn.Module) -> Iterator[nn.Module]:
-    """The module in inference, with dense layers in place of sparse ones, and a copy in float32 of one in half
-    precision; afterwards it is as it was."""
-    whole = nn.ModuleList([module])  # so that the module itself may be a sparse layer
-    training = [module for module in module.modules() if module.training]
+def _called(name: str, module: nn.Module, inputs: tuple[Tensor, ...], restore: Callable[[], None]) -> Any:
+    """The module's outputs, after calls that fill what its first call fills.
+
+    Raises:
+        InputError: it cannot be called; its state or its outputs depend on the calls before.
+    """
+
+    def call() -> Any:
+        restore()  # so that a module that draws numbers draws the same ones
+        try:
+            return module(*inputs)
+        except Exception as error:  # of any kind: the module's own code runs
+            raise InputError(f"{name}: it cannot be called with the example ({_why(error)})") from error
+
+    first, before = held_values(call()), held_values(module)
+    # Between two calls on the same inputs, one on others: a state that follows the inputs differs afterwards. A module
+    # may refuse larger numbers, or another order; on a GPU, numbers that are out of range would end its context.
+    for factor in (2, 1):
+        with contextlib.suppress(Exception):
+            module(
+                *(tensor.flip(0) * (factor if tensor.is_cpu and tensor.is_floating_point() else 1) for tensor in inputs)
+            )
+            break
+    outputs = call()
+    again, after = held_values(outputs), held_values(module)
+    changed = {key: value for key, value in {**before, **after}.items() if not same(before.get(key), after.get(key))}
+    states = [key for key, value in changed.items() if isinstance(value, Tensor | np.ndarray)]
+    if states or not all(_alike(name, value, again.get(key)) for key, value in first.items()):
+        why = (
+            f"each call changes its {listed(states or [*changed], NAMED)}"
+            if changed
+            else "a call depends on earlier ones"
+        )
+        raise InputError(
+            f"{name}: {why}, and a compiled model has no state; take it as an input and return it as an output, or "
+            "leave it alone in inference"
+        )
+    return outputs
+
+
+def _why(error: BaseException) -> str:
+    return shorten(str(error), 150) or type(error).__name__
+
+
+def _alike(name: str, one: Any, other: Any) -> bool:
+    """Whether two outputs are the same but for rounding; what is no tensor is not compared."""
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return isinstance(one, Tensor) == isinstance(other, Tensor)
+    return alike(arrays.host(one, name), arrays.host(other, name))
+
+
+def _dense(module: nn.Module) -> nn.Module:
+    """The module, in which dense layers take the place of sparse ones; of a sparse layer, a dense one."""
+    whole = nn.ModuleList([module])
     named = dict(whole.named_modules(remove_duplicate=False))
     sparse = {name: layer for name, layer in named.items() if isinstance(layer, SparseLinear | SparseConv2d)}
     dense = {layer: layer.to_dense() for layer in sparse.values()}
-    try:
-        for name, layer in sparse.items():
-            whole.set_submodule(name, dense[layer])
-        half = any(parameter.dtype in HALF for parameter in module.parameters())
-        yield (copy.deepcopy(whole[0]).float() if half else whole[0]).eval()
-    finally:
-        for name, layer in sparse.items():
-            whole.set_submodule(name, layer)
-        for layer in training:
-            layer.training = True
+    for name, layer in sparse.items():
+        whole.set_submodule(name, dense[layer])
+    return whole[0]

@@ -15,6 +15,7 @@ from torch.nn.utils import prune
 
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError
+from spdnn.ops.torch.copies import copy_inputs, copy_module, random_states_kept
 from spdnn.ops.torch.modules import SparseConv2d, SparseLinear, SparseWeight, unsuitable
 
 KINDS: dict[type, type] = {nn.Linear: SparseLinear, nn.Conv2d: SparseConv2d}  # exactly these: subclasses mean more
@@ -97,14 +98,15 @@ def sparsify(
             are pruned already, by torch's masks or by zeros.
         min_size: weights that a layer has at least.
         exclude: names of layers that stay, as in named_modules(); `*` stands for anything.
-        inputs: an input of the model, or a tuple of several. It is run once, without gradients, so that layers are
-            timed on the shapes that they get; by default on 64 rows, and on one image of 14 x 14.
+        inputs: an input of the model, or a tuple of several. A copy of the model is run once on copies of them, without
+            gradients, so that layers are timed on the shapes that they get; by default on 64 rows, and on one image of
+            14 x 14. A model with lazy layers is run itself, which gives them their weights.
         measure: False: every suitable layer is replaced, untimed.
         quiet: do not print the table.
 
     Raises:
-        InputError: no module, a layer that is the whole model, an option out of range, or a name in `exclude` that no
-            layer has.
+        InputError: no module, a layer that is the whole model, an option out of range, a name in `exclude` that no
+            layer has, or, with inputs, a model that cannot be copied.
     """
     _check(model, sparsity, min_size)
     modules = dict(model.named_modules(remove_duplicate=False))
@@ -114,11 +116,11 @@ def sparsify(
             raise InputError(f"exclude: the model has no layer {pattern!r}")
     layers = {name: module for name, module in modules.items() if isinstance(module, tuple(KINDS))}
     rules = _Rules(sparsity, min_size, measure, _owners(modules))
-    shapes = _shapes(model, layers.values(), inputs) if inputs is not None else {}
+    shapes = _shapes(model, layers, inputs) if inputs is not None else {}
     rows, replacements = [], {}
     for name, layer in layers.items():
         excluded = any(fnmatchcase(name, pattern) for pattern in exclude)
-        row, sparse = _judge(name, layer, rules, excluded, shapes.get(layer), replacements.get(layer))
+        row, sparse = _judge(name, layer, rules, excluded, shapes.get(name), replacements.get(layer))
         rows.append(row)
         if sparse is not None:
             replacements[layer] = sparse
@@ -232,8 +234,8 @@ def _reason(layer: nn.Module, weight: Tensor, rules: _Rules) -> str | None:
     return "it has hooks, which would be lost" if hooks else None
 
 
-def _shapes(model: nn.Module, layers: Iterable[nn.Module], inputs: Any) -> dict[nn.Module, tuple]:
-    """(shape, whether it is channels last) of what each layer is given first."""
+def _shapes(model: nn.Module, names: Iterable[str], inputs: Any) -> dict[str, tuple]:
+    """By the name of a layer, (shape, whether it is channels last) of what it is given first."""
     shapes: dict[nn.Module, tuple] = {}
 
     def note(layer: nn.Module, given: tuple) -> None:
@@ -241,18 +243,27 @@ def _shapes(model: nn.Module, layers: Iterable[nn.Module], inputs: Any) -> dict[
             last = given[0].dim() == 4 and given[0].is_contiguous(memory_format=torch.channels_last)
             shapes.setdefault(layer, (tuple(given[0].shape), last and not given[0].is_contiguous()))
 
-    hooks = [layer.register_forward_pre_hook(note) for layer in set(layers)]
-    training = {module: module.training for module in model.modules()}
-    try:
-        model.eval()
-        with torch.no_grad():
-            model(*inputs) if isinstance(inputs, tuple) else model(inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for part, mode in training.items():
-            part.training = mode
-    return shapes
+    if any(nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
+        training = {module: module.training for module in model.modules()}
+        try:
+            _call(model.eval(), inputs)  # which gives its layers their weights
+        finally:
+            for part, mode in training.items():
+                part.training = mode
+    with random_states_kept(model, inputs):
+        copied = copy_module(model, "sparsify runs a copy of the model on inputs").eval()
+        layers = {name: copied.get_submodule(name) for name in names}
+        for layer in {*layers.values()}:
+            layer.register_forward_pre_hook(note)
+        _call(copied, inputs)
+    return {name: shapes[layer] for name, layer in layers.items() if layer in shapes}
+
+
+@torch.no_grad()
+def _call(model: nn.Module, inputs: Any) -> None:
+    """Run a model on copies of inputs."""
+    copied = copy_inputs(inputs)
+    model(*copied) if isinstance(copied, tuple) else model(copied)
 
 
 def _times(dense: nn.Module, sparse: nn.Module, shape: tuple | None) -> tuple[float, float]:
@@ -264,10 +275,13 @@ def _times(dense: nn.Module, sparse: nn.Module, shape: tuple | None) -> tuple[fl
     stride = getattr(sparse, "stride", None)
     key = (type(sparse), sparse.rows, round(20 * sparse.sparsity), stride, *shape, values.dtype, values.device, threads)
     if key not in _measured:
-        x = torch.randn(shape[0], dtype=values.dtype, device=values.device)
+        random = torch.Generator(values.device).manual_seed(0)
+        x = torch.randn(shape[0], dtype=values.dtype, device=values.device, generator=random)
         x = x.to(memory_format=torch.channels_last) if shape[1] else x
+        attributes = dict(vars(dense))
         with torch.no_grad():
             _measured[key] = _beside(lambda: dense(x), lambda: sparse(x), values.is_cuda)
+        vars(dense).update(attributes)  # a mask computes the weight again at each call, without gradients here
     return _measured[key]
 
 
@@ -320,12 +334,14 @@ def fuse(model: nn.Module) -> list[str]:
         the names of the normalisations that were folded.
 
     Raises:
-        InputError: a model in training, or one that cannot be traced.
+        InputError: a model in training, or one that cannot be copied or traced.
     """
     if model.training:
         raise InputError("the model is in training, where a BatchNorm takes the batch's statistics; call eval() first")
+    traced = copy_module(model, "fuse traces a copy of the model")  # in which a forward may leave stand-ins for tensors
     try:
-        nodes = _Tracer().trace(model).nodes
+        with random_states_kept(model):
+            nodes = _Tracer().trace(traced).nodes
     except Exception as error:  # of the model's own code, any
         raise InputError(f"the model cannot be traced by torch.fx ({safe_open.brief(error)})") from error
     modules = dict(model.named_modules())

@@ -142,8 +142,8 @@ class SparseLinear(SparseWeight):
 
     def to_dense(self) -> nn.Linear:
         """A torch.nn.Linear with the same weights, zeros where there are none."""
-        dense = nn.Linear(self.width, self.rows, self.bias is not None, dtype=self.values.dtype)
-        return _fill(dense, self)
+        options = {"bias": self.bias is not None, "dtype": self.values.dtype}
+        return _fill(nn.utils.skip_init(nn.Linear, self.width, self.rows, **options), self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Raises InputError: an input of another width or type."""
@@ -187,7 +187,7 @@ class SparseConv2d(SparseWeight):
     def to_dense(self) -> nn.Conv2d:
         """A torch.nn.Conv2d with the same weights, zeros where there are none."""
         options = {"stride": self.stride, "bias": self.bias is not None, "dtype": self.values.dtype}
-        return _fill(nn.Conv2d(self.width, self.rows, 1, **options), self)
+        return _fill(nn.utils.skip_init(nn.Conv2d, self.width, self.rows, 1, **options), self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Raises InputError: an input of another shape or type."""
@@ -254,6 +254,7 @@ def _restore(layer: SparseWeight, module: nn.Module) -> Any:
 
 
 def _fill(dense: nn.Module, layer: SparseWeight) -> Any:
+    """The dense layer, which has no weights yet, with those of the sparse one."""
     with torch.no_grad():
         dense.weight.copy_(torch.from_numpy(layer.matrix().to_dense()).view(dense.weight.shape))
         if layer.bias is not None:
