@@ -151,7 +151,7 @@ def test_a_module_stays_as_it_was(fails, capfd):
     parts, modes = [*module.modules()], [one.training for one in module.modules()]
     level = logging.getLogger("torch").level
     if fails:
-        refuses("Shared: torch.onnx cannot export it", spdnn.compile, module, example=x[:, :5])
+        refuses("Shared: it cannot be called with the example", spdnn.compile, module, example=x[:, :5])
     else:
         model = spdnn.compile(module, example=x)
     assert [*module.modules()] == parts
@@ -172,7 +172,10 @@ def test_a_module_stays_as_it_was(fails, capfd):
 def test_what_is_refused():
     refuses("its first layer is no Linear: give an input", spdnn.compile, nn.Conv2d(3, 3, 1))
     refuses("example: a tensor of two inputs or more", spdnn.compile, nn.Linear(3, 3), example=torch.ones(1, 3))
-    refuses("Linear: torch.onnx cannot export it", spdnn.compile, nn.Linear(3, 3), example=torch.ones(2, 4))
+    refuses("Linear: it cannot be called with the example", spdnn.compile, nn.Linear(3, 3), example=torch.ones(2, 4))
+    refuses("Sequential: a lazy layer has no weights", spdnn.compile, nn.Sequential(nn.LazyLinear(3)))
+    branches = Called(lambda one, x: one(x) if x.sum() > 0 else x, nn.Linear(3, 3))
+    refuses("Called: torch.onnx cannot export it", spdnn.compile, branches, example=torch.ones(2, 3))
     convolution, x = nn.Conv2d(3, 3, 1), torch.ones(2, 3, 4, 4)
     refuses("it is no chain of layers: .*Conv", spdnn.compile, convolution, "spgemm", example=x)
     one_size = Called(lambda one, x: one(x) * torch.arange(len(x))[:, None], nn.Linear(6, 4))

@@ -8,6 +8,7 @@ import numbers
 import random
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,13 +48,13 @@ def copy_module(module: nn.Module, purpose: str) -> nn.Module:
     Raises:
         InputError: an attribute cannot be copied; the sentence names it.
     """
-    kind, memo = type(module).__name__, dict[int, Any]()
-    parts = [_part(kind, name, part, purpose) for name, part in module.named_modules()]
+    copying = _Copying(type(module).__name__, purpose, {}, {})
+    parts = [copying.part(name, part) for name, part in module.named_modules()]
+    memo = copying.memo
     memo |= {id(part.module): part.copy for part in parts if part.copy is not None}
     # deepcopy refuses tensors that autograd computed, and leaves functions, with what they refer to, as they are.
-    states = [part.module if part.state is None else part.state for part in parts]
-    functions = []
-    for _, value in reachable(states, {*memo}):
+    functions, alive = [], []
+    for _, value in reachable([part.module if part.state is None else part.state for part in parts], {*memo}):
         if isinstance(value, Tensor) and not value.is_leaf:
             memo[id(value)] = value.detach().clone()
         elif isinstance(value, types.FunctionType) and value.__closure__:
@@ -61,18 +62,18 @@ def copy_module(module: nn.Module, purpose: str) -> nn.Module:
             functions.append(value)
         else:
             continue
-        memo.setdefault(id(memo), []).append(value)  # deepcopy's own place of what must live as long as the memo
+        alive.append(value)  # no other object gets its id meanwhile
+    copying.start.update(memo)
     # Inner modules come first, so that what cannot be copied has its full name.
     for part in reversed(parts):
         label = part.name and part.name + "."
         if part.copy is None or part.state is None:
-            _copied(part.module, memo, part.name, kind, purpose)
+            copying.copied(part.module, part.name)
             continue
-        copied = {
-            key: _copied(value, memo, part.name if key in PARTS else label + key, kind, purpose)
-            for key, value in part.state.items()
-        }
-        part.copy.__setstate__(copied)
+        state = part.state.items()
+        part.copy.__setstate__(
+            {key: copying.copied(value, part.name if key in PARTS else label + key) for key, value in state}
+        )
     for function in functions:
         for cell, other in zip(function.__closure__, memo[id(function)].__closure__, strict=True):
             for value in _contents(cell):
@@ -144,30 +145,41 @@ def random_states_kept(*values: Any) -> Iterator[Callable[[], None]]:
         restore()
 
 
-def _part(kind: str, name: str, module: nn.Module, purpose: str) -> _Part:
-    if hasattr(module, "__deepcopy__"):
-        return _Part(name, module, None, None)
-    try:
-        make, arguments, *rest = module.__reduce_ex__(4)
-    except Exception as error:  # of the module's own code, any
-        raise _refusal(kind, name, error, purpose) from error
-    state, *items = rest or [None]
-    if make is not copyreg.__newobj__ or not isinstance(state, dict) or any(items):
-        return _Part(name, module, None, None)
-    return _Part(name, module, make(*arguments), dict(state))
+@dataclass(frozen=True)
+class _Copying:
+    """The copies that copy_module made so far; start: those with which it began."""
 
+    kind: str
+    purpose: str
+    memo: dict[int, Any]
+    start: dict[int, Any]
 
-def _copied(value: Any, memo: dict[int, Any], name: str, kind: str, purpose: str) -> Any:
-    try:
-        return copy.deepcopy(value, memo)
-    except Exception as error:  # of the value's own code, any
-        for inner, member in _members(value, name):
-            try:
-                copy.deepcopy(member, dict(memo))
-            except Exception:
-                name = inner
-                break
-        raise _refusal(kind, name, error, purpose) from error
+    def part(self, name: str, module: nn.Module) -> _Part:
+        if hasattr(module, "__deepcopy__"):
+            return _Part(name, module, None, None)
+        try:
+            make, arguments, *rest = module.__reduce_ex__(4)
+        except Exception as error:  # of the module's own code, any
+            raise self.refusal(name, error) from error
+        state, *items = rest or [None]
+        if make is not copyreg.__newobj__ or not isinstance(state, dict) or any(items):
+            return _Part(name, module, None, None)
+        return _Part(name, module, make(*arguments), dict(state))
+
+    def copied(self, value: Any, name: str) -> Any:
+        try:
+            return copy.deepcopy(value, self.memo)
+        except Exception as error:  # of the value's own code, any
+            for inner, member in _members(value, name):
+                try:
+                    copy.deepcopy(member, dict(self.start))  # the memo has halves of copies now
+                except Exception:
+                    raise self.refusal(inner, error) from error
+            raise self.refusal(name, error) from error
+
+    def refusal(self, name: str, error: Exception) -> InputError:
+        subject, why = f"its attribute {name}" if name else "it", shorten(str(error), 150) or type(error).__name__
+        return InputError(f"{self.kind}: {subject} cannot be copied ({why}), and {self.purpose}")
 
 
 def _with_empty_cells(function: types.FunctionType) -> types.FunctionType:
@@ -189,11 +201,6 @@ def _captured(value: Any, memo: dict[int, Any]) -> Any:
         with contextlib.suppress(Exception):
             return copy.deepcopy(value, memo)
     return value
-
-
-def _refusal(kind: str, name: str, error: Exception, purpose: str) -> InputError:
-    subject, why = f"its attribute {name}" if name else "it", shorten(str(error), 150) or type(error).__name__
-    return InputError(f"{kind}: {subject} cannot be copied ({why}), and {purpose}")
 
 
 def _members(value: Any, name: str) -> Iterator[tuple[str, Any]]:
