@@ -98,7 +98,8 @@ def compile(
             module or an estimator that differs is refused.
 
     Raises:
-        InputError: arguments that do not fit; a model that ONNX Runtime does not run, or torch does not export.
+        InputError: arguments that do not fit; a model that ONNX Runtime does not run, or torch does not export; a
+            module that has a state, or cannot be copied (a copy is exported, the module stays as it is).
         Unavailable: the engine cannot run here, or a package is missing.
 
     Example:

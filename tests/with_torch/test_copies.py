@@ -64,7 +64,7 @@ def everything(module):
 
     def state(value):
         if isinstance(value, torch.Tensor):
-            return id(value), value.requires_grad, id(value.grad), value.detach().numpy().tobytes()
+            return id(value), value.requires_grad, value.is_leaf and id(value.grad), value.detach().numpy().tobytes()
         if isinstance(value, dict):
             return {name: state(each) for name, each in value.items()}
         return list(map(state, value)) if isinstance(value, list) else (id(value), type(value))
@@ -300,6 +300,7 @@ def test_what_a_first_call_fills_and_what_no_output_depends_on(does, attributes)
         (lambda self, x, y: self.layer(x) + self.layer(y.sub_(y.mean(1, keepdim=True)).mul_(2)), 2),
         (lambda self, x, y: (self.layer(x.relu_()), F.layer_norm(y, (8,)).add_(y.clamp_(0, 1))), 2),
         (lambda self, x: (x[:, :4].zero_(), self.layer(x))[1], 1),
+        (lambda self, x: (x.exp_(), self.layer(x) + torch.arange(len(x))[:, None])[1], 1),
     ],
 )
 def test_a_module_that_writes_into_its_inputs(does, count):

@@ -96,10 +96,6 @@ def export(module: nn.Module, example: Any = None) -> Iterator[Exported]:
             copied = copy_module(module, "compile exports a copy of a module").eval()
             if any(parameter.dtype in HALF for parameter in copied.parameters()):
                 copied.float()
-            if not isinstance(copied, torch.jit.ScriptModule):  # which takes no hook, and which torch.onnx refuses
-                copied.register_forward_pre_hook(
-                    lambda _, given: tuple(tensor.clone() for tensor in given), prepend=True
-                )
             expected = _called(name, copied, inputs, restore)
             try:
                 _write(_dense(copied), inputs, path)
@@ -175,7 +171,7 @@ def _called(name: str, module: nn.Module, inputs: tuple[Tensor, ...], restore: C
     def call() -> Any:
         restore()  # so that a module that draws numbers draws the same ones
         try:
-            return module(*inputs)
+            return module(*(tensor.clone() for tensor in inputs))  # into which it may write
         except Exception as error:  # of any kind: the module's own code runs
             raise InputError(f"{name}: it cannot be called with the example ({_why(error)})") from error
 
@@ -183,21 +179,17 @@ def _called(name: str, module: nn.Module, inputs: tuple[Tensor, ...], restore: C
     # Between two calls on the same inputs, one on others: a state that follows the inputs differs afterwards. A module
     # may refuse larger numbers, or another order; on a GPU, numbers that are out of range would end its context.
     for factor in (2, 1):
+        others = [tensor.flip(0) for tensor in inputs]
         with contextlib.suppress(Exception):
-            module(
-                *(tensor.flip(0) * (factor if tensor.is_cpu and tensor.is_floating_point() else 1) for tensor in inputs)
-            )
+            module(*(other * factor if other.is_cpu and other.is_floating_point() else other for other in others))
             break
     outputs = call()
     again, after = held_values(outputs), held_values(module)
     changed = {key: value for key, value in {**before, **after}.items() if not same(before.get(key), after.get(key))}
     states = [key for key, value in changed.items() if isinstance(value, Tensor | np.ndarray)]
     if states or not all(_alike(name, value, again.get(key)) for key, value in first.items()):
-        why = (
-            f"each call changes its {listed(states or [*changed], NAMED)}"
-            if changed
-            else "a call depends on earlier ones"
-        )
+        names = listed(states or [*changed], NAMED)
+        why = f"each call changes its {names}" if names else "a call depends on earlier ones"
         raise InputError(
             f"{name}: {why}, and a compiled model has no state; take it as an input and return it as an output, or "
             "leave it alone in inference"
