@@ -357,12 +357,12 @@ def test_other_threads_call_the_module_while_it_is_compiled(kind):
 def test_two_threads_compile_at_once():
     module, x, models = nn.Sequential(nn.Linear(8, 4), nn.ReLU()).eval(), torch.randn(3, 8), []
     threads = [threading.Thread(target=lambda: models.append(spdnn.compile(module, example=x))) for _ in range(2)]
-    call, flag = nn.Module.__call__, torch.compiler.is_exporting
+    call, notes = nn.Module.__call__, torch._dynamo.eval_frame.fx_traceback
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (nn.Module.__call__, torch.compiler.is_exporting) == (call, flag)
+    assert (nn.Module.__call__, torch._dynamo.eval_frame.fx_traceback) == (call, notes)
     for model in models:
         torch.testing.assert_close(model(x), module(x).detach())
     assert len(models) == 2

@@ -1,11 +1,11 @@
 """PyTorch modules as ONNX models, which torch.onnx writes."""
 
 import contextlib
-import functools
 import itertools
 import logging
 import tempfile
 import threading
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -116,13 +116,19 @@ def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> None:
 
 @contextlib.contextmanager
 def _in_this_thread() -> Iterator[None]:
-    """Torch's flags of an export hold for all threads, and change what others compute: now they hold for this one."""
-    here = threading.get_ident()
-    with contextlib.ExitStack() as stack:
-        for name in ("is_exporting", "is_compiling"):
-            flag = getattr(torch.compiler, name)
-            own = functools.partial(lambda flag: threading.get_ident() == here and flag(), flag)
-            stack.enter_context(mock.patch.object(torch.compiler, name, own))
+    """While torch exports, it notes each call of a custom operator in one place for all threads, where calls of other
+    threads collide: only this thread's are noted."""
+    from torch._dynamo import eval_frame
+
+    here, notes = threading.get_ident(), getattr(eval_frame, "fx_traceback", None)
+
+    def annotate(annotations: dict[str, Any]) -> Any:
+        return notes.annotate(annotations) if threading.get_ident() == here else contextlib.nullcontext()
+
+    if notes is None:  # another version of torch
+        yield
+        return
+    with mock.patch.object(eval_frame, "fx_traceback", types.SimpleNamespace(**{**vars(notes), "annotate": annotate})):
         yield
 
 
