@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from torch.export.dynamic_shapes import ShapesCollection
 
 from spdnn.core import arrays
 from spdnn.core.errors import InputError, Unavailable, install
+from spdnn.core.locks import Lock
 from spdnn.core.shown import listed
 from spdnn.core.validation import shorten
 from spdnn.ops.onnx_trial import alike
@@ -28,7 +28,7 @@ from spdnn.ops.torch.modules import SparseConv2d, SparseLinear
 
 HALF = (torch.float16, torch.bfloat16)  # computed in float32
 NAMED = 3  # tensors in a sentence
-_exporting = threading.RLock()  # torch.export replaces methods of nn.Module while it runs: one at a time
+_exporting = Lock()  # torch.export replaces methods of nn.Module while it runs: one at a time
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> None:
 @contextlib.contextmanager
 def _in_this_thread() -> Iterator[None]:
     """While torch exports, it notes each call of a custom operator in one place for all threads, where calls of other
-    threads collide: only this thread's are noted."""
+    threads collide (KeyError: 'custom'): only this thread's are noted."""
     from torch._dynamo import eval_frame
 
     here, notes = threading.get_ident(), getattr(eval_frame, "fx_traceback", None)
@@ -128,8 +128,11 @@ def _in_this_thread() -> Iterator[None]:
     if notes is None:  # another version of torch
         yield
         return
-    with mock.patch.object(eval_frame, "fx_traceback", types.SimpleNamespace(**{**vars(notes), "annotate": annotate})):
+    eval_frame.fx_traceback = types.SimpleNamespace(**{**vars(notes), "annotate": annotate})
+    try:
         yield
+    finally:
+        eval_frame.fx_traceback = notes
 
 
 @contextlib.contextmanager

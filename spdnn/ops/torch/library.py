@@ -51,7 +51,7 @@ def topology_of(offsets: Tensor, columns: Tensor, width: int) -> Topology:
         for other in [k for k, (references, *_) in _known.items() if any(part.expired() for part in references)]:
             _known.pop(other, None)
         # A weak reference keeps the address from another storage, so that a key cannot come to mean another memory.
-        topology = Topology((len(offsets) - 1, width), *(_numpy(tensor).copy() for tensor in (offsets, columns)))
+        topology = Topology((len(offsets) - 1, width), *map(_numpy, (offsets, columns)))
         entry = _known[key] = tuple(map(StorageWeakRef, storages)), writes, topology
     return entry[2]
 
