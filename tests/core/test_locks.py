@@ -44,17 +44,21 @@ def test_a_lock_that_another_thread_holds_is_open_in_a_child():
     def hold():
         with lock:
             held.set()
-            over.wait()
+            over.wait(SECONDS)
+
+    def taken():
+        with ThreadPoolExecutor(1) as pool:
+            return not pool.submit(lock._lock.acquire, blocking=False).result()
 
     def takes_it():
-        with lock:
-            return not lock._lock.acquire(blocking=False)  # it is a lock there, too
+        with lock, lock:  # its thread may, and no other
+            return taken()
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(hold)
         assert held.wait(SECONDS)
         assert in_child(takes_it)
-        assert not lock._lock.acquire(blocking=False)
+        assert taken()
         over.set()
     assert in_child(takes_it)
 
