@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.core import safe_open
 from spdnn.core.errors import InputError, Unavailable, install
 from spdnn.core.locks import cached_property
 from spdnn.core.network import RELU, Activation, MemoryNetwork
@@ -87,7 +88,7 @@ def _in_one(path: str | os.PathLike) -> Any:
     import onnx
 
     # Of what is no sound model, ONNX Runtime says why.
-    with contextlib.suppress(Exception), open(path, "rb") as file:
+    with contextlib.suppress(Exception), safe_open.open_file(path) as file:
         before = b""
         while block := file.read(BLOCK):
             if LOCATION in before + block:

@@ -129,7 +129,8 @@ def test_any_network_equals_the_oracle(name, data):
 
 
 def test_bits_past_the_width_are_no_inputs(name):
-    inputs = Inputs(np.array([[0b10101111], [0b01000111], [0b00000111]], np.uint8), 5)
+    inputs = Inputs(bits := np.array([[0b10101000], [0b01000000], [0b00000000]], np.uint8), 5)
+    bits |= 0b111  # which the constructor would refuse
     network = from_matrices([np.arange(1, 51).reshape(5, 10), np.eye(10)], 0.0, last="none")
     found = infer(network, inputs, name, "none", values=True)
     rows = np.array([[1, 0, 1, 0, 1], [0, 1, 0, 0, 0], [0, 0, 0, 0, 0]]) @ np.arange(1, 51).reshape(5, 10)

@@ -1,5 +1,7 @@
 """Positions of nonzeros: what is refused, the row swizzle, the transpose."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -58,11 +60,16 @@ def test_indices_have_16_bits_where_they_reach():
     assert Topology((1, 5), [0, 2], [1, 4], 32) == narrow
 
 
-def test_arrays_of_the_right_type_are_not_copied():
+def test_arrays_are_copied_and_read_only():
+    """Kernels follow them unchecked."""
     offsets, columns = np.array([0, 2], np.int64), np.array([1, 4], np.int32)
     topology = Topology((1, 5), offsets, columns, 32)
-    assert np.shares_memory(topology.offsets, offsets)
-    assert np.shares_memory(topology.columns, columns)
+    columns[1] = 1 << 30
+    offsets[1] = 1 << 40
+    assert (topology.offsets.tolist(), topology.columns.tolist()) == ([0, 2], [1, 4])
+    for made in (topology, pickle.loads(pickle.dumps(topology))):
+        assert not made.offsets.flags.writeable
+        assert not made.columns.flags.writeable
 
 
 def test_the_swizzle_has_long_rows_first_and_equal_ones_in_order():

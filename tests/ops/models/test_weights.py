@@ -35,9 +35,14 @@ def test_other_types_become_float32(tmp_path, kind):
     assert_good(tmp_path / "w.safetensors")
 
 
-def test_what_is_float32_is_not_copied():
-    found = weights.read(GOOD, SHAPES)
-    assert all(np.shares_memory(found[name], GOOD[name]) for name in SHAPES)
+@pytest.mark.parametrize("ending", [None, ".npz", ".safetensors"])
+def test_what_is_read_is_nobodys_to_change(tmp_path, ending):
+    if ending:
+        weights.write(path := tmp_path / f"w{ending}", GOOD, SHAPES)
+    found = weights.read(path if ending else GOOD, SHAPES)
+    assert not any(np.shares_memory(found[name], GOOD[name]) or found[name].flags.writeable for name in SHAPES)
+    again = weights.read(found, SHAPES)
+    assert all(np.shares_memory(again[name], found[name]) for name in SHAPES)
 
 
 @pytest.mark.parametrize(
