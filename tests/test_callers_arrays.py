@@ -218,9 +218,10 @@ def test_an_example_of_an_onnx_model(tmp_path, monkeypatch):
     assert (sent._source.settings[1] == x).all()
 
 
-def test_rows_that_are_kept_are_looked_at_anew():
+@pytest.mark.parametrize("engine", ["cpu", "spgemm", "taskgraph", "reference"])
+def test_rows_that_are_kept_are_looked_at_anew(engine):
     """Dense rows stay the caller's, for they may be large: what is run is what they are then."""
-    x, model = drawn(5, 8), spdnn.compile(network(drawn(8, 6), drawn(6, 3), bias=(0, 0)), threads=1)
+    x, model = drawn(5, 8), spdnn.compile(network(drawn(8, 6), drawn(6, 3), bias=(0, 0)), engine=engine, threads=1)
     for inputs in (spdnn.Inputs.from_array(x), spdnn.Inputs(x), spdnn.Inputs(x).first(4)):
         was = inputs.sha256
         assert np.shares_memory(inputs.data, x)

@@ -124,11 +124,6 @@ class Inputs(WithRepr):
         if self.kind != "bits" and not np.isfinite(self.data.data if self.kind == "csr" else self.data).all():
             raise InputError("inputs must be finite float32 numbers; there is a NaN or an infinity")
 
-    def check_again(self) -> None:
-        """As `check`, of rows that others may have written to since they were looked at."""
-        if not self.own:
-            self.check()
-
     def check_width(self, neurons: int, where: str = "the array of inputs") -> None:
         """Raise InputError, which begins with `where`, unless the inputs are `neurons` wide as the network's are."""
         if self.neurons != neurons:

@@ -8,7 +8,7 @@ import numpy as np
 
 from spdnn.core import arrays
 from spdnn.core import sparse as sp
-from spdnn.core.errors import InputError
+from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.features import Inputs, shape_hint
 from spdnn.core.network import MemoryNetwork, Network
 from spdnn.core.result import Result
@@ -142,12 +142,13 @@ class Model(WithRepr):
             SpdnnError: a sum passed the range of float32.
         """
         engine, prepared, options = self._open()
-        if isinstance(inputs, Inputs):
-            inputs.check_again()
-        else:
-            inputs = Inputs.from_array(inputs)
+        inputs = inputs if isinstance(inputs, Inputs) else Inputs.from_array(inputs)
         session = engine.open(prepared, inputs, replace(options, values=values))
-        result = session.run()
+        try:
+            result = session.run()
+        except SpdnnError:
+            inputs.check()  # rows that are the caller's may have become NaN, which is a better reason
+            raise
         session.tell(result)
         return result
 
