@@ -197,7 +197,7 @@ def _next(
     product += (bias if least is None else bias + least)[:, None]
     most, fewest = product.max(axis=0, initial=-np.inf), product.min(axis=0, initial=np.inf)
     sizes = np.maximum(most, -fewest)
-    if number is not None and sizes.max(initial=0.0) >= PAST_FLOAT32:
+    if number is not None and not sizes.max(initial=0.0) < PAST_FLOAT32:  # so a NaN is an error, too
         raise past_float32(number)
     # The check comes before the clip, which would hide an overflow.
     np.clip(product, low, high, out=product)
