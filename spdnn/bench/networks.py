@@ -18,7 +18,7 @@ from spdnn.bench.engines.library import Library
 from spdnn.bench.engines.session import upper_bound
 from spdnn.bench.libraries.base import TimedProgram
 from spdnn.bench.libraries.ours import OurLayer
-from spdnn.core import arrays, provenance
+from spdnn.core import provenance
 from spdnn.core.errors import Unsuitable
 from spdnn.core.features import Inputs
 from spdnn.core.files import together
@@ -136,7 +136,7 @@ def compare_layers(
         network = MemoryNetwork([formula.layer(k)], {**formula.description, "layer": k + 1})
         size = count or max(layouts.TILES[-1], FEATURE_BYTES // (4 * neurons))
         rows = np.random.default_rng(SEED).random((size, neurons), dtype=np.float32)
-        inputs = Inputs(arrays.freeze(rows), description={"source": "random", "seed": SEED, "low": 0.0, "high": 1.0})
+        inputs = Inputs(rows, description={"source": "random", "seed": SEED, "low": 0.0, "high": 1.0}).owned()
         yield _compare_layer(network, inputs, comparison)
 
 

@@ -35,17 +35,19 @@ def host(value: Any, what: str) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else native(array)
 
 
-def own(array: np.ndarray) -> np.ndarray:
-    """`array` itself where nobody can write to its memory, else a copy to which nobody can."""
-    return array if immutable(array) else freeze(array.copy())
+def copied(value: Any, what: str) -> Any:
+    """A read-only copy of an array, whatever its flags: who made it may have other views of its memory. A number of
+    NumPy's is itself. Raises InputError as `host`, of whose types an array may be."""
+    if isinstance(value, np.generic):
+        return value
+    return freeze(np.array(host(value, what), order="C")[()])
 
 
-def immutable(array: np.ndarray) -> bool:
-    """Whether nobody can write to the memory of an array: it is read-only, as are all arrays that it is a view of."""
-    part: Any = array
-    while isinstance(part, np.ndarray) and not part.flags.writeable:
-        part = part.base
-    return part is None or isinstance(part, bytes)
+def settled(array: Any) -> Any:
+    """As pickle and deepcopy leave an array: read-only, and a copy where its memory may be another's (of a buffer that
+    was sent out of band, of a file that joblib maps)."""
+    another = isinstance(array, np.ndarray) and (array.base is not None or type(array) is not np.ndarray)
+    return freeze(np.array(array) if another else array)
 
 
 def freeze(array: Any) -> Any:

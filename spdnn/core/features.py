@@ -20,7 +20,7 @@ class Inputs(WithRepr):
     """`count` rows of `neurons` values, kept as bits when binary, else dense float32 or CSR float32.
 
     Bits and dense rows are kept where they lie, for they may be large; they are not written to, and an inference takes
-    what is there when it begins. A CSR array is copied.
+    what is there while it runs. A CSR array is copied.
 
     `count` may exceed the rows that are stored (`base`): row i is then stored row i mod base, so that scaling
     studies need no more memory or disk.
@@ -72,7 +72,7 @@ class Inputs(WithRepr):
         if values is not None and values.dtype != np.float32:
             raise InputError(f"inputs must be float32 numbers, not {values.dtype}")
         self.data: Any = data
-        self.own = self.kind == "csr" or arrays.immutable(data)
+        self.own = self.kind == "csr"
         self.known_sha256: str | None = None
         self.check()
         self.base = int(data.shape[0])
@@ -105,16 +105,33 @@ class Inputs(WithRepr):
                 rows.eliminate_zeros()
                 small = rows.shape[0] * (rows.shape[1] + 7) // 8 <= max(BITS, SPARSE * rows.nnz)
                 if (rows.data == 1).all() and rows.shape[0] and rows.shape[1] and small:
-                    return cls(arrays.freeze(_pack_sparse(rows)), rows.shape[1], None, description)
+                    return cls(_pack_sparse(rows), rows.shape[1], None, description).owned()
                 return cls(rows, None, None, description)
             dense = np.ascontiguousarray(array, dtype=np.float32)
-        if not np.may_share_memory(dense, array):
-            arrays.freeze(dense)
         if dense.ndim != 2:
             raise InputError(f"inputs are a matrix (inputs, neurons), not {dense.shape}{shape_hint(dense.shape)}")
         if dense.size and ((dense == 0) | (dense == 1)).all():
-            return cls(arrays.freeze(np.packbits(dense != 0, axis=1)), dense.shape[1], None, description)
-        return cls(dense, None, None, description)
+            return cls(np.packbits(dense != 0, axis=1), dense.shape[1], None, description).owned()
+        inputs = cls(dense, None, None, description)
+        return inputs if np.may_share_memory(dense, array) else inputs.owned()
+
+    def owned(self) -> "Inputs":
+        """These inputs, of rows that were made for them: read-only from now on, with a digest that is kept."""
+        self.own = True
+        if self.kind != "csr":
+            arrays.freeze(self.data)
+        return self
+
+    def __copy__(self) -> "Inputs":
+        other = object.__new__(Inputs)
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __setstate__(self, state: dict) -> None:  # of pickle and deepcopy: a copy of rows is nobody else's
+        self.__dict__.update(state)
+        if self.kind != "csr":
+            self.data = arrays.settled(self.data)
+        self.own = True
 
     def _facts(self) -> dict[str, str]:
         return {"rows": f"{self.count} x {self.neurons}", "kept as": self.kind}

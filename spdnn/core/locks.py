@@ -28,7 +28,8 @@ _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 def _open_all() -> None:
     for lock in _locks:
-        lock._lock = threading.RLock()
+        if not lock._lock._is_owned():  # by this thread, which gives it back
+            lock._lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_open_all)

@@ -109,7 +109,7 @@ class Header:
 class Layer(WithRepr):
     """One layer, by output neuron.
 
-    Its arrays are its own, and read-only: those that it is given are copied, unless nobody can write to them.
+    Its arrays are its own, and read-only: those that it is given are copied.
 
     Attributes:
         inputs, outputs: the widths; W is inputs x outputs.
@@ -136,19 +136,18 @@ class Layer(WithRepr):
 
     def __post_init__(self) -> None:
         for name in ARRAYS:
-            if isinstance(array := getattr(self, name), np.ndarray):
-                object.__setattr__(self, name, arrays.own(array))
+            object.__setattr__(self, name, arrays.copied(getattr(self, name), name))
 
-    def __setstate__(self, state: dict) -> None:  # of pickle and deepcopy, whose arrays nobody else holds
-        self.__dict__.update(state)
-        for name in ARRAYS:
-            arrays.freeze(state[name])
+    def __setstate__(self, state: dict) -> None:  # of pickle and deepcopy
+        self.__dict__.update(state, **{name: arrays.settled(state[name]) for name in ARRAYS})
 
     @classmethod
     def frozen(cls, *fields: Any) -> "Layer":
         """As the constructor, of all fields, with arrays made for this layer: they become read-only, none is copied."""
-        layer = object.__new__(cls)
-        layer.__setstate__(dict(zip(FIELDS, fields, strict=True)))
+        layer, named = object.__new__(cls), dict(zip(FIELDS, fields, strict=True))
+        layer.__dict__.update(named)
+        for name in ARRAYS:
+            arrays.freeze(named[name])
         return layer
 
     def changed(self, **fields: Any) -> "Layer":

@@ -79,7 +79,10 @@ def keep_open(path, owner) -> Iterator[io.BufferedReader]:
 
 
 def state(file: str | os.PathLike | int) -> tuple[int, int]:
-    """What changes when somebody writes to a file, a path or one that is open: its size and its time."""
+    """What writing to a file, a path or one that is open, changes: its size and its time.
+
+    Not noticed: who sets the time back, and who writes through a map whose pages were written to before.
+    """
     status = os.stat(file)
     return status.st_size, status.st_mtime_ns
 

@@ -21,6 +21,7 @@ from spdnn.engines.memory import limit_bytes, resident_bytes
 ANY = Signature("this model", (ModelInput("x", None, None),))  # of one that states nothing
 HELD_PART = 2  # of the memory that is left, for weights that are held; the rest is for features
 MOST_BATCH = 1 << 24
+CLOSED = "this model is closed; spdnn.compile makes another one"
 DEEP, MANY = 16, 1024  # layers and inputs from which it pays that rows which died or became equal leave
 
 
@@ -174,7 +175,7 @@ class Model(WithRepr):
     def _open(self) -> tuple[Engine, Prepared, Options]:
         ready = self._ready
         if ready is None:
-            raise InputError("this model is closed; spdnn.compile makes another one")
+            raise InputError(CLOSED)
         return ready
 
     def _rows(self, x: np.ndarray) -> np.ndarray:

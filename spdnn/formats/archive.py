@@ -8,7 +8,6 @@ MB), never the disk, and never the whole archive.
 import contextlib
 import gzip
 import io
-import os
 import re
 import tarfile
 import zlib
@@ -58,7 +57,8 @@ class TarArchive:
         with self._telling(), safe_open.keep_open(self.path, self) as raw:
             packed = raw.read(2) == safe_open.GZIP
             raw.seek(0)
-            size = os.fstat(raw.fileno()).st_size
+            self._file, self._state = raw, safe_open.state(raw.fileno())
+            size = self._state[0]
             self._most = safe_open.most_unpacked(size) if packed else size
             self._stream = io.BufferedReader(GzipStream(raw, most_bytes=self._most), 1 << 18) if packed else raw
             self._tar = tarfile.open(fileobj=self._stream, mode="r:", tarinfo=_Member)  # noqa: SIM115
@@ -89,6 +89,7 @@ class TarArchive:
             raise InputError(f"{where}: this member is a link or a device; only plain files are read")
         with self._lock, self._telling():
             content = self._tar.extractfile(info).read()
+        safe_open.check_state(self.path, self._file.fileno(), self._state)
         if len(content) != info.size:
             raise InputError(f"{where}: the archive is cut short within this member")
         return safe_open.unpack(content, where)

@@ -102,6 +102,10 @@ class Tensors(Named):
         """Of a tensor, as the header has it."""
         return self._tensors[name][1]
 
+    def changed_at(self) -> int:
+        """When the file, or what is noted of it, changed: also where its time was set back, or it was renamed."""
+        return os.fstat(self._file.fileno()).st_ctime_ns
+
     def hold(self, names: Iterable[str]) -> None:
         """Read these tensors, and keep them in memory."""
         self._held |= {name: self[name] for name in names}

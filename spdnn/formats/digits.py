@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.core import arrays, challenge
+from spdnn.core import challenge
 from spdnn.core.errors import InputError, Unavailable, install
 from spdnn.core.features import Inputs
 from spdnn.core.progress import bar
@@ -61,7 +61,7 @@ def digits_inputs(neurons: int, count: int = challenge.INPUTS) -> Inputs:
         ones = grey > level[part, None, None]
         bits[part] = np.packbits(ones.reshape(len(cells), neurons), axis=1)
     described = {"source": "digits", "neurons": neurons, "seed": SEED, "count": count}
-    return Inputs(arrays.freeze(bits), neurons, None, described)
+    return Inputs(bits, neurons, None, described).owned()
 
 
 def _load_digits() -> np.ndarray:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.core import arrays, challenge, progress, safe_open
+from spdnn.core import challenge, progress, safe_open
 from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
@@ -119,7 +119,7 @@ class _Images:
     def inputs(self, count: int) -> Inputs:
         self._grow(count)
         if not self._others:
-            return Inputs(arrays.freeze(self._bits[:count]), self.neurons)
+            return Inputs(self._bits[:count], self.neurons).owned()
         rows, columns, values = (np.concatenate(parts) for parts in zip(*self._others, strict=True))
         ones = []
         np.bitwise_and.at(self._bits, (rows, columns >> 3), ~(np.uint8(128) >> (columns & 7).astype(np.uint8)))

@@ -53,7 +53,7 @@ def read_inputs(path) -> Inputs:
         if kind == "csr":
             indices, indptr = tensors["indices"], tensors["indptr"]
             data = sp.csr_array((data, indices, indptr), shape=(indptr.size - 1, neurons))
-        inputs = Inputs(data, neurons, count, description)
+        inputs = Inputs(data, neurons, count, description).owned()
         if inputs.kind != kind:
             raise ValueError(f"rows of {data.dtype} {data.shape}, and not {kind}")
     except (TypeError, ValueError) as error:

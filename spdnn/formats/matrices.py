@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.core import arrays, progress, safe_open
+from spdnn.core import progress, safe_open
 from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs, shape_hint
@@ -70,7 +70,7 @@ def read_inputs(path) -> Inputs:
             f"{path}: inputs must be a real matrix (inputs, neurons), not {matrix.dtype} {matrix.shape}{hint}"
         )
     with safe_open.name_errors(path):
-        inputs = Inputs.from_array(matrix if sp.issparse(matrix) else arrays.freeze(matrix))
+        inputs = Inputs.from_array(matrix).owned()
     inputs.description = {"source": "matrix", "path": Path(path).name, "sha256": inputs.sha256}
     return inputs
 

@@ -127,7 +127,7 @@ def mnist_inputs(neurons: int, mnist_path: str | os.PathLike) -> Inputs:
     images, digest = read_idx(mnist_path), hashlib.sha256()
     bits = resize_to_bits(images, math.isqrt(neurons), challenge.LARGEST_SQUARE[neurons], digest.update)
     described = {"source": "mnist", "official_sha256": challenge.INPUT_SHA256[neurons], "stored": "largest modulus"}
-    inputs = Inputs(bits, neurons, None, described)
+    inputs = Inputs(bits, neurons, None, described).owned()
     inputs.known_sha256 = digest.hexdigest()
     if inputs.sha256 != challenge.INPUT_SHA256[neurons]:
         raise SpdnnError(

@@ -86,15 +86,29 @@ def _in_one(path: str | os.PathLike) -> Any:
     or ends its process by a bus error.
     """
     import onnx
+    from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
     # Of what is no sound model, ONNX Runtime says why.
     with contextlib.suppress(Exception), safe_open.open_file(path) as file:
         before = b""
-        while block := file.read(BLOCK):
-            if LOCATION in before + block:
-                return onnx.load(path)
+        while (block := file.read(BLOCK)) and LOCATION not in before + block:
             before = block[-len(LOCATION) :]
+        if block:  # it may be the name of anything
+            model = onnx.load(path, load_external_data=False)
+            if any(map(uses_external_data, _tensors_of(model.graph))):
+                load_external_data_for_model(model, str(Path(path).parent))
+                return model
     return path
+
+
+def _tensors_of(graph) -> Iterator[Any]:
+    """All constants of a graph, and of the graphs in it."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from [attribute.t, *attribute.tensors]
+        for inside in subgraphs(node):
+            yield from _tensors_of(inside)
 
 
 @dataclass(frozen=True)

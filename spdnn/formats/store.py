@@ -62,7 +62,7 @@ class StoreNetwork(Network):
             raise InputError(f"{path}: the file is damaged: no SHA-256 of its layers, or no description of them")
         self._columns = columns = _columns(path, tensors, digested)
         self._depth = depth = len(columns["start"])
-        self._sound, self._headers = [False] * depth, [None] * depth
+        self._sound, self._headers = [None] * depth, [None] * depth  # changed_at() when a layer was last digested
         self._digests = None
         if digested:
             self.description = {**self.description, "sha256": self._sha256}
@@ -111,17 +111,18 @@ class StoreNetwork(Network):
         where = f"{self.path}: layer {k + 1}"
         start, size = int(self._columns["start"][k]), int(self._columns["size"][k])
         content = self._tensors.part("data", start, start + size)
-        # Bytes are digested the first time only: a later change is noticed by the time of the file.
-        stored = self._columns["blake3"][k].tobytes().hex()
-        if not self._sound[k] and (actual := container.blake3(content)) != stored:
+        # Bytes are digested the first time, and again where the file may have been written to and its time set back.
+        stored, changed = self._columns["blake3"][k].tobytes().hex(), self._tensors.changed_at()
+        if self._sound[k] != changed and (actual := container.blake3(content)) != stored:
             said = f"their BLAKE3 is {actual[:16]}..., the header says {stored[:16]}..."
             raise InputError(f"{where}: its bytes are damaged: {said}")
         try:
             layer = self._parts(k, content)
         except (ValueError, IndexError) as error:
             raise InputError(f"{where} is damaged ({error})") from error
-        if not self._sound[k]:
-            self._sound[k] = bool(layer.check(where))
+        if self._sound[k] is None:
+            layer.check(where)
+        self._sound[k] = changed
         return layer
 
     def _parts(self, k: int, content: np.ndarray) -> Layer:

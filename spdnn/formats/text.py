@@ -112,14 +112,14 @@ class TextNetwork(Network):
                 real = np.ndim(number) == 0 and np.asarray(number).dtype.kind in "fiub"
                 if not real or not np.isfinite(np.float32(number)):
                     raise InputError(f"bias {quote(number)}: it must be a finite number")
-        bias = list(bias) if isinstance(bias, (list, tuple)) else bias
+        bias = [*map(float, bias)] if isinstance(bias, (list, tuple)) else None if bias is None else float(bias)
         self.path = safe_open.existing(path, "network")
         self._stated = os.path.abspath(path), bias, clip, layers, last, neurons
         self._archive = None if self.path.is_dir() else TarArchive(self.path)
         self._bias, self._layers, self._expected = bias, layers, neurons
         self._usual, self._final = layer_activations(2, clip, last)
         self._members: dict[int, Member] = {}
-        self._states: dict[Path, tuple[int, int]] = {}
+        self._states: dict[int, tuple[int, int]] = {}  # of the files of a folder, as _members
         self._neurons, self._listed, self._headers, self._latest = None, False, {}, (-1, None)
         self._lock = Lock()
         if self._archive is None:
@@ -181,13 +181,11 @@ class TextNetwork(Network):
                 yield self._read(k - 1, member)
 
     def _read(self, k: int, member: Member) -> tuple[int, str, bytes]:
-        """What `_parse` takes: the content of a layer's file, which must stay what it was when it was first read."""
+        """What `_parse` takes: the content of a layer's file, which must stay what it was when it was found."""
         _, where, content = member
-        file = self.path if self._archive else Path(where)
-        with safe_open.reading(file):
-            before = self._states.setdefault(file, safe_open.state(file))
         item = k, where, content()
-        safe_open.check_state(file, file, before)
+        if not self._archive:
+            safe_open.check_state(where, where, self._states[k + 1])
         return item
 
     def _parse(self, item: tuple[int, str, bytes]) -> tuple[int, Layer]:
@@ -237,6 +235,9 @@ class TextNetwork(Network):
         if k in self._members:
             raise InputError(f"{member[1]}: layer {k} is there twice; the other is {self._members[k][1]}")
         self._neurons, self._members[k] = neurons, member
+        if not self._archive:
+            with safe_open.reading(member[1]):
+                self._states[k] = safe_open.state(member[1])
 
     def _check_numbers(self) -> None:
         if not self._members:

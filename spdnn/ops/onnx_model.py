@@ -12,8 +12,10 @@ import numpy as np
 
 from spdnn.core import arrays
 from spdnn.core.errors import InputError
+from spdnn.core.locks import Lock
 from spdnn.core.shown import WithRepr, plural
 from spdnn.core.signature import Signature
+from spdnn.engines.model import CLOSED
 from spdnn.formats import onnx_files
 from spdnn.formats.onnx_files import OnnxGraph
 from spdnn.formats.readers import network_files
@@ -21,6 +23,16 @@ from spdnn.ops.backends import thread_count
 from spdnn.ops.onnx_trial import Trial, alike
 
 LEAST = "weights enough of which are zero"
+_forks = 0  # since the first process
+_sessions_of_parents: list[Any] = []  # to end one is to wait for its threads, which a forked process does not have
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 class OnnxModel(WithRepr):
@@ -65,6 +77,7 @@ class OnnxModel(WithRepr):
         self.outputs = [output.name for output in trial.plain.get_outputs()]
         self._session, self.ours = trial.choose(example, batch, verify)
         self._products, self._reasons, self.jumps = trial.products, trial.reasons, trial.jumps
+        self._lock, self._made_in = Lock(), _forks
 
     def __call__(self, /, *x: Any, **named: Any) -> Any:
         """The model's outputs.
@@ -81,9 +94,9 @@ class OnnxModel(WithRepr):
             InputError: other inputs, shapes or types than the model takes, a tensor that asks for a gradient, or the
                 model is closed.
         """
-        session = self._session
+        session = self._session if self._made_in == _forks else self._compiled_again()
         if session is None:
-            raise InputError("this model is closed; spdnn.compile makes another one")
+            raise InputError(CLOSED)
         # The usual call passes arrays that fit: it must not pay for checks and conversions.
         feed = {}
         for (name, dtype), value in zip(self._usual, x, strict=False):  # as a session takes them: within 0.5 us
@@ -103,7 +116,19 @@ class OnnxModel(WithRepr):
 
     def __reduce__(self):
         """Pickled as its file's content and settings, and compiled on arrival."""
-        return _arrive, self._source.sent()
+        if self._session is None:
+            raise InputError(CLOSED)
+        return _arrive, self._source.sent("pickled")
+
+    def _compiled_again(self) -> Any:
+        """The session of this process, which was forked: ONNX Runtime's threads are not in it, nor whoever held its
+        locks. Raises InputError: the file is not what it was."""
+        with self._lock:
+            if self._session is not None and self._made_in != _forks:
+                other = _arrive(*self._source.sent("called in a forked process"))
+                _sessions_of_parents.append(self._session)
+                self.__dict__.update(other.__dict__, _source=self._source, _lock=self._lock)
+            return self._session
 
     def explain(self) -> str:
         """A line for each product of pruned weights: where it runs, and the times that decided it, if this process took
@@ -154,12 +179,12 @@ class _Source(NamedTuple):
             return cls(whole, graph.name, None, _stamp(whole), settings)
         return cls(None, graph.name, _packed(graph), None, settings)
 
-    def sent(self) -> tuple:
-        """The arguments of `_arrive`. Raises InputError: the file is not what it was."""
+    def sent(self, what: str) -> tuple:
+        """The arguments of `_arrive`; `what` is done with them. Raises InputError: the file is not what it was."""
         content = self.content
         if content is None:
             if self.stamp is None or _stamp(self.path) != self.stamp:
-                raise InputError(f"{self.name}: it changed since it was compiled, so this model cannot be pickled")
+                raise InputError(f"{self.name}: it changed since it was compiled, so this model cannot be {what}")
             content = _packed(OnnxGraph.read(self.path))
         return content, str(self.name), self.settings
 

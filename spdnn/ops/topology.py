@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.core.arrays import freeze
+from spdnn.core.arrays import freeze, settled
 from spdnn.core.errors import InputError
 from spdnn.core.locks import cached_property
 from spdnn.core.shown import WithRepr
@@ -51,14 +51,12 @@ class Topology(WithRepr):
         self.offsets = freeze(np.array(_whole(offsets, "offsets"), np.int64))
         if self.offsets.shape != (rows + 1,):
             raise InputError(f"offsets have shape {self.offsets.shape}; {rows} rows need ({rows + 1},)")
-        columns = _whole(columns, "columns")
+        columns = np.array(_whole(columns, "columns"))  # before they are checked: another thread may write to them
         _check(rows, width, self.offsets, columns)
-        self.columns = freeze(np.array(columns, _index_type(width, index_bits)))
+        self.columns = freeze(columns.astype(_index_type(width, index_bits), copy=False))
 
     def __setstate__(self, state: dict) -> None:  # of pickle and deepcopy
-        self.__dict__.update(state)
-        for array in (self.offsets, self.columns):
-            freeze(array)
+        self.__dict__.update(state, offsets=settled(state["offsets"]), columns=settled(state["columns"]))
 
     @property
     def rows(self) -> int:

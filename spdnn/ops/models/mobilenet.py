@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.core.arrays import settled
 from spdnn.core.errors import InputError
 from spdnn.core.locks import Lock
 from spdnn.ops import SparseMatrix
@@ -143,6 +144,7 @@ class MobileNet:
         return {name: getattr(self, name) for name in ("config", "weights", "pointwise", "seconds")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        state = {**state, "weights": {name: settled(array) for name, array in state["weights"].items()}}
         self.__dict__.update(state, _dense={}, _lock=Lock(), _passes=((), []))
 
     def images(self, x: Any, arithmetic: str = "sparse", threads: int | None = None) -> np.ndarray:

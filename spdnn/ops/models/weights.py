@@ -12,7 +12,7 @@ from os import PathLike
 import numpy as np
 
 from spdnn.core import safe_open
-from spdnn.core.arrays import freeze, own
+from spdnn.core.arrays import copied, freeze
 from spdnn.core.errors import InputError
 from spdnn.formats.tensors import open_tensors, write_tensors
 
@@ -31,7 +31,7 @@ def read(source: Mapping[str, np.ndarray] | str | PathLike, shapes: Shapes) -> d
     of_mapping = isinstance(source, Mapping)
     where, source = ("weights", source) if of_mapping else (str(source), open_tensors(source))
     tensors = check_tensors(source, shapes, where)
-    return {name: (own if of_mapping else freeze)(array) for name, array in tensors.items()}
+    return {name: copied(array, name) if of_mapping else freeze(array) for name, array in tensors.items()}
 
 
 def write(path, tensors: Mapping[str, np.ndarray], shapes: Shapes) -> None:

@@ -60,6 +60,8 @@ def copy_module(module: nn.Module, purpose: str) -> nn.Module:
         elif isinstance(value, types.FunctionType) and value.__closure__:
             memo[id(value)] = _with_empty_cells(value)
             functions.append(value)
+        elif isinstance(value, types.ModuleType):  # a module of Python, as self.F = torch.nn.functional
+            memo[id(value)] = value
         else:
             continue
         alive.append(value)  # no other object gets its id meanwhile

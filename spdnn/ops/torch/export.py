@@ -7,7 +7,7 @@ import tempfile
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,20 +98,25 @@ def export(module: nn.Module, example: Any = None) -> Iterator[Exported]:
                 copied.float()
             expected = _called(name, copied, inputs, restore)
             try:
-                _write(_dense(copied), inputs, path)
+                written = _write(_dense(copied), inputs, path)
             except Exception as error:  # of any kind: the module's own code runs
                 why = _why(error.__cause__ or error)
                 raise InputError(f"{name}: torch.onnx cannot export it for any number of inputs ({why})") from error
+        if written:
+            raise _refusal(name, written)
         yield Exported(path, name, inputs, expected)
 
 
-def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> None:
+def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> dict[str, Any]:
+    """Write the ONNX model; by their names, the buffers into which a call writes."""
     sizes = ShapesCollection()
     for argument in inputs:
         sizes[argument][0] = torch.export.Dim.DYNAMIC
     shapes = sizes.dynamic_shapes(module, inputs)
     with _exporting, _in_this_thread():
-        torch.onnx.export(module, inputs, str(path), dynamo=True, dynamic_shapes=shapes, verbose=False)
+        program = torch.onnx.export(module, inputs, str(path), dynamo=True, dynamic_shapes=shapes, verbose=False)
+    buffers = dict(module.named_buffers())
+    return {name: buffers.get(name) for name in program.exported_program.graph_signature.buffers_to_mutate.values()}
 
 
 @contextlib.contextmanager
@@ -184,7 +189,7 @@ def _called(name: str, module: nn.Module, inputs: tuple[Tensor, ...], restore: C
         except Exception as error:  # of any kind: the module's own code runs
             raise InputError(f"{name}: it cannot be called with the example ({_why(error)})") from error
 
-    first, before = held_values(call()), held_values(module)
+    first, states = held_values(call()), [held_values(module)]
     # Between two calls on the same inputs, one on others: a state that follows the inputs differs afterwards. A module
     # may refuse larger numbers, or another order; on a GPU, numbers that are out of range would end its context.
     for factor in (2, 1):
@@ -192,18 +197,31 @@ def _called(name: str, module: nn.Module, inputs: tuple[Tensor, ...], restore: C
         with contextlib.suppress(Exception):
             module(*(other * factor if other.is_cpu and other.is_floating_point() else other for other in others))
             break
+    states.append(held_values(module))
     outputs = call()
     again, after = held_values(outputs), held_values(module)
-    changed = {key: value for key, value in {**before, **after}.items() if not same(before.get(key), after.get(key))}
-    states = [key for key, value in changed.items() if isinstance(value, Tensor | np.ndarray)]
-    if states or not all(_alike(name, value, again.get(key)) for key, value in first.items()):
-        names = listed(states or [*changed], NAMED)
-        why = f"each call changes its {names}" if names else "a call depends on earlier ones"
-        raise InputError(
-            f"{name}: {why}, and a compiled model has no state; take it as an input and return it as an output, or "
-            "leave it alone in inference"
-        )
+    # What the second call left differs in a record of the latest input, which is a state only where outputs show it.
+    kept = _changed(states[0], after)
+    if any(isinstance(value, Tensor | np.ndarray) for value in kept.values()):
+        raise _refusal(name, kept)
+    if not all(_alike(name, value, again.get(key)) for key, value in first.items()):
+        raise _refusal(name, _changed(states[1], after) | kept)
     return outputs
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in {**before, **after}.items() if not same(before.get(key), after.get(key))}
+
+
+def _refusal(name: str, changed: Mapping[str, Any]) -> InputError:
+    """The sentence for a module that has a state: tensors of it, or else numbers, by their names."""
+    tensors = [key for key, value in changed.items() if isinstance(value, Tensor | np.ndarray)]
+    names = listed(tensors or [*changed], NAMED)
+    why = f"each call changes its {names}" if names else "a call depends on earlier ones"
+    return InputError(
+        f"{name}: {why}, and a compiled model has no state; take it as an input and return it as an output, or leave "
+        "it alone in inference"
+    )
 
 
 def _why(error: BaseException) -> str:

@@ -41,8 +41,6 @@ def test_what_is_read_is_nobodys_to_change(tmp_path, ending):
         weights.write(path := tmp_path / f"w{ending}", GOOD, SHAPES)
     found = weights.read(path if ending else GOOD, SHAPES)
     assert not any(np.shares_memory(found[name], GOOD[name]) or found[name].flags.writeable for name in SHAPES)
-    again = weights.read(found, SHAPES)
-    assert all(np.shares_memory(again[name], found[name]) for name in SHAPES)
 
 
 @pytest.mark.parametrize(
