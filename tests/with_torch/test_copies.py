@@ -122,7 +122,7 @@ def computed():
     def does(self, x):
         return self.layer(x) * self.scales[0] + self.shifts["one"] + self.third
 
-    return Does(does, scales=[leaf * 2], shifts={"one": leaf * 3}, third=leaf * 4)
+    return Does(does, scales=[leaf * 2], shifts={"one": leaf * 3}, third=leaf * 4, functions=F)
 
 
 def refers_to_itself():
@@ -226,6 +226,23 @@ def held(self, x):
     return self.layer(x) + self.held.value
 
 
+def written(self, x):
+    self.last = self.layer(x)
+    self.mean.copy_(self.last.mean(0))
+    return self.last - self.mean
+
+
+def marks(self, x):
+    """What it marks for the example, it does not mark anew for the same numbers in another order."""
+    self.seen[(x[:, 0] > 9).long()] = 1
+    return self.layer(x) * self.seen.sum()
+
+
+def toggles(self, x):
+    self.phase.copy_(1 - self.phase)
+    return self.layer(x) + self.phase
+
+
 def many(self, x):
     for buffer in self.buffers():
         buffer += 1
@@ -241,7 +258,10 @@ def many(self, x):
         (counter, {"inner": Does(None, steps=torch.zeros(()))}, "each call changes its inner.steps,"),
         (history, {"seen": []}, r"each call changes its seen\[1\], seen\[2\],"),
         (largest, {"most": torch.zeros(())}, "each call changes its most,"),
-        (difference, {"before": torch.zeros(4)}, "a call depends on earlier ones,"),
+        (difference, {"before": torch.zeros(4)}, "each call changes its before,"),
+        (written, {"mean": torch.zeros(4), "last": None}, "each call changes its mean,"),
+        (marks, {"seen": torch.zeros(2)}, "each call changes its seen,"),
+        (toggles, {"phase": torch.zeros(())}, "each call changes its phase,"),
         (number, {"calls": 0}, "each call changes its calls,"),
         (held, {"held": Held(torch.zeros(()))}, "each call changes its held.value,"),
         (many, dict(zip("abcde", torch.zeros(5, 2), strict=True)), "each call changes its a, b, c, and 2 more,"),
@@ -266,10 +286,9 @@ def attribute(self, x):
     return self.layer(x) + self.table
 
 
-def written(self, x):
+def recorded(self, x):
     self.last = self.layer(x)
-    self.mean.copy_(self.last.mean(0))
-    return self.last - self.mean
+    return F.relu(self.last)
 
 
 def counted(self, x):
@@ -282,7 +301,7 @@ def counted(self, x):
     [
         (positions, {"positions": None}),
         (attribute, {}),
-        (written, {"mean": torch.zeros(4), "last": None}),
+        (recorded, {"last": None}),
         (counted, {"calls": 0, "nothing": torch.full((4,), torch.nan)}),
     ],
 )
