@@ -240,6 +240,36 @@ def test_rows_that_are_kept_are_looked_at_anew(engine):
     refuses("ones behind its 12 neurons", spdnn.Inputs, bits, 12)
 
 
+def test_read_only_arrays_may_be_written_to_all_the_same():
+    """By who has an earlier view of them, and by who makes them writable again."""
+    fields = [np.int64([0, 2, 3]), np.uint16([1, 5, 3]), drawn(3), drawn(2)]
+    rows, weights = drawn(3, 8), {name: array.copy() for name, array in RANDOM["MobileNet"].items()}
+    held = [*fields, rows, *weights.values()]
+    views = [array[...] for array in held]
+    for array in held:
+        array.flags.writeable = False
+    layer, inputs, net = spdnn.Layer(8, 2, *fields), spdnn.Inputs(rows), models.MobileNet(MOBILE, weights)
+    before, digest, logits = layer.sha256(), inputs.sha256, net.images(IMAGE)
+    for view, array in zip(views, held, strict=True):
+        view += 1
+        array.flags.writeable = True
+        array += 1
+    assert layer.sha256() == before
+    assert inputs.sha256 == spdnn.Inputs.from_array(rows.copy()).sha256 != digest
+    assert (net.images(IMAGE) == logits).all()
+
+
+def test_what_no_layer_is_made_of_is_one_sentence():
+    fields = [np.int64([0, 2, 3]), np.uint16([1, 5, 3]), np.float32([1, 2, 3]), np.float32(0)]
+    for place, value, sentence in (
+        (2, np.ma.masked_array(fields[2]), "values is a masked array"),
+        (1, [1, 5, 3], "indices are int64, not uint16"),
+        (3, 0.5, "the bias is float64, not float32"),
+    ):
+        given = [*fields[:place], value, *fields[place + 1 :]]
+        refuses(sentence, lambda given=given: MemoryNetwork([spdnn.Layer(8, 2, *given)]))
+
+
 def test_a_layer_is_nobodys_to_change():
     layer = NET.layer(0)
     for made in (layer, pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer), spdnn.RadixNet(64, 2, 0).layer(1)):

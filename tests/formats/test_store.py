@@ -391,6 +391,20 @@ def test_a_file_that_is_changed_while_it_is_in_use(path, net, random_network, ch
             ask()
 
 
+def test_a_time_that_is_set_back(path, net):
+    """The digest of a layer that was read is then asked anew."""
+    store.write_network(path, net)
+    read, was, content = store.read_network(path), os.stat(path), bytearray(path.read_bytes())
+    assert [layer.sha256() for layer in read.layers()] == [layer.sha256() for layer in net.layers()]
+    start = container.Tensors(path)._start + int(read._columns["start"][1])
+    content[start : start + 8] = bytes(range(8))
+    overwrite(path, content)
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+    os.rename(path, path.with_name("other"))
+    assert read.layer(0).sha256() == net.layer(0).sha256()
+    refuses("layer 2: its bytes are damaged", read.layer, 1)
+
+
 def test_a_file_that_is_replaced_goes_on(path, net, random_network):
     """By a rename, as we write files: who has the old one open reads it to its end."""
     store.write_network(path, net)

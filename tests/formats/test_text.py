@@ -208,12 +208,14 @@ def test_files_that_are_changed_between_two_readings(tmp_path, kind):
         archive.add(folder, "text")
     path = folder if kind == "folder" else tmp_path / "text.tar"
     network = text.TextNetwork(path, -0.1)
+    found = text.TextNetwork(path, -0.1)
+    assert found.depth == 3
     first = [layer.sha256() for layer in network.layers()]
     assert [layer.sha256() for layer in network.layers()] == first
     changed = folder / "n64-l2.tsv" if kind == "folder" else path
     time.sleep(0.02)
     changed.write_bytes(changed.read_bytes().replace(b"6.25", b"7.25"))
-    for ask in (lambda: network.layer(1), lambda: list(network.stream())):
+    for ask in (lambda: network.layer(1), lambda: list(network.stream()), lambda: found.layer(1)):
         with pytest.raises(SpdnnError, match=f"{changed.name}: this file was changed since it was opened"):
             ask()
 

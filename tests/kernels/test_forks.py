@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from onnx_models import Maker
 
 import spdnn
 from spdnn import ops
+from spdnn.core.errors import SpdnnError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:.*fork.*:RuntimeWarning")
 SECONDS = 60  # in which a child must end
@@ -153,3 +155,39 @@ def test_a_pool_of_processes(works):
         sums = pool.map_async(_sums, parts).get(SECONDS)
     assert np.array_equal(np.concatenate(sums), expected)
     assert np.array_equal(MODEL.infer(X).row_sum, expected)
+
+
+@pytest.mark.parametrize("pruned", [True, False])
+def test_a_model_that_onnx_runtime_runs(tmp_path, monkeypatch, pruned):
+    """The threads of its session are not in a child, nor the thread that holds the session's locks."""
+    monkeypatch.setenv("SPDNN_TUNING", "off")
+    made = Maker(1024, seed=1)
+    for kind in ("MatMul", "Sigmoid", "MatMul"):
+        made.add(kind, *[made.draw(1024, 1024, density=0.05 if pruned else 1.0)] * (kind == "MatMul"))
+    model, x, over = (
+        spdnn.compile(made.save(tmp_path / "a.onnx"), threads=2),
+        X[:64, :1].repeat(1024, 1),
+        threading.Event(),
+    )
+    expected = model(x)
+
+    def compute():
+        while not over.is_set():
+            model(x)
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        assert {in_child(lambda: np.allclose(model(x), expected, rtol=1e-4)) for _ in range(4)} == {0}
+    finally:
+        over.set()
+        thread.join()
+    assert np.array_equal(model(x), expected)
+    os.truncate(tmp_path / "a.onnx", 0)
+
+    def says_why():
+        with pytest.raises(SpdnnError, match="it changed since it was compiled, so this model cannot be called in a f"):
+            model(x)
+        return True
+
+    assert in_child(says_why) == 0
