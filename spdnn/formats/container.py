@@ -21,6 +21,7 @@ import numpy as np
 
 from spdnn.core import arrays, files, progress, safe_open
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
+from spdnn.core.threads import in_order
 from spdnn.core.validation import quote, shorten
 
 VERSION = 3
@@ -28,6 +29,7 @@ ALIGNMENT = 64  # bytes
 MOST_HEADER = 100_000_000  # bytes, as the format says
 DIMENSIONS = 8  # of a tensor
 BLOCK = 1 << 24  # bytes written or digested at a time
+PART = 1 << 25  # bytes that a thread reads: to copy them, and to find memory for them, takes longer than to wake it
 TYPES = {
     "BOOL": "<u1", "U8": "<u1", "I8": "<i1", "F8_E4M3": "<u1", "F8_E5M2": "<u1", "F8_E8M0": "<u1", "U16": "<u2",
     "I16": "<i2", "F16": "<f2", "BF16": "<u2", "U32": "<u4", "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8",
@@ -115,15 +117,22 @@ class Tensors(Named):
         room = np.empty(stop - start + ALIGNMENT, np.uint8)
         begin = -room.ctypes.data % ALIGNMENT
         content = room[begin : begin + stop - start]
-        place, left = self._start + self._tensors[name][2] + start, memoryview(content)
+        place = self._start + self._tensors[name][2] + start
+        parts = [(content[at : at + PART], place + at) for at in range(0, content.size, PART)]
         with safe_open.reading(self.path):
-            while left and (count := os.preadv(self._file.fileno(), [left], place)):
-                place, left = place + count, left[count:]
+            missing = sum(in_order(self._read, parts) if len(parts) > 1 else map(self._read, parts))
         # What is written after this look at the file's state is not in what was read.
         safe_open.check_state(self.path, self._file.fileno(), self._state)
-        if left:
-            raise InputError(f"{self.path}: it cannot be read (it ends {len(left):,} bytes early)")
+        if missing:
+            raise InputError(f"{self.path}: it cannot be read (it ends {missing:,} bytes early)")
         return arrays.freeze(content)
+
+    def _read(self, part: tuple[np.ndarray, int]) -> int:
+        """Fill an array (uint8) with the bytes from a place of the file on; how many are missing at its end."""
+        left, place = memoryview(part[0]), part[1]
+        while left and (count := os.preadv(self._file.fileno(), [left], place)):
+            left, place = left[count:], place + count
+        return len(left)
 
 
 def _header(file: io.BufferedReader) -> tuple[int, dict, dict]:
