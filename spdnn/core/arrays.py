@@ -8,6 +8,8 @@ import numpy as np
 from spdnn.core.errors import InputError
 from spdnn.core.validation import quote
 
+LINE = 64  # bytes: one cache line, one widest vector
+
 
 def host(value: Any, what: str) -> np.ndarray:
     """`value` as a NumPy array, on the same memory where that is possible.
@@ -33,6 +35,13 @@ def host(value: Any, what: str) -> np.ndarray:
     except Exception as error:  # of any type: what is asked is another library's
         raise InputError(f"{what} is no array ({' '.join(str(error).split())[:200]})") from error
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else native(array)
+
+
+def aligned(nbytes: int) -> np.ndarray:
+    """uint8 (nbytes,), uninitialised, from the beginning of a cache line on: NumPy promises 16 bytes."""
+    raw = np.empty(nbytes + LINE, np.uint8)
+    start = -raw.ctypes.data % LINE
+    return raw[start : start + nbytes]
 
 
 def copied(value: Any, what: str) -> Any:

@@ -113,10 +113,8 @@ class Tensors(Named):
         self._held |= {name: self[name] for name in names}
 
     def part(self, name: str, start: int, stop: int) -> np.ndarray:
-        """uint8: bytes of a tensor, from a multiple of ALIGNMENT on in memory."""
-        room = np.empty(stop - start + ALIGNMENT, np.uint8)
-        begin = -room.ctypes.data % ALIGNMENT
-        content = room[begin : begin + stop - start]
+        """uint8: bytes of a tensor."""
+        content = arrays.aligned(stop - start)
         place = self._start + self._tensors[name][2] + start
         parts = [(content[at : at + PART], place + at) for at in range(0, content.size, PART)]
         with safe_open.reading(self.path):

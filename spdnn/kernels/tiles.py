@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from spdnn.core.arrays import LINE, aligned
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer
 from spdnn.core.resources import use_all_cores
 from spdnn.kernels import dispatch
 
-ALIGNMENT = 64  # bytes: one cache line, one widest vector
+ALIGNMENT = LINE  # of a buffer
 TILES = (16, 32, 64)
 FEW = 2  # inputs that are faster one at a time
 TILE_BYTES = 8 << 20  # of a tile's two buffers, which a thread's share of the caches holds
@@ -47,11 +48,7 @@ def feature_bytes(count: int, neurons: int, tile: int) -> int:
 
 def buffer(count: int, neurons: int, tile: int) -> np.ndarray:
     """An uninitialised, 64-byte aligned float32 buffer for `count` inputs of `neurons` values, one-dimensional."""
-    size = tiles_of(count, tile) * tile * neurons
-    # NumPy promises 16 bytes, so one cache line more is taken, and the buffer begins where a line begins.
-    raw = np.empty(size + ALIGNMENT // 4, dtype=np.float32)
-    start = -raw.ctypes.data % ALIGNMENT // 4
-    return raw[start : start + size]
+    return aligned(4 * tiles_of(count, tile) * tile * neurons).view(np.float32)
 
 
 def touch(memory: np.ndarray, threads: int) -> None:

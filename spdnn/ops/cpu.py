@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.core.arrays import aligned
 from spdnn.core.errors import InputError
 from spdnn.core.provenance import cpu_name
 from spdnn.kernels import dispatch
@@ -17,7 +18,6 @@ from spdnn.ops import tuning
 from spdnn.ops.backend import Backend
 from spdnn.ops.topology import Topology
 
-ALIGNMENT = 64  # of what is allocated here: a cache line
 LEAST_SHARED = 1_000_000  # multiply-adds of a call that are worth waking threads for, some 30 us each (measured)
 FEW_USES = 25  # of a row of B, below which copying it costs more than it saves (measured)
 # Of each operation the settings worth trying, the best default first: (tile, packed), or a tile alone. Measured with 16
@@ -59,9 +59,7 @@ class CpuBackend(Backend):
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        raw = np.empty(size + ALIGNMENT, np.uint8)
-        start = -raw.ctypes.data % ALIGNMENT
-        return raw[start : start + size].view(dtype).reshape(shape)
+        return aligned(size).view(dtype).reshape(shape)
 
     def spmm(self, topology, values, b, bias, low, high, out) -> None:
         bias = np.zeros(topology.rows, np.float32) if bias is None else bias
