@@ -144,7 +144,8 @@ class Layer(WithRepr):
     @classmethod
     def frozen(cls, *fields: Any) -> "Layer":
         """As the constructor, of all fields, with arrays made for this layer: they become read-only, none is copied."""
-        layer, named = object.__new__(cls), dict(zip(FIELDS, fields, strict=True))
+        layer = object.__new__(cls)
+        named: dict[str, Any] = dict(zip(FIELDS, fields, strict=True))
         layer.__dict__.update(named)
         for name in ARRAYS:
             arrays.freeze(named[name])
