@@ -280,7 +280,7 @@ class Bench:
         if self.images is None and INPUTS == "mnist":
             raise NotHere("there are no MNIST images here (--mnist FILE names them)")
         words = request.command("record.json")
-        words = [sys.executable, "-m", *words[words.index("spdnn") :]]
+        words = [sys.executable, "-P", "-m", *words[words.index("spdnn") :]]
         if request.ranks > 1:
             if not MPIEXEC.exists() or importlib.util.find_spec("mpi4py") is None:
                 raise NotHere(f"mpi4py and the mpiexec of its MPI are not installed next to {sys.executable}")
@@ -476,7 +476,7 @@ def page(folder: Path, tally: Tally) -> None:
         absent = [name for name in ("matplotlib", "seaborn") if importlib.util.find_spec(name) is None]
         if absent:
             raise NotHere(f"{', '.join(absent)} not installed; elsewhere: spdnn report {folder}")
-        words = [sys.executable, "-m", "spdnn", "report", folder.resolve(), "-o", folder.resolve() / "report.html"]
+        words = [sys.executable, "-P", "-m", "spdnn", "report", folder.resolve(), "-o", folder.resolve() / "report.html"]
         done = child(words, 10 * HANGS)
         assert done.returncode == 0, last_line(done)
 

@@ -52,8 +52,8 @@ def measure(folder: Path, runs: int, operations: int, only: str | None) -> None:
     records.mkdir()
     megabytes = sum(path.stat().st_size for path in many.write(records, runs, operations)) / 1e6
     programs = {
-        "read": [sys.executable, "-c", READING, str(records)],
-        "render": [sys.executable, "-m", "spdnn", "report", str(records), "-o", str(page)],
+        "read": [sys.executable, "-P", "-c", READING, str(records)],
+        "render": [sys.executable, "-P", "-m", "spdnn", "report", str(records), "-o", str(page)],
     }
     for name in [only] if only else programs:
         wall, processor, peak = timed(programs[name])

@@ -864,7 +864,7 @@ def run_spgemm(place: Path) -> None:
             if count == 1:
                 command("spdnn", *words, "--record", record)
             else:
-                launch = [Path(sys.executable).parent / "mpiexec", "-n", count, sys.executable, "-m", "spdnn", *words]
+                launch = [Path(sys.executable).parent / "mpiexec", "-n", count, sys.executable, "-P", "-m", "spdnn", *words]
                 subprocess.run([*map(str, launch), "--record", str(record)], check=True, cwd=ROOT)
 
 

@@ -125,6 +125,12 @@ def described(text):
         yield rule, dict(word.split("=", 1) for word in words.split(", ") if "=" in word)
 
 
+def shadow_the_standard_library(folder):
+    """Files of the user's own with the names of modules that Python imports; none is to be run."""
+    for name in sys.stdlib_module_names - {*sys.builtin_module_names}:
+        (folder / f"{name}.py").write_text(f"raise SystemExit('{name}.py of the user was run')\n")
+
+
 def networks(*own):
     return f"cases=[{', '.join(own)}]"
 
@@ -146,6 +152,7 @@ def whole(settings, tmp_path_factory):
     for k in (1, 2):
         sp.save_npz(folder / f"layers/{k}.npz", sp.random_array((30, 30), density=0.3, rng=rng, format="csc"))
     np.save(folder / "x.npy", rng.random((100, 30)).astype(np.float32))
+    shadow_the_standard_library(folder)
     passed(folder, *settings, "--notemp")  # others go on from its stores
     return folder
 
@@ -319,9 +326,10 @@ def test_another_configuration_of_a_deployment_has_a_page_of_its_own(copied, set
 def test_a_job_of_a_cluster_in_an_environment_with_a_blank(tmp_path):
     (folder := tmp_path / "a folder").mkdir()
     (folder / "venv").symlink_to(sys.prefix)
+    shadow_the_standard_library(folder)
     executor = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sh", "--jobs", "1"]
     python, *words = command(folder, *executor, "results/networks/radixnet-1024.safetensors")
-    status, *text = finished([folder / "venv/bin/python", "-m", python.name, *words])
+    status, *text = finished([folder / "venv/bin/python", "-P", "-m", python.name, *words])
     assert status == 0, text
 
 

@@ -49,9 +49,9 @@ if MAIN:
     most, cores = TARGETS.threads(CORES), usable_cores()
     if most > cores and not ELSEWHERE:
         print(f"spdnn: warning: config: {most} threads on {cores} cores run slower than {cores}", file=sys.stderr)
-# Snakemake 9 puts this path into the shell commands of scripts and of cluster jobs as it is; a blank would end it there.
-if Path(sys.executable).exists():
-    sys.executable = shlex.quote(sys.executable)
+# Snakemake 9 puts this into the shell commands of scripts and of cluster jobs as it is. A blank in the path would end it
+# there; without -P, `python -m snakemake` takes a random.py in the current folder for Python's own.
+sys.executable = f"{shlex.quote(lifecycle.PYTHON)} -P"
 
 
 def configuration(wildcards):

@@ -8,7 +8,6 @@ same folder: no request holds a word that means another value elsewhere.
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from spdnn.formats.catalog import read_sources
 from spdnn.formats.fetch import fetch
 from spdnn.formats.mnist import NAME, find_downloaded
 from spdnn.runs.records.files import as_text
+from spdnn.runs.workflow.lifecycle import PYTHON
 from spdnn.runs.workflow.targets import MNIST
 
 FILE = "results/decisions.json"
@@ -199,7 +199,7 @@ def _inputs(given: str | None, mirror: str | None, executes: Callable[[], bool])
 def _devices(engines: Sequence[str]) -> tuple[int, dict[str, str]]:
     """(how many there are, why an engine cannot use them), of another process: this one starts no driver."""
     try:
-        answer = subprocess.run([sys.executable, "-c", COUNT, *engines], capture_output=True, text=True, timeout=60)
+        answer = subprocess.run([PYTHON, "-P", "-c", COUNT, *engines], capture_output=True, text=True, timeout=60)
         count, missing = json.loads(answer.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return 0, dict.fromkeys(engines, "the devices of this machine could not be counted")

@@ -38,6 +38,7 @@ ONLY_TELL = (
     "archive", "delete_all_output", "delete_temp_output",
 )  # fmt: skip
 MODULE = "spdnn_module"  # of Snakemake's workflow: the name that this one has there; None: it is the whole workflow
+PYTHON = sys.executable  # rules/common.smk changes that one for Snakemake, which puts it into shell commands
 PAUSE = 0.2  # seconds between two looks at what jobs are left
 interrupted = threading.Event()  # a signal ended this run: a KeyboardInterrupt alone may get lost in a callback
 
@@ -100,7 +101,7 @@ def unlock_after_kill(results: Path) -> None:
         last = stream.read()  # empty: it has just ended
         if last.endswith(f" on {process().host}"):
             _write(stream, _this_process())
-            command = [sys.executable, "-m", "snakemake", "--unlock", "--snakefile", os.devnull]
+            command = [PYTHON, "-P", "-m", "snakemake", "--unlock", "--snakefile", os.devnull]
             command += ["--profile", "none", "--workflow-profile", "none"]  # locks are of the folder: no rule is read
             failed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode
             _write(stream, "")

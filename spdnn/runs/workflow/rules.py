@@ -19,19 +19,20 @@ from spdnn.formats.catalog import read_sources
 from spdnn.runs.workflow import estimates
 from spdnn.runs.workflow.targets import Targets
 
-# What a rank starts. Its output is the log; a sentence of what went wrong, or the last lines, is on the terminal too.
+# What a rank starts. -P: only modules of this environment, and not what lies in the folder where the workflow runs, such
+# as a random.py, have the names that Python imports. Its output is the log; a sentence of what went wrong, or the last lines, is on the terminal too.
 LOGGED = (
     " >{log} 2>&1 </dev/null ||"
     " {{ status=$?; {{ grep '^spdnn: ' {log} | grep -v '^spdnn: warning: ' || tail -n 20 {log}; }} >&2;"
     " exit $status; }}"
 )
 INFER = (
-    "{params.launch}{params.python} -m spdnn run {params.request} {params.limits}"
+    "{params.launch}{params.python} -P -m spdnn run {params.request} {params.limits}"
     " --network {input.network} --prepared {input.prepared} --inputs {input.inputs}"
     " --categories {output.categories} --result {output.result} --samples {output.samples}" + LOGGED
 )
 CHECK = (
-    "{params.launch}{params.python} -m spdnn challenge --engine {wildcards.engine} {params.devices} --neurons 1024"
+    "{params.launch}{params.python} -P -m spdnn challenge --engine {wildcards.engine} {params.devices} --neurons 1024"
     " --layers 1 --inputs digits --count 1000 --no-cache --verify all" + LOGGED
 )
 
