@@ -505,6 +505,7 @@ def test_a_dry_run_of_the_whole_challenge_writes_nothing(tmp_path, monkeypatch):
     [
         (["--config", "neuron=1024"], "config: top level: the key 'neuron' is not known; did you mean 'neurons'?"),
         (["--groups", "infer=a", "verify=a"], "rule infer is timed, and no job runs beside a timed one"),
+        (["--configfile", "twice.yaml"], "twice.yaml: line 2: the key 'count' stands twice, first in line 1"),
         pytest.param(["--workflow-profile", ROOT / "workflow/profiles/slurm"],
                      "executor slurm: Slurm is not installed here, for there is no sbatch; ", marks=full),
     ],
@@ -514,8 +515,26 @@ def test_a_run_that_is_refused_makes_nothing(tmp_path, monkeypatch, arguments, s
     for name in ("bash", "sh", "which"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name))
     monkeypatch.setenv("PATH", f"{BIN}:{tmp_path / 'bin'}")
+    (tmp_path / "twice.yaml").write_text("count: 5\ncount: 6\n")
+    monkeypatch.chdir(tmp_path)
     assert sentence in refused(tmp_path, *PRESET, *arguments, decided=False)
     assert not (tmp_path / "results").exists()
+
+
+def test_a_number_is_the_same_in_a_file_and_on_the_command_line(tmp_path):
+    (tmp_path / "c.yaml").write_text("count: 0100\ninputs: digits\nneurons: 1024\nlayers: 0120\n")
+    words = ["--dry-run", "--configfile", tmp_path / "c.yaml"]
+    assert "first-100" in passed(tmp_path, *words)
+    assert "first-50" in passed(tmp_path, *words, "--config", "count=050")
+
+
+def test_environments_that_a_profile_asks_for_are_not_made(tmp_path, monkeypatch):
+    """Of a user's own, for other workflows; conda is not installed here."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/config.yaml").write_text("software-deployment-method: [conda, apptainer]\n")
+    monkeypatch.setenv("SNAKEMAKE_PROFILE", str(tmp_path / "mine"))
+    text = passed(tmp_path, "results/inputs/digits-1024.safetensors")
+    assert "spdnn: software-deployment-method apptainer conda: no rule names an environment or a container" in text
 
 
 def test_a_download_that_fails_says_what_to_do_instead(tmp_path, monkeypatch, capsys):

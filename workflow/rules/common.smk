@@ -3,31 +3,33 @@ import shlex
 import sys
 from pathlib import Path
 
-from snakemake.common.configfile import load_configfile
 from snakemake.exceptions import WorkflowError
 
 from spdnn.core.errors import SpdnnError
 from spdnn.core.resources import usable_cores
 from spdnn.core.config_tables import table
-from spdnn.runs.workflow import config as settings, decisions, estimates, lifecycle, slurm
+from spdnn.runs.workflow import config as settings, decisions, estimates, lifecycle, slurm, yaml_files
 from spdnn.runs.workflow.targets import content
 from spdnn.runs.workflow.rules import CHECK, INFER, Rules, code, content_of_download, launch
 from spdnn.runs.workflow.targets import Targets, configfiles, one_of, stores
 from spdnn.core.request import reading
 from spdnn.runs.records.cases import record_files
 
-# The default configuration lies beside the Snakefile; what is asked for, wherever Snakemake runs, changes it.
-changes, config = config, load_configfile(workflow.source_path("../../config/config.yaml"))
 # Jobs of a cluster run on its nodes, and only those that run an engine need its device: they ask for it themselves.
 ELSEWHERE = workflow.remote_exec or workflow.resource_settings.nodes is not None
 CORES = workflow.resource_settings.cores or usable_cores()
 MAIN = workflow.is_main_process  # and not a job
+EXECUTES = MAIN and lifecycle.executes(workflow.output_settings.dryrun)
 try:
-    lifecycle.check_deployment(workflow)
-    config = settings.check(decisions.own_cases(config, changes), workflow.source_path("../schemas/config.schema.yaml"))
-    DECIDED = decisions.decide(
-        config, CORES, ELSEWHERE, lambda: MAIN and lifecycle.executes(workflow.output_settings.dryrun)
-    )
+    lifecycle.check_module(workflow)
+    UNUSED = lifecycle.without_deployment(workflow)
+    # The default configuration lies beside the Snakefile; what is asked for, wherever Snakemake runs, changes it.
+    default, typed = yaml_files.read(workflow.source_path("../../config/config.yaml")), workflow.config_settings
+    if config == typed.overwrite_config:  # else a workflow around this one gave it
+        config = yaml_files.read_all(typed.configfiles, typed.config)
+    config = settings.check(decisions.own_cases(default, config), workflow.source_path("../schemas/config.schema.yaml"))
+    DECIDED = decisions.decide(config, CORES, ELSEWHERE, lambda: EXECUTES, anew=MAIN)
+    SAID = DECIDED.sentences(config)
     TARGETS = Targets(settings.requests(config, DECIDED))
     TARGETS.check(ELSEWHERE)
     RULES = Rules(workflow, TARGETS, ELSEWHERE, CORES)
@@ -49,6 +51,10 @@ if MAIN:
     most, cores = TARGETS.threads(CORES), usable_cores()
     if most > cores and not ELSEWHERE:
         print(f"spdnn: warning: config: {most} threads on {cores} cores run slower than {cores}", file=sys.stderr)
+    # Also where nothing is to be done.
+    if EXECUTES or workflow.output_settings.dryrun:
+        for sentence in filter(None, [UNUSED, *DECIDED.kept(config, CORES, ELSEWHERE)]):
+            print(f"spdnn: {sentence}", file=sys.stderr)
 # Snakemake 9 puts this into the shell commands of scripts and of cluster jobs as it is. A blank in the path would end it
 # there; without -P, `python -m snakemake` takes a random.py in the current folder for Python's own.
 sys.executable = f"{shlex.quote(lifecycle.PYTHON)} -P"
@@ -58,7 +64,7 @@ def configuration(wildcards):
     # When the graph is built: only then a dry run is known as one, and the lines of a workflow around this one.
     if MAIN:
         lifecycle.check_handlers(workflow)
-    return lifecycle.configuration_file(config | {"decided": DECIDED.sentences}, MAIN, workflow.dryrun)
+    return lifecycle.configuration_file(config | {"decided": SAID}, MAIN, workflow.dryrun)
 
 
 wildcard_constraints:

@@ -29,7 +29,7 @@ rule report:
     threads: CORES
     params:
         cases=list(CASES),
-        decided=DECIDED.sentences,
+        decided=SAID,
         others=list(OTHERS),
         content=lambda wildcards: content(OTHER_FILES),
         code=code("report"),
@@ -51,9 +51,9 @@ onstart:
         DECIDED.write()
         command, made = ["snakemake", *sys.argv[1:]], {"peers": bool(PEERS), "ops": bool(OPS)}
         write_cases(
-            "results/cases.json", CASES, workflow.overwrite_configfiles, command, **made, decided=DECIDED.sentences
+            "results/cases.json", CASES, workflow.overwrite_configfiles, command, **made, decided=SAID
         )
-        for sentence in DECIDED.sentences:
+        for sentence in SAID:
             print(f"spdnn: {sentence}", file=sys.stderr)
     except SpdnnError as error:
         raise WorkflowError(str(error))
@@ -72,7 +72,7 @@ onerror:
         workflow.persistence.cleanup_metadata(rules.report.output.page)
         given = rules.report.input
         report_unfinished(
-            list(CASES), RULES.not_made(), [*given.peers, *given.ops], OTHERS, given.baselines, DECIDED.sentences
+            list(CASES), RULES.not_made(), [*given.peers, *given.ops], OTHERS, given.baselines, SAID
         )
 
 

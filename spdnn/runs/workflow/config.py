@@ -7,6 +7,7 @@ engine's settings); the schema's file has the others.
 import dataclasses
 import difflib
 import itertools
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ NOT_KEYS = ("settings", "cache", "device")  # of a request: a workflow has files
 FIELDS = [name for name in RunRequest.__struct_fields__ if name not in NOT_KEYS]
 SETTINGS = [field.name for kind in SETTINGS_TYPES for field in dataclasses.fields(kind)]
 KEYS = [*FIELDS, *SETTINGS]
+TAKEN = re.compile(r"\{.*\}|<[a-z][a-z0-9_]*>", re.DOTALL)  # in a path, by Snakemake
 NUMBER = re.compile(r"-?\d{1,18}(\.\d{1,18})?(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 
 
@@ -64,11 +66,13 @@ def check(config: dict, path: str | Path) -> dict:
     nullable = [key for key, rule in rules["properties"].items() if "null" in str(rule.get("type", rule.get("anyOf")))]
     # `--config count=null layers=[120]` gives the texts null and 120
     config = dict(config) | {key: None for key in nullable if config.get(key) in ("null", "none", "None")}
-    config = {key: _number(value) for key, value in config.items()}
+    config = {key: _plain(value) for key, value in config.items()}
     errors = sorted(validator.iter_errors(config), key=lambda error: [str(part) for part in error.absolute_path])
     if errors:
         raise InputError(f"config: {_sentence(errors[0])}")
     _check_path("ops.dlmc", (config["ops"] or {}).get("dlmc"))
+    for path in config["other_records"]:
+        _check_path("other_records", path)
     return _with_lists(config) | {key: [_with_lists(item) for item in config[key]] for key in ("cases", "device_cases")}
 
 
@@ -77,9 +81,11 @@ def _check_path(key: str, path: str | None) -> None:
     if path is None:
         return
     check_no_url(path)
-    if {"{", "}"} <= set(path):
+    if found := TAKEN.search(path):
         said = shorten(repr(path))
-        raise InputError(f"config: {key}: {said} has braces, which are wildcards in Snakemake; rename what it names")
+        raise InputError(
+            f"config: {key}: {said} has {found[0]!r}, a wildcard or a variable in Snakemake; rename what it names"
+        )
 
 
 @cache
@@ -179,12 +185,16 @@ def _request(values: dict, inputs_per_rank: int | None) -> RunRequest:
     return request
 
 
-def _number(value):
-    """A text of a number or a truth value as that, a whole float as an integer; in lists and dictionaries too."""
+def _plain(value):
+    """A text of a number or a truth value as that, a whole float as an integer, ~ as the home folder; in lists and
+    dictionaries too.
+    """
     if isinstance(value, list):
-        return [_number(item) for item in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {key: _number(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, str) and value.startswith("~"):
+        return os.path.expanduser(value)
     if value in ("true", "false"):
         return value == "true"
     if isinstance(value, str) and NUMBER.fullmatch(value):

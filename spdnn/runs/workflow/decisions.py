@@ -1,8 +1,9 @@
 """What a configuration leaves to the machine: inputs, numbers of threads and ranks, devices, memory; decided once.
 
 The main process of a run decides before requests are made, and writes `results/decisions.json` when the run begins. Its
-jobs only read that file, also on nodes without a network or with other cores and devices, and so do later runs in the
-same folder: no request holds a word that means another value elsewhere.
+jobs only read that file, also on nodes without a network or with other cores and devices: no request holds a word that
+means another value elsewhere. A later run in the folder keeps what is in the file, and says so where the machine has
+changed. Only what was missing, MNIST or devices, is decided anew: where what this hung on has changed.
 """
 
 import json
@@ -16,6 +17,7 @@ from typing import Any, Literal
 from msgspec import structs
 
 from spdnn.core import challenge, safe_open
+from spdnn.core.driver import missing_package
 from spdnn.core.errors import SpdnnError
 from spdnn.core.fields import Record
 from spdnn.core.files import cache_folder, write_text
@@ -57,6 +59,7 @@ class Decisions(Record):
         cores: that `threads: all` and `each` and `ranks: each` count.
         devices: that this machine has; missing: for each engine that cannot use them, a sentence that says why.
         memory: limit of every run in bytes, where less than the largest network needs is free.
+        hung_on: what inputs and devices were decided by: decided again where it has changed.
     """
 
     schema: Literal["spdnn-decisions"] = "spdnn-decisions"
@@ -67,18 +70,41 @@ class Decisions(Record):
     devices: int | None = None
     missing: dict[str, str] | None = None
     memory: int | None = None
+    hung_on: dict[str, str] | None = None
 
-    @property
-    def sentences(self) -> list[str]:
-        """What was decided, and why, for the page and the terminal."""
-        said = [f"inputs: {self.why_inputs}"] if self.why_inputs else []
-        if self.devices is not None:
+    def sentences(self, config: Mapping) -> list[str]:
+        """What was decided for a checked configuration, and why, for the page and the terminal."""
+        said, parts = [], _on_auto(config)
+        if parts and self.why_inputs:
+            sizes = (neurons * layers for part in parts for neurons in part["neurons"] for layers in part["layers"])
+            large = self.inputs == "digits" and max(sizes) * challenge.NONZEROS_PER_NEURON > MOST_EDGES
+            omitted = f" (networks of over {MOST_EDGES:,} edges are left out: {SLOW})" if large else ""
+            said.append(f"inputs: {self.why_inputs}{omitted}")
+        if config["device_cases"] and self.devices is not None:
             reasons = "; ".join(sorted(set((self.missing or {}).values())))
             setup = "" if self.devices or "CUDA=auto" in reasons else "; with one, make setup CUDA=auto adds it"
             said.append(f"GPUs: {self.devices or 'none'} used{f' ({reasons})' if reasons else ''}{setup}")
-        if self.memory is not None:
-            said.append(f"memory: each run is limited to {self.memory:,} bytes, for less than {NEEDED:,} are free")
+        if self.memory is not None and config["memory"] == [None]:
+            said.append(f"memory: each run is limited to {self.memory:,} bytes, for less than {NEEDED:,} were free")
         return said
+
+    def kept(self, config: Mapping, cores: int, elsewhere: bool) -> list[str]:
+        """Sentences on decisions of an earlier run that this machine would not take now; for the terminal.
+
+        Args:
+            cores: that the run may use; elsewhere: jobs run on other machines.
+        """
+        before, said = read(), []
+        if before.inputs == self.inputs == "digits" and _on_auto(config):
+            said.append("inputs: digits are kept")
+        words = {value for part in _parts(config) for key in ("threads", "ranks") for value in part.get(key, ())}
+        first = before.cores is None or elsewhere
+        if not first and before.cores != cores and words & {ALL, EACH}:
+            said.append(f"cores: {before.cores} are kept, and this run has {cores}")
+        if not first and config["memory"] == [None] and (before.memory is None) != (_limit() is None):
+            limit, free = ("no limit", "less") if before.memory is None else ("the limit", "more")
+            said.append(f"memory: {limit} is kept, and {free} than {NEEDED:,} bytes are free")
+        return [f"{sentence} (remove {FILE} to decide anew)" for sentence in said]
 
     def write(self) -> None:
         """Write the file, unless it has these decisions."""
@@ -99,13 +125,14 @@ def own_cases(default: dict, changes: Mapping[str, Any]) -> dict:
     return default | dict(changes) | {key: changes.get(key, []) for key in ("cases", "device_cases") if chosen}
 
 
-def decide(config: Mapping, cores: int, elsewhere: bool, executes: Callable[[], bool]) -> Decisions:
+def decide(config: Mapping, cores: int, elsewhere: bool, executes: Callable[[], bool], anew: bool = True) -> Decisions:
     """Decide what a checked configuration asks for and the file has not.
 
     Args:
         cores: that the run may use.
         elsewhere: jobs run on other machines, so that neither memory nor devices are looked at.
         executes: whether jobs will run; asked only before the network is used.
+        anew: decide again what hung on something that has changed; not in a job.
 
     Returns:
         those of the file and the new ones; nothing is written.
@@ -114,18 +141,47 @@ def decide(config: Mapping, cores: int, elsewhere: bool, executes: Callable[[], 
         InputError: the file is not sound.
     """
     decisions = read()
-    asked = [value for part in _parts(config) for value in part.get("inputs", ())]
-    if AUTO in asked and (decisions.inputs is None or (config["mnist"][0] and decisions.inputs == "digits")):
-        decisions = structs.replace(decisions, **_inputs(config["mnist"][0], config["mirror"], executes))
+    given, mirror = config["mnist"][0], _mirror(config["mirror"])
+    hung_on = {"inputs": f"mirror: {mirror or 'none'}, MNIST: {'at hand' if _at_hand(mirror) else 'not at hand'}",
+               "devices": _device_facts()}  # fmt: skip
+    changed = {name for name, facts in hung_on.items() if anew and (decisions.hung_on or {}).get(name) != facts}
+    better = decisions.inputs == "digits" and (given or "inputs" in changed)
+    if _on_auto(config) and (decisions.inputs is None or better):
+        decisions = _with(decisions, "inputs", hung_on, **_inputs(given, mirror, executes))
     if decisions.cores is None:  # the first run in this folder
-        free = None if elsewhere else available_bytes()
-        limit = free * 3 // 4 if free and free < NEEDED else None
-        decisions = structs.replace(decisions, cores=cores, memory=limit)
+        decisions = structs.replace(decisions, cores=cores, memory=None if elsewhere else _limit())
     engines = sorted({name for item in config["device_cases"] for name in item["engine"]})
-    if engines and not elsewhere and decisions.devices is None:
+    better = decisions.devices == 0 or decisions.missing
+    if engines and not elsewhere and (decisions.devices is None or ("devices" in changed and better)):
         count, missing = _devices(engines)
-        decisions = structs.replace(decisions, devices=count, missing=missing)
+        if count >= (decisions.devices or 0):
+            decisions = _with(decisions, "devices", hung_on, devices=count, missing=missing)
     return decisions
+
+
+def _with(decisions: Decisions, name: str, hung_on: Mapping[str, str], **fields: Any) -> Decisions:
+    return structs.replace(decisions, **fields, hung_on=(decisions.hung_on or {}) | {name: hung_on[name]})
+
+
+def _limit() -> int | None:
+    """Bytes that a run may hold, where little memory is free."""
+    free = available_bytes()
+    return free * 3 // 4 if free and free < NEEDED else None
+
+
+def _mirror(given: str | None) -> str:
+    return given or os.environ.get("SPDNN_MIRROR") or (str(cache_folder()) if find_downloaded() else "")
+
+
+def _at_hand(mirror: str) -> bool:
+    return any(path.is_file() for path in (Path(MNIST), Path(mirror, read_sources()[NAME].path)))
+
+
+def _device_facts() -> str:
+    """What the number of devices that can be used hangs on, without the driver."""
+    nodes = " ".join(sorted(path.name for path in Path("/dev").glob("nvidia*")))
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+    return f"cupy: {'missing' if missing_package() else 'installed'}, /dev: {nodes or 'none'}, visible: {seen}"
 
 
 def resolved(config: dict, made: Decisions) -> dict:
@@ -145,8 +201,7 @@ def affordable(cases: Collection[RunRequest], config: Mapping, made: Decisions) 
     """The cases of a checked configuration; of those on digits for want of MNIST, networks that the reference can judge
     in seconds.
     """
-    words = {word for part in _parts(config) for word in part.get("inputs", ())}
-    if AUTO not in words or made.inputs != "digits":
+    if not _on_auto(config) or made.inputs != "digits":
         return list(cases)
     edges = lambda case: challenge.NONZEROS_PER_NEURON * case.neurons * case.layers  # noqa: E731
     return [case for case in cases if case.inputs != "digits" or edges(case) <= MOST_EDGES]
@@ -177,22 +232,27 @@ def _parts(config: Mapping) -> list[Mapping]:
     return [config, *config["cases"], *config["device_cases"]]
 
 
-def _inputs(given: str | None, mirror: str | None, executes: Callable[[], bool]) -> dict[str, str]:
+def _on_auto(config: Mapping) -> list[dict]:
+    """The parts of a configuration that run networks of the challenge on `inputs: auto`; files of the user's own have
+    inputs of their own.
+    """
+    parts = [dict(config) | dict(part) for part in _parts(config) if not part.get("network")]
+    return [part for part in parts if AUTO in part["inputs"] and part["neurons"] and part["layers"]]
+
+
+def _inputs(given: str | None, mirror: str, executes: Callable[[], bool]) -> dict[str, str]:
     """MNIST where its file is given, at hand or can be fetched; else the digits."""
-    source = read_sources()[NAME]
-    mirror = mirror or os.environ.get("SPDNN_MIRROR") or (str(cache_folder()) if find_downloaded() else "")
     why = ""
     if not given and executes():
         try:
-            row = replace(source, seconds=SECONDS, stall=STALL)
+            row = replace(read_sources()[NAME], seconds=SECONDS, stall=STALL)
             fetch(NAME, Path(MNIST).parents[1], mirror, 0, sources={NAME: row})
         except SpdnnError as error:
             why = f"MNIST could not be fetched: {shorten(str(error), LONGEST_SENTENCE)}"
-    elif not given and not any(path.is_file() for path in (Path(MNIST), Path(mirror, source.path))):
+    elif not given and not _at_hand(mirror):
         why = "MNIST is not at hand; a run tries to fetch it"
     if why:
-        why = f"digits, for {why}; give its file by `--config mnist=FILE`"
-        return {"inputs": "digits", "why_inputs": f"{why} (networks of over {MOST_EDGES:,} edges are left out: {SLOW})"}
+        return {"inputs": "digits", "why_inputs": f"digits, for {why}; give its file by `--config mnist=FILE`"}
     return {"inputs": "mnist", "why_inputs": "the official ones"}
 
 

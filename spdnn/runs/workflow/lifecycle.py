@@ -178,15 +178,23 @@ def executes(dry_run: bool) -> bool:
     return not any(getattr(words, name, None) for name in ONLY_TELL)
 
 
-def check_deployment(workflow) -> None:
-    """Raise InputError where Snakemake is asked for what the workflow has not: environments that it makes, or a module
-    whose rules and files have other names than the profiles, `results/.lock` and the pages know.
+def without_deployment(workflow) -> str | None:
+    """Take environments that Snakemake is to make off a workflow that names none; a sentence on what was taken off.
+
+    A profile of the user's may ask for them, for other workflows. A workflow around this one keeps what it asks for.
     """
-    if methods := workflow.deployment_settings.deployment_method:
-        raise InputError(
-            f"--sdm {min(method.name.lower() for method in methods)}: the workflow names no environment and no "
-            "container; leave it out, and start Snakemake from the .venv that `make setup` makes"
-        )
+    methods = workflow.deployment_settings.deployment_method
+    if not methods or getattr(workflow, MODULE) is not None:
+        return None
+    workflow.deployment_settings.deployment_method = frozenset()
+    names = " ".join(sorted(str(method) for method in methods))
+    return f"software-deployment-method {names}: no rule names an environment or a container, and none is made"
+
+
+def check_module(workflow) -> None:
+    """Raise InputError for a module whose rules and files have other names than the profiles, `results/.lock` and the
+    pages know.
+    """
     modifier = workflow.modifier
     others = vars(workflow).setdefault(MODULE, modifier.namespace) != modifier.namespace
     if modifier.resolved_rulename_modifier or modifier.path_modifier.prefix or others:

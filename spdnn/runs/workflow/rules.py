@@ -19,8 +19,8 @@ from spdnn.formats.catalog import read_sources
 from spdnn.runs.workflow import estimates
 from spdnn.runs.workflow.targets import Targets
 
-# What a rank starts. -P: only modules of this environment, and not what lies in the folder where the workflow runs, such
-# as a random.py, have the names that Python imports. Its output is the log; a sentence of what went wrong, or the last lines, is on the terminal too.
+# What a rank starts. -P: no random.py in the folder where the workflow runs stands for Python's own.
+# Its output is the log; a sentence of what went wrong, or the last lines, is on the terminal too.
 LOGGED = (
     " >{log} 2>&1 </dev/null ||"
     " {{ status=$?; {{ grep '^spdnn: ' {log} | grep -v '^spdnn: warning: ' || tail -n 20 {log}; }} >&2;"

@@ -242,10 +242,30 @@ def test_network_files(checked):
         ({"schedule": "eager"}, "schedule: 'eager' is not allowed; resident (weights stay on each device)"),
         ({"engine": ["taskgraph"], "devices": [1, 3]}, "devices: 3 devices of 2 threads; each device of the engine"),
         ({"reductions": ["dead, inputs"]}, "reductions: ['dead, inputs'] is not allowed; exact reductions"),
-        ({"cases": [OWN | {"network": "a {b}/c.npz"}]}, "network: 'a {b}/c.npz' has braces, which are wildcards"),
-        ({"mnist": "{x}.gz"}, "mnist: '{x}.gz' has braces, which are wildcards"),
-        ({"ops": OPS | {"dlmc": "{x}/dlmc"}}, "ops.dlmc: '{x}/dlmc' has braces, which are wildcards"),
+        ({"cases": [OWN | {"network": "a {b}/c.npz"}]}, "network: 'a {b}/c.npz' has '{b}', a wildcard"),
+        ({"cases": [OWN | {"inputs": "<results>.npz"}]}, "inputs: '<results>.npz' has '<results>', a wildcard or "),
+        ({"other_records": ["a<b>c"]}, "other_records: 'a<b>c' has '<b>', a wildcard or a variable in "),
+        ({"mnist": "{x}.gz"}, "mnist: '{x}.gz' has '{x}', a wildcard"),
+        ({"ops": OPS | {"dlmc": "{x}/dlmc"}}, "ops.dlmc: '{x}/dlmc' has '{x}', a wildcard"),
     ],
 )
 def test_a_mistake_is_one_line(checked, change, sentence):
     refuses(f"^config: {re.escape(sentence)}", lambda: requests(checked(change)))
+
+
+def test_a_tilde_is_the_home_folder_in_every_path(checked, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    own = {"network": "~/a/w.npz", "inputs": "~/x.npy", "truth": "~/t.txt"}
+    given = checked({"cases": [own], "neurons": [], "mnist": "~/m.gz", "mirror": "~", "other_records": ["~/r", "./~x"],
+                     "ops": OPS | {"dlmc": "~/dlmc"}})  # fmt: skip
+    assert (given["mirror"], given["other_records"]) == ("/home/me", ["/home/me/r", "./~x"])
+    assert given["ops"]["dlmc"] == "/home/me/dlmc"
+    (case,) = requests(given)
+    paths = ["/home/me/a/w.npz", "/home/me/x.npy", "/home/me/t.txt", "/home/me/m.gz"]
+    assert [case.network, case.inputs, case.truth, case.mnist] == paths
+
+
+@pytest.mark.parametrize("path", ["a>b.npz", "a<1>.npz", "w{.npz", "}{", "a < b > c", "<A>"])
+def test_snakemake_takes_other_brackets_as_they_are(checked, path):
+    (case,) = requests(checked({"cases": [OWN | {"network": path}], "neurons": []}))
+    assert case.network == path

@@ -47,6 +47,10 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+def cannot(*_, **__):
+    raise SpdnnError("no way out")
+
+
 def decided(given, runs=True, cores=2, elsewhere=False):
     return decide(given, cores, elsewhere, lambda: runs)
 
@@ -67,11 +71,11 @@ def test_mnist_is_taken_where_it_can_be_had_and_digits_elsewhere(here, checked, 
     assert decided(checked(), runs=False).inputs == "digits"
     # A run tries the mirror, then the network, for half a minute; it says why it goes on with digits.
     monkeypatch.setattr(decisions, "fetch", fails)
-    made = decided(checked(mirror="/mirror"))
+    made = decided(given := checked(mirror="/mirror"))
     assert tried == [("/mirror", 30, 10, 0)]
     assert made.inputs == "digits"
-    assert "no way out" in made.sentences[0]
-    assert "--config mnist=FILE" in made.sentences[0]
+    assert "no way out" in made.sentences(given)[0]
+    assert "--config mnist=FILE" in made.sentences(given)[0]
     assert not list(here.iterdir())
     # Networks that only the reference can judge are left out where that takes minutes, unless digits are asked for.
     ran = {(case.neurons, case.layers) for case in config.requests(checked(), made)}
@@ -79,7 +83,7 @@ def test_mnist_is_taken_where_it_can_be_had_and_digits_elsewhere(here, checked, 
     assert problems - ran == {(16384, 1920), (65536, 480), (65536, 1920)}
     assert len(config.requests(checked(inputs="digits"), made)) == 17
     monkeypatch.setattr(decisions, "fetch", lambda *_, **__: None)
-    assert decided(checked()).sentences[0] == "inputs: the official ones"
+    assert decided(checked()).sentences(checked())[0] == "inputs: the official ones"
     # At hand: in results/, in a mirror, or given.
     monkeypatch.setattr(decisions, "fetch", fails)
     (here / MNIST).parent.mkdir(parents=True)
@@ -92,16 +96,85 @@ def test_mnist_is_taken_where_it_can_be_had_and_digits_elsewhere(here, checked, 
     assert decided(checked(inputs=["digits", "mnist"])).inputs is None
 
 
-def test_what_was_decided_is_kept_unless_a_file_is_given(here, checked, monkeypatch):
+def test_what_was_decided_is_kept_and_said_unless_a_file_is_given(here, checked, monkeypatch):
     (here / "results").mkdir()
-    Decisions(inputs="digits", why_inputs="digits, for once", cores=3, devices=2, missing={}).write()
+    monkeypatch.setattr(decisions, "fetch", cannot)
+    monkeypatch.setattr(decisions, "_devices", lambda engines: (2, {}))
+    decided(checked(), cores=3).write()
+    monkeypatch.setattr(decisions, "fetch", lambda *_, **__: pytest.fail("something is fetched"))
     monkeypatch.setattr(decisions, "_devices", lambda engines: pytest.fail("devices are counted"))
     made = decided(checked(), cores=8)
     assert made == read()
+    end = "(remove results/decisions.json to decide anew)"
+    assert made.kept(checked(), 3, False) == [f"inputs: digits are kept {end}"]
+    assert made.kept(checked(), 8, False)[1:] == [f"cores: 3 are kept, and this run has 8 {end}"]
+    assert made.kept(checked(), 8, True) == [f"inputs: digits are kept {end}"]
+    assert made.kept(checked(inputs="digits", threads=1, ranks=[1, 2]), 8, False) == []
+    monkeypatch.setattr(decisions, "available_bytes", lambda: 10**9)
+    less = f"memory: no limit is kept, and less than 4,000,000,000 bytes are free {end}"
+    assert made.kept(checked(inputs="digits"), 3, False) == [less]
     assert {case.inputs for case in config.requests(checked(), made)} == {"digits"}
     assert decided(checked(mnist="images.gz"), cores=8).inputs == "mnist"
     (here / decisions.FILE).write_text('{"schema": "spdnn-decisions", "version": 1, "inputs": "auto"}')
     refuses(r"^results/decisions.json: ", decided, checked())
+
+
+@pytest.mark.parametrize("comes", ["a mirror", "a file in the mirror", "a download in results"])
+def test_mnist_that_comes_later_is_taken_by_the_next_run_and_by_no_job(here, checked, monkeypatch, comes):
+    (here / "results").mkdir()
+    monkeypatch.setattr(decisions, "fetch", cannot)
+    monkeypatch.setenv("SPDNN_MIRROR", str(here / "there"))
+    decided(given := checked()).write()
+    folder = {"a mirror": "other", "a file in the mirror": "there", "a download in results": "results/data"}[comes]
+    path = here / folder / "mnist/train-images-idx3-ubyte.gz"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    if comes == "a mirror":
+        monkeypatch.setenv("SPDNN_MIRROR", str(path.parents[1]))
+    monkeypatch.setattr(decisions, "fetch", lambda *_, **__: None)
+    assert decide(given, 2, False, lambda: False, anew=False).inputs == "digits"
+    assert [decided(given, runs).inputs for runs in (False, True)] == ["mnist"] * 2
+    made = decided(given)
+    assert made.kept(given, 2, False) == []
+    # It is not given up when the mirror is gone again.
+    made.write()
+    monkeypatch.setattr(decisions, "fetch", cannot)
+    monkeypatch.delenv("SPDNN_MIRROR")
+    assert decided(given).inputs == "mnist"
+
+
+def test_devices_that_come_later_are_counted_again(here, checked, monkeypatch):
+    (here / "results").mkdir()
+    monkeypatch.setattr(decisions, "missing_package", lambda: "cupy is missing")
+    decided(given := checked(inputs="digits")).write()
+    monkeypatch.setattr(decisions, "_devices", lambda engines: (2, {}))
+    assert decided(given).devices == 0
+    monkeypatch.setattr(decisions, "missing_package", lambda: None)
+    assert decide(given, 2, False, lambda: False, anew=False).devices == 0
+    (made := decided(given)).write()
+    assert made.devices == 2
+    # Fewer of them are an error of the engine's, not another configuration.
+    monkeypatch.setattr(decisions, "_devices", lambda engines: (1, {}))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert decided(given).devices == 2
+
+
+@pytest.mark.parametrize("change", [{"neurons": []}, {"neurons": 1024, "layers": []}, {"inputs": "digits"}])
+def test_a_configuration_without_the_challenge_asks_for_no_images(here, checked, change):
+    """`fetch` of this test fails it; and what an earlier configuration decided is not said."""
+    own = {"network": "w.npz", "inputs": "x.npy"}
+    given = checked(**change, cases=[own], threads=1)
+    assert decided(given).inputs is None
+    (here / "results").mkdir()
+    Decisions(inputs="digits", why_inputs="digits, for MNIST could not be fetched", cores=2, devices=0).write()
+    assert decided(given).sentences(given) == decided(given).kept(given, 2, False) == []
+
+
+def test_networks_that_are_left_out_are_told_of_where_there_are_some(here, checked, monkeypatch):
+    monkeypatch.setattr(decisions, "fetch", cannot)
+    for depth, left in ((120, False), (1920, True)):
+        given = checked(neurons=[1024, 16384], layers=depth)
+        assert ("are left out" in decided(given).sentences(given)[0]) == left
 
 
 def test_no_request_holds_a_word(here, checked):
@@ -126,7 +199,7 @@ def test_a_machine_with_little_memory_runs_within_a_limit(here, checked, monkeyp
     given = checked(inputs="digits")
     made = decided(given)
     assert {case.memory for case in config.requests(given, made)} == {made.memory} == {1_500_000_000}
-    assert "memory: each run is limited to 1,500,000,000 bytes" in made.sentences[-1]
+    assert "memory: each run is limited to 1,500,000,000 bytes" in made.sentences(given)[-1]
     assert decided(given, elsewhere=True).memory is None
     own = checked(inputs="digits", memory=10**9)
     assert {case.memory for case in config.requests(own, decided(own))} == {10**9}
@@ -147,9 +220,9 @@ def test_devices_are_counted_in_another_process(tmp_path, checked, monkeypatch, 
     if count == 0:
         assert not found
         told = "GPUs: none used (NVIDIA's driver sees no device here); with one, make setup CUDA=auto adds it"
-        assert made.sentences == [told]
+        assert made.sentences(given) == [told]
         return
-    assert made.sentences == [f"GPUs: {count} used"]
+    assert made.sentences(given) == [f"GPUs: {count} used"]
     single = [(case.neurons, case.layers, case.reductions) for case in found if case.ranks == 1 and case.threads == 2]
     assert len(set(single)) == len(single) == 24
     ranks = {(case.neurons, case.layers) for case in found if case.threads == 1}
@@ -163,5 +236,5 @@ def test_an_engine_that_cannot_use_them_is_left_out_with_its_sentence(here, chec
     monkeypatch.setattr(decisions, "_devices", lambda engines: (1, {"cusparse": "cuSPARSE is missing"}))
     given = checked(inputs="digits", device_cases=[{"engine": ["cuda", "cusparse"], "layers": 120, "neurons": 1024}])
     made = decided(given)
-    assert made.sentences == ["GPUs: 1 used (cuSPARSE is missing)"]
+    assert made.sentences(given) == ["GPUs: 1 used (cuSPARSE is missing)"]
     assert [one[0] for one in cases(given, made) if one[0] != "cpu"] == ["cuda"]

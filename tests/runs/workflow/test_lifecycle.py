@@ -72,7 +72,7 @@ def test_what_a_killed_run_left_is_removed_and_the_next_one_goes_on(capsys):
 
 def test_snakemakes_locks_stay_where_it_does_not_remove_them(capsys, monkeypatch):
     LOCK.write_text(f"process 7 on {HOST}")
-    monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setattr(lifecycle, "PYTHON", "/bin/false")
     assert said(capsys).endswith("; its locks could not be removed\n")
     assert snakemake_locks()
     assert said(capsys) == ""  # from here on, Snakemake's own sentence says what to do
