@@ -476,8 +476,8 @@ def page(folder: Path, tally: Tally) -> None:
         absent = [name for name in ("matplotlib", "seaborn") if importlib.util.find_spec(name) is None]
         if absent:
             raise NotHere(f"{', '.join(absent)} not installed; elsewhere: spdnn report {folder}")
-        words = [sys.executable, "-P", "-m", "spdnn", "report", folder.resolve(), "-o", folder.resolve() / "report.html"]
-        done = child(words, 10 * HANGS)
+        words = ["report", folder.resolve(), "-o", folder.resolve() / "report.html"]
+        done = child([sys.executable, "-P", "-m", "spdnn", *words], 10 * HANGS)
         assert done.returncode == 0, last_line(done)
 
     tally.case("report.html", work)

@@ -864,7 +864,8 @@ def run_spgemm(place: Path) -> None:
             if count == 1:
                 command("spdnn", *words, "--record", record)
             else:
-                launch = [Path(sys.executable).parent / "mpiexec", "-n", count, sys.executable, "-P", "-m", "spdnn", *words]
+                python = Path(sys.executable)
+                launch = [python.parent / "mpiexec", "-n", count, python, "-P", "-m", "spdnn", *words]
                 subprocess.run([*map(str, launch), "--record", str(record)], check=True, cwd=ROOT)
 
 
