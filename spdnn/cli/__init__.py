@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 
 from spdnn import __version__
 from spdnn.core import resources
+from spdnn.core.addresses import hide_secrets
 from spdnn.core.endings import check_ended, clean_on_terminate, farewell, process_seconds
 from spdnn.core.errors import SpdnnError, fail, nearest
 from spdnn.runs.ranks.world import connect, launched_count, launched_rank, tell_and_end
@@ -50,7 +51,8 @@ class _Parser(argparse.ArgumentParser):
         )
         if actions and "are required" in message:
             message = f"{message}, one of {', '.join(actions)}"
-        self.exit(2, f"{self.prog}: {_suggest(message, self._words, _options(self))} (see `{self.prog} --help`)\n")
+        message = hide_secrets(_suggest(message, self._words, _options(self)))
+        self.exit(2, f"{self.prog}: {message} (see `{self.prog} --help`)\n")
 
     def _get_values(self, action, arg_strings):
         # `--inputs=--` names a file: argparse before Python 3.13 takes the value for the end of the options.

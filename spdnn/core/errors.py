@@ -5,6 +5,8 @@ import importlib.util
 import sys
 from collections.abc import Collection
 
+from spdnn.core.addresses import hide_secrets
+
 
 def install(extra: str) -> str:
     """How to install an extra of pyproject.toml, for sentences: no package index has spdnn, so from its sources."""
@@ -19,7 +21,10 @@ def absent(module: str, extra: str, package: str = "") -> str | None:
 
 
 class SpdnnError(Exception):
-    """Something the user can mend; the message says the value, what is allowed, and where."""
+    """Something the user can mend; the message says the value, what is allowed, and where, and no address's secret."""
+
+    def __init__(self, sentence: object = ""):
+        super().__init__(hide_secrets(str(sentence)))
 
 
 class InputError(SpdnnError, ValueError):
@@ -28,7 +33,7 @@ class InputError(SpdnnError, ValueError):
 
 def fail(sentence: str, status: int = 1) -> int:
     """Print what a command ends with on standard error; its exit status."""
-    print(f"spdnn: {sentence}", file=sys.stderr)
+    print(f"spdnn: {hide_secrets(sentence)}", file=sys.stderr)
     return status
 
 

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from spdnn.core.addresses import hide_secrets
 from spdnn.core.errors import InputError, SpdnnError
 
 URL = re.compile(r"[a-z][a-z0-9+.-]+:(?=/)", re.IGNORECASE)
@@ -116,7 +117,7 @@ def brief(error: BaseException) -> str:
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
     if isinstance(error, UnicodeDecodeError):
         said = f"it is no text: byte {error.object[error.start]:#04x} at {error.start}"
-    return "".join(c if c.isprintable() else "?" for c in said[:LONGEST])
+    return "".join(c if c.isprintable() else "?" for c in hide_secrets(said)[:LONGEST])
 
 
 def listing(folder: Path) -> list[Path]:
@@ -140,7 +141,7 @@ def existing(path: str | os.PathLike, what: str) -> Path:
     try:
         there = full.exists()
     except OSError as error:
-        raise InputError(f"{str(full)[:200]}: {error.strerror}") from error
+        raise InputError(f"{hide_secrets(str(full))[:200]}: {error.strerror}") from error
     if not there:
         check_no_url(path)
         raise InputError(f"{full}: there is no such {what}")
@@ -151,7 +152,8 @@ def check_no_url(path: str | os.PathLike) -> None:
     """Raise InputError where a path that does not exist is a URL; as a Path, it has lost a slash."""
     if URL.match(text := os.fspath(path)):
         name = text if "://" in text else text.replace(":/", "://", 1)
-        raise InputError(f"{name[:200]}: this is a URL, and files are named by their paths; download it first")
+        name = hide_secrets(name)[:200]
+        raise InputError(f"{name}: this is a URL, and files are named by their paths; download it first")
 
 
 def check_file(path, what: str = "file") -> Path:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from spdnn.core import safe_open
+from spdnn.core.addresses import hide_secrets
 from spdnn.core.errors import InputError
 
 LARGEST = 2**63 - 1  # of any whole number
@@ -95,8 +96,8 @@ def check_numbers(content: Any, where: str) -> None:
 
 
 def shorten(text: str, longest: int = LONGEST_VALUE) -> str:
-    """The text on one line without control characters, its end left out where it is longer."""
-    text = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    """The text on one line without control characters and secrets of addresses, its end left out where it is longer."""
+    text = hide_secrets(" ".join("".join(sign if sign.isprintable() else " " for sign in text).split()))
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 

@@ -4,7 +4,8 @@ A file is searched for in the folder it is to be in, then in a mirror (a folder 
 table's paths below it; by default $SPDNN_MIRROR), then at its addresses in order. A download goes to a hidden
 `.download` file, locked against other processes and resumed where the server allows it, and gets its final name
 only once its size and digest are right; so a folder filled here is itself a mirror. Bytes, time and redirects are
-limited by the table: a server that never ends, or sends a byte a second, is given up.
+limited by the table: a server that never ends, or sends a byte a second, is given up. A user and a password of an
+address go to its own host alone, and no sentence has them.
 """
 
 import contextlib
@@ -17,18 +18,21 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urljoin
+from urllib.parse import unquote_to_bytes, urljoin, urlsplit
 
+from spdnn.core import safe_open
 from spdnn.core.errors import InputError, SpdnnError, Unavailable, install
 from spdnn.core.files import replacing
 from spdnn.core.progress import BYTES, Stage
 from spdnn.core.safe_open import brief
+from spdnn.core.validation import quote
 from spdnn.formats.catalog import Source, read_sources
 
 RETRIES, BACKOFF = 3, 1.0
 LEAST = 1 << 16  # bytes that must arrive in the `stall` seconds of a source, unless it ends before
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 SCHEMES = ("http://", "https://")
+User = tuple[bytes, bytes] | None  # and a password
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of file systems that cannot lock
 
 # What helps where a file of the table cannot be had, by its name.
@@ -49,13 +53,13 @@ def fetch(
     """The file `name` of the table, at its path below `folder`; downloaded unless it is there and right.
 
     Args:
-        mirror: a folder or an http(s) address to try first; by default $SPDNN_MIRROR; "" for none.
+        mirror: to try first, as `find_mirror` takes it.
         retries: how often one address is tried again after a failure that may pass.
         backoff: seconds before the first new try, doubled before each further one.
         sources: the table, by default that of `read_sources`.
 
     Raises:
-        InputError: a name that is not in the table.
+        InputError: a name that is not in the table, or a mirror that is none.
         SpdnnError: no source gave the right file; the sentence lists the sources and why each failed.
     """
     sources = read_sources() if sources is None else sources
@@ -67,7 +71,7 @@ def fetch(
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SpdnnError(f"{target.parent}: this folder cannot be made ({error.strerror})") from error
-    mirror = os.environ.get("SPDNN_MIRROR", "") if mirror is None else os.fspath(mirror)
+    mirror = find_mirror(mirror)
     failures, urls, until = [], list(source.urls), time.monotonic() + source.seconds
     # Already there: a file whose digest is right is never fetched again.
     if target.is_file():
@@ -75,17 +79,42 @@ def fetch(
             return target
         failures.append(f"{target}: {fault}")
     # Then the mirror, and then the addresses of the table, in order.
-    if re.match("https?://", mirror):
-        urls.insert(0, f"{mirror.rstrip('/')}/{source.path}")
+    if isinstance(mirror, str):
+        address = urlsplit(mirror)  # a query stays behind the path
+        urls.insert(0, address._replace(path=f"{address.path.rstrip('/')}/{source.path}").geturl())
     elif mirror:
-        if (fault := _copy(source, Path(mirror) / source.path, target)) is None:
+        if (fault := _copy(source, mirror / source.path, target)) is None:
             return target
-        failures.append(f"{Path(mirror) / source.path}: {fault}")
+        failures.append(f"{mirror / source.path}: {fault}")
     for url in urls:
         if (fault := _fetch_url(source, url, target, retries, backoff, until)) is None:
             return target
         failures.append(f"{url}: {fault}")
     raise SpdnnError(f"{name} could not be fetched; tried {'; '.join(failures)}")
+
+
+def find_mirror(mirror: str | os.PathLike | None = None) -> Path | str | None:
+    """The mirror: a folder as a Path, an http(s) address as a text, or None where there is none.
+
+    Args:
+        mirror: a folder or an http(s) address; by default $SPDNN_MIRROR; "" for none.
+
+    Raises:
+        InputError: another address.
+    """
+    named = os.fspath(os.environ.get("SPDNN_MIRROR", "") if mirror is None else mirror)
+    if not safe_open.URL.match(named):
+        return Path(named) if named else None
+    try:
+        address = urlsplit(named)
+        sound = bool(address.hostname) and (address.port is None or address.port > 0)
+    except ValueError:
+        sound = False
+    if re.search(r"\s", named):  # where it ends is not plain, so it is not shown
+        raise InputError("mirror: an address has no blanks, for which %20 stands")
+    if sound and address.scheme in ("http", "https"):
+        return named
+    raise InputError(f"mirror {quote(named)}: it must be a folder, or an address that begins with http:// or https://")
 
 
 class _DownloadError(Exception):
@@ -114,6 +143,7 @@ def _copy(source: Source, origin: Path, target: Path) -> str | None:
 
 def _fetch_url(source: Source, url: str, target: Path, retries: int, backoff: float, until: float) -> str | None:
     """Download from one address, again while that may help; why it failed, or None."""
+    url, user = _split_user(url)
     # Its name has a digest of the address: what one server left is never continued from another.
     part = target.with_name(f".{target.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.download")
     for attempt in range(retries + 1):
@@ -127,7 +157,7 @@ def _fetch_url(source: Source, url: str, target: Path, retries: int, backoff: fl
                 if target.is_file() and source.fault(target) is None:  # another process was faster
                     os.unlink(stream.name)
                 else:
-                    _download(source, url, stream, until)
+                    _download(source, url, user, stream, until)
                     os.replace(stream.name, target)
                 return None
         except _DownloadError as bad:
@@ -172,7 +202,7 @@ def _open_locked(part: Path):
         stream.close()  # whoever had the lock renamed or removed that file
 
 
-def _download(source: Source, url: str, stream, until: float) -> None:
+def _download(source: Source, url: str, user: User, stream, until: float) -> None:
     """Bring `stream` to the whole, right file, from where it ends.
 
     Raises:
@@ -183,7 +213,7 @@ def _download(source: Source, url: str, stream, until: float) -> None:
     if have > source.most:
         have = stream.truncate(0)
     if source.size is None or have < source.size:
-        _receive(source, url, stream, have, until)
+        _receive(source, url, user, stream, have, until)
     # On the disk before the digest is taken: the name must never stand for less.
     stream.flush()
     os.fsync(stream.fileno())
@@ -192,7 +222,7 @@ def _download(source: Source, url: str, stream, until: float) -> None:
         raise _DownloadError(fault, again=have > 0)
 
 
-def _receive(source: Source, url: str, stream, have: int, until: float) -> None:
+def _receive(source: Source, url: str, user: User, stream, have: int, until: float) -> None:
     """Append to `stream`, which has `have` bytes, the rest from `url`; or all of it, where it must be."""
     try:
         import requests
@@ -202,7 +232,7 @@ def _receive(source: Source, url: str, stream, have: int, until: float) -> None:
     # As stored, not compressed on the way: the range and the size count bytes of the file.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
-        with requests.Session() as session, _answer(session, source, url, headers) as answer:
+        with requests.Session() as session, _answer(session, source, url, user, headers) as answer:
             _receive_body(source, answer, stream, _start(answer, stream, have), until)
     # What may pass is tried again; an address or an answer that is wrong stays so.
     except (requests.Timeout, urllib3.exceptions.TimeoutError):
@@ -215,17 +245,31 @@ def _receive(source: Source, url: str, stream, have: int, until: float) -> None:
         raise _DownloadError(brief(error), again=False) from None
 
 
-def _answer(session, source: Source, url: str, headers: dict):
-    """The answer at an address, after as many redirects as the source allows."""
+def _split_user(url: str) -> tuple[str, User]:
+    """(an address without its user and password, these two as a server expects them).
+
+    Requests would send nothing of a user without a password, and take none beyond Latin-1.
+    """
+    address = urlsplit(url)
+    user, at, host = address.netloc.rpartition("@")
+    name, _, password = user.partition(":")
+    words = (unquote_to_bytes(name), unquote_to_bytes(password)) if at else None
+    return address._replace(netloc=host).geturl(), words
+
+
+def _answer(session, source: Source, url: str, user: User, headers: dict):
+    """The answer at an address, after as many redirects as the source allows; `user` goes to its host alone."""
     session.get_redirect_target = lambda answer: None  # else requests reads the whole body first, however long it is
     for _ in range(source.redirects + 1):
-        answer = session.get(url, headers=headers, stream=True, timeout=source.stall)
+        answer = session.get(url, headers=headers, auth=user, stream=True, timeout=source.stall)
         if not answer.is_redirect:
             return answer
         answer.close()
-        url = urljoin(url, answer.headers["Location"])
+        before = url
+        url, own = _split_user(urljoin(before, answer.headers["Location"]))
         if not url.startswith(SCHEMES):
-            raise _DownloadError(f"a redirect to {url[:60]!r}, which is no address of the web", again=False)
+            raise _DownloadError(f"a redirect to {quote(url)}, which is no address of the web", again=False)
+        user = own or (None if session.should_strip_auth(before, url) else user)
     raise _DownloadError(f"more than {source.redirects} redirects", again=False)
 
 

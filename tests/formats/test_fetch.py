@@ -1,5 +1,6 @@
 """Downloads from a server on this machine that serves well, badly, slowly or not at all; mirrors; archives."""
 
+import base64
 import contextlib
 import gzip
 import hashlib
@@ -29,15 +30,16 @@ class Server(ThreadingHTTPServer):
     """Serves BODY at any path; `plan` has the behaviours of the next answers, the last one for all further.
 
     right, no-range (ignores Range), truncated (half of what is promised), corrupt, longer, slow (no answer),
-    stalls (half, then silence), wrong-range, or a status. Hostile ones: endless (no length, no end), promises
-    (a length beyond all bounds), drips (a byte at a time), round (a redirect to itself), away (a redirect to a file).
+    stalls (half, then silence), wrong-range, a status, or an address to go to. Hostile ones: endless (no length, no
+    end), promises (a length beyond all bounds), drips (a byte at a time), round (a redirect to itself), away (a
+    redirect to a file).
     """
 
     daemon_threads = True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.plan, self.asked = ["right"], []
+        self.plan, self.asked, self.users = ["right"], [], []
         self.body, self.stop = BODY, threading.Event()
 
     @property
@@ -69,12 +71,18 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         server, asked = self.server, self.headers.get("Range")
         server.asked.append((self.path, asked))
+        server.users.append(self.headers.get("Authorization"))
         kind = server.plan.pop(0) if len(server.plan) > 1 else server.plan[0]
         if kind == "slow":
             server.stop.wait(DEADLINE)
             return
         if kind.isdigit():
             self.send_error(int(kind))
+            return
+        if ":" in kind:
+            self.send_response(302)
+            self.send_header("Location", kind)
+            self.end_headers()
             return
         if kind in HOSTILE:
             with contextlib.suppress(ConnectionError):
@@ -321,6 +329,40 @@ def test_a_mirror_address_comes_first(server, tmp_path, monkeypatch):
     monkeypatch.setenv("SPDNN_MIRROR", f"{server.url}/mirror/")
     assert get(source(f"{server.url}/a"), tmp_path).read_bytes() == BODY
     assert server.asked == [("/mirror/sub/file.bin", None)]
+
+
+@pytest.mark.parametrize(
+    ("user", "sent"),
+    [("jane:s3cret", "jane:s3cret"), ("s3cret", "s3cret:"), ("j%40:s%2F%3A%C3%BC", "j@:s/:ü"), ("jü:s3€", "jü:s3€")],
+)
+def test_a_user_and_a_password_go_to_the_mirror_alone_and_into_no_sentence(server, tmp_path, user, sent):
+    authorization = f"Basic {base64.b64encode(sent.encode()).decode()}"
+    mirror = f"http://{user}@127.0.0.1:{server.server_port}/m/?sig=s3cret"
+    get(source(), tmp_path / "1", mirror=mirror)
+    assert server.asked == [("/m/sub/file.bin?sig=s3cret", None)]
+    # A redirect to its own host keeps them, one to another (here: another port of it) loses them for good.
+    own, other = server.url, Server()
+    threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    try:
+        other.plan = [f"{own}/back"]
+        server.plan = [f"{own}/here", f"{other.url}/there", "right"]
+        get(source(redirects=3), tmp_path / "2", mirror=mirror)
+    finally:
+        other.shutdown()
+        other.server_close()
+    assert (server.users, other.users) == ([authorization] * 3 + [None], [None])
+    server.plan = ["401", f"ftp://jane:s3cret@host/{'x' * 99}"]
+    for why in ("the server answered 401", "a redirect to 'ftp://"):
+        with pytest.raises(SpdnnError, match=why) as caught:
+            get(source(), tmp_path / "3", mirror=mirror)
+        assert not any(secret in str(caught.value) for secret in ("s3", "%2F"))
+
+
+@pytest.mark.parametrize("name", ["ftp://jane:s3cret@host/m", "http://", "s3://bucket", "http://jane:s3/cret@host/m"])
+def test_another_address_is_no_mirror(tmp_path, name):
+    said = refuses("mirror '.*': it must be a folder, or an address that", get, source(), tmp_path, mirror=name)
+    assert not any(part in said for part in ("s3cret", "s3/cret"))
+    assert "s3" not in refuses("an address has no blanks", get, source(), tmp_path, mirror="http://jane:a s3cret@host")
 
 
 def test_a_bad_mirror_is_passed_over(server, tmp_path):

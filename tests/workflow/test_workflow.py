@@ -546,8 +546,8 @@ def test_a_download_that_fails_says_what_to_do_instead(tmp_path, monkeypatch, ca
     for user in ("fetch", "mnist"):
         monkeypatch.setattr(f"spdnn.formats.{user}.fetch", unreachable)
     for file in ("dlmc/dlmc.tar.gz", "mnist/train-images-idx3-ubyte.gz"):
-        wildcards, params = SimpleNamespace(file=file), SimpleNamespace(mirror=None)
-        given = {"snakemake": SimpleNamespace(log=[tmp_path / "log"], wildcards=wildcards, params=params)}
+        wildcards = SimpleNamespace(file=file)
+        given = {"snakemake": SimpleNamespace(log=[tmp_path / "log"], wildcards=wildcards)}
         with pytest.raises(SystemExit):
             exec((ROOT / "workflow/scripts/fetch_file.py").read_text(), given)
         if file.startswith("dlmc"):

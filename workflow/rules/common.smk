@@ -30,6 +30,7 @@ try:
     config = settings.check(decisions.own_cases(default, config), workflow.source_path("../schemas/config.schema.yaml"))
     DECIDED = decisions.decide(config, CORES, ELSEWHERE, lambda: EXECUTES, anew=MAIN)
     SAID = DECIDED.sentences(config)
+    config = lifecycle.hide_mirror(config, workflow)
     TARGETS = Targets(settings.requests(config, DECIDED))
     TARGETS.check(ELSEWHERE)
     RULES = Rules(workflow, TARGETS, ELSEWHERE, CORES)

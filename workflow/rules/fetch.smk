@@ -14,8 +14,6 @@ rule fetch_file:
     localrule: True
     params:
         content=lambda wildcards: content_of_download(wildcards.file),
-        # A function of resources is no reason to run again.
-        mirror=lambda wildcards, resources: config["mirror"],
     script:
         "../scripts/fetch_file.py"
 

@@ -11,6 +11,6 @@ with log_errors(snakemake.log[0]):
     instead = INSTEAD | {"mnist-train-images": digits}
     name = next(name for name, source in read_sources().items() if source.path == snakemake.wildcards.file)
     try:
-        fetch(name, "results/data", mirror=snakemake.params.mirror)
+        fetch(name, "results/data")
     except SpdnnError as error:
         raise SpdnnError(f"{error}{instead.get(name, '')}") from error

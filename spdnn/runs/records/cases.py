@@ -8,6 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 
 from spdnn.core import safe_open
+from spdnn.core.addresses import hide_secrets
 from spdnn.core.errors import InputError
 from spdnn.core.fields import Record, Unique, check_unique
 from spdnn.core.files import write_text
@@ -53,7 +54,7 @@ def write_cases(
 
     Args:
         configfiles: of the configuration that asks for them, the last one wins; none: the default.
-        command: the words that started the workflow.
+        command: the words that started the workflow; the file has no secret of an address in them.
 
     Raises:
         InputError: two cases of one name, or a `path` that cannot be written to.
@@ -63,7 +64,7 @@ def write_cases(
         "version": 1,
         "cases": list(cases),
         "configfiles": [str(file) for file in configfiles],
-        "command": shlex.join(command),
+        "command": shlex.join(map(hide_secrets, command)),
         "peers": peers,
         "ops": ops,
         "decided": list(decided),

@@ -21,6 +21,7 @@ from spdnn.core.request import FILE_FIELDS, GENERATED, RunRequest
 from spdnn.core.safe_open import check_no_url
 from spdnn.core.validation import LONGEST_SENTENCE, allowed_values, shorten
 from spdnn.engines.registry import SETTINGS_TYPES, engine, nondefault_settings
+from spdnn.formats.fetch import find_mirror
 from spdnn.runs.workflow.decisions import WORDS, Decisions, affordable, resolved
 
 NOT_KEYS = ("settings", "cache", "device")  # of a request: a workflow has files of its own, and takes all devices
@@ -73,6 +74,7 @@ def check(config: dict, path: str | Path) -> dict:
     _check_path("ops.dlmc", (config["ops"] or {}).get("dlmc"))
     for path in config["other_records"]:
         _check_path("other_records", path)
+    find_mirror(config["mirror"] or "")
     return _with_lists(config) | {key: [_with_lists(item) for item in config[key]] for key in ("cases", "device_cases")}
 
 

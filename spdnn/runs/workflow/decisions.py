@@ -17,6 +17,7 @@ from typing import Any, Literal
 from msgspec import structs
 
 from spdnn.core import challenge, safe_open
+from spdnn.core.addresses import hide_secrets
 from spdnn.core.driver import missing_package
 from spdnn.core.errors import SpdnnError
 from spdnn.core.fields import Record
@@ -26,7 +27,7 @@ from spdnn.core.resources import available_bytes
 from spdnn.core.validation import LONGEST_SENTENCE, parse, shorten
 from spdnn.engines.registry import engine
 from spdnn.formats.catalog import read_sources
-from spdnn.formats.fetch import fetch
+from spdnn.formats.fetch import fetch, find_mirror
 from spdnn.formats.mnist import NAME, find_downloaded
 from spdnn.runs.records.files import as_text
 from spdnn.runs.workflow.lifecycle import PYTHON
@@ -141,8 +142,9 @@ def decide(config: Mapping, cores: int, elsewhere: bool, executes: Callable[[], 
         InputError: the file is not sound.
     """
     decisions = read()
-    given, mirror = config["mnist"][0], _mirror(config["mirror"])
-    hung_on = {"inputs": f"mirror: {mirror or 'none'}, MNIST: {'at hand' if _at_hand(mirror) else 'not at hand'}",
+    given = config["mnist"][0]
+    mirror = find_mirror(config["mirror"]) or (cache_folder() if find_downloaded() else "")
+    hung_on = {"inputs": f"mirror: {hide_secrets(str(mirror)) or 'none'}, MNIST: {'at hand' if _at_hand(mirror) else 'not at hand'}",
                "devices": _device_facts()}  # fmt: skip
     changed = {name for name, facts in hung_on.items() if anew and (decisions.hung_on or {}).get(name) != facts}
     better = decisions.inputs == "digits" and (given or "inputs" in changed)
@@ -169,11 +171,7 @@ def _limit() -> int | None:
     return free * 3 // 4 if free and free < NEEDED else None
 
 
-def _mirror(given: str | None) -> str:
-    return given or os.environ.get("SPDNN_MIRROR") or (str(cache_folder()) if find_downloaded() else "")
-
-
-def _at_hand(mirror: str) -> bool:
+def _at_hand(mirror: str | Path) -> bool:
     return any(path.is_file() for path in (Path(MNIST), Path(mirror, read_sources()[NAME].path)))
 
 
@@ -240,7 +238,7 @@ def _on_auto(config: Mapping) -> list[dict]:
     return [part for part in parts if AUTO in part["inputs"] and part["neurons"] and part["layers"]]
 
 
-def _inputs(given: str | None, mirror: str, executes: Callable[[], bool]) -> dict[str, str]:
+def _inputs(given: str | None, mirror: str | Path, executes: Callable[[], bool]) -> dict[str, str]:
     """MNIST where its file is given, at hand or can be fetched; else the digits."""
     why = ""
     if not given and executes():

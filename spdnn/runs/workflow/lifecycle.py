@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TextIO
 
 from spdnn.core import endings
+from spdnn.core.addresses import hide_secrets
 from spdnn.core.endings import process
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.files import write_text
@@ -163,6 +164,20 @@ def configuration_file(config: Mapping, write: bool, keep: bool) -> str:
         atexit.register(path.unlink, missing_ok=True)
     write_text(path, text)
     return str(path)
+
+
+def hide_mirror(config: Mapping, workflow) -> dict:
+    """The configuration, its mirror without user, password and query; scripts take the mirror from SPDNN_MIRROR.
+
+    For Snakemake writes its own command into its log, and hands the configuration to scripts in a file and to jobs of a
+    cluster in their commands.
+    """
+    if config["mirror"] and workflow.is_main_process:
+        os.environ["SPDNN_MIRROR"] = config["mirror"]
+    given = workflow.config_settings
+    given.config_args = given.config_args and [hide_secrets(word) for word in given.config_args]
+    sys.argv[1:] = map(hide_secrets, sys.argv[1:])
+    return {**config, "mirror": config["mirror"] and hide_secrets(config["mirror"])}
 
 
 def executes(dry_run: bool) -> bool:

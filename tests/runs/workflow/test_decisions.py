@@ -64,7 +64,7 @@ def test_mnist_is_taken_where_it_can_be_had_and_digits_elsewhere(here, checked, 
 
     def fails(name, folder, mirror, retries, sources):
         (source,) = sources.values()
-        tried.append((mirror, source.seconds, source.stall, retries))
+        tried.append((str(mirror), source.seconds, source.stall, retries))
         raise SpdnnError("no way out")
 
     # Nothing runs: no network, and nothing is written.
