@@ -69,6 +69,7 @@ from spdnn.engines.cuda import ceilings  # noqa: E402
 from spdnn.engines.registry import nondefault_settings  # noqa: E402
 from spdnn.engines.taskgraph.settings import SCHEDULES  # noqa: E402
 from spdnn.formats.catalog import read_sources  # noqa: E402
+from spdnn.formats.fetch import find_mirror  # noqa: E402
 from spdnn.formats.mnist import NAME, find_downloaded, locate_mnist  # noqa: E402
 from spdnn.kernels import dispatch  # noqa: E402
 from spdnn.kernels.cuda import cupy_device  # noqa: E402
@@ -491,7 +492,7 @@ def mnist(path: str | None) -> Path | None:
     """
     if path:
         return locate_mnist(path)
-    mirrored = Path(os.environ.get("SPDNN_MIRROR", ""), read_sources()[NAME].path)
+    mirrored = Path(find_mirror() or "", read_sources()[NAME].path)
     found = mirrored if mirrored.is_file() else find_downloaded()
     return found and locate_mnist(found)
 

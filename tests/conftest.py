@@ -28,11 +28,9 @@ MNIST = "mnist/train-images-idx3-ubyte.gz"
 def mnist_path() -> Path | None:
     """The MNIST file of the mirror, or one fetched earlier."""
     from spdnn.core.files import cache_folder
+    from spdnn.formats.fetch import find_mirror
 
-    candidates = [cache_folder() / MNIST]
-    mirror = os.environ.get("SPDNN_MIRROR")
-    if mirror and not mirror.startswith("http"):
-        candidates.insert(0, Path(mirror) / MNIST)
+    candidates = [Path(find_mirror() or "", MNIST), cache_folder() / MNIST]
     return next((path for path in candidates if path.is_file()), None)
 
 

@@ -151,9 +151,10 @@ def existing(path: str | os.PathLike, what: str) -> Path:
 def check_no_url(path: str | os.PathLike) -> None:
     """Raise InputError where a path that does not exist is a URL; as a Path, it has lost a slash."""
     if URL.match(text := os.fspath(path)):
-        name = text if "://" in text else text.replace(":/", "://", 1)
-        name = hide_secrets(name)[:200]
-        raise InputError(f"{name}: this is a URL, and files are named by their paths; download it first")
+        file = text.lower().startswith("file:")
+        name = text if "://" in text else text.replace(":/", ":///" if file else "://", 1)
+        instead = "leave out file://" if file else "download it first"
+        raise InputError(f"{hide_secrets(name)[:200]}: this is a URL, and files are named by their paths; {instead}")
 
 
 def check_file(path, what: str = "file") -> Path:

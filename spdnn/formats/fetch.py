@@ -32,6 +32,7 @@ RETRIES, BACKOFF = 3, 1.0
 LEAST = 1 << 16  # bytes that must arrive in the `stall` seconds of a source, unless it ends before
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 SCHEMES = ("http://", "https://")
+FILE = re.compile("file:(?://(?:localhost)?)?(/(?!/).*)", re.IGNORECASE | re.DOTALL)  # of a path here
 User = tuple[bytes, bytes] | None  # and a password
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of file systems that cannot lock
 
@@ -97,7 +98,7 @@ def find_mirror(mirror: str | os.PathLike | None = None) -> Path | str | None:
     """The mirror: a folder as a Path, an http(s) address as a text, or None where there is none.
 
     Args:
-        mirror: a folder or an http(s) address; by default $SPDNN_MIRROR; "" for none.
+        mirror: a folder, also as file://FOLDER, or an http(s) address; by default $SPDNN_MIRROR; "" for none.
 
     Raises:
         InputError: another address.
@@ -105,16 +106,18 @@ def find_mirror(mirror: str | os.PathLike | None = None) -> Path | str | None:
     named = os.fspath(os.environ.get("SPDNN_MIRROR", "") if mirror is None else mirror)
     if not safe_open.URL.match(named):
         return Path(named) if named else None
+    if path := FILE.fullmatch(named):
+        return Path(os.fsdecode(unquote_to_bytes(path[1])))
     try:
         address = urlsplit(named)
-        sound = bool(address.hostname) and (address.port is None or address.port > 0)
+        sound = address.scheme in ("http", "https") and address.hostname and address.port != 0
     except ValueError:
         sound = False
     if re.search(r"\s", named):  # where it ends is not plain, so it is not shown
         raise InputError("mirror: an address has no blanks, for which %20 stands")
-    if sound and address.scheme in ("http", "https"):
+    if sound:
         return named
-    raise InputError(f"mirror {quote(named)}: it must be a folder, or an address that begins with http:// or https://")
+    raise InputError(f"mirror {quote(named)}: it must be a folder, file:///FOLDER, or begin with http:// or https://")
 
 
 class _DownloadError(Exception):

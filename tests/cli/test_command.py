@@ -236,6 +236,10 @@ MISTAKES = [
     (["report", "nowhere.json", "-o", "x.html"], "nowhere.json: there is no such file or folder"),
     (["report", "https://example.org/r.json"], "https://example.org/r.json: this is a URL, and files are named by"),
     (["network", "info", "https://example.org/a.onnx"], "https://example.org/a.onnx: this is a URL"),
+    (
+        ["network", "info", "file:///x/a.onnx"],
+        "file:///x/a.onnx: this is a URL, and files are named by their paths; leave",
+    ),
     ([*CHALLENGE, "--record", "https://example.org/r.json"], "https://example.org/r.json: this is a URL"),
 ]
 

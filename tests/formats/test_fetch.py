@@ -358,9 +358,23 @@ def test_a_user_and_a_password_go_to_the_mirror_alone_and_into_no_sentence(serve
         assert not any(secret in str(caught.value) for secret in ("s3", "%2F"))
 
 
-@pytest.mark.parametrize("name", ["ftp://jane:s3cret@host/m", "http://", "s3://bucket", "http://jane:s3/cret@host/m"])
+@pytest.mark.parametrize("address", ["file://{}", "file:{}", "FILE://localhost{}"])
+def test_a_mirror_folder_may_be_named_as_a_file_address(tmp_path, monkeypatch, address):
+    for name, written in (("mirror", "mirror"), ("a b#c?%ü", "a%20b%23c%3F%25%C3%BC"), ("d e#f", "d e#f")):
+        (tmp_path / name / "sub").mkdir(parents=True)
+        (tmp_path / name / "sub" / "file.bin").write_bytes(BODY)
+        monkeypatch.setenv("SPDNN_MIRROR", address.format(tmp_path / written))
+        assert get(source(), tmp_path / "to" / name).read_bytes() == BODY
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ftp://jane:s3cret@host/m", "http://", "s3://bucket", "file://host/m", "file://", "http://jane:s3/cret@host/m"],
+)
 def test_another_address_is_no_mirror(tmp_path, name):
-    said = refuses("mirror '.*': it must be a folder, or an address that", get, source(), tmp_path, mirror=name)
+    said = refuses(
+        "mirror '.*': it must be a folder, file:///FOLDER, or begin with http", get, source(), tmp_path, mirror=name
+    )
     assert not any(part in said for part in ("s3cret", "s3/cret"))
     assert "s3" not in refuses("an address has no blanks", get, source(), tmp_path, mirror="http://jane:a s3cret@host")
 
