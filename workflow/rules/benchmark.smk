@@ -9,6 +9,7 @@ rule benchmark:
         prepare=lambda wildcards: f"results/times/prepared/{case_of(wildcards).prepared_name}.tsv",
         infer="results/times/infer/{case}.tsv",
         verify="results/times/verify/{case}.tsv",
+        trigger=TRIGGERS.of("benchmark"),
     output:
         "results/records/{case}.json",
     log:
@@ -17,6 +18,5 @@ rule benchmark:
     params:
         request=lambda wildcards: case_of(wildcards).values,
         configuration=CONFIGURATION,
-        code=code("benchmark"),
     script:
         "../scripts/benchmark.py"

@@ -9,9 +9,9 @@ from spdnn.core.errors import SpdnnError
 from spdnn.core.resources import usable_cores
 from spdnn.core.config_tables import table
 from spdnn.runs.workflow import config as settings, decisions, estimates, lifecycle, slurm, yaml_files
-from spdnn.runs.workflow.targets import content
-from spdnn.runs.workflow.rules import CHECK, INFER, Rules, code, content_of_download, launch
+from spdnn.runs.workflow.rules import CHECK, INFER, Rules, content_of_download, launch
 from spdnn.runs.workflow.targets import Targets, configfiles, one_of, stores
+from spdnn.runs.workflow.triggers import Triggers, code
 from spdnn.core.request import reading
 from spdnn.runs.records.cases import record_files
 
@@ -47,8 +47,15 @@ PEERS = config["peers"] or {}
 OPS = config["ops"] or {}
 DLMC = "results/data/dlmc/dlmc.tar.gz" if OPS.get("dlmc") == "fetch" else OPS.get("dlmc")
 lifecycle.keep_jobs()
+ALONE = not MAIN or lifecycle.unlock_after_kill(Path("results"))
+TRIGGERS = Triggers(
+    workflow,
+    ALONE,
+    TARGETS,
+    CONFIGURATION,
+    {"peers": PEERS, "ops": OPS, "report": config | {"decided": SAID}, "others": OTHER_FILES},
+)
 if MAIN:
-    lifecycle.unlock_after_kill(Path("results"))
     most, cores = TARGETS.threads(CORES), usable_cores()
     if most > cores and not ELSEWHERE:
         print(f"spdnn: warning: config: {most} threads on {cores} cores run slower than {cores}", file=sys.stderr)
@@ -61,11 +68,11 @@ if MAIN:
 sys.executable = f"{shlex.quote(lifecycle.PYTHON)} -P"
 
 
-def configuration(wildcards):
-    # When the graph is built: only then a dry run is known as one, and the lines of a workflow around this one.
+def trigger_of_report(wildcards):
+    # When the graph is built: only then the lines of a workflow around this one are known.
     if MAIN:
         lifecycle.check_handlers(workflow)
-    return lifecycle.configuration_file(config | {"decided": SAID}, MAIN, workflow.dryrun)
+    return TRIGGERS.of("report")(wildcards)
 
 
 wildcard_constraints:

@@ -19,6 +19,8 @@ rule fetch_file:
 
 
 rule make_network:
+    input:
+        trigger=TRIGGERS.of("networks"),
     output:
         temp("results/networks/{source}-{neurons}.safetensors"),
     log:
@@ -26,8 +28,7 @@ rule make_network:
     benchmark:
         "results/times/networks/{source}-{neurons}.tsv"
     params:
-        depth=TARGETS.depth_to_store,
-        code=code("sources"),
+        depth=lambda wildcards: TARGETS.depth_to_store(f"{wildcards.source}-{wildcards.neurons}"),
     script:
         "../scripts/make_network.py"
 
@@ -35,6 +36,7 @@ rule make_network:
 rule import_network:
     input:
         TARGETS.network_source,
+        trigger=TRIGGERS.of("networks"),
     output:
         temp("results/networks/{network}.safetensors"),
     log:
@@ -45,8 +47,6 @@ rule import_network:
         reading=lambda wildcards: (
             reading(TARGETS.networks[wildcards.network]) if wildcards.network in TARGETS.networks else {}
         ),
-        content=TARGETS.network_content,
-        code=code("sources"),
     script:
         "../scripts/import_network.py"
 
@@ -54,6 +54,7 @@ rule import_network:
 rule make_inputs:
     input:
         lambda wildcards: [MNIST] if wildcards.kind == "mnist" else [],
+        trigger=TRIGGERS.of("inputs"),
     output:
         temp("results/inputs/{kind}-{neurons}.safetensors"),
     log:
@@ -63,9 +64,6 @@ rule make_inputs:
     wildcard_constraints:
         kind="digits|mnist",
     threads: 2
-    params:
-        content=TARGETS.inputs_content,
-        code=code("sources"),
     script:
         "../scripts/make_inputs.py"
 
@@ -73,15 +71,13 @@ rule make_inputs:
 rule import_inputs:
     input:
         TARGETS.inputs_source,
+        trigger=TRIGGERS.of("inputs"),
     output:
         temp("results/inputs/{inputs}.safetensors"),
     log:
         "results/logs/import_inputs/{inputs}.log",
     benchmark:
         "results/times/inputs/{inputs}.tsv"
-    params:
-        content=TARGETS.inputs_content,
-        code=code("sources"),
     script:
         "../scripts/import_inputs.py"
 

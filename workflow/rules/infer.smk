@@ -4,6 +4,7 @@
 rule infer:
     input:
         **stores(TARGETS, "network", "prepared", "inputs"),
+        trigger=TRIGGERS.of("infer"),
     output:
         categories="results/runs/{case}/categories.txt",
         result="results/runs/{case}/result.npz",

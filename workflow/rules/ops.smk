@@ -3,7 +3,8 @@ if OPS:
 
     rule ops:
         input:
-            [DLMC] if DLMC else [],
+            archive=[DLMC] if DLMC else [],
+            trigger=TRIGGERS.of("ops"),
         output:
             "results/ops/operations.jsonl",
         log:
@@ -11,8 +12,6 @@ if OPS:
         threads: RULES.every_core(OPS.get("threads", 1))
         params:
             ops=OPS,
-            content=lambda wildcards: content([OPS.get("dlmc")]),
             configfiles=CONFIGFILES,
-            code=code("bench"),
         script:
             "../scripts/ops.py"

@@ -3,9 +3,12 @@ if PEERS:
 
     rule peers:
         input:
-            [f"results/inputs/{PEERS['network']['inputs']}-{PEERS['network']['neurons']}.safetensors"]
-            if PEERS.get("network")
-            else [],
+            inputs=(
+                [f"results/inputs/{PEERS['network']['inputs']}-{PEERS['network']['neurons']}.safetensors"]
+                if PEERS.get("network")
+                else []
+            ),
+            trigger=TRIGGERS.of("peers"),
         output:
             directory("results/peers"),
         log:
@@ -14,6 +17,5 @@ if PEERS:
         params:
             peers=PEERS,
             configfiles=CONFIGFILES,
-            code=code("bench"),
         script:
             "../scripts/peers.py"

@@ -3,6 +3,7 @@ rule prepare:
     input:
         lambda wildcards: f"results/networks/{case_of(wildcards).network_name}.safetensors",
         RULES.device_check,
+        trigger=TRIGGERS.of("prepared"),
     output:
         temp("results/prepared/{prepared}.safetensors"),
     log:
@@ -15,6 +16,5 @@ rule prepare:
         engine=lambda wildcards: case_of(wildcards).engine,
         reductions=lambda wildcards: case_of(wildcards).reductions,
         memory=RULES.prepared_memory,
-        code=lambda wildcards: code("prepare", case_of(wildcards).engine),
     script:
         "../scripts/prepare.py"

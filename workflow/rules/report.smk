@@ -7,7 +7,7 @@ rule report:
         ops=["results/ops/operations.jsonl"] if OPS else [],
         others=OTHER_FILES,
         baselines=str(table("baselines.csv")),
-        configuration=configuration,
+        trigger=trigger_of_report,
     output:
         page=report(
             "results/report.html",
@@ -31,8 +31,6 @@ rule report:
         cases=list(CASES),
         decided=SAID,
         others=list(OTHERS),
-        content=lambda wildcards: content(OTHER_FILES),
-        code=code("report"),
     script:
         "../scripts/report.py"
 
@@ -50,9 +48,7 @@ onstart:
         slurm.watch(Path.cwd(), workflow.executor_plugin.name)
         DECIDED.write()
         command, made = ["snakemake", *sys.argv[1:]], {"peers": bool(PEERS), "ops": bool(OPS)}
-        write_cases(
-            "results/cases.json", CASES, workflow.overwrite_configfiles, command, **made, decided=SAID
-        )
+        write_cases("results/cases.json", CASES, workflow.overwrite_configfiles, command, **made, decided=SAID)
         for sentence in SAID:
             print(f"spdnn: {sentence}", file=sys.stderr)
     except SpdnnError as error:
@@ -71,9 +67,7 @@ onerror:
 
         workflow.persistence.cleanup_metadata(rules.report.output.page)
         given = rules.report.input
-        report_unfinished(
-            list(CASES), RULES.not_made(), [*given.peers, *given.ops], OTHERS, given.baselines, SAID
-        )
+        report_unfinished(list(CASES), RULES.not_made(), [*given.peers, *given.ops], OTHERS, given.baselines, SAID)
 
 
 # What no job needs any more goes, also what a killed run left; three lines say what came out.

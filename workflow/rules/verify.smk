@@ -4,6 +4,7 @@ rule verify:
         **stores(TARGETS, "network", "inputs"),
         result="results/runs/{case}/result.npz",
         truth=lambda wildcards: case_of(wildcards).truth_file or [],
+        trigger=TRIGGERS.of("verify"),
     output:
         "results/runs/{case}/verdict.json",
     log:
@@ -14,7 +15,5 @@ rule verify:
         **RULES.needed(estimates.verify),
     params:
         request=lambda wildcards: case_of(wildcards).values,
-        content=TARGETS.truth_content,
-        code=code("verify"),
     script:
         "../scripts/verify.py"

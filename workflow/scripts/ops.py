@@ -11,6 +11,6 @@ with log_errors(snakemake.log[0]):
     params = snakemake.params
     command = ["snakemake", "--cores", str(snakemake.threads), "results/ops/operations.jsonl"]
     command += ["--configfile", *params.configfiles] if params.configfiles else []
-    archive = snakemake.input[0] if snakemake.input else None
+    archive = next(iter(snakemake.input.archive), None)
     groups = compare(params.ops, shlex.join(command), products_of(params.ops, archive)[1])
     write_operations(snakemake.output[0], [record for group, _ in groups for record in group])

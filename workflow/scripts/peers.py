@@ -11,6 +11,6 @@ with log_errors(snakemake.log[0]):
     params = snakemake.params
     command = ["snakemake", "--cores", str(snakemake.threads), "results/peers"]
     command += ["--configfile", *params.configfiles] if params.configfiles else []
-    inputs = read_inputs(snakemake.input[0]) if snakemake.input else None
+    inputs = read_inputs(snakemake.input.inputs[0]) if snakemake.input.inputs else None
     groups = compare(params.peers, shlex.join(command), inputs)
     write_records(snakemake.output[0], [record for group, _ in groups for record in group])

@@ -144,8 +144,8 @@ def decide(config: Mapping, cores: int, elsewhere: bool, executes: Callable[[], 
     decisions = read()
     given = config["mnist"][0]
     mirror = find_mirror(config["mirror"]) or (cache_folder() if find_downloaded() else "")
-    hung_on = {"inputs": f"mirror: {hide_secrets(str(mirror)) or 'none'}, MNIST: {'at hand' if _at_hand(mirror) else 'not at hand'}",
-               "devices": _device_facts()}  # fmt: skip
+    at_hand = "MNIST is at hand" if _at_hand(mirror) else "MNIST is not at hand"
+    hung_on = {"inputs": f"mirror {hide_secrets(str(mirror)) or 'none'}, {at_hand}", "devices": _device_facts()}
     changed = {name for name, facts in hung_on.items() if anew and (decisions.hung_on or {}).get(name) != facts}
     better = decisions.inputs == "digits" and (given or "inputs" in changed)
     if _on_auto(config) and (decisions.inputs is None or better):

@@ -8,13 +8,11 @@ text names. Then Snakemake is asked to remove the locks of its own.
 import atexit
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -25,7 +23,6 @@ from spdnn.core import endings
 from spdnn.core.addresses import hide_secrets
 from spdnn.core.endings import process
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
-from spdnn.core.files import write_text
 from spdnn.core.resources import use_all_cores
 
 LOCK, EXCLUSIVE = ".lock", fcntl.LOCK_EX | fcntl.LOCK_NB
@@ -85,20 +82,22 @@ def _end_jobs(number: int) -> None:
         time.sleep(PAUSE)
 
 
-def unlock_after_kill(results: Path) -> None:
+def unlock_after_kill(results: Path) -> bool:
     """Remove Snakemake's locks where the last run in the current folder was killed; say on standard error what is so.
+    True: no other run is under way.
 
     The lock is only tried, and whatever it is, this process goes on: it may be a dry run, or run nothing.
     """
     with contextlib.suppress(OSError), open(results / LOCK, "r+", errors="replace") as stream:  # else no run
         if not os.fstat(stream.fileno()).st_size:
-            return
+            return True
         try:
             fcntl.flock(stream, EXCLUSIVE)
         except BlockingIOError:
             if (holder := stream.read()) != _this_process():
                 print(f"spdnn: {holder} {RUNS}", file=sys.stderr)
-            return
+                return False
+            return True
         last = stream.read()  # empty: it has just ended
         if last.endswith(f" on {process().host}"):
             _write(stream, _this_process())
@@ -111,6 +110,7 @@ def unlock_after_kill(results: Path) -> None:
         elif last:
             advice = "once it is gone, `snakemake --unlock` removes its locks"
             print(f"spdnn: {last} began to run the workflow here and did not end; {advice}", file=sys.stderr)
+    return True
 
 
 def lock(results: Path) -> None:
@@ -143,27 +143,6 @@ def lock(results: Path) -> None:
     with contextlib.suppress(OSError):  # a job of the killed run that goes on removes its own
         for path in list(results.rglob(".*.part")) if not last else ():  # else a run on another machine may write them
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def configuration_file(config: Mapping, write: bool, keep: bool) -> str:
-    """The path of a file that is written only when `config` changes: what depends on it follows the configuration, also
-    where times of files are all that counts (`--rerun-triggers mtime`).
-
-    Args:
-        write: False in a job, which reads what the main process wrote.
-        keep: in a dry run; a changed configuration is in a temporary file.
-
-    Raises:
-        SpdnnError: it cannot be written.
-    """
-    text, path = json.dumps(config, indent=1, sort_keys=True) + "\n", Path(".snakemake/spdnn-configuration.json")
-    if not write or (path.is_file() and path.read_text("utf-8") == text):
-        return str(path)
-    if keep:
-        path = Path(tempfile.gettempdir(), f"spdnn-configuration-{os.getpid()}.json")
-        atexit.register(path.unlink, missing_ok=True)
-    write_text(path, text)
-    return str(path)
 
 
 def hide_mirror(config: Mapping, workflow) -> dict:

@@ -9,12 +9,9 @@ from pathlib import Path
 
 from snakemake.resources import Resources
 
-from spdnn.core.config_tables import table
 from spdnn.core.errors import InputError
-from spdnn.core.provenance import code_digest
 from spdnn.core.request import RunRequest
 from spdnn.core.validation import encode
-from spdnn.engines.registry import ENGINES, engine
 from spdnn.formats.catalog import read_sources
 from spdnn.runs.workflow import estimates
 from spdnn.runs.workflow.targets import Targets
@@ -35,34 +32,6 @@ CHECK = (
     "{params.launch}{params.python} -P -m spdnn challenge --engine {wildcards.engine} {params.devices} --neurons 1024"
     " --layers 1 --inputs digits --count 1000 --no-cache --verify all" + LOGGED
 )
-
-
-# The code that the jobs of a rule run: folders of the package in the order of DESIGN.md, each with those below it.
-# Modules between them and the rule (runs/run.py, stages.py) hand on what these make.
-_SOURCES = ("core", "kernels", "formats")
-_ENGINES = (*_SOURCES, "engines")
-_RECORDS = (*_ENGINES, "runs/measure.py", "runs/parts.py", "runs/records", "runs/verify/official.py")
-CODE = {
-    "sources": _SOURCES,
-    "prepare": _ENGINES,
-    "infer": (*_RECORDS, "runs/ranks"),
-    "verify": (*_RECORDS, "runs/verify"),
-    "benchmark": (*_RECORDS, "runs/verify"),
-    "bench": (*_ENGINES, "ops", "runs", "api.py", "bench"),
-    "report": (*_ENGINES, "runs", "report"),
-}
-
-
-def code(stage: str, engine_name: str | None = None) -> str:
-    """The digest of the code of a stage, and of the engine that it runs: its rules run again when it changes."""
-    places, devices = CODE[stage], stage == "bench"
-    if stage == "verify":
-        places = (*places, table("truth/1024.tsv").parent)
-    if engine_name:
-        devices = engine(engine_name, usable=False).on_device
-        if ENGINES.get(engine_name, "").startswith("spdnn.bench."):
-            places = (*places, "bench/engines")
-    return code_digest(*places, devices=devices)
 
 
 def content_of_download(path: str) -> str:
@@ -178,7 +147,6 @@ class Rules:
             # A function of resources is no reason to run again: where Python lies changes no result.
             "python": lambda wildcards, resources: self.program("python"),
             "launch": lambda wildcards, resources: launch(resources) if ranks else "",
-            "code": lambda wildcards: code("infer", self.targets.case(wildcards).engine),
         }
 
     def add_devices(self) -> None:

@@ -14,7 +14,6 @@ from spdnn.core.files import sha256, write_text
 from spdnn.core.request import RunRequest
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
-from spdnn.formats.readers import network_files
 
 KNOWN = Path(".snakemake/spdnn-contents.json")  # {file: [status, digest]}; to read 16 GB takes 18 s at every start
 MNIST = "results/data/mnist/train-images-idx3-ubyte.gz"  # where it is downloaded to
@@ -57,7 +56,11 @@ class Targets:
         """The case of a rule; of a prepared network one that runs it, for all of them agree on what is prepared."""
         if hasattr(wildcards, "case"):
             return self.cases[wildcards.case]
-        return next(case for case in self.cases.values() if case.prepared_name == wildcards.prepared)
+        return self.of_prepared(wildcards.prepared)
+
+    def of_prepared(self, name: str) -> RunRequest:
+        """A case that runs a prepared network."""
+        return next(case for case in self.cases.values() if case.prepared_name == name)
 
     def threads(self, cores: int) -> int:
         """The most threads that a case has, on all its ranks; `cores` where it leaves them open."""
@@ -73,22 +76,6 @@ class Targets:
         own, name = self.inputs.get(wildcards.inputs), wildcards.inputs.replace("official-", "sparse-images-")
         return own.inputs if own else f"results/data/mnist/{name}.tsv.gz"
 
-    def network_content(self, wildcards) -> str:
-        """The content of the files of a network of the user's own."""
-        case = self.networks.get(wildcards.network)
-        return content(network_files(case.network) if case else ())
-
-    def inputs_content(self, wildcards) -> str:
-        """The content of a file of inputs of the user's own, or of images that inputs are made of."""
-        if hasattr(wildcards, "kind"):
-            return content({case.mnist for case in self.cases.values()} if wildcards.kind == "mnist" else ())
-        case = self.inputs.get(wildcards.inputs)
-        return content([case.inputs] if case else ())
-
-    def truth_content(self, wildcards) -> str:
-        """The content of the file of categories that a case is compared with."""
-        return content([self.case(wildcards).truth_file])
-
     def mnist(self) -> str:
         """The file of MNIST images; two of them in one configuration would be two inputs of one name."""
         named = {case.mnist or MNIST for case in self.cases.values()}
@@ -96,11 +83,10 @@ class Targets:
             raise InputError(f"config: mnist: {len(named)} files of MNIST images in one configuration; name one")
         return named.pop() if named else MNIST
 
-    def depth_to_store(self, wildcards) -> int | None:
-        """Layers of a network that is made: a formula covers every depth, an unstructured one the deepest case."""
-        if wildcards.source == "radixnet":
+    def depth_to_store(self, name: str) -> int | None:
+        """Layers of a network that is made: the deepest case of an unstructured one; None: a formula covers all."""
+        if not name.startswith("unstructured-"):
             return None
-        name = f"{wildcards.source}-{wildcards.neurons}"
         return max(case.layers for case in self.cases.values() if case.network_name == name)
 
 

@@ -161,19 +161,6 @@ def test_jobs_are_told_whom_they_work_for(monkeypatch):
     assert os.environ[endings.STARTER] == str(process())
 
 
-def test_the_file_of_the_configuration_is_written_when_that_changes():
-    path = Path(lifecycle.configuration_file({"b": 1, "a": [2]}, write=True, keep=False))
-    os.utime(path, (5, 5))
-    assert lifecycle.configuration_file({"a": [2], "b": 1}, write=True, keep=False) == str(path)
-    assert lifecycle.configuration_file({"a": []}, write=False, keep=False) == str(path)
-    changed = Path(lifecycle.configuration_file({"a": []}, write=True, keep=True))
-    assert changed != path
-    assert changed.stat().st_mtime > path.stat().st_mtime == 5
-    changed.unlink()
-    assert lifecycle.configuration_file({"a": []}, write=True, keep=False) == str(path)
-    assert path.stat().st_mtime > 5
-
-
 def test_a_run_that_could_not_go_well_is_refused(monkeypatch):
     lifecycle.check_groups({"verify": "a"})
     said = "^--groups: rule infer_ranks is timed, and no job runs beside a timed one"
