@@ -87,7 +87,7 @@ def sputnik(device: Any, product: Product) -> Timed:
     if not path:
         raise NotHere(f"Sputnik: {SPUTNIK} names no libsputnik.so")
     try:
-        function = getattr(ctypes.CDLL(path), SPUTNIK_NAMES[product.operation])
+        function = getattr(ctypes.CDLL(os.path.expanduser(path)), SPUTNIK_NAMES[product.operation])
     except (OSError, AttributeError) as error:
         raise NotHere(f"Sputnik: {error}") from error
     topology, place = product.topology, device.upload

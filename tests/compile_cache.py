@@ -18,7 +18,7 @@ from spdnn.core.files import replacing
 
 # In the environment, for processes that a test starts with another home.
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
-FOLDER = Path(os.environ.setdefault("SPDNN_TEST_CACHE", str(_CACHE / "spdnn-tests")))
+FOLDER = Path(os.environ.setdefault("SPDNN_TEST_CACHE", str(_CACHE / "spdnn-tests"))).expanduser()
 UNUSED = 30 * 24 * 3600  # seconds after which an entry goes
 
 

@@ -220,13 +220,32 @@ def _sentence(error: OSError, target: Path) -> SpdnnError:
     return SpdnnError(f"{target}: {error.strerror or error}, so nothing was written")
 
 
+def variable_path(name: str) -> Path | None:
+    """The path that an environment variable has, as `expand_home` takes it; None where it is empty or not set."""
+    value = os.environ.get(name)
+    return expand_home(value, name) if value else None
+
+
+def expand_home(path: str | os.PathLike, where: str) -> Path:
+    """The path with a home folder in place of ~ or ~USER at its beginning, as a shell has it; files of .env, containers
+    and schedulers have no shell.
+
+    Raises:
+        InputError: there is no such user, or no such folder is known; `where` begins the sentence.
+    """
+    if (expanded := os.path.expanduser(os.fspath(path))).startswith("~"):
+        raise InputError(f"{where}: {path}: no home folder is known that this ~ stands for; write the whole path")
+    return Path(expanded)
+
+
 def cache_folder() -> Path:
     """Where downloads and what is made of them are kept by default: $SPDNN_DATA, or ~/.cache/spdnn.
 
     Raises Unavailable where the user has no home folder, as in a container whose user id has no name.
     """
-    folder = os.environ.get("SPDNN_DATA")
+    if folder := variable_path("SPDNN_DATA"):
+        return folder
     try:
-        return Path(folder) if folder else Path.home() / ".cache" / "spdnn"
+        return Path.home() / ".cache" / "spdnn"
     except RuntimeError as error:
         raise Unavailable("this user has no home folder; SPDNN_DATA must name one for downloads") from error

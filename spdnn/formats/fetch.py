@@ -22,7 +22,7 @@ from urllib.parse import unquote_to_bytes, urljoin, urlsplit
 
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError, SpdnnError, Unavailable, install
-from spdnn.core.files import replacing
+from spdnn.core.files import expand_home, replacing
 from spdnn.core.progress import BYTES, Stage
 from spdnn.core.safe_open import brief
 from spdnn.core.validation import quote
@@ -101,11 +101,11 @@ def find_mirror(mirror: str | os.PathLike | None = None) -> Path | str | None:
         mirror: a folder, also as file://FOLDER, or an http(s) address; by default $SPDNN_MIRROR; "" for none.
 
     Raises:
-        InputError: another address.
+        InputError: another address, or a ~ of no user.
     """
     named = os.fspath(os.environ.get("SPDNN_MIRROR", "") if mirror is None else mirror)
     if not safe_open.URL.match(named):
-        return Path(named) if named else None
+        return expand_home(named, "mirror") if named else None
     if path := FILE.fullmatch(named):
         return Path(os.fsdecode(unquote_to_bytes(path[1])))
     try:

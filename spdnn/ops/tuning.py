@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from spdnn.core.errors import InputError, SpdnnError
-from spdnn.core.files import write_text
+from spdnn.core.files import variable_path, write_text
 from spdnn.core.locks import Lock
 
 LEAST_OPERATIONS = 1_000_000  # of one call; below, the default is taken
@@ -80,9 +80,8 @@ def keep(key: str, make: Callable[[], Any], fits: Callable[[Any], bool]) -> Any:
 
 def path() -> Path | None:
     """The file in which choices are kept; None where the user has no home (a container's user without a name)."""
-    value = os.environ.get("SPDNN_TUNED")
     try:
-        return Path(value) if value else Path.home() / ".cache" / "spdnn" / "tuned.json"
+        return variable_path("SPDNN_TUNED") or Path.home() / ".cache" / "spdnn" / "tuned.json"
     except RuntimeError:
         return None
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from spdnn.core import endings, progress
 from spdnn.core.errors import InputError
+from spdnn.core.files import expand_home
 from spdnn.core.safe_open import existing
 from spdnn.formats.readers import network_files
 from spdnn.runs.ranks.world import World
 
-VARIABLE = "SPDNN_STAGE"  # the folder, where no option names it; $NAME in it is expanded on the node
+VARIABLE = "SPDNN_STAGE"  # the folder, where no option names it; $NAME and ~ in it are expanded on the node
 
 
 @contextlib.contextmanager
@@ -34,7 +35,9 @@ def stage_files(world: World, folder: str | None, *paths: str | None) -> Iterato
     if not folder:
         yield list(paths)
         return
-    where = Path(folder, f"spdnn-{os.urandom(4).hex()}")  # a signal may come as soon as it is there
+    where = (
+        expand_home(folder, f"--stage (or {VARIABLE})") / f"spdnn-{os.urandom(4).hex()}"
+    )  # a signal may come as soon as it is there
     discard = partial(shutil.rmtree, where, ignore_errors=True)
     with contextlib.ExitStack() as discarded:
         if world.leader:
