@@ -50,6 +50,19 @@ def test_a_home_folder_is_meant_by_a_tilde(home, monkeypatch, name):
     assert refuses("no home folder is known that this ~ stands for", READERS[name]).count(NOBODY) == 1
 
 
+def test_the_folder_of_caches(home, monkeypatch, capsys):
+    assert (cache_folder(), tuning.path()) == (home / ".cache/spdnn", home / ".cache/spdnn/tuned.json")
+    for relative in ("", "caches", "~/caches"):
+        monkeypatch.setenv("XDG_CACHE_HOME", relative)
+        assert cache_folder() == home / ".cache/spdnn"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "caches"))
+    assert (cache_folder(), tuning.path()) == (home / "caches/spdnn", home / "caches/spdnn/tuned.json")
+    assert spdnn(*CHALLENGE) == 0
+    assert sorted(path.name for path in home.iterdir()) == ["a ~", "caches"]
+    monkeypatch.setenv("SPDNN_DATA", str(home / "data"))
+    assert (cache_folder(), tuning.path()) == (home / "data", home / "data/tuned.json")
+
+
 def test_no_folder_is_named_tilde(home, monkeypatch, capsys):
     monkeypatch.setenv("SPDNN_DATA", "~/cache")
     assert spdnn(*CHALLENGE) == 0

@@ -239,12 +239,15 @@ def expand_home(path: str | os.PathLike, where: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where downloads and what is made of them are kept by default: $SPDNN_DATA, or ~/.cache/spdnn.
+    """Where downloads and what is made of them, and choices of tiles, are kept by default: $SPDNN_DATA, else
+    $XDG_CACHE_HOME/spdnn, else ~/.cache/spdnn.
 
     Raises Unavailable where the user has no home folder, as in a container whose user id has no name.
     """
     if folder := variable_path("SPDNN_DATA"):
         return folder
+    if os.path.isabs(caches := os.environ.get("XDG_CACHE_HOME", "")):  # the specification has others ignored
+        return Path(caches, "spdnn")
     try:
         return Path.home() / ".cache" / "spdnn"
     except RuntimeError as error:

@@ -77,8 +77,8 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             truth; above it, a sample of the inputs is compared.
         truth: ground truth to verify against: official:N, oracle (the float64 reference), or a file of categories
             (default: official where it applies, otherwise the reference).
-        cache: keep inputs in $SPDNN_DATA or ~/.cache/spdnn (10 GB at most) and reuse them; without, make them anew and
-            keep none.
+        cache: keep inputs in $SPDNN_DATA, by default in the user's caches (10 GB at most), and reuse them; without,
+            make them anew and keep none.
 
     Raises:
         InputError: no network, or fields that exclude each other.

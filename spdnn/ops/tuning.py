@@ -3,7 +3,7 @@
 The choice changes no bit of a result, so it is kept in memory and in a file of the user's cache. Small work takes the
 kernel's default, since a trial would cost more than it could save.
 
-    SPDNN_TUNED     the file in which choices are kept (by default ~/.cache/spdnn/tuned.json)
+    SPDNN_TUNED     the file in which choices are kept (by default tuned.json in the folder of caches)
     SPDNN_TUNING    off: always the default; forget: what is in the file is not read (it is written)
 """
 
@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from spdnn.core.errors import InputError, SpdnnError
-from spdnn.core.files import variable_path, write_text
+from spdnn.core.errors import InputError, SpdnnError, Unavailable
+from spdnn.core.files import cache_folder, variable_path, write_text
 from spdnn.core.locks import Lock
 
 LEAST_OPERATIONS = 1_000_000  # of one call; below, the default is taken
@@ -81,8 +81,8 @@ def keep(key: str, make: Callable[[], Any], fits: Callable[[Any], bool]) -> Any:
 def path() -> Path | None:
     """The file in which choices are kept; None where the user has no home (a container's user without a name)."""
     try:
-        return variable_path("SPDNN_TUNED") or Path.home() / ".cache" / "spdnn" / "tuned.json"
-    except RuntimeError:
+        return variable_path("SPDNN_TUNED") or cache_folder() / "tuned.json"
+    except Unavailable:
         return None
 
 

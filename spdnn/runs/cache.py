@@ -1,9 +1,9 @@
 """The cache of `spdnn challenge`: inputs of earlier runs. Networks are not kept: a formula makes them as fast.
 
-Files are in the folder `made` of $SPDNN_DATA (or ~/.cache/spdnn), under names with a digest of the source and of this
-package's code. When all take more than MOST bytes, those that were not used for longest are removed. A damaged file is
-made again. What another user wrote is used, and neither replaced nor removed. A record lists the parts that came from
-the cache (`time_to_solution.cached`).
+Files are in the folder `made` of `cache_folder`, under names with a digest of the source and of this package's code.
+When all take more than MOST bytes, those that were not used for longest are removed. A damaged file is made again. What
+another user wrote is used, and neither replaced nor removed. A record lists the parts that came from the cache
+(`time_to_solution.cached`).
 """
 
 import contextlib

@@ -15,7 +15,6 @@ import pytest
 from refusals import refuses
 
 from spdnn.core.errors import SpdnnError, Unavailable
-from spdnn.core.files import cache_folder
 from spdnn.formats.catalog import Source
 from spdnn.formats.fetch import fetch
 
@@ -390,15 +389,11 @@ def test_a_bad_mirror_is_passed_over(server, tmp_path):
     assert list((tmp_path / "2" / "sub").iterdir()) == []
 
 
-def test_names_and_places_that_cannot_be(tmp_path, monkeypatch):
+def test_names_and_places_that_cannot_be(tmp_path):
     refuses("'other' is not in the table", fetch, "other", tmp_path, sources=source())
     (tmp_path / "file").write_text("")
     with pytest.raises(SpdnnError, match="cannot be made"):
         get(source(), tmp_path / "file")
-    monkeypatch.setenv("SPDNN_DATA", str(tmp_path))
-    assert cache_folder() == tmp_path
-    monkeypatch.delenv("SPDNN_DATA")
-    assert cache_folder().parts[-2:] == (".cache", "spdnn")
 
 
 def test_without_requests(tmp_path, monkeypatch):

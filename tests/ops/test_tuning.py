@@ -122,6 +122,8 @@ def test_choices_of_other_processes_stay_in_the_file(clock, tuned_file):
 @pytest.mark.parametrize("name", ["", __file__ + "/tuned.json"], ids=["no home", "no folder"])
 def test_where_nothing_can_be_written_the_choice_lasts_as_long_as_the_process(clock, monkeypatch, name):
     monkeypatch.setenv("SPDNN_TUNED", name)
+    for variable in ("SPDNN_DATA", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr("pathlib.Path.home", Mock(side_effect=RuntimeError("no home")))
     for _ in range(2):
         assert choose(clock) == (32, True)
