@@ -5,6 +5,7 @@ slice is the hash of the checkout's tree modulo SLICES.
 """
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Collection, Mapping
@@ -82,5 +83,7 @@ def _file() -> Path:
 
 def _git(root: Path, *arguments: str) -> str:
     """What git prints; nothing outside a checkout, or of a commit that it lacks."""
-    done = subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=False)
+    # Of this checkout, also in a hook of git, which is told its repository in variables.
+    given = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    done = subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=False, env=given)
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -173,7 +173,8 @@ def commits(tmp_path):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(path)
         for words in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", path]):
-            subprocess.run(["git", "-C", folder, *words], check=True)
+            given = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+            subprocess.run(["git", "-C", folder, *words], check=True, env=given)
         return folder
 
     return commit

@@ -107,16 +107,21 @@ def cpu_name() -> str:
 
 @cache
 def _commit() -> str | None:
-    """The commit of the checkout that the package lies in, with -dirty where more than SHOWN differs; None outside."""
+    """The commit of the checkout that the package lies in, with -dirty where more than SHOWN differs; None outside, and
+    where git refuses the checkout or cannot read it.
+    """
     if not shutil.which("git") or not (PACKAGE.parent / ".git").exists():
         return None
 
     def git(*arguments: str) -> str | None:
+        # Git tells its hooks their repository in variables; and a broken checkout may lie in another repository.
+        given = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        given["GIT_CEILING_DIRECTORIES"] = str(PACKAGE.parents[1])
         run = subprocess.run(
-            ["git", "-C", str(PACKAGE.parent), *arguments], capture_output=True, errors="replace", check=False
+            ["git", *arguments], cwd=PACKAGE.parent, env=given, capture_output=True, errors="replace", check=False
         )
         return run.stdout.strip() if run.returncode == 0 else None
 
     commit = git("rev-parse", "--short=12", "HEAD")
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *(f":(exclude){path}" for path in SHOWN))
-    return commit and commit + ("-dirty" if changed else "")
+    return None if commit is None or changed is None else commit + ("-dirty" if changed else "")
