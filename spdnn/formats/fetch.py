@@ -146,7 +146,10 @@ def _copy(source: Source, origin: Path, target: Path) -> str | None:
 
 def _fetch_url(source: Source, url: str, target: Path, retries: int, backoff: float, until: float) -> str | None:
     """Download from one address, again while that may help; why it failed, or None."""
-    url, user = _split_user(url)
+    try:
+        url, user = _split_user(url)
+    except ValueError as error:
+        return brief(error)
     # Its name has a digest of the address: what one server left is never continued from another.
     part = target.with_name(f".{target.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.download")
     for attempt in range(retries + 1):

@@ -394,6 +394,8 @@ def test_names_and_places_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SpdnnError, match="cannot be made"):
         get(source(), tmp_path / "file")
+    with pytest.raises(SpdnnError, match=r"tried http://\[a/b: Invalid IPv6 URL"):
+        get(source("http://[a/b"), tmp_path, mirror="")
 
 
 def test_without_requests(tmp_path, monkeypatch):
