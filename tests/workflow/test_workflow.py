@@ -474,7 +474,7 @@ def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
         until(log.exists, "inference began again", process)
         text = refused(tmp_path, *given)  # a second one in the same folder
         assert f"spdnn: process {process.pid} on {socket.gethostname()} runs the workflow in this folder; wait" in text
-        (job,) = (one for one in psutil.Process(process.pid).children(recursive=True) if one.cmdline()[1:2] == ["-m"])
+        (job,) = (one for one in psutil.Process(process.pid).children(recursive=True) if one.cmdline()[1:3] == ["-P", "-m"])
         job = endings.process(job.pid)
         process.kill()
         until(lambda: job.gone, "the job ended with Snakemake")
