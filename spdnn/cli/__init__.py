@@ -17,7 +17,7 @@ from spdnn.core import resources
 from spdnn.core.addresses import hide_secrets
 from spdnn.core.endings import check_ended, clean_on_terminate, farewell, process_seconds
 from spdnn.core.errors import SpdnnError, fail, nearest
-from spdnn.runs.ranks.world import connect, launched_count, launched_rank, tell_and_end
+from spdnn.runs.ranks.world import connect, launched_count, launched_rank, separate_tasks, tell_and_end
 
 EPILOG = """\
 from nothing to a verified run:
@@ -156,6 +156,8 @@ def _run(arguments: list[str] | None) -> int:
             return _refuse(str(error))
         if not getattr(args, "several", False) and (ranks := launched_count()) > 1:
             return _refuse(f"{ranks} processes were started, and this command takes one; challenge and infer take more")
+        if (tasks := separate_tasks()) > 1 and (sentence := _refusal_of_tasks(args, tasks)):
+            return fail(sentence) if os.environ["SLURM_PROCID"] == "0" else 1
         try:
             status = args.run(args) or 0
         except Exception:
@@ -225,6 +227,18 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 def _refuse(sentence: str) -> int:
     """Print a sentence that all processes would print, on the first one alone; the exit status."""
     return fail(sentence) if launched_rank() == 0 else 1
+
+
+def _refusal_of_tasks(args: argparse.Namespace, tasks: int) -> str | None:
+    """Why a command that takes ranks, or writes files, does not run in each task of an `srun` that started no MPI."""
+    if getattr(args, "several", False):
+        start = f"start ranks with `srun --mpi=pmi2 -n {tasks} spdnn ...` or `mpiexec -n {tasks} spdnn ...`"
+    elif any(getattr(args, name.partition("/")[0]) for name in getattr(args, "writes", ())):
+        start = "this command takes one, `srun -n 1`"
+    else:
+        return None
+    apart = "where each is to write files of its own, unset SLURM_STEP_NUM_TASKS"
+    return f"srun started {tasks} tasks without MPI, and each would do the same and write the same: {start}; {apart}"
 
 
 def _fail(sentence: str | None, status: int) -> int:

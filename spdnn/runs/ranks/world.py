@@ -55,6 +55,19 @@ def launched_rank() -> int:
     return int(value) if NUMBER.fullmatch(value) else 0
 
 
+def separate_tasks() -> int:
+    """How many tasks the `srun` that started this process has, where it started no MPI: each takes itself for the only
+    one. Else 1.
+
+    No such task is a batch script or a shell of `salloc` (Slurm tells them no number of a step), what another launcher
+    started in the step, or what is typed in `srun --pty`, which gives the terminal to one task alone.
+    """
+    connected = any(name in os.environ for name in (*SIZES, "PMIX_RANK", "SLURM_PTY_PORT"))
+    value = os.environ.get("SLURM_STEP_NUM_TASKS", "")
+    within = not connected and "SLURM_PROCID" in os.environ and NUMBER.fullmatch(value)
+    return max(1, int(value)) if within else 1
+
+
 class World:
     """All ranks. One, without a launcher: then nothing here needs MPI.
 
