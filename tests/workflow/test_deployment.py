@@ -2,9 +2,12 @@
 
 import functools
 import http.server
+import re
 import shutil
 import sys
 import threading
+from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
 import yaml
@@ -57,12 +60,40 @@ def test_the_catalog_finds_what_it_looks_for(root):
     usage = yaml.safe_load((root / ".snakemake-workflow-catalog.yml").read_text())["usage"]
     assert usage["software-stack-deployment"] == {"conda": False}
     assert "make setup" in usage["mandatory-flags"]["desc"]
-    assert {".venv", ".git", "results/*"} <= set((root / ".dockerignore").read_text().split())
-    taken = (root / "envs/spdnn.def").read_text().split("%files\n")[1].split("\n%")[0].split()
-    assert not {".", ".venv", ".git", "results"} & set(taken)
-    assert all((root / path).exists() for path in taken if path != "/spdnn/")
     text = "".join(path.read_text() for path in (root / "workflow").rglob("*.smk"))
     assert not any(f"    {word}:" in text for word in ("conda", "container", "envmodules"))
+
+
+def test_the_container_of_apptainer_has_what_its_build_reads(root, tmp_path):
+    """Of a line of %files, Apptainer takes the first word as source and the second as place; it drops others."""
+    definition = (root / "envs/spdnn.def").read_text()
+    lines = definition.split("%files\n")[1].split("\n%")[0].splitlines()
+    for source, place, *dropped in (line.split() for line in lines if line.strip() and "#" not in line):
+        assert not dropped
+        target = Path(f"{tmp_path}{place}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        assert finished(["cp", "-fLr", root / source, f"{tmp_path}{place}"])[0] == 0
+    copy = tmp_path / "spdnn"
+    assert {path.name for path in tmp_path.iterdir()} == {"spdnn"}
+    # pip reads pyproject.toml and all that it names; CMake reads files, and installs others at the end.
+    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--no-build-isolation", "--editable", copy]
+    status, out, told = finished(pip)
+    assert status == 0, out + told
+    read = re.findall(r"(?:config|spdnn)/[\w./-]*\w", (root / "CMakeLists.txt").read_text())
+    read += re.findall(r"(?:envs|workflow)/[\w./-]*\w", definition.split("%post")[1])
+    assert "envs/run.txt" in read
+    made = {"spdnn/kernels/_cpu", "spdnn/tables"}  # by the build
+    assert [path for path in read if not (copy / path).exists() and path not in made] == []
+    words = ["--snakefile", copy / "workflow/Snakefile", "--configfile", copy / "config/smoke.yaml", "--dry-run"]
+    assert snakemake(tmp_path, *words)[0] == 0
+
+
+def test_the_image_of_docker_has_no_environment_and_no_results(root):
+    """`COPY . .`: whatever of a checkout is to stay outside is in .dockerignore."""
+    patterns = [line for line in (root / ".dockerignore").read_text().split() if not line.startswith("!")]
+    outside = {".venv", ".venv-torch", ".venv-3.12", ".git", ".snakemake", "build", "results/records"}
+    needed = [path.name for path in root.iterdir() if path.name in ("CMakeLists.txt", "config", "spdnn", "workflow")]
+    assert {name for name in (*outside, *needed) if any(fnmatch(name, pattern) for pattern in patterns)} == outside
 
 
 @pytest.mark.full("workflow")
