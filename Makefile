@@ -11,11 +11,15 @@ SOURCES := $(wildcard spdnn/kernels/cpu/*) CMakeLists.txt pyproject.toml
 THIS_MAKE := $(MAKE)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# CMake would take c++ first, which may be another than the g++ that is asked for here.
+export CXX
+
 # One sentence for each thing that only the user can mend.
 define needed
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "spdnn: Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo missing) (name another: make PYTHON=python3.12)" >&2; exit 1; }
 @$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null || { echo "spdnn: the headers of $(PYTHON) are needed; Python.h is missing (install python3-dev on Debian and Ubuntu, python3-devel on Fedora)" >&2; exit 1; }
-@command -v $${CXX:-g++} >/dev/null || { echo "spdnn: a C++ compiler is needed; $${CXX:-g++} is missing (install g++, or name another: CXX=clang++)" >&2; exit 1; }
+@set -- $${CXX:-g++}; command -v "$$1" >/dev/null || { echo "spdnn: a C++ compiler is needed; $$1 is missing (install g++, or name another GCC: make CXX=g++-12)" >&2; exit 1; }
+@others="__clang__ __INTEL_COMPILER __NVCOMPILER"; case "$$(echo __GNUC__ $$others | $${CXX:-g++} -E -P -x c++ - 2>/dev/null)" in 1[1-9]" $$others" | [2-9][0-9]" $$others") ;; *) echo "spdnn: GCC 11 or newer is needed for the kernels; $${CXX:-g++} is $$($${CXX:-g++} --version 2>&1 | head -n 1) (name another: make CXX=g++-12)" >&2; exit 1 ;; esac
 endef
 # A virtual environment in the folder that is given; one without pip, which a failed set-up leaves, is made anew.
 define environment

@@ -32,9 +32,10 @@ def locked(tmp_path):
     (tmp_path / "envs/run.txt").write_text("")
     shutil.copy(ROOT / "Makefile", tmp_path)
 
-    def make(headers=0, venv=0):
+    def make(*words, headers=0, venv=0, **environment):
         executable(python := tmp_path / "python", PYTHON.format(headers=headers, venv=venv))
-        status, _, told = finished(["make", "-s", f"PYTHON={python}", ".venv/.locked"], cwd=tmp_path)
+        command = ["make", "-s", f"PYTHON={python}", *words, ".venv/.locked"]
+        status, _, told = finished(command, cwd=tmp_path, env=os.environ | environment)
         return status, told
 
     return make
@@ -45,6 +46,57 @@ def test_the_headers_of_python_are_asked_for_first(locked, tmp_path):
     assert status == 2
     assert "Python.h is missing (install python3-dev on Debian and Ubuntu, python3-devel on Fedora)" in told
     assert not (tmp_path / ".venv").exists()
+
+
+# A compiler: what it makes of the names that the Makefile asks for, and its --version.
+COMPILER = 'case "$*" in *-E*) echo "{}" ;; *) echo "a compiler 1.2"; echo "of somebody" ;; esac'
+OTHERS = "__clang__ __INTEL_COMPILER __NVCOMPILER"
+
+
+@pytest.mark.parametrize("given", ["command line", "environment", "g++ on the path"])
+@pytest.mark.parametrize(
+    ("answer", "fits"),
+    [
+        (f"11 {OTHERS}", True),
+        (f"15 {OTHERS}", True),
+        (f"20 {OTHERS}", True),
+        (f"10 {OTHERS}", False),
+        (f"9 {OTHERS}", False),
+        ("4 1 __INTEL_COMPILER __NVCOMPILER", False),
+        ("12 __clang__ 2021 __NVCOMPILER", False),
+        ("13 __clang__ __INTEL_COMPILER 1", False),
+        ("", False),
+    ],
+)
+def test_a_compiler_that_cannot_build_the_kernels_is_refused_before_anything_is_installed(
+    locked, tmp_path, given, answer, fits
+):
+    executable(tmp_path / "g++", COMPILER.format(answer))
+    name = str(tmp_path / "g++")
+    if given == "g++ on the path":
+        name, words, environment = "g++", (), {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    elif given == "environment":  # with a launcher before it
+        name, words, environment = f"env {name}", (), {"CXX": f"env {name}"}
+    else:
+        words, environment = (f"CXX={name}",), {}
+    status, told = locked(*words, **environment)
+    assert (status == 0) == fits
+    sentence = f"spdnn: GCC 11 or newer is needed for the kernels; {name} is a compiler 1.2 (name another: "
+    assert told.startswith(sentence) or fits
+    assert (tmp_path / ".venv").exists() == fits
+
+
+def test_a_compiler_that_is_missing_is_named(locked):
+    for name, told in ((word, locked(f"CXX={word}")[1]) for word in ("no-such", "no-such g++")):
+        assert told.startswith("spdnn: a C++ compiler is needed; no-such is missing (install g++"), name
+
+
+def test_cmake_gets_the_compiler_that_was_asked_for(tmp_path):
+    """Without CXX it takes c++, which may be another."""
+    ask = ["make", "-s", "-f", ROOT / "Makefile", "--eval", "asked: ; @echo $$CXX", "asked"]
+    bare = {name: value for name, value in os.environ.items() if name != "CXX"}
+    for given, wanted in (({}, "g++"), ({"CXX": "ccache g++-12"}, "ccache g++-12")):
+        assert finished(ask, cwd=tmp_path, env=bare | given)[1] == f"{wanted}\n"
 
 
 def test_an_environment_that_was_not_finished_is_not_left_behind(locked, tmp_path):
