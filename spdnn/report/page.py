@@ -51,11 +51,20 @@ def drawings(shown: Sequence[Section], processes: int = 1) -> dict[str, Drawing]
     for place, name in enumerate(names):
         if name in names[:place]:
             raise ValueError(f"section {_figures[place][1]}: a figure {name!r} is on the page already")
-    if processes == 1 or len(names) < 2:
+    pool = _pool(processes) if processes > 1 and len(names) > 1 else None
+    if pool is None:
         return dict(zip(names, map(_draw, range(len(names))), strict=True))
     libraries()  # once, before the processes begin, which have all of this one's memory
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), initializer=use_all_cores) as pool:
+    with pool:
         return dict(zip(names, pool.map(_draw, range(len(names))), strict=True))
+
+
+def _pool(processes: int) -> ProcessPoolExecutor | None:
+    """Processes that draw; None where they can have no locks, as where /dev/shm cannot be written."""
+    try:
+        return ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), initializer=use_all_cores)
+    except (OSError, ImportError, NotImplementedError):
+        return None
 
 
 def tables(shown: Sequence[Section]) -> list[Drawing]:

@@ -1,8 +1,10 @@
 """The figures of a page as files: whole, standing alone, and never in place of what is not theirs."""
 
 import csv
+import errno
 import json
 import os
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -10,10 +12,11 @@ import pytest
 from docutils.core import publish_parts
 from refusals import refuses
 
+from spdnn.report import page
 from spdnn.report.common.drawing import Drawing, caption, remove_figures, standalone, write_figures
 from spdnn.report.rendering import RecordFolder, render
 from spdnn.runs.records.files import write_record
-from tests.report.records import drawn, made_record, stored
+from tests.report.records import collected, drawn, made_record, stored
 
 SVG = (
     '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 8 8">'
@@ -42,6 +45,28 @@ def test_two_processes_draw_the_same_page_and_a_summary_is_what_it_says_first(tm
     ended, compared, where = (tmp_path / "1/summary.txt").read_text().splitlines()
     assert (ended, where) == ("1,024 × 120: passed verification", f"report: {tmp_path}/1/report.html")
     assert compared.startswith("Same work: 2 CPU cores are ")
+
+
+LOCKS = "multiprocessing.synchronize"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT, errno.EROFS, errno.ENOSPC, errno.ENOSYS, None])
+def test_where_processes_can_have_no_locks_one_process_draws(tmp_path, monkeypatch, number):
+    """/dev/shm cannot be written, is not there or full; or Python was built without such locks."""
+
+    def lock(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    if number:
+        monkeypatch.setattr(f"{LOCKS}._multiprocessing.SemLock", lock)
+    else:
+        monkeypatch.setitem(sys.modules, LOCKS, None)
+        monkeypatch.setattr("concurrent.futures.process._system_limits_checked", False)
+    monkeypatch.setattr("spdnn.report.page._draw", lambda place: place)
+    shown = page.sections(collected([made_record()]))
+    drawn = page.drawings(shown, 2)
+    assert [*drawn.values()] == [*range(len(drawn))] != []
+    assert [*drawn] == [*page.drawings(shown, 1)]
 
 
 def test_figures_of_a_page(tmp_path):
