@@ -1,5 +1,8 @@
 # make run: the whole challenge, from nothing to results/report.html.  make test: what a change can break, each once.
 SHELL := /bin/sh
+# Modules and shells export these for purposes of their own (CUDA=/usr/local/cuda): only make's command line sets them.
+# PYTHON and CXX name programs, so the environment may set them too.
+$(foreach name,ARGS CORES CUDA FUZZ_SECONDS,$(if $(filter environment,$(origin $(name))),$(eval undefine $(name))))
 PYTHON ?= python3
 CORES ?= $(shell $(PYTHON) -I spdnn/core/resources.py 2>/dev/null || nproc)
 FUZZ_SECONDS ?= 600

@@ -220,3 +220,25 @@ def test_every_other_python_of_the_machine_is_tested(tmp_path, arguments, strict
     made, tested = logged
     assert made == f"-s PYTHON={newest} VENV={tmp_path}/venv-3.12 {tmp_path}/venv-3.12/.tested setup"
     assert re.fullmatch(ran, tested)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "target", "expected"),
+    [
+        ("CUDA", "/usr/local/cuda", "setup", "envs/cuda.sh"),
+        ("ARGS", "--forceall", "run", "snakemake --cores 7 --forceall"),
+        ("ARGS", "-x", "test", "tests/run.py -x"),
+        ("CORES", "512", "run", "snakemake --cores 512"),
+        ("FUZZ_SECONDS", "1", "fuzz", "--seconds 1 "),
+    ],
+)
+def test_only_the_command_line_of_make_sets_what_others_export(name, value, target, expected):
+    cores = [] if name == "CORES" else ["CORES=7"]
+    shown = []
+    for words, exported in (([f"{name}={value}"], {}), ([], {name: value}), ([f"{name}={value}"], {name: "another"})):
+        status, out, told = finished(
+            ["make", "-n", *cores, *words, target], cwd=ROOT, env=os.environ | {"MAKEFLAGS": ""} | exported
+        )
+        assert status == 0, told
+        shown.append(expected in out)
+    assert shown == [True, False, True]
