@@ -118,7 +118,7 @@ inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }  // b where either is 
 // Lane i of the result is lane kFrom(i) of a, or kFrom(i) - kLanes of b.
 template <int (*kFrom)(int), int... i>
 inline Vec shuffled(Vec a, Vec b, std::integer_sequence<int, i...>) {
-    return __builtin_shufflevector(a, b, kFrom(i)...);
+    return __builtin_shuffle(a, b, IntVec{kFrom(i)...});
 }
 template <int (*kFrom)(int)>
 inline Vec shuffled(Vec a, Vec b) {
