@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from spdnn import __version__
 from spdnn.core import resources
 from spdnn.core.addresses import hide_secrets
-from spdnn.core.endings import check_ended, clean_on_terminate, farewell, process_seconds
+from spdnn.core.endings import check_ended, clean_on_terminate, discard_output, farewell, process_seconds
 from spdnn.core.errors import SpdnnError, fail, nearest
 from spdnn.runs.ranks.world import connect, launched_count, launched_rank, separate_tasks, tell_and_end
 
@@ -137,7 +137,8 @@ def main(arguments: list[str] | None = None) -> int:
             return _run(arguments)
         finally:
             if arguments is None:
-                _discard_output()
+                for stream in (sys.stdout, sys.stderr):
+                    discard_output(stream)
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -246,13 +247,3 @@ def _fail(sentence: str | None, status: int) -> int:
     if connect():
         tell_and_end(sentence or "standard output was closed", status)
     return fail(sentence, status) if sentence else status
-
-
-def _discard_output() -> None:
-    """Point a standard stream at nothing where it cannot be written to, so that Python does not fail at its end."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            with contextlib.suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 GRACE = 0.5  # seconds, after a signal, in which a process may end by itself
 STARTER = "SPDNN_ENDS_WITH"  # environment variable: the process (Process) that this one does not outlive
@@ -195,6 +195,29 @@ def _end(state: _Signals, number: int) -> None:
         with contextlib.suppress(OSError):
             os.write(2, f"spdnn: {farewell(state)}\n".encode())
     os._exit(128 + number)
+
+
+def say(text: str, name: str = "stdout") -> None:
+    """Print a line on standard output, or on `stderr`; where it cannot be written to, nothing happens.
+
+    It is for what no status depends on. Letters that the stream has not are replaced.
+    """
+    stream = getattr(sys, name)
+    if stream is not None:  # it was closed before this process began
+        encoding = stream.encoding or "utf-8"
+        with contextlib.suppress(OSError, ValueError):
+            print(text.encode(encoding, "replace").decode(encoding), file=stream, flush=True)
+        if name == "stdout":
+            discard_output(stream)
+
+
+def discard_output(stream: TextIO) -> None:
+    """Point a stream at nothing where it cannot be written to, so that Python does not fail at its end."""
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class Process(NamedTuple):

@@ -4,10 +4,10 @@ This page must not pass for the page of a whole run.
 """
 
 import os
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from spdnn.core.endings import say
 from spdnn.core.errors import SpdnnError
 from spdnn.report.common.drawing import remove_figures
 from spdnn.report.rendering import RecordFolder, render
@@ -25,7 +25,7 @@ def report_unfinished(*arguments) -> None:
         sentence = render_unfinished(RESULTS, *arguments)
     except (SpdnnError, OSError) as error:
         sentence = f"there is no page of this run, which failed: {error}"
-    print(f"spdnn: {sentence}", file=sys.stderr, flush=True)
+    say(f"spdnn: {sentence}", "stderr")
 
 
 def render_unfinished(

@@ -150,3 +150,36 @@ def test_a_line_of_text_is_a_process_or_none():
     assert parse(str(process())) == process()
     for text in ("", "host boot 1", "host boot one 2", "host boot 1 2 3"):
         assert parse(text) is None
+
+
+SAYS = """
+import sys
+from spdnn.core.endings import say
+say("1,024 × 120", {name!r})
+say("more", {name!r})
+open("after", "w").close()
+"""
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    ("stream", "printed"),
+    [
+        (">/dev/full", ""),
+        (">&-", ""),
+        ("| true", ""),
+        (">printed", "1,024 × 120\nmore\n"),
+        ("PYTHONIOENCODING=ascii", "1,024 ? 120\nmore\n"),
+    ],
+)
+def test_what_no_status_depends_on_is_said_where_it_can_be(tmp_path, name, stream, printed):
+    setting, stream = (stream, ">printed") if "=" in stream else ("PYTHONUTF8=1", stream)
+    if name == "stderr":
+        stream = "2>&1 >/dev/null | true" if stream == "| true" else f"2{stream}"
+    # The pipe has no reader any more when something is written to it.
+    line = f'{{ sleep 0.2; env {setting} "$0" -c "$1"; echo $? >status; }} {stream}'
+    told = finished(["sh", "-c", line, sys.executable, SAYS.format(name=name)], cwd=tmp_path)[2]
+    assert told == ""
+    assert (tmp_path / "status").read_text() == "0\n"
+    assert (tmp_path / "after").exists()
+    assert not printed or (tmp_path / "printed").read_text("utf-8") == printed

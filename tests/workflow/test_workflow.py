@@ -250,6 +250,18 @@ def test_nothing_to_do_the_second_time(whole, settings):
     assert [Path(path).name for path in told["configfiles"]] == ["smoke.yaml", "settings.yaml"]
 
 
+@pytest.mark.parametrize("stream", [">/dev/full", pytest.param("| true", marks=full), pytest.param(">&-", marks=full)])
+def test_a_run_whose_last_lines_nobody_reads_has_succeeded(copied, settings, stream):
+    folder = copied()
+    line = f'{{ "$@"; echo $? >"$0"; }} {stream}'
+    again = command(folder, *settings, "--forcerun", "report")
+    _, _, text = finished(["sh", "-c", line, folder / "status", *again])
+    assert (folder / "status").read_text() == "0\n", text
+    assert "report" in jobs(text)
+    assert "Traceback" not in text
+    assert "Exception ignored" not in text
+
+
 @pytest.mark.parametrize(
     ("name", "rule", "digest"),
     [("x.npy", "import_inputs", "inputs_sha256"), ("layers/2.npz", "import_network", "network_identity")],

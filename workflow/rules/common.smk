@@ -5,6 +5,7 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+from spdnn.core.endings import say
 from spdnn.core.errors import SpdnnError
 from spdnn.core.resources import usable_cores
 from spdnn.core.config_tables import table
@@ -58,11 +59,11 @@ TRIGGERS = Triggers(
 if MAIN:
     most, cores = TARGETS.threads(CORES), usable_cores()
     if most > cores and not ELSEWHERE:
-        print(f"spdnn: warning: config: {most} threads on {cores} cores run slower than {cores}", file=sys.stderr)
+        say(f"spdnn: warning: config: {most} threads on {cores} cores run slower than {cores}", "stderr")
     # Also where nothing is to be done.
     if EXECUTES or workflow.output_settings.dryrun:
         for sentence in filter(None, [UNUSED, *DECIDED.kept(config, CORES, ELSEWHERE)]):
-            print(f"spdnn: {sentence}", file=sys.stderr)
+            say(f"spdnn: {sentence}", "stderr")
 # Snakemake 9 puts this into the shell commands of scripts and of cluster jobs as it is. A blank in the path would end it
 # there; without -P, `python -m snakemake` takes a random.py in the current folder for Python's own.
 sys.executable = f"{shlex.quote(lifecycle.PYTHON)} -P"

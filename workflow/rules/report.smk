@@ -50,7 +50,7 @@ onstart:
         command, made = ["snakemake", *sys.argv[1:]], {"peers": bool(PEERS), "ops": bool(OPS)}
         write_cases("results/cases.json", CASES, workflow.overwrite_configfiles, command, **made, decided=SAID)
         for sentence in SAID:
-            print(f"spdnn: {sentence}", file=sys.stderr)
+            say(f"spdnn: {sentence}", "stderr")
     except SpdnnError as error:
         raise WorkflowError(str(error))
 
@@ -70,9 +70,10 @@ onerror:
         report_unfinished(list(CASES), RULES.not_made(), [*given.peers, *given.ops], OTHERS, given.baselines, SAID)
 
 
-# What no job needs any more goes, also what a killed run left; three lines say what came out.
+# What no job needs any more goes, also what a killed run left; three lines say what came out. Where nobody reads them, or
+# a disk is full, the run has still succeeded.
 onsuccess:
     if not workflow.storage_settings.notemp:
         RULES.remove_temporary()
     if any(rules.report.output.page in job.output for job in workflow.dag.jobs):
-        print(Path(rules.report.output.summary).read_text(), end="")
+        say(Path(rules.report.output.summary).read_text("utf-8").rstrip("\n"))

@@ -21,7 +21,7 @@ from typing import TextIO
 
 from spdnn.core import endings
 from spdnn.core.addresses import hide_secrets
-from spdnn.core.endings import process
+from spdnn.core.endings import process, say
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.resources import use_all_cores
 
@@ -95,7 +95,7 @@ def unlock_after_kill(results: Path) -> bool:
             fcntl.flock(stream, EXCLUSIVE)
         except BlockingIOError:
             if (holder := stream.read()) != _this_process():
-                print(f"spdnn: {holder} {RUNS}", file=sys.stderr)
+                say(f"spdnn: {holder} {RUNS}", "stderr")
                 return False
             return True
         last = stream.read()  # empty: it has just ended
@@ -106,10 +106,10 @@ def unlock_after_kill(results: Path) -> bool:
             failed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode
             _write(stream, "")
             outcome = "could not be removed" if failed else "are removed"
-            print(f"spdnn: {last} was killed while it ran the workflow here; its locks {outcome}", file=sys.stderr)
+            say(f"spdnn: {last} was killed while it ran the workflow here; its locks {outcome}", "stderr")
         elif last:
             advice = "once it is gone, `snakemake --unlock` removes its locks"
-            print(f"spdnn: {last} began to run the workflow here and did not end; {advice}", file=sys.stderr)
+            say(f"spdnn: {last} began to run the workflow here and did not end; {advice}", "stderr")
     return True
 
 
@@ -204,7 +204,7 @@ def check_handlers(workflow) -> None:
     if getattr(workflow, MODULE) is not None and absent:
         lines = "onstart, onerror and onsuccess as docs/how-to/run-the-challenge.md has them"
         lost = "nothing locks the folder and a failed run has no page"
-        print(f"spdnn: warning: module: without {lines}, {lost}", file=sys.stderr)
+        say(f"spdnn: warning: module: without {lines}, {lost}", "stderr")
 
 
 def check_executor(name: str) -> None:

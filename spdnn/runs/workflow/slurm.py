@@ -7,10 +7,11 @@ cancelled is put in the queue again.
 import re
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
+
+from spdnn.core.endings import say
 
 SECONDS = 10  # between two questions; a reason is reported when it stands twice in a row
 # Reasons that end only when somebody changes the job, its limits or the nodes (squeue, JOB REASON CODES).
@@ -56,4 +57,4 @@ def _ask(*command: str) -> tuple[int, str]:
 
 
 def _tell(sentence: str) -> None:
-    print(f"spdnn: warning: {sentence}", file=sys.stderr, flush=True)
+    say(f"spdnn: warning: {sentence}", "stderr")
