@@ -134,3 +134,12 @@ def test_submit_status_and_cancel_commands_of_ones_own(run, smoke, root):
     assert record["memory_limit_bytes"] > 1.5 * record_of(smoke[0], 3000, 1, RANKS)["memory_limit_bytes"]
     assert run.found("results/report.html")
     assert whole(run)
+
+
+def test_tasks_that_srun_starts_without_mpi_write_nothing(slurm, tmp_path):
+    """MpiDefault is none here. A terminal is of one task alone, and tasks with MPI are ranks."""
+    challenge = "spdnn challenge --neurons 1024 --layers 1 --inputs digits --count 20 --threads 1 --record"
+    for start, status in (("srun -n 2", 1), ("srun -n 1", 0), ("srun --mpi=pmi2 -n 2", 0), ("srun -n 2 --pty", 0)):
+        record = tmp_path / f"{len(start)}.json"
+        code, _, told = finished(["script", "-qefc", f"{start} {challenge} {record}", "/dev/null"], cwd=tmp_path)
+        assert (code, record.exists()) == (status, not status), told
