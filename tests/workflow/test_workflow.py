@@ -315,6 +315,8 @@ def test_another_configuration_of_a_deployment_has_a_page_of_its_own(copied, set
     environment and the folder have a blank in their paths.
     """
     folder = copied("a folder")
+    for path in folder.glob("*.py"):
+        path.unlink()  # Snakemake itself imports from where a Snakefile lies, and here one will
     (folder / "venv").symlink_to(sys.prefix)
     module(folder, ROOT)
     (folder / "results/measured").mkdir()
@@ -486,7 +488,8 @@ def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
         until(log.exists, "inference began again", process)
         text = refused(tmp_path, *given)  # a second one in the same folder
         assert f"spdnn: process {process.pid} on {socket.gethostname()} runs the workflow in this folder; wait" in text
-        (job,) = (one for one in psutil.Process(process.pid).children(recursive=True) if one.cmdline()[1:3] == ["-P", "-m"])
+        below = psutil.Process(process.pid).children(recursive=True)
+        (job,) = (one for one in below if one.cmdline()[1:3] == ["-P", "-m"])
         job = endings.process(job.pid)
         process.kill()
         until(lambda: job.gone, "the job ended with Snakemake")
@@ -530,7 +533,7 @@ def test_a_run_that_is_refused_makes_nothing(tmp_path, monkeypatch, arguments, s
     (tmp_path / "twice.yaml").write_text("count: 5\ncount: 6\n")
     monkeypatch.chdir(tmp_path)
     assert sentence in refused(tmp_path, *PRESET, *arguments, decided=False)
-    assert not (tmp_path / "results").exists()
+    assert not [*tmp_path.glob("results/[!t]*")]  # results/triggers may say what was asked for
 
 
 def test_a_number_is_the_same_in_a_file_and_on_the_command_line(tmp_path):
