@@ -281,6 +281,26 @@ def test_an_older_file_in_place_of_another_is_another(copied, settings, name, ru
     assert "Nothing to be done" in passed(folder, *settings)
 
 
+def test_results_are_known_where_snakemake_has_forgotten_them(copied, settings):
+    """As after `make clean`, or in a copy of results/."""
+    folder = copied()
+    for changes, expected in (
+        ([], {}),
+        (["repeats=4"], {"infer": 2, "infer_ranks": 1, "verify": 3, "benchmark": 3, "report": 1}),
+        (
+            ["oracle_edges=1.0e+8", "cases=[]", "ops=null"],
+            {"infer": 1, "infer_ranks": 1, "verify": 2, "benchmark": 2, "report": 1},
+        ),
+    ):
+        shutil.rmtree(folder / ".snakemake")
+        text = passed(folder, "--dry-run", *settings, *(["--config", *changes] if changes else []))
+        assert {rule: count for rule, count in jobs(text).items() if rule not in ("all", "total")} == expected
+    shutil.rmtree(folder / ".snakemake")
+    text = passed(folder, "--dry-run", *settings, "--config", "peers={seconds: 2}")
+    assert {*jobs(text)} >= {"peers", "report"}
+    assert "infer" not in jobs(text)
+
+
 def test_snakemakes_own_report_has_every_figure_with_its_category_and_caption(whole, settings):
     passed(whole, *settings, "--report", "snakemake-report.html")
     page = (whole / "snakemake-report.html").read_text()
