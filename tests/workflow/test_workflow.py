@@ -241,6 +241,31 @@ def test_what_is_there_is_shared_and_what_changed_runs_again(whole, settings):
     assert "verify" not in every_core
 
 
+@pytest.mark.parametrize("words", [["--max-threads", "1"], ["--set-threads", "infer=1", "infer_ranks=1"]])
+def test_no_job_runs_beside_a_timed_one(tmp_path, words):
+    """Although there are cores for six of them."""
+    np.save(tmp_path / "x.npy", np.ones((2, 30), np.float32))
+    for k in (1, 2, 3):
+        sp.save_npz(tmp_path / f"{k}.npz", sp.eye_array(30, format="csr") * k)
+    cases = [f"{{network: {k}.npz, inputs: x.npy, last: none, rows: inputs, ranks: [1, 2]}}" for k in (1, 2, 3)]
+    text = passed(
+        tmp_path, "--cores", "6", *words, "--config", "neurons=[]", "threads=1", "repeats=1", networks(*cases)
+    )
+    under_way, timed = {}, 0
+    for begins, rule, number, ends in re.findall(
+        r"^(?:local)?(rule) (\w+):\n(?:    .*\n)*?    jobid: (\d+)|^Finished jobid: (\d+)", text, re.MULTILINE
+    ):
+        if begins:
+            under_way[number] = rule
+        else:
+            del under_way[ends]
+        if timed_ones := {*under_way.values()} & {"infer", "infer_ranks"}:
+            assert len(under_way) == len(timed_ones) == 1
+            timed += 1
+    assert timed == 6
+    assert not under_way
+
+
 def test_nothing_to_do_the_second_time(whole, settings):
     """Also after dry runs of other configurations, which write nothing."""
     assert "Nothing to be done" in passed(whole, *settings)

@@ -15,6 +15,8 @@ rule benchmark:
     log:
         "results/logs/benchmark/{case}.log",
     localrule: True
+    resources:
+        machine=1,
     params:
         request=lambda wildcards: case_of(wildcards).values,
         configuration=CONFIGURATION,

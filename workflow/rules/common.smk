@@ -47,6 +47,10 @@ CONFIGURATION = " + ".join(Path(file).stem for file in CONFIGFILES) or "config"
 PEERS = config["peers"] or {}
 OPS = config["ops"] or {}
 DLMC = "results/data/dlmc/dlmc.tar.gz" if OPS.get("dlmc") == "fetch" else OPS.get("dlmc")
+# Hundredths of this machine. A timed job takes all of them: nothing runs beside a clock, whatever --max-threads and
+# --set-threads say. Jobs of a cluster have nodes of their own.
+if not ELSEWHERE:
+    workflow.register_resource("machine", 100)
 lifecycle.keep_jobs()
 ALONE = not MAIN or lifecycle.unlock_after_kill(Path("results"))
 TRIGGERS = Triggers(

@@ -12,6 +12,8 @@ rule fetch_file:
         file="(mnist|dnn|dlmc)/[^/]+",
     retries: 1
     localrule: True
+    resources:
+        machine=1,
     params:
         content=lambda wildcards: content_of_download(wildcards.file),
     script:
@@ -27,6 +29,8 @@ rule make_network:
         "results/logs/make_network/{source}-{neurons}.log",
     benchmark:
         "results/times/networks/{source}-{neurons}.tsv"
+    resources:
+        machine=1,
     params:
         depth=lambda wildcards: TARGETS.depth_to_store(f"{wildcards.source}-{wildcards.neurons}"),
     script:
@@ -43,6 +47,8 @@ rule import_network:
         "results/logs/import_network/{network}.log",
     benchmark:
         "results/times/networks/{network}.tsv"
+    resources:
+        machine=1,
     params:
         reading=lambda wildcards: (
             reading(TARGETS.networks[wildcards.network]) if wildcards.network in TARGETS.networks else {}
@@ -64,6 +70,8 @@ rule make_inputs:
     wildcard_constraints:
         kind="digits|mnist",
     threads: 2
+    resources:
+        machine=1,
     script:
         "../scripts/make_inputs.py"
 
@@ -78,6 +86,8 @@ rule import_inputs:
         "results/logs/import_inputs/{inputs}.log",
     benchmark:
         "results/times/inputs/{inputs}.tsv"
+    resources:
+        machine=1,
     script:
         "../scripts/import_inputs.py"
 

@@ -18,6 +18,7 @@ rule infer:
     threads: lambda wildcards: RULES.every_core(CASES[wildcards.case].threads)
     resources:
         **RULES.needed(estimates.infer),
+        machine=100,
         gpus_per_task=lambda wildcards: estimates.devices(case_of(wildcards)),
         nodes=1,
     params:
@@ -35,6 +36,7 @@ use rule infer as infer_ranks with:
         case=one_of(case.name for case in CASES.values() if case.ranks > 1),
     resources:
         **RULES.needed(estimates.infer, spread=True),
+        machine=100,
         nodes=lambda wildcards: RULES.nodes(case_of(wildcards)),
         mpi=RULES.program("mpiexec"),
         tasks=lambda wildcards: CASES[wildcards.case].ranks,
@@ -53,6 +55,7 @@ rule check_devices:
     wildcard_constraints:
         engine="[a-z-]+",
     resources:
+        machine=1,
         mem_mb=lambda wildcards, attempt: attempt * 4000 * RULES.checked(wildcards.engine)[0],
         runtime=lambda wildcards, attempt: attempt * 10,
         tasks=lambda wildcards: RULES.checked(wildcards.engine)[0],

@@ -10,6 +10,8 @@ if OPS:
         log:
             "results/logs/ops/ops.log",
         threads: RULES.every_core(OPS.get("threads", 1))
+        resources:
+            machine=100,
         params:
             ops=OPS,
             configfiles=CONFIGFILES,

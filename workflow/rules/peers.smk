@@ -14,6 +14,8 @@ if PEERS:
         log:
             "results/logs/peers/peers.log",
         threads: RULES.every_core(PEERS.get("threads", 1))
+        resources:
+            machine=100,
         params:
             peers=PEERS,
             configfiles=CONFIGFILES,

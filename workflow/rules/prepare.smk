@@ -12,6 +12,7 @@ rule prepare:
         "results/times/prepared/{prepared}.tsv"
     resources:
         **RULES.needed(estimates.prepare),
+        machine=1,
     params:
         engine=lambda wildcards: case_of(wildcards).engine,
         reductions=lambda wildcards: case_of(wildcards).reductions,

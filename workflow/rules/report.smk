@@ -27,6 +27,8 @@ rule report:
         "results/logs/report/report.log",
     localrule: True
     threads: CORES
+    resources:
+        machine=1,
     params:
         cases=list(CASES),
         decided=SAID,

@@ -13,6 +13,7 @@ rule verify:
         "results/times/verify/{case}.tsv"
     resources:
         **RULES.needed(estimates.verify),
+        machine=1,
     params:
         request=lambda wildcards: case_of(wildcards).values,
     script:
