@@ -35,9 +35,8 @@ def stage_files(world: World, folder: str | None, *paths: str | None) -> Iterato
     if not folder:
         yield list(paths)
         return
-    where = (
-        expand_home(folder, f"--stage (or {VARIABLE})") / f"spdnn-{os.urandom(4).hex()}"
-    )  # a signal may come as soon as it is there
+    # Named before it is made, for a signal may come as soon as it is there.
+    where = expand_home(folder, f"--stage (or {VARIABLE})") / f"spdnn-{os.urandom(4).hex()}"
     discard = partial(shutil.rmtree, where, ignore_errors=True)
     with contextlib.ExitStack() as discarded:
         if world.leader:
