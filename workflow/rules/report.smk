@@ -47,6 +47,7 @@ onstart:
         lifecycle.check_executor(workflow.executor_plugin.name)
         lifecycle.check_groups(workflow.group_settings.overwrite_groups)
         lifecycle.lock(Path("results"))
+        TRIGGERS.settle()
         slurm.watch(Path.cwd(), workflow.executor_plugin.name)
         DECIDED.write()
         command, made = ["snakemake", *sys.argv[1:]], {"peers": bool(PEERS), "ops": bool(OPS)}

@@ -145,6 +145,16 @@ def lock(results: Path) -> None:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
+def held_by_another(results: Path) -> bool:
+    """Whether another process holds the lock of the folder of outputs."""
+    with contextlib.suppress(OSError), open(results / LOCK, errors="replace") as stream:  # else no run
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return stream.read() != _this_process()
+    return False
+
+
 def hide_mirror(config: Mapping, workflow) -> dict:
     """The configuration, its mirror without user, password and query; scripts take the mirror from SPDNN_MIRROR.
 

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from spdnn.core.config_tables import table
+from spdnn.core.errors import Unavailable
 from spdnn.core.files import replacing
 from spdnn.core.provenance import code_digest
 from spdnn.core.request import reading
 from spdnn.engines.registry import ENGINES, engine
 from spdnn.formats.readers import network_files
 from spdnn.runs.records.files import as_text
+from spdnn.runs.workflow.lifecycle import held_by_another
 from spdnn.runs.workflow.targets import Targets, content
 
 FOLDER = Path("results/triggers")
@@ -64,6 +66,7 @@ class Triggers:
         self.workflow, self.alone, self.targets = workflow, alone, targets
         self.configuration, self.whole = configuration, whole
         self.files: dict[Path, str] = {}
+        self.texts: dict[Path, str] = {}  # of the files that this run has made sure of
 
     def of(self, rule: str) -> Callable[[Any], str]:
         """The file of a job, as an input of its rule. Its name has the wildcards of the outputs."""
@@ -85,14 +88,28 @@ class Triggers:
             return str(path)
         text = as_text(getattr(self, f"_{rule}")(name), path.name, indent=1)
         if path.is_file() and path.read_text("utf-8") == text:
+            self.texts[path] = text
             return str(path)
-        if self.workflow.executor_plugin is None or self.workflow.dryrun or not self.alone:
+        self.alone = self.alone and not held_by_another(FOLDER.parent)  # one that began a moment later may be faster
+        if self.workflow.executor_plugin is not None and not self.workflow.dryrun and self.alone:
+            self.texts[path] = text
+        else:
             path = Path(tempfile.gettempdir(), f"spdnn-triggers-{os.getpid()}.json")
             atexit.register(path.unlink, missing_ok=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path, durable=False) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        _write(path, text)
         return str(path)
+
+    def settle(self) -> None:
+        """Now that the folder is locked: write again what a run that began at the same time has changed.
+
+        Raises:
+            Unavailable: another run was under way when this one looked, and has ended since.
+        """
+        if not self.alone:
+            raise Unavailable("another run of the workflow ended here while this one began; start this one again")
+        for path, text in self.texts.items():
+            if not path.is_file() or path.read_text("utf-8") != text:
+                _write(path, text)
 
     def _networks(self, name: str) -> dict[str, Any]:
         own = self.targets.networks.get(name)
@@ -137,3 +154,9 @@ class Triggers:
 
     def _report(self, name: str) -> dict[str, Any]:
         return {"configuration": self.whole["report"], "files": content(self.whole["others"]), "code": code("report")}
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, durable=False) as temporary:
+        temporary.write_text(text, encoding="utf-8")

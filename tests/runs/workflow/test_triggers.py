@@ -1,5 +1,6 @@
 """What makes jobs run again: each setting, file and part of the code that they hang on, and nothing else."""
 
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from spdnn.core.errors import Unavailable
 from spdnn.core.request import RunRequest
 from spdnn.runs.workflow import triggers
 from spdnn.runs.workflow.targets import Targets
@@ -128,3 +130,26 @@ def test_a_file_is_written_when_it_changes_and_where_jobs_run(folder):
     assert json.loads(Path(before["peers"]).read_text())["peers"] == WHOLE["peers"]
     files(whole=WHOLE | {"peers": {}})
     assert os.stat(before["peers"]).st_mtime > 5
+
+
+def test_runs_that_begin_at_the_same_time_leave_the_files_of_the_one_that_has_the_lock():
+    def run(repeats):
+        cases = [RunRequest.of(OWN | {"repeats": repeats})]
+        state = SimpleNamespace(is_main_process=True, dryrun=False, executor_plugin="local")
+        made = Triggers(state, True, Targets(cases), "config", WHOLE)
+        return made, lambda: Path(made.of("infer")([cases[0].name]))
+
+    # Both have found no other run. The second writes after the first, which then gets the lock.
+    (first, path), (_, other) = run(2), run(3)
+    assert path() == other()
+    first.settle()
+    assert json.loads(path().read_text())["request"]["repeats"] == 2
+    # Now it is too late for the second: its run will be refused, also where the first has ended.
+    late, other = run(3)
+    Path("results/.lock").write_text("process 1 on elsewhere")
+    with open("results/.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert not other().is_relative_to("results")
+    assert json.loads(path().read_text())["request"]["repeats"] == 2
+    with pytest.raises(Unavailable, match="start this one again"):
+        late.settle()
