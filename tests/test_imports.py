@@ -15,7 +15,8 @@ from spdnn.core import provenance
 from spdnn.core.provenance import PACKAGE
 from spdnn.engines.registry import ENGINES
 from spdnn.formats.catalog import read_sources
-from spdnn.runs.workflow.rules import CODE, code, content_of_download
+from spdnn.runs.workflow.rules import content_of_download
+from spdnn.runs.workflow.triggers import CODE, code
 
 ROOT = PACKAGE.parent
 

@@ -33,6 +33,7 @@ LEAST = 1 << 16  # bytes that must arrive in the `stall` seconds of a source, un
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 SCHEMES = ("http://", "https://")
 FILE = re.compile("file:(?://(?:localhost)?)?(/(?!/).*)", re.IGNORECASE | re.DOTALL)  # of a path here
+WITH_USER = re.compile("[^/@]:[^/@]*@")  # in what is no folder: an address that is wrong, so it is not shown
 User = tuple[bytes, bytes] | None  # and a password
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of file systems that cannot lock
 
@@ -105,6 +106,8 @@ def find_mirror(mirror: str | os.PathLike | None = None) -> Path | str | None:
     """
     named = os.fspath(os.environ.get("SPDNN_MIRROR", "") if mirror is None else mirror)
     if not safe_open.URL.match(named):
+        if WITH_USER.search(named) and not Path(named).exists():
+            raise InputError("mirror: an address with a user and a password begins with http:// or https://")
         return expand_home(named, "mirror") if named else None
     if path := FILE.fullmatch(named):
         return Path(os.fsdecode(unquote_to_bytes(path[1])))

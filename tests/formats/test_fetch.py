@@ -375,6 +375,8 @@ def test_another_address_is_no_mirror(tmp_path, name):
         "mirror '.*': it must be a folder, file:///FOLDER, or begin with http", get, source(), tmp_path, mirror=name
     )
     assert not any(part in said for part in ("s3cret", "s3/cret"))
+    for wrong in ("http:jane:s3cret@host/m", "//jane:s3cret@host/m", "jane:s3cret@host/m"):
+        assert "s3" not in refuses("^mirror: an address with a user and", get, source(), tmp_path, mirror=wrong)
     assert "s3" not in refuses("an address has no blanks", get, source(), tmp_path, mirror="http://jane:a s3cret@host")
 
 

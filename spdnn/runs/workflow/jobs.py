@@ -16,6 +16,9 @@ def log_errors(log: str) -> Iterator[None]:
 
     The sentence goes to the log and to the terminal, and progress (spdnn/core/progress.py) to the log.
     """
+    if sys.stderr is None:  # it was closed before this process began
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
     sys.stderr.flush()
     terminal = os.fdopen(os.dup(2), "w", errors="backslashreplace")  # as standard error
     with (

@@ -6,6 +6,7 @@ and where times of files are all that counts (`--rerun-triggers mtime`).
 """
 
 import atexit
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -67,6 +68,8 @@ class Triggers:
         self.configuration, self.whole = configuration, whole
         self.files: dict[Path, str] = {}
         self.texts: dict[Path, str] = {}  # of the files that this run has made sure of
+        self.before: dict[Path, tuple[str, int] | None] = {}  # text and time of each one that it has changed; None: new
+        atexit.register(self._put_back, os.getpid())
 
     def of(self, rule: str) -> Callable[[Any], str]:
         """The file of a job, as an input of its rule. Its name has the wildcards of the outputs."""
@@ -87,12 +90,14 @@ class Triggers:
         if not self.workflow.is_main_process:
             return str(path)
         text = as_text(getattr(self, f"_{rule}")(name), path.name, indent=1)
-        if path.is_file() and path.read_text("utf-8") == text:
+        there = path.read_text("utf-8") if path.is_file() else None
+        if there == text:
             self.texts[path] = text
             return str(path)
         self.alone = self.alone and not held_by_another(FOLDER.parent)  # one that began a moment later may be faster
         if self.workflow.executor_plugin is not None and not self.workflow.dryrun and self.alone:
             self.texts[path] = text
+            self.before[path] = None if there is None else (there, path.stat().st_mtime_ns)
         else:
             path = Path(tempfile.gettempdir(), f"spdnn-triggers-{os.getpid()}.json")
             atexit.register(path.unlink, missing_ok=True)
@@ -110,6 +115,24 @@ class Triggers:
         for path, text in self.texts.items():
             if not path.is_file() or path.read_text("utf-8") != text:
                 _write(path, text)
+
+    def _put_back(self, number: int) -> None:
+        """At the end of a run that made nothing, such as one that is refused: put back what it has changed, so that
+        nothing runs again for that.
+        """
+        scheduler = self.workflow.scheduler
+        made_something = scheduler is not None and scheduler.finished_jobs
+        if made_something or number != os.getpid():  # a process that was forked
+            return
+        for path, before in self.before.items():
+            with contextlib.suppress(OSError):
+                if path.read_text("utf-8") != self.texts[path]:
+                    continue  # another run has changed it since
+                if before is None:
+                    path.unlink()
+                else:
+                    _write(path, before[0])
+                    os.utime(path, ns=(before[1], before[1]))
 
     def _networks(self, name: str) -> dict[str, Any]:
         own = self.targets.networks.get(name)

@@ -77,7 +77,15 @@ def read(path: str | Path) -> dict:
             values = yaml.load(text, _Loader)
     except _Twice as error:
         raise InputError(f"{path}: {error}") from error
-    except yaml.YAMLError as error:
+    except (
+        yaml.YAMLError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise InputError(f"{path}: neither YAML nor JSON ({safe_open.brief(error)})") from error
     if not isinstance(values, dict):
         raise InputError(f"{path}: {shorten(repr(values))} has no keys; a configuration is lines of KEY: VALUE")

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,8 +24,9 @@ WHOLE = {"peers": {"widths": [1024]}, "ops": {"dlmc": "dlmc"}, "report": {"repea
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, tmp_path_factory, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
     (tmp_path / ".snakemake").mkdir()
     (tmp_path / "layers").mkdir()
     for k in (1, 2):
@@ -38,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 def files(*requests, whole=WHOLE, **state):
     """{name: path} of the triggers of all jobs of these requests, as the main process of a run has them."""
-    state = {"is_main_process": True, "dryrun": False, "executor_plugin": "local"} | state
+    state = {"is_main_process": True, "dryrun": False, "executor_plugin": "local", "scheduler": None} | state
     alone = state.pop("alone", True)
     cases = [RunRequest.of(request) for request in requests or (CHALLENGE, OWN, LISTED)]
     made = Triggers(SimpleNamespace(**state), alone, Targets(cases), "config", whole)
@@ -135,7 +137,7 @@ def test_a_file_is_written_when_it_changes_and_where_jobs_run(folder):
 def test_runs_that_begin_at_the_same_time_leave_the_files_of_the_one_that_has_the_lock():
     def run(repeats):
         cases = [RunRequest.of(OWN | {"repeats": repeats})]
-        state = SimpleNamespace(is_main_process=True, dryrun=False, executor_plugin="local")
+        state = SimpleNamespace(is_main_process=True, dryrun=False, executor_plugin="local", scheduler=None)
         made = Triggers(state, True, Targets(cases), "config", WHOLE)
         return made, lambda: Path(made.of("infer")([cases[0].name]))
 
@@ -153,3 +155,30 @@ def test_runs_that_begin_at_the_same_time_leave_the_files_of_the_one_that_has_th
     assert json.loads(path().read_text())["request"]["repeats"] == 2
     with pytest.raises(Unavailable, match="start this one again"):
         late.settle()
+
+
+def test_a_run_that_made_nothing_puts_back_what_it_has_changed():
+    before = {name: Path(path).read_text() for name, path in files().items()}
+    for path in FOLDER.rglob("*.json"):
+        os.utime(path, (5, 5))
+
+    def run():
+        state = SimpleNamespace(is_main_process=True, dryrun=False, executor_plugin="local", scheduler=None)
+        changed = Triggers(state, True, Targets([RunRequest.of(OWN | {"repeats": 9})]), "config", WHOLE | {"peers": {}})
+        name = next(iter(changed.targets.cases))
+        return changed, [Path(changed.of("infer")([name])), Path(changed.of("peers")([]))]
+
+    refused, paths = run()
+    assert all(path.stat().st_mtime > 5 for path in paths)
+    new = FOLDER / "verify" / "new.json"
+    refused.before[new], refused.texts[new] = None, "{}"
+    new.write_text("{}")
+    paths[1].write_text("of a run that began at the same time")
+    refused._put_back(os.getpid())
+    assert (paths[0].stat().st_mtime, paths[0].read_text()) == (5, before[f"infer/{paths[0].stem}"])
+    assert paths[1].read_text() == "of a run that began at the same time"
+    assert not new.exists()
+    begun, paths = run()
+    begun.workflow.scheduler = SimpleNamespace(finished_jobs=1)
+    begun._put_back(os.getpid())
+    assert json.loads(paths[0].read_text())["request"]["repeats"] == 9

@@ -49,6 +49,9 @@ def test_presets_are_as_before(root):
         ('{"count": 1, "peers": {"a": 1,\n\t"a": 2}}', "c.yaml: the key 'a' stands twice"),
         ("- 1\n", r"c.yaml: \[1\] has no keys; a configuration is lines of KEY: VALUE"),
         ("a: [1\n", "c.yaml: neither YAML nor JSON"),
+        ("a: !!int x\n", "c.yaml: neither YAML nor JSON"),
+        ("a: " + "[" * 5000, "c.yaml: neither YAML nor JSON"),
+        ("a: !!bool maybe\n", "c.yaml: neither YAML nor JSON"),
         ("a: !!python/object/apply:os.system [ls]\n", "c.yaml: neither YAML nor JSON"),
     ],
 )
