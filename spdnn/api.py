@@ -94,12 +94,13 @@ def compile(
         example: what a torch.nn.Module takes, a tensor of two inputs or more or a tuple of such; not needed where a
             Linear comes first. Of an ONNX model: arrays of the shapes for which its products are timed.
         verify: compare what a model gives with what ONNX Runtime, the torch.nn.Module or the estimator of scikit-learn
-            gives, before it is given out. What differs by more than rounding stays in ONNX Runtime, with a warning; a
-            module or an estimator that differs is refused.
+            gives, before it is given out; a module at several numbers of inputs, which `explain` lists. What differs by
+            more than rounding stays in ONNX Runtime, with a warning; a module or an estimator that differs is refused.
 
     Raises:
         InputError: arguments that do not fit; a model that ONNX Runtime does not run, or torch does not export; a
-            module that has a state, or cannot be copied (a copy is exported, the module stays as it is).
+            module that has a state, draws random numbers, computes otherwise for other numbers of inputs, or cannot be
+            copied (a copy is exported, the module stays as it is).
         Unavailable: the engine cannot run here, or a package is missing.
 
     Example:
@@ -125,7 +126,7 @@ def compile(
             graph = open_model(network)
         elif (nn := getattr(sys.modules.get("torch"), "nn", None)) is not None and isinstance(network, nn.Module):
             export = importlib.import_module("spdnn.ops.torch.export").export
-            exported = stack.enter_context(export(network, example))
+            exported = stack.enter_context(export(network, example, verify))
             graph = OnnxGraph.read(exported.path, exported.name)
             example = example if example is None else exported.inputs  # copies, which the model may keep
         if not isinstance(graph, OnnxGraph):
@@ -148,7 +149,7 @@ def compile(
         # Every other graph runs in ONNX Runtime.
         model = OnnxModel(graph, threads, example, batch, verify) if model is None else model
     if exported is not None and verify:
-        exported.compare(model)
+        model.compared = exported.compare(model)
     return model
 
 

@@ -54,6 +54,7 @@ class Model(WithRepr):
     """
 
     jumps = False  # as of an OnnxModel
+    compared = ""  # of a PyTorch module: at which numbers of inputs it was compared with it
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class Model(WithRepr):
     def __reduce__(self):
         """Pickled as its network and settings, and made ready on arrival."""
         self._open()
-        return Model, self._made
+        return Model, self._made, {"compared": self.compared}
 
     def __call__(self, /, *x: Any, **named: Any) -> Any:
         """The last layer's outputs of each row of x.
@@ -152,6 +153,10 @@ class Model(WithRepr):
             raise
         session.tell(result)
         return result
+
+    def explain(self) -> str:
+        """What runs, and with what it was compared."""
+        return "\n".join(filter(None, [f"spdnn runs all of it: {self!r}", self.compared]))
 
     def close(self) -> None:
         """Let weights and buffers go. Closing again does nothing."""

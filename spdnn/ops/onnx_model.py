@@ -64,6 +64,8 @@ class OnnxModel(WithRepr):
         array([2. , 2. , 2.5], dtype=float32)
     """
 
+    compared = ""  # of a PyTorch module: at which numbers of inputs it was compared with it
+
     def __init__(
         self, graph: OnnxGraph, threads: int | None = None, example: Any = None, batch: int | None = None,
         verify: bool = True,
@@ -118,7 +120,7 @@ class OnnxModel(WithRepr):
         """Pickled as its file's content and settings, and compiled on arrival."""
         if self._session is None:
             raise InputError(CLOSED)
-        return _arrive, self._source.sent("pickled")
+        return _arrive, self._source.sent("pickled"), {"compared": self.compared}
 
     def _compiled_again(self) -> Any:
         """The session of this process, which was forked: ONNX Runtime's threads are not in it, nor whoever held its
@@ -132,16 +134,17 @@ class OnnxModel(WithRepr):
 
     def explain(self) -> str:
         """A line for each product of pruned weights: where it runs, and the times that decided it, if this process took
-        them."""
+        them; of a PyTorch module, at which numbers of inputs it was compared with it."""
+        compared = [self.compared] if self.compared else []
         if not self._products:
-            return f"no product of this model has {LEAST}, so ONNX Runtime runs all of it"
+            return "\n".join([f"no product of this model has {LEAST}, so ONNX Runtime runs all of it", *compared])
         width = max(len(product.name) for product in self._products)
         lines = [
             f"{product.name:<{width}}  {'x'.join(map(str, product.matrix.shape)):>11}  "
             f"{100 * product.nonzero:3.0f} % nonzero  {self._reasons.get(product.place, '')}"
             for product in self._products
         ]
-        return "\n".join([*lines, self._reasons[None]] if None in self._reasons else lines)
+        return "\n".join([*lines, *filter(None, [self._reasons.get(None)]), *compared])
 
     def close(self) -> None:
         """Let weights and buffers go. Closing again does nothing."""

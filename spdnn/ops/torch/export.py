@@ -3,11 +3,12 @@
 import contextlib
 import itertools
 import logging
+import random
 import tempfile
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,16 @@ from torch import Tensor, nn
 from torch.export.dynamic_shapes import ShapesCollection
 
 from spdnn.core import arrays
-from spdnn.core.errors import InputError, Unavailable, install
+from spdnn.core.errors import InputError, SpdnnError, Unavailable, install
 from spdnn.core.locks import Lock
-from spdnn.core.shown import listed
+from spdnn.core.shown import listed, plural
 from spdnn.core.validation import shorten
 from spdnn.ops.onnx_trial import alike
 from spdnn.ops.torch.copies import copy_module, held_values, random_states_kept, same
 from spdnn.ops.torch.modules import SparseConv2d, SparseLinear
 
+COUNTS, MOST = (1, 2, 3), 16  # numbers of inputs that are compared, and the largest that is drawn besides
+WIDEST = 4096  # inputs: a limit of torch's export that lies below is looked at from its other side
 HALF = (torch.float16, torch.bfloat16)  # computed in float32
 NAMED = 3  # tensors in a sentence
 _exporting = Lock()  # torch.export replaces methods of nn.Module while it runs: one at a time
@@ -37,37 +40,39 @@ class Exported:
 
     Attributes:
         path: of the ONNX model, for any number of inputs; name: of the module's class.
-        inputs: what the module was run on; expected: what it gave for them.
+        inputs: what the module was exported with.
+        calls: inputs, of several counts, and what the module gives for them.
+        refused: why the module itself cannot be called, by the count of the inputs.
     """
 
     path: Path
     name: str
     inputs: tuple[Tensor, ...]
-    expected: Any
+    calls: list[tuple[tuple[Tensor, ...], Any]]
+    refused: dict[int, str]
 
-    def compare(self, model: Any) -> None:
-        """Compare what a compiled model gives for the inputs with what the module gave; not where a small difference
-        may become a large one in it.
+    def compare(self, model: Any) -> str:
+        """Compare what a compiled model gives with what the module gives, at each count of inputs; where a small
+        difference may become a large one in it, only shapes.
+
+        Returns:
+            a sentence on the counts that were compared.
 
         Raises:
-            InputError: they differ by more than rounding.
+            InputError: they differ by more than rounding at one of the counts.
         """
-        actual, expected = model(*self.inputs), self.expected
-        pairs = [(actual, expected)] if isinstance(expected, Tensor) else list(zip(actual, expected, strict=False))
-        # Outputs within outputs are flattened by the export; those of plain tensors are as many.
-        plain = not isinstance(expected, Tensor) and all(isinstance(part, Tensor) for part in expected)
-        if plain and len(actual) != len(expected):
-            raise InputError(f"{self.name}: compiled, it gives {len(actual)} outputs, and itself {len(expected)}")
-        for one, other in pairs if not model.jumps else []:
-            if isinstance(other, Tensor) and not alike(arrays.host(one, self.name), arrays.host(other, self.name)):
+        for inputs, expected in self.calls:
+            if why := _difference(self.name, model, inputs, expected):
                 raise InputError(
-                    f"{self.name}: compiled, it gives other numbers than itself; verify=False takes what torch.onnx "
-                    "exports"
+                    f"{self.name}: compiled, it {why} with {plural(len(inputs[0]), 'input')}; its forward may hang on "
+                    "their number, which a compiled model does not follow; verify=False takes what torch.onnx exports"
                 )
+        told = f"compared with {self.name} at {listed([str(len(inputs[0])) for inputs, _ in self.calls])} inputs"
+        return "; ".join([told, *(f"not at {count}, where it ends itself ({why})" for count, why in self.refused.items())])
 
 
 @contextlib.contextmanager
-def export(module: nn.Module, example: Any = None) -> Iterator[Exported]:
+def export(module: nn.Module, example: Any = None, several: bool = True) -> Iterator[Exported]:
     """Export a module in inference to ONNX, for any number of inputs; the file is removed at the end.
 
     A copy of the module is run on copies of the example, and then exported. The module, the example and the random
@@ -78,10 +83,11 @@ def export(module: nn.Module, example: Any = None) -> Iterator[Exported]:
             spdnn.torch are exported with their weights.
         example: a tensor that the module takes, or a tuple of several, of two inputs or more; not needed where a Linear
             layer comes first.
+        several: call the module also with other numbers of inputs, rows of the example, to compare them.
 
     Raises:
-        InputError: the module cannot be copied or called, its outputs depend on the calls before, or torch cannot
-            trace or export it.
+        InputError: the module cannot be copied or called, its outputs depend on the calls before or on random numbers,
+            or torch cannot trace or export it.
         Unavailable: the package onnxscript is missing.
     """
     name = type(module).__name__
@@ -96,27 +102,78 @@ def export(module: nn.Module, example: Any = None) -> Iterator[Exported]:
             copied = copy_module(module, "compile exports a copy of a module").eval()
             if any(parameter.dtype in HALF for parameter in copied.parameters()):
                 copied.float()
-            expected = _called(name, copied, inputs, restore)
+            calls, refused = [(inputs, _called(name, copied, inputs, restore))], {}
+            dense = _dense(copied)
             try:
-                written = _write(_dense(copied), inputs, path)
+                written, limits = _write(dense, inputs, path)
             except Exception as error:  # of any kind: the module's own code runs
                 why = _why(error.__cause__ or error)
                 raise InputError(f"{name}: torch.onnx cannot export it for any number of inputs ({why})") from error
-        if written:
-            raise _refusal(name, written)
-        yield Exported(path, name, inputs, expected)
+            if written:
+                raise _refusal(name, written)
+            for count in _counts(len(inputs[0]), limits) if several else ():
+                rows = _rows(inputs, count)
+                restore()
+                try:
+                    calls.append((rows, dense(*(tensor.clone() for tensor in rows))))
+                except Exception as error:  # of any kind: the module's own code runs
+                    refused[count] = _why(error)
+        yield Exported(path, name, inputs, calls, refused)
 
 
-def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> dict[str, Any]:
-    """Write the ONNX model; by their names, the buffers into which a call writes."""
+def _counts(shown: int, limits: Iterable[int]) -> list[int]:
+    """The numbers of inputs to compare besides that of the example: few, one that is drawn, and those at `limits`."""
+    drawn = random.Random().randint(max(COUNTS) + 1, MOST)  # of its own state: the user's stays
+    return sorted({*COUNTS, drawn, *limits} - {shown})
+
+
+def _rows(inputs: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
+    """So many rows of each input, the first ones, and then drawn ones; another length than the first's is no count."""
+    whole = len(inputs[0])
+    drawn = torch.randint(whole, (max(0, count - whole),), generator=torch.Generator().manual_seed(count))
+    chosen = torch.cat([torch.arange(min(count, whole)), drawn])
+    return tuple(tensor[chosen.to(tensor.device)] if len(tensor) == whole else tensor for tensor in inputs)
+
+
+def _difference(name: str, model: Any, inputs: tuple[Tensor, ...], expected: Any) -> str | None:
+    """In which way a compiled model does not give what the module gives."""
+    try:
+        actual = model(*inputs)
+    except SpdnnError as error:
+        return f"cannot be called ({_why(error)})"
+    pairs = [(actual, expected)] if isinstance(expected, Tensor) else list(zip(actual, expected, strict=False))
+    # Outputs within outputs are flattened by the export; those of plain tensors are as many.
+    plain = not isinstance(expected, Tensor) and all(isinstance(part, Tensor) for part in expected)
+    if plain and len(actual) != len(expected):
+        return f"gives {len(actual)} outputs, and itself {len(expected)},"
+    for one, other in pairs:
+        if isinstance(other, Tensor):
+            one, other = arrays.host(one, name), arrays.host(other, name)
+            if one.shape != other.shape:
+                return f"gives an output of shape {one.shape}, and itself {other.shape},"
+            if not model.jumps and not alike(one, other):
+                return "gives other numbers than itself"
+    return None
+
+
+def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> tuple[dict[str, Any], set[int]]:
+    """Write the ONNX model.
+
+    Returns:
+        by their names, the buffers into which a call writes; the numbers of inputs just outside of what the path that
+        torch traced holds for.
+    """
     sizes = ShapesCollection()
     for argument in inputs:
         sizes[argument][0] = torch.export.Dim.DYNAMIC
     shapes = sizes.dynamic_shapes(module, inputs)
     with _exporting, _in_this_thread():
         program = torch.onnx.export(module, inputs, str(path), dynamo=True, dynamic_shapes=shapes, verbose=False)
-    buffers = dict(module.named_buffers())
-    return {name: buffers.get(name) for name in program.exported_program.graph_signature.buffers_to_mutate.values()}
+    traced, buffers = program.exported_program, dict(module.named_buffers())
+    ends = (((span.lower, -1), (span.upper, 1)) for span in traced.range_constraints.values())
+    # A bound is a number of SymPy, and may be infinite.
+    limits = {int(bound) + step for pair in ends for bound, step in pair if getattr(bound, "is_Integer", False)}
+    return {name: buffers.get(name) for name in traced.graph_signature.buffers_to_mutate.values()}, {count for count in limits if 0 < count <= WIDEST}
 
 
 @contextlib.contextmanager
@@ -182,8 +239,9 @@ def _called(name: str, module: nn.Module, inputs: tuple[Tensor, ...], restore: C
         InputError: it cannot be called; its state or its outputs depend on the calls before.
     """
 
-    def call() -> Any:
-        restore()  # so that a module that draws numbers draws the same ones
+    def call(again: bool = True) -> Any:
+        if again:
+            restore()  # so that a module that draws numbers draws the same ones
         try:
             return module(*(tensor.clone() for tensor in inputs))  # into which it may write
         except Exception as error:  # of any kind: the module's own code runs
@@ -200,12 +258,18 @@ def _called(name: str, module: nn.Module, inputs: tuple[Tensor, ...], restore: C
     states.append(held_values(module))
     outputs = call()
     again, after = held_values(outputs), held_values(module)
+    drawn = held_values(call(again=False))
     # What the second call left differs in a record of the latest input, which is a state only where outputs show it.
     kept = _changed(states[0], after)
     if any(isinstance(value, Tensor | np.ndarray) for value in kept.values()):
         raise _refusal(name, kept)
     if not all(_alike(name, value, again.get(key)) for key, value in first.items()):
         raise _refusal(name, _changed(states[1], after) | kept)
+    if not all(_alike(name, value, drawn.get(key)) for key, value in again.items()):
+        raise InputError(
+            f"{name}: its outputs hang on random numbers that each call draws, and a compiled model draws none; draw none "
+            "in inference, as nn.Dropout does after eval()"
+        )
     return outputs
 
 
