@@ -112,7 +112,7 @@ def compile(
     """
 
     runner, kinds, options = _engine(engine, reductions, threads, memory, settings)
-    check_batch(batch)
+    batch = check_batch(batch)
     usual = engine == "cpu" and memory is None and settings is None
     make = partial(Model, engine=runner, reductions=kinds, options=options, batch=batch)
     if (layers := estimators.network_of(network)) is not None:

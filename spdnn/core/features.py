@@ -11,6 +11,7 @@ from spdnn.core import arrays
 from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
 from spdnn.core.network import check_sparse, sum_duplicates
+from spdnn.core.numbers import check_whole, whole_or_none
 from spdnn.core.shown import WithRepr
 
 BITS, SPARSE = 1 << 29, 64  # bytes that sparse inputs may take as bits: so many, or so many for each nonzero
@@ -51,12 +52,13 @@ class Inputs(WithRepr):
     def __init__(
         self, data: Any, neurons: int | None = None, count: int | None = None, description: dict | None = None
     ):
+        neurons = whole_or_none(neurons, "neurons")
         if sp.issparse(data):
             check_sparse(data, "inputs are not a sound CSR array")
             data = sum_duplicates(data, sp.csr_array)
             self.kind, self.neurons, values = "csr", int(data.shape[1]), data.data
         elif data.dtype == np.uint8 and data.ndim == 2 and neurons is not None:
-            self.kind, self.neurons, values = "bits", int(neurons), None
+            self.kind, self.neurons, values = "bits", neurons, None
             if data.shape[1] != (self.neurons + 7) // 8:
                 raise InputError(
                     f"bits of {self.neurons} neurons take {(neurons + 7) // 8} bytes a row, not {data.shape[1]}"
@@ -67,7 +69,7 @@ class Inputs(WithRepr):
             self.kind, self.neurons, values = "dense", data.shape[1], data
         else:
             raise InputError("inputs must be packed bits (uint8) with their width, float32 rows, or a CSR array")
-        if neurons is not None and int(neurons) != self.neurons:
+        if neurons is not None and neurons != self.neurons:
             raise InputError(f"inputs have {self.neurons} neurons, not {neurons}")
         if values is not None and values.dtype != np.float32:
             raise InputError(f"inputs must be float32 numbers, not {values.dtype}")
@@ -76,7 +78,7 @@ class Inputs(WithRepr):
         self.known_sha256: str | None = None
         self.check()
         self.base = int(data.shape[0])
-        self.count = self.base if count is None else int(count)
+        self.count = self.base if count is None else check_whole(count, "count")
         if self.base < 1 or self.neurons < 1 or self.count < 1:
             raise InputError(f"{self.count} inputs of {self.neurons} neurons: there must be at least one of each")
         self.description = copy.deepcopy(description) or {"source": "memory"}
@@ -149,6 +151,7 @@ class Inputs(WithRepr):
 
     def first(self, count: int) -> "Inputs":
         """The first `count` inputs; more than there are repeats them in order."""
+        count = check_whole(count, "count")
         if count < 1:
             raise InputError(f"{count} inputs asked for; there must be at least 1")
         data = self.data[:count] if count < self.base else self.data

@@ -20,6 +20,7 @@ import numpy as np
 from spdnn.core import arrays, progress, safe_open
 from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
+from spdnn.core.numbers import check_whole
 from spdnn.core.shown import WithRepr, plural
 from spdnn.core.validation import quote
 
@@ -135,6 +136,8 @@ class Layer(WithRepr):
     activation: Activation = RELU
 
     def __post_init__(self) -> None:
+        for name in ("inputs", "outputs"):
+            object.__setattr__(self, name, check_whole(getattr(self, name), name))
         for name in ARRAYS:
             object.__setattr__(self, name, arrays.copied(getattr(self, name), name))
 
@@ -438,6 +441,7 @@ class Network(WithRepr, abc.ABC):
 
     def first(self, depth: int) -> "Network":
         """The network of the first `depth` layers. Raises InputError where there are fewer."""
+        depth = check_whole(depth, "layers")
         if not 1 <= depth <= self.depth:
             raise InputError(f"{depth} layers asked for; the network has 1 to {self.depth}")
         return self if depth == self.depth else _FirstLayers(self, depth)

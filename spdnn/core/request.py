@@ -11,9 +11,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
 
 from spdnn.core import challenge
 from spdnn.core.errors import InputError
+from spdnn.core.numbers import plain
 from spdnn.core.validation import builtins, convert
 
 LARGEST = 10**9
@@ -114,6 +116,8 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     cache: bool = True
 
     def __post_init__(self):
+        for name in self.__struct_fields__:
+            force_setattr(self, name, _plain(getattr(self, name)))
         if (self.network is None) == (self.neurons is None):
             raise InputError("a run needs a network file, or the neurons of a network of the challenge, and not both")
         kind, absent = "a network file", CHALLENGE_FIELDS
@@ -136,7 +140,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     def of(cls, values: dict[str, Any], where: str = "request") -> "RunRequest":
         """The request of these values; of one that is not allowed an InputError, which begins with `where`, if any."""
         try:
-            return convert(cls, values, where)
+            return convert(cls, _plain(values), where)
         except InputError as error:
             raise InputError(str(error).removeprefix(": ")) from error
 
@@ -209,6 +213,13 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(RunRequest)} | {"settings": {}}
+
+
+def _plain(value: Any) -> Any:
+    """Values fit for JSON, with numbers of Python's in place of NumPy's."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else plain(value)
 
 
 def option_words(name: str, value: Any) -> list[str]:

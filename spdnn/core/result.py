@@ -12,6 +12,7 @@ import numpy as np
 
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.network import Network
+from spdnn.core.numbers import check_whole
 from spdnn.core.shown import WithRepr, plural
 
 BLOCK = 256  # rows handled at a time where a copy of all would take too much memory
@@ -263,6 +264,7 @@ class Result(WithRepr):
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """float32 (stop - start, outputs): the last rows of these inputs (0-based), zeros where nothing survived."""
+        start, stop = check_whole(start, "start"), check_whole(stop, "stop")
         rows = np.zeros((stop - start, self.outputs), dtype=np.float32)
         first, after = np.searchsorted(self.alive, (start, stop))
         rows[self.alive[first:after] - start] = self._kept_numbers()[first:after]
@@ -277,6 +279,7 @@ class Result(WithRepr):
         Raises:
             InputError: k is no number from 1 to the outputs, or the values were not kept.
         """
+        k = check_whole(k, "k")
         if not 1 <= k <= self.outputs:
             raise InputError(f"the {k} largest asked for; the last layer has {self.outputs}")
         neurons = np.tile(np.arange(k), (self.inputs, 1))

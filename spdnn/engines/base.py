@@ -14,6 +14,7 @@ from spdnn.core.features import Inputs
 from spdnn.core.limits import Machine
 from spdnn.core.locks import cached_property
 from spdnn.core.network import Layer, Network
+from spdnn.core.numbers import whole
 from spdnn.core.result import KeptInputs, LastRows, LayerWork, Result
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.engines.reductions.dead import dead_from
@@ -45,10 +46,13 @@ class Options:
     settings: Any = None
 
     def __post_init__(self):
-        if not (isinstance(self.threads, int) and 1 <= self.threads <= MAX_THREADS):
+        threads, memory = whole(self.threads), whole(self.memory)
+        if threads is None or not 1 <= threads <= MAX_THREADS:
             raise InputError(f"threads {self.threads!r}: an integer from 1 to {MAX_THREADS}")
-        if self.memory is not None and not (isinstance(self.memory, int | np.integer) and self.memory >= 1):
+        if self.memory is not None and (memory is None or memory < 1):
             raise InputError(f"memory {self.memory!r}: a number of bytes from 1, or None")
+        object.__setattr__(self, "threads", threads)
+        object.__setattr__(self, "memory", memory)
 
     @property
     def keep(self) -> KeptInputs:

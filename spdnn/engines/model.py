@@ -11,6 +11,7 @@ from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.features import Inputs, shape_hint
 from spdnn.core.network import MemoryNetwork, Network
+from spdnn.core.numbers import whole
 from spdnn.core.result import Result
 from spdnn.core.shown import WithRepr, plural
 from spdnn.core.signature import ModelInput, Signature
@@ -71,7 +72,7 @@ class Model(WithRepr):
             raise InputError(
                 f"a {type(network).__name__} is no Network; spdnn.from_matrices and spdnn.open_network make one"
             )
-        check_batch(batch)
+        batch = check_batch(batch)
         self.inputs, self.outputs = network.inputs, network.outputs
         self.depth, self.edges = network.depth, network.edges
         self.engine, self.reductions, self.threads = engine.name, reductions, options.threads
@@ -227,10 +228,12 @@ def softmax(outputs: np.ndarray, logarithm: bool = False) -> np.ndarray:
     return outputs - np.log(total) if logarithm else shares / total
 
 
-def check_batch(batch: Any) -> None:
-    """Raise InputError for what is no usual number of inputs, nor None."""
-    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MOST_BATCH):
+def check_batch(batch: Any) -> int | None:
+    """A usual number of inputs as an int, or None. Raises InputError for anything else."""
+    number = whole(batch)
+    if batch is not None and (number is None or not 1 <= number <= MOST_BATCH):
         raise InputError(f"batch {batch!r}: a number of inputs from 1 to {MOST_BATCH:,}, or None")
+    return number
 
 
 class _InMemoryNetwork(MemoryNetwork):

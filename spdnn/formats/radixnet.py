@@ -15,6 +15,7 @@ from spdnn.core import challenge
 from spdnn.core.errors import InputError
 from spdnn.core.locks import Lock, cached_property
 from spdnn.core.network import Activation, Header, Layer, Network, index_dtype
+from spdnn.core.numbers import check_whole, real
 from spdnn.kernels import dispatch
 
 MAX_LAYERS = 2**31 - 1
@@ -49,6 +50,8 @@ class RadixNet(Network):
         ymax: float | None = challenge.YMAX,
         seed: int = challenge.SEED,
     ):
+        neurons, layers = check_whole(neurons, "neurons"), check_whole(layers, "layers")
+        seed, number = check_whole(seed, "seed"), None if bias is None else real(bias)
         classes, rest = divmod(neurons, GROUP)
         if rest or classes < 2 or classes & (classes - 1):
             raise InputError(f"{neurons} neurons: a RadiX-Net has 16 * 2^m of them (32, 64, ..., 1024, 2048, ...)")
@@ -63,11 +66,11 @@ class RadixNet(Network):
         if bias is None:
             if neurons not in challenge.BIAS:
                 raise InputError(f"{neurons} neurons have no official bias; give one (--bias)")
-            bias = challenge.BIAS[neurons]
+            number = challenge.BIAS[neurons]
         self.neurons, self.classes, self.block = neurons, classes, classes.bit_length() - 1  # layers of a block
         self._layers, self.seed = layers, seed
         with np.errstate(over="ignore"):
-            self.bias, self.activation = np.float32(bias), Activation("relu", ymax)
+            self.bias, self.activation = np.float32(np.nan if number is None else number), Activation("relu", ymax)
         if not np.isfinite(self.bias):
             raise InputError(f"bias {bias}: it must be a finite number")
         self.description = {"source": "radixnet", "neurons": neurons, "layers": layers, "seed": seed}
@@ -139,6 +142,7 @@ class RadixNet(Network):
 
     def _layer(self, k: int, outputs: int) -> Layer:
         """The first outputs of layer k, a multiple of the classes: outputs j and j + classes read the same inputs."""
+        k = check_whole(k, "layer")
         if not 0 <= k < self._layers:
             raise InputError(f"layer {k}: the network has layers 0 to {self._layers - 1}")
         # Outputs of one class share their inputs, so rows are made from a table of classes.
@@ -153,6 +157,7 @@ class RadixNet(Network):
         return RadixNet, (self.neurons, self.depth, float(self.bias), self.activation.ymax, self.seed)
 
     def first(self, depth: int) -> Network:
+        depth = check_whole(depth, "layers")
         if not 1 <= depth <= self._layers:
             return super().first(depth)
         return RadixNet(self.neurons, depth, float(self.bias), self.activation.ymax, self.seed)

@@ -11,6 +11,7 @@ from spdnn.core.categories import read_categories, write_categories
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.network import Network
+from spdnn.core.numbers import plain, whole_or_none
 from spdnn.formats import (
     container,
     images,
@@ -104,6 +105,8 @@ def open_network(
         MemoryNetwork(4 -> 2, 2 layers, 9 edges)
     """
     check_rows(rows)
+    bias, clip, epsilon = plain(bias), plain(clip), plain(epsilon)
+    layers, neurons = whole_or_none(layers, "layers"), whole_or_none(neurons, "neurons")
     path, read = _reader(path)
     network = read(path, ReadOptions(bias, clip, last, rows, layers, neurons, epsilon))
     # Text was opened with the width; others know theirs, which must agree.
@@ -203,6 +206,7 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
         array([[1., 0., 0.],
                [0., 1., 0.]], dtype=float32)
     """
+    neurons, count = whole_or_none(neurons, "neurons"), whole_or_none(count, "count")
     path, ending = _ending(path, "file of inputs (`spdnn inputs make` makes mnist and digits)")
     if path.is_dir():
         raise InputError(f"{path}: this is a folder; inputs are one file")

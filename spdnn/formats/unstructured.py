@@ -11,6 +11,7 @@ import numpy as np
 from spdnn.core import challenge
 from spdnn.core.errors import InputError
 from spdnn.core.network import RELU, Header, Layer, Network, index_dtype
+from spdnn.core.numbers import check_whole
 
 LEAST, MOST = 8, 64  # inputs of an output neuron
 BIAS = 0.1  # standard deviation
@@ -29,6 +30,8 @@ class Unstructured(Network):
     """
 
     def __init__(self, neurons: int, layers: int, seed: int = 0):
+        neurons, layers = check_whole(neurons, "neurons"), check_whole(layers, "layers")
+        seed = check_whole(seed, "seed")
         if not MOST <= neurons <= challenge.MAX_WIDTH:
             raise InputError(f"{neurons} neurons: an unstructured network has {MOST} to {challenge.MAX_WIDTH}")
         if layers < 1:

@@ -8,9 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-import numpy as np
-
 from spdnn.core.errors import InputError
+from spdnn.core.numbers import whole
 from spdnn.core.resources import usable_cores
 from spdnn.ops.arrays import CPU, cupy
 from spdnn.ops.backend import Backend
@@ -42,9 +41,10 @@ def thread_count(threads: int | None) -> int:
     """`threads`, by default all cores of this process. Raises InputError when out of range."""
     if threads is None:
         return min(usable_cores(), MOST_THREADS)
-    if not isinstance(threads, (int, np.integer)) or isinstance(threads, bool) or not 1 <= threads <= MOST_THREADS:
+    number = whole(threads)
+    if number is None or not 1 <= number <= MOST_THREADS:
         raise InputError(f"threads {threads!r}: an integer from 1 to {MOST_THREADS}")
-    return int(threads)
+    return number
 
 
 def on_callers_stream(work: Callable[Arguments, Outcome]) -> Callable[Arguments, Outcome]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.core.errors import InputError
+from spdnn.core.numbers import real, whole
 from spdnn.ops.arrays import Operand, address, operand
 from spdnn.ops.backend import Backend
 from spdnn.ops.matrix import SparseMatrix
@@ -159,18 +160,15 @@ def bias(bias: Any, size: int, like: Operand) -> Any | None:
 
 def number(value: Any, name: str) -> float:
     """A number that the kernels can multiply with. Raises InputError for what float32 does not hold."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not abs(number) <= LARGEST:
+    number = real(value)
+    if number is None or not abs(number) <= LARGEST:
         raise InputError(f"{name} {value!r}: it must be a finite number of float32, at most {LARGEST:.4g} in size")
     return number
 
 
 def choice(value: Any, name: str, offered: tuple) -> Any:
     """`value`, one of `offered`, of which all have one type."""
-    kind = str if isinstance(offered[0], str) else (int, np.integer)
-    if not isinstance(value, kind) or isinstance(value, bool) or value not in offered:
+    chosen = (value if isinstance(value, str) else None) if isinstance(offered[0], str) else whole(value)
+    if chosen not in offered:
         raise InputError(f"{name} {value!r}: it must be {' or '.join(map(str, offered))}")
-    return value
+    return chosen

@@ -11,6 +11,7 @@ from spdnn.core import safe_open
 from spdnn.core.arrays import host
 from spdnn.core.errors import InputError, Unavailable, install
 from spdnn.core.network import check_sparse
+from spdnn.core.numbers import real, whole
 from spdnn.core.shown import WithRepr
 from spdnn.formats import smtx
 from spdnn.ops.arrays import CPU, CUDA, DTYPES, cupy, operand
@@ -269,11 +270,12 @@ class SparseMatrix(WithRepr):
 
 def prune(dense: np.ndarray, sparsity: float, method: str = "magnitude", seed: int = 0) -> np.ndarray:
     """bool, as `dense`: the round((1 - sparsity) size) entries that stay. Raises InputError: see from_dense."""
-    if not (isinstance(sparsity, (int, float, np.floating)) and 0 <= sparsity < 1):
+    part = real(sparsity)
+    if part is None or not 0 <= part < 1:
         raise InputError(f"sparsity {sparsity!r}: it must be a number from 0 to below 1")
     if method not in METHODS:
         raise InputError(f"method {method!r}: it must be one of {', '.join(METHODS)}")
-    keep, mask = round((1 - sparsity) * dense.size), np.zeros(dense.size, bool)
+    keep, mask = round((1 - part) * dense.size), np.zeros(dense.size, bool)
     if method == "random":
         mask[_random(seed).choice(dense.size, keep, replace=False)] = True
     else:
@@ -352,9 +354,10 @@ def _of_rows(shape: tuple[int, int], rows: np.ndarray, columns: np.ndarray, inde
 
 
 def _random(seed) -> np.random.Generator:
-    if not isinstance(seed, (int, np.integer)) or seed < 0:
+    number = whole(seed)
+    if number is None or number < 0:
         raise InputError(f"seed {seed!r}: it must be a whole number from 0")
-    return np.random.default_rng(seed)
+    return np.random.default_rng(number)
 
 
 def _torch() -> Any:

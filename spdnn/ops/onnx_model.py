@@ -15,7 +15,7 @@ from spdnn.core.errors import InputError
 from spdnn.core.locks import Lock
 from spdnn.core.shown import WithRepr, plural
 from spdnn.core.signature import Signature
-from spdnn.engines.model import CLOSED
+from spdnn.engines.model import CLOSED, check_batch
 from spdnn.formats import onnx_files
 from spdnn.formats.onnx_files import OnnxGraph
 from spdnn.formats.readers import network_files
@@ -70,7 +70,7 @@ class OnnxModel(WithRepr):
         self, graph: OnnxGraph, threads: int | None = None, example: Any = None, batch: int | None = None,
         verify: bool = True,
     ):  # fmt: skip
-        self.name, self.threads = graph.name, thread_count(threads)
+        self.name, self.threads, batch = graph.name, thread_count(threads), check_batch(batch)
         trial = Trial(graph, self.threads)
         self._source = _Source.of(graph, (threads, copy.deepcopy(example), batch, verify))
         self.signature: Signature = graph.signature

@@ -310,7 +310,7 @@ def depthwise_conv(
                [4., 6., 4.]], dtype=float32)
     """
     x, w = operand(X, "X", dimensions=(4,)), operand(weights, "weights", dimensions=(3,))
-    nhwc, stride = checks.choice(layout, "layout", LAYOUTS) == "NHWC", int(checks.choice(stride, "stride", STRIDES))
+    nhwc, stride = checks.choice(layout, "layout", LAYOUTS) == "NHWC", checks.choice(stride, "stride", STRIDES)
     images, height, width = x.array.shape[0], *(x.array.shape[1:3] if nhwc else x.array.shape[2:])
     channels = x.array.shape[3 if nhwc else 1]
     if w.array.shape != (channels, 3, 3):

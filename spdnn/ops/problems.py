@@ -21,6 +21,7 @@ import numpy as np
 
 from spdnn.core import config_tables
 from spdnn.core.errors import InputError, unknown
+from spdnn.core.numbers import plain, real
 from spdnn.ops.topology import Topology
 
 SETS = ("a", "b", "c")
@@ -203,9 +204,10 @@ def _shape(cell: dict[str, str], where: str) -> Shape:
 
 
 def _percent(sparsity: float) -> float:
-    if isinstance(sparsity, bool) or not isinstance(sparsity, (int, float)) or not 0 <= sparsity < 100:
+    number = real(sparsity)
+    if number is None or not 0 <= number < 100:
         raise InputError(f"sparsity {sparsity!r}: it must be in percent, from 0 to below 100")
-    return sparsity
+    return plain(sparsity)
 
 
 def _check_names(what: str, names: Iterable[str], allowed: Iterable[str]) -> None:

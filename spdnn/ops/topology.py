@@ -7,6 +7,7 @@ import numpy as np
 from spdnn.core.arrays import freeze, settled
 from spdnn.core.errors import InputError
 from spdnn.core.locks import cached_property
+from spdnn.core.numbers import whole
 from spdnn.core.shown import WithRepr
 
 MOST_COLUMNS_16 = 1 << 16  # that 16-bit indices reach
@@ -128,9 +129,10 @@ class Topology(WithRepr):
 
 
 def _size(size, what: str) -> int:
-    if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or not 1 <= size <= MOST_COLUMNS:
+    number = whole(size)
+    if number is None or not 1 <= number <= MOST_COLUMNS:
         raise InputError(f"{size!r} {what}: a matrix has 1 to {MOST_COLUMNS:,}")
-    return int(size)
+    return number
 
 
 def _whole(array, what: str) -> np.ndarray:
@@ -146,7 +148,7 @@ def _whole(array, what: str) -> np.ndarray:
 
 
 def _index_type(width: int, bits: int | None) -> np.dtype:
-    if bits is not None and (not isinstance(bits, (int, np.integer)) or bits not in INDEX_BITS):
+    if bits is not None and whole(bits) not in INDEX_BITS:
         raise InputError(f"index_bits {bits!r}: they must be 16 or 32")
     if bits == 16 and width > MOST_COLUMNS_16:
         raise InputError(f"16-bit indices reach {MOST_COLUMNS_16:,} columns, and the matrix has {width:,}")

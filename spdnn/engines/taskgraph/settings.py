@@ -6,6 +6,7 @@ from typing import Annotated, Literal, get_args
 from msgspec import Meta
 
 from spdnn.core.errors import InputError
+from spdnn.core.numbers import whole
 
 Schedule = Literal["resident", "stream", "graph", "pipeline"]
 SCHEDULES = RESIDENT, STREAM, GRAPH, PIPELINE = get_args(Schedule)
@@ -52,6 +53,8 @@ class TaskgraphSettings:
         if self.schedule not in (AUTO, *SCHEDULES):
             raise InputError(f"schedule {str(self.schedule)[:40]!r} must be one of {', '.join((AUTO, *SCHEDULES))}")
         named = ("devices", "pipeline", "batches", "buffers", "device_memory")
-        numbers = [value for name in named if (value := getattr(self, name)) is not None]
-        if any(not isinstance(number, int) or number < 1 for number in numbers):
+        numbers = {name: whole(value) for name in named if (value := getattr(self, name)) is not None}
+        if any(number is None or number < 1 for number in numbers.values()):
             raise InputError(f"{self}: each number must be an integer from 1, or None")
+        for name, number in numbers.items():
+            object.__setattr__(self, name, number)

@@ -12,6 +12,7 @@ import numpy as np
 
 from spdnn.core.closeness import worst
 from spdnn.core.errors import InputError
+from spdnn.core.numbers import plain, real, whole
 from spdnn.kernels import dispatch
 
 TOLERANCE = 2e-5  # of `difference` between two arithmetics of a model, or one of them and float64
@@ -28,16 +29,21 @@ def check_arithmetic(arithmetic: Any, offered: tuple[str, ...]) -> None:
         raise InputError(f"arithmetic {arithmetic!r}: it must be one of {', '.join(offered)}")
 
 
-def check_whole(name: str, value: Any, least: int, most: int) -> None:
-    """Raise InputError when a value of a configuration is no whole number, or out of range."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+def check_whole(name: str, value: Any, least: int, most: int) -> int:
+    """A value of a configuration as an int. Raises InputError when it is no whole number, or out of range."""
+    number = whole(value)
+    if number is None or not least <= number <= most:
         raise InputError(f"{name} {value!r}: it must be a whole number from {least} to {most:,}")
+    return number
 
 
-def check_below(name: str, value: Any, least: float, most: float) -> None:
-    """Raise InputError when a value of a configuration is no number, or not from `least` to below `most`."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not least <= value < most:
+def check_below(name: str, value: Any, least: float, most: float) -> Any:
+    """A value of a configuration as a number of Python's. Raises InputError when it is no number, or not from `least`
+    to below `most`."""
+    number = real(value)
+    if number is None or not least <= number < most:
         raise InputError(f"{name} {value!r}: it must be a number from {least} to below {most}")
+    return plain(value)
 
 
 def finite(logits: np.ndarray) -> np.ndarray:

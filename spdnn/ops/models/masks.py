@@ -27,9 +27,8 @@ def band_and_decay(sequence: int, band: int, sparsity: float, seed: int = 0) -> 
 
     Source: Gale et al., "Sparse GPU Kernels for Deep Learning", section VIII-A (band 256, sparsity 0.95).
     """
-    check_whole("sequence", sequence, 1, MOST_SEQUENCE)
-    check_whole("band", band, 1, MOST_SEQUENCE)
-    check_below("sparsity", sparsity, 0, 1)
+    sequence, band = check_whole("sequence", sequence, 1, MOST_SEQUENCE), check_whole("band", band, 1, MOST_SEQUENCE)
+    sparsity, seed = check_below("sparsity", sparsity, 0, 1), check_whole("seed", seed, 0, (1 << 63) - 1)
     far = max(sequence - band, 0)
     far_rows, far_columns = _draw(far, band, round(far * (far + 1) / 2 * (1 - sparsity)), seed)
     rows = np.arange(sequence)

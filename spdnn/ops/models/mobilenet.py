@@ -28,6 +28,7 @@ import numpy as np
 from spdnn.core.arrays import settled
 from spdnn.core.errors import InputError
 from spdnn.core.locks import Lock
+from spdnn.core.numbers import whole
 from spdnn.ops import SparseMatrix
 from spdnn.ops.backends import thread_count
 from spdnn.ops.cpu import CpuBackend
@@ -61,12 +62,12 @@ class MobileNetConfig:
     dense_blocks: int = 1
 
     def __post_init__(self):
-        check_below("width", self.width, 0.1, 8)
-        check_whole("size", self.size, 8, 4096)
-        check_whole("classes", self.classes, 1, 1 << 20)
-        check_whole("dense_blocks", self.dense_blocks, 0, len(BLOCKS))
+        checked: dict[str, Any] = {"width": check_below("width", self.width, 0.1, 8)}
+        for name, least, most in (("size", 8, 4096), ("classes", 1, 1 << 20), ("dense_blocks", 0, len(BLOCKS))):
+            checked[name] = check_whole(name, getattr(self, name), least, most)
         if self.sparsity is not None:
-            check_below("sparsity", self.sparsity, 0, 1)
+            checked["sparsity"] = check_below("sparsity", self.sparsity, 0, 1)
+        self.__dict__.update(checked)
 
     @property
     def channels(self) -> tuple[int, ...]:
@@ -129,7 +130,7 @@ class MobileNet:
 
     def __init__(self, config: MobileNetConfig, weights: Mapping[str, np.ndarray] | str | int = 0):
         self.config = config
-        source = random_weights(config, weights) if isinstance(weights, int) else weights
+        source = weights if (seed := whole(weights)) is None else random_weights(config, seed)
         tensors = files.read(source, tensor_shapes(config))
         dense = [tensors.pop(_pointwise(k)) for k in range(len(BLOCKS))]
         first = config.dense_blocks
@@ -226,6 +227,7 @@ class MobileNet:
 
     def dense(self, block: int) -> np.ndarray:
         """The 1 x 1 convolution of a block as a dense matrix, pruned where it is."""
+        block = check_whole("block", block, 0, len(BLOCKS) - 1)
         matrix = self.pointwise[block]
         if not isinstance(matrix, SparseMatrix):
             return matrix

@@ -25,6 +25,7 @@ import numpy as np
 
 from spdnn.core.arrays import freeze
 from spdnn.core.errors import InputError
+from spdnn.core.numbers import whole
 from spdnn.ops.backends import thread_count
 from spdnn.ops.cpu import CpuBackend
 from spdnn.ops.models import dense_attention
@@ -63,11 +64,14 @@ class TransformerConfig:
 
     def __post_init__(self):
         limits = {"sequence": MOST_SEQUENCE, "layers": 256, "heads": 256, "band": MOST_SEQUENCE}
+        checked: dict[str, Any] = {}
         for field in fields(self):
             if field.name not in ("sparsity", "seed"):
-                check_whole(field.name, getattr(self, field.name), 1, limits.get(field.name, 1 << 18))
-        check_whole("seed", self.seed, 0, (1 << 63) - 1)
-        check_below("sparsity", self.sparsity, 0, 1)
+                number = check_whole(field.name, getattr(self, field.name), 1, limits.get(field.name, 1 << 18))
+                checked[field.name] = number
+        checked["seed"] = check_whole("seed", self.seed, 0, (1 << 63) - 1)
+        checked["sparsity"] = check_below("sparsity", self.sparsity, 0, 1)
+        self.__dict__.update(checked)
         if self.width % self.heads:
             raise InputError(f"width {self.width}: it must be a multiple of the {self.heads} heads")
 
@@ -142,7 +146,7 @@ class Transformer:
 
     def __init__(self, config: TransformerConfig, weights: Mapping[str, np.ndarray] | str | int = 0):
         self.config = config
-        source = random_weights(config, weights) if isinstance(weights, int) else weights
+        source = weights if (seed := whole(weights)) is None else random_weights(config, seed)
         self.weights = files.read(source, tensor_shapes(config))
         self.mask = band_and_decay(config.sequence, config.band, config.sparsity, config.seed)
         self.seconds: dict[str, float] = {}
@@ -175,7 +179,8 @@ class Transformer:
 
     def flops(self, arithmetic: str = "sparse", tokens: int | None = None) -> int:
         """Multiplications and additions of a prefill of `tokens` (by default the whole sequence) in its products."""
-        c, n = self.config, tokens or self.config.sequence
+        c = self.config
+        n = check_whole("tokens", tokens or c.sequence, 1, c.sequence)
         check_arithmetic(arithmetic, ARITHMETICS)
         seen = int(first_rows(self.mask, n).nnz) if arithmetic in ("sparse", "unfused") else n * (n + 1) // 2
         layer = 4 * c.width**2 * n + 2 * c.width * c.between * n + 2 * seen * c.width

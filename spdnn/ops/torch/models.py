@@ -15,6 +15,7 @@ from torch.nn.utils import prune
 
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError
+from spdnn.core.numbers import real, whole
 from spdnn.ops.torch.copies import copy_inputs, copy_module, random_states_kept
 from spdnn.ops.torch.modules import SparseConv2d, SparseLinear, SparseWeight, unsuitable
 
@@ -108,7 +109,7 @@ def sparsify(
         InputError: no module, a layer that is the whole model, an option out of range, a name in `exclude` that no
             layer has, or, with inputs, a model that cannot be copied.
     """
-    _check(model, sparsity, min_size)
+    sparsity, min_size = _check(model, sparsity, min_size)
     modules = dict(model.named_modules(remove_duplicate=False))
     exclude = [exclude] if isinstance(exclude, str) else list(exclude)
     for pattern in exclude:
@@ -161,7 +162,8 @@ def restore(model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
     return model
 
 
-def _check(model: Any, sparsity: Any, min_size: Any) -> None:
+def _check(model: Any, sparsity: Any, min_size: Any) -> tuple[float | None, int]:
+    """(sparsity, min_size) as numbers of Python; raises InputError as sparsify."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; it must be a torch.nn.Module")
     if type(model) in KINDS:
@@ -169,10 +171,12 @@ def _check(model: Any, sparsity: Any, min_size: Any) -> None:
         raise InputError(
             f"the model is one layer, which cannot be replaced in place; {sparse_kind}.from_dense makes a sparse one"
         )
-    if sparsity is not None and not (isinstance(sparsity, (int, float)) and 0 <= sparsity < 1):
+    part, least = real(sparsity), whole(min_size)
+    if sparsity is not None and (part is None or not 0 <= part < 1):
         raise InputError(f"sparsity {sparsity!r}: it must be a number from 0 to below 1, or None")
-    if not isinstance(min_size, int) or min_size < 0:
+    if least is None or least < 0:
         raise InputError(f"min_size {min_size!r}: it must be a whole number from 0")
+    return part, least
 
 
 def _owners(modules: Mapping[str, nn.Module]) -> dict[int, set[nn.Module]]:

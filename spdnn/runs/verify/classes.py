@@ -13,6 +13,7 @@ import numpy as np
 from spdnn.core import arrays
 from spdnn.core.closeness import worst as worst_excess
 from spdnn.core.errors import InputError
+from spdnn.core.numbers import real
 from spdnn.core.result import Result
 from spdnn.core.shown import WithRepr, plural
 
@@ -165,7 +166,8 @@ def agreement(outputs: Any, reference: Any, tolerance: float = TOLERANCE) -> Agr
         >>> spdnn.agreement([[1.0, 2.0]], [[1.0, 2.001]], tolerance=0.01).passed
         True
     """
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < np.inf:
+    allowed = real(tolerance)
+    if allowed is None or not 0 <= allowed < np.inf:
         raise InputError(f"tolerance {tolerance!r}: a number from 0")
     shape, reference = _shape(outputs), check_reference(reference)
     if reference.shape != shape:
@@ -178,12 +180,12 @@ def agreement(outputs: Any, reference: Any, tolerance: float = TOLERANCE) -> Agr
         same += len(rows) - other.size
         if other.size:  # which takes two outputs
             second, most = np.partition(expected[other], -2, axis=1)[:, -2:].T
-            apart = most - second >= tolerance * largest
+            apart = most - second >= allowed * largest
             close += int(np.count_nonzero(~apart))
             if first is None and apart.any():
                 first = part.start + int(other[apart.argmax()])
     worst = difference / largest if largest else float(difference and np.inf)
-    return Agreement(shape[0], worst, float(tolerance), same, close, first)
+    return Agreement(shape[0], worst, allowed, same, close, first)
 
 
 def are_probabilities(outputs: Any) -> bool:
