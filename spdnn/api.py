@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from spdnn.engines.model import Model, check_batch
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine as engine_named
 from spdnn.formats.onnx_files import OnnxGraph
-from spdnn.formats.readers import open_model
+from spdnn.formats.readers import Source, is_source, open_model
 from spdnn.ops import estimators
 from spdnn.ops.onnx_model import OnnxModel, agrees
 from spdnn.ops.onnx_trial import STAYS
@@ -40,7 +39,7 @@ def compile(
 ) -> Model: ...
 @overload
 def compile(
-    network: str | os.PathLike | Callable[..., Any],
+    network: Source | Callable[..., Any],
     engine: str = ...,
     batch: int | None = ...,
     threads: int | None = ...,
@@ -76,10 +75,10 @@ def compile(
     """Make a network ready once and call it often: `model(x)` gives an array, `model.infer(inputs)` a Result.
 
     Args:
-        network: a Network; the path of a model file of spdnn, of official text or of an ONNX model; a
-            torch.nn.Module, which is exported to ONNX; or a fitted MLPClassifier or MLPRegressor of scikit-learn, also
-            in a Pipeline after StandardScaler or MinMaxScaler, which becomes an EstimatorModel. A file of weights
-            alone goes through open_network.
+        network: a Network; the path of a model file of spdnn, of official text or of an ONNX model; the bytes of an
+            ONNX model, an open file of one, or an onnx.ModelProto; a torch.nn.Module, which is exported to ONNX; or a
+            fitted MLPClassifier or MLPRegressor of scikit-learn, also in a Pipeline after StandardScaler or
+            MinMaxScaler, which becomes an EstimatorModel. A file of weights alone goes through open_network.
             An ONNX model becomes a Model if it is a chain of layers with at most 30 % nonzero weights. Any other
             becomes an OnnxModel: ONNX Runtime runs it on the processor, and our kernels run its pruned products where
             that is faster.
@@ -122,7 +121,7 @@ def compile(
     model: Model | OnnxModel | None = None
     with contextlib.ExitStack() as stack:
         # A file or a module gives a network, or the graph of an ONNX model.
-        if isinstance(network, str | os.PathLike):
+        if is_source(network):
             graph = open_model(network)
         elif (nn := getattr(sys.modules.get("torch"), "nn", None)) is not None and isinstance(network, nn.Module):
             export = importlib.import_module("spdnn.ops.torch.export").export

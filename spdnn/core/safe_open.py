@@ -229,7 +229,7 @@ def open_file(path, most: int | None = None, any_name: bool = False) -> Iterator
     with inflating(path), open(path, "rb") as raw:
         packed, size = raw.read(2) == GZIP, os.fstat(raw.fileno()).st_size
         raw.seek(0)
-        if path.suffix in (".gz", ".tgz") and not packed and not any_name:
+        if path.suffix.lower() in (".gz", ".tgz") and not packed and not any_name:
             raise InputError(f"{path}: this is not gzip data, whatever its name says")
         if not packed:
             if most is not None and size > most:

@@ -37,7 +37,7 @@ ARRAY_BLOCK = 1 << 20  # bytes of text of the layout `array` parsed at a time
 
 def read_network(path: Path, options: ReadOptions) -> MemoryNetwork:
     """The network of matrices in a file, a list (.txt) or a folder, or of a state dict. Raises as open_network."""
-    if path.suffix == ".npz" and path.is_file() and state_dicts.is_state_dict(archive := NpzArchive(path)):
+    if path.suffix.lower() == ".npz" and path.is_file() and state_dicts.is_state_dict(archive := NpzArchive(path)):
         return state_dicts.read_network(archive, "state dict", options)
     state_dicts.refuse_epsilon(path, options)
     return steps.network_of(path, _read_steps(path, options), "matrices", options.layers)
@@ -81,18 +81,18 @@ def read_matrix(path, several: str = "save one matrix alone"):
     `several` ends the sentence that refuses an .npz of several arrays.
     """
     path = Path(path)
-    if path.name.endswith(MATRIX_MARKET):
+    if path.name.lower().endswith(MATRIX_MARKET):
         return _matrix_market(safe_open.whole(path), str(path))
-    if path.suffix not in (".npz", ".npy", ".csv"):
+    if path.suffix.lower() not in (".npz", ".npy", ".csv"):
         raise InputError(f"{path}: a matrix is in a .npz, .npy, .mtx, .mtx.gz or .csv file")
-    matrix = _text(path) if path.suffix == ".csv" else _numpy(path, several)
+    matrix = _text(path) if path.suffix.lower() == ".csv" else _numpy(path, several)
     check_widths(path, *matrix.shape, entries=matrix.nnz if sp.issparse(matrix) else matrix.size)
     return matrix
 
 
 def _numpy(path: Path, several: str):
     """The matrix in a .npz or .npy file."""
-    if path.suffix == ".npy":
+    if path.suffix.lower() == ".npy":
         return _dense(read_array(path))
     archive = NpzArchive(path)
     if "format" not in archive:
@@ -164,8 +164,12 @@ def _dense(array: np.ndarray) -> np.ndarray:
 def sources(path: Path) -> list[Path]:
     """The files of the layers, in order."""
     if path.is_dir():
-        files = [file for file in safe_open.listing(path) if file.name.endswith(LAYERS) and safe_open.plain_file(file)]
-        kinds = sorted({".npz" if file.suffix == ".npz" else ".mtx" for file in files})
+        files = [
+            file
+            for file in safe_open.listing(path)
+            if file.name.lower().endswith(LAYERS) and safe_open.plain_file(file)
+        ]
+        kinds = sorted({".npz" if file.suffix.lower() == ".npz" else ".mtx" for file in files})
         if len(kinds) != 1:
             raise InputError(
                 f"{path}: it holds both .mtx and .npz files; a network's layers are of one kind"
@@ -173,14 +177,14 @@ def sources(path: Path) -> list[Path]:
                 else f"{path}: no layers in it; they are .mtx, .mtx.gz or .npz files, or n{{N}}-l{{k}}.tsv"
             )
         return sorted(files, key=lambda file: natural(file.name))
-    if path.suffix != ".txt":
+    if path.suffix.lower() != ".txt":
         return [path]
     paths = []
     for number, line in safe_open.lines(path):
         if not line:
             continue
         file = path.parent / line
-        if not file.name.endswith(LAYERS):
+        if not file.name.lower().endswith(LAYERS):
             raise InputError(f"{path}:{number}: {quote(line)} is not a .mtx, .mtx.gz or .npz file")
         with safe_open.reading(f"{path}:{number}: {file}"):
             there = file.is_file()

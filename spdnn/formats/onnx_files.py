@@ -28,6 +28,7 @@ from spdnn.formats.steps import Step, UnsupportedStep, channels, fuse_steps, net
 
 ENDS = ("Softmax", "LogSoftmax")  # what may follow the last layer of a chain
 LOCATION, BLOCK = b"location", 1 << 20  # the key of a weight's file in a model; bytes that are searched at a time
+NO_FILE = "this ONNX model"  # how messages call one that is no file
 LARGE = 1 << 30  # bytes of a model that goes through a file: a message holds 2^31
 SILENT = 4  # of ONNX Runtime: messages come as exceptions
 TYPES = {  # onnx.TensorProto.DataType, of types that NumPy has
@@ -101,6 +102,27 @@ def _in_one(path: str | os.PathLike) -> Any:
     return path
 
 
+def _refuse_external(model: Any) -> None:
+    """Raise InputError where weights of the bytes of a model, or of a ModelProto, are in other files: those are in the
+    folder of a file, and this model has none."""
+    import onnx
+    from onnx.external_data_helper import uses_external_data
+
+    if isinstance(model, bytes):
+        if LOCATION not in model:  # which most have not, and to parse them takes time
+            return
+        try:
+            model = onnx.ModelProto.FromString(model)
+        except Exception:  # of what is no sound model, ONNX Runtime says why
+            return
+    for tensor in _tensors_of(model.graph):
+        if uses_external_data(tensor):
+            raise InputError(
+                f"{NO_FILE} has weights in other files ({shorten(tensor.name, 30)!r}), and no folder to find them in: "
+                "give the path of its .onnx file, or what onnx.load(path) makes of that"
+            )
+
+
 def _tensors_of(graph) -> Iterator[Any]:
     """All constants of a graph, and of the graphs in it."""
     yield from graph.initializer
@@ -126,17 +148,24 @@ class OnnxGraph:
     model: Any
 
     @classmethod
-    def read(cls, path: str | os.PathLike, name: Any = None) -> "OnnxGraph":
-        """The model in a file, which messages call `name`, by default its path.
+    def read(cls, source: Any, name: Any = None) -> "OnnxGraph":
+        """The model in a file, in the bytes of one, or in a ModelProto, which stays as it is.
+
+        Args:
+            source: the path, the bytes or the ModelProto.
+            name: what messages call it; by default the path of its file.
 
         Raises:
             InputError: no sound ONNX model, or one that ONNX Runtime does not run; operators that it does not know
-                are named.
+                are named. Or weights of bytes or of a ModelProto are in other files.
             Unavailable: the package onnx or onnxruntime is missing.
         """
-        ort, path, name = runtime(), Path(path), path if name is None else name
+        ort, path = runtime(), Path(source) if isinstance(source, str | os.PathLike) else None
+        name = name or (NO_FILE if path is None else source)
         import onnx
 
+        if path is None:
+            _refuse_external(source)
         with tempfile.TemporaryDirectory(prefix="spdnn-") as folder:
             written = Path(folder, "model.onnx")
 
@@ -149,7 +178,7 @@ class OnnxGraph:
                 configure(f"{weights}_file_name", "weights")
                 configure(f"{weights}_min_size_in_bytes", "1024")
 
-            session(path, change, name)
+            session(source if path is None else path, change, name)
             model = onnx.load(written)
         _densify(model.graph)
         if model.ir_version < 4:  # whose initializers are listed among the inputs, and are constants all the same

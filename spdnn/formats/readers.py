@@ -1,10 +1,11 @@
 """Networks and inputs from files of any format: the store, the official text, other people's matrices."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from os import PathLike
+from os import PathLike, fsdecode
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal, Protocol
 
 from spdnn.core import challenge, files, safe_open
 from spdnn.core.categories import read_categories, write_categories
@@ -12,6 +13,7 @@ from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.network import Network
 from spdnn.core.numbers import plain, whole_or_none
+from spdnn.core.validation import shorten
 from spdnn.formats import (
     container,
     images,
@@ -23,7 +25,7 @@ from spdnn.formats import (
     text,
     torch_files,
 )  # fmt: skip
-from spdnn.formats.onnx_files import OnnxGraph
+from spdnn.formats.onnx_files import NO_FILE, OnnxGraph
 from spdnn.formats.steps import USUAL, LastUnknown, ReadOptions, check_rows
 
 __all__ = ["import_network", "open_inputs", "open_network", "read_categories", "write_categories"]
@@ -33,6 +35,8 @@ BEGINNINGS = (
     (4, b"\0\0\0\0{", ".safetensors"), (0, b"\x89HDF\r\n\x1a\n", ".h5"), (0, b"GGUF", ".gguf"),
     (0, b"MATLAB 5", ".mat"), (4, b"TFL3", ".tflite"),
 )  # fmt: skip
+
+LONGEST = 4096  # bytes of a path
 
 # Files of other programs that are not read: how their names end, what such a file is, and what to do.
 FOREIGN = (
@@ -63,9 +67,23 @@ FOREIGN = (
 )
 
 
+def is_source(value: Any) -> bool:
+    """Whether it is the path of a model, or an ONNX model in memory: its bytes, an open file or a ModelProto."""
+    return isinstance(value, str | PathLike | bytes | bytearray | memoryview) or _is_file(value) or _is_proto(value)
+
+
+class Proto(Protocol):
+    """An onnx.ModelProto."""
+
+    def SerializeToString(self) -> bytes: ...
+
+
+Source = str | PathLike | bytes | IO[bytes] | Proto  # of a network: a path, or an ONNX model in memory
+
+
 @safe_open.releasing()
 def open_network(
-    path: str | PathLike,
+    path: Source,
     bias: float | Sequence | None = None,
     clip: float | Literal["usual"] | None = USUAL,
     layers: int | None = None,
@@ -80,9 +98,10 @@ def open_network(
     Official text has ReLU after its last layer. Other files hold weights alone, and `last` must be given.
 
     Args:
-        path: a model file of spdnn (.safetensors); a chain of layers in ONNX (.onnx); a state dict
+        path: of a model file of spdnn (.safetensors); a chain of layers in ONNX (.onnx); a state dict
             (.safetensors, the index of several, .npz, .pt, .pth, .pth.tar); text layers (a folder of n{N}-l{k}.tsv, or
-            a .tar, .tar.gz, .tgz of them); matrices (.mtx, .mtx.gz, .npz, a folder of either, a .txt list).
+            a .tar, .tar.gz, .tgz of them); matrices (.mtx, .mtx.gz, .npz, a folder of either, a .txt list). Or an ONNX
+            model in memory: its bytes, an open file, or a ModelProto.
         bias: one number for all layers, or a list of a number or a vector for each, where the format has none; by
             default, official for text and 0 for others.
         clip: YMAX, None for a plain ReLU, or 'usual': 32 for text, none for other formats.
@@ -107,18 +126,20 @@ def open_network(
     check_rows(rows)
     bias, clip, epsilon = plain(bias), plain(clip), plain(epsilon)
     layers, neurons = whole_or_none(layers, "layers"), whole_or_none(neurons, "neurons")
-    path, read = _reader(path)
+    path, read = _reader(_in_memory(path))
     network = read(path, ReadOptions(bias, clip, last, rows, layers, neurons, epsilon))
     # Text was opened with the width; others know theirs, which must agree.
     if neurons is not None and not isinstance(network, text.TextNetwork) and network.inputs != neurons:
-        raise InputError(f"{path}: a network of {network.inputs} input neurons, not {neurons}")
+        name = path if isinstance(path, Path) else NO_FILE
+        raise InputError(f"{name}: a network of {network.inputs} input neurons, not {neurons}")
     return network
 
 
 @safe_open.releasing()
-def open_model(path: str | PathLike) -> Network | OnnxGraph:
-    """The network in a file that states all of it, or the graph of an ONNX model. Raises as open_network."""
-    path, read = _reader(path)
+def open_model(path: Any) -> Network | OnnxGraph:
+    """The network in a file that states all of it, or the graph of an ONNX model; of what `is_source` says. Raises as
+    open_network."""
+    path, read = _reader(_in_memory(path))
     if read is _onnx:
         return OnnxGraph.read(path)
     try:
@@ -170,12 +191,14 @@ def network_files(path: str | PathLike) -> Iterator[Path]:
     path = Path(path)
     if path.is_dir():
         files = safe_open.listing(path)
-        yield from (file for file in files if text.NAME.fullmatch(file.name) or file.name.endswith(matrices.LAYERS))
+        yield from (
+            file for file in files if text.NAME.fullmatch(file.name) or file.name.lower().endswith(matrices.LAYERS)
+        )
     elif path.is_file():
         yield path
-        if path.suffix == ".txt":
+        if path.suffix.lower() == ".txt":
             yield from matrices.sources(path)
-        elif path.suffix == ".onnx" or path.name.endswith(tensors.INDEX):
+        elif path.suffix.lower() == ".onnx" or path.name.endswith(tensors.INDEX):
             yield from _find_named(path.parent, safe_open.whole(path))
 
 
@@ -207,7 +230,10 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
                [0., 1., 0.]], dtype=float32)
     """
     neurons, count = whole_or_none(neurons, "neurons"), whole_or_none(count, "count")
-    path, ending = _ending(path, "file of inputs (`spdnn inputs make` makes mnist and digits)")
+    path, ending = _ending(
+        fsdecode(path) if isinstance(path, bytes) else path,
+        "file of inputs (`spdnn inputs make` makes mnist and digits)",
+    )
     if path.is_dir():
         raise InputError(f"{path}: this is a folder; inputs are one file")
     # The reader takes the width where the file leaves it open; the file is checked against it in any case.
@@ -224,17 +250,55 @@ def _ending(path: str | PathLike, what: str) -> tuple[Path, str]:
     if path.is_dir():
         names = [file.name for file in safe_open.listing(path)]
         layers = any(text.NAME.fullmatch(name) for name in names)
-        if layers and any(name.endswith(matrices.LAYERS) for name in names):
+        if layers and any(name.lower().endswith(matrices.LAYERS) for name in names):
             raise InputError(f"{path}: it holds .tsv layers and other matrices; a network's layers are of one kind")
         return path, "saved_model.pb" if "saved_model.pb" in names else ".tar" if layers else f"{path.name}/"
     first, name = safe_open.beginning(path), path.name
-    if name.endswith(torch_files.OTHERS) and first.startswith((torch_files.ZIP, torch_files.PICKLE)):
+    if name.lower().endswith(torch_files.OTHERS) and first.startswith((torch_files.ZIP, torch_files.PICKLE)):
         return path, ".pt"
     # The first bytes of a file tell its format; text and matrices have none, and go by their name.
     return path, next((ending for at, begins, ending in BEGINNINGS if first.startswith(begins, at)), name)
 
 
-def _reader(path: str | PathLike) -> tuple[Path, Callable[[Path, ReadOptions], Network]]:
+def _is_file(value: Any) -> bool:
+    return all(callable(getattr(value, name, None)) for name in ("read", "close"))
+
+
+def _is_proto(value: Any) -> bool:
+    return isinstance(value, getattr(sys.modules.get("onnx"), "ModelProto", ()))
+
+
+def _is_path(content: bytes) -> bool:
+    """Whether bytes are a path, also of what is not there: no model has printable characters alone."""
+    if not 0 < len(content) < LONGEST or b"\0" in content:
+        return False
+    return fsdecode(content).isprintable() or os.path.exists(content)
+
+
+def _in_memory(source: Any) -> Any:
+    """A path, or of an ONNX model in memory its bytes or its ModelProto. Raises InputError: what is none of these."""
+    what = "these bytes"
+    if _is_file(source):
+        what = f"this file ({shorten(str(getattr(source, 'name', type(source).__name__)))})"
+        with safe_open.sound(f"{what} cannot be read; give its path"):
+            source = source.read()
+        if isinstance(source, str):
+            raise InputError(f"{what} is open as text: open it with 'rb', or give its path")
+    elif isinstance(source, bytes) and _is_path(source):
+        return fsdecode(source)
+    if not isinstance(source, bytes | bytearray | memoryview):
+        return source
+    source = bytes(source)
+    other = next((ending for at, begins, ending in BEGINNINGS if source.startswith(begins, at)), None)
+    if not source or other or source.startswith((torch_files.ZIP, torch_files.PICKLE, safe_open.GZIP)):
+        kind = f"of a {other} file" if other else "no ONNX model" if source else "empty"
+        raise InputError(f"{what}: the content is {kind}; save it as a file, and give the path")
+    return source
+
+
+def _reader(path: Any) -> tuple[Any, Callable[[Any, ReadOptions], Network]]:
+    if isinstance(path, bytes) or _is_proto(path):
+        return path, _onnx
     path, ending = _ending(path, "model file or folder")
     for endings, what, instead in FOREIGN:
         if ending.rstrip("/").lower().endswith(endings):
@@ -244,11 +308,11 @@ def _reader(path: str | PathLike) -> tuple[Path, Callable[[Path, ReadOptions], N
 
 def _of(path: Path, ending: str, formats: Sequence, sentence: str) -> Callable:
     for endings, read in formats:
-        if ending.endswith(endings):
+        if ending.lower().endswith(endings):
             return read
     # Not known here; where the other kind of file is, the sentence says so.
     other = next(table for table in (NETWORKS, INPUTS) if table is not formats)
-    swapped = any(ending.endswith(endings) for endings, _ in other)
+    swapped = any(ending.lower().endswith(endings) for endings, _ in other)
     raise InputError(f"{path}: {sentence}{container.SWAPPED if swapped else ''}")
 
 
@@ -278,9 +342,10 @@ def _text(path: Path, options: ReadOptions) -> Network:
     return text.TextNetwork(path, options.bias, clip, options.layers, options.last or "relu", options.neurons)
 
 
-def _onnx(path: Path, options: ReadOptions) -> Network:
+def _onnx(path: Any, options: ReadOptions) -> Network:
     if options.bias is not None or options.clip != USUAL or options.rows is not None or options.epsilon is not None:
-        raise InputError(f"{path}: leave out --bias, --clip, --rows and --epsilon: an ONNX model states them")
+        name = path if isinstance(path, Path) else NO_FILE
+        raise InputError(f"{name}: leave out --bias, --clip, --rows and --epsilon: an ONNX model states them")
     return OnnxGraph.read(path).network(options.last, options.layers)
 
 

@@ -199,7 +199,7 @@ def write_tensors(path, tensors: Mapping[str, np.ndarray]) -> None:
 
 
 def _ending(path) -> str:
-    ending = Path(path).suffix
+    ending = Path(path).suffix.lower()
     if ending not in ENDINGS:
         raise InputError(f"{path}: the name must end with {' or '.join(ENDINGS)}")
     return ending
