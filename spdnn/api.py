@@ -91,7 +91,8 @@ def compile(
             read again at each call.
         settings: those of the engine, such as spdnn.TaskgraphSettings for `taskgraph`; None: its defaults.
         example: what a torch.nn.Module takes, a tensor of two inputs or more or a tuple of such; not needed where a
-            Linear comes first. Of an ONNX model: arrays of the shapes for which its products are timed.
+            Linear comes first. Of an ONNX model: arrays of the shapes for which its products are timed, or a mapping of
+            their names to them.
         verify: compare what a model gives with what ONNX Runtime, the torch.nn.Module or the estimator of scikit-learn
             gives, before it is given out; a module at several numbers of inputs, which `explain` lists. What differs by
             more than rounding stays in ONNX Runtime, with a warning; a module or an estimator that differs is refused.

@@ -75,6 +75,26 @@ def column_names(value: Any) -> list | None:
     return list(value.column_names) if hasattr(value, "column_names") else None
 
 
+def columns(frame: Any) -> list | None:
+    """Those of a frame in the order of `column_names`, as its library has them; None: it is no frame."""
+    names = column_names(frame)
+    if names is None:
+        return None
+    if hasattr(frame, "iloc"):
+        return [frame.iloc[:, k] for k in range(len(names))]
+    return [frame.to_series(k) if hasattr(frame, "to_series") else frame.column(k) for k in range(len(names))]
+
+
+def texts(column: Any, what: str) -> np.ndarray:
+    """A column of a frame as an array of Python's strings. Raises InputError, which begins with `what`: a gap in it, or
+    what is no text."""
+    array = np.asarray(column, object)
+    if not all(isinstance(value, str) for value in array):
+        kind = getattr(column, "dtype", None) or getattr(column, "type", "object")
+        raise InputError(f"{what} ({kind}) holds a gap or what is no text")
+    return array
+
+
 def native(array: np.ndarray) -> np.ndarray:
     """An array in this machine's byte order: itself where it is."""
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
@@ -113,20 +133,15 @@ def _of_frame(frame: Any, names: list, what: str) -> np.ndarray:
 
     Raises InputError, as host.
     """
-    pandas = hasattr(frame, "iloc")
-    if pandas and _complete(array := np.asarray(frame)):
+    if hasattr(frame, "iloc") and _complete(array := np.asarray(frame)):
         return array
-    columns = []
-    for k, name in enumerate(names):
-        if pandas:
-            column = frame.iloc[:, k]
-        else:
-            column = frame.to_series(k) if hasattr(frame, "to_series") else frame.column(k)
-        columns.append(host(column, f"{what}: the column {quote(name)}"))
-        if not _complete(columns[-1]):
+    parts = []
+    for name, column in zip(names, columns(frame) or (), strict=True):
+        parts.append(host(column, f"{what}: the column {quote(name)}"))
+        if not _complete(parts[-1]):
             kind = getattr(column, "dtype", None) or getattr(column, "type", "object")
             raise InputError(f"{what} has a column {quote(name)} ({kind}) that holds a gap or what is no number")
-    return np.stack(columns, axis=1)
+    return np.stack(parts, axis=1)
 
 
 def _of_torch(value: Any) -> Any:

@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spdnn.core import arrays
+from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
+from spdnn.core.network import check_sparse
 from spdnn.core.shown import plural
+from spdnn.core.validation import quote
 
 MOST_DRAWN = 1 << 26  # numbers of an input
 
@@ -18,7 +21,7 @@ class ModelInput(NamedTuple):
     """One input.
 
     Attributes:
-        dtype: None: of a type that NumPy does not have; such arrays are not converted.
+        dtype: object: strings; None: of a type that NumPy does not have; such arrays are not converted.
         shape: of each dimension its size, or a name or None where it is free; None: of any number of dimensions.
         tensor: whether it is an array at all; else what is given is passed on as it is.
     """
@@ -55,19 +58,34 @@ class ModelInput(NamedTuple):
             return value
         if type(value) is not np.ndarray or value.dtype != self.dtype:
             arrays.refuse_gradient(value)
+            if sp.issparse(value):
+                value = check_sparse(value, f"{self.name} is not a sound sparse matrix").toarray()
+            elif self.dtype == object and (names := arrays.column_names(value)):
+                parts = zip(names, arrays.columns(value) or (), strict=True)
+                texts = [arrays.texts(part, f"{self.name}: the column {quote(name)}") for name, part in parts]
+                value = np.stack(texts, axis=1)
             value = arrays.host(value, self.name)
         fitting = self.converted(value)
         self.check(value.shape)
         return fitting
+
+    def column(self, column: Any) -> np.ndarray:
+        """A column of a frame, (rows,) or, where this has two dimensions, (rows, 1). Raises InputError as `fit`."""
+        array = arrays.texts(column, self.name) if self.dtype == object else arrays.host(column, self.name)
+        return array[:, None] if self.shape is not None and len(self.shape) == 2 else array
 
     def converted(self, array: np.ndarray) -> np.ndarray:
         """Raises InputError: numbers that the type does not hold. Floating-point numbers are rounded."""
         if self.dtype is None or array.dtype == self.dtype:
             return array
         kind, target = array.dtype.kind, self.dtype.kind
-        allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "iu"}.get(target, "")
+        allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "iu", "O": "UT"}.get(target, "")
         if kind not in allowed:
-            raise InputError(f"{self.name} is of {array.dtype}; the model takes {self.dtype}")
+            raise InputError(
+                f"{self.name} is of {array.dtype}; the model takes {'strings' if target == 'O' else self.dtype}"
+            )
+        if target == "O":
+            return array.astype(object)
         with np.errstate(over="ignore"):
             converted = array.astype(self.dtype)
         if target == "f":
@@ -92,6 +110,20 @@ class Signature:
     @property
     def names(self) -> list[str]:
         return [each.name for each in self.inputs]
+
+    def arguments(self, x: Sequence, named: Mapping[str, Any]) -> tuple[Sequence, Mapping[str, Any]]:
+        """(in order, by name) what a call was given. By name is one mapping of names to arrays, as sessions and
+        tokenizers have it, and of several inputs one frame of a column for each."""
+        if len(x) != 1 or named:
+            return x, named
+        (given,) = x
+        if isinstance(given, Mapping):  # which an input that is no tensor may take itself
+            return ((), given) if self.inputs[0].tensor or set(given) == set(self.names) else (x, named)
+        if len(self.inputs) > 1 and (names := arrays.column_names(given)) is not None:
+            inputs = {each.name: each for each in self.inputs}
+            columns = zip(names, arrays.columns(given) or (), strict=True)
+            return (), {name: inputs[name].column(part) if name in inputs else part for name, part in columns}
+        return x, named
 
     def feed(self, x: Sequence, named: Mapping[str, Any]) -> dict[str, Any]:
         """Arrays by name, in the order of the inputs.
@@ -118,7 +150,7 @@ class Signature:
         sizes = {each.shape[0]: batch for each in self.inputs if each.shape and isinstance(each.shape[0], str)}
         sample, random = {}, np.random.default_rng(seed)
         for name, dtype, shape, tensor in self.inputs:
-            if dtype is None or shape is None or not tensor:
+            if dtype in (None, object) or shape is None or not tensor:
                 return None
             free = [batch if place == 0 and size is None else unknown for place, size in enumerate(shape)]
             drawn = [

@@ -104,7 +104,7 @@ class Model(WithRepr):
         Args:
             x: (inputs, neurons), real numbers, of NumPy, torch, JAX, CuPy or anything with DLPack, or a SciPy sparse
                 matrix; rounded to float32. Contiguous float32 on the host is read where it lies. Of an ONNX model: of
-                the type and shape that it states, and by the name that it gives them, too.
+                the type and shape that it states, and by the name that it gives them, also in one mapping.
 
         Returns:
             float32 (inputs, outputs), of the library of x and on its device; NumPy's for a sparse x. A row does not
@@ -123,11 +123,13 @@ class Model(WithRepr):
             and (self.signature is None or array.shape[1:] == self._usual)
         ):
             return self._finish(self._rows(array))
-        if not x and [*named] == (self.signature or ANY).names:
+        signature = self.signature or ANY
+        x, named = signature.arguments(x, named)
+        if not x and [*named] == signature.names:
             (array,) = named.values()
         if sp.issparse(array):
             return self._finish(self._sparse(array))
-        (value,) = (self.signature or ANY).feed(x, named).values()
+        (value,) = signature.feed(x, named).values()
         return arrays.like(self._finish(self._rows(value)), (*x, *named.values())[0])
 
     def infer(self, inputs: Any, values: bool = False) -> Result:

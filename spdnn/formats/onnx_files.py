@@ -31,9 +31,9 @@ LOCATION, BLOCK = b"location", 1 << 20  # the key of a weight's file in a model;
 NO_FILE = "this ONNX model"  # how messages call one that is no file
 LARGE = 1 << 30  # bytes of a model that goes through a file: a message holds 2^31
 SILENT = 4  # of ONNX Runtime: messages come as exceptions
-TYPES = {  # onnx.TensorProto.DataType, of types that NumPy has
-    1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_,
-    10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64,
+TYPES = {  # onnx.TensorProto.DataType, of types that NumPy has; 8: strings
+    1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 8: np.object_,
+    9: np.bool_, 10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64,
 }  # fmt: skip
 
 

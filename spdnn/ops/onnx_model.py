@@ -85,9 +85,9 @@ class OnnxModel(WithRepr):
         """The model's outputs.
 
         Args:
-            x: arrays as the model takes them, in the order of `inputs`, or by name: of NumPy, torch, JAX, CuPy or
-                anything with DLPack; other types of numbers are converted where the type that the model states holds
-                them.
+            x: arrays as the model takes them, in the order of `inputs`, or by name, also in one mapping or, of several
+                inputs, a frame with a column for each: of NumPy, torch, JAX, CuPy or anything with DLPack, or SciPy's
+                sparse matrices; other types of numbers are converted where the type that the model states holds them.
 
         Returns:
             the output, or a tuple of several, of the library of the first input.
@@ -105,6 +105,7 @@ class OnnxModel(WithRepr):
             if type(value) is np.ndarray and value.dtype is dtype:
                 feed[name] = value
         if len(feed) != len(self._usual) or len(x) != len(feed) or named:
+            x, named = self.signature.arguments(x, named)
             feed = self.signature.feed(x, named)
         # Outputs are of the library of the first input.
         first = x[0] if x else next(iter(named.values()), None)
