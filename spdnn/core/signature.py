@@ -114,7 +114,7 @@ class Signature:
     def arguments(self, x: Sequence, named: Mapping[str, Any]) -> tuple[Sequence, Mapping[str, Any]]:
         """(in order, by name) what a call was given. By name is one mapping of names to arrays, as sessions and
         tokenizers have it, and of several inputs one frame of a column for each."""
-        if len(x) != 1 or named:
+        if len(x) != 1 or named or type(x[0]) is np.ndarray:
             return x, named
         (given,) = x
         if isinstance(given, Mapping):  # which an input that is no tensor may take itself

@@ -45,7 +45,7 @@ UNREAD = {  # what tensors are that torch makes by other functions
 
 
 class _Unread(SpdnnError):
-    """A tensor of a kind that is not read; the sentence names it."""
+    """A tensor of a kind, or a file of a byte order, that is not read; the sentence names it."""
 
 
 class _StorageKind(NamedTuple):
@@ -180,8 +180,12 @@ class TorchFile(Named):
                 self._zip = zipfile.ZipFile(file)
                 folder, members = self._members()
                 content = self._zip.read(members[f"{folder}data.pkl"])
-                if f"{folder}byteorder" in members and self._zip.read(members[f"{folder}byteorder"]) != b"little":
-                    raise ValueError("its bytes are not in little-endian order")
+                order = self._zip.read(members[f"{folder}byteorder"]) if f"{folder}byteorder" in members else b"little"
+            if order != b"little":
+                raise _Unread(
+                    "its numbers are in big-endian order, which is not read: torch.save(torch.load(path), path) on this "
+                    "machine writes them in its own"
+                )
             self._data = {name.removeprefix(f"{folder}data/"): member for name, member in members.items()}
             with safe_open.sound("its pickle is damaged"):
                 try:

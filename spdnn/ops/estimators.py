@@ -50,6 +50,7 @@ def network_of(estimator: Any) -> MemoryNetwork | None:
     Raises:
         InputError: it is another estimator, not fitted, or has an activation that no network has.
     """
+    _refuse_skorch(estimator)
     if not _is(estimator, "base", "BaseEstimator"):
         return None
     mlp = _steps(estimator)[-1]
@@ -172,6 +173,16 @@ def _is(value: Any, module: str, *names: str) -> bool:
     return isinstance(value, classes)
 
 
+def _refuse_skorch(estimator: Any) -> None:
+    """Raise InputError for a net of skorch, which holds the torch.nn.Module that is compiled."""
+    if any(kind.__module__.split(".")[0] == "skorch" for kind in type(estimator).__mro__):
+        first = "" if hasattr(estimator, "module_") else "call its fit(), and then "
+        raise InputError(
+            f"a {type(estimator).__name__} of skorch: {first}spdnn.compile(net.module_) compiles its module, without the "
+            "softmax that predict_proba adds"
+        )
+
+
 def _parts(estimator: Any) -> list[Any]:
     """The estimators of a Pipeline, of Pipelines in it too."""
     if _is(estimator, "pipeline", "Pipeline"):
@@ -184,6 +195,7 @@ def _steps(estimator: Any) -> list[Any]:
     steps = _parts(estimator)
     for k, step in enumerate(steps or [estimator]):
         last = k == len(steps) - 1
+        _refuse_skorch(step)
         if not _is(step, *(NETWORKS if last else SCALERS)):
             raise InputError(f"{type(step).__name__} of scikit-learn: {TAKEN}")
         if not hasattr(step, "coefs_" if last else "scale_"):

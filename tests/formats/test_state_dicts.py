@@ -402,7 +402,12 @@ def test_archives_that_torch_does_not_write(tmp_path):
         refuses(said, spdnn.open_network, path, last="none")
     with zipfile.ZipFile(tmp_path / "a.pt", "a") as archive:
         archive.writestr("a/byteorder", "big")
-    refuses("not in little-endian order", spdnn.open_network, tmp_path / "a.pt", last="none")
+    refuses(
+        r"^/.*a\.pt: its numbers are in big-endian order, which is not read: torch\.save",
+        spdnn.open_network,
+        tmp_path / "a.pt",
+        last="none",
+    )
     (tmp_path / "a.pt").write_bytes(pickle.dumps({}))
     refuses("no sound zip archive, as torch writes since 1.6", spdnn.open_network, tmp_path / "a.pt", last="none")
 

@@ -104,6 +104,20 @@ class Doubled(MLPRegressor):
         return 2 * super().predict(X)
 
 
+class NeuralNetClassifier:
+    """Stands in for the class of skorch of this name, which may also be in a Pipeline."""
+
+    __module__ = "skorch.classifier"
+
+    def fit(self, X, y):
+        self.module_ = object()
+        return self
+
+
+class OwnNet(NeuralNetClassifier):
+    __module__ = "mine"
+
+
 class Shifted(StandardScaler):
     def transform(self, X):
         return super().transform(X) + 1
@@ -123,6 +137,15 @@ REFUSED = {
     "own predict": (
         lambda: Doubled(hidden_layer_sizes=(5,), max_iter=5).fit(X[:, 3:], X[:, 0]),
         "^compiled, this Doubled gives other",
+    ),
+    "a net of skorch": (
+        lambda: NeuralNetClassifier().fit(X, None),
+        r"^a NeuralNetClassifier of skorch: spdnn\.compile\(net\.module_\) compiles its module, without the softmax",
+    ),
+    "a class of it": (OwnNet, r"^a OwnNet of skorch: call its fit\(\), and then spdnn\.compile\(net\.module_\)"),
+    "in a Pipeline": (
+        lambda: Pipeline([("scale", StandardScaler().fit(X)), ("net", NeuralNetClassifier())]),
+        r"^a NeuralNetClassifier of skorch: call its fit\(\), and then",
     ),
     "own transform": (lambda: fitted("number", [Shifted()]), "^compiled, this Pipeline gives other numbers"),
 }
