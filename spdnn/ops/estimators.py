@@ -6,6 +6,7 @@ scikit-learn is never imported here: who has an estimator has imported it, so it
 import copy
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ ACTIVATIONS = {"relu": RELU, "identity": IDENTITY}
 NETWORKS = "neural_network", "MLPClassifier", "MLPRegressor"
 SCALERS = "preprocessing", "StandardScaler", "MinMaxScaler"
 TAKEN = "MLPClassifier and MLPRegressor are compiled, alone or in a Pipeline after StandardScaler or MinMaxScaler"
+HALF = 0.5  # above which a label holds
 DRAWN, TOLERANCE = 8, 1e-5  # inputs that are compared, and how far outputs may be off, of the largest one from 1 on
 
 
@@ -72,6 +74,7 @@ class EstimatorModel(WithRepr):
     Attributes:
         inputs, outputs: the features, and the columns of the outputs.
         classes: those of a classifier, in the order of the outputs; None of a regressor.
+        classes_, n_features_in_, feature_names_in_: as scikit-learn has them; without what the estimator was without.
 
     Raises:
         InputError: its outputs are not the estimator's.
@@ -92,6 +95,9 @@ class EstimatorModel(WithRepr):
         self._scales = [scale._replace(operand=np.array(scale.operand)) for step in scalers for scale in _scales(step)]
         self._names = list(getattr(steps[0], "feature_names_in_", []))
         self.classes = copy.deepcopy(getattr(mlp, "classes_", None))
+        self._several = (
+            self.classes is not None and self._end == "logistic" and mlp.n_outputs_ > 1
+        )  # labels of an input
         self.inputs = model.inputs
         self.outputs = 2 if self.classes is not None and model.outputs == 1 else model.outputs
         if verify:
@@ -122,6 +128,50 @@ class EstimatorModel(WithRepr):
             y = y[:, 0] if self.classes is None else np.concatenate([1 - y, y], axis=1)
         return arrays.like(y, x)
 
+    def predict(self, x: Any) -> Any:
+        """What `predict` of the estimator gives.
+
+        Args:
+            x: as of a call.
+
+        Returns:
+            of a classifier its classes, (inputs,), or where an input has several labels zeros and ones (inputs,
+            classes), of NumPy; of a regressor as a call.
+
+        Raises:
+            InputError, SpdnnError: as a call.
+        """
+        y = self(x)
+        if self.classes is None:
+            return y
+        rows = arrays.host(y, "outputs")
+        if self._several:
+            return (rows > HALF).astype(int)
+        if len(self.classes) > 2:
+            return self.classes[rows.argmax(axis=1)]
+        return self.classes[np.where(rows[:, 1] > HALF, len(self.classes) - 1, 0)]
+
+    @property
+    def predict_proba(self) -> Callable[[Any], Any]:
+        """What a call of a classifier is; AttributeError of a regressor."""
+        self._of_classifier("predict_proba")
+        return self.__call__
+
+    @property
+    def classes_(self) -> np.ndarray:
+        self._of_classifier("classes_")
+        return self.classes
+
+    @property
+    def n_features_in_(self) -> int:
+        return self.inputs
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        if not self._names:
+            raise AttributeError("the estimator was fitted without names of features: it has no feature_names_in_")
+        return np.array(self._names, object)
+
     def close(self) -> None:
         """Let weights and buffers go. Closing again does nothing."""
         self._model.close()
@@ -131,6 +181,10 @@ class EstimatorModel(WithRepr):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _of_classifier(self, name: str) -> None:
+        if self.classes is None:
+            raise AttributeError(f"a regressor has no {name}")
 
     def _facts(self) -> dict[str, str]:
         return self._model._facts() | {"widths": f"{self.inputs} -> {self.outputs}", "end": self._end}
@@ -178,8 +232,8 @@ def _refuse_skorch(estimator: Any) -> None:
     if any(kind.__module__.split(".")[0] == "skorch" for kind in type(estimator).__mro__):
         first = "" if hasattr(estimator, "module_") else "call its fit(), and then "
         raise InputError(
-            f"a {type(estimator).__name__} of skorch: {first}spdnn.compile(net.module_) compiles its module, without the "
-            "softmax that predict_proba adds"
+            f"a {type(estimator).__name__} of skorch: {first}spdnn.compile(net.module_) compiles its module, without "
+            "the softmax that predict_proba adds"
         )
 
 

@@ -1,5 +1,6 @@
 """Estimators of scikit-learn, compiled: their own predict_proba and predict, whatever they were fitted on."""
 
+import pickle
 import subprocess
 import sys
 import warnings
@@ -40,6 +41,9 @@ SCALERS = {
 }
 
 
+TARGETS |= {"one class": np.full(len(X), "only"), "classes of numbers": RANDOM.integers(3, size=len(X)) - 7}
+
+
 def fitted(target, scalers=(), x=X, **options):
     kind = MLPRegressor if target.startswith("number") else MLPClassifier
     mlp = kind(**{"hidden_layer_sizes": (20, 10), "max_iter": 30, "random_state": 1} | options)
@@ -64,6 +68,33 @@ def test_it_is_the_estimator(target, scalers):
         assert_same(model, estimator, x)
         assert_same(model, estimator, x[:1].astype(np.float32))
         assert_same(model, estimator, 3 * x[:7])  # beyond what was fitted
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("names", [False, True])
+def test_it_is_asked_as_an_estimator(target, names):
+    x = pd.DataFrame(X, columns=list("abcdef")) if names else X
+    estimator = fitted(target, SCALERS["standard"], x)
+    model = spdnn.compile(estimator, threads=1)
+    for given in (x, x[:1], x[:0] if target != "one class" else x[:2]):
+        expected = estimator.predict(given) if len(given) else estimator.predict(x)[:0]
+        found = model.predict(given)
+        assert (found.shape, found.dtype.kind) == (expected.shape, expected.dtype.kind)
+        if hasattr(estimator, "classes_"):
+            np.testing.assert_array_equal(found, expected)
+        else:
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert model.n_features_in_ == estimator.n_features_in_
+    for name in ("classes_", "feature_names_in_"):
+        assert hasattr(model, name) == hasattr(estimator, name)
+        if hasattr(model, name):
+            np.testing.assert_array_equal(getattr(model, name), getattr(estimator, name))
+            assert getattr(model, name).dtype == getattr(estimator, name).dtype
+    assert hasattr(model, "predict_proba") == hasattr(estimator, "predict_proba")
+    if hasattr(model, "predict_proba"):
+        np.testing.assert_allclose(model.predict_proba(x), estimator.predict_proba(x), atol=1e-5)
+    sent = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(sent.predict(x), model.predict(x))
 
 
 @pytest.mark.parametrize(
