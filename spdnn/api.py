@@ -12,6 +12,7 @@ from spdnn.core.errors import InputError
 from spdnn.core.network import Network
 from spdnn.core.resources import usable_cores
 from spdnn.core.result import Result
+from spdnn.core.threads import warn_of
 from spdnn.engines.base import Engine, Options
 from spdnn.engines.model import Model, check_batch
 from spdnn.engines.reductions.registry import parse_reductions
@@ -85,7 +86,7 @@ def compile(
         engine: a name that `spdnn info` lists. `cpu` takes microseconds for a few inputs; the other engines set up
             a whole inference at each call.
         batch: the usual number of inputs of a call. Memory and threads are made ready for it; any number may come.
-        threads: the threads of a call; all cores by default.
+        threads: the threads of a call; all cores by default. More than cores are slower, which a warning says.
         reductions: 'all' that the engine offers, 'none', or names.
         memory: the most bytes of memory that the process may use during a call, or None. Weights that do not fit are
             read again at each call.
@@ -203,4 +204,5 @@ def _engine(
         kind = f"takes settings of type {engine.settings.__name__}" if engine.settings else "has no settings"
         raise InputError(f"settings of type {type(settings).__name__}: the engine {name} {kind}")
     options = Options(usable_cores() if threads is None else threads, memory, settings=settings)
+    warn_of(options.threads)
     return engine, parse_reductions(reductions, engine.offers), options

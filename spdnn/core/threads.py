@@ -1,15 +1,18 @@
 """How many threads a run has; and a function of several items at once, with results in the order of the items."""
 
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TypeVar
 
 from spdnn.core.errors import InputError
 from spdnn.core.resources import most_threads, usable_cores, use_all_cores
 from spdnn.core.shown import plural
 
+PACKAGE = __name__.partition(".")[0]
 Item, Result = TypeVar("Item"), TypeVar("Result")
 
 
@@ -42,6 +45,29 @@ def in_order(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
+_said: set[int] = set()  # numbers of threads of which a command has warned, or that another rank has
+
+
+@cache
+def _cores() -> int:
+    """As many cores as this process could use at first: enough to pass over a call in no time."""
+    return usable_cores()
+
+
+def too_many(number: int, cores: int) -> str:
+    return f"{number} threads on {plural(cores, 'core')} run slower than {cores}"
+
+
+def warn_of(number: int) -> None:
+    """Warn the caller of this package, by its line, of more threads than cores; a command says it itself."""
+    if number <= _cores() or number in _said or number <= (cores := usable_cores()):
+        return
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(too_many(number, cores), RuntimeWarning, stacklevel=level)
+
+
 def threads(requested: int | None, ranks: int = 1, warn: bool = True) -> int:
     """The number of threads of each of so many ranks on this node; more than cores is allowed, with a warning.
 
@@ -54,6 +80,8 @@ def threads(requested: int | None, ranks: int = 1, warn: bool = True) -> int:
             f"--threads {requested}: the limit of address space (ulimit -v) has room for "
             f"{plural(int(most), 'thread')}; raise it, or give fewer threads"
         )
-    if requested and requested * ranks > cores and warn:
-        print(f"spdnn: warning: {requested * ranks} threads on {cores} cores run slower than {cores}", file=sys.stderr)
+    if requested and requested * ranks > cores:
+        _said.add(requested)
+        if warn:
+            print(f"spdnn: warning: {too_many(requested * ranks, cores)}", file=sys.stderr)
     return requested or max(1, min(cores // ranks, int(min(most, cores))))

@@ -183,8 +183,8 @@ class TorchFile(Named):
                 order = self._zip.read(members[f"{folder}byteorder"]) if f"{folder}byteorder" in members else b"little"
             if order != b"little":
                 raise _Unread(
-                    "its numbers are in big-endian order, which is not read: torch.save(torch.load(path), path) on this "
-                    "machine writes them in its own"
+                    "its numbers are in big-endian order, which is not read: torch.save(torch.load(path), path) writes "
+                    "them in the order of this machine"
                 )
             self._data = {name.removeprefix(f"{folder}data/"): member for name, member in members.items()}
             with safe_open.sound("its pickle is damaged"):

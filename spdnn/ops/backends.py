@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 from spdnn.core.errors import InputError
 from spdnn.core.numbers import whole
 from spdnn.core.resources import usable_cores
+from spdnn.core.threads import warn_of
 from spdnn.ops.arrays import CPU, cupy
 from spdnn.ops.backend import Backend
 from spdnn.ops.cpu import CpuBackend
@@ -37,13 +38,16 @@ def backend(device: str, threads: int | None = None) -> Backend:
     return current()
 
 
-def thread_count(threads: int | None) -> int:
-    """`threads`, by default all cores of this process. Raises InputError when out of range."""
+def thread_count(threads: int | None, warn: bool = True) -> int:
+    """`threads`, by default all cores of this process; warns where there are more. Raises InputError when out of
+    range."""
     if threads is None:
         return min(usable_cores(), MOST_THREADS)
     number = whole(threads)
     if number is None or not 1 <= number <= MOST_THREADS:
         raise InputError(f"threads {threads!r}: an integer from 1 to {MOST_THREADS}")
+    if warn:
+        warn_of(number)
     return number
 
 

@@ -82,7 +82,7 @@ def refuse_tangents(*tensors: Tensor | None) -> None:
 
 def _backend(device: str) -> Backend:
     if device == CPU:
-        return CpuBackend(thread_count(torch.get_num_threads()), refuse_nan=False)
+        return CpuBackend(thread_count(torch.get_num_threads(), warn=False), refuse_nan=False)
     return backend(device)
 
 
