@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -146,9 +147,37 @@ def test_an_encoder_layer_of_torch_takes_sparse_layers_in_evaluation():
         torch.testing.assert_close(layer(x), dense(x))
 
 
+def states(made):
+    return {name: tensor.tolist() for name, tensor in made.state_dict().items()}
+
+
+@pytest.mark.parametrize("whole", [np.int64, np.uint8, np.array])
+@pytest.mark.parametrize("real", [np.float32, np.float64, np.array])
+def test_numbers_of_numpy(whole, real):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(40, 50), nn.Linear(50, 2))
+    other = copy.deepcopy(model)
+    st.sparsify(model, 0.5, min_size=200, measure=False, quiet=True)
+    table = st.sparsify(other, real(0.5), min_size=whole(200), measure=False, quiet=True)
+    assert table.replaced == ["0"]
+    assert states(other) == states(model)
+    linear, conv = nn.Linear(8, 9), nn.Conv2d(8, 9, 1, stride=2)
+    assert states(st.SparseLinear.from_dense(linear, real(0.25))) == states(st.SparseLinear.from_dense(linear, 0.25))
+    assert states(st.SparseConv2d.from_dense(conv, real(0.25))) == states(st.SparseConv2d.from_dense(conv, 0.25))
+    strided = st.SparseConv2d(torch.eye(3), stride=(whole(2), 1))
+    assert strided.stride == (2, 1)
+    assert all(type(each) is int for each in strided.stride)
+    assert ops.SparseMatrix.from_torch(torch.eye(3), index_bits=whole(16)).topology.index_bits == 16
+    mask, q = ops.SparseMatrix.from_torch(torch.eye(4)), torch.ones(4, 2)
+    assert st.attention(mask, q, q, q, real(0.5)).tolist() == st.attention(mask, q, q, q, 0.5).tolist()
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
+        (lambda: st.sparsify(Model(), True), "sparsity True: it must be a number from 0 to below 1, or None"),
+        (lambda: st.sparsify(Model(), "0.5"), "sparsity '0.5': it must be a number from 0 to below 1, or None"),
+        (lambda: st.sparsify(Model(), 0.5, min_size=np.float32(2)), "min_size np.float32.*: it must be a whole number"),
         (lambda: st.sparsify(nn.Linear(3, 4), 0.5), "the model is one layer, which cannot be replaced in place"),
         (lambda: st.sparsify(3, 0.5), "model is a int; it must be a torch.nn.Module"),
         (lambda: st.sparsify(Model(), 1), "sparsity 1: it must be a number from 0 to below 1, or None"),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from spdnn.core.errors import InputError
+from spdnn.core.numbers import check_whole
 from spdnn.ops.matrix import SparseMatrix, of_mask, prune
 from spdnn.ops.topology import Topology
 from spdnn.ops.torch import library
@@ -165,7 +166,7 @@ class SparseConv2d(SparseWeight):
     def __init__(self, weight: Any, bias: Any = None, stride: tuple[int, int] = (1, 1)):
         """`weight` (out, in), and `bias` as of SparseLinear. Raises as it does."""
         super().__init__(weight, bias)
-        self.stride = tuple(stride)
+        self.stride = tuple(check_whole(each, "stride") for each in stride)
 
     @classmethod
     def from_dense(cls, module: nn.Conv2d, sparsity: float | None = None) -> "SparseConv2d":
