@@ -24,6 +24,8 @@ def whole(value: Any) -> int | None:
 
 def real(value: Any) -> float | None:
     """A real number of any library as a float; None: it is no number, or true or false, or beyond float64."""
+    if type(value) is float:
+        return value
     value = plain(value)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
