@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.core.errors import InputError
+from spdnn.core.graphs import refuse_recorded
 from spdnn.core.validation import quote
 
 LINE = 64  # bytes: one cache line, one widest vector
@@ -28,6 +29,8 @@ def host(value: Any, what: str) -> np.ndarray:
     library = _library(value)
     if library == "cupy":
         return value.get()
+    if library == "torch":
+        refuse_recorded(what)
     try:
         value = _of_torch(value) if library == "torch" else value
         dlpack_alone = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")

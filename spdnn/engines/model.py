@@ -1,12 +1,13 @@
 """A network made ready once and called often: arrays through it, or inferences with their results."""
 
 import math
+import sys
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from spdnn.core import arrays
+from spdnn.core import arrays, graphs
 from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.features import Inputs, shape_hint
@@ -23,6 +24,7 @@ ANY = Signature("this model", (ModelInput("x", None, None),))  # of one that sta
 HELD_PART = 2  # of the memory that is left, for weights that are held; the rest is for features
 MOST_BATCH = 1 << 24
 CLOSED = "this model is closed; spdnn.compile makes another one"
+FLOAT32 = np.dtype(np.float32)  # an array of another object of this type takes the longer way
 DEEP, MANY = 16, 1024  # layers and inputs from which it pays that rows which died or became equal leave
 
 
@@ -115,11 +117,13 @@ class Model(WithRepr):
                 the model is closed.
             SpdnnError: a sum passed the range of float32.
         """
+        if graphs.DYNAMO in sys.modules and graphs.traced():
+            return graphs.outside(Model.__call__, self, *x, **named)
         # The usual call has an array that fits: it must not pay for checks and conversions.
         array = x[0] if len(x) == 1 and not named else None
         if (
             type(array) is np.ndarray
-            and array.dtype == np.float32
+            and array.dtype is FLOAT32
             and (self.signature is None or array.shape[1:] == self._usual)
         ):
             return self._finish(self._rows(array))
@@ -132,6 +136,7 @@ class Model(WithRepr):
         (value,) = signature.feed(x, named).values()
         return arrays.like(self._finish(self._rows(value)), (*x, *named.values())[0])
 
+    @graphs.outside_graphs
     def infer(self, inputs: Any, values: bool = False) -> Result:
         """One inference.
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from spdnn.core.driver import BRINGS
 from spdnn.core.errors import InputError, Unavailable
+from spdnn.core.graphs import refuse_recorded
 
 DTYPES = (np.dtype(np.float32), np.dtype(np.float16))
 CPU, CUDA = "cpu", "cuda"
@@ -40,6 +41,8 @@ def operand(value: Any, name: str, dtypes: tuple = DTYPES, dimensions: tuple[int
             no multiple of its element's size.
         Unavailable: on a GPU, and CuPy is missing.
     """
+    if type(value).__module__.split(".")[0] == "torch":
+        refuse_recorded(name)
     result = native(value, name)
     array = result.array
     if array.dtype not in dtypes:

@@ -8,6 +8,9 @@ import sys
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+import numpy as np
+
+from spdnn.core import graphs
 from spdnn.core.errors import InputError
 from spdnn.core.numbers import whole
 from spdnn.core.resources import usable_cores
@@ -55,11 +58,13 @@ def on_callers_stream(work: Callable[Arguments, Outcome]) -> Callable[Arguments,
     """`work` with torch's current stream for CuPy's, where an argument is a torch tensor on a GPU.
 
     So what torch wrote before is there when it is read, and what is written is there for what torch does next, on `out`
-    too. Arrays of CuPy are worked on on CuPy's current stream.
+    too. Arrays of CuPy are worked on on CuPy's current stream. Dynamo does not trace `work`.
     """
 
     @functools.wraps(work)
     def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Outcome:
+        if graphs.traced():
+            return graphs.outside(call, *arguments, **named)
         tensors = (value for value in (*arguments, *named.values()) if type(value).__module__.split(".")[0] == "torch")
         tensor = next((tensor for tensor in tensors if getattr(tensor, "is_cuda", False)), None)
         if tensor is None:

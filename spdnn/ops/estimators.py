@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from spdnn.core import arrays
 from spdnn.core.closeness import disagreement
 from spdnn.core.errors import InputError
+from spdnn.core.graphs import outside_graphs
 from spdnn.core.network import IDENTITY, RELU, Layer, MemoryNetwork, check_sparse
 from spdnn.core.shown import WithRepr
 from spdnn.core.validation import quote
@@ -103,6 +104,7 @@ class EstimatorModel(WithRepr):
         if verify:
             self._check(estimator)
 
+    @outside_graphs
     def __call__(self, x: Any) -> Any:
         """What `predict_proba` of a classifier gives, or `predict` of a regressor.
 

@@ -10,6 +10,7 @@ import numpy as np
 from spdnn.core import safe_open
 from spdnn.core.arrays import host
 from spdnn.core.errors import InputError, Unavailable, install
+from spdnn.core.graphs import outside_graphs, refuse_recorded
 from spdnn.core.network import check_sparse
 from spdnn.core.numbers import real, whole
 from spdnn.core.shown import WithRepr
@@ -36,6 +37,7 @@ class SparseMatrix(WithRepr):
         (3, array([1., 2., 3.], dtype=float32))
     """
 
+    @outside_graphs
     def __init__(self, topology: Topology, values: Any):
         """Keep `values` without a copy (anything that speaks DLPack).
 
@@ -90,6 +92,7 @@ class SparseMatrix(WithRepr):
         """A matrix of the same topology. Raises as the constructor does."""
         return SparseMatrix(self.topology, values)
 
+    @outside_graphs
     def astype(self, dtype: Any) -> "SparseMatrix":
         """The same with values of float32 or float16, rounded to nearest.
 
@@ -98,6 +101,7 @@ class SparseMatrix(WithRepr):
         """
         return SparseMatrix.of(self.topology, _round_to(self.values, dtype))
 
+    @outside_graphs
     def to(self, device: str) -> "SparseMatrix":
         """The same with values on "cpu" or "cuda" (CuPy's current device); itself when they are there.
 
@@ -116,6 +120,7 @@ class SparseMatrix(WithRepr):
         return SparseMatrix.of(self.topology, values)
 
     @classmethod
+    @outside_graphs
     def from_scipy(cls, matrix: Any, dtype: Any = np.float32, index_bits: int | None = None) -> "SparseMatrix":
         """Of a SciPy sparse matrix or array (CSR, COO and the others); stored zeros stay nonzeros of the topology.
 
@@ -140,6 +145,7 @@ class SparseMatrix(WithRepr):
         return cls(Topology(matrix.shape, matrix.indptr, matrix.indices, index_bits), _round_to(matrix.data, dtype))
 
     @classmethod
+    @outside_graphs
     def from_dense(
         cls,
         array: Any,
@@ -169,6 +175,7 @@ class SparseMatrix(WithRepr):
         return cls(of_mask(mask, index_bits), _round_to(dense[mask], dtype))
 
     @classmethod
+    @outside_graphs
     def from_torch(cls, tensor: Any, dtype: Any = None, index_bits: int | None = None) -> "SparseMatrix":
         """Of a torch tensor of two dimensions: sparse CSR or COO (coalesced), or dense, whose nonzeros are taken.
 
@@ -181,6 +188,7 @@ class SparseMatrix(WithRepr):
         torch = _torch()
         if not isinstance(tensor, torch.Tensor) or tensor.ndim != 2:
             raise InputError(f"{type(tensor).__name__} is no torch tensor of two dimensions")
+        refuse_recorded("the torch tensor")
         dtype = dtype or (np.float16 if tensor.dtype == torch.float16 else np.float32)
         try:
             topology, values = _of_tensor(tensor.detach(), dtype, index_bits)
@@ -189,6 +197,7 @@ class SparseMatrix(WithRepr):
         return cls(topology, values)
 
     @classmethod
+    @outside_graphs
     def from_smtx(
         cls,
         path: str | PathLike,
@@ -212,6 +221,7 @@ class SparseMatrix(WithRepr):
             values = _round_to(_random(seed).standard_normal(topology.nnz, dtype=np.float32), dtype)
         return cls(topology, values)
 
+    @outside_graphs
     def to_scipy(self) -> Any:
         """scipy.sparse.csr_array of the same shape, values without a copy while float32 (float16 becomes float32).
 
@@ -231,6 +241,7 @@ class SparseMatrix(WithRepr):
         result.has_canonical_format = True
         return result
 
+    @outside_graphs
     def to_dense(self) -> np.ndarray:
         """(rows, columns), or (batch, rows, columns), of the same dtype. Raises InputError on a GPU."""
         self._check_on_host()
@@ -238,6 +249,7 @@ class SparseMatrix(WithRepr):
         dense[..., self.topology.row_numbers, self.topology.columns] = self.values
         return dense
 
+    @outside_graphs
     def to_torch(self) -> Any:
         """torch.sparse_csr_tensor on the same device, values without a copy. Raises InputError for a batch."""
         torch = _torch()

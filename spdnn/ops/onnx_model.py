@@ -4,13 +4,14 @@ import contextlib
 import copy
 import math
 import os
+import sys
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.core import arrays
+from spdnn.core import arrays, graphs
 from spdnn.core.errors import InputError
 from spdnn.core.locks import Lock
 from spdnn.core.shown import WithRepr, plural
@@ -96,6 +97,8 @@ class OnnxModel(WithRepr):
             InputError: other inputs, shapes or types than the model takes, a tensor that asks for a gradient, or the
                 model is closed.
         """
+        if graphs.DYNAMO in sys.modules and graphs.traced():
+            return graphs.outside(OnnxModel.__call__, self, *x, **named)
         session = self._session if self._made_in == _forks else self._compiled_again()
         if session is None:
             raise InputError(CLOSED)

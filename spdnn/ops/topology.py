@@ -6,6 +6,7 @@ import numpy as np
 
 from spdnn.core.arrays import freeze, settled
 from spdnn.core.errors import InputError
+from spdnn.core.graphs import outside_graphs
 from spdnn.core.locks import cached_property
 from spdnn.core.numbers import whole
 from spdnn.core.shown import WithRepr
@@ -31,6 +32,7 @@ class Topology(WithRepr):
         0.5
     """
 
+    @outside_graphs
     def __init__(self, shape: tuple[int, int], offsets: Any, columns: Any, index_bits: int | None = None):
         """Copy and check the arrays.
 
