@@ -12,6 +12,8 @@ A NaN stays one, as in torch; float16 is summed in float32.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -77,7 +79,14 @@ def refuse_tangents(*tensors: Tensor | None) -> None:
     if torch.compiler.is_compiling():
         return
     if any(tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
-        raise InputError("spdnn.torch has no forward-mode derivatives (jvp); backward() has them all")
+        _no_tangents()
+
+
+def _no_tangents(*_: Any) -> NoReturn:
+    """Raises InputError: also the rule that torch calls for tangents within other transforms."""
+    raise InputError(
+        "spdnn.torch has no forward-mode derivatives (jvp, jacfwd, hessian); backward() and jacrev have all"
+    )
 
 
 def _backend(device: str) -> Backend:
@@ -122,9 +131,35 @@ def _row_numbers(offsets: Tensor, nonzeros: int) -> Tensor:
     return torch.repeat_interleave(rows, offsets.diff(), output_size=nonzeros)
 
 
+def transformed() -> bool:
+    """Whether a transform of torch.func runs."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+
+def transformable(operator: Any, context: Callable, backward: Callable) -> Callable[..., Tensor]:
+    """The operator with these gradients, within torch.func's transforms too: those take no Function but one whose
+    context is set apart, which register_autograd does not make."""
+    operator.register_autograd(backward, setup_context=context)
+    members = {
+        "generate_vmap_rule": True,
+        "forward": staticmethod(operator),
+        "setup_context": staticmethod(context),
+        "backward": staticmethod(backward),
+        "jvp": staticmethod(_no_tangents),
+    }
+    function = type(operator._name, (torch.autograd.Function,), members)
+
+    def call(*arguments: Any) -> Tensor:
+        if transformed():
+            return function.apply(*arguments)
+        return operator(*arguments)
+
+    return call
+
+
 @torch.library.custom_op("spdnn::product", mutates_args=())
 @on_callers_stream
-def product(
+def _product(
     x: Tensor,
     values: Tensor,
     offsets: Tensor,
@@ -156,7 +191,7 @@ def product(
     return out
 
 
-@product.register_fake
+@_product.register_fake
 def _(x, values, offsets, columns, width, bias, transposed, by_rows):
     return x.new_empty(_product_shape(x, _sizes(offsets, width, transposed)[0], by_rows))
 
@@ -182,12 +217,14 @@ def _product_backward(ctx, gradient):
     return of_x, of_values, None, None, None, of_bias, None, None
 
 
-product.register_autograd(_product_backward, setup_context=_product_context)
+product = transformable(_product, _product_context, _product_backward)
 
 
 @torch.library.custom_op("spdnn::sampled", mutates_args=())
 @on_callers_stream
-def sample_product(rows: Tensor, others: Tensor, offsets: Tensor, columns: Tensor, width: int, by_rows: bool) -> Tensor:
+def _sample_product(
+    rows: Tensor, others: Tensor, offsets: Tensor, columns: Tensor, width: int, by_rows: bool
+) -> Tensor:
     """rows (batch, M, N), others (batch, K, N) to (batch, nnz); by_rows: (N, M) and (N, K) to (nnz,)."""
     if by_rows:
         rows, others = (operand.t().contiguous()[None] for operand in (rows, others))
@@ -199,7 +236,7 @@ def sample_product(rows: Tensor, others: Tensor, offsets: Tensor, columns: Tenso
     return out[0] if by_rows else out
 
 
-@sample_product.register_fake
+@_sample_product.register_fake
 def _(rows, others, offsets, columns, width, by_rows):
     return rows.new_empty(columns.shape if by_rows else (rows.shape[0], *columns.shape))
 
@@ -217,12 +254,12 @@ def _sampled_backward(ctx, gradient):
     return of_rows, of_others, None, None, None, None
 
 
-sample_product.register_autograd(_sampled_backward, setup_context=_sampled_context)
+sample_product = transformable(_sample_product, _sampled_context, _sampled_backward)
 
 
 @torch.library.custom_op("spdnn::softmax", mutates_args=())
 @on_callers_stream
-def softmax(values: Tensor, offsets: Tensor, columns: Tensor, width: int, scale: float) -> Tensor:
+def _softmax(values: Tensor, offsets: Tensor, columns: Tensor, width: int, scale: float) -> Tensor:
     """softmax(scale * values) over the nonzeros of each row, (batch, nnz)."""
     out = torch.empty_like(values, memory_format=torch.contiguous_format)
     if out.numel():
@@ -231,7 +268,7 @@ def softmax(values: Tensor, offsets: Tensor, columns: Tensor, width: int, scale:
     return out
 
 
-@softmax.register_fake
+@_softmax.register_fake
 def _(values, offsets, columns, width, scale):
     return torch.empty_like(values, memory_format=torch.contiguous_format)
 
@@ -250,12 +287,12 @@ def _softmax_backward(ctx, gradient):
     return ctx.scale * (weighed - output * sums[:, number]), None, None, None, None
 
 
-softmax.register_autograd(_softmax_backward, setup_context=_softmax_context)
+softmax = transformable(_softmax, _softmax_context, _softmax_backward)
 
 
 @torch.library.custom_op("spdnn::attention", mutates_args=())
 @on_callers_stream
-def attention(q: Tensor, k: Tensor, v: Tensor, offsets: Tensor, columns: Tensor, scale: float) -> Tensor:
+def _attention(q: Tensor, k: Tensor, v: Tensor, offsets: Tensor, columns: Tensor, scale: float) -> Tensor:
     """softmax of scale * q k^T at the nonzeros, times v; q (batch, M, D), k (batch, K, D), v (batch, K, Dv)."""
     out = q.new_empty((*q.shape[:2], v.shape[2]))
     if out.numel():
@@ -264,7 +301,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, offsets: Tensor, columns: Tensor,
     return out
 
 
-@attention.register_fake
+@_attention.register_fake
 def _(q, k, v, offsets, columns, scale):
     return q.new_empty((*q.shape[:2], v.shape[2]))
 
@@ -291,4 +328,4 @@ def _attention_backward(ctx, gradient):
     return of_q, of_k, of_v, None, None, None
 
 
-attention.register_autograd(_attention_backward, setup_context=_attention_context)
+attention = transformable(_attention, _attention_context, _attention_backward)

@@ -195,7 +195,9 @@ class SparseConv2d(SparseWeight):
         if x.dim() not in (3, 4) or x.shape[-3] != self.width:
             raise InputError(f"the input has shape {tuple(x.shape)}; it must be (images, {self.width}, height, width)")
         images = x if x.dim() == 4 else x[None]
-        last = images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
+        # Within vmap torch does not say whether images are channels last.
+        last = not images.is_contiguous() and not library.transformed()
+        last = last and images.is_contiguous(memory_format=torch.channels_last)
         if self.stride != (1, 1):
             images = images[:, :, :: self.stride[0], :: self.stride[1]]
         count, _, height, width = images.shape
