@@ -1,6 +1,6 @@
 """Calls of ours in functions that torch.compile compiles: they run beside its graphs, on real arrays.
 
-Dynamo would trace our Python, and hand its stand-ins of arrays to the kernels. torch.compiler.disable prevents that; but
+Dynamo would trace our Python, and hand its stand-ins of arrays to kernels; torch.compiler.disable prevents that. But
 torch is not imported here, so a call asks whether it is traced, and only then finds that function.
 """
 
