@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-import numpy as np
-
 from spdnn.core import graphs
 from spdnn.core.errors import InputError
 from spdnn.core.numbers import whole

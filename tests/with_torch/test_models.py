@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
 
+import spdnn
 import spdnn.torch as st
 from spdnn import ops
 from spdnn.core.errors import InputError
@@ -132,6 +134,45 @@ def test_a_state_makes_the_same_layers_sparse():
     narrow = nn.Sequential(nn.Linear(3, 4))
     with pytest.raises(InputError, match=r"the state has a sparse layer 'again', and the model has no such layer"):
         st.restore(narrow, model.state_dict())
+
+
+def test_layers_of_a_parametrization_are_replaced_in_evaluation():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(40, 40), nn.Linear(40, 40)), torch.randn(3, 40)
+    for layer, norm in zip(model, (parametrizations.weight_norm, nn.utils.spectral_norm), strict=True):
+        layer.weight.data.mul_(torch.rand(40, 40) < 0.3)
+        norm(layer)
+    (row, other) = st.sparsify(model, min_size=0, measure=False, quiet=True)
+    assert row.reason == "training would lose its parametrization, such as weight_norm; call eval() first"
+    assert row.kind == "ParametrizedLinear"
+    assert (row.shape, other.reason) == ((40, 40), row.reason)
+    dense, expected = copy.deepcopy(model), model.eval()(x)
+    table = st.sparsify(model, min_size=0, inputs=x, measure=False, quiet=True)
+    assert table.replaced == ["0", "1"]
+    torch.testing.assert_close(model(x), expected)
+    torch.testing.assert_close(st.restore(dense, model.state_dict()).eval()(x), expected)
+
+
+def test_a_parameter_that_a_parametrization_shares_stays():
+    model = nn.Sequential(parametrizations.weight_norm(nn.Linear(4, 4)), nn.Module()).eval()
+    model[1].scales = model[0].parametrizations.weight.original0
+    (row,) = st.sparsify(model, 0.5, min_size=0, measure=False, quiet=True)
+    assert row.reason == "its parameters are shared with a Module"
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc])
+def test_weights_that_are_sparse_tensors_are_replaced_untimed_and_compiled(layout):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 4)).eval(), torch.randn(3, 40)
+    model[0].weight.data.mul_(torch.rand(40, 40) < 0.3)
+    expected = model(x).detach()
+    model[0].weight = nn.Parameter(model[0].weight.detach().to_sparse(layout=layout), requires_grad=False)
+    torch.testing.assert_close(spdnn.compile(model)(x), expected)
+    table = st.sparsify(model, min_size=0, inputs=x, quiet=True)
+    assert table[0].reason == "its weight was a sparse tensor of torch; not measured"
+    assert isinstance(model[0], st.SparseLinear)
+    torch.testing.assert_close(model(x), expected)
 
 
 def test_an_encoder_layer_of_torch_takes_sparse_layers_in_evaluation():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import prune
+from torch.nn.utils import parametrizations, parametrize, prune
 
 import spdnn.torch as st
 from spdnn import ops
@@ -299,6 +299,134 @@ def test_torchs_masks_are_taken():
     assert st.SparseLinear.from_dense(module, 0.9).nnz == 100
     module.weight_orig.requires_grad_(False)
     assert not st.SparseLinear.from_dense(module).values.requires_grad
+
+
+class Centred(nn.Module):
+    def forward(self, weight):
+        return (weight - weight.mean()) * (weight != 0)
+
+
+def few(make=nn.Linear, *shape):
+    layer = make(40, 30, *shape)
+    layer.weight.data.mul_(torch.rand(layer.weight.shape) < 0.5)
+    layer.weight.data[:, 0] = 1  # no row is without weights
+    return layer
+
+
+def several_masks(layer):
+    prune.l1_unstructured(layer, "weight", 0.2)
+    prune.random_unstructured(layer, "weight", 0.3)
+    prune.random_unstructured(layer, "bias", 0.5)
+    layer.weight_orig.data.add_(1)  # as a step of an optimiser does, after the last call
+    layer.bias_orig.data.add_(1)
+    return layer
+
+
+def soft_mask(layer):
+    return prune.custom_from_mask(layer, "weight", (torch.rand(layer.weight.shape) > 0.5) * 0.25)
+
+
+def masked_direction(layer):
+    prune.random_unstructured(old_norm(layer), "weight_v", 0.2)
+    return layer
+
+
+def centred(layer):
+    return parametrize.register_parametrization(layer, "weight", Centred())
+
+
+def positive_bias(layer):
+    return parametrize.register_parametrization(layer, "bias", nn.Softplus())
+
+
+def old_norm(layer):
+    nn.utils.weight_norm(layer).weight_g.data.mul_(2)
+    return layer
+
+
+MADE = [
+    several_masks, soft_mask, masked_direction, centred, positive_bias, old_norm, nn.utils.spectral_norm,
+    parametrizations.spectral_norm, parametrizations.weight_norm,
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("make", MADE)
+def test_a_layer_is_made_of_what_a_call_in_evaluation_computes(make, training):
+    torch.manual_seed(0)
+    for dense, sparse, x in (
+        (few(), st.SparseLinear, torch.randn(4, 40)),
+        (few(nn.Conv2d, 1), st.SparseConv2d, torch.randn(2, 40, 3, 3)),
+    ):
+        dense = make(dense).train(training)
+        state = {name: tensor.clone() for name, tensor in dense.state_dict().items()}
+        made = sparse.from_dense(dense)
+        assert made.training == training
+        assert made.values.requires_grad
+        assert all(torch.equal(tensor, state[name]) for name, tensor in dense.state_dict().items())
+        torch.testing.assert_close(made.eval()(x), dense.eval()(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo", "bsr", "bsc"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_tensors_of_torch_are_read(layout):
+    torch.manual_seed(0)
+    dense, x = few(), torch.randn(4, 40)
+    expected = dense(x)
+    blocks = ((2, 4),) if layout.startswith("bs") else ()
+    convert = getattr(dense.weight.detach(), "to_sparse" if layout == "coo" else f"to_sparse_{layout}")
+    dense.weight = nn.Parameter(convert(*blocks), requires_grad=False)
+    made = st.SparseLinear.from_dense(dense)
+    torch.testing.assert_close(made(x), expected)
+    assert made.nnz < 0.6 * 1200
+    assert not made.values.requires_grad
+
+
+def doubled(layer, x):
+    return (2 * x[0],)
+
+
+def replaced(layer):
+    layer.forward = lambda x: x
+
+
+class Doubling(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.filterwarnings("ignore:.*quantize_per_tensor")
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda layer: layer.register_forward_pre_hook(doubled), "it has hooks, which would be lost"),
+        (lambda layer: layer.register_forward_hook(lambda *_: None), "it has hooks, which would be lost"),
+        (replaced, "its forward is not that of Linear"),
+        (lambda layer: setattr(layer, "__class__", Doubling), "its forward is not that of Linear"),
+        (lambda layer: layer.to("meta"), "its weights are on the device meta, without data"),
+        (
+            lambda layer: setattr(
+                layer, "weight", nn.Parameter(torch.masked.masked_tensor(layer.weight.data, layer.weight.data > 0))
+            ),
+            "its weights are a MaskedTensor; they must be a plain torch tensor",
+        ),
+        (
+            lambda layer: setattr(
+                layer, "weight", nn.Parameter(torch.quantize_per_tensor(layer.weight.data, 1, 0, torch.qint8), False)
+            ),
+            "its weights are of torch.qint8; they must be float32 or float16",
+        ),
+    ],
+)
+def test_layers_that_compute_something_else_are_refused(change, sentence):
+    layer = nn.Linear(4, 4)
+    change(layer)
+    with pytest.raises(InputError, match=sentence):
+        st.SparseLinear.from_dense(layer)
+    table = st.sparsify(nn.Sequential(layer), min_size=0, measure=False, quiet=True)
+    assert not table.replaced
+    assert table[0].reason in (sentence, "a Doubling may mean more than its base class")
 
 
 def test_a_sparse_weight_is_a_layer():

@@ -52,11 +52,14 @@ def copy_module(module: nn.Module, purpose: str) -> nn.Module:
     parts = [copying.part(name, part) for name, part in module.named_modules()]
     memo = copying.memo
     memo |= {id(part.module): part.copy for part in parts if part.copy is not None}
-    # deepcopy refuses tensors that autograd computed, and leaves functions, with what they refer to, as they are.
+    # deepcopy refuses tensors that autograd computed and sparse parameters, and leaves functions, with what they refer
+    # to, as they are.
     functions, alive = [], []
     for _, value in reachable([part.module if part.state is None else part.state for part in parts], {*memo}):
         if isinstance(value, Tensor) and not value.is_leaf:
             memo[id(value)] = value.detach().clone()
+        elif isinstance(value, nn.Parameter) and value.layout != torch.strided:
+            memo[id(value)] = nn.Parameter(value.detach().clone(), value.requires_grad)
         elif isinstance(value, types.FunctionType) and value.__closure__:
             memo[id(value)] = _with_empty_cells(value)
             functions.append(value)

@@ -25,6 +25,7 @@ from spdnn.core.shown import listed, plural
 from spdnn.core.validation import shorten
 from spdnn.ops.onnx_trial import alike
 from spdnn.ops.torch.copies import copy_module, held_values, random_states_kept, same
+from spdnn.ops.torch.dense_layers import fill_sparse
 from spdnn.ops.torch.modules import SparseConv2d, SparseLinear
 
 COUNTS, MOST = (1, 2, 3), 16  # numbers of inputs that are compared, and the largest that is drawn besides
@@ -99,7 +100,7 @@ def export(module: nn.Module, example: Any = None, several: bool = True) -> Iter
     with tempfile.TemporaryDirectory(prefix="spdnn-") as folder:
         path = Path(folder, "model.onnx")
         with random_states_kept(module, inputs) as restore, _silent(), torch.inference_mode(False), torch.no_grad():
-            copied = copy_module(module, "compile exports a copy of a module").eval()
+            copied = fill_sparse(copy_module(module, "compile exports a copy of a module").eval())
             if any(parameter.dtype in HALF for parameter in copied.parameters()):
                 copied.float()
             calls, refused = [(inputs, _called(name, copied, inputs, restore))], {}

@@ -2,6 +2,7 @@
 normalisations into the convolutions before them.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -11,11 +12,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.utils import prune
+from torch.nn.utils import parametrize
 
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError
 from spdnn.core.numbers import real, whole
+from spdnn.ops.torch import dense_layers
 from spdnn.ops.torch.copies import copy_inputs, copy_module, random_states_kept
 from spdnn.ops.torch.modules import SparseConv2d, SparseLinear, SparseWeight, unsuitable
 
@@ -92,7 +94,9 @@ def sparsify(
     """Replace, in place, the Linear and 1 x 1 Conv2d layers that are faster sparse.
 
     Both forms of a layer are timed beside each other, once for each shape, sparsity and number of threads. What stays
-    dense stays as it was. An optimiser that was made before holds the old parameters: make it anew.
+    dense stays as it was. An optimiser that was made before holds the old parameters: make it anew. Masks and
+    parametrizations are part of what a sparse layer is made of (see SparseLinear.from_dense). Layers whose weights are
+    sparse tensors of torch are replaced untimed.
 
     Args:
         sparsity: the part of each layer's weights that becomes zero, the smallest ones, 0 to below 1; None: the layers
@@ -149,14 +153,14 @@ def restore(model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
         layer = modules.get(name)
         if isinstance(layer, tuple(KINDS.values())):
             continue
-        if type(layer) not in KINDS or (isinstance(layer, nn.Conv2d) and unsuitable(layer)):
+        if _kind(layer) is None or (isinstance(layer, nn.Conv2d) and unsuitable(layer)):
             there = "no such layer" if layer is None else f"a {type(layer).__name__} there"
             raise InputError(f"the state has a sparse layer {name!r}, and the model has {there}")
         rows = len(state[f"{name}.offsets"]) - 1
-        if rows != len(layer.weight):
-            raise InputError(f"the state's layer {name!r} has {rows} outputs, and the model's {len(layer.weight)}")
+        if rows != (outputs := dense_layers.size(layer)[0]):
+            raise InputError(f"the state's layer {name!r} has {rows} outputs, and the model's {outputs}")
         if layer not in replacements:  # one layer may have several names
-            replacements[layer] = KINDS[type(layer)].from_dense(layer, 0.0)
+            replacements[layer] = _kind(layer).from_dense(layer, 0.0)
         _put(model, name, replacements[layer])
     model.load_state_dict(state)
     return model
@@ -166,10 +170,9 @@ def _check(model: Any, sparsity: Any, min_size: Any) -> tuple[float | None, int]
     """(sparsity, min_size) as numbers of Python; raises InputError as sparsify."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; it must be a torch.nn.Module")
-    if type(model) in KINDS:
-        sparse_kind = KINDS[type(model)].__name__
+    if kind := _kind(model):
         raise InputError(
-            f"the model is one layer, which cannot be replaced in place; {sparse_kind}.from_dense makes a sparse one"
+            f"the model is one layer, which cannot be replaced in place; {kind.__name__}.from_dense makes a sparse one"
         )
     part, least = real(sparsity), whole(min_size)
     if sparsity is not None and (part is None or not 0 <= part < 1):
@@ -192,25 +195,24 @@ def _judge(
     name: str, layer: nn.Module, rules: _Rules, excluded: bool, shape: tuple | None, replacement: nn.Module | None
 ) -> tuple[LayerRow, nn.Module | None]:
     """The row of a layer, and what replaces it."""
-    weight = getattr(layer, "weight_orig", layer.weight)
-    lazy = nn.parameter.is_lazy(weight)  # it has no shape
-    size = (len(weight), weight[0].numel()) if not lazy and len(weight) else (0, 0)
 
     def row(replaced: bool, reason: str, sparsity: float = 0.0, *times: float) -> LayerRow:
-        return LayerRow(name, type(layer).__name__, size, sparsity, replaced, reason, *times)
+        return LayerRow(name, type(layer).__name__, dense_layers.size(layer), sparsity, replaced, reason, *times)
 
     if replacement is not None:
         return row(True, "the same layer under another name", replacement.sparsity), replacement
-    reason = "excluded" if excluded else _reason(layer, weight, rules)
+    reason = "excluded" if excluded else _reason(layer, rules)
     if reason:
         return row(False, reason), None
     try:
-        sparse = KINDS[type(layer)].from_dense(layer, rules.sparsity)
+        sparse = _kind(layer).from_dense(layer, rules.sparsity)
     except InputError as error:
         return row(False, str(error)), None
     zeros = sparse.sparsity
     if not zeros:
         return row(False, "no weight is zero or masked; give a sparsity"), None
+    if dense_layers.is_sparse(layer):
+        return row(True, "its weight was a sparse tensor of torch; not measured", zeros), sparse
     if not rules.measure:
         return row(True, "not measured", zeros), sparse
     times = dense_time, sparse_time = _times(layer, sparse, shape)
@@ -220,22 +222,27 @@ def _judge(
     return row(True, f"{ratio:.2f} times as fast", zeros, *times), sparse
 
 
-def _reason(layer: nn.Module, weight: Tensor, rules: _Rules) -> str | None:
+def _kind(layer: Any) -> Any:
+    """The sparse kind of a layer; None where it has none."""
+    return KINDS.get(parametrize.type_before_parametrizations(layer))
+
+
+def _reason(layer: nn.Module, rules: _Rules) -> str | None:
     """Why a layer cannot be replaced; None: it can."""
-    if nn.parameter.is_lazy(weight):
+    if dense_layers.is_lazy(layer):
         return f"a {type(layer).__name__} has no weights before its first call; call the model once"
-    if type(layer) not in KINDS:
+    if _kind(layer) is None:
         return f"a {type(layer).__name__} may mean more than its base class"
     if isinstance(layer, nn.Conv2d) and (why := unsuitable(layer)):
         return why
-    if weight.numel() < max(rules.min_size, 1):
-        return f"{weight.numel():,} weights; min_size is {rules.min_size:,}"
-    others = {*rules.owners.get(id(weight), ()), *rules.owners.get(id(layer.bias), ())} - {layer}
+    if (weights := math.prod(dense_layers.size(layer))) < max(rules.min_size, 1):
+        return f"{weights:,} weights; min_size is {rules.min_size:,}"
+    others = {owner for parameter in layer.parameters() for owner in rules.owners[id(parameter)]} - {*layer.modules()}
     if others:
         return f"its parameters are shared with a {type(next(iter(others))).__name__}"
-    hooks = [hook for hook in layer._forward_pre_hooks.values() if not isinstance(hook, prune.BasePruningMethod)]
-    hooks += [*layer._forward_hooks.values(), *layer._backward_hooks.values(), *layer._backward_pre_hooks.values()]
-    return "it has hooks, which would be lost" if hooks else None
+    if layer.training and dense_layers.is_normalised(layer):
+        return "training would lose its parametrization, such as weight_norm; call eval() first"
+    return dense_layers.unknown(layer)
 
 
 def _shapes(model: nn.Module, names: Iterable[str], inputs: Any) -> dict[str, tuple]:
@@ -256,6 +263,7 @@ def _shapes(model: nn.Module, names: Iterable[str], inputs: Any) -> dict[str, tu
                 part.training = mode
     with random_states_kept(model, inputs):
         copied = copy_module(model, "sparsify runs a copy of the model on inputs").eval()
+        dense_layers.fill_sparse(copied)
         layers = {name: copied.get_submodule(name) for name in names}
         for layer in {*layers.values()}:
             layer.register_forward_pre_hook(note)

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from spdnn.core.errors import InputError
 from spdnn.core.numbers import check_whole
-from spdnn.ops.matrix import SparseMatrix, of_mask, prune
+from spdnn.ops.matrix import SparseMatrix
 from spdnn.ops.topology import Topology
 from spdnn.ops.torch import library
+from spdnn.ops.torch.dense_layers import compute, is_trained, prune_weight
 
 _attentions: weakref.WeakKeyDictionary[Topology, "SparseAttention"] = weakref.WeakKeyDictionary()
 
@@ -120,18 +121,23 @@ class SparseLinear(SparseWeight):
 
     @classmethod
     def from_dense(cls, module: nn.Linear, sparsity: float | None = None) -> "SparseLinear":
-        """Of a Linear layer, pruned by torch's masks or by zeros; both parameters are copied.
+        """Of a Linear layer, with copies of the weight and the bias that its call in evaluation computes with.
+
+        They include torch's masks (torch.nn.utils.prune), weight_norm, spectral_norm and other parametrizations. Of
+        these, the layer keeps the positions of the weight's mask alone. A weight may be a sparse tensor of torch.
 
         Args:
             sparsity: the part of all weights that becomes zero, 0 to below 1, the smallest ones; None: what its mask
-                (torch.nn.utils.prune) keeps, or without one what is not zero.
+                keeps, or without one what is not zero.
 
         Raises:
-            InputError: another module, or a sparsity out of range, or weights that are not finite.
+            InputError: another module, one with hooks of its user or another forward, a sparsity out of range, or
+                weights that are not finite, or no plain tensor of float32 or float16.
         """
         if not isinstance(module, nn.Linear):
             raise InputError(f"{type(module).__name__} is no torch.nn.Linear")
-        return _restore(cls(prune_weight(module, sparsity), module.bias), module)
+        computed = compute(module)
+        return _restore(cls(prune_weight(computed, sparsity), computed.bias), module, computed.weight)
 
     @property
     def in_features(self) -> int:
@@ -175,7 +181,9 @@ class SparseConv2d(SparseWeight):
             raise InputError(f"{type(module).__name__} is no torch.nn.Conv2d")
         if why := unsuitable(module):
             raise InputError(f"this convolution {why}; SparseConv2d has kernels of 1 x 1, one group, no padding")
-        return _restore(cls(prune_weight(module, sparsity), module.bias, module.stride), module)
+        computed = compute(module)
+        layer = cls(prune_weight(computed, sparsity), computed.bias, module.stride)
+        return _restore(layer, module, computed.weight)
 
     @property
     def in_channels(self) -> int:
@@ -225,34 +233,11 @@ def unsuitable(module: nn.Conv2d) -> str | None:
     return None
 
 
-def split_mask(module: nn.Module) -> tuple[np.ndarray, np.ndarray]:
-    """(weights, which of them stay), (out, in): those of torch's mask, or without one those that are not zero."""
-    weight, mask = getattr(module, "weight_orig", module.weight), getattr(module, "weight_mask", None)
-    if nn.parameter.is_lazy(weight):
-        raise InputError(f"a {type(module).__name__} has no weights before its first call; call it once")
-    dense = weight.detach().cpu().flatten(1)
-    if dense.dtype not in library.DTYPES:
-        raise InputError(f"its weights are of {dense.dtype}; they must be float32 or float16")
-    dense = dense.numpy()
-    return dense, dense != 0 if mask is None else mask.detach().cpu().flatten(1).numpy() != 0
-
-
-def prune_weight(module: nn.Module, sparsity: float | None) -> SparseMatrix:
-    """A copy of a layer's weight (out, in) as its mask has it, or of that sparsity."""
-    dense, mask = split_mask(module)
-    if not np.isfinite(dense).all():
-        raise InputError("its weights hold NaN or an infinity")
-    if sparsity is not None:
-        mask = mask & prune(np.where(mask, dense, 0), sparsity)
-    return SparseMatrix(of_mask(mask), dense[mask])
-
-
-def _restore(layer: SparseWeight, module: nn.Module) -> Any:
-    """The layer as the module was: its device, mode and what of it is trained."""
-    weight = getattr(module, "weight_orig", module.weight)
-    layer.values.requires_grad_(weight.requires_grad)
-    if module.bias is not None:
-        layer.bias.requires_grad_(module.bias.requires_grad)
+def _restore(layer: SparseWeight, module: nn.Module, weight: Tensor) -> Any:
+    """The layer as the module was: the device of its weight, its mode and what of it is trained."""
+    layer.values.requires_grad_(is_trained(module, "weight"))
+    if layer.bias is not None:
+        layer.bias.requires_grad_(is_trained(module, "bias"))
     return layer.to(weight.device).train(module.training)
 
 
