@@ -429,6 +429,78 @@ def test_layers_that_compute_something_else_are_refused(change, sentence):
     assert table[0].reason in (sentence, "a Doubling may mean more than its base class")
 
 
+@pytest.mark.parametrize("kind", [st.SparseLinear, st.SparseConv2d])
+def test_its_weight_is_read_as_a_dense_one(kind):
+    torch.manual_seed(0)
+    made = kind(torch.randn(30, 40) * (torch.rand(30, 40) < 0.2))
+    dense = made.to_dense().weight
+    assert isinstance(made.weight, torch.Tensor)
+    for name in ("shape", "dtype", "device", "requires_grad"):
+        assert getattr(made.weight, name) == getattr(dense, name)
+    assert torch.equal(made.weight, dense)
+    assert type(made.weight * 2) is torch.Tensor
+    (made.weight.flatten(1) @ torch.arange(40.0)).square().sum().backward()
+    (dense.flatten(1) @ torch.arange(40.0)).square().sum().backward()
+    rows = torch.repeat_interleave(made.offsets.diff())
+    torch.testing.assert_close(made.values.grad, dense.grad.flatten(1)[rows, made.columns.long()])
+    assert [name for name, _ in made.named_parameters()] == ["values"]
+    assert torch.equal(copy.deepcopy(made).weight, dense)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda weight: weight.mul_(2),
+        lambda weight: weight.data.clamp_(0),
+        lambda weight: weight.detach()[0].zero_(),
+        lambda weight: weight.data.t().fill_(1),
+        lambda weight: weight.__setitem__(0, 1.0),
+        lambda weight: weight.__iadd__(1),
+        lambda weight: setattr(weight, "data", torch.zeros(30, 40)),
+        lambda weight: nn.init.xavier_uniform_(weight),
+        lambda weight: torch.add(weight, 1, out=weight),
+        lambda weight: nn.functional.relu(weight, inplace=True),
+        lambda weight: weight.unbind()[0].zero_(),
+        lambda weight: weight.data_ptr(),
+        lambda weight: weight.requires_grad_(False),
+    ],
+)
+@pytest.mark.parametrize("gradients", [False, True])
+def test_its_weight_cannot_be_written(layer, write, gradients):
+    with (
+        torch.set_grad_enabled(gradients),
+        pytest.raises(InputError, match="the weight of a sparse layer can only be read"),
+    ):
+        write(layer.weight)
+    with pytest.raises(ValueError, match="read-only"):
+        layer.weight.detach().numpy()[0] = 1
+
+
+class Looking(nn.Module):
+    """Casts to the type of a weight, as T5 does, and uses the weight itself."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        x = x.to(self.layer.weight.dtype) if isinstance(self.layer.weight, torch.Tensor) else x
+        return self.layer(x) + nn.functional.linear(x, self.layer.weight)
+
+
+def test_models_that_read_its_weight_are_compiled_and_exported(layer):
+    torch.compiler.reset()
+    model, x = Looking(layer), torch.randn(4, 40)
+    expected = layer(x) + x @ layer.to_dense().weight.t()
+    torch.testing.assert_close(model(x), expected)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), expected)
+    torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), expected)
+    values = 2 * layer.values.detach()
+    double = torch.func.functional_call(model, {"layer.values": values}, (x,))
+    torch.testing.assert_close(double - layer.bias, 2 * (expected - layer.bias))
+
+
 def test_a_sparse_weight_is_a_layer():
     dense = torch.randn(6, 9) * (torch.rand(6, 9) < 0.4)
     x = torch.randn(2, 9)

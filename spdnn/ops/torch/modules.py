@@ -15,6 +15,7 @@ from spdnn.ops.matrix import SparseMatrix
 from spdnn.ops.topology import Topology
 from spdnn.ops.torch import library
 from spdnn.ops.torch.dense_layers import compute, is_trained, prune_weight
+from spdnn.ops.torch.dense_weight import DenseWeight
 
 _attentions: weakref.WeakKeyDictionary[Topology, "SparseAttention"] = weakref.WeakKeyDictionary()
 
@@ -73,6 +74,27 @@ class SparseWeight(nn.Module):
     def sparsity(self) -> float:
         """The part of the matrix that is no nonzero, 0 to 1."""
         return 1 - self.nnz / (self.rows * self.width)
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight as a dense tensor that can be read, with gradients; its numbers are made anew at each use of them,
+        which is slow. What would write into it raises InputError."""
+        if torch.compiler.is_compiling():
+            return self._to_dense()
+        return DenseWeight(self._shape, self.values, self._to_dense)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.rows, self.width
+
+    def _to_dense(self) -> Tensor:
+        """The dense weight, through which gradients reach the values."""
+        if not torch.compiler.is_compiling():
+            library.topology_of(self.offsets, self.columns, self.width)  # positions that became wrong are refused
+        rows = torch.repeat_interleave(self.offsets.diff(), output_size=self.nnz)
+        places = rows * self.width + self.columns
+        flat = self.values.new_zeros(self.rows * self.width).index_put((places,), self.values)
+        return flat.view(self._shape)
 
     def matrix(self) -> SparseMatrix:
         """What the layer holds now, copied, on the processor."""
@@ -184,6 +206,10 @@ class SparseConv2d(SparseWeight):
         computed = compute(module)
         layer = cls(prune_weight(computed, sparsity), computed.bias, module.stride)
         return _restore(layer, module, computed.weight)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.rows, self.width, 1, 1
 
     @property
     def in_channels(self) -> int:
