@@ -74,6 +74,91 @@ def test_what_is_shared_called_twice_hooked_or_used_elsewhere_stays():
     assert torch.equal(model(x), before)
 
 
+class Pair(nn.Module):
+    def __init__(self, conv=None):
+        super().__init__()
+        self.conv, self.norm = conv or nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8)
+        self.hold()
+
+    def hold(self):
+        """What a model holds besides its layers."""
+
+    def forward(self, x):
+        return self.norm(self.conv(x))
+
+
+class AnotherName(Pair):
+    def hold(self):
+        self.filters = self.conv.weight
+
+    def forward(self, x):
+        return super().forward(x) + self.filters.sum()
+
+
+class ViewInAList(Pair):
+    def hold(self):
+        self.views = [self.conv.weight.detach()[2:4]]
+
+    def forward(self, x):
+        return super().forward(x) + self.views[0].sum()
+
+
+class Statistics(Pair):
+    def forward(self, x):
+        return super().forward(x) + self.norm.running_mean.sqrt().nan_to_num().sum()
+
+
+class TypeOfNorm(Pair):
+    def forward(self, x):
+        return super().forward(x.to(self.norm.weight.dtype))
+
+
+class FirstParameter(Pair):
+    def forward(self, x):
+        return super().forward(x) * next(self.conv.parameters()).data.norm()
+
+
+class AllParameters(Pair):
+    def forward(self, x):
+        return super().forward(x) + self.norm.state_dict()["bias"][:, None, None]
+
+
+class Replaced(Pair):
+    def hold(self):
+        self.conv.forward = lambda x: x * self.conv.weight[:, 0]
+
+
+KINDS = [AnotherName, Statistics, TypeOfNorm, FirstParameter, AllParameters, Replaced]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sparse"), [*((kind, sparse) for kind in KINDS for sparse in (0, 1)), (ViewInAList, 0)]
+)
+def test_layers_whose_weights_are_held_or_read_elsewhere_stay(kind, sparse):
+    torch.manual_seed(0)
+    conv = st.SparseConv2d.from_dense(nn.Conv2d(8, 8, 1), 0.5) if sparse else None
+    model, x = trained(kind(conv)), torch.randn(2, 8, 3, 3)
+    before = model(x)
+    assert st.fuse(model) == []
+    assert torch.equal(model(x), before)
+
+
+class Types(Pair):
+    """Looks at the type of a weight, which stays the same."""
+
+    def forward(self, x):
+        return super().forward(x.to(self.conv.weight.dtype))
+
+
+def test_weights_that_share_one_memory_or_are_asked_for_their_type_are_folded():
+    torch.manual_seed(0)
+    model, x = trained(Types()), torch.randn(2, 8, 3, 3)
+    nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(model.parameters()), model.parameters())
+    before = model(x)
+    assert st.fuse(model) == ["norm"]
+    torch.testing.assert_close(model(x), before, rtol=1e-4, atol=1e-4)
+
+
 def test_models_in_training_and_those_that_branch_on_values_are_refused():
     class Branching(nn.Module):
         def forward(self, x):

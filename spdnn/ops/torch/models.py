@@ -3,9 +3,10 @@ normalisations into the convolutions before them.
 """
 
 import math
+import operator
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -13,12 +14,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError
 from spdnn.core.numbers import real, whole
 from spdnn.ops.torch import dense_layers
-from spdnn.ops.torch.copies import copy_inputs, copy_module, random_states_kept
+from spdnn.ops.torch.copies import copy_inputs, copy_module, random_states_kept, reachable
+from spdnn.ops.torch.dense_weight import DenseWeight
 from spdnn.ops.torch.modules import SparseConv2d, SparseLinear, SparseWeight, unsuitable
 
 KINDS: dict[type, type] = {nn.Linear: SparseLinear, nn.Conv2d: SparseConv2d}  # exactly these: subclasses mean more
@@ -26,6 +30,8 @@ ROUNDS, LEAST_SECONDS = 5, 2e-3  # of measuring: how often both take turns, and 
 SIDE, ROWS = 14, 64  # of an input that is not shown: a convolution's height and width; rows of a Linear layer
 MIN_SIZE = 16_384  # weights
 NORMS = {nn.Conv1d: nn.BatchNorm1d, nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d, SparseConv2d: nn.BatchNorm2d}
+
+Span = tuple[int, int]
 
 _measured: dict[tuple, tuple[float, float]] = {}
 
@@ -325,10 +331,38 @@ def _put(model: nn.Module, name: str, layer: nn.Module) -> None:
 
 
 class _Tracer(fx.Tracer):
-    """Layers of ours are leaves, as those of torch are."""
+    """Layers of ours are leaves, as those of torch are. Parameters that a forward reads are themselves."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, SparseWeight) or super().is_leaf_module(m, module_qualified_name)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        return attr_val
+
+
+class _Reads(TorchFunctionMode):
+    """Notes the memory of the tensors whose numbers functions of torch are given, or whose attributes alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers: set[Span] = set()
+        self.attributes: set[Span] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        notes = self.attributes if getattr(func, "__name__", "") == "__get__" else self.numbers
+        notes.update(_spans(tree_leaves((args, kwargs))))
+        return func(*args, **(kwargs or {}))
+
+
+def _spans(values: Iterable[Any]) -> Iterator[Span]:
+    """(first byte, last byte) of the memory of plain tensors."""
+    with torch._C.DisableTorchFunction():
+        for value in values:
+            value = value.source if isinstance(value, DenseWeight) else value
+            if type(value) in (Tensor, nn.Parameter) and value.layout == torch.strided and value.numel():
+                last = sum((count - 1) * stride for count, stride in zip(value.shape, value.stride(), strict=True))
+                start = value.data_ptr()
+                yield start, start + value.element_size() * (last + 1)
 
 
 def fuse(model: nn.Module) -> list[str]:
@@ -336,8 +370,8 @@ def fuse(model: nn.Module) -> list[str]:
 
     Its place is taken by nn.Identity. What the model computes stays the same, but for rounding; how a BatchNorm learns
     is gone, so this is for a model that is trained. Left as they are: a normalisation without running statistics, and
-    layers that are called twice, share parameters, or have hooks (torch's pruning masks: take them away with
-    torch.nn.utils.prune.remove, or by sparsify).
+    layers that are called twice, have hooks (torch's pruning masks: take them away with torch.nn.utils.prune.remove,
+    or by sparsify), or whose parameters or statistics are also held or read by something else.
 
     Args:
         model: in mode eval. Its forward must be one that torch.fx can trace: no branch that hangs on values.
@@ -352,33 +386,42 @@ def fuse(model: nn.Module) -> list[str]:
         raise InputError("the model is in training, where a BatchNorm takes the batch's statistics; call eval() first")
     traced = copy_module(model, "fuse traces a copy of the model")  # in which a forward may leave stand-ins for tensors
     try:
-        with random_states_kept(model):
-            nodes = _Tracer().trace(traced).nodes
+        with random_states_kept(model), _Reads() as reads:
+            graph = _Tracer().trace(traced)
     except Exception as error:  # of the model's own code, any
         raise InputError(f"the model cannot be traced by torch.fx ({safe_open.brief(error)})") from error
-    modules = dict(model.named_modules())
-    calls = Counter(id(modules[node.target]) for node in nodes if node.op == "call_module")
-    owners = Counter(id(parameter) for module in modules.values() for parameter in module.parameters(recurse=False))
+    held = [*_spans(value for _, value in reachable(model))]  # by modules, attributes and views
+    constants = (node.target for node in graph.nodes if node.op == "get_attr")
+    read = reads.numbers.union(_spans(operator.attrgetter(name)(traced) for name in constants))
+    modules, copies = dict(model.named_modules()), dict(traced.named_modules())
+    calls = Counter(id(modules[node.target]) for node in graph.nodes if node.op == "call_module")
+
+    def alone(name: str, read: Iterable[Span]) -> bool:
+        """Whether a change of the module is one of this place alone, and its weights are what it computes with."""
+        module = modules[name]
+        changed = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+        if changed or hasattr(module, "parametrizations") or calls[id(module)] != 1:
+            return False
+        return _most(module, held) <= 1 and not _most(copies[name], read)
+
     names = []
-    for node in nodes:
+    for node in graph.nodes:
         before = node.args[0] if node.op == "call_module" and node.args else None
         if not isinstance(before, fx.Node) or before.op != "call_module" or len(before.users) > 1:
             continue
         norm, layer = modules[node.target], modules[before.target]
         pair = type(norm) is NORMS.get(type(layer)) and norm.running_mean is not None and not norm.training
-        if pair and _alone(norm, calls, owners) and _alone(layer, calls, owners):
+        if pair and alone(node.target, read | reads.attributes) and alone(before.target, read):
             _fold(layer, norm)
             model.set_submodule(node.target, nn.Identity())
             names.append(node.target)
     return names
 
 
-def _alone(module: nn.Module, calls: Counter, owners: Counter) -> bool:
-    """Whether a change of the module is one of this place alone, and its weights are what it computes with."""
-    if module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations"):
-        return False
-    own = all(owners[id(parameter)] == 1 for parameter in module.parameters(recurse=False))
-    return own and calls[id(module)] == 1
+def _most(module: nn.Module, spans: Iterable[Span]) -> int:
+    """How many spans overlap a parameter or buffer of a module, at most."""
+    own = _spans([*module.parameters(recurse=False), *module.buffers(recurse=False)])
+    return max((sum(first < end and start < last for first, last in spans) for start, end in own), default=0)
 
 
 @torch.no_grad()
