@@ -43,6 +43,11 @@ OTHERS = (
         "a parametrization, such as weight_norm",
         "remove it (remove_weight_norm, or parametrize.remove_parametrizations) and save the weight",
     ),
+    (
+        r"\.columns$",
+        "a sparse layer of spdnn.torch, whose number of inputs is not in the file",
+        "load it into the model by spdnn.torch.restore, and compile that",
+    ),
 )
 
 

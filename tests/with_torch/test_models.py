@@ -136,6 +136,16 @@ def test_a_state_makes_the_same_layers_sparse():
         st.restore(narrow, model.state_dict())
 
 
+def test_a_dense_state_is_not_one_of_a_sparsified_model():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4)))
+    state = copy.deepcopy(model.state_dict())
+    st.sparsify(model, 0.5, min_size=0, measure=False, exclude="0", quiet=True)
+    with pytest.raises(
+        RuntimeError, match=r"1.0 is sparse, and its weight in the state is dense: load it into the dense"
+    ):
+        model.load_state_dict(state)
+
+
 def test_layers_of_a_parametrization_are_replaced_in_evaluation():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(40, 40), nn.Linear(40, 40)), torch.randn(3, 40)

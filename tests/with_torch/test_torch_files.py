@@ -1,5 +1,6 @@
 """State dicts as torch saves them: each tensor is read as torch has it, or refused by its name."""
 
+import numpy as np
 import pytest
 import torch
 from refusals import refuses
@@ -7,6 +8,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, spectral_norm
 
 import spdnn
+import spdnn.torch as st
 
 ONES = torch.ones(4, 4)
 
@@ -52,6 +54,21 @@ def test_weights_that_a_parametrization_computes(tmp_path):
         refuses("is of a parametrization, such as weight_norm", spdnn.open_network, tmp_path / "a.pt", last="none")
         with torch.inference_mode():
             torch.testing.assert_close(spdnn.compile(module)(x), module(x))
+
+
+@pytest.mark.parametrize("ending", ["pt", "npz", "safetensors"])
+def test_states_of_sparsified_models_say_how_they_are_read(tmp_path, ending):
+    model, path = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), tmp_path / f"a.{ending}"
+    st.sparsify(model, 0.5, min_size=0, measure=False, exclude="2", quiet=True)
+    state = model.state_dict()
+    if ending == "pt":
+        torch.save(state, path)
+    elif ending == "npz":
+        np.savez(path, **{name: tensor.numpy() for name, tensor in state.items()})
+    else:
+        pytest.importorskip("safetensors.torch").save_file(state, path)
+    for read in (spdnn.open_network, spdnn.compile):
+        refuses("tensor '0.columns' is of a sparse layer of spdnn.torch.* by spdnn.torch.restore", read, path)
 
 
 def test_tensors_without_data():

@@ -118,6 +118,11 @@ class SparseWeight(nn.Module):
     def _load_from_state_dict(self, state, prefix, metadata, strict, missing, unexpected, errors):
         """The topology of `state` first: the parameter stays the same object, of as many values as it has there."""
         offsets, columns, values = (state.get(prefix + name) for name in ("offsets", "columns", "values"))
+        if values is None and prefix + "weight" in state:
+            errors.append(
+                f"{prefix.rstrip('.') or 'the layer'} is sparse, and its weight in the state is dense: load it into "
+                "the dense model, and then sparsify that"
+            )
         if isinstance(offsets, Tensor) and isinstance(columns, Tensor) and isinstance(values, Tensor):
             same = torch.equal(offsets.cpu(), self.offsets.cpu()) and torch.equal(columns.cpu(), self.columns.cpu())
             try:
