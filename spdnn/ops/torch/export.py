@@ -69,7 +69,8 @@ class Exported:
                     "their number, which a compiled model does not follow; verify=False takes what torch.onnx exports"
                 )
         told = f"compared with {self.name} at {listed([str(len(inputs[0])) for inputs, _ in self.calls])} inputs"
-        return "; ".join([told, *(f"not at {count}, where it ends itself ({why})" for count, why in self.refused.items())])
+        refused = (f"not at {count}, where it ends itself ({why})" for count, why in self.refused.items())
+        return "; ".join([told, *refused])
 
 
 @contextlib.contextmanager
@@ -174,7 +175,8 @@ def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> tuple[d
     ends = (((span.lower, -1), (span.upper, 1)) for span in traced.range_constraints.values())
     # A bound is a number of SymPy, and may be infinite.
     limits = {int(bound) + step for pair in ends for bound, step in pair if getattr(bound, "is_Integer", False)}
-    return {name: buffers.get(name) for name in traced.graph_signature.buffers_to_mutate.values()}, {count for count in limits if 0 < count <= WIDEST}
+    written = {name: buffers.get(name) for name in traced.graph_signature.buffers_to_mutate.values()}
+    return written, {count for count in limits if 0 < count <= WIDEST}
 
 
 @contextlib.contextmanager
@@ -268,8 +270,8 @@ def _called(name: str, module: nn.Module, inputs: tuple[Tensor, ...], restore: C
         raise _refusal(name, _changed(states[1], after) | kept)
     if not all(_alike(name, value, drawn.get(key)) for key, value in again.items()):
         raise InputError(
-            f"{name}: its outputs hang on random numbers that each call draws, and a compiled model draws none; draw none "
-            "in inference, as nn.Dropout does after eval()"
+            f"{name}: its outputs hang on random numbers that each call draws, and a compiled model draws none; draw "
+            "none in inference, as nn.Dropout does after eval()"
         )
     return outputs
 
