@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 from spdnn.core.errors import InputError
 
 DYNAMO = "torch._dynamo"  # nothing is traced before sys.modules has it, which is the quick question
+DISPATCH = "torch.utils._python_dispatch"
 PROXIES = "torch.fx.experimental.proxy_tensor"
 
 Arguments = ParamSpec("Arguments")  # one to a line: type checkers take no others
@@ -44,10 +45,11 @@ def outside_graphs(function: Callable[Arguments, Outcome]) -> Callable[Arguments
 
 def refuse_recorded(what: str) -> None:
     """Raise InputError where torch records what becomes of a tensor: it would keep our result as a constant."""
-    torch = sys.modules["torch"]
+    if (dispatch := sys.modules.get(DISPATCH)) is None:  # torch is not there in full
+        return
     # The quick question comes first: finding the mode that records takes 2 us.
-    modes = torch.utils._python_dispatch.is_in_torch_dispatch_mode()
-    if torch.jit.is_tracing() or (modes and PROXIES in sys.modules and sys.modules[PROXIES].get_proxy_mode()):
+    modes = dispatch.is_in_torch_dispatch_mode()
+    if sys.modules["torch"].jit.is_tracing() or (modes and PROXIES in sys.modules and sys.modules[PROXIES].get_proxy_mode()):
         raise InputError(
             f"{what} is a tensor of a call that torch.jit.trace, make_fx or torch.export records, and torch has no "
             "operator for a compiled model or spdnn.ops; layers of spdnn.torch can be recorded"

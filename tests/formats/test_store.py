@@ -276,7 +276,7 @@ def test_what_cannot_be_is_refused_though_it_is_sealed(path, net, fault, said):
         (told("neurons", 32.0), "must be whole numbers"),
         (told("layers", 2**40), "1099511627776 layers: at most 2147483647"),
         (told("bias", 1e39), r"bias 1e\+39: it must be a finite number"),
-        (told("bias", "low"), "could not convert string to float: 'low'"),
+        (told("bias", "low"), "bias low: it must be a finite number"),
     ],
 )
 def test_damaged_formula(path, fault, said):
